@@ -1,0 +1,53 @@
+# Every target does its own set-up; a stamp makes the set-up free when nothing changed.
+.DEFAULT_GOAL := help
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+
+# The first of these that runs and is new enough; `make PYTHON=... setup` overrides.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 python; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
+
+.PHONY: help setup demo test unit check bench docs clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(STAMP)  ## build .venv with the program at .venv/bin/twoshift
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "Twoshift needs Python 3.11 or newer: install it, or say make PYTHON=/path/to/python"; exit 2; }
+	@echo "== setup: virtual environment with $$($(PYTHON) --version)"
+	@test -x $(BIN)/python && $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || $(PYTHON) -m venv --clear $(VENV)
+	@echo "== setup: installing Twoshift and its development tools (a minute or two, once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: setup  ## the main job: what a call costs, the sweep, a simulated day
+	@BIN=$(BIN) sh scripts/demo.sh
+
+check: setup  ## ruff, pyright, import-linter
+	@echo "== check: ruff"
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+	@echo "== check: pyright (strict on the deciding code)"
+	@$(BIN)/pyright
+	@echo "== check: import-linter (layers; policy is pure)"
+	@$(BIN)/lint-imports
+
+unit: setup  ## the fast tests
+	@echo "== unit tests"
+	@$(BIN)/pytest tests/unit
+
+test: check  ## the checks and every test
+	@echo "== all tests"
+	@$(BIN)/pytest -n auto tests
+
+bench: setup  ## the benchmarks; each prints a ratio
+	@for b in bench/*.py; do echo "== $$b"; $(BIN)/python "$$b" || exit 1; done
+
+docs: setup  ## regenerate docs/cli.md from the program
+	@$(BIN)/python scripts/write_cli_docs.py
+
+clean:  ## remove what was built
+	rm -rf $(VENV) build dist demo-out .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,128 @@
+"""The program: `twoshift`. The one place where errors become exit codes.
+
+0    done
+1    something is damaged, or the reader of our output went away
+2    bad usage or bad input: the message names the field, the value and what is accepted
+75   try again later
+130  interrupted
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from twoshift._version import __version__
+from twoshift.cli.commands import group
+from twoshift.cli.plan import app as plan_app
+from twoshift.errors import InvalidInput, TryLater, TwoshiftError
+
+__all__ = ["app", "main"]
+
+app = group(
+    "One model, two shifts: live requests inside an SLO, batch jobs in the idle time of the same devices.",
+    "twoshift plan sweep --overhead-ms 6 --item-ms 0.18 --slo-ms 50",
+)
+app.add_typer(plan_app, name="plan")
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"twoshift {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _program(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
+) -> None:
+    pass  # the option's callback does the work, before a command is asked for
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; never raises for what a user did."""
+    _prepare_streams()
+    try:
+        code = _run(sys.argv[1:] if argv is None else list(argv))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _forget_stdout()
+        return 1
+    except OSError as error:  # a full disk, a device gone
+        _forget_stdout()
+        return _fail(str(error), 1)
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
+    return code
+
+
+def _run(argv: list[str]) -> int:
+    try:
+        result: Any = _parser()(argv, prog_name="twoshift", standalone_mode=False)
+    except InvalidInput as error:
+        return _fail(_described(error), 2)
+    except TryLater as error:
+        return _fail(str(error), 75)
+    except TwoshiftError as error:
+        return _fail(str(error), 1)
+    except typer.Abort:
+        return _fail("interrupted", 130)
+    except SystemExit as error:  # how typer reports a closed pipe
+        return error.code if isinstance(error.code, int) else 1
+    except Exception as error:
+        return _usage_error(error)
+    return result if isinstance(result, int) else 0
+
+
+@functools.cache
+def _parser() -> Any:
+    return typer.main.get_command(app)
+
+
+def _described(error: InvalidInput) -> str:
+    return f"{error.field} is missing; expected {error.accepted}" if error.value is None else str(error)
+
+
+def _usage_error(error: Exception) -> int:
+    """The parser's own errors, told by what they carry: their class has moved between versions of typer."""
+    describe = getattr(error, "format_message", None)
+    if describe is None:
+        raise error
+    message = describe()
+    context = getattr(error, "ctx", None)
+    path = getattr(context, "command_path", None)
+    if message:
+        _fail(message, 2)
+        if path:
+            print(f"Try '{path} --help'.", file=sys.stderr)
+    return 2
+
+
+def _fail(message: str, code: int) -> int:
+    with contextlib.suppress(OSError):
+        print(f"twoshift: {message}", file=sys.stderr, flush=True)
+    return code
+
+
+def _prepare_streams() -> None:
+    if sys.stdout is None:  # closed by the caller: `>&-`
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+    # A file name that is not valid UTF-8, or a terminal that is not UTF-8, must not end in a traceback.
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def _forget_stdout() -> None:
+    # The interpreter flushes stdout once more at exit; let that go nowhere instead of failing aloud.
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,67 @@
+"""How a command is declared: with an example, and with errors that name its options."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import textwrap
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import typer
+
+from twoshift.errors import InvalidInput
+
+__all__ = ["command", "example_of", "group"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_HEADING = "Example:\n\n"
+
+
+def group(about: str, example: str) -> typer.Typer:
+    """An app whose commands follow; alone it prints its help."""
+    return typer.Typer(
+        help=about,
+        epilog=_epilog(example),
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+    )
+
+
+def command(app: typer.Typer, name: str, example: str) -> Callable[[_F], _F]:
+    """Register a command; `example` is a command line that works, shown last in its help and in docs/cli.md."""
+
+    def register(function: _F) -> _F:
+        app.command(name, epilog=_epilog(example))(_naming_options(function))
+        return function
+
+    return register
+
+
+def example_of(epilog: str | None) -> str | None:
+    """The command line in a command's help, as it was declared."""
+    if not epilog or not epilog.startswith(_HEADING):
+        return None
+    return textwrap.dedent(epilog.removeprefix(_HEADING))
+
+
+def _epilog(example: str) -> str:
+    return _HEADING + textwrap.indent(textwrap.dedent(example).strip(), "  ")
+
+
+def _naming_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Turn a field that is a parameter into the option that the user typed."""
+    parameters = frozenset(inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except InvalidInput as error:
+            if error.field not in parameters:
+                raise
+            flag = f"--{error.field.replace('_', '-')}"
+            raise type(error)(flag, error.value, error.accepted) from error
+
+    return run

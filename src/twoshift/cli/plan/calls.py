@@ -1,0 +1,205 @@
+"""`plan cost`, `plan sweep`, `plan cap`: what batch size does to cost and to waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+from twoshift.cli.commands import command
+from twoshift.cli.output import console, pretty, show, table, unicode_ok
+from twoshift.cli.params import JsonFlag, millis, share, usd, whole
+from twoshift.cli.plan.app import app
+from twoshift.cli.plan.curves import CurveSource, ItemMs, OverheadMs, ProfileName, RowTokens, chosen_curve
+from twoshift.policy.plan.table import (
+    BATCH_LIMIT,
+    SWEEP_BATCHES,
+    Cap,
+    CostRow,
+    Sweep,
+    cap,
+    cost_table,
+    sweep,
+)
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+__all__ = ["cap_command", "cost_command", "sweep_command"]
+
+SloMs = Annotated[float | None, millis("The latency objective of a live request.")]
+
+
+@command(
+    app,
+    "cost",
+    """
+    twoshift plan cost --overhead-ms 6 --item-ms 0.18 \\
+        --batch 1 --batch 512 --price 3.00 --price 0.90 --slo-ms 50
+    """,
+)
+def cost_command(
+    batch: Annotated[list[int], whole("Items a call; repeat it to compare.")],
+    overhead_ms: OverheadMs = None,
+    item_ms: ItemMs = None,
+    price: Annotated[list[float], usd("Dollars an hour: one, or one for each batch.")] = [1.0],  # noqa: B006
+    slo_ms: SloMs = None,
+    profile: ProfileName = None,
+    row_tokens: RowTokens = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Time, throughput and dollars an item for some batch sizes, side by side."""
+    source = chosen_curve(overhead_ms, item_ms, profile, row_tokens)
+    made = cost_table(source.cost, batch, price, None if slo_ms is None else slo_ms / 1e3, source.row)
+    data = {
+        "rows": [_row_fields(r) for r in made.rows],
+        "throughput_gain": made.throughput_gain,
+        "cost_gain": made.cost_gain,
+    }
+    words = ""
+    if len(made.rows) > 1:
+        words = (
+            f"A batch of {made.rows[-1].batch:,} against {made.rows[0].batch:,}: "
+            f"{made.throughput_gain:.1f}x the throughput, {made.cost_gain:.1f}x cheaper an item."
+        )
+    show(as_json, data, source.name, _rows_table(made.rows), words)
+
+
+@command(app, "sweep", "twoshift plan sweep --overhead-ms 6 --item-ms 0.18 --slo-ms 50")
+def sweep_command(
+    overhead_ms: OverheadMs = None,
+    item_ms: ItemMs = None,
+    slo_ms: SloMs = None,
+    batch: Annotated[list[int] | None, whole("Items a call; repeat it.", shown="1, 2, 4 ... 512")] = None,
+    price: Annotated[float, usd("Dollars an hour.")] = 1.0,
+    profile: ProfileName = None,
+    row_tokens: RowTokens = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """The same for 1, 2, 4 ... 512: where doubling stops paying, and whether that fits the objective."""
+    source = chosen_curve(overhead_ms, item_ms, profile, row_tokens)
+    slo_s = None if slo_ms is None else slo_ms / 1e3
+    made = sweep(source.cost, batch or SWEEP_BATCHES, price, slo_s, source.row)
+    words = sweep_words(made, slo_ms)
+    data = {
+        "rows": [_row_fields(r) for r in made.rows],
+        "knee": made.knee,
+        "knee_within_slo": made.knee_within_slo,
+        "words": words,
+    }
+    if as_json:
+        show(True, data)
+        return
+    show(False, data, source.name, _rows_table(made.rows, made.knee), _chart(made, source, slo_ms), "", words)
+
+
+@command(app, "cap", "twoshift plan cap --overhead-ms 6 --item-ms 0.2 --slo-ms 100 --share 0.4")
+def cap_command(
+    slo_ms: Annotated[float, millis("The latency objective of a live request.")],
+    overhead_ms: OverheadMs = None,
+    item_ms: ItemMs = None,
+    share: Annotated[float, share("Share of the objective that may be spent waiting.", zero=False)] = 0.5,
+    quantile: Annotated[float, share("With --profile: plan for this quantile of the call time.")] = 0.5,
+    profile: ProfileName = None,
+    row_tokens: RowTokens = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """The largest background batch: a live request that arrives just behind it waits at most its share."""
+    source = chosen_curve(overhead_ms, item_ms, profile, row_tokens)
+    made = cap(source.cost, slo_ms / 1e3, share, source.row, quantile)
+    words = cap_words(made)
+    data = {
+        "batch": made.batch,
+        "call_ms": made.call_s * 1e3,
+        "budget_ms": made.budget_s * 1e3,
+        "efficiency": made.efficiency,
+        "preemption": words,
+    }
+    row = [pretty(made.batch), pretty(made.call_s * 1e3), pretty(made.budget_s * 1e3), f"{made.efficiency:.1%}"]
+    show(as_json, data, source.name, table(["batch", "call ms", "budget ms", "efficiency"], [row]), words)
+
+
+def sweep_words(made: Sweep, slo_ms: float | None) -> str:
+    """Whether the knee fits the objective, and why online refuses it where it does not."""
+    if made.knee is None:
+        return "No knee in these sizes: every doubling still saves 5 % or more an item. Try larger batches."
+    start = f"Knee: {made.knee:,} items a call. Doubling it saves less than 5 % of the cost an item."
+    call_ms = next(r.call_s * 1e3 for r in made.rows if r.batch == made.knee)
+    if slo_ms is None:
+        return f"{start} A call of that size takes {pretty(call_ms)} ms (no --slo-ms to hold it against)."
+    if made.knee_within_slo:
+        return f"{start} A call of that size takes {pretty(call_ms)} ms, inside the SLO of {pretty(slo_ms)} ms."
+    return (
+        f"{start} Online refuses it: one call of that size takes {pretty(call_ms)} ms, over the SLO of "
+        f"{pretty(slo_ms)} ms by itself, and a live request pays the whole call, not its share of it. "
+        "Filling such a batch would also mean waiting for callers. It is a size for the night shift."
+    )
+
+
+def cap_words(made: Cap) -> str:
+    """What the cap bounds, and what preemption between calls changes."""
+    if made.batch == 0:
+        fit = f"No background call fits: one item takes {pretty(made.call_s * 1e3)} ms of a {_budget(made)} budget."
+    elif made.batch >= BATCH_LIMIT:
+        fit = f"Any batch fits the {_budget(made)} budget: on this curve a call hardly grows with its items."
+    else:
+        fit = f"{made.batch:,} items hold the device for {pretty(made.call_s * 1e3)} ms of a {_budget(made)} budget."
+    return (
+        f"{fit} With preemption between calls the cap bounds each call and not the job: a job cut into many calls "
+        "lets a live request in between two of them, so the job's own batch may be any size. Without it, the whole "
+        "uninterruptible run must fit the share: the cap then bounds all the background work at once."
+    )
+
+
+def _budget(made: Cap) -> str:
+    return f"{pretty(made.budget_s * 1e3)} ms"
+
+
+def _row_fields(row: CostRow) -> dict[str, object]:
+    return {
+        "batch": row.batch,
+        "item_ms": row.item_s * 1e3,
+        "items_per_hour": row.items_per_hour,
+        "usd_per_million": row.usd_per_million,
+        "call_ms": row.call_s * 1e3,
+        "within_slo": row.within_slo,
+        "price_usd_per_hour": row.price_usd_per_hour,
+    }
+
+
+def _rows_table(rows: Sequence[CostRow], knee: int | None = None) -> Table:
+    columns = ["batch", "ms an item", "items/h", "$/h", "$/million", "ms a call", "<in SLO"]
+    fits = {True: "yes", False: "no", None: "-"}
+    cells = [
+        [
+            pretty(r.batch),
+            pretty(r.item_s * 1e3),
+            pretty(r.items_per_hour),
+            f"{r.price_usd_per_hour:.2f}",
+            pretty(r.usd_per_million, 3),
+            pretty(r.call_s * 1e3),
+            fits[r.within_slo] + ("  < knee" if r.batch == knee else ""),
+        ]
+        for r in rows
+    ]
+    return table(columns, cells)
+
+
+def _chart(made: Sweep, source: CurveSource, slo_ms: float | None) -> Text:
+    from twoshift.cli.chart import LogChart, Series
+
+    def call_ms(batch: int) -> float:
+        return source.cost.seconds(source.row.call(batch)) * 1e3
+
+    unicode = unicode_ok()
+    return LogChart(
+        xs=[r.batch for r in made.rows],
+        series=[
+            Series("call, ms", "○", "cyan", call_ms),
+            Series("an item, ms", "●", "green", lambda batch: call_ms(batch) / batch),
+        ],
+        level=None if slo_ms is None else (f"SLO {pretty(slo_ms)} ms", slo_ms),
+        at=None if made.knee is None else (f"knee {made.knee:,}", made.knee),
+        width=min(100, console().width),
+        unicode=unicode,
+    ).render()

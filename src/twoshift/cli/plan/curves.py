@@ -1,0 +1,55 @@
+"""Which cost curve a command is about: a measured profile, or o + c * b from the command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from twoshift.cli.params import count, millis, text
+from twoshift.errors import InvalidInput
+from twoshift.policy.cost import CallCost
+from twoshift.policy.plan.row import RowSize
+
+__all__ = ["CurveSource", "ItemMs", "OverheadMs", "ProfileName", "RowTokens", "chosen_curve"]
+
+OverheadMs = Annotated[float | None, millis("What a call costs however small it is.", zero=True)]
+ItemMs = Annotated[float | None, millis("What each item adds to a call.")]
+ProfileName = Annotated[str | None, text("Use this measured profile instead (see plan fit --save).", metavar="NAME")]
+RowTokens = Annotated[float | None, count("With --profile: tokens a row, if not as measured.", least=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class CurveSource:
+    """A curve, the rows it is read for, and where it came from."""
+
+    cost: CallCost
+    row: RowSize
+    name: str
+
+
+def chosen_curve(
+    overhead_ms: float | None, item_ms: float | None, profile: str | None, row_tokens: float | None
+) -> CurveSource:
+    """The profile, or the line through the two figures; raises InvalidInput where it is neither or both."""
+    if profile is not None:
+        if overhead_ms is not None or item_ms is not None:
+            raise InvalidInput("profile", profile, "either a profile or --overhead-ms and --item-ms, not both")
+        return _profile(profile, row_tokens)
+    if overhead_ms is None or item_ms is None:
+        missing = "overhead_ms" if overhead_ms is None else "item_ms"
+        raise InvalidInput(missing, None, "both --overhead-ms and --item-ms, or --profile NAME")
+    if row_tokens is not None:
+        raise InvalidInput("row_tokens", row_tokens, "no value without --profile: --item-ms is already a row's")
+    cost = CallCost.line(overhead_ms / 1e3, item_ms / 1e3)
+    return CurveSource(cost, RowSize(), f"{overhead_ms:g} ms a call + {item_ms:g} ms an item")
+
+
+def _profile(name: str, row_tokens: float | None) -> CurveSource:
+    from twoshift.wiring import profiles
+
+    found = profiles().get(name)
+    row = found.row if row_tokens is None else RowSize.uniform(row_tokens)
+    where = ", ".join(word for word in (found.model, found.device, found.precision) if word)
+    return CurveSource(
+        found.cost, row, f"profile {name}{f' ({where})' if where else ''}, {row.tokens:.3g} tokens a row"
+    )

@@ -1,0 +1,162 @@
+"""`plan fit`: measured calls turned into a curve, and the curve held against a size it has not seen."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from twoshift.cli.commands import command
+from twoshift.cli.output import note, pretty, show, table
+from twoshift.cli.params import JsonFlag, text, whole
+from twoshift.cli.plan.app import app
+from twoshift.errors import InvalidInput
+from twoshift.policy.cost import CallCost, Sample
+from twoshift.policy.plan.row import RowSize
+from twoshift.policy.plan.table import SWEEP_BATCHES, knee
+from twoshift.policy.profile import Profile, checked_name
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from twoshift.policy.fit import Fit
+
+__all__ = ["fit_command"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Prediction:
+    rows: int
+    predicted_s: float
+    measured_s: float | None  # None: the file has no sample of that size
+
+    @property
+    def error(self) -> float | None:
+        return None if self.measured_s is None else abs(self.predicted_s / self.measured_s - 1)
+
+
+@command(app, "fit", "twoshift plan fit samples.csv --predict 1024")
+def fit_command(
+    samples: Annotated[
+        str, typer.Argument(help="CSV with columns batch, ms or rows, tokens, longest, ms; - is stdin.")
+    ],
+    predict: Annotated[int | None, whole("Predict a call of so many rows; measured ones are held out.")] = None,
+    save: Annotated[str | None, text("Store the curve as a profile.", metavar="NAME")] = None,
+    model: Annotated[str, text("Noted in the profile.")] = "",
+    runtime: Annotated[str, text("Noted in the profile.")] = "",
+    device: Annotated[str, text("Noted in the profile.")] = "",
+    precision: Annotated[str, text("Noted in the profile.")] = "",
+    as_json: JsonFlag = False,
+) -> None:
+    """Fit what a call costs from measured ones; predict a size and say how far off that is."""
+    from twoshift.cli.samples import read_samples
+
+    if save is not None:
+        checked_name(save, "save")
+    measured = read_samples(samples)
+    used = [s for s in measured if s.rows != predict]
+    fit = _fit(used, samples, predict)
+    row = _typical_row(used)
+    prediction = None if predict is None else _predict(fit.cost, predict, measured, row)
+    if save is not None:
+        # Nothing is held out of a stored curve: it uses all there is.
+        whole_fit = fit if len(used) == len(measured) else _fit(measured, samples, None)
+        about = (model, runtime, device, precision)
+        _save(Profile(save, whole_fit.cost, _now(), len(measured), _typical_row(measured), *about))
+        note(f"saved as profile {save}")
+    at = knee(fit.cost, SWEEP_BATCHES, row)
+    data = _fields(fit, row, prediction) | {"knee": at, "profile": save}
+    show(as_json, data, _fit_table(fit, row), _words(fit, prediction, at))
+
+
+def _fit(used: Sequence[Sample], path: str, predict: int | None) -> Fit:
+    from twoshift.policy.fit import fit_call_cost  # numpy: only where it is needed
+
+    try:
+        return fit_call_cost(used)
+    except InvalidInput as error:
+        held = "" if predict is None else f", beside those of {predict} rows, which are held out"
+        raise InvalidInput(path, f"{len(used)} samples", f"{error.accepted}{held}") from error
+
+
+def _typical_row(samples: Sequence[Sample]) -> RowSize:
+    tokens = sum(s.tokens for s in samples) / sum(s.rows for s in samples)
+    return RowSize(tokens, max(tokens, statistics.fmean(s.longest for s in samples)))
+
+
+def _predict(cost: CallCost, rows: int, samples: Sequence[Sample], row: RowSize) -> _Prediction:
+    held = [s for s in samples if s.rows == rows]
+    if not held:
+        return _Prediction(rows, cost.seconds(row.call(rows)), None)
+    # Against what was measured at that size, row for row; the median, because a stall is no measurement.
+    predicted_s = statistics.median(cost.seconds(s.size) for s in held)
+    return _Prediction(rows, predicted_s, statistics.median(s.seconds for s in held))
+
+
+def _save(profile: Profile) -> None:
+    from twoshift.wiring import profiles
+
+    profiles().put(profile)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _fields(fit: Fit, row: RowSize, prediction: _Prediction | None) -> dict[str, object]:
+    cost = fit.cost
+    return {
+        "shape": cost.shape,
+        "overhead_ms": cost.overhead_s * 1e3,
+        "item_ms": _item_s(cost, row) * 1e3,
+        "floor_ms": cost.floor_s * 1e3,
+        "token_ms": cost.per_token_s * 1e3,
+        "square_ms": cost.per_square_s * 1e3,
+        "row_tokens": row.tokens,
+        "error": fit.error,
+        "outliers": fit.outliers,
+        "samples": fit.samples,
+        "predicted_rows": prediction and prediction.rows,
+        "predicted_ms": prediction and prediction.predicted_s * 1e3,
+        "measured_ms": None if prediction is None or prediction.measured_s is None else prediction.measured_s * 1e3,
+        "predicted_error": prediction and prediction.error,
+    }
+
+
+def _item_s(cost: CallCost, row: RowSize) -> float:
+    return row.tokens * (cost.per_token_s + cost.per_square_s * row.longest)
+
+
+def _fit_table(fit: Fit, row: RowSize) -> Table:
+    cost = fit.cost
+    of = "" if row.tokens == 1 else f" of {row.tokens:.4g} tokens"
+    shown = [
+        ["shape", cost.shape],
+        ["overhead, ms a call", pretty(cost.overhead_s * 1e3)],
+        [f"item, ms a row{of}", pretty(_item_s(cost, row) * 1e3)],
+        ["floor, ms a call", pretty(cost.floor_s * 1e3)],
+        ["error on held-out samples", f"{fit.error:.1%}"],
+        ["outliers ignored", f"{fit.outliers} of {fit.samples}"],
+    ]
+    return table(["<what", "value"], shown)
+
+
+def _words(fit: Fit, prediction: _Prediction | None, at: int | None) -> str:
+    lines: list[str] = []
+    if prediction is not None:
+        line = f"A call of {prediction.rows:,} rows should take {pretty(prediction.predicted_s * 1e3)} ms."
+        if prediction.measured_s is not None and prediction.error is not None:
+            line += (
+                f" It was measured, and held out of the fit: {pretty(prediction.measured_s * 1e3)} ms, so the "
+                f"prediction is {prediction.error:.1%} off."
+            )
+        lines.append(line)
+    if at is None:
+        lines.append(f"No knee up to {SWEEP_BATCHES[-1]}: every doubling still saves 5 % or more an item.")
+    else:
+        lines.append(f"Knee: {at:,} rows a call; doubling it saves less than 5 % of the cost an item.")
+    return "\n".join(lines)

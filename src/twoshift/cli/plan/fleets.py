@@ -1,0 +1,154 @@
+"""`plan fleet`, `plan replicas`, `plan cold-start`: how many machines, and how soon."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from twoshift.cli.commands import command
+from twoshift.cli.output import plain, pretty, show, table
+from twoshift.cli.params import JsonFlag, count, duration, millis, share, size, usd
+from twoshift.cli.plan.app import app
+from twoshift.errors import InvalidInput
+from twoshift.policy.plan.cold_start import ColdStart, plan_cold_start
+from twoshift.policy.plan.fleet import FleetAsk, FleetPlan, plan_fleet
+from twoshift.policy.plan.replicas import ReplicasAsk, plan_replicas
+from twoshift.units import format_duration
+
+__all__ = ["cold_start_command", "fleet_command", "replicas_command"]
+
+
+@command(
+    app,
+    "fleet",
+    """
+    twoshift plan fleet --items 1e9 --rate 2000 --window 12h --price 2.50 \\
+        --spot-discount 0.6 --preemptions-per-hour 0.1 \\
+        --shard-seconds 60 --straggler-margin 0.1
+    """,
+)
+def fleet_command(
+    items: Annotated[float, count("Items to do.")],
+    rate: Annotated[float, count("Items a second that one worker does.")],
+    window: Annotated[float, duration("The time the job has.")],
+    price: Annotated[float, usd("Dollars an hour for one worker, before the discount.")],
+    spot_discount: Annotated[float, share("Share off the price for spot capacity.", one=False)] = 0.0,
+    preemptions_per_hour: Annotated[float, count("How often one worker is taken away.", zero=True)] = 0.0,
+    shard_seconds: Annotated[float, duration("Work in one shard: what a preemption can lose.", shown="60s")] = 60.0,
+    restart: Annotated[float, duration("Time until a lost worker works again.", zero=True, shown="60s")] = 60.0,
+    straggler_margin: Annotated[float, share("Extra work for slow shards at the end.", most=10.0)] = 0.1,
+    as_json: JsonFlag = False,
+) -> None:
+    """Workers that make the window, beside twice and half as many, with what each costs."""
+    ask = FleetAsk(
+        items, rate, window, price, spot_discount, preemptions_per_hour, shard_seconds, restart, straggler_margin
+    )
+    made = plan_fleet(ask)
+    columns = ["<provision", "workers", "finish", "<makes window", "usd", "idle usd"]
+    rows = [
+        [
+            r.provision,
+            pretty(r.workers),
+            format_duration(r.finish_s),
+            "yes" if r.makes_window else "no",
+            f"{r.usd:,.2f}",
+            f"{r.idle_usd:,.2f}",
+        ]
+        for r in made.rows
+    ]
+    words = fleet_words(made)
+    show(as_json, {**plain(made), "window_s": window, "words": words}, table(columns, rows), words)
+
+
+def fleet_words(made: FleetPlan) -> str:
+    """What the three rows say."""
+    over, right, under = made.rows
+    lines = [
+        f"{right.workers:,} workers at ${made.price_usd_per_hour:.2f} an hour finish in "
+        f"{format_duration(right.finish_s)}. About {pretty(made.preemptions, 3)} preemptions are expected; they "
+        f"lose {made.lost_share:.2%} of the work.",
+        f"Machines are paid until the window ends or the job does, whichever is later: of the "
+        f"${over.usd:,.2f} for twice as many, ${over.idle_usd:,.2f} buys idle hours. Releasing the machines when the "
+        "job ends saves the idle dollars.",
+    ]
+    if not under.makes_window:
+        lines.append(f"Half as many miss the window: they need {format_duration(under.finish_s)}.")
+    return "\n".join(lines)
+
+
+@command(
+    app,
+    "replicas",
+    """
+    twoshift plan replicas --rate 20 --ttft-ms 500 --tpot-ms 40 \\
+        --output-tokens 250 --tokens-per-s 2500 --peak-to-average 3
+    """,
+)
+def replicas_command(
+    ttft_ms: Annotated[float, millis("Objective: time to the first token.", "--ttft-ms", "--ttft")],
+    tpot_ms: Annotated[float, millis("Objective: time for each further token.", "--tpot-ms", "--tpot")],
+    output_tokens: Annotated[float, count("Tokens in a typical answer.", least=1)],
+    tokens_per_s: Annotated[
+        float, count("Output tokens a second of one replica at that TPOT.", "--tokens-per-s", "--tokens-per-second")
+    ],
+    concurrency: Annotated[float | None, count("Load: callers at the same time, on average.")] = None,
+    rate: Annotated[float | None, count("Load: requests a second, on average.")] = None,
+    peak_to_average: Annotated[float, count("Load at the peak over the average.", least=1)] = 1.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Replicas of a generating model at average and at peak load. Give --rate or --concurrency."""
+    if (concurrency is None) == (rate is None):
+        raise InvalidInput("rate", rate, "either --rate or --concurrency, and not both")
+    made = plan_replicas(
+        ReplicasAsk(ttft_ms / 1e3, tpot_ms / 1e3, output_tokens, tokens_per_s, concurrency, rate, peak_to_average)
+    )
+    rows = [
+        ["average", pretty(made.rate), pretty(made.tokens_per_s), pretty(made.replicas_average)],
+        [
+            "peak",
+            pretty(made.rate * peak_to_average),
+            pretty(made.peak_tokens_per_s),
+            pretty(made.replicas_peak),
+        ],
+    ]
+    words = (
+        f"An answer takes {format_duration(made.end_to_end_s)} end to end (TTFT + output tokens x TPOT); "
+        f"{pretty(made.concurrency)} callers are inside on average; a replica serves "
+        f"{pretty(made.streams_per_replica)} streams at that TPOT."
+    )
+    if not made.tpot_reachable:
+        words += " The TPOT is out of reach: one stream alone asks for more tokens a second than a replica has."
+    show(as_json, plain(made), table(["<load", "requests/s", "tokens/s", "replicas"], rows), words)
+
+
+@command(app, "cold-start", "twoshift plan cold-start --bytes 130GB --bandwidth 5GB/s --slo-ms 2000")
+def cold_start_command(
+    bytes_: Annotated[float, size("What has to be loaded: the weights.", "--bytes")],
+    bandwidth: Annotated[float, size("How quickly it loads, such as 5GB/s.")],
+    startup: Annotated[float, duration("Start-up besides loading: container, warm-up.", zero=True, shown="0s")] = 0.0,
+    slo_ms: Annotated[float | None, millis("The longest a first request may wait.", "--slo-ms", "--objective")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Time before a replica that was not there gives its first answer, and whether it may scale to zero."""
+    made = plan_cold_start(bytes_, bandwidth, startup, None if slo_ms is None else slo_ms / 1e3)
+    words = cold_start_words(made)
+    allowed = {None: "-", True: "allowed", False: "refused"}[made.scale_to_zero]
+    row = [
+        format_duration(made.load_s),
+        format_duration(made.startup_s),
+        format_duration(made.cold_start_s),
+        "-" if made.objective_s is None else format_duration(made.objective_s),
+        allowed,
+    ]
+    columns = ["load", "start-up", "cold start", "objective", "<scale to zero"]
+    show(as_json, {**plain(made), "words": words}, table(columns, [row]), words)
+
+
+def cold_start_words(made: ColdStart) -> str:
+    """Why scale-to-zero is allowed or refused."""
+    total = format_duration(made.cold_start_s)
+    if made.objective_s is None:
+        return f"At least {total} before the first answer."
+    objective = format_duration(made.objective_s)
+    if made.scale_to_zero:
+        return f"Scale-to-zero is allowed: {total} fits the objective of {objective}."
+    return f"Scale-to-zero is refused: {total} exceeds the objective of {objective}. Keep one replica warm at least."

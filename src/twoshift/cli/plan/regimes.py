@@ -1,0 +1,54 @@
+"""`plan regime`: online, interactive, micro-batch, batch or hybrid."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from twoshift.cli.commands import command
+from twoshift.cli.output import plain, show, table
+from twoshift.cli.params import JsonFlag, duration, millis, share
+from twoshift.cli.plan.app import app
+from twoshift.errors import InvalidInput
+from twoshift.policy.plan.regime import RegimeAsk, plan_regime
+
+__all__ = ["regime_command"]
+
+
+@command(app, "regime", "twoshift plan regime --waiting --not-known --p99-ms 80")
+def regime_command(
+    waiting: Annotated[
+        bool | None, typer.Option("--waiting/--nobody-waiting", help="Does somebody wait for each answer?")
+    ] = None,
+    known: Annotated[
+        bool | None, typer.Option("--known/--not-known", help="Is the whole input known before the start?")
+    ] = None,
+    p99_ms: Annotated[float | None, millis("Objective: 99 in 100 answers within this.")] = None,
+    ttft_ms: Annotated[float | None, millis("Objective: first token within this.", "--ttft-ms", "--ttft")] = None,
+    freshness: Annotated[float | None, duration("How old an answer may be.")] = None,
+    precomputable: Annotated[float, share("Share of answers that can be made before they are asked for.")] = 0.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Which regime is this? Two questions decide: who waits, and is the whole input known?"""
+    if waiting is None:
+        # A latency objective says that somebody waits; a known corpus alone says that nobody does.
+        waiting = True if p99_ms is not None or ttft_ms is not None else (False if known or freshness else None)
+    if waiting is None:
+        raise InvalidInput("waiting", None, "--waiting or --nobody-waiting, or a latency objective such as --p99-ms 80")
+    ask = RegimeAsk(
+        waiting,
+        bool(known),
+        None if p99_ms is None else p99_ms / 1e3,
+        None if ttft_ms is None else ttft_ms / 1e3,
+        freshness,
+        precomputable,
+    )
+    made = plan_regime(ask)
+    rows = [
+        ["regime", made.regime.value],
+        ["decided by", made.deciding_property],
+        ["hardware", made.hardware],
+        ["lane", made.lane.value],
+    ]
+    show(as_json, {**plain(made), "waiting": waiting, "known": bool(known)}, table(["<", "<"], rows))

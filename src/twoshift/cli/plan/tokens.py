@@ -1,0 +1,100 @@
+"""`plan tokens`: dollars per million tokens, and what each lever does to them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from twoshift.cli.commands import command
+from twoshift.cli.output import plain, pretty, show, table
+from twoshift.cli.params import JsonFlag, choice, count, millis, share, usd, whole
+from twoshift.cli.plan.app import app
+from twoshift.errors import InvalidInput
+from twoshift.policy.cost import CallCost
+from twoshift.policy.plan.tokens import (
+    QUANTISATION_SPEEDUP,
+    Lever,
+    batch_lever,
+    model_lever,
+    padding_lever,
+    plan_tokens,
+    quantisation_lever,
+    spot_lever,
+)
+
+__all__ = ["tokens_command"]
+
+
+@command(
+    app,
+    "tokens",
+    """
+    twoshift plan tokens --tokens-per-s 2500 --price 3.00 --utilisation 0.5 \\
+        --overhead-ms 6 --item-ms 0.18 --batch-from 8 --batch-to 64 \\
+        --quantisation fp8 --params 70B --to-params 13B --padding 0.4 \\
+        --spot-discount 0.6
+    """,
+)
+def tokens_command(
+    tokens_per_s: Annotated[
+        float, count("Tokens a second of one device when busy.", "--tokens-per-s", "--tokens-per-second")
+    ],
+    price: Annotated[float, usd("Dollars an hour for the device.")],
+    utilisation: Annotated[float, share("Share of the time the device is busy.", zero=False)] = 1.0,
+    overhead_ms: Annotated[float | None, millis("Batch: cost of a call however small.", zero=True)] = None,
+    item_ms: Annotated[float | None, millis("Batch: cost that each row adds.")] = None,
+    batch_from: Annotated[int | None, whole("Batch: rows a call now.")] = None,
+    batch_to: Annotated[int | None, whole("Batch: rows a call then.")] = None,
+    quantisation: Annotated[str | None, choice("Quantise the model.", tuple(QUANTISATION_SPEEDUP))] = None,
+    quantisation_speedup: Annotated[float | None, count("What quantising gains, as measured.")] = None,
+    params: Annotated[float | None, count("Model: parameters now.")] = None,
+    to_params: Annotated[
+        float | None,
+        count("Model: parameters then; the active ones, for a mixture of experts.", "--to-params", "--active-params"),
+    ] = None,
+    padding: Annotated[float | None, share("Share of a batch that is padding now, to be removed.", one=False)] = None,
+    spot_discount: Annotated[float | None, share("Share off the price for spot capacity.", one=False)] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Dollars per million tokens now, with each lever alone, and with all of them."""
+    levers = [
+        lever
+        for lever in (
+            _batch(overhead_ms, item_ms, batch_from, batch_to),
+            _quantisation(quantisation, quantisation_speedup),
+            _model(params, to_params),
+            None if padding is None else padding_lever(padding),
+            None if spot_discount is None else spot_lever(spot_discount),
+        )
+        if lever is not None
+    ]
+    made = plan_tokens(tokens_per_s, price, utilisation, levers)
+    rows = [["now", pretty(made.usd_per_million_tokens), "", ""]]
+    effects = [*made.levers, made.together] if made.levers else []
+    rows += [[e.lever, pretty(e.usd_per_million_tokens), f"{e.saving:.1%}", e.why] for e in effects]
+    show(as_json, plain(made), table(["<lever", "$ per M tokens", "saves", "<why"], rows))
+
+
+def _batch(overhead_ms: float | None, item_ms: float | None, start: int | None, end: int | None) -> Lever | None:
+    given = {"overhead_ms": overhead_ms, "item_ms": item_ms, "batch_from": start, "batch_to": end}
+    missing = [name for name, value in given.items() if value is None]
+    if len(missing) == len(given):
+        return None
+    if overhead_ms is None or item_ms is None or start is None or end is None:
+        accepted = "a value: the batch lever needs --overhead-ms, --item-ms, --batch-from and --batch-to"
+        raise InvalidInput(missing[0], None, accepted)
+    return batch_lever(CallCost.line(overhead_ms / 1e3, item_ms / 1e3), start, end)
+
+
+def _quantisation(precision: str | None, speedup: float | None) -> Lever | None:
+    if precision is None and speedup is not None:
+        raise InvalidInput("quantisation", None, f"one of {', '.join(QUANTISATION_SPEEDUP)}")
+    return None if precision is None else quantisation_lever(precision, speedup)
+
+
+def _model(params: float | None, to_params: float | None) -> Lever | None:
+    if params is None and to_params is None:
+        return None
+    if params is None or to_params is None:
+        missing = "params" if params is None else "to_params"
+        raise InvalidInput(missing, None, "a value: the model lever needs --params and --to-params")
+    return model_lever(params, to_params)

@@ -1,0 +1,47 @@
+"""Every error Twoshift raises on purpose, ordered by what the caller should do.
+
+    TwoshiftError
+    ├── InvalidInput          change the request: it names the field, the value and what is accepted
+    │   └── TooLarge          it can never fit, however long you wait
+    ├── TryLater              come back: `retry_after_s` says when
+    └── Broken                stop: something is damaged and trying again will not help
+"""
+
+from __future__ import annotations
+
+__all__ = ["Broken", "InvalidInput", "TooLarge", "TryLater", "TwoshiftError"]
+
+
+class TwoshiftError(Exception):
+    """Anything that Twoshift raises on purpose."""
+
+
+class InvalidInput(TwoshiftError, ValueError):
+    """The caller's input cannot be used; the message says what to change."""
+
+    def __init__(self, field: str, value: object, accepted: str) -> None:
+        self.field = field
+        self.value = value
+        self.accepted = accepted
+        super().__init__(f"{field}: {_shown(value)} cannot be used; expected {accepted}")
+
+
+class TooLarge(InvalidInput):
+    """The input can never fit, however long the caller waits."""
+
+
+class TryLater(TwoshiftError):
+    """Full, draining or not ready: the same request may succeed after `retry_after_s`."""
+
+    def __init__(self, why: str, retry_after_s: float) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(f"{why}; try again in {retry_after_s:.3g} s")
+
+
+class Broken(TwoshiftError):
+    """Stored state or a device is damaged; the message says which."""
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

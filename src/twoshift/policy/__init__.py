@@ -1,0 +1,1 @@
+"""The code that decides: no clock, no I/O, no randomness; production and the simulator run these classes."""

@@ -1,0 +1,85 @@
+"""Take a request, or refuse it at once and say when to come back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from twoshift.policy.lanes import LanePolicy
+from twoshift.types import Item
+
+__all__ = ["AdmissionPolicy", "Admit", "Never", "Refuse"]
+
+_EPSILON_S = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """It is predicted to finish in time, and nobody admitted before it becomes late."""
+
+    finish_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Full for now; with no new arrivals the same request is admitted after `retry_after_s`."""
+
+    retry_after_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Never:
+    """It cannot be served in its time even by an idle device."""
+
+    reason: str
+
+
+class AdmissionPolicy:
+    """Admits what the device can answer in time, by the very plan that the lane policy will follow."""
+
+    def __init__(self, lanes: LanePolicy, max_waiting: int = 100_000) -> None:
+        self._lanes = lanes
+        self._max_waiting = max_waiting
+
+    def decide(self, items: Sequence[Item], now_s: float) -> Admit | Refuse | Never:
+        """All rows of a request or none. Does not queue them: `LanePolicy.submit` does."""
+        if never := self._impossible(items, now_s):
+            return never
+        if len(self._lanes.live) + len(items) > self._max_waiting:
+            return Refuse(self._wait_s(items, now_s), f"{len(self._lanes.live)} rows wait already")
+        finish_s = self._lanes.busy_until_s(now_s)
+        newest_s = max(item.deadline_s for item in items)
+        own_finish_s = finish_s
+        for call in self._lanes.live.plan_with(items):
+            finish_s += call.predicted_s * self._lanes.live_pace
+            if finish_s > call.deadline_s + _EPSILON_S:
+                return Refuse(self._wait_s(items, now_s), "the queue is too long to answer in time")
+            if call.deadline_s <= newest_s:
+                own_finish_s = finish_s
+        return Admit(own_finish_s)
+
+    def _impossible(self, items: Sequence[Item], now_s: float) -> Never | None:
+        limits = self._lanes.limits
+        longest = max(item.tokens for item in items)
+        if longest > limits.max_tokens:
+            return Never(f"a row of {longest} tokens; a call holds {limits.max_tokens}")
+        if len(items) > self._max_waiting:
+            return Never(f"{len(items)} rows; the queue holds {self._max_waiting}")
+        needed_s, left_s = self._alone_s(items), min(item.deadline_s for item in items) - now_s
+        if needed_s > left_s + _EPSILON_S:
+            return Never(f"it takes {needed_s * 1e3:.3g} ms on an idle device and has {max(0.0, left_s) * 1e3:.3g} ms")
+        return None
+
+    def _alone_s(self, items: Sequence[Item]) -> float:
+        return sum(call.predicted_s for call in self._lanes.live.cut(items))
+
+    def _wait_s(self, items: Sequence[Item], now_s: float) -> float:
+        """Until the last waiting call has launched and what follows it leaves time enough for these rows."""
+        plan = self._lanes.live.plan()
+        # Background rows that ride stretch each call to the budget at the most.
+        stretch_s = self._lanes.limits.budget_s if self._lanes.background else 0.0
+        drained_s = self._lanes.busy_until_s(now_s) + sum(max(call.predicted_s, stretch_s) for call in plan)
+        last_launch_s = drained_s - (max(plan[-1].predicted_s, stretch_s) if plan else 0.0)
+        allowed_s = min(item.deadline_s for item in items) - now_s
+        return max(_EPSILON_S, last_launch_s - now_s, drained_s + self._alone_s(items) - allowed_s - now_s)

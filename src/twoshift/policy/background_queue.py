@@ -1,0 +1,165 @@
+"""The background rows that wait. They travel in blocks, so that a call takes thousands at the price of a few."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from twoshift.errors import InvalidInput
+from twoshift.types import CallSize, Lane
+
+__all__ = ["BackgroundQueue", "Block", "Slice"]
+
+_RANK = {Lane.MICRO: 0, Lane.BATCH: 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Background rows that travel together; rows are taken from the front."""
+
+    key: int
+    lengths: Sequence[int]
+    lane: Lane = Lane.BATCH
+    deadline_s: float = math.inf
+    owed: bool = False  # its deadline has no slack left: it may draw on the minimum share
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Rows `start` to `stop` of a block."""
+
+    block: int
+    lane: Lane
+    start: int
+    stop: int
+    tokens: int
+
+
+@dataclass(slots=True)
+class _Queued:
+    """A block being consumed, with running totals so that a cut is a binary search."""
+
+    block: Block
+    place: tuple[int, float, int]  # (lane's rank, deadline, arrival): where it stands in the queue
+    tokens: list[int]  # tokens[i]: of the first i rows
+    squares: list[int]
+    longest: list[int]
+    at: int = 0
+
+    @classmethod
+    def of(cls, block: Block, arrival: int) -> _Queued:
+        accumulate = itertools.accumulate
+        return cls(
+            block,
+            (_RANK[block.lane], block.deadline_s, arrival),
+            list(accumulate(block.lengths, initial=0)),
+            list(accumulate((n * n for n in block.lengths), initial=0)),
+            list(accumulate(block.lengths, max, initial=0)),
+        )
+
+    @property
+    def left(self) -> int:
+        return len(self.block.lengths) - self.at
+
+    def size_to(self, stop: int) -> CallSize:
+        # longest[] runs from the block's start: an upper bound for what is left of it.
+        tokens = self.tokens[stop] - self.tokens[self.at]
+        return CallSize(stop - self.at, tokens, self.longest[stop], self.squares[stop] - self.squares[self.at])
+
+    def cut(self, stop: int) -> Slice:
+        """Take the rows up to `stop`."""
+        part = Slice(self.block.key, self.block.lane, self.at, stop, self.tokens[stop] - self.tokens[self.at])
+        self.at = stop
+        return part
+
+
+class BackgroundQueue:
+    """Blocks by lane, then deadline, then arrival; a later block never overtakes an earlier one."""
+
+    def __init__(self) -> None:
+        self.owed_blocks = 0  # how many of _blocks are owed
+        self._blocks: dict[int, _Queued] = {}  # key -> block with at least one row left
+        self._order: list[tuple[tuple[int, float, int], int]] = []  # sorted (place, key) of _blocks
+        self._arrivals = itertools.count()
+
+    def __bool__(self) -> bool:
+        return bool(self._blocks)
+
+    def rows(self) -> int:
+        """How many rows wait."""
+        return sum(queued.left for queued in self._blocks.values())
+
+    def add(self, block: Block) -> None:
+        """Queue a block."""
+        if block.key in self._blocks or block.lane is Lane.ONLINE or len(block.lengths) == 0:
+            raise InvalidInput("block", block.key, "a new key, at least one row, and the micro or batch lane")
+        queued = _Queued.of(block, next(self._arrivals))
+        self._blocks[block.key] = queued
+        bisect.insort(self._order, (queued.place, block.key))
+        self.owed_blocks += block.owed
+
+    def remove(self, key: int) -> Slice | None:
+        """Forget a block; returns what was left of it, or None where there was nothing."""
+        queued = self._blocks.get(key)
+        if queued is None:
+            return None
+        rest = queued.cut(len(queued.block.lengths))
+        self._close(queued)
+        return rest
+
+    def take(
+        self, size: CallSize, max_rows: int, fits: Callable[[CallSize], bool], owed_only: bool = False
+    ) -> tuple[list[Slice], CallSize]:
+        """As many rows as fit beside `size`: the slices, and the size with them."""
+        taken: list[Slice] = []
+        at = 0
+        while at < len(self._order) and size.rows < max_rows:
+            queued = self._blocks[self._order[at][1]]
+            if owed_only and not queued.block.owed:
+                at += 1
+                continue
+            stop = _last_fitting(queued, size, max_rows, fits)
+            if stop > queued.at:
+                size = size.plus(queued.size_to(stop))
+                taken.append(queued.cut(stop))
+            if queued.left:
+                break
+            self._close(queued)
+        return taken, size
+
+    def first_row(self) -> CallSize | None:
+        """The size of the row that stands first."""
+        if not self._order:
+            return None
+        queued = self._blocks[self._order[0][1]]
+        length = queued.block.lengths[queued.at]
+        return CallSize(1, length, length, length * length)
+
+    def take_first_row(self) -> Slice:
+        """The row that stands first, whatever its size."""
+        queued = self._blocks[self._order[0][1]]
+        row = queued.cut(queued.at + 1)
+        if not queued.left:
+            self._close(queued)
+        return row
+
+    def _close(self, queued: _Queued) -> None:
+        del self._blocks[queued.block.key]
+        del self._order[bisect.bisect_left(self._order, (queued.place, queued.block.key))]
+        self.owed_blocks -= queued.block.owed
+
+
+def _last_fitting(queued: _Queued, size: CallSize, max_rows: int, fits: Callable[[CallSize], bool]) -> int:
+    """The last row of the block, exclusive, that fits beside `size`; cost only grows with rows, so bisect."""
+    low = queued.at
+    high = min(len(queued.block.lengths), low + max_rows - size.rows)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if fits(size.plus(queued.size_to(middle))):
+            low = middle
+        else:
+            high = middle - 1
+    return low

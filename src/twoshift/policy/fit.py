@@ -1,0 +1,269 @@
+"""Samples of calls -> the curve that explains them best.
+
+One robust fit serves every shape. Each shape is homogeneous in its coefficients, so `f = sum(theta_k * df/dtheta_k)`
+and a weighted non-negative least-squares step on those derivatives is a Gauss-Newton step; for the line it is exact.
+Residuals are relative, because calls span microseconds to seconds, and Tukey's weights give a stalled call none.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twoshift.errors import InvalidInput
+from twoshift.policy.cost import CallCost, Sample
+
+__all__ = ["Fit", "fit_call_cost", "refit"]
+
+_Floats = NDArray[np.float64]
+
+_TUKEY = 4.685  # 95 % efficient on clean data
+_NOISE_FLOOR = 0.03  # samples closer than this are never called outliers
+_ERROR_CAP = 0.5  # a stalled sample weighs no more than this when shapes are compared
+_WORTH_IT = 0.9  # a richer shape must cut the held-out error to this share of the simpler one's
+_KEPT_RATIOS = 101
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A fitted curve and what is known about its quality."""
+
+    cost: CallCost
+    error: float  # mean relative error of predictions for sizes held out of the fit, stalled samples apart
+    outliers: int
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """Which coefficients are free."""
+
+    overhead: bool = True
+    floor: bool = False
+    squares: bool = False
+    soft: bool = False
+
+    @property
+    def parameters(self) -> int:
+        return 1 + self.overhead + self.floor + self.squares
+
+
+# Simplest first: ties go to the earlier one.
+_SHAPES = (
+    _Shape(),
+    _Shape(overhead=False, floor=True),
+    _Shape(overhead=False, floor=True, soft=True),
+    _Shape(squares=True),
+    _Shape(floor=True),
+    _Shape(floor=True, soft=True),
+    _Shape(floor=True, squares=True),
+    _Shape(floor=True, soft=True, squares=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Data:
+    tokens: _Floats
+    squares: _Floats
+    seconds: _Floats
+    weights: _Floats
+
+    def only(self, mask: NDArray[np.bool_]) -> _Data:
+        return _Data(self.tokens[mask], self.squares[mask], self.seconds[mask], self.weights[mask])
+
+
+def fit_call_cost(samples: Sequence[Sample], weights: Sequence[float] | None = None) -> Fit:
+    """The best shape by held-out error, fitted to all samples; raises InvalidInput on fewer than two sizes."""
+    data = _data(samples, weights)
+    folds = _folds(data)
+    groups = len(np.unique(data.tokens + 1j * data.squares))
+    candidates = [s for s in _SHAPES if s.parameters < groups and not (s.squares and _collinear(data))]
+    if not candidates:
+        candidates = [_Shape()]
+    errors = [_held_out_errors(data, shape, folds) for shape in candidates]
+    best = 0
+    for i in range(1, len(candidates)):
+        if _capped(errors[i]) < _WORTH_IT * _capped(errors[best]) - 1e-6:
+            best = i
+    cost = _fit_shape(data, candidates[best])
+    outlier = _outliers(data, cost)
+    kept = errors[best][~outlier]
+    error = float(np.mean(kept)) if len(kept) else 0.0
+    return Fit(_with_ratios(cost, data), error, int(outlier.sum()), len(samples))
+
+
+def refit(cost: CallCost, samples: Sequence[Sample], weights: Sequence[float]) -> CallCost:
+    """The same shape fitted to newer samples: quick enough for a serving loop."""
+    data = _data(samples, weights)
+    return _with_ratios(_fit_shape(data, _shape_of(cost), starts=[_theta_of(cost)]), data)
+
+
+def _data(samples: Sequence[Sample], weights: Sequence[float] | None) -> _Data:
+    sizes = [s.size for s in samples]
+    if len({(s.tokens, s.squares) for s in sizes}) < 2:
+        raise InvalidInput("samples", len(samples), "samples of at least two different sizes")
+    return _Data(
+        np.array([s.tokens for s in sizes], float),
+        np.array([s.squares for s in sizes], float),
+        np.array([s.seconds for s in samples], float),
+        np.ones(len(samples)) if weights is None else np.asarray(weights, float),
+    )
+
+
+def _collinear(data: _Data) -> bool:
+    """Whether length squared cannot be told from tokens: all rows are about as long."""
+    mean_length = data.squares / data.tokens
+    return bool(mean_length.max() < 1.5 * mean_length.min())
+
+
+def _folds(data: _Data) -> list[NDArray[np.bool_]]:
+    """Masks of what is held out; all samples of one size stay together, or nothing would be held out."""
+    keys = np.stack([data.tokens, data.squares], axis=1)
+    _, group = np.unique(keys, axis=0, return_inverse=True)
+    group = group.reshape(-1)
+    count = min(8, int(group.max()) + 1)
+    return [group % count == k for k in range(count)]
+
+
+def _held_out_errors(data: _Data, shape: _Shape, folds: list[NDArray[np.bool_]]) -> _Floats:
+    errors = np.full(len(data.seconds), np.nan)
+    for held in folds:
+        kept = data.only(~held)
+        if len(np.unique(kept.tokens)) >= min(2, shape.parameters):
+            predicted = _predict(_fit_shape(kept, shape), data)
+            errors[held] = np.abs(data.seconds[held] / predicted[held] - 1.0)
+    return np.where(np.isnan(errors), _ERROR_CAP, errors)
+
+
+def _capped(errors: _Floats) -> float:
+    return float(np.mean(np.minimum(errors, _ERROR_CAP)))
+
+
+def _fit_shape(data: _Data, shape: _Shape, starts: list[_Floats] | None = None) -> CallCost:
+    """The best local optimum over a few starting points."""
+    tried = [_robust(data, shape, start) for start in starts or _starts(data, shape)]
+    theta = min(tried, key=lambda t: _loss(data, shape, t))
+    return CallCost(float(theta[0]), float(theta[1]), float(theta[2]), float(theta[3]), shape.soft)
+
+
+def _shape_of(cost: CallCost) -> _Shape:
+    return _Shape(cost.overhead_s > 0, cost.floor_s > 0, cost.per_square_s > 0, cost.soft)
+
+
+def _theta_of(cost: CallCost) -> _Floats:
+    return np.array([cost.overhead_s, cost.per_token_s, cost.floor_s, cost.per_square_s])
+
+
+def _starts(data: _Data, shape: _Shape) -> list[_Floats]:
+    per_token = float(np.median(data.seconds / data.tokens))
+    large = data.tokens >= np.median(data.tokens)
+    slope = float(np.median(data.seconds[large] / data.tokens[large]))
+    if not shape.floor:
+        return [np.array([0.0, min(per_token, slope), 0.0, 0.0])]
+    order = np.argsort(data.tokens)
+    levels = {float(np.median(data.seconds[order][: max(1, int(len(order) * q))])) for q in (0.15, 0.3, 0.5, 0.7)}
+    return [np.array([0.0, min(per_token, slope), level, 0.0]) for level in sorted(levels)]
+
+
+def _robust(data: _Data, shape: _Shape, theta: _Floats) -> _Floats:
+    """L1 steps to find the bulk of the samples, then Tukey steps to use it efficiently."""
+    for _ in range(10):
+        residual = _residual(data, shape, theta)
+        theta = _step(data, shape, theta, 1.0 / np.maximum(np.abs(residual), 0.01))
+    if len(data.seconds) < 10:  # too few to tell an outlier from a fact
+        return theta
+    for _ in range(15):
+        residual = _residual(data, shape, theta)
+        spread = max(_NOISE_FLOOR, 1.4826 * float(np.median(np.abs(residual))))
+        u = np.clip(np.abs(residual) / (_TUKEY * spread), 0.0, 1.0)
+        new = _step(data, shape, theta, (1.0 - u**2) ** 2)
+        if np.allclose(new, theta, rtol=1e-6, atol=0.0):
+            return new
+        theta = new
+    return theta
+
+
+def _step(data: _Data, shape: _Shape, theta: _Floats, robustness: _Floats) -> _Floats:
+    """One Gauss-Newton step on relative residuals, coefficients kept at or above zero."""
+    gradient = _gradient(data, shape, theta)
+    predicted = np.maximum(gradient @ theta, 1e-15)
+    root = np.sqrt(data.weights * robustness)
+    # The target in logs, so that a sample a thousand times too slow pulls no harder than its logarithm.
+    target = 1.0 + np.maximum(np.log(data.seconds / predicted), -0.9)
+    free = [0] * shape.overhead + [1] + [2] * shape.floor + [3] * shape.squares
+    solution = _non_negative(gradient[:, free] * (root / predicted)[:, None], target * root)
+    new = np.zeros(4)
+    new[free] = solution
+    return new if solution.any() else theta
+
+
+def _non_negative(a: _Floats, b: _Floats) -> _Floats:
+    """Least squares with every coefficient >= 0; exact, by trying the faces: there are at most four columns."""
+    scale = np.maximum(np.linalg.norm(a, axis=0), 1e-300)
+    a = a / scale
+    width = a.shape[1]
+    # A trace of ridge, because two columns may coincide (every call past the corner, say).
+    gram, target = a.T @ a + 1e-12 * np.eye(width), a.T @ b
+    best, best_loss = np.zeros(width), math.inf
+    for size in range(width, 0, -1):
+        for face in itertools.combinations(range(width), size):
+            free = list(face)
+            part = np.linalg.solve(gram[np.ix_(free, free)], target[free])
+            loss = -float(part @ target[free])  # up to a constant, the squared error at its minimum
+            if loss < best_loss and (part >= 0).all():
+                best, best_loss = np.zeros(width), loss
+                best[free] = part
+        if size == width and best_loss < math.inf:
+            break
+    return best / scale
+
+
+def _gradient(data: _Data, shape: _Shape, theta: _Floats) -> _Floats:
+    """Columns df/d(overhead, per_token, floor, per_square); their product with theta is f itself."""
+    line = theta[0] + theta[1] * data.tokens + theta[3] * data.squares
+    if not shape.floor:
+        by_line, by_floor = np.ones_like(line), np.zeros_like(line)
+    elif shape.soft:
+        f = np.maximum(np.hypot(theta[2], line), 1e-15)
+        by_line, by_floor = line / f, theta[2] / f
+    else:
+        by_line = (line >= theta[2]).astype(float)
+        by_floor = 1.0 - by_line
+    return np.stack([by_line, by_line * data.tokens, by_floor, by_line * data.squares], axis=1)
+
+
+def _residual(data: _Data, shape: _Shape, theta: _Floats) -> _Floats:
+    return np.log(data.seconds / np.maximum(_gradient(data, shape, theta) @ theta, 1e-15))
+
+
+def _loss(data: _Data, shape: _Shape, theta: _Floats) -> float:
+    capped = np.minimum(np.abs(_residual(data, shape, theta)), _ERROR_CAP)
+    return float(np.average(capped, weights=data.weights))
+
+
+def _predict(cost: CallCost, data: _Data) -> _Floats:
+    theta = _theta_of(cost)
+    return _gradient(data, _shape_of(cost), theta) @ theta
+
+
+def _outliers(data: _Data, cost: CallCost) -> NDArray[np.bool_]:
+    residual = np.log(data.seconds / _predict(cost, data))
+    spread = max(_NOISE_FLOOR, 1.4826 * float(np.median(np.abs(residual))))
+    return np.abs(residual) > _TUKEY * spread
+
+
+def _with_ratios(cost: CallCost, data: _Data) -> CallCost:
+    """Attach the residual's quantiles, weighted, with the median at 1."""
+    ratio = data.seconds / _predict(cost, data)
+    order = np.argsort(ratio)
+    ratio, weight = ratio[order], data.weights[order]
+    at = (np.cumsum(weight) - weight / 2) / weight.sum()
+    grid = np.linspace(0.0, 1.0, min(_KEPT_RATIOS, len(ratio)) | 1)
+    values = np.interp(grid, at, ratio)
+    values = np.maximum.accumulate(values / values[len(values) // 2])
+    return replace(cost, ratios=tuple(float(v) for v in values))

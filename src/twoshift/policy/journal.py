@@ -1,0 +1,172 @@
+"""A record of what a device's policies were told and what they decided, and its replay (I6).
+
+A journal is a header and a list of entries, all plain JSON values. The same events give the same decisions, so a
+recorded hour of production can be replayed, stopped and looked at on a laptop.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, assert_never
+
+from twoshift.errors import Broken
+from twoshift.policy.admission import AdmissionPolicy, Admit, Never, Refuse
+from twoshift.policy.background_queue import Block, Slice
+from twoshift.policy.cost import CallCost
+from twoshift.policy.lanes import Call, Drop, Idle, LaneLimits, LanePolicy, Run
+from twoshift.types import Item, Lane
+
+__all__ = ["RecordedAdmission", "RecordedLanes", "Replay", "replay"]
+
+_Entry = list[Any]
+_FORMAT = 1
+
+
+class RecordedLanes(LanePolicy):
+    """A LanePolicy that tells `sink` every event and every decision."""
+
+    def __init__(self, cost: CallCost, limits: LaneLimits, sink: Callable[[_Entry], None]) -> None:
+        super().__init__(cost, limits)
+        self.sink = sink
+        sink(["twoshift-lanes", _FORMAT, cost.to_dict(), asdict(limits)])
+
+    def submit(self, item: Item, now_s: float) -> None:
+        self.sink(["submit", now_s, *_item(item)])
+        super().submit(item, now_s)
+
+    def submit_block(self, block: Block, now_s: float) -> None:
+        runs = [[length, len(list(group))] for length, group in itertools.groupby(block.lengths)]
+        self.sink(["block", now_s, block.key, runs, block.lane.value, _finite(block.deadline_s), block.owed])
+        super().submit_block(block, now_s)
+
+    def cancel(self, key: int) -> bool:
+        self.sink(["cancel", key])
+        return super().cancel(key)
+
+    def cancel_block(self, key: int) -> Slice | None:
+        self.sink(["cancel_block", key])
+        return super().cancel_block(key)
+
+    def finished(self, call: Call, elapsed_s: float) -> None:
+        self.sink(["finished", elapsed_s])
+        super().finished(call, elapsed_s)
+
+    def decide(self, now_s: float) -> Run | Drop | Idle:
+        decision = super().decide(now_s)
+        self.sink(["decide", now_s, _decision(decision)])
+        return decision
+
+
+class RecordedAdmission(AdmissionPolicy):
+    """An AdmissionPolicy whose answers go into the journal of its lanes."""
+
+    def __init__(self, lanes: RecordedLanes, max_waiting: int = 100_000) -> None:
+        super().__init__(lanes, max_waiting)
+        self._sink = lanes.sink
+
+    def decide(self, items: Sequence[Item], now_s: float) -> Admit | Refuse | Never:
+        answer = super().decide(items, now_s)
+        self._sink(["admit", now_s, [_item(item) for item in items], _answer(answer)])
+        return answer
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """How a replay compared with its record."""
+
+    decisions: int
+    difference: str | None  # None: every decision was the same
+
+
+def replay(entries: Iterable[_Entry]) -> Replay:
+    """Feed recorded events to fresh policies and compare; raises Broken on a journal that cannot be read."""
+    decisions = 0
+    try:
+        stream = iter(entries)
+        player = _Player(next(stream, list[Any]()))
+        for number, entry in enumerate(stream, start=2):
+            for recorded, decided in player.play(entry):
+                decisions += 1
+                if recorded != decided:
+                    return Replay(decisions, f"entry {number}: recorded {recorded}, decided {decided}")
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise Broken(f"the journal cannot be replayed: {error}") from error
+    return Replay(decisions, None)
+
+
+class _Player:
+    def __init__(self, header: _Entry) -> None:
+        if header[:2] != ["twoshift-lanes", _FORMAT]:
+            raise Broken("the journal cannot be replayed: it does not begin with a twoshift-lanes header")
+        self._lanes = LanePolicy(CallCost.from_dict(header[2]), _limits(header[3]))
+        self._admission = AdmissionPolicy(self._lanes)
+        self._call: Call | None = None  # the one that runs
+
+    def play(self, entry: _Entry) -> Iterable[tuple[_Entry, _Entry]]:
+        """Apply one entry; yields (recorded, decided) where it holds a decision."""
+        match entry:
+            case ["submit", now_s, *item]:
+                self._lanes.submit(Item(*item), now_s)
+            case ["block", now_s, key, runs, lane, deadline_s, owed]:
+                lengths = [length for length, count in runs for _ in range(count)]
+                deadline_s = float("inf") if deadline_s is None else deadline_s
+                self._lanes.submit_block(Block(key, lengths, Lane(lane), deadline_s, owed), now_s)
+            case ["cancel", key]:
+                self._lanes.cancel(key)
+            case ["cancel_block", key]:
+                self._lanes.cancel_block(key)
+            case ["finished", elapsed_s]:
+                if self._call is None:
+                    raise ValueError("a call finished that was never launched")
+                self._lanes.finished(self._call, elapsed_s)
+            case ["decide", now_s, recorded]:
+                decision = self._lanes.decide(now_s)
+                if isinstance(decision, Run):
+                    self._call = decision.call
+                yield recorded, _decision(decision)
+            case ["admit", now_s, items, recorded]:
+                yield recorded, _answer(self._admission.decide([Item(*item) for item in items], now_s))
+            case _:
+                raise ValueError(f"unknown entry {entry[:1]}")
+
+
+def _limits(data: Mapping[str, Any]) -> LaneLimits:
+    return LaneLimits(**data)
+
+
+def _item(item: Item) -> _Entry:
+    return [item.key, item.deadline_s, item.tokens]
+
+
+def _finite(seconds: float) -> float | None:
+    return seconds if seconds < float("inf") else None
+
+
+def _slices(slices: Iterable[Slice]) -> list[list[int]]:
+    return [[part.block, part.start, part.stop] for part in slices]
+
+
+def _decision(decision: Run | Drop | Idle) -> _Entry:
+    match decision:
+        case Run(call):
+            return ["run", [item.key for item in call.live], _slices(call.background), call.predicted_s]
+        case Drop(live, background):
+            return ["drop", [item.key for item in live], _slices(background)]
+        case Idle(until_s):
+            return ["idle", until_s]
+        case _:
+            assert_never(decision)
+
+
+def _answer(answer: Admit | Refuse | Never) -> _Entry:
+    match answer:
+        case Admit(finish_s):
+            return ["admit", finish_s]
+        case Refuse(retry_after_s, reason):
+            return ["refuse", retry_after_s, reason]
+        case Never(reason):
+            return ["never", reason]
+        case _:
+            assert_never(answer)

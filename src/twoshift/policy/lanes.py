@@ -1,0 +1,267 @@
+"""What one device runs next: live rows first, background rows in the room that is left."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, field
+
+from twoshift.errors import InvalidInput
+from twoshift.policy.background_queue import BackgroundQueue, Block, Slice
+from twoshift.policy.cost import CallCost
+from twoshift.policy.learn import CostLearner
+from twoshift.policy.live_queue import LiveQueue, Room
+from twoshift.types import CallSize, Item, Lane
+
+__all__ = ["Call", "Drop", "Idle", "LaneLimits", "LanePolicy", "LaneUse", "Run"]
+
+_EMPTY = CallSize(0, 0, 0, 0)
+_EPSILON_S = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class LaneLimits:
+    """What bounds a call. With no SLO there is no live endpoint on the device, and only the caps count."""
+
+    max_rows: int = 1024
+    max_tokens: int = 1 << 20
+    slo_s: float | None = None
+    outside_s: float = 0.0  # what the stages outside the device take of the SLO
+    call_budget_s: float | None = None  # overrides the derived budget of calls that carry background rows
+    quantile: float = 0.9  # of the cost's residual: how cautious predictions are
+    min_share: float = 0.0  # of the device, owed to background work whose deadline has no slack
+
+    def __post_init__(self) -> None:
+        if self.max_rows < 1 or self.max_tokens < 1:
+            raise InvalidInput("max_rows, max_tokens", (self.max_rows, self.max_tokens), "at least 1 each")
+        if self.slo_s is not None and not (math.isfinite(self.slo_s) and self.slo_s > self.outside_s >= 0):
+            raise InvalidInput("slo_s", self.slo_s, f"a finite SLO above the {self.outside_s} s spent outside")
+        if self.call_budget_s is not None and not self.call_budget_s > 0:
+            raise InvalidInput("call_budget_s", self.call_budget_s, "above 0")
+        if not 0 <= self.min_share <= 0.5:
+            raise InvalidInput("min_share", self.min_share, "a share from 0 to 0.5: live rows keep half of a call")
+
+    @property
+    def live_call_s(self) -> float:
+        """Half of what is left of the SLO: a live row may meet a running call and then needs its own."""
+        return math.inf if self.slo_s is None else (self.slo_s - self.outside_s) / 2
+
+    @property
+    def budget_s(self) -> float:
+        """The longest call that may carry background rows."""
+        return self.live_call_s if self.call_budget_s is None else self.call_budget_s
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One forward pass."""
+
+    number: int
+    live: tuple[Item, ...]
+    background: tuple[Slice, ...]
+    size: CallSize
+    predicted_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Launch this call now."""
+
+    call: Call
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Refuse these now: live rows that can no longer make it, or background rows no call may hold."""
+
+    live: tuple[Item, ...]
+    background: tuple[Slice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Nothing to launch."""
+
+    until_s: float | None = None  # None: until something arrives or the running call ends
+
+
+@dataclass(slots=True)
+class LaneUse:
+    """What a lane has had of the device; over all lanes it sums to what the device did."""
+
+    rows: int = 0
+    tokens: int = 0
+    device_s: float = 0.0
+    riding_rows: int = 0
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A call being formed."""
+
+    live: list[Item] = field(default_factory=list[Item])
+    background: list[Slice] = field(default_factory=list[Slice])
+    size: CallSize = _EMPTY
+
+
+class LanePolicy:
+    """Chooses the next forward call for one device.
+
+    Live rows go in deadline order and never wait for company; one that can no longer make its deadline is
+    dropped rather than served late. Background rows ride along while the call stays within the budget and
+    makes no waiting live row late.
+    """
+
+    def __init__(self, cost: CallCost, limits: LaneLimits | None = None) -> None:
+        self.limits = limits or LaneLimits()
+        self.use = {lane: LaneUse() for lane in Lane}
+        self._learner = CostLearner(cost)
+        self._cautious = cost.at(self.limits.quantile)
+        self._full_room = Room(self.limits.max_rows, self.limits.max_tokens, self.limits.live_call_s)
+        # While background work is owed its share, live rows leave it half of the call.
+        self._shared_room = Room(
+            max(1, self.limits.max_rows // 2), max(1, self.limits.max_tokens // 2), self.limits.budget_s / 2
+        )
+        self.live = LiveQueue(self._full_room, self.predict_s)
+        self.background = BackgroundQueue()
+        self._owed_s = 0.0  # device time that owed blocks are short of; 0 when there are none
+        self._running: tuple[Call, float] | None = None  # the call and its predicted end
+        self._calls = itertools.count()
+
+    @property
+    def cost(self) -> CallCost:
+        """The curve as learned so far."""
+        return self._learner.cost
+
+    # Events
+
+    def submit(self, item: Item, now_s: float) -> None:
+        """A live row arrived."""
+        self.live.add(item)
+
+    def submit_block(self, block: Block, now_s: float) -> None:
+        """Background rows arrived."""
+        self.background.add(block)
+
+    def cancel(self, key: int) -> bool:
+        """A live row is no longer wanted; False when it does not wait (any more)."""
+        return self.live.remove(key)
+
+    def cancel_block(self, key: int) -> Slice | None:
+        """A block is no longer wanted; returns what was left of it."""
+        return self.background.remove(key)
+
+    def finished(self, call: Call, elapsed_s: float) -> None:
+        """The running call ended, after `elapsed_s` on the device."""
+        if self._running is None or self._running[0].number != call.number:
+            raise InvalidInput("call", call.number, "the call that is running")
+        self._running = None
+        self._account(call, elapsed_s)
+        if self._learner.observed(call.size, elapsed_s):
+            self._cautious = self._learner.cost.at(self.limits.quantile)
+            self.live.reprice()
+
+    # Questions
+
+    def predict_s(self, size: CallSize) -> float:
+        """The cautious prediction that every decision here is made with."""
+        return self._cautious.seconds(size)
+
+    def busy_until_s(self, now_s: float) -> float:
+        """When the running call is predicted to end; now, where none runs."""
+        return max(now_s, self._running[1]) if self._running else now_s
+
+    @property
+    def running(self) -> bool:
+        """Whether a call is on the device."""
+        return self._running is not None
+
+    @property
+    def live_pace(self) -> float:
+        """How much longer live work takes while background work is owed its share."""
+        return 1.0 / (1.0 - self.limits.min_share) if self.background.owed_blocks else 1.0
+
+    # The decision
+
+    def decide(self, now_s: float) -> Run | Drop | Idle:
+        """What to do now; ask again after a Drop."""
+        if self._running is not None:
+            return Idle()
+        self._check_debt()
+        self.live.fill(self._shared_room if self._owed_s else self._full_room)
+        if late := self.late_rows(now_s):
+            return Drop(tuple(self.live.take(late)), ())
+        if self._first_is_oversize():
+            return Drop((), (self.background.take_first_row(),))
+        draft = _Draft()
+        limit_s = self.ride_limit_s(now_s)
+        self._take_live(draft)
+        if self._owed_s:
+            # Owed rows look only at the rows of this very call: later ones pay for the share.
+            self._ride(draft, draft.live[0].deadline_s - now_s if draft.live else math.inf, owed_only=True)
+        self._ride(draft, limit_s)
+        return Run(self._launch(draft, now_s)) if draft.size.rows else Idle()
+
+    def late_rows(self, now_s: float) -> int:
+        """How many live rows, earliest deadline first, can no longer make it."""
+        return self.live.late(now_s + min(self._owed_s, self.limits.budget_s / 2))
+
+    def ride_limit_s(self, now_s: float) -> float:
+        """How long the next call may last before it makes a waiting live row late."""
+        plan = self.live.plan()
+        return plan[0].predicted_s + max(0.0, self.live.slack_s(now_s)) if plan else math.inf
+
+    def _first_is_oversize(self) -> bool:
+        """Whether no call that the budget allows can hold the first background row: it must not block the rest."""
+        first = self.background.first_row()
+        return first is not None and not self._within(first, self.limits.budget_s)
+
+    def _check_debt(self) -> None:
+        if not self.background.owed_blocks:
+            self._owed_s = 0.0
+
+    def _take_live(self, draft: _Draft) -> None:
+        plan = self.live.plan()
+        if plan:
+            draft.size = plan[0].size
+            draft.live = self.live.take(plan[0].size.rows)
+
+    def _ride(self, draft: _Draft, limit_s: float, owed_only: bool = False) -> None:
+        """Add background rows while the call stays within the caps, the budget and the limit."""
+        within_s = min(limit_s, self.limits.budget_s)
+        taken, draft.size = self.background.take(
+            draft.size, self.limits.max_rows, lambda size: self._within(size, within_s), owed_only
+        )
+        draft.background += taken
+
+    def _within(self, size: CallSize, seconds: float) -> bool:
+        return size.tokens <= self.limits.max_tokens and self.predict_s(size) <= seconds + _EPSILON_S
+
+    def _launch(self, draft: _Draft, now_s: float) -> Call:
+        predicted_s = self.predict_s(draft.size)
+        call = Call(next(self._calls), tuple(draft.live), tuple(draft.background), draft.size, predicted_s)
+        self._running = (call, now_s + predicted_s)
+        return call
+
+    # The books
+
+    def _account(self, call: Call, elapsed_s: float) -> None:
+        """Charge each lane its tokens' part of the call."""
+        per_token_s = elapsed_s / max(1, call.size.tokens)
+        background_tokens = 0
+        for part in call.background:
+            rows = part.stop - part.start
+            background_tokens += part.tokens
+            self._charge(part.lane, rows, part.tokens, per_token_s, rows if call.live else 0)
+        if call.live:
+            self._charge(Lane.ONLINE, len(call.live), call.size.tokens - background_tokens, per_token_s, 0)
+        if self.background.owed_blocks:
+            short_s = self.limits.min_share * elapsed_s - background_tokens * per_token_s
+            self._owed_s = max(0.0, self._owed_s + short_s)
+
+    def _charge(self, lane: Lane, rows: int, tokens: int, per_token_s: float, riding: int) -> None:
+        use = self.use[lane]
+        use.rows += rows
+        use.tokens += tokens
+        use.device_s += tokens * per_token_s
+        use.riding_rows += riding

@@ -1,0 +1,179 @@
+"""The live rows that wait, in deadline order, already cut into the calls that will serve them."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from twoshift.errors import InvalidInput
+from twoshift.types import CallSize, Item
+
+__all__ = ["LiveQueue", "PlannedCall", "Room"]
+
+_Entry = tuple[float, int, Item]
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What live rows may fill of a call. One row always has room: a long row runs alone."""
+
+    max_rows: int
+    max_tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCall:
+    """A call that the waiting rows will make if nothing else arrives."""
+
+    size: CallSize
+    predicted_s: float
+    deadline_s: float  # the earliest of its rows
+
+
+def _by_deadline(entry: _Entry) -> tuple[float, int]:
+    return entry[:2]
+
+
+class LiveQueue:
+    """Waiting rows and their greedy cut into calls; the cut is kept up to date as rows come and go."""
+
+    def __init__(self, room: Room, predict_s: Callable[[CallSize], float]) -> None:
+        self._room = room
+        self._predict_s = predict_s
+        self._entries: list[_Entry] = []  # sorted by deadline, then arrival
+        self._where: dict[int, tuple[float, int]] = {}  # key of every row in _entries -> its sort key
+        self._plan: deque[PlannedCall] = deque()  # covers _entries exactly, unless stale
+        self._stale = False
+        self._arrivals = itertools.count()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, key: int) -> bool:
+        return key in self._where
+
+    def add(self, item: Item) -> None:
+        """Queue a row by its deadline; ties go by arrival."""
+        if item.key in self._where:
+            raise InvalidInput("key", item.key, "a key that is not waiting already")
+        entry = (item.deadline_s, next(self._arrivals), item)
+        self._where[item.key] = entry[:2]
+        if self._entries and entry[:2] < self._entries[-1][:2]:
+            bisect.insort(self._entries, entry, key=_by_deadline)
+            self._stale = True
+            return
+        self._entries.append(entry)
+        if not self._stale:
+            self._append_to(self._plan, item)
+
+    def remove(self, key: int) -> bool:
+        """Forget a row; False when it does not wait here."""
+        where = self._where.pop(key, None)
+        if where is None:
+            return False
+        del self._entries[bisect.bisect_left(self._entries, where, key=_by_deadline)]
+        self._stale = True
+        return True
+
+    def take(self, rows: int) -> list[Item]:
+        """Remove and return the first `rows` rows."""
+        taken = [entry[2] for entry in self._entries[:rows]]
+        del self._entries[:rows]
+        for item in taken:
+            del self._where[item.key]
+        if not self._stale and self._plan and self._plan[0].size.rows == rows:
+            self._plan.popleft()
+        elif rows:
+            self._stale = True
+        return taken
+
+    def fill(self, room: Room) -> None:
+        """Cut by another room from now on."""
+        if room != self._room:
+            self._room = room
+            self._stale = True
+
+    def reprice(self) -> None:
+        """The cost has changed: cut again before the next answer."""
+        self._stale = True
+
+    def plan(self) -> deque[PlannedCall]:
+        """The calls that the waiting rows make, first to last. Read it, do not change it."""
+        if self._stale:
+            self._plan = deque()
+            for entry in self._entries:
+                self._append_to(self._plan, entry[2])
+            self._stale = False
+        return self._plan
+
+    def late(self, now_s: float) -> int:
+        """How many rows, earliest deadline first, miss it in the call that they would be in.
+
+        Their places are filled from behind. The call is not shrunk to save the oldest row: under overload that
+        spirals down into ever smaller calls.
+        """
+        late = 0
+        while late < len(self._entries):
+            first = self.plan()[0] if late == 0 else self._first_from(late)
+            end_s = now_s + first.predicted_s
+            if first.deadline_s >= end_s - 1e-9:
+                return late
+            late = bisect.bisect_left(self._entries, end_s - 1e-9, late, late + first.size.rows, key=lambda e: e[0])
+        return late
+
+    def slack_s(self, now_s: float) -> float:
+        """How much the next call may be stretched before some waiting row misses its deadline."""
+        end_s, slack_s = now_s, math.inf
+        for call in self.plan():
+            end_s += call.predicted_s
+            slack_s = min(slack_s, call.deadline_s - end_s)
+        return slack_s
+
+    def plan_with(self, items: Sequence[Item]) -> Iterator[PlannedCall]:
+        """The plan if these rows joined: what admission asks. Nothing is queued."""
+        last_s = self._entries[-1][0] if self._entries else -math.inf
+        newcomers = sorted(items, key=lambda item: item.deadline_s)
+        if newcomers[0].deadline_s >= last_s:
+            calls = self.plan().copy()
+            rows: Iterator[Item] = iter(newcomers)
+        else:
+            calls = deque[PlannedCall]()
+            waiting = [entry[2] for entry in self._entries]
+            rows = iter(sorted([*waiting, *newcomers], key=lambda item: item.deadline_s))
+        for item in rows:
+            self._append_to(calls, item)
+        return iter(calls)
+
+    def cut(self, items: Sequence[Item]) -> Iterator[PlannedCall]:
+        """The calls that these rows would make on their own."""
+        calls: deque[PlannedCall] = deque()
+        for item in sorted(items, key=lambda item: item.deadline_s):
+            self._append_to(calls, item)
+        return iter(calls)
+
+    def _first_from(self, start: int) -> PlannedCall:
+        calls: deque[PlannedCall] = deque()
+        for entry in itertools.islice(self._entries, start, None):
+            self._append_to(calls, entry[2])
+            if len(calls) > 1:
+                break
+        return calls[0]
+
+    def _append_to(self, calls: deque[PlannedCall], item: Item) -> None:
+        """Put one more row into the last call, or open the next where it does not fit."""
+        room, n = self._room, item.tokens
+        if calls:
+            size, deadline_s = calls[-1].size, calls[-1].deadline_s
+            grown = CallSize(size.rows + 1, size.tokens + n, max(size.longest, n), size.squares + n * n)
+            if grown.rows <= room.max_rows and grown.tokens <= room.max_tokens:
+                predicted_s = self._predict_s(grown)
+                if predicted_s <= room.seconds:
+                    calls[-1] = PlannedCall(grown, predicted_s, min(deadline_s, item.deadline_s))
+                    return
+        alone = CallSize(1, n, n, n * n)
+        calls.append(PlannedCall(alone, self._predict_s(alone), item.deadline_s))

@@ -1,0 +1,94 @@
+"""A deadline turned into a number of workers, and what too many or too few of them cost."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from twoshift.errors import InvalidInput
+
+__all__ = ["FleetAsk", "FleetPlan", "FleetRow", "plan_fleet"]
+
+
+@dataclass(frozen=True, slots=True)
+class FleetAsk:
+    """What is to be done, by when, on what kind of machine."""
+
+    items: float
+    rate: float  # items a second that one worker does
+    window_s: float
+    price_usd_per_hour: float
+    spot_discount: float = 0.0
+    preemptions_per_hour: float = 0.0  # of one worker
+    shard_seconds: float = 60.0  # work that a preemption can throw away
+    restart_s: float = 60.0
+    straggler_margin: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name in ("items", "rate", "window_s"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise InvalidInput(name, value, "a finite number above 0")
+        for name in (
+            "price_usd_per_hour",
+            "preemptions_per_hour",
+            "shard_seconds",
+            "restart_s",
+            "straggler_margin",
+        ):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise InvalidInput(name, value, "a finite number, 0 or more")
+        if not 0 <= self.spot_discount < 1:
+            raise InvalidInput("spot_discount", self.spot_discount, "a share from 0 to below 1")
+        if min(self.shard_seconds, self.items / self.rate) > self.window_s:
+            accepted = f"at most the window, {self.window_s:g} s: one shard is never shared between workers"
+            raise InvalidInput("shard_seconds", self.shard_seconds, accepted)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRow:
+    """One size of fleet. Machines are paid until the window ends or the job does, whichever is later."""
+
+    provision: str  # over, right, under
+    workers: int
+    finish_s: float
+    makes_window: bool
+    usd: float
+    idle_usd: float  # the part of `usd` after the last item; releasing the machines then saves it
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPlan:
+    """The fleet that just makes the window, beside one twice and one half as large."""
+
+    workers: int
+    work_s: float  # of one worker, with nothing lost and no margin
+    padded_work_s: float  # with the straggler margin and what preemptions throw away
+    lost_share: float
+    preemptions: float  # expected over the job
+    price_usd_per_hour: float  # after the discount
+    rows: tuple[FleetRow, ...]
+
+
+def plan_fleet(ask: FleetAsk) -> FleetPlan:
+    """R1.9: workers = work, with margins, over the window."""
+    work_s = ask.items / ask.rate
+    # A preemption throws away half a shard on average, then the worker has to start again.
+    lost_share = ask.preemptions_per_hour / 3600 * (min(ask.shard_seconds, work_s) / 2 + ask.restart_s)
+    padded_s = work_s * (1 + ask.straggler_margin) * (1 + lost_share)
+    workers = max(1, math.ceil(padded_s / ask.window_s * (1 - 1e-12)))
+    price = ask.price_usd_per_hour * (1 - ask.spot_discount)
+    sizes = {"over": 2 * workers, "right": workers, "under": max(1, workers // 2)}
+    rows = tuple(_row(name, n, padded_s, price, ask) for name, n in sizes.items())
+    preemptions = ask.preemptions_per_hour * padded_s / 3600
+    return FleetPlan(workers, work_s, padded_s, lost_share, preemptions, price, rows)
+
+
+def _row(provision: str, workers: int, padded_s: float, price: float, ask: FleetAsk) -> FleetRow:
+    shard_s = min(ask.shard_seconds, ask.items / ask.rate)
+    finish_s = max(padded_s / workers, shard_s)  # however many workers, a shard is done by one
+    makes_window = finish_s <= ask.window_s * (1 + 1e-9)
+    idle_s = max(0.0, ask.window_s - finish_s)
+    hourly = workers * price / 3600
+    return FleetRow(provision, workers, finish_s, makes_window, hourly * (finish_s + idle_s), hourly * idle_s)

@@ -1,0 +1,118 @@
+"""Which of the shifts a piece of work belongs to."""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+
+from twoshift.errors import InvalidInput
+from twoshift.types import Lane
+
+__all__ = ["Regime", "RegimeAsk", "RegimePlan", "plan_regime"]
+
+ONLINE_BELOW_S = 0.1  # p99
+INTERACTIVE_BELOW_S = 1.0  # p99, or time to first token
+MICRO_BELOW_S = 3600.0  # freshness: seconds to minutes
+
+
+class Regime(enum.StrEnum):
+    """How the work should be run."""
+
+    ONLINE = "online"
+    INTERACTIVE = "interactive"
+    MICRO_BATCH = "micro-batch"
+    BATCH = "batch"
+    HYBRID = "hybrid"
+
+
+_HARDWARE = {
+    Regime.ONLINE: "reserved or on-demand devices, warm and near the caller: CPUs or small GPUs (L4, A10)",
+    Regime.INTERACTIVE: "on-demand GPUs with fast memory (H100, H200) that stay warm, continuous batching",
+    Regime.MICRO_BATCH: "mid-range GPUs (L4, L40S, A10) on demand, or spot where a window may be replayed",
+    Regime.BATCH: "spot devices with the lowest price an item, from zero and back to zero",
+    Regime.HYBRID: "spot devices for what is precomputed, and a small warm tier for what is not",
+}
+
+_LANE = {
+    Regime.ONLINE: Lane.ONLINE,
+    Regime.INTERACTIVE: Lane.ONLINE,
+    Regime.MICRO_BATCH: Lane.MICRO,
+    Regime.BATCH: Lane.BATCH,
+    Regime.HYBRID: Lane.ONLINE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RegimeAsk:
+    """The two questions, and the figures that refine them."""
+
+    waiting: bool  # does somebody wait for each answer?
+    known: bool  # is the whole input known before the start?
+    p99_s: float | None = None
+    ttft_s: float | None = None
+    freshness_s: float | None = None
+    precomputable: float = 0.0  # share of the answers that can be made before they are asked for
+
+    def __post_init__(self) -> None:
+        for name in ("p99_s", "ttft_s", "freshness_s"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise InvalidInput(name, value, "a finite number of seconds above 0")
+        if not 0 <= self.precomputable <= 1:
+            raise InvalidInput("precomputable", self.precomputable, "a share from 0 to 1")
+
+
+@dataclass(frozen=True, slots=True)
+class RegimePlan:
+    """The regime, the property that decided it, and what to run it on."""
+
+    regime: Regime
+    deciding_property: str
+    hardware: str
+    lane: Lane
+
+
+def plan_regime(ask: RegimeAsk) -> RegimePlan:
+    """R1.11: who waits, and is the input known?"""
+    regime, why = _waited_for(ask) if ask.waiting else _nobody_waits(ask)
+    return RegimePlan(regime, why, _HARDWARE[regime], _LANE[regime])
+
+
+def _waited_for(ask: RegimeAsk) -> tuple[Regime, str]:
+    if ask.known:
+        return (
+            Regime.HYBRID,
+            "somebody waits, but every input is known beforehand: precompute, then look up by key",
+        )
+    if ask.precomputable > 0:
+        share = f"{ask.precomputable:.0%}"
+        return Regime.HYBRID, f"somebody waits, and {share} of the answers can be precomputed and looked up"
+    if ask.p99_s is not None and ask.p99_s < ONLINE_BELOW_S:
+        return Regime.ONLINE, f"somebody waits, and p99 must stay under 100 ms ({ask.p99_s * 1e3:g} ms)"
+    if ask.ttft_s is not None and ask.ttft_s < INTERACTIVE_BELOW_S:
+        return Regime.INTERACTIVE, f"somebody reads along: first token under 1 s ({ask.ttft_s * 1e3:g} ms)"
+    if ask.p99_s is not None and ask.p99_s < INTERACTIVE_BELOW_S:
+        return Regime.INTERACTIVE, f"somebody waits, and p99 must stay under 1 s ({ask.p99_s * 1e3:g} ms)"
+    if ask.p99_s is None and ask.ttft_s is None and ask.freshness_s is None:
+        return Regime.INTERACTIVE, "somebody waits for each answer, and no tighter objective was given"
+    return (
+        Regime.MICRO_BATCH,
+        "whoever waits can bear seconds to minutes: small windows are cheaper than single calls",
+    )
+
+
+def _nobody_waits(ask: RegimeAsk) -> tuple[Regime, str]:
+    if ask.known:
+        return Regime.BATCH, "nobody waits and the whole input is known: only cost per item counts"
+    if ask.freshness_s is None or ask.freshness_s >= MICRO_BELOW_S:
+        return (
+            Regime.BATCH,
+            "nobody waits and answers may be an hour old or more: collect the input, run it as a job",
+        )
+    if ask.freshness_s < INTERACTIVE_BELOW_S:
+        return Regime.INTERACTIVE, "nobody waits, but answers older than a second are useless"
+    return (
+        Regime.MICRO_BATCH,
+        f"the input keeps arriving and answers must be fresh within {ask.freshness_s:g} s",
+    )

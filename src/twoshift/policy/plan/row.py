@@ -1,0 +1,44 @@
+"""A curve over calls, read as a curve over batches of typical rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+from twoshift.errors import InvalidInput
+from twoshift.types import CallSize
+
+__all__ = ["Curve", "RowSize"]
+
+
+class Curve(Protocol):
+    """Anything that says what a call costs; measured or `o + c * b`."""
+
+    def seconds(self, size: CallSize, quantile: float = 0.5) -> float:
+        """Seconds of a call of this size."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RowSize:
+    """The typical row: its tokens, and the longest row of a call (attention pays for that one)."""
+
+    tokens: float = 1.0
+    longest: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.tokens) and self.tokens >= 1):
+            raise InvalidInput("row_tokens", self.tokens, "a number of at least 1")
+        if not (math.isfinite(self.longest) and self.longest >= 1):
+            raise InvalidInput("row_longest", self.longest, "a number of at least 1")
+
+    @classmethod
+    def uniform(cls, tokens: float) -> RowSize:
+        """Rows that are all `tokens` long."""
+        return cls(tokens, tokens)
+
+    def call(self, rows: int) -> CallSize:
+        """The size of a call over so many of these rows."""
+        tokens = round(rows * self.tokens)
+        return CallSize(rows, tokens, math.ceil(self.longest), round(tokens * self.longest))

@@ -1,0 +1,1 @@
+"""The production policies under a virtual clock: what would happen if."""

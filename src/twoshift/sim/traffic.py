@@ -1,0 +1,75 @@
+"""Arrivals: made up, or taken from a trace."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twoshift.errors import InvalidInput
+
+__all__ = ["Arrivals", "parse_trace", "poisson"]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """When live rows arrive, and how long they are."""
+
+    times_s: NDArray[np.float64]  # rising, from 0
+    tokens: NDArray[np.int64]
+    horizon_s: float
+
+    def rescaled(self, rate_per_s: float) -> Arrivals:
+        """The same pattern, sped up or slowed down to a mean rate."""
+        factor = len(self.times_s) / rate_per_s / self.horizon_s
+        return Arrivals(self.times_s * factor, self.tokens, self.horizon_s * factor)
+
+
+def poisson(rate_per_s: float, horizon_s: float, rng: np.random.Generator, tokens: int = 1) -> Arrivals:
+    """Independent arrivals at a constant rate."""
+    count = int(rng.poisson(rate_per_s * horizon_s))
+    times = np.sort(rng.uniform(0.0, horizon_s, count))
+    return Arrivals(times, np.full(count, tokens, np.int64), horizon_s)
+
+
+def parse_trace(lines: Iterable[str], name: str = "trace") -> Arrivals:
+    """A trace as CSV with the columns TIMESTAMP, ContextTokens (and GeneratedTokens, not used here)."""
+    reader = csv.DictReader(lines)
+    missing = {"TIMESTAMP", "ContextTokens"} - set(reader.fieldnames or ())
+    if missing:
+        accepted = "a CSV file with the columns TIMESTAMP and ContextTokens"
+        raise InvalidInput(name, ", ".join(reader.fieldnames or ()) or "an empty file", accepted)
+    times: list[float] = []
+    tokens: list[int] = []
+    for number, row in enumerate(reader, start=2):
+        times.append(_seconds(row["TIMESTAMP"], f"{name}, line {number}, TIMESTAMP"))
+        tokens.append(_tokens(row["ContextTokens"], f"{name}, line {number}, ContextTokens"))
+    if len(times) < 2 or max(times) <= min(times):
+        raise InvalidInput(name, f"{len(times)} rows", "at least two rows at different times")
+    order = np.argsort(times, kind="stable")
+    ordered = np.asarray(times, float)[order]
+    horizon_s = float(ordered[-1] - ordered[0]) * len(times) / (len(times) - 1)
+    return Arrivals(ordered - ordered[0], np.asarray(tokens, np.int64)[order], horizon_s)
+
+
+def _seconds(text: str | None, field: str) -> float:
+    try:
+        whole, _, fraction = (text or "").strip().partition(".")
+        moment = datetime.datetime.fromisoformat(whole).replace(tzinfo=datetime.UTC)
+        return moment.timestamp() + float(f"0.{fraction or 0}")
+    except ValueError:
+        raise InvalidInput(field, text, "a time such as 2023-11-16 18:17:03.9799600") from None
+
+
+def _tokens(text: str | None, field: str) -> int:
+    try:
+        tokens = int(text or "")
+    except ValueError:
+        raise InvalidInput(field, text, "a whole number of tokens") from None
+    if not 0 <= tokens <= 10**9:
+        raise InvalidInput(field, text, "a number of tokens from 0 to 1,000,000,000")
+    return max(1, tokens)

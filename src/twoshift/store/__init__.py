@@ -1,0 +1,1 @@
+"""What outlives a command: profiles for now; jobs, files, versions and the ledger later."""

@@ -1,0 +1,137 @@
+"""Profiles as JSON files in one folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from twoshift.errors import Broken, InvalidInput
+from twoshift.policy.cost import CallCost
+from twoshift.policy.plan.row import RowSize
+from twoshift.policy.profile import Profile, checked_name
+
+__all__ = ["FileProfiles"]
+
+_FORMAT = 1
+
+
+class _Stored(msgspec.Struct, forbid_unknown_fields=True):
+    """The file's fields; `format` changes when they do."""
+
+    format: int
+    name: str
+    created_at: str
+    samples: int
+    cost: dict[str, object]
+    row_tokens: float = 1.0
+    row_longest: float = 1.0
+    model: str = ""
+    runtime: str = ""
+    device: str = ""
+    precision: str = ""
+
+
+class FileProfiles:
+    """One file a profile; written whole or not at all."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def get(self, name: str) -> Profile:
+        """The profile of that name; raises InvalidInput with the known names, Broken where it is damaged."""
+        path = self._path(name)
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            known = ", ".join(self.names()) or "none yet: `twoshift plan fit samples.csv --save NAME` makes one"
+            raise InvalidInput("profile", name, f"a profile in {self._root} ({known})") from None
+        except OSError as error:
+            raise Broken(f"profile {path} cannot be read: {error.strerror}") from error
+        return _decoded(data, path)
+
+    def put(self, profile: Profile) -> None:
+        """Store it, replacing one of the same name."""
+        path = self._path(profile.name)
+        try:
+            self._root.mkdir(parents=True, exist_ok=True)
+            _write_atomically(path, _encoded(profile))
+        except OSError as error:
+            raise Broken(f"profile {path} cannot be written: {error.strerror}") from error
+
+    def names(self) -> list[str]:
+        """The known names, sorted."""
+        try:
+            return sorted(p.stem for p in self._root.glob("*.json") if p.is_file() and not p.name.startswith("."))
+        except OSError:
+            return []
+
+    def _path(self, name: str) -> Path:
+        return self._root / f"{checked_name(name)}.json"
+
+
+def _encoded(profile: Profile) -> bytes:
+    stored = _Stored(
+        format=_FORMAT,
+        name=profile.name,
+        created_at=profile.created_at,
+        samples=profile.samples,
+        cost=profile.cost.to_dict(),
+        row_tokens=profile.row.tokens,
+        row_longest=profile.row.longest,
+        model=profile.model,
+        runtime=profile.runtime,
+        device=profile.device,
+        precision=profile.precision,
+    )
+    return msgspec.json.format(msgspec.json.encode(stored), indent=2) + b"\n"
+
+
+def _decoded(data: bytes, path: Path) -> Profile:
+    try:
+        stored = msgspec.json.decode(data, type=_Stored)
+        if stored.format != _FORMAT:
+            raise Broken(f"profile {path} has format {stored.format}; this version reads format {_FORMAT}")
+        return Profile(
+            name=stored.name,
+            cost=CallCost.from_dict(stored.cost),
+            created_at=stored.created_at,
+            samples=stored.samples,
+            row=RowSize(stored.row_tokens, stored.row_longest),
+            model=stored.model,
+            runtime=stored.runtime,
+            device=stored.device,
+            precision=stored.precision,
+        )
+    except (msgspec.DecodeError, InvalidInput) as error:
+        raise Broken(f"profile {path} is damaged ({error}); measure it again") from error
+
+
+def _write_atomically(path: Path, data: bytes) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _sync_directory(path.parent)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def _sync_directory(folder: Path) -> None:
+    # fsync the directory too: a rename alone is not durable
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

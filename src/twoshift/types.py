@@ -1,0 +1,56 @@
+"""Frozen values that every layer shares."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = ["CallSize", "Item", "Lane"]
+
+
+class Lane(enum.StrEnum):
+    """Who is waiting: a caller, a freshness objective, or nobody."""
+
+    ONLINE = "online"
+    MICRO = "micro"
+    BATCH = "batch"
+
+
+@dataclass(frozen=True, slots=True)
+class CallSize:
+    """What one forward call is made of, as far as its cost is concerned."""
+
+    rows: int
+    tokens: int
+    longest: int
+    squares: int  # sum of length squared: what attention pays for
+
+    @classmethod
+    def of(cls, lengths: Iterable[int]) -> CallSize:
+        """The size of a call over items of these lengths."""
+        sizes = tuple(lengths)
+        return cls(len(sizes), sum(sizes), max(sizes, default=0), sum(n * n for n in sizes))
+
+    @classmethod
+    def uniform(cls, rows: int, length: int = 1) -> CallSize:
+        """The size of a call over `rows` items that are all `length` tokens long."""
+        return cls(rows, rows * length, length if rows else 0, rows * length * length)
+
+    def plus(self, other: CallSize) -> CallSize:
+        """The size of one call over the items of both."""
+        return CallSize(
+            self.rows + other.rows,
+            self.tokens + other.tokens,
+            max(self.longest, other.longest),
+            self.squares + other.squares,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One prepared row that somebody waits for."""
+
+    key: int
+    deadline_s: float
+    tokens: int = 1

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from twoshift import _version
+from twoshift.cli.commands import example_of
+from twoshift.cli.docs import commands, render
+
+Run = Callable[[str], Any]
+COMMANDS = dict(commands())
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_has_help_with_an_example_and_takes_json(twoshift: Run, name: str) -> None:
+    ran = twoshift(f"{name.removeprefix('twoshift ')} --help")
+    assert ran.code == 0
+    assert ran.err == ""
+    assert "Example:" in ran.out
+    assert name in ran.out
+    flags = {flag for param in COMMANDS[name].params for flag in param.opts}
+    assert "--json" in flags
+    assert all(param.help for param in COMMANDS[name].params if param.name != "help")
+
+
+@pytest.mark.parametrize("name", [n for n in sorted(COMMANDS) if n.startswith("twoshift plan ")])
+def test_every_example_runs_as_it_is_printed(twoshift: Run, samples: Path, name: str) -> None:
+    example = example_of(COMMANDS[name].epilog)
+    assert example is not None
+    assert example.startswith(f"{name} ")
+    assert all(len(line) <= 78 for line in example.splitlines())
+    line = shlex.join(shlex.split(example.replace("\\\n", " "))[1:])
+    people = twoshift(line)
+    assert (people.code, people.err) == (0, "")
+    assert people.out
+    machine = twoshift(f"{line} --json")
+    assert (machine.code, machine.err) == (0, "")
+    assert isinstance(machine.json, dict)
+
+
+@pytest.mark.parametrize("line", ["--help", "plan --help"])
+def test_the_groups_have_help_with_an_example(twoshift: Run, line: str) -> None:
+    ran = twoshift(line)
+    assert ran.code == 0
+    assert "Example:" in ran.out
+
+
+@pytest.mark.parametrize("line", ["", "plan"])
+def test_a_group_alone_prints_its_help(twoshift: Run, line: str) -> None:
+    ran = twoshift(line)
+    assert ran.code == 2
+    assert "Usage" in ran.out + ran.err
+
+
+def test_the_version_is_printed(twoshift: Run) -> None:
+    ran = twoshift("--version")
+    assert (ran.code, ran.out.strip()) == (0, f"twoshift {_version.__version__}")
+
+
+def test_docs_cli_md_is_what_the_program_says() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert page == render(), "docs/cli.md has drifted: run `make docs`"
+
+
+def test_the_docs_do_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = render()
+    monkeypatch.setenv("COLUMNS", "40")
+    assert render() == before

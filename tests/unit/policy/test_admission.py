@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from twoshift.policy.admission import AdmissionPolicy, Admit, Never, Refuse
+from twoshift.policy.background_queue import Block
+from twoshift.policy.cost import CallCost
+from twoshift.policy.lanes import Drop, LaneLimits, LanePolicy, Run
+from twoshift.types import Item
+
+COST = CallCost.line(0.004, 0.00025)
+SLO_S = 0.05
+
+
+class Device:
+    """A lane policy with admission before it, on a device that does exactly what the curve says."""
+
+    def __init__(self, max_rows: int, background: bool) -> None:
+        self.lanes = LanePolicy(COST, LaneLimits(max_rows=max_rows, max_tokens=200, slo_s=SLO_S))
+        self.admission = AdmissionPolicy(self.lanes)
+        self.now_s = 0.0
+        self.end_s: float | None = None
+        self.call: Run | None = None
+        self.late: list[int] = []
+        self.answered: set[int] = set()
+        if background:
+            self.lanes.submit_block(Block(-1, [1] * 100_000), 0.0)
+
+    def until(self, then_s: float) -> None:
+        while True:
+            if self.call is None:
+                self.launch()
+            if self.call is None or self.end_s is None or self.end_s > then_s:
+                self.now_s = then_s
+                return
+            self.finish()
+
+    def launch(self) -> None:
+        decision = self.lanes.decide(self.now_s)
+        while isinstance(decision, Drop):
+            self.late += [item.key for item in decision.live]
+            decision = self.lanes.decide(self.now_s)
+        if isinstance(decision, Run):
+            self.call, self.end_s = decision, self.now_s + COST.seconds(decision.call.size)
+
+    def finish(self) -> None:
+        assert self.call is not None
+        assert self.end_s is not None
+        self.now_s = self.end_s
+        self.late += [item.key for item in self.call.call.live if self.now_s > item.deadline_s + 1e-7]
+        self.answered |= {item.key for item in self.call.call.live}
+        self.lanes.finished(self.call.call, COST.seconds(self.call.call.size))
+        self.call = self.end_s = None
+
+
+arrivals = st.lists(
+    st.tuples(st.floats(0.0, 0.004), st.lists(st.integers(1, 60), min_size=1, max_size=6), st.floats(0.2, 1.0)),
+    min_size=1,
+    max_size=60,
+)
+
+
+@settings(deadline=None)
+@given(arrivals, st.integers(1, 32), st.booleans())
+def test_nothing_admitted_misses_its_deadline(
+    requests: list[tuple[float, list[int], float]], max_rows: int, background: bool
+) -> None:
+    device = Device(max_rows, background)
+    admitted: set[int] = set()
+    key = 0
+    for gap_s, lengths, haste in requests:
+        device.until(device.now_s + gap_s)
+        items = [Item(key + i, device.now_s + SLO_S * haste, n) for i, n in enumerate(lengths)]
+        key += len(items)
+        answer = device.admission.decide(items, device.now_s)
+        if isinstance(answer, Admit):
+            assert answer.finish_s <= items[0].deadline_s + 1e-6
+            admitted |= {item.key for item in items}
+            for item in items:
+                device.lanes.submit(item, device.now_s)
+    device.until(device.now_s + 2.0)
+    assert device.late == []
+    assert device.answered == admitted
+
+
+@settings(deadline=None)
+@given(arrivals, st.integers(1, 32), st.booleans())
+def test_what_is_refused_is_admitted_after_the_retry_time_if_nothing_else_arrives(
+    requests: list[tuple[float, list[int], float]], max_rows: int, background: bool
+) -> None:
+    device = Device(max_rows, background)
+    key = 0
+    for gap_s, lengths, haste in requests:
+        device.until(device.now_s + gap_s)
+        items = [Item(key + i, device.now_s + SLO_S * haste, n) for i, n in enumerate(lengths)]
+        key += len(items)
+        answer = device.admission.decide(items, device.now_s)
+        if isinstance(answer, Admit):
+            for item in items:
+                device.lanes.submit(item, device.now_s)
+        alone_s = sum(call.predicted_s for call in device.lanes.live.cut(items))
+        # With an endless backlog some call always runs: only what leaves room for one can be promised.
+        promised = not background or alone_s + device.lanes.limits.budget_s <= SLO_S * haste
+        if isinstance(answer, Refuse) and promised:
+            assert answer.retry_after_s > 0
+            device.until(device.now_s + answer.retry_after_s + 1e-7)
+            again = [Item(item.key, device.now_s + SLO_S * haste, item.tokens) for item in items]
+            assert isinstance(device.admission.decide(again, device.now_s), Admit)
+            return
+
+
+def test_an_idle_device_admits() -> None:
+    lanes = LanePolicy(COST, LaneLimits(slo_s=SLO_S))
+    assert AdmissionPolicy(lanes).decide([Item(1, SLO_S)], 0.0) == Admit(COST.overhead_s + COST.per_token_s)
+
+
+def test_a_row_longer_than_any_call_is_refused_for_good() -> None:
+    lanes = LanePolicy(COST, LaneLimits(max_tokens=100, slo_s=SLO_S))
+    answer = AdmissionPolicy(lanes).decide([Item(1, SLO_S, tokens=101)], 0.0)
+    assert isinstance(answer, Never)
+    assert "101 tokens" in answer.reason
+
+
+def test_a_deadline_that_an_idle_device_cannot_meet_is_refused_for_good() -> None:
+    lanes = LanePolicy(COST, LaneLimits(slo_s=SLO_S))
+    answer = AdmissionPolicy(lanes).decide([Item(1, 0.001)], 0.0)
+    assert isinstance(answer, Never)
+    assert "idle device" in answer.reason
+
+
+def test_the_queue_is_bounded_even_where_callers_are_patient() -> None:
+    lanes = LanePolicy(COST, LaneLimits(max_rows=8, slo_s=SLO_S))
+    admission = AdmissionPolicy(lanes, max_waiting=10)
+    for key in range(10):
+        lanes.submit(Item(key, 100.0), 0.0)
+    answer = admission.decide([Item(99, 100.0)], 0.0)
+    assert isinstance(answer, Refuse)
+    assert "10 rows wait" in answer.reason
+    assert isinstance(admission.decide([Item(100 + i, 100.0) for i in range(11)], 0.0), Never)
+
+
+def test_an_urgent_newcomer_may_not_make_an_admitted_row_late() -> None:
+    lanes = LanePolicy(COST, LaneLimits(max_rows=1, slo_s=SLO_S))
+    admission = AdmissionPolicy(lanes)
+    lanes.submit(Item(1, 0.0084), 0.0)
+    assert isinstance(admission.decide([Item(2, 0.0083)], 0.0), Refuse)
+    assert isinstance(admission.decide([Item(2, 0.0086)], 0.0), Admit)
+
+
+@pytest.mark.parametrize("owed", [False, True])
+def test_a_share_that_is_owed_to_background_work_counts_against_admission(owed: bool) -> None:
+    lanes = LanePolicy(COST, LaneLimits(max_rows=32, slo_s=SLO_S, min_share=0.5))
+    lanes.submit_block(Block(-1, [1] * 1000, owed=owed), 0.0)
+    for key in range(64):
+        lanes.submit(Item(key, SLO_S), 0.0)
+    answer = AdmissionPolicy(lanes).decide([Item(99, SLO_S)], 0.0)
+    assert isinstance(answer, Refuse if owed else Admit)

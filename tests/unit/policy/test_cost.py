@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from twoshift.errors import InvalidInput
+from twoshift.policy.cost import CallCost, Sample
+from twoshift.policy.fit import fit_call_cost, refit
+from twoshift.policy.learn import CostLearner
+from twoshift.types import CallSize
+
+# One H200, a BERT-base-sized encoder, packed, bf16: (tokens, milliseconds of a call).
+H200 = ((16, 0.58), (480, 0.70), (3900, 2.2), (65500, 34.6))
+SIZES = tuple(2**k for k in range(10)) * 6
+
+coefficients = st.floats(0.0, 10.0, allow_subnormal=False)
+costs = st.builds(
+    CallCost,
+    overhead_s=st.floats(1e-6, 10.0),
+    per_token_s=coefficients,
+    floor_s=coefficients,
+    per_square_s=coefficients,
+    soft=st.booleans(),
+    ratios=st.lists(st.floats(0.1, 10.0), max_size=5).map(lambda r: tuple(sorted(r))),
+)
+lengths = st.lists(st.integers(1, 512), min_size=1, max_size=20)
+
+
+def noisy(overhead_s: float, per_item_s: float, seed: int) -> list[Sample]:
+    """60 samples with 5 % noise, 5 % of them stalled tenfold."""
+    rng = np.random.default_rng(seed)
+    stalled = set(rng.choice(len(SIZES), 3, replace=False).tolist())
+    return [
+        Sample(
+            b, b, 1, (overhead_s + per_item_s * b) * (1 + 0.05 * rng.standard_normal()) * (10 if i in stalled else 1)
+        )
+        for i, b in enumerate(SIZES)
+    ]
+
+
+def h200_samples() -> list[Sample]:
+    return [Sample(max(1, tokens // 16), tokens, 16, ms / 1e3) for tokens, ms in H200]
+
+
+@pytest.mark.parametrize("per_item_s", [1e-6, 1e-5, 1e-4, 1e-3])
+@pytest.mark.parametrize("ratio", [10, 33, 100])
+def test_overhead_and_item_cost_are_recovered_within_five_per_cent(per_item_s: float, ratio: float) -> None:
+    overhead_s = per_item_s * ratio
+    fit = fit_call_cost(noisy(overhead_s, per_item_s, seed=round(ratio)))
+    assert fit.cost.shape == "line"
+    assert fit.cost.overhead_s == pytest.approx(overhead_s, rel=0.05)
+    assert fit.cost.per_token_s == pytest.approx(per_item_s, rel=0.05)
+    assert fit.outliers == 3
+
+
+def test_a_stalled_sample_does_not_move_the_curve() -> None:
+    samples = [Sample(b, b, 1, 0.006 + 0.00018 * b) for b in SIZES]
+    clean = fit_call_cost(samples).cost
+    samples[7] = Sample(samples[7].rows, samples[7].tokens, 1, samples[7].seconds * 1000)
+    stalled = fit_call_cost(samples).cost
+    assert stalled.overhead_s == pytest.approx(clean.overhead_s, rel=1e-3)
+    assert stalled.per_token_s == pytest.approx(clean.per_token_s, rel=1e-3)
+
+
+def test_the_hinge_is_picked_on_the_figures_of_an_h200() -> None:
+    assert fit_call_cost(h200_samples()).cost.shape == "hinge"
+
+
+@pytest.mark.parametrize("left_out", range(4))
+def test_each_left_out_h200_figure_is_predicted_within_fifteen_per_cent(left_out: int) -> None:
+    samples = h200_samples()
+    unseen = samples.pop(left_out)
+    assert fit_call_cost(samples).cost.seconds(unseen.size) == pytest.approx(unseen.seconds, rel=0.15)
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_a_flat_start_is_recognised_whether_its_corner_is_sharp_or_round(soft: bool) -> None:
+    true = CallCost(1e-4, 5e-7, floor_s=6e-4, soft=soft)
+    rng = np.random.default_rng(3)
+    samples = [
+        Sample(b, 16 * b, 16, true.seconds(CallSize.uniform(b, 16)) * (1 + 0.02 * rng.standard_normal()))
+        for b in (8 * s for s in SIZES)
+    ]
+    found = fit_call_cost(samples).cost
+    assert (found.shape, found.soft) == ("hinge", soft)
+    assert found.floor_s == pytest.approx(true.floor_s, rel=0.05)
+    assert found.per_token_s == pytest.approx(true.per_token_s, rel=0.05)
+
+
+def test_length_squared_is_picked_where_long_rows_cost_more_than_their_tokens() -> None:
+    true = CallCost(1e-3, 1e-6, per_square_s=4e-9)
+    rng = np.random.default_rng(5)
+    sizes = [CallSize.uniform(rows, length) for rows in (1, 4, 16, 64) for length in (8, 64, 256, 1024)] * 4
+    samples = [Sample(s.rows, s.tokens, s.longest, true.seconds(s) * (1 + 0.02 * rng.standard_normal())) for s in sizes]
+    found = fit_call_cost(samples).cost
+    assert found.shape == "line+squares"
+    assert found.per_square_s == pytest.approx(true.per_square_s, rel=0.1)
+
+
+def test_the_held_out_error_is_about_the_noise() -> None:
+    assert 0.02 < fit_call_cost(noisy(6e-3, 1.8e-4, seed=1)).error < 0.08
+
+
+@given(costs, lengths, lengths, st.floats(0.0, 1.0))
+def test_a_cost_is_positive_and_never_falls_as_a_call_grows(
+    cost: CallCost, some: list[int], more: list[int], quantile: float
+) -> None:
+    small = cost.seconds(CallSize.of(some), quantile)
+    assert 0 < small <= cost.seconds(CallSize.of(some + more), quantile) * (1 + 1e-12)
+
+
+@given(costs, lengths, st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+def test_a_higher_quantile_is_never_a_smaller_prediction(cost: CallCost, some: list[int], a: float, b: float) -> None:
+    low, high = sorted((a, b))
+    size = CallSize.of(some)
+    assert cost.seconds(size, low) <= cost.seconds(size, high) * (1 + 1e-12)
+    assert cost.at(high).seconds(size) == pytest.approx(cost.seconds(size, high))
+
+
+@given(costs)
+def test_a_cost_survives_json(cost: CallCost) -> None:
+    assert CallCost.from_dict(json.loads(json.dumps(cost.to_dict()))) == cost
+
+
+@given(costs.filter(lambda c: c.per_token_s + c.per_square_s > 1e-6), st.floats(1e-3, 100.0), st.integers(1, 64))
+def test_tokens_within_a_time_is_the_inverse_of_the_cost(cost: CallCost, seconds: float, length: int) -> None:
+    plain = cost.at(0.5)
+    rows = math.floor(plain.tokens_within(seconds, length) / length)
+    if rows:
+        assert plain.seconds(CallSize.uniform(rows, length)) <= seconds * (1 + 1e-6)
+    assert plain.seconds(CallSize.uniform(rows + 1, length)) >= seconds * (1 - 1e-6)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 10**6), st.floats(1e-6, 1e3)), min_size=2, max_size=40))
+def test_any_samples_give_a_curve_that_rises(pairs: list[tuple[int, float]]) -> None:
+    samples = [Sample(b, b, 1, s) for b, s in pairs]
+    if len({b for b, _ in pairs}) < 2:
+        with pytest.raises(InvalidInput):
+            fit_call_cost(samples)
+        return
+    cost = fit_call_cost(samples).cost
+    predictions = [cost.seconds(CallSize.uniform(b), 0.9) for b in (1, 10, 1000, 10**6)]
+    assert predictions == sorted(predictions)
+    assert predictions[0] > 0
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"overhead_s": "6"},
+        {"overhead_s": True},
+        {"per_token_s": -1.0},
+        {"floor_s": float("nan")},
+        {"ratios": "ab"},
+        {"ratios": [2.0, 1.0]},
+        {"ratios": [None]},
+        {"soft": 1},
+        {"per_square_s": None},
+    ],
+)
+def test_a_damaged_record_is_refused_by_name(damage: dict[str, object]) -> None:
+    with pytest.raises(InvalidInput, match=next(iter(damage))):
+        CallCost.from_dict({**CallCost.line(0.006, 0.0002).to_dict(), **damage})
+
+
+def test_samples_of_one_size_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="two different sizes"):
+        fit_call_cost([Sample(4, 4, 1, 0.1)] * 5)
+
+
+class TestLearner:
+    cost = CallCost.line(0.004, 0.00025)
+
+    def run(self, learner: CostLearner, true: CallCost, calls: int, seed: int = 0) -> None:
+        rng = np.random.default_rng(seed)
+        for rows in rng.integers(1, 64, calls).tolist():
+            size = CallSize.uniform(rows)
+            learner.observed(size, true.seconds(size) * (1 + 0.03 * rng.standard_normal()))
+
+    def test_a_device_that_slows_down_is_followed_within_ten_calls(self) -> None:
+        learner = CostLearner(self.cost)
+        self.run(learner, self.cost, 100)
+        self.run(learner, self.cost.scaled(2.0), 10)
+        size = CallSize.uniform(32)
+        assert learner.cost.seconds(size) == pytest.approx(2 * self.cost.seconds(size), rel=0.1)
+
+    def test_one_stalled_call_changes_nothing(self) -> None:
+        learner = CostLearner(self.cost)
+        self.run(learner, self.cost, 50)
+        before = learner.cost
+        assert not learner.observed(CallSize.uniform(8), 1.0)
+        assert learner.cost == before
+
+    def test_a_wrong_shape_is_corrected_by_refitting(self) -> None:
+        true = CallCost.line(0.001, 0.0005)
+        learner = CostLearner(self.cost)
+        self.run(learner, true, 2000)
+        for rows in (1, 16, 63):
+            size = CallSize.uniform(rows)
+            assert learner.cost.seconds(size) == pytest.approx(true.seconds(size), rel=0.1)
+
+    def test_memory_is_bounded_by_size_classes_not_calls(self) -> None:
+        learner = CostLearner(self.cost)
+        self.run(learner, self.cost, 3000)
+        assert sum(len(bucket) for bucket in learner._buckets.values()) <= 24 * 14
+
+    def test_nothing_is_learned_from_a_clock_that_did_not_move(self) -> None:
+        learner = CostLearner(self.cost)
+        assert not learner.observed(CallSize.uniform(4), 0.0)
+        assert learner.cost == self.cost
+
+    def test_recent_samples_outweigh_old_ones(self) -> None:
+        old = [Sample(b, b, 1, 0.004 + 0.00025 * b) for b in SIZES]
+        new = [Sample(b, b, 1, 1.5 * (0.004 + 0.00025 * b)) for b in SIZES]
+        found = refit(self.cost, old + new, [0.01] * len(old) + [1.0] * len(new))
+        assert found.per_token_s == pytest.approx(1.5 * 0.00025, rel=0.05)

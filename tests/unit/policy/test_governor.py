@@ -1,0 +1,341 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from twoshift.errors import InvalidInput
+from twoshift.policy.governor import (
+    BackgroundSequence,
+    GovernorDecision,
+    GovernorPolicy,
+    GovernorSettings,
+    LiveLoad,
+)
+from twoshift.types import CallSize
+
+
+@dataclass(frozen=True)
+class Hinge:
+    """A step that is flat until the device fills, then linear in sequences and tokens."""
+
+    floor_s: float = 0.010
+    overhead_s: float = 0.004
+    row_s: float = 0.0002
+    token_s: float = 0.00002
+    square_s: float = 0.0
+
+    def seconds(self, size: CallSize, quantile: float = 0.5) -> float:
+        line = self.overhead_s + self.row_s * size.rows + self.token_s * size.tokens
+        return max(self.floor_s, line + self.square_s * size.squares) * (0.75 + quantile / 2)
+
+
+UNTIMED = settings(deadline=None)  # a busy machine is not a failure
+SETTINGS = GovernorSettings(tpot_s=0.020, kv_capacity_tokens=10_000)  # a mark of 8,000 tokens
+LIVE = LiveLoad(running=4, kv_tokens=1000)
+IDLE = LiveLoad()
+
+costs = st.builds(
+    Hinge,
+    floor_s=st.floats(0, 0.03),
+    overhead_s=st.floats(0, 0.03),
+    row_s=st.floats(0, 0.002),
+    token_s=st.floats(0, 0.0005),
+    square_s=st.sampled_from([0.0, 1e-8, 1e-6]),
+)
+lives = st.one_of(
+    st.just(IDLE),
+    st.builds(
+        LiveLoad,
+        running=st.integers(0, 120),
+        kv_tokens=st.integers(0, 9000),
+        waiting=st.integers(0, 20),
+        waiting_kv_tokens=st.integers(0, 2000),
+        prefill_tokens=st.integers(0, 1500),
+    ),
+)
+prompts = st.lists(st.tuples(st.integers(1, 3000), st.integers(1, 800)), max_size=60)
+
+
+def prompt(key: int, prompt_tokens: int = 100, max_tokens: int = 100) -> BackgroundSequence:
+    return BackgroundSequence(key, prompt_tokens, max_tokens)
+
+
+def decoding(key: int, generated: int = 0, prompt_tokens: int = 100, max_tokens: int = 100) -> BackgroundSequence:
+    return BackgroundSequence(key, prompt_tokens, max_tokens, prompt_tokens, generated)
+
+
+class Engine:
+    """Carries decisions out, as an engine would, one step at a time."""
+
+    def __init__(self, policy: GovernorPolicy, waiting: list[BackgroundSequence]) -> None:
+        self.policy = policy
+        self.waiting = waiting
+        self.running: list[BackgroundSequence] = []
+        self.finished: list[int] = []
+
+    def step(self, live: LiveLoad, now_s: float) -> GovernorDecision:
+        decision = self.policy.decide(live, tuple(self.running), tuple(self.waiting), now_s)
+        aborted = [each.requeued() for each in self.running if each.key in decision.abort]
+        admitted = [each for each in self.waiting if each.key in decision.admit]
+        self.waiting = aborted + [each for each in self.waiting if each.key not in decision.admit]
+        self.running = [each for each in self.running if each.key not in decision.abort] + admitted
+        return decision
+
+    def advance(self, prefill_tokens: int) -> None:
+        moved: list[BackgroundSequence] = []
+        for each in self.running:
+            read = min(prefill_tokens, each.prefill_left_tokens)
+            prefill_tokens -= read
+            grown = each.generated_tokens + (each.prefill_left_tokens == 0)
+            moved.append(replace(each, prefilled_tokens=each.prefilled_tokens + read, generated_tokens=grown))
+        self.finished += [each.key for each in moved if each.generated_tokens >= each.max_tokens]
+        self.running = [each for each in moved if each.generated_tokens < each.max_tokens]
+
+
+def run(engine: Engine, live: Callable[[int], LiveLoad], steps: int, step_s: float = 0.02) -> list[GovernorDecision]:
+    decisions: list[GovernorDecision] = []
+    for number in range(steps):
+        decisions.append(engine.step(live(number), number * step_s))
+        engine.advance(decisions[-1].prefill_tokens)
+    return decisions
+
+
+@UNTIMED
+@given(costs, prompts, st.lists(st.tuples(lives, st.floats(0, 3)), max_size=25))
+def test_step_time_and_kv_use_keep_their_bounds_for_any_load_sequence(
+    cost: Hinge, waiting: list[tuple[int, int]], loads: list[tuple[LiveLoad, float]]
+) -> None:
+    policy = GovernorPolicy(cost, SETTINGS)
+    engine, now_s = Engine(policy, [prompt(n, *sizes) for n, sizes in enumerate(waiting)]), 0.0
+    for live, wait_s in loads:
+        now_s += wait_s
+        decision = engine.step(live, now_s)
+        kv = live.kv_tokens + live.waiting_kv_tokens + sum(each.kv_tokens for each in engine.running)
+        prefilling = sum(each.prefill_left_tokens > 0 for each in engine.running)
+        step_s = policy.predicted_s(live, len(engine.running), prefilling, decision.prefill_tokens)
+        if engine.running:
+            assert kv <= 8000
+            assert live.is_idle or step_s <= SETTINGS.tpot_s
+            assert live.running + live.waiting + len(engine.running) <= SETTINGS.max_sequences
+        else:
+            assert decision.prefill_tokens == 0
+        ration = SETTINGS.idle_prefill_tokens if live.is_idle else SETTINGS.prefill_tokens
+        assert decision.prefill_tokens <= ration
+        assert not (decision.admit and decision.abort), "never both"
+        engine.advance(decision.prefill_tokens)
+
+
+@UNTIMED
+@given(costs, prompts, st.lists(lives, max_size=25))
+def test_no_sequence_is_lost_or_held_twice_and_none_is_charged_for_more_cache_after_an_abort(
+    cost: Hinge, waiting: list[tuple[int, int]], loads: list[LiveLoad]
+) -> None:
+    engine = Engine(GovernorPolicy(cost, SETTINGS), [prompt(n, *sizes) for n, sizes in enumerate(waiting)])
+    for number, live in enumerate(loads):
+        engine.advance(engine.step(live, float(number)).prefill_tokens)
+        held = [each.key for each in (*engine.running, *engine.waiting)]
+        assert sorted(held + engine.finished) == list(range(len(waiting)))
+        for each in (*engine.running, *engine.waiting):
+            assert each.kv_tokens == sum(waiting[each.key])
+
+
+@UNTIMED
+@given(costs, prompts, lives)
+def test_under_a_constant_load_nothing_that_was_admitted_is_aborted(
+    cost: Hinge, waiting: list[tuple[int, int]], live: LiveLoad
+) -> None:
+    engine = Engine(GovernorPolicy(cost, SETTINGS), [prompt(n, *sizes) for n, sizes in enumerate(waiting)])
+    decisions = run(engine, lambda _: live, steps=60)
+    assert [decision.abort for decision in decisions if decision.abort] == []
+
+
+@UNTIMED
+@given(costs, prompts, lives)
+def test_after_a_change_of_load_there_is_at_most_one_round_of_aborts(
+    cost: Hinge, waiting: list[tuple[int, int]], live: LiveLoad
+) -> None:
+    engine = Engine(GovernorPolicy(cost, SETTINGS), [prompt(n, *sizes) for n, sizes in enumerate(waiting)])
+    run(engine, lambda _: IDLE, steps=5)
+    decisions = [engine.step(live, 10.0 + number) for number in range(20)]
+    assert all(not decision.abort for decision in decisions[1:])
+
+
+def test_the_cache_is_given_back_in_the_very_decision_that_sees_live_load() -> None:
+    engine = Engine(GovernorPolicy(Hinge(), SETTINGS), [prompt(n) for n in range(200)])
+    run(engine, lambda _: IDLE, steps=20)
+    assert sum(each.kv_tokens for each in engine.running) == 8000, "idle: up to the mark"
+    decision = engine.step(LiveLoad(running=1, kv_tokens=3000), 1.0)
+    assert len(decision.abort) == 15
+    assert sum(each.kv_tokens for each in engine.running) == 5000
+
+
+def test_waiting_live_requests_count_before_they_run() -> None:
+    policy = GovernorPolicy(Hinge(), SETTINGS)
+    running = [decoding(n) for n in range(40)]
+    assert len(policy.decide(LiveLoad(waiting=1, waiting_kv_tokens=200), running, [], 0.0).abort) == 1
+
+
+def test_waiting_live_requests_take_their_place_in_the_step_and_in_the_engine() -> None:
+    running = [decoding(n, prompt_tokens=1, max_tokens=1) for n in range(30)]
+    one_each = Hinge(floor_s=0.0, overhead_s=0.0, row_s=0.001, token_s=0.0)  # 0.0012 s a row at the quantile
+    assert len(GovernorPolicy(one_each, SETTINGS).decide(LiveLoad(waiting=6), running, [], 0.0).abort) == 20
+    few = replace(SETTINGS, max_sequences=31)
+    assert len(GovernorPolicy(Hinge(), few).decide(LiveLoad(waiting=6), running, [], 0.0).abort) == 5
+
+
+def test_background_is_zero_where_live_load_alone_exceeds_a_bound() -> None:
+    running, waiting = [decoding(n) for n in range(5)], [prompt(9)]
+    for live in (LiveLoad(running=200, kv_tokens=100), LiveLoad(running=1, kv_tokens=8001)):
+        decision = GovernorPolicy(Hinge(), SETTINGS).decide(live, running, waiting, 0.0)
+        assert sorted(decision.abort) == [0, 1, 2, 3, 4]
+        assert (decision.admit, decision.prefill_tokens) == ((), 0)
+
+
+def test_without_live_load_the_step_bound_is_the_idle_one_and_may_be_none() -> None:
+    slow = Hinge(floor_s=0.05)
+    assert GovernorPolicy(slow, SETTINGS).decide(LIVE, [], [prompt(1)], 0.0).admit == ()
+    assert GovernorPolicy(slow, SETTINGS).decide(IDLE, [], [prompt(1)], 0.0).admit == (1,)
+    bounded = replace(SETTINGS, idle_step_s=0.04)
+    assert GovernorPolicy(slow, bounded).decide(IDLE, [], [prompt(1)], 0.0).admit == ()
+
+
+def test_live_load_that_has_just_gone_still_counts_for_a_moment() -> None:
+    policy = GovernorPolicy(Hinge(floor_s=0.05), SETTINGS)
+    policy.decide(LIVE, [], [prompt(1)], 0.0)
+    assert policy.decide(IDLE, [], [prompt(1)], 0.5).admit == ()
+    assert policy.decide(IDLE, [], [prompt(1)], 1.0).admit == (1,)
+
+
+def test_those_with_least_to_lose_are_aborted_first() -> None:
+    running = [decoding(0, generated=50), decoding(1, generated=5), prompt(2), decoding(3, generated=20)]
+    live = LiveLoad(running=1, kv_tokens=7500)
+    assert GovernorPolicy(Hinge(), SETTINGS).decide(live, running, [], 0.0).abort == (2, 1)
+
+
+def test_none_is_aborted_where_another_frees_enough() -> None:
+    running = [decoding(0, prompt_tokens=10, max_tokens=10), decoding(1, prompt_tokens=1000, max_tokens=500)]
+    live = LiveLoad(running=1, kv_tokens=7000)
+    assert GovernorPolicy(Hinge(), SETTINGS).decide(live, running, [], 0.0).abort == (1,)
+
+
+@UNTIMED
+@given(costs, st.lists(st.tuples(st.integers(1, 900), st.integers(0, 90)), min_size=1, max_size=40), lives)
+def test_no_abort_is_needless(cost: Hinge, sizes: list[tuple[int, int]], live: LiveLoad) -> None:
+    policy = GovernorPolicy(cost, replace(SETTINGS, kv_capacity_tokens=30_000))
+    running = {n: decoding(n, generated, size, 100) for n, (size, generated) in enumerate(sizes)}
+    aborted = policy.decide(live, list(running.values()), [], 0.0).abort
+    kept = [each for key, each in running.items() if key not in aborted]
+    for key in aborted:
+        kv = live.kv_tokens + live.waiting_kv_tokens + sum(s.kv_tokens for s in [*kept, running[key]])
+        too_slow = not live.is_idle and policy.predicted_s(live, len(kept) + 1, 0, 0) > SETTINGS.tpot_s
+        assert kv > 24_000 or too_slow
+
+
+def test_an_aborted_sequence_keeps_what_it_generated_as_its_prefix() -> None:
+    again = decoding(7, generated=30).requeued()
+    assert again == BackgroundSequence(7, prompt_tokens=130, max_tokens=70)
+    assert again.prefill_left_tokens == 130
+
+
+def test_nothing_is_admitted_right_after_an_abort() -> None:
+    policy = GovernorPolicy(Hinge(), SETTINGS)
+    running = [decoding(n) for n in range(40)]
+    assert policy.decide(LIVE, running, [prompt(99)], 0.0).abort
+    assert policy.decide(IDLE, [], [prompt(99)], 0.9).admit == ()
+    assert policy.decide(IDLE, [], [prompt(99)], 1.0).admit == (99,)
+
+
+def test_a_ripple_in_the_live_load_aborts_nothing() -> None:
+    engine = Engine(GovernorPolicy(Hinge(), SETTINGS), [prompt(n, 50, 400) for n in range(100)])
+    ripple = [LiveLoad(running=n, kv_tokens=150 * n) for n in (20, 22, 21, 19, 22, 18)]
+    decisions = run(engine, lambda number: ripple[number % 6], steps=1000)
+    assert [decision.abort for decision in decisions if decision.abort] == []
+    assert engine.finished, "and work gets done beside it"
+
+
+@UNTIMED
+@given(costs, lives, st.integers(1, 3000), st.integers(1, 800))
+def test_if_there_is_room_for_one_it_is_admitted(cost: Hinge, live: LiveLoad, size: int, more: int) -> None:
+    policy = GovernorPolicy(cost, SETTINGS)
+    share = 1.0 if live.is_idle else SETTINGS.admit_share
+    fits_kv = size + more + live.kv_tokens + live.waiting_kv_tokens <= int(8000 * share)
+    fits_step = live.is_idle or policy.predicted_s(live, 1, 1, 16) <= SETTINGS.tpot_s * share
+    assert bool(policy.decide(live, [], [prompt(1, size, more)], 0.0).admit) == (fits_kv and fits_step)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.tuples(st.integers(1, 2000), st.integers(1, 60)), min_size=1, max_size=8))
+def test_every_prompt_is_finished_in_the_end_beside_a_steady_live_load(sizes: list[tuple[int, int]]) -> None:
+    engine = Engine(GovernorPolicy(Hinge(), SETTINGS), [prompt(n, *each) for n, each in enumerate(sizes)])
+    run(engine, lambda _: LIVE, steps=1000)
+    assert sorted(engine.finished) == list(range(len(sizes)))
+
+
+def test_prompts_that_are_read_get_at_least_a_token_a_step_however_tight_the_bound() -> None:
+    policy = GovernorPolicy(Hinge(), SETTINGS)
+    live = LiveLoad(running=40, kv_tokens=100)
+    running = [*(decoding(n) for n in range(10)), prompt(98), prompt(99)]
+    kept = len(running) - len(policy.decide(live, running, [], 0.0).abort)
+    assert kept == 12
+    tight = replace(SETTINGS, tpot_s=policy.predicted_s(live, 12, 0, 0))
+    assert 1 <= GovernorPolicy(Hinge(), tight).decide(live, running, [], 0.0).prefill_tokens <= 2
+
+
+def test_a_long_background_prompt_is_rationed_beside_live_streams() -> None:
+    roomy = replace(SETTINGS, kv_capacity_tokens=100_000)
+    long = prompt(1, prompt_tokens=20_000)
+    assert GovernorPolicy(Hinge(token_s=0.0), roomy).decide(LIVE, [], [long], 0.0).prefill_tokens == 512
+    assert 16 <= GovernorPolicy(Hinge(token_s=0.0001), roomy).decide(LIVE, [long], [], 0.0).prefill_tokens < 512
+    assert GovernorPolicy(Hinge(), roomy).decide(IDLE, [], [long], 0.0).prefill_tokens == 8192
+
+
+def test_prompts_queue_outside_the_engine_while_its_ration_is_spent() -> None:
+    waiting = [prompt(n, prompt_tokens=300) for n in range(10)]
+    policy = GovernorPolicy(Hinge(), SETTINGS)
+    assert policy.decide(LIVE, [], waiting, 0.0).admit == (0, 1)
+    assert policy.decide(LIVE, waiting[:2], waiting[2:], 0.1).admit == ()
+
+
+def test_a_prompt_that_can_never_fit_is_named_and_blocks_nobody() -> None:
+    decision = GovernorPolicy(Hinge(), SETTINGS).decide(LIVE, [], [prompt(1, 7000, 1001), prompt(2)], 0.0)
+    assert (decision.too_large, decision.admit) == ((1,), (2,))
+
+
+def test_a_large_first_prompt_is_passed_for_a_while_and_then_waited_for() -> None:
+    policy = GovernorPolicy(Hinge(), SETTINGS)
+    running, waiting = [decoding(n) for n in range(10)], [prompt(90, 4000, 1000), prompt(91)]
+    assert policy.decide(LIVE, running, waiting, 0.0).admit == (91,)
+    assert policy.decide(LIVE, running, waiting, 9.0).admit == (91,)
+    assert policy.decide(LIVE, running, waiting, 10.0).admit == ()
+    assert 90 in policy.decide(LIVE, [], waiting, 11.0).admit
+    full = LiveLoad(running=4, kv_tokens=4000)
+    for now_s in (20.0, 50.0):
+        assert policy.decide(full, running, waiting, now_s).admit == (91,), "no use waiting for room live holds"
+
+
+@UNTIMED
+@given(costs, prompts, st.lists(lives, max_size=15))
+def test_the_same_load_gives_the_same_decisions(
+    cost: Hinge, waiting: list[tuple[int, int]], loads: list[LiveLoad]
+) -> None:
+    sequences = [prompt(n, *sizes) for n, sizes in enumerate(waiting)]
+    one, other = (Engine(GovernorPolicy(cost, SETTINGS), list(sequences)) for _ in range(2))
+    for number, live in enumerate(loads):
+        assert one.step(live, number * 0.3) == other.step(live, number * 0.3)
+        one.advance(64)
+        other.advance(64)
+
+
+@pytest.mark.parametrize("name", ["tpot_s", "kv_capacity_tokens", "kv_mark", "admit_share", "quantile", "idle_step_s"])
+def test_a_setting_that_makes_no_sense_is_refused_by_name(name: str) -> None:
+    with pytest.raises(InvalidInput, match=name):
+        replace(SETTINGS, **{name: -1})
+
+
+def test_a_negative_load_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="running"):
+        LiveLoad(running=-1)

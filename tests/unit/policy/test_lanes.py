@@ -1,0 +1,296 @@
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from twoshift.errors import InvalidInput
+from twoshift.policy.background_queue import Block, Slice
+from twoshift.policy.cost import CallCost
+from twoshift.policy.lanes import Call, Drop, Idle, LaneLimits, LanePolicy, Run
+from twoshift.types import CallSize, Item, Lane
+
+COST = CallCost.line(0.004, 0.00025)
+CURVES = (COST, CallCost(0.0001, 5e-6, floor_s=0.0006, soft=True), CallCost(0.001, 1e-4, per_square_s=1e-6))
+LIMITS = LaneLimits(max_rows=32, max_tokens=4096, slo_s=0.05)
+
+
+def run_of(decision: Run | Drop | Idle) -> Call:
+    assert isinstance(decision, Run)
+    return decision.call
+
+
+def rows_of(slices: tuple[Slice, ...]) -> int:
+    return sum(part.stop - part.start for part in slices)
+
+
+class LanesMachine(RuleBasedStateMachine):
+    """Any interleaving of events; the invariants of DESIGN after every step."""
+
+    @initialize(
+        cost=st.sampled_from(CURVES),
+        max_rows=st.integers(1, 40),
+        max_tokens=st.integers(20, 400),
+        slo_s=st.sampled_from([None, 0.02, 0.05, 1.0]),
+        budget_s=st.sampled_from([None, 0.005, 0.008]),
+        min_share=st.sampled_from([0.0, 0.25]),
+    )
+    def begin(
+        self,
+        cost: CallCost,
+        max_rows: int,
+        max_tokens: int,
+        slo_s: float | None,
+        budget_s: float | None,
+        min_share: float,
+    ) -> None:
+        limits = LaneLimits(max_rows, max_tokens, slo_s, call_budget_s=budget_s, min_share=min_share)
+        self.policy = LanePolicy(cost, limits)
+        self.now_s = 0.0
+        self.next_key = 0
+        self.waiting: dict[int, Item] = {}
+        self.blocks: dict[int, set[int]] = {}
+        self.left: Counter[tuple[str, int]] = Counter()
+        self.running: Call | None = None
+        self.device_s = 0.0
+
+    @rule(wait_s=st.floats(0.0, 0.03))
+    def time_passes(self, wait_s: float) -> None:
+        self.now_s += wait_s
+
+    @rule(tokens=st.integers(1, 20), slack_s=st.floats(0.0, 0.2))
+    def a_live_row_arrives(self, tokens: int, slack_s: float) -> None:
+        item = Item(self.next_key, self.now_s + slack_s, tokens)
+        self.next_key += 1
+        self.waiting[item.key] = item
+        self.policy.submit(item, self.now_s)
+
+    @rule(
+        lengths=st.lists(st.integers(1, 20), min_size=1, max_size=60),
+        lane=st.sampled_from([Lane.MICRO, Lane.BATCH]),
+        owed=st.booleans(),
+    )
+    def a_block_arrives(self, lengths: list[int], lane: Lane, owed: bool) -> None:
+        self.blocks[self.next_key] = set(range(len(lengths)))
+        self.policy.submit_block(Block(self.next_key, lengths, lane, owed=owed), self.now_s)
+        self.next_key += 1
+
+    @rule(data=st.data())
+    def something_is_cancelled(self, data: st.DataObject) -> None:
+        key = data.draw(st.integers(0, self.next_key))
+        if self.policy.cancel(key):
+            assert self.waiting.pop(key).key == key
+            self.left["live", key] += 1
+        if rest := self.policy.cancel_block(key):
+            self.take((rest,))
+
+    @precondition(lambda self: self.running is None)
+    @rule()
+    def the_device_asks(self) -> None:
+        had_live, had_background = bool(self.waiting), any(self.blocks.values())
+        match self.policy.decide(self.now_s):
+            case Run(call):
+                self.check_call(call)
+                self.running = call
+            case Drop(live, background):
+                self.leave(live)
+                self.take(background)
+                assert live or background
+            case Idle():
+                assert not had_live, "idle while a live row waits"
+                assert not had_background, "idle while background rows wait"
+
+    def check_call(self, call: Call) -> None:
+        limits = self.policy.limits
+        if not call.live:
+            assert not self.waiting, "a background call while a live row waits"
+        if call.background:
+            assert call.predicted_s <= limits.budget_s + 1e-6, "I3"
+        assert call.size.rows == len(call.live) + rows_of(call.background) <= limits.max_rows
+        assert call.size.tokens <= max(limits.max_tokens, call.live[0].tokens if call.live else 0)
+        latest_s = max((item.deadline_s for item in call.live), default=-math.inf)
+        self.leave(call.live)
+        assert all(latest_s <= item.deadline_s for item in self.waiting.values()), "deadline order"
+        for item in call.live:
+            assert self.now_s + call.predicted_s <= item.deadline_s + 1e-6, "launched to be late"
+        self.take(call.background)
+
+    def leave(self, live: tuple[Item, ...]) -> None:
+        for item in live:
+            del self.waiting[item.key]
+            self.left["live", item.key] += 1
+
+    def take(self, slices: tuple[Slice, ...]) -> None:
+        for part in slices:
+            for row in range(part.start, part.stop):
+                self.blocks[part.block].remove(row)
+
+    @precondition(lambda self: self.running is not None)
+    @rule(stretch=st.floats(0.5, 2.0))
+    def the_call_ends(self, stretch: float) -> None:
+        assert self.running is not None
+        elapsed_s = self.running.predicted_s * stretch
+        self.now_s += elapsed_s
+        self.device_s += elapsed_s
+        self.policy.finished(self.running, elapsed_s)
+        self.running = None
+
+    @invariant()
+    def everything_leaves_at_most_once(self) -> None:
+        assert all(count == 1 for count in self.left.values())
+
+    @invariant()
+    def the_books_sum_to_what_the_device_did(self) -> None:
+        if hasattr(self, "policy"):
+            charged_s = sum(use.device_s for use in self.policy.use.values())
+            assert charged_s == pytest.approx(self.device_s, abs=1e-9)
+
+    @invariant()
+    def what_waits_is_what_the_policy_holds(self) -> None:
+        if hasattr(self, "policy"):
+            assert len(self.policy.live) == len(self.waiting)
+            assert self.policy.background.rows() == sum(len(rows) for rows in self.blocks.values())
+            assert sum(call.size.rows for call in self.policy.live.plan()) == len(self.waiting)
+
+
+TestLanes = LanesMachine.TestCase
+TestLanes.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_a_live_row_never_waits_for_company() -> None:
+    policy = LanePolicy(COST, LIMITS)
+    policy.submit(Item(1, 0.05), 0.0)
+    assert [item.key for item in run_of(policy.decide(0.0)).live] == [1]
+
+
+def test_background_rows_ride_along_up_to_the_budget() -> None:
+    policy = LanePolicy(COST, LaneLimits(max_rows=32, slo_s=0.05, call_budget_s=0.008))
+    policy.submit(Item(1, 0.05), 0.0)
+    policy.submit_block(Block(2, [1] * 100), 0.0)
+    call = run_of(policy.decide(0.0))
+    assert (len(call.live), rows_of(call.background)) == (1, 15)
+    assert call.predicted_s == pytest.approx(0.008)
+    policy.finished(call, 0.008)
+    assert policy.use[Lane.BATCH].riding_rows == 15
+
+
+def test_riding_rows_never_make_a_waiting_live_row_late() -> None:
+    policy = LanePolicy(COST, LaneLimits(max_rows=4, slo_s=0.05))
+    for key in range(8):
+        policy.submit(Item(key, 0.0101 if key >= 4 else 0.04), 0.0)
+    policy.submit_block(Block(99, [1] * 100), 0.0)
+    call = run_of(policy.decide(0.0))
+    assert [item.key for item in call.live] == [4, 5, 6, 7]
+    assert not call.background
+
+
+def test_a_row_that_cannot_make_it_is_dropped_and_its_place_is_filled() -> None:
+    policy = LanePolicy(COST, LIMITS)
+    policy.submit(Item(1, 0.001), 0.0)
+    policy.submit(Item(2, 0.05), 0.0)
+    dropped = policy.decide(0.0)
+    assert isinstance(dropped, Drop)
+    assert [item.key for item in dropped.live] == [1]
+    assert [item.key for item in run_of(policy.decide(0.0)).live] == [2]
+
+
+def test_without_a_live_endpoint_background_calls_fill_the_caps() -> None:
+    policy = LanePolicy(COST, LaneLimits(max_rows=512))
+    policy.submit_block(Block(1, [1] * 1000), 0.0)
+    assert run_of(policy.decide(0.0)).size.rows == 512
+
+
+def test_a_background_row_that_no_call_may_hold_is_handed_back_even_under_live_load() -> None:
+    policy = LanePolicy(COST, LaneLimits(max_rows=32, slo_s=0.05, call_budget_s=0.008))
+    policy.submit_block(Block(7, [1000, 1]), 0.0)
+    policy.submit(Item(1, 0.05), 0.0)
+    refused = policy.decide(0.0)
+    assert isinstance(refused, Drop)
+    assert refused.background == (Slice(7, Lane.BATCH, 0, 1, 1000),)
+    assert rows_of(run_of(policy.decide(0.0)).background) == 1
+
+
+def test_micro_batches_go_before_batch_rows_and_earlier_deadlines_before_later_ones() -> None:
+    policy = LanePolicy(COST, LaneLimits(max_rows=3))
+    policy.submit_block(Block(1, [1], Lane.BATCH, deadline_s=5.0), 0.0)
+    policy.submit_block(Block(2, [1], Lane.BATCH, deadline_s=1.0), 0.0)
+    policy.submit_block(Block(3, [1], Lane.MICRO, deadline_s=9.0), 0.0)
+    assert [part.block for part in run_of(policy.decide(0.0)).background] == [3, 2, 1]
+
+
+def test_the_budget_follows_a_device_that_slows_down() -> None:
+    policy = LanePolicy(COST, LaneLimits(max_rows=1024, slo_s=0.05))
+    policy.submit_block(Block(1, [1] * 10_000), 0.0)
+    now_s = 0.0
+    for _ in range(20):
+        call = run_of(policy.decide(now_s))
+        elapsed_s = 2 * COST.seconds(call.size)
+        now_s += elapsed_s
+        policy.finished(call, elapsed_s)
+    call = run_of(policy.decide(now_s))
+    assert 2 * COST.seconds(call.size) <= policy.limits.budget_s * 1.05
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3])
+def test_a_background_lane_that_is_owed_a_share_gets_it_under_live_overload(share: float) -> None:
+    policy = LanePolicy(COST, LaneLimits(max_rows=32, slo_s=0.05, min_share=share))
+    policy.submit_block(Block(-1, [1] * 10_000, owed=True), 0.0)
+    now_s, key, device_s = 0.0, 0, 0.0
+    for _ in range(400):
+        while key * 0.0002 <= now_s:  # 5,000 rows a second: about twice what the device can do
+            policy.submit(Item(key, key * 0.0002 + 0.05), key * 0.0002)
+            key += 1
+        decision = policy.decide(now_s)
+        if isinstance(decision, Run):
+            elapsed_s = COST.seconds(decision.call.size)
+            now_s += elapsed_s
+            device_s += elapsed_s
+            policy.finished(decision.call, elapsed_s)
+        elif isinstance(decision, Idle):
+            now_s += 0.0002
+    assert share * 0.9 <= policy.use[Lane.BATCH].device_s / device_s <= share + 0.1
+
+
+def test_nothing_is_owed_unless_a_share_is_configured() -> None:
+    policy = LanePolicy(COST, LaneLimits(max_rows=4, slo_s=0.05))
+    policy.submit_block(Block(-1, [1] * 100, owed=True), 0.0)
+    now_s = 0.0
+    for key in range(40):
+        policy.submit(Item(key, 10.0), now_s)
+    for _ in range(10):
+        call = run_of(policy.decide(now_s))
+        assert len(call.live) == 4
+        policy.finished(call, call.predicted_s)
+        now_s += call.predicted_s
+
+
+@given(st.floats(0.001, 10.0), st.floats(0.0, 0.9))
+def test_two_calls_and_what_is_outside_fit_the_slo(slo_s: float, outside: float) -> None:
+    limits = LaneLimits(slo_s=slo_s, outside_s=outside * slo_s)
+    assert 2 * limits.budget_s + limits.outside_s == pytest.approx(slo_s)
+
+
+def test_a_key_that_waits_already_is_refused() -> None:
+    policy = LanePolicy(COST, LIMITS)
+    policy.submit(Item(1, 1.0), 0.0)
+    with pytest.raises(InvalidInput, match="waiting already"):
+        policy.submit(Item(1, 2.0), 0.0)
+    assert len(policy.live) == 1
+
+
+def test_a_call_that_does_not_run_cannot_finish() -> None:
+    policy = LanePolicy(COST, LIMITS)
+    with pytest.raises(InvalidInput, match="running"):
+        policy.finished(Call(0, (), (), CallSize.uniform(1), 0.1), 0.1)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_rows": 0}, {"slo_s": 0.0}, {"slo_s": math.inf}, {"call_budget_s": 0.0}, {"min_share": 0.7}]
+)
+def test_limits_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(InvalidInput):
+        LaneLimits(**wrong)  # pyright: ignore[reportArgumentType]

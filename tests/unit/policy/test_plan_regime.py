@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twoshift.policy.plan import Regime, RegimeAsk, plan_regime
+from twoshift.types import Lane
+
+
+@pytest.mark.parametrize(
+    ("ask", "regime", "lane"),
+    [
+        (RegimeAsk(True, False, p99_s=0.080), Regime.ONLINE, Lane.ONLINE),
+        (RegimeAsk(True, False, p99_s=0.100), Regime.INTERACTIVE, Lane.ONLINE),
+        (RegimeAsk(True, False, p99_s=20.0, ttft_s=0.4), Regime.INTERACTIVE, Lane.ONLINE),
+        (RegimeAsk(True, False, p99_s=30.0), Regime.MICRO_BATCH, Lane.MICRO),
+        (RegimeAsk(False, False, freshness_s=60.0), Regime.MICRO_BATCH, Lane.MICRO),
+        (RegimeAsk(False, False, freshness_s=86_400.0), Regime.BATCH, Lane.BATCH),
+        (RegimeAsk(False, True), Regime.BATCH, Lane.BATCH),
+        (RegimeAsk(True, False, p99_s=0.080, precomputable=0.9), Regime.HYBRID, Lane.ONLINE),
+        (RegimeAsk(True, True, p99_s=0.080), Regime.HYBRID, Lane.ONLINE),
+    ],
+)
+def test_the_two_questions_and_the_objective_decide(ask: RegimeAsk, regime: Regime, lane: Lane) -> None:
+    made = plan_regime(ask)
+    assert (made.regime, made.lane) == (regime, lane)
+
+
+@given(
+    st.builds(
+        RegimeAsk,
+        waiting=st.booleans(),
+        known=st.booleans(),
+        p99_s=st.none() | st.floats(1e-3, 1e5),
+        ttft_s=st.none() | st.floats(1e-3, 1e5),
+        freshness_s=st.none() | st.floats(1e-3, 1e7),
+        precomputable=st.floats(0, 1),
+    )
+)
+def test_every_answer_names_its_property_and_its_hardware(ask: RegimeAsk) -> None:
+    made = plan_regime(ask)
+    assert made.deciding_property
+    assert made.hardware
+    if ask.known and not ask.waiting:
+        assert made.regime is Regime.BATCH
+    if ask.waiting:
+        assert made.regime is not Regime.BATCH
