@@ -33,11 +33,11 @@ check: setup  ## ruff, pyright, import-linter
 	@echo "== check: pyright (strict on the deciding code)"
 	@$(BIN)/pyright
 	@echo "== check: import-linter (layers; policy is pure)"
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 
 unit: setup  ## the fast tests
 	@echo "== unit tests"
-	@$(BIN)/pytest tests/unit
+	@$(BIN)/pytest -n auto tests/unit
 
 test: check  ## the checks and every test
 	@echo "== all tests"
@@ -46,8 +46,8 @@ test: check  ## the checks and every test
 bench: setup  ## the benchmarks; each prints a ratio
 	@for b in bench/*.py; do echo "== $$b"; $(BIN)/python "$$b" || exit 1; done
 
-docs: setup  ## regenerate docs/cli.md from the program
-	@$(BIN)/python scripts/write_cli_docs.py
+docs: setup  ## regenerate docs/cli.md and the README's picture from the program
+	@$(BIN)/python scripts/write_docs.py
 
 clean:  ## remove what was built
 	rm -rf $(VENV) build dist demo-out .pytest_cache .ruff_cache .hypothesis

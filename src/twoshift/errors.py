@@ -1,10 +1,10 @@
 """Every error Twoshift raises on purpose, ordered by what the caller should do.
 
-    TwoshiftError
-    ├── InvalidInput          change the request: it names the field, the value and what is accepted
-    │   └── TooLarge          it can never fit, however long you wait
-    ├── TryLater              come back: `retry_after_s` says when
-    └── Broken                stop: something is damaged and trying again will not help
+TwoshiftError
+├── InvalidInput          change the request: it names the field, the value and what is accepted
+│   └── TooLarge          it can never fit, however long you wait
+├── TryLater              come back: `retry_after_s` says when
+└── Broken                stop: something is damaged and trying again will not help
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def _parse(text: str, field: str, units: Mapping[str, float], accepted: str) -> 
 
 
 def format_duration(seconds: float) -> str:
-    """Seconds as people read them: `26 s`, `11 h 45 min`."""
+    """Seconds as people read them: `26 s`, `11h 45m`, `12h`."""
     if seconds < 0.9995:
         return f"{seconds * 1e3:.3g} ms"
     if seconds < 120:
@@ -61,9 +61,9 @@ def format_duration(seconds: float) -> str:
     if minutes < 120:
         return f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
-    if hours < 72:
-        return f"{hours} h {minutes:02d} min"
-    return f"{hours / 24:.1f} d"
+    if hours >= 72:
+        return f"{hours / 24:.1f} d"
+    return f"{hours}h {minutes:02d}m" if minutes else f"{hours}h"
 
 
 def format_count(value: float) -> str:

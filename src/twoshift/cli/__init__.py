@@ -21,6 +21,7 @@ import typer
 from twoshift._version import __version__
 from twoshift.cli.commands import group
 from twoshift.cli.plan import app as plan_app
+from twoshift.cli.sim import app as sim_app
 from twoshift.errors import InvalidInput, TryLater, TwoshiftError
 
 __all__ = ["app", "main"]
@@ -30,6 +31,7 @@ app = group(
     "twoshift plan sweep --overhead-ms 6 --item-ms 0.18 --slo-ms 50",
 )
 app.add_typer(plan_app, name="plan")
+app.add_typer(sim_app, name="sim")
 
 
 def _print_version(asked: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import typer
@@ -29,11 +29,14 @@ def group(about: str, example: str) -> typer.Typer:
     )
 
 
-def command(app: typer.Typer, name: str, example: str) -> Callable[[_F], _F]:
-    """Register a command; `example` is a command line that works, shown last in its help and in docs/cli.md."""
+def command(app: typer.Typer, name: str, example: str, fields: Mapping[str, str] | None = None) -> Callable[[_F], _F]:
+    """Register a command; `example` is a command line that works, shown last in its help and in docs/cli.md.
+
+    `fields` names the parameter behind a field of an error where the two are called differently.
+    """
 
     def register(function: _F) -> _F:
-        app.command(name, epilog=_epilog(example))(_naming_options(function))
+        app.command(name, epilog=_epilog(example))(_naming_options(function, fields or {}))
         return function
 
     return register
@@ -50,7 +53,7 @@ def _epilog(example: str) -> str:
     return _HEADING + textwrap.indent(textwrap.dedent(example).strip(), "  ")
 
 
-def _naming_options(function: Callable[..., Any]) -> Callable[..., Any]:
+def _naming_options(function: Callable[..., Any], fields: Mapping[str, str]) -> Callable[..., Any]:
     """Turn a field that is a parameter into the option that the user typed."""
     parameters = frozenset(inspect.signature(function).parameters)
 
@@ -59,9 +62,10 @@ def _naming_options(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return function(*args, **kwargs)
         except InvalidInput as error:
-            if error.field not in parameters:
+            field = fields.get(error.field, error.field)
+            if field not in parameters:
                 raise
-            flag = f"--{error.field.replace('_', '-')}"
+            flag = f"--{field.replace('_', '-')}"
             raise type(error)(flag, error.value, error.accepted) from error
 
     return run

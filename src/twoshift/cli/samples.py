@@ -5,22 +5,22 @@ from __future__ import annotations
 import csv
 import io
 import math
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 
-from twoshift.errors import InvalidInput, TooLarge
+from twoshift.cli.files import read_text
+from twoshift.errors import InvalidInput
 from twoshift.policy.cost import Sample
 
 __all__ = ["read_samples"]
 
-_LIMIT_BYTES = 64 * 1024 * 1024
 _COLUMNS = "a header with the columns batch, ms or rows, tokens, longest, ms"
 
 
 def read_samples(path: str) -> list[Sample]:
     """Every sample of the file (`-`: standard input); raises InvalidInput that names the line."""
-    reader = csv.DictReader(io.StringIO(_text(path), newline=""), strict=True, skipinitialspace=True)
+    reader = csv.DictReader(
+        io.StringIO(read_text(path, "SAMPLES", "a CSV file"), newline=""), strict=True, skipinitialspace=True
+    )
     try:
         header = [name.strip().lower() for name in reader.fieldnames or ()]
         tokens = _has_tokens(path, header)
@@ -31,30 +31,6 @@ def read_samples(path: str) -> list[Sample]:
     if not samples:
         raise InvalidInput(path, "no rows", "at least two samples below the header")
     return samples
-
-
-def _text(path: str) -> str:
-    try:
-        if path == "-":
-            data = sys.stdin.buffer.read(_LIMIT_BYTES + 1)
-        else:
-            with Path(path).open("rb") as file:
-                data = file.read(_LIMIT_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InvalidInput("SAMPLES", path, f"a CSV file that can be read ({reason})") from None
-    if len(data) > _LIMIT_BYTES:
-        raise TooLarge("SAMPLES", path, f"a file of at most {_LIMIT_BYTES // 2**20} MiB")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise InvalidInput("SAMPLES", path, f"a CSV file in UTF-8 (line {line} is not)") from None
-    if "\0" in text:
-        raise InvalidInput("SAMPLES", path, "a CSV file, and this is a binary one")
-    if not text.strip():
-        raise InvalidInput("SAMPLES", path, f"{_COLUMNS}, and this file is empty")
-    return text
 
 
 def _has_tokens(path: str, header: list[str]) -> bool:

@@ -29,6 +29,7 @@ class LaneLimits:
     outside_s: float = 0.0  # what the stages outside the device take of the SLO
     call_budget_s: float | None = None  # overrides the derived budget of calls that carry background rows
     quantile: float = 0.9  # of the cost's residual: how cautious predictions are
+    tail_margin: float = 0.05  # of two budgets: kept free, so that the tail lies inside that bound and not on it
     min_share: float = 0.0  # of the device, owed to background work whose deadline has no slack
 
     def __post_init__(self) -> None:
@@ -38,6 +39,8 @@ class LaneLimits:
             raise InvalidInput("slo_s", self.slo_s, f"a finite SLO above the {self.outside_s} s spent outside")
         if self.call_budget_s is not None and not self.call_budget_s > 0:
             raise InvalidInput("call_budget_s", self.call_budget_s, "above 0")
+        if not 0 <= self.tail_margin < 0.5:
+            raise InvalidInput("tail_margin", self.tail_margin, "a share from 0 to below 0.5")
         if not 0 <= self.min_share <= 0.5:
             raise InvalidInput("min_share", self.min_share, "a share from 0 to 0.5: live rows keep half of a call")
 
@@ -137,7 +140,7 @@ class LanePolicy:
 
     def submit(self, item: Item, now_s: float) -> None:
         """A live row arrived."""
-        self.live.add(item)
+        self.live.add(item, now_s)
 
     def submit_block(self, block: Block, now_s: float) -> None:
         """Background rows arrived."""
@@ -207,9 +210,12 @@ class LanePolicy:
         return self.live.late(now_s + min(self._owed_s, self.limits.budget_s / 2))
 
     def ride_limit_s(self, now_s: float) -> float:
-        """How long the next call may last before it makes a waiting live row late."""
+        """How long the next call may last: no waiting live row becomes late, and none sees all of two budgets."""
         plan = self.live.plan()
-        return plan[0].predicted_s + max(0.0, self.live.slack_s(now_s)) if plan else math.inf
+        if not plan:
+            return math.inf
+        patience_s = 2 * (1 - self.limits.tail_margin) * self.limits.budget_s - (now_s - plan[0].oldest_s)
+        return min(plan[0].predicted_s + max(0.0, self.live.slack_s(now_s)), patience_s)
 
     def _first_is_oversize(self) -> bool:
         """Whether no call that the budget allows can hold the first background row: it must not block the rest."""

@@ -14,7 +14,7 @@ from twoshift.types import CallSize, Item
 
 __all__ = ["LiveQueue", "PlannedCall", "Room"]
 
-_Entry = tuple[float, int, Item]
+_Entry = tuple[float, int, Item, float]  # deadline, arrival number, row, arrival time
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,7 @@ class PlannedCall:
     size: CallSize
     predicted_s: float
     deadline_s: float  # the earliest of its rows
+    oldest_s: float  # when the one that waits longest arrived
 
 
 def _by_deadline(entry: _Entry) -> tuple[float, int]:
@@ -57,11 +58,11 @@ class LiveQueue:
     def __contains__(self, key: int) -> bool:
         return key in self._where
 
-    def add(self, item: Item) -> None:
+    def add(self, item: Item, now_s: float) -> None:
         """Queue a row by its deadline; ties go by arrival."""
         if item.key in self._where:
             raise InvalidInput("key", item.key, "a key that is not waiting already")
-        entry = (item.deadline_s, next(self._arrivals), item)
+        entry = (item.deadline_s, next(self._arrivals), item, now_s)
         self._where[item.key] = entry[:2]
         if self._entries and entry[:2] < self._entries[-1][:2]:
             bisect.insort(self._entries, entry, key=_by_deadline)
@@ -69,7 +70,7 @@ class LiveQueue:
             return
         self._entries.append(entry)
         if not self._stale:
-            self._append_to(self._plan, item)
+            self._append_to(self._plan, item, now_s)
 
     def remove(self, key: int) -> bool:
         """Forget a row; False when it does not wait here."""
@@ -107,7 +108,7 @@ class LiveQueue:
         if self._stale:
             self._plan = deque()
             for entry in self._entries:
-                self._append_to(self._plan, entry[2])
+                self._append_to(self._plan, entry[2], entry[3])
             self._stale = False
         return self._plan
 
@@ -146,34 +147,36 @@ class LiveQueue:
             waiting = [entry[2] for entry in self._entries]
             rows = iter(sorted([*waiting, *newcomers], key=lambda item: item.deadline_s))
         for item in rows:
-            self._append_to(calls, item)
+            self._append_to(calls, item, math.inf)
         return iter(calls)
 
     def cut(self, items: Sequence[Item]) -> Iterator[PlannedCall]:
         """The calls that these rows would make on their own."""
         calls: deque[PlannedCall] = deque()
         for item in sorted(items, key=lambda item: item.deadline_s):
-            self._append_to(calls, item)
+            self._append_to(calls, item, math.inf)
         return iter(calls)
 
     def _first_from(self, start: int) -> PlannedCall:
         calls: deque[PlannedCall] = deque()
         for entry in itertools.islice(self._entries, start, None):
-            self._append_to(calls, entry[2])
+            self._append_to(calls, entry[2], entry[3])
             if len(calls) > 1:
                 break
         return calls[0]
 
-    def _append_to(self, calls: deque[PlannedCall], item: Item) -> None:
+    def _append_to(self, calls: deque[PlannedCall], item: Item, arrived_s: float) -> None:
         """Put one more row into the last call, or open the next where it does not fit."""
         room, n = self._room, item.tokens
         if calls:
-            size, deadline_s = calls[-1].size, calls[-1].deadline_s
+            last = calls[-1]
+            size = last.size
             grown = CallSize(size.rows + 1, size.tokens + n, max(size.longest, n), size.squares + n * n)
             if grown.rows <= room.max_rows and grown.tokens <= room.max_tokens:
                 predicted_s = self._predict_s(grown)
                 if predicted_s <= room.seconds:
-                    calls[-1] = PlannedCall(grown, predicted_s, min(deadline_s, item.deadline_s))
+                    deadline_s, oldest_s = min(last.deadline_s, item.deadline_s), min(last.oldest_s, arrived_s)
+                    calls[-1] = PlannedCall(grown, predicted_s, deadline_s, oldest_s)
                     return
         alone = CallSize(1, n, n, n * n)
-        calls.append(PlannedCall(alone, self._predict_s(alone), item.deadline_s))
+        calls.append(PlannedCall(alone, self._predict_s(alone), item.deadline_s, arrived_s))

@@ -10,7 +10,7 @@ from twoshift.report.formats import format_number, format_value
 from twoshift.report.histograms import histogram
 from twoshift.report.lines import area_chart, line_chart
 from twoshift.report.page import figures_row, page, svg_file, table, text
-from twoshift.report.values import Axis, Bar, Bins, Block, Card, Figure, Mark, Sample, Section, Series
+from twoshift.report.values import Axis, Bar, Bins, Block, Card, Figure, Mark, Sample, Section, Series, Tone
 
 __all__ = [
     "Axis",
@@ -23,6 +23,7 @@ __all__ = [
     "Sample",
     "Section",
     "Series",
+    "Tone",
     "area_chart",
     "bar_chart",
     "figures_row",

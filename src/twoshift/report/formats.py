@@ -21,9 +21,9 @@ _SECOND_UNITS = (
     (0.0, 1e-6, "µs"),
     (1e-3, 1e-3, "ms"),
     (1.0, 1.0, "s"),
-    (180.0, 60.0, "min"),
-    (10_800.0, 3600.0, "h"),
-    (259_200.0, 86_400.0, "d"),
+    (181.0, 60.0, "min"),  # an axis that ends on a round three minutes stays in seconds; so for hours, days
+    (10_801.0, 3600.0, "h"),
+    (259_201.0, 86_400.0, "d"),
 )
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from twoshift.errors import InvalidInput
 from twoshift.policy.autoscale import (
     AutoscalePolicy,
     FleetScale,
@@ -19,7 +18,7 @@ from twoshift.policy.autoscale import (
     WorkerSettings,
     WorkerState,
 )
-from twoshift.sim.lanes import LanesSpec
+from twoshift.sim.lanes import LanesSpec, check_slo
 from twoshift.sim.replica import PoissonReplica, ReplicaSource, ReplicaTick, TraceReplica
 from twoshift.sim.traffic import Arrivals
 
@@ -39,11 +38,10 @@ class DaySpec:
     price_usd: float = 2.5  # an hour of a device
     spot_discount: float = 0.0  # of the dedicated batch workers
     start_s: float = 60.0  # until a new replica is ready
-    tick_s: float = 60.0
     max_devices: int = 10_000
+    tick_s: float = 60.0
     trace: Arrivals | None = None
     copies: int = 1  # of the trace, each shifted a little: a larger fleet with the same bursts
-    seed: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,19 +105,17 @@ class DayResult:
         return 1.0 - self.together.usd / self.separate_usd
 
 
-def simulate_day(spec: DaySpec, progress: Callable[[int, int], None] | None = None) -> DayResult:
+def simulate_day(spec: DaySpec, progress: Callable[[float], None] | None = None) -> DayResult:
     """Run the day twice: with the backlog on the live fleet, and with a fleet of its own for the batch."""
-    if spec.tick_s <= 0 or spec.peak_per_s <= 0:
-        raise InvalidInput("peak_per_s", spec.peak_per_s, "above 0")
+    check_slo(spec.lanes)
     source = _source(spec)
-    steps = 2 * source.ticks
 
-    def report(done: int) -> None:
+    def told(share: float) -> None:
         if progress:
-            progress(done, steps)
+            progress(share / 2)
 
-    together = _Day(spec, source, spec.batch_items).run(report)
-    alone = _Day(spec, source, 0.0).run(lambda done: report(source.ticks + done))
+    together = _Day(spec, source, spec.batch_items).run(told)
+    alone = _Day(spec, source, 0.0).run(lambda share: told(1.0 + share))
     hours = together.batch_done / spec.lanes.capacity_per_s / 3600
     peak_hours = max(tick.replicas for tick in alone.ticks) * source.ticks * source.tick_s / 3600
     batch_usd = hours * spec.price_usd * (1 - spec.spot_discount)
@@ -127,7 +123,7 @@ def simulate_day(spec: DaySpec, progress: Callable[[int, int], None] | None = No
 
 
 def _source(spec: DaySpec) -> ReplicaSource:
-    rng = np.random.default_rng(spec.seed)
+    rng = np.random.default_rng(spec.lanes.seed)
     if spec.trace is None:
         return PoissonReplica(spec.lanes, _diurnal(spec, rng), spec.tick_s)
     shifts = np.concatenate([[0.0], rng.uniform(0.0, 1.0, spec.copies - 1)])
@@ -171,11 +167,10 @@ class _Day:
         self._hours = dict.fromkeys(("live", "harvested", "idle", "dedicated", "starting"), 0.0)
         self._finished_s: float | None = None
 
-    def run(self, report: Callable[[int], None]) -> FleetDay:
+    def run(self, progress: Callable[[float], None]) -> FleetDay:
         for tick in range(self._source.ticks):
             self._step(tick)
-            if tick % 16 == 0 or tick + 1 == self._source.ticks:
-                report(tick + 1)
+            progress((tick + 1) / self._source.ticks)
         return self._result()
 
     def _step(self, tick: int) -> None:

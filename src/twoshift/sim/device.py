@@ -41,27 +41,34 @@ class SimulatedDevice:
         true_cost: CallCost,
         admission: AdmissionPolicy | None = None,
         noise: Callable[[], float] | None = None,
+        progress: Callable[[float], None] | None = None,  # told the share done, now and then
     ) -> None:
         self._policy = policy
         self._cost = true_cost.at(0.5)
         self._admission = admission
         self._noise = noise
+        self._progress = progress
         self._blocks = 0
 
     def run(self, arrivals: Arrivals, slo_s: float, background_length: int = 0) -> DeviceLog:
         """Serve the arrivals to the last row; an endless backlog rides along where a length is given."""
         log = DeviceLog()
         pending = _Pending(zip(arrivals.times_s.tolist(), arrivals.tokens.tolist(), strict=True))
-        now_s = 0.0
+        now_s, steps = 0.0, 0
         while now_s < arrivals.horizon_s or pending.next_s < np.inf or len(self._policy.live):
             self._arrive(pending, now_s, slo_s, log)
             if background_length and now_s < arrivals.horizon_s:
                 self._refill(background_length, now_s)
+            steps += 1
+            if self._progress and steps % 1024 == 0:
+                self._progress(min(1.0, now_s / arrivals.horizon_s))
             decision = self._policy.decide(now_s)
             if isinstance(decision, Run):
                 now_s = self._execute(decision.call, now_s, pending, slo_s, log, arrivals.horizon_s)
             elif isinstance(decision, Drop):
                 log.dropped += len(decision.live)
+                if decision.background:
+                    background_length = 0  # a row that fits no call: an endless backlog would be dropped for ever
             else:
                 now_s = self._wait(decision, pending, arrivals.horizon_s)
         return log

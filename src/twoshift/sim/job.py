@@ -64,7 +64,10 @@ class JobSpec:
         if self.shard_s is not None:
             _require("shard_s", self.shard_s, 0, math.inf, "a finite number above 0", above=True)
         if self.shards > _MOST_SHARDS:
-            raise InvalidInput("shard_s", self.shard_s, f"longer shards: at most {_MOST_SHARDS:,} of them")
+            if self.shard_s is not None:
+                raise InvalidInput("shard_s", self.shard_s, f"longer shards: at most {_MOST_SHARDS:,} of them")
+            most = _MOST_SHARDS * self.items / self.shards
+            raise InvalidInput("items", f"{self.items:g}", f"at most {most:.3g} at this rate, or longer shards")
 
     @property
     def ideal_s(self) -> float:
@@ -388,7 +391,7 @@ class _Luck:
 
     def _spell_s(self, worker: int) -> float:
         mean_s = self._slow_spell_s if self._slow[worker] else self._healthy_spell_s
-        return self._rare.expovariate(1 / mean_s)
+        return self._rare.expovariate(1.0) * mean_s  # not by the rate: that of an endless spell is 0
 
 
 def _offset(progress: Callable[[int, int], None] | None, before: int, total: int) -> Callable[[int], None]:

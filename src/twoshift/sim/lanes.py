@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import math
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from twoshift.errors import InvalidInput
 from twoshift.policy.admission import AdmissionPolicy
 from twoshift.policy.cost import CallCost
+from twoshift.policy.journal import RecordedAdmission, RecordedLanes
 from twoshift.policy.lanes import LaneLimits, LanePolicy
 from twoshift.sim.baselines import GreedyPolicy, StrictPolicy, WindowPolicy
 from twoshift.sim.device import DeviceLog, SimulatedDevice
 from twoshift.sim.traffic import Arrivals, poisson
 from twoshift.types import CallSize
 
-__all__ = ["POLICIES", "LanesResult", "LanesSpec", "lane_noise", "simulate_lanes"]
+__all__ = ["POLICIES", "LanesResult", "LanesSpec", "check_slo", "record_lanes", "simulate_lanes"]
+
+_MOST_EVENTS = 5_000_000
 
 POLICIES: dict[str, Callable[[CallCost, LaneLimits], LanePolicy]] = {
     "greedy": GreedyPolicy,
@@ -31,8 +35,7 @@ POLICIES: dict[str, Callable[[CallCost, LaneLimits], LanePolicy]] = {
 class LanesSpec:
     """A device, its traffic and the policy that runs it."""
 
-    overhead_s: float
-    item_s: float
+    cost: CallCost
     max_batch: int
     slo_s: float
     load: float
@@ -42,28 +45,19 @@ class LanesSpec:
     seconds: float = 60.0
     noise: float = 0.0  # spread of the call times around the curve
     seed: int = 1
+    row_tokens: int = 1  # of a live row where there is no trace, and of a background row
     trace: Arrivals | None = None
-
-    @property
-    def mean_tokens(self) -> float:
-        """Tokens of a mean row: an item of a trace costs its share of `item_s`."""
-        return float(self.trace.tokens.mean()) if self.trace else 1.0
-
-    @property
-    def cost(self) -> CallCost:
-        """The device's curve."""
-        return CallCost.line(self.overhead_s, self.item_s / self.mean_tokens)
 
     @property
     def capacity_per_s(self) -> float:
         """Rows a second at the largest batch."""
-        return self.max_batch / (self.overhead_s + self.item_s * self.max_batch)
+        return self.max_batch / self.cost.seconds(CallSize.uniform(self.max_batch, self.row_tokens))
 
     @property
     def limits(self) -> LaneLimits:
         """The caps and the SLO, as the policy sees them."""
         longest = int(self.trace.tokens.max()) if self.trace else 1
-        max_tokens = max(longest, math.ceil(self.max_batch * self.mean_tokens))
+        max_tokens = max(longest, self.max_batch * self.row_tokens)
         return LaneLimits(self.max_batch, max_tokens, slo_s=self.slo_s, call_budget_s=self.call_budget_s)
 
 
@@ -85,28 +79,63 @@ class LanesResult:
     latencies_ms: tuple[float, ...]
 
 
-def lane_noise(spread: float, rng: np.random.Generator) -> Callable[[], float] | None:
-    """Lognormal noise around 1 from a buffer; None where there is none."""
+def _noise(spread: float, rng: np.random.Generator) -> Callable[[], float] | None:
+    """Lognormal noise around 1; None where there is none."""
     if not spread:
         return None
-    values = iter(np.exp(rng.normal(0.0, spread, 1 << 16)).tolist() * 64)
-    return lambda: next(values, 1.0)
+    values = itertools.cycle(np.exp(rng.normal(0.0, spread, 1 << 16)).tolist())
+    return lambda: next(values)
 
 
-def simulate_lanes(spec: LanesSpec) -> LanesResult:
+def simulate_lanes(spec: LanesSpec, progress: Callable[[float], None] | None = None) -> LanesResult:
     """Run the traffic through the device; the same spec gives the same result."""
+    _check(spec)
+    policy = POLICIES[spec.policy](spec.cost, spec.limits)
+    return _run(spec, policy, AdmissionPolicy(policy) if spec.policy == "twoshift" else None, progress)
+
+
+def record_lanes(spec: LanesSpec, sink: Callable[[list[Any]], None]) -> LanesResult:
+    """The same with our own policy, every event and decision handed to `sink`."""
+    _check(spec)
+    policy = RecordedLanes(spec.cost, spec.limits, sink)
+    return _run(spec, policy, RecordedAdmission(policy))
+
+
+def _check(spec: LanesSpec) -> None:
+    """Refuse what cannot be simulated, by name."""
     if spec.policy not in POLICIES:
         raise InvalidInput("policy", spec.policy, f"one of {', '.join(POLICIES)}")
-    if spec.cost.seconds(CallSize.uniform(1)) > spec.slo_s:
-        raise InvalidInput("slo_ms", spec.slo_s * 1e3, "at least the time of a call over one item")
+    check_slo(spec)
+    rate_per_s = spec.load * spec.capacity_per_s
+    seconds = len(spec.trace.times_s) / rate_per_s if spec.trace else spec.seconds
+    events = seconds * max(rate_per_s, spec.capacity_per_s / spec.max_batch)
+    if events > _MOST_EVENTS:
+        most_s = _MOST_EVENTS / events * seconds
+        raise InvalidInput("seconds", f"{seconds:g}s", f"at most {most_s:.3g}s: {_MOST_EVENTS:,} rows or calls")
+
+
+def check_slo(spec: LanesSpec) -> None:
+    """Refuse an SLO that an idle device cannot keep."""
+    alone_ms = 1e3 * spec.cost.seconds(CallSize.uniform(1, spec.row_tokens), spec.limits.quantile)
+    if alone_ms > spec.slo_s * 1e3:
+        raise InvalidInput("slo_ms", spec.slo_s * 1e3, f"at least the {alone_ms:.4g} ms of a call over one item")
+
+
+def _run(
+    spec: LanesSpec,
+    policy: LanePolicy,
+    admission: AdmissionPolicy | None,
+    progress: Callable[[float], None] | None = None,
+) -> LanesResult:
+    """The traffic of `spec` through a policy that is already made."""
     rng = np.random.default_rng(spec.seed)
     rate_per_s = spec.load * spec.capacity_per_s
-    arrivals = spec.trace.rescaled(rate_per_s) if spec.trace else poisson(rate_per_s, spec.seconds, rng)
-    policy = POLICIES[spec.policy](spec.cost, spec.limits)
-    admission = AdmissionPolicy(policy) if spec.policy == "twoshift" else None
-    device = SimulatedDevice(policy, spec.cost, admission, lane_noise(spec.noise, rng))
-    length = max(1, round(spec.mean_tokens)) if spec.background else 0
-    return _result(spec, arrivals, device.run(arrivals, spec.slo_s, length))
+    if spec.trace:
+        arrivals = spec.trace.rescaled(rate_per_s)
+    else:
+        arrivals = poisson(rate_per_s, spec.seconds, rng, spec.row_tokens)
+    device = SimulatedDevice(policy, spec.cost, admission, _noise(spec.noise, rng), progress)
+    return _result(spec, arrivals, device.run(arrivals, spec.slo_s, spec.row_tokens if spec.background else 0))
 
 
 def _result(spec: LanesSpec, arrivals: Arrivals, log: DeviceLog) -> LanesResult:

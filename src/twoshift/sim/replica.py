@@ -10,14 +10,14 @@ import numpy as np
 
 from twoshift.policy.admission import AdmissionPolicy
 from twoshift.policy.lanes import LanePolicy
-from twoshift.sim.device import DeviceLog, SimulatedDevice
+from twoshift.sim.device import SimulatedDevice
 from twoshift.sim.lanes import LanesSpec
 from twoshift.sim.traffic import Arrivals, poisson
 
 __all__ = ["PoissonReplica", "ReplicaSource", "ReplicaTick", "TraceReplica"]
 
 _STEP = 0.025  # loads are simulated on this grid, once each
-_ROWS = 3000  # a grid point is simulated over about so many live rows
+_ROWS, _CALLS = 3000, 5000  # a grid point is simulated over about so many live rows, and no more full calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,11 @@ class PoissonReplica:
     def _simulate(self, load: float, background: bool) -> ReplicaTick:
         rate_per_s = load * self._spec.capacity_per_s
         horizon_s = max(20 * self._spec.slo_s, _ROWS / max(rate_per_s, self._spec.capacity_per_s / 4))
+        horizon_s = min(horizon_s, _CALLS * self._spec.max_batch / self._spec.capacity_per_s)
         rng = np.random.default_rng([self._spec.seed, round(load / _STEP), background])
-        return _run(replace(self._spec, background=background), poisson(rate_per_s, horizon_s, rng))
+        return _run(
+            replace(self._spec, background=background), poisson(rate_per_s, horizon_s, rng, self._spec.row_tokens)
+        )
 
 
 class TraceReplica:
@@ -97,7 +100,7 @@ class TraceReplica:
 def _run(spec: LanesSpec, arrivals: Arrivals) -> ReplicaTick:
     policy = LanePolicy(spec.cost, spec.limits)
     device = SimulatedDevice(policy, spec.cost, AdmissionPolicy(policy))
-    log: DeviceLog = device.run(arrivals, spec.slo_s, max(1, round(spec.mean_tokens)) if spec.background else 0)
+    log = device.run(arrivals, spec.slo_s, spec.row_tokens if spec.background else 0)
     offered = len(arrivals.times_s)
     latencies_ms = [1e3 * latency for latency in log.latencies_s]
     return ReplicaTick(

@@ -28,7 +28,7 @@ def test_every_command_has_help_with_an_example_and_takes_json(twoshift: Run, na
     assert all(param.help for param in COMMANDS[name].params if param.name != "help")
 
 
-@pytest.mark.parametrize("name", [n for n in sorted(COMMANDS) if n.startswith("twoshift plan ")])
+@pytest.mark.parametrize("name", [n for n in sorted(COMMANDS) if n != "twoshift sim replay"])
 def test_every_example_runs_as_it_is_printed(twoshift: Run, samples: Path, name: str) -> None:
     example = example_of(COMMANDS[name].epilog)
     assert example is not None

@@ -120,6 +120,17 @@ def test_memory_stays_bounded_and_numbers_finite_over_years() -> None:
     assert policy.outlook(1000, 1, 1.6e9).eta_s == pytest.approx(1.6e9 + 100.0, abs=100.0)
 
 
+def test_what_was_seen_before_a_long_pause_no_longer_counts() -> None:
+    policy = DeadlinePolicy(1e12, None, DeadlineLimits(half_life_s=60.0))
+    for _ in range(1000):
+        policy.observed(100, 10.0, 0.0)
+    policy.observed(100, 20.0, 86_400.0)
+    alone = DeadlinePolicy(1e12)
+    alone.observed(100, 20.0, 86_400.0)
+    resumed = policy.outlook(100_000, 10, 86_400.0)
+    assert resumed.eta_s == pytest.approx(eta_s(alone.outlook(100_000, 10, 86_400.0)), rel=1e-6)
+
+
 def test_most_ends_lie_between_the_tenth_and_the_ninetieth_percentile_but_not_all() -> None:
     draw = random.Random(5)  # noqa: S311
     inside = 0

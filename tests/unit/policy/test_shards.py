@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import math
+import statistics
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -222,6 +223,13 @@ def test_a_renewed_lease_does_not_expire_at_its_first_time() -> None:
     assert [ended.shard for ended in policy.expire(16.0)] == [kept.shard]
 
 
+def test_a_lease_past_its_time_cannot_be_renewed_even_before_it_is_taken_back() -> None:
+    policy = ShardPolicy(1, ShardLimits(lease_s=10.0))
+    lease = leased(policy, "w", 0.0)
+    assert policy.renew(lease, 10.0) == Abandon(0)
+    assert policy.expire(10.0) == [Retry(0, 11.0)]
+
+
 def lose(policy: ShardPolicy, lease: Lease, how: str, now_s: float) -> list[Ended | Stale]:
     match how:
         case "error":
@@ -294,6 +302,22 @@ def test_a_shard_well_past_the_typical_time_gets_one_second_copy_and_the_first_c
     counts = policy.counts()
     assert (counts.speculated, counts.speculated_won, counts.duplicates) == (1, 1, 1)
     assert counts.duplicated_s == pytest.approx(40.0)
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(1e-4, 1e6), min_size=1, max_size=60))
+def test_the_typical_time_is_the_median_to_a_bucket(durations_s: list[float]) -> None:
+    policy = ShardPolicy(len(durations_s), ShardLimits(lease_s=math.inf))
+    leases = [leased(policy, index, 0.0) for index in range(len(durations_s))]
+    started_s = 0.0
+    for lease, seconds in zip(leases, durations_s, strict=True):  # one after the other, as one worker would
+        policy.released(lease, started_s)
+        again = leased(policy, lease.worker, started_s)
+        policy.completed(again, started_s + seconds)
+        started_s += seconds
+    low, high = statistics.median_low(durations_s), statistics.median_high(durations_s)
+    assert policy.typical_s is not None
+    assert max(low, 1e-3) / 1.06 <= policy.typical_s <= max(high, 1e-3) * 1.06
 
 
 def test_nobody_gets_a_second_copy_while_shards_are_pending() -> None:

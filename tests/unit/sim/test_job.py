@@ -127,6 +127,23 @@ def test_more_workers_than_shards_leaves_some_idle_and_still_ends() -> None:
     assert study.without_speculation.finish_s.max > 250.0
 
 
+def test_an_idle_worker_takes_over_a_preempted_shard_at_once() -> None:
+    spare = JobSpec(
+        items=1000,
+        workers=50,
+        rate_items_per_s=1.0,
+        window_s=1e6,
+        shard_s=1000.0,
+        preemptions_per_hour=2.0,
+        restart_s=1e5,
+        straggler_share=0.0,
+        runs=10,
+    )
+    outcome = simulate_job(spare).without_speculation
+    assert outcome.retries > 0
+    assert 1000.0 < outcome.finish_s.max < 1e4
+
+
 def test_progress_is_told_of_every_run_and_reaches_the_end() -> None:
     seen: list[tuple[int, int]] = []
     simulate_job(replace(CALM, runs=3), lambda done, total: seen.append((done, total)))

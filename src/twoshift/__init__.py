@@ -1,0 +1,57 @@
+"""One model, two shifts: live requests inside an SLO, batch jobs in the idle time of the same devices."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from twoshift._version import __version__
+
+if TYPE_CHECKING:
+    from twoshift.errors import Broken, InvalidInput, TooLarge, TryLater, TwoshiftError
+    from twoshift.policy.cost import CallCost, Sample
+    from twoshift.policy.fit import Fit, fit_call_cost
+    from twoshift.policy.plan import cap, cost_table, plan_fleet, sweep
+    from twoshift.types import CallSize
+
+__all__ = [
+    "Broken",
+    "CallCost",
+    "CallSize",
+    "Fit",
+    "InvalidInput",
+    "Sample",
+    "TooLarge",
+    "TryLater",
+    "TwoshiftError",
+    "__version__",
+    "cap",
+    "cost_table",
+    "fit_call_cost",
+    "plan_fleet",
+    "sweep",
+]
+
+_HOMES = {
+    "Broken": "errors",
+    "CallCost": "policy.cost",
+    "CallSize": "types",
+    "Fit": "policy.fit",
+    "InvalidInput": "errors",
+    "Sample": "policy.cost",
+    "TooLarge": "errors",
+    "TryLater": "errors",
+    "TwoshiftError": "errors",
+    "cap": "policy.plan",
+    "cost_table": "policy.plan",
+    "fit_call_cost": "policy.fit",
+    "plan_fleet": "policy.plan",
+    "sweep": "policy.plan",
+}
+
+
+def __getattr__(name: str) -> object:
+    # Looked up on first use, so that `twoshift --help` does not wait for numpy.
+    if name not in _HOMES:
+        raise AttributeError(f"module 'twoshift' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"twoshift.{_HOMES[name]}"), name)

@@ -1,0 +1,42 @@
+"""The group that the simulator's commands hang on."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from twoshift.cli.commands import group
+from twoshift.cli.params import millis, share, text, whole
+
+__all__ = [
+    "CallBudgetMs",
+    "ItemMs",
+    "MaxBatch",
+    "OverheadMs",
+    "ReportFile",
+    "Seed",
+    "SloMs",
+    "SpotDiscount",
+    "TraceFile",
+    "app",
+]
+
+app = group(
+    "The policies that production runs, under a virtual clock. The same seed gives the same result.",
+    "twoshift sim lanes --load 0.3 --background",
+)
+
+OverheadMs = Annotated[
+    float | None, millis("What a call costs however small it is.", zero=True, shown="4, without --profile")
+]
+ItemMs = Annotated[float | None, millis("What each item adds to a call.", shown="0.25, without --profile")]
+MaxBatch = Annotated[int, whole("The most rows in a call.", most=1_000_000)]
+SloMs = Annotated[float, millis("The live latency objective.")]
+CallBudgetMs = Annotated[
+    float | None, millis("The longest call that may carry background rows, if not half of the SLO.")
+]
+Seed = Annotated[int, whole("Of the random numbers.", least=0)]
+ReportFile = Annotated[str | None, text("Write a report with charts to this HTML file.", metavar="FILE")]
+SpotDiscount = Annotated[float, share("Share off the price of interruptible workers.", one=False)]
+TraceFile = Annotated[
+    str | None, text("Arrivals from a CSV file with the columns TIMESTAMP, ContextTokens.", metavar="FILE")
+]

@@ -1,0 +1,134 @@
+"""`sim job`: a job on preemptible workers, with stragglers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from twoshift.cli.commands import command
+from twoshift.cli.files import check_writable, write_text
+from twoshift.cli.output import note, plain, pretty, show, table
+from twoshift.cli.params import JsonFlag, count, duration, share, usd, whole
+from twoshift.cli.progress import progress_bar
+from twoshift.cli.sim.app import ReportFile, Seed, SpotDiscount, app
+from twoshift.units import format_duration
+
+if TYPE_CHECKING:
+    from twoshift.sim.job import JobOutcome, JobStudy
+
+__all__ = ["job_command"]
+
+
+@command(
+    app,
+    "job",
+    """
+    twoshift sim job --items 100M --workers 100 --rate 100 --window 3h \\
+        --preemptions-per-hour 0.2 --price 2.50 --spot-discount 0.6
+    """,
+    fields={"shard_s": "shard_seconds"},
+)
+def job_command(
+    items: Annotated[float, count("Items to do.", least=1)] = 1e8,
+    workers: Annotated[int, whole("Workers, each replaced when it is taken away.", most=1_000_000)] = 100,
+    rate: Annotated[float, count("Items a second that a healthy worker does.")] = 100.0,
+    window: Annotated[float, duration("The time the job has.", shown="12h")] = 43200.0,
+    shard_seconds: Annotated[
+        float | None, duration("Work in one shard.", shown="60s, or less so that each worker gets twenty")
+    ] = None,
+    preemptions_per_hour: Annotated[float, count("How often one worker is taken away.", zero=True)] = 0.1,
+    restart: Annotated[float, duration("Until a replacement works.", zero=True, shown="2m")] = 120.0,
+    stragglers: Annotated[float, share("Share of the time that a worker is slow.", one=False)] = 0.05,
+    slowdown: Annotated[float, count("How many times slower it then is.", least=1)] = 3.0,
+    price: Annotated[float, usd("Dollars an hour for one worker, before the discount.")] = 2.50,
+    spot_discount: SpotDiscount = 0.6,
+    runs: Annotated[int | None, whole("Runs each way.", most=10_000, shown="as many as take some seconds")] = None,
+    seed: Seed = 1,
+    report: ReportFile = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """A job on preemptible workers: when it ends, what is lost, what it costs, with and without speculation."""
+    from twoshift.sim.job import JobSpec, simulate_job
+
+    check_writable(report, "--report")
+    spec = JobSpec(
+        items=items,
+        workers=workers,
+        rate_items_per_s=rate,
+        window_s=window,
+        shard_s=shard_seconds,
+        preemptions_per_hour=preemptions_per_hour,
+        restart_s=restart,
+        straggler_share=stragglers,
+        straggler_factor=slowdown,
+        price_usd_per_hour=price,
+        spot_discount=spot_discount,
+        runs=runs,
+        seed=seed,
+    )
+    with progress_bar("Simulating the job") as progress:
+        study = simulate_job(spec, lambda done, of: progress(done / of))
+    if report:
+        from twoshift.cli.sim.job_report import job_report
+
+        write_text(report, job_report(study), "--report")
+        note(f"Report: {report}")
+    show(as_json, job_data(study), _table(study), job_words(study))
+
+
+def job_data(study: JobStudy) -> dict[str, Any]:
+    """The JSON form, without timelines."""
+
+    def outcome(each: JobOutcome) -> dict[str, Any]:
+        data = plain(each)
+        data["runs"] = [run.finish_s for run in each.runs]
+        return data
+
+    return {
+        "shards": study.shards,
+        "shard_s": study.shard_s,
+        "ideal_s": study.ideal_s,
+        "runs": len(study.with_speculation.runs),
+        "with_speculation": outcome(study.with_speculation),
+        "without_speculation": outcome(study.without_speculation),
+        "forecasts": [plain(forecast) for forecast in study.with_speculation.runs[0].forecasts],
+    }
+
+
+def _table(study: JobStudy) -> Any:
+    columns = ["<copies", "p50", "p90", "p99", "in window", "lost", "twice", "usd"]
+    rows = [
+        [
+            "yes" if each.speculate else "no",
+            format_duration(each.finish_s.p50),
+            format_duration(each.finish_s.p90),
+            format_duration(each.finish_s.p99),
+            f"{each.chance:.0%}",
+            f"{each.lost_share:.2%}",
+            f"{each.duplicated_share:.2%}",
+            f"{each.usd:,.2f}",
+        ]
+        for each in (study.with_speculation, study.without_speculation)
+    ]
+    return table(columns, rows, title="When it ends, with and without copies of slow shards")
+
+
+def job_words(study: JobStudy) -> str:
+    """What the table says."""
+    yes, no = study.with_speculation, study.without_speculation
+    lines = [
+        f"{pretty(study.shards)} shards of {format_duration(study.shard_s)}, {len(yes.runs)} runs each way. With "
+        f"nothing going wrong it would take {format_duration(study.ideal_s)}.",
+        f"Preemptions ({pretty(yes.preemptions, 3)} a run) lose {yes.lost_share:.2%} of the paid time. Speculation "
+        f"ends the job {format_duration(abs(no.finish_s.p50 - yes.finish_s.p50))} "
+        f"{'earlier' if yes.finish_s.p50 <= no.finish_s.p50 else 'later'} for {pretty(yes.speculated, 3)} copies.",
+    ]
+    given_up = sum(not run.finished for each in (yes, no) for run in each.runs)
+    if given_up:
+        lines.append(f"{given_up} runs were given up: they would not have ended within twenty windows.")
+    for forecast in yes.runs[0].forecasts:
+        if forecast.outlook.eta_s is not None:
+            lines.append(
+                f"At {forecast.share:.0%} of the work the forecast was {format_duration(forecast.outlook.eta_s)}; "
+                f"that run took {format_duration(forecast.finish_s)}."
+            )
+    return "\n".join(lines)

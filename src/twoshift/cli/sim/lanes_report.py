@@ -1,0 +1,83 @@
+"""The HTML report of `sim lanes`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from twoshift import report
+from twoshift._version import __version__
+from twoshift.sim.lanes import LanesResult, LanesSpec
+from twoshift.units import format_count
+
+__all__ = ["lanes_report"]
+
+
+def lanes_report(spec: LanesSpec, results: Mapping[str, LanesResult]) -> str:
+    """Latency against the SLO, and what each policy leaves for the background."""
+    slo_ms = spec.slo_s * 1e3
+    # What an overloaded policy does to latency would hide everything else.
+    shown = [report.Sample(name, [min(ms, 3 * slo_ms) for ms in r.latencies_ms]) for name, r in results.items()]
+    latency = report.histogram(
+        "How long live requests took",
+        shown,
+        report.Axis("latency", kind="ms", lo=0.0),
+        report.Axis("requests"),
+        marks=[report.Mark(slo_ms, f"SLO {slo_ms:g} ms", axis="x")],
+        note="Slower ones are counted at three times the SLO.",
+    )
+    good = report.bar_chart(
+        "Live rows a second answered inside the SLO",
+        [report.Bar(name, r.goodput, f"{r.in_slo:.1%} of what was offered") for name, r in results.items()],
+        report.Axis("rows/s"),
+    )
+    background = report.bar_chart(
+        "Background rows a second",
+        [report.Bar(name, r.background_per_s) for name, r in results.items()],
+        report.Axis("rows/s"),
+    )
+    sections = [
+        report.Section("Result", [report.figures_row(_cards(spec, results))]),
+        report.Section("Live requests", [latency, good]),
+        report.Section("Background work", [background]) if spec.background else None,
+        report.Section("Figures", [_table(results)]),
+    ]
+    subtitle = f"One device at {spec.load:.0%} live load; {spec.max_batch} rows a call at most; seed {spec.seed}"
+    return report.page(
+        "Two lanes on one device", subtitle, [s for s in sections if s], f"Made by twoshift {__version__}, sim lanes"
+    )
+
+
+def _cards(spec: LanesSpec, results: Mapping[str, LanesResult]) -> list[report.Card]:
+    name, result = next(iter(results.items()))
+    p99 = result.p99_ms
+    fits = p99 is not None and p99 <= spec.slo_s * 1e3
+    return [
+        report.Card("Policy", name),
+        report.Card(
+            "p99 latency",
+            "-" if p99 is None else f"{p99:.1f} ms",
+            f"objective {spec.slo_s * 1e3:g} ms",
+            "good" if fits else "bad",
+        ),
+        report.Card("Inside the SLO", f"{result.in_slo:.2%}", f"of {format_count(result.offered_per_s)} rows/s"),
+        report.Card("Background", format_count(result.background_per_s), "rows/s"),
+    ]
+
+
+def _table(results: Mapping[str, LanesResult]) -> report.Block:
+    headers = ["policy", "p50 ms", "p99 ms", "offered/s", "goodput/s", "refused", "dropped", "background/s", "busy"]
+    rows = [
+        [
+            name,
+            r.p50_ms,
+            r.p99_ms,
+            r.offered_per_s,
+            r.goodput,
+            r.refused,
+            r.dropped,
+            r.background_per_s,
+            f"{r.busy_share:.1%}",
+        ]
+        for name, r in results.items()
+    ]
+    return report.table(headers, rows)

@@ -1,0 +1,67 @@
+"""Docs that cannot drift."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from twoshift.cli import main
+from twoshift.cli.docs import commands
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.md")])
+FEATURES = (ROOT / "docs" / "features.md").read_text(encoding="utf-8")
+COMMANDS = {name for name, _ in commands()}
+
+
+def cells(pattern: str) -> set[str]:
+    rows = [line for line in FEATURES.splitlines() if line.startswith("| ") and "capability" not in line]
+    return {found for row in rows for found in re.findall(pattern, row)}
+
+
+@pytest.mark.parametrize("path", sorted(cells(r"`((?:tests|bench)/[^`]+)`")))
+def test_the_proof_of_a_feature_exists(path: str) -> None:
+    assert (ROOT / path).is_file()
+
+
+def test_every_command_is_listed_as_a_feature_and_every_listed_command_exists() -> None:
+    assert cells(r"`(twoshift [a-z -]+)`") == COMMANDS
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_the_pages_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def examples(page: str) -> list[str]:
+    """Command lines that are shown whole: in code blocks and in the README's table."""
+    text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", " ")
+    shown = re.findall(r"^twoshift .+$", text, re.MULTILINE) + re.findall(r"`(twoshift [^`]*--[^`]*)`", text)
+    return [re.sub(r"\s+", " ", line) for line in shown]
+
+
+@pytest.mark.parametrize("line", [*examples("README.md"), *examples("examples/README.md")])
+def test_every_command_in_the_readme_runs(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TWOSHIFT_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "samples.csv").write_text("batch,ms\n" + "".join(f"{2**k},{6 + 0.18 * 2**k}\n" for k in range(10)))
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    words = shlex.split(line)[1:]
+    if words[:2] == ["sim", "job"]:
+        words += ["--runs", "1"]  # the figures are not looked at here
+    assert main(words) == 0
+    assert capsys.readouterr().out
+
+
+def test_the_python_in_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    code = re.search(r"```python\n(.+?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert code is not None
+    exec(code[1], {})  # noqa: S102 - our own README
+    assert capsys.readouterr().out == "170\n"

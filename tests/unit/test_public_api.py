@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import twoshift
+
+NAMES = [
+    "Broken",
+    "CallCost",
+    "CallSize",
+    "Fit",
+    "InvalidInput",
+    "Sample",
+    "TooLarge",
+    "TryLater",
+    "TwoshiftError",
+    "__version__",
+    "cap",
+    "cost_table",
+    "fit_call_cost",
+    "plan_fleet",
+    "sweep",
+]
+
+
+def test_the_public_names_are_these_and_sorted() -> None:
+    assert twoshift.__all__ == NAMES == sorted(NAMES)
+
+
+def test_every_public_name_is_there() -> None:
+    assert all(getattr(twoshift, name) is not None for name in NAMES)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    assert not hasattr(twoshift, "no_such_name")
