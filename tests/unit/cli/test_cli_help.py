@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,11 @@ def test_every_command_has_help_with_an_example_and_takes_json(twoshift: Run, na
     assert all(param.help for param in COMMANDS[name].params if param.name != "help")
 
 
+def unexpected(err: str) -> list[str]:
+    """What stderr holds besides progress, which a slow machine shows."""
+    return [line for line in err.splitlines() if not re.fullmatch(r"Simulating .+: \d+%", line)]
+
+
 @pytest.mark.parametrize("name", [n for n in sorted(COMMANDS) if n != "twoshift sim replay"])
 def test_every_example_runs_as_it_is_printed(twoshift: Run, samples: Path, name: str) -> None:
     example = example_of(COMMANDS[name].epilog)
@@ -36,10 +42,10 @@ def test_every_example_runs_as_it_is_printed(twoshift: Run, samples: Path, name:
     assert all(len(line) <= 78 for line in example.splitlines())
     line = shlex.join(shlex.split(example.replace("\\\n", " "))[1:])
     people = twoshift(line)
-    assert (people.code, people.err) == (0, "")
+    assert (people.code, unexpected(people.err)) == (0, [])
     assert people.out
     machine = twoshift(f"{line} --json")
-    assert (machine.code, machine.err) == (0, "")
+    assert (machine.code, unexpected(machine.err)) == (0, [])
     assert isinstance(machine.json, dict)
 
 
