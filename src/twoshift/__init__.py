@@ -50,6 +50,10 @@ _HOMES = {
 }
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> object:
     # Looked up on first use, so that `twoshift --help` does not wait for numpy.
     if name not in _HOMES:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from twoshift.errors import InvalidInput
+
 __all__ = ["home"]
 
 
@@ -12,7 +14,10 @@ def home() -> Path:
     """The folder that holds what outlives a command: TWOSHIFT_HOME, or the platform's user data folder."""
     chosen = os.environ.get("TWOSHIFT_HOME", "").strip()
     if chosen:
-        return Path(chosen).expanduser()
+        try:
+            return Path(chosen).expanduser()
+        except RuntimeError:
+            raise InvalidInput("TWOSHIFT_HOME", chosen, "a folder; there is no such user") from None
     import platformdirs  # slow enough to matter, and not needed when the variable is set
 
     return platformdirs.user_data_path("twoshift")

@@ -9,7 +9,7 @@ TwoshiftError
 
 from __future__ import annotations
 
-__all__ = ["Broken", "InvalidInput", "TooLarge", "TryLater", "TwoshiftError"]
+__all__ = ["Broken", "DeviceLost", "InvalidInput", "OutOfMemory", "TooLarge", "TryLater", "TwoshiftError"]
 
 
 class TwoshiftError(Exception):
@@ -38,8 +38,16 @@ class TryLater(TwoshiftError):
         super().__init__(f"{why}; try again in {retry_after_s:.3g} s")
 
 
+class OutOfMemory(TwoshiftError):
+    """A call did not fit the device's memory; nothing else was harmed."""
+
+
 class Broken(TwoshiftError):
     """Stored state or a device is damaged; the message says which."""
+
+
+class DeviceLost(Broken):
+    """The device does not answer any more; everything on it is gone."""
 
 
 def _shown(value: object) -> str:

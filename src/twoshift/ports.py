@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from twoshift.policy.profile import Profile
 
-__all__ = ["Profiles"]
+__all__ = ["Columns", "Launched", "Prepared", "Profiles", "Runtime", "RuntimeInfo"]
+
+Columns = Mapping[str, NDArray[Any]]  # one array a column; the first axis is rows
 
 
 class Profiles(Protocol):
@@ -22,4 +29,66 @@ class Profiles(Protocol):
 
     def names(self) -> list[str]:
         """The known names, sorted."""
+        ...
+
+
+class Prepared(Protocol):
+    """Rows that are ready for the device, in order."""
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each row, at least 1; 1 for tabular rows."""
+        ...
+
+    @property
+    def truncated(self) -> NDArray[np.bool_]:
+        """Which rows were longer than the model takes and were cut."""
+        ...
+
+    def slice(self, start: int, stop: int) -> Prepared:
+        """Rows `start` to `stop`, without copying more than they hold."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeInfo:
+    """Which model runs how and where: the key of its profile."""
+
+    model: str  # as the user named it
+    checksum: str  # of the weights, so that another version is another model
+    runtime: str  # "onnxruntime", "torch", "python", ...
+    device: str  # "cpu: <name>, 2 threads", "cuda: NVIDIA H200"
+    precision: str  # "fp32", "bf16", "int8"
+    max_row_tokens: int  # longer rows are cut by `prepare`
+    outputs: tuple[str, ...]  # names of the columns
+    live_stream: bool = False  # whether a live call overtakes background calls that are on the device already
+
+
+class Launched(Protocol):
+    """A call that is on the device."""
+
+    def wait(self) -> Columns:
+        """Block until the results are in host memory, rows in the order of the parts.
+
+        Raises OutOfMemory, DeviceLost, or whatever the model raised.
+        """
+        ...
+
+
+class Runtime(Protocol):
+    """A model on one device. One thread owns it; `prepare` alone may be called from any."""
+
+    @property
+    def info(self) -> RuntimeInfo: ...
+
+    def prepare(self, rows: Sequence[Any]) -> Prepared:
+        """Rows as the user has them -> rows as the device wants them; raises InvalidInput that names the row."""
+        ...
+
+    def launch(self, parts: Sequence[Prepared], live: bool = False) -> Launched:
+        """Begin one call over the rows of all parts; may return before it is done, and may raise as `wait` does."""
+        ...
+
+    def close(self) -> None:
+        """Give the device back; nothing may be called after it."""
         ...

@@ -10,7 +10,9 @@ from twoshift.errors import InvalidInput
 
 __all__ = ["format_bytes", "format_count", "format_duration", "parse_bytes", "parse_count", "parse_duration"]
 
-_NUMBER = re.compile(r"\s*([+-]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµ/]*)\s*")
+_WHOLE = r"(?:\d{1,3}(?:,\d{3})+|\d+(?:_\d+)*)"
+_NUMBER = re.compile(rf"\s*([+-]?(?:{_WHOLE}(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµ/]*)\s*", re.ASCII)
+_MOST_CHARACTERS = 64
 
 _COUNT = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "bn": 1e9, "T": 1e12}
 _DURATION = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
@@ -29,7 +31,7 @@ def parse_count(text: str, field: str = "count") -> float:
 def parse_duration(text: str, field: str = "duration") -> float:
     """`12h`, `90m`, `45s`, `250ms`, `1h30m` as seconds; a bare number is seconds."""
     accepted = "a duration such as 12h, 90m, 1h30m, 45s or 250ms"
-    parts = re.findall(r"[\d.eE+_,-]+\s*[A-Za-z]+", text)
+    parts = re.findall(r"\d[\d.]*\s*[A-Za-z]+", text[:_MOST_CHARACTERS])
     if len(parts) > 1 and "".join(parts).replace(" ", "") == text.replace(" ", ""):
         return sum(_parse(part, field, _DURATION, accepted) for part in parts)
     return _parse(text, field, _DURATION, accepted)
@@ -42,7 +44,7 @@ def parse_bytes(text: str, field: str = "size") -> float:
 
 
 def _parse(text: str, field: str, units: Mapping[str, float], accepted: str) -> float:
-    match = _NUMBER.fullmatch(text)
+    match = _NUMBER.fullmatch(text) if len(text) <= _MOST_CHARACTERS else None
     if match is None or match[2] not in units:
         raise InvalidInput(field, text, accepted)
     value = float(match[1].replace(",", "").replace("_", "")) * units[match[2]]
@@ -53,6 +55,8 @@ def _parse(text: str, field: str, units: Mapping[str, float], accepted: str) -> 
 
 def format_duration(seconds: float) -> str:
     """Seconds as people read them: `26 s`, `11h 45m`, `12h`."""
+    if seconds == math.inf:
+        return "never"
     if seconds < 0.9995:
         return f"{seconds * 1e3:.3g} ms"
     if seconds < 120:

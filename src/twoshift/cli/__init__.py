@@ -104,7 +104,7 @@ def _usage_error(error: Exception) -> int:
     if message:
         _fail(message, 2)
         if path:
-            print(f"Try '{path} --help'.", file=sys.stderr)
+            _fail(f"Try '{path} --help'.", 2)
     return 2
 
 
@@ -115,8 +115,11 @@ def _fail(message: str, code: int) -> int:
 
 
 def _prepare_streams() -> None:
-    if sys.stdout is None:  # closed by the caller: `>&-`
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller: `>&-`
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
+    if not os.environ.get("COLUMNS", "1").strip().lstrip("0"):
+        del os.environ["COLUMNS"]  # a terminal of no width would show nothing
     # A file name that is not valid UTF-8, or a terminal that is not UTF-8, must not end in a traceback.
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from twoshift.errors import InvalidInput, TooLarge
@@ -23,7 +24,7 @@ def read_text(path: str, field: str, kind: str) -> str:
         else:
             with Path(path).open("rb") as file:
                 data = file.read(_LIMIT_BYTES + 1)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, AttributeError) as error:  # closed, standard input is None
         reason = getattr(error, "strerror", None) or str(error)
         raise InvalidInput(field, path, f"{kind} that can be read ({reason})") from None
     if len(data) > _LIMIT_BYTES:
@@ -40,31 +41,41 @@ def read_text(path: str, field: str, kind: str) -> str:
     return text
 
 
-def check_writable(path: str | None, field: str) -> None:
-    """Fail before the work is done and not after it."""
+def check_writable(path: str | None, field: str, *, others: Sequence[str | None] = ()) -> None:
+    """Fail before the work is done and not after it; `others` are files that this one must not overwrite."""
     if path is None:
         return
-    target = Path(path)
-    if not target.name or target.is_dir():
-        raise InvalidInput(field, path, "the name of a file to write")
-    if not target.parent.is_dir():
-        raise InvalidInput(field, path, f"a file in a folder that exists ({target.parent} does not)")
-    if not os.access(target if target.exists() else target.parent, os.W_OK):
-        raise InvalidInput(field, path, "a file that may be written")
+    try:
+        target = Path(path).resolve()
+        if path == "-" or path.endswith("/") or not target.name or (target.exists() and not target.is_file()):
+            raise InvalidInput(field, path, "the name of a file to write")
+        if not target.parent.is_dir():
+            raise InvalidInput(field, path, f"a file in a folder that exists ({target.parent} does not)")
+        if _is_device(Path(path), target) or any(other and Path(other).resolve() == target for other in others):
+            raise InvalidInput(field, path, "a file of its own: not a device, and not another file of this command")
+        if not os.access(target if target.exists() else target.parent, os.W_OK):
+            raise InvalidInput(field, path, "a file that may be written")
+    except (OSError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InvalidInput(field, path, f"a file that can be written ({reason})") from None
+
+
+def _is_device(path: Path, target: Path) -> bool:
+    # /dev/stdout leads to a plain file where stdout is redirected: replacing that would lose what was printed.
+    ways = [path.absolute(), target, *([path.readlink()] if path.is_symlink() else [])]
+    return any(str(way).startswith(("/dev/", "/proc/")) for way in ways)
 
 
 def write_text(path: str, text: str, field: str) -> None:
-    """Write the whole file or nothing of it."""
-    target = Path(path)
+    """Write the whole file or nothing of it; through a link, and with the permissions that it has."""
+    target = Path(path).resolve()
     temporary: str | None = None
     try:
-        if target.exists() and not target.is_file():  # a pipe or a device: /dev/stdout, say
-            target.write_text(text, encoding="utf-8")
-            return
+        mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask()
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:80]}.")
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
-        os.chmod(temporary, 0o666 & ~_umask())  # noqa: PTH101 - mkstemp makes it private, a report is not
+        os.chmod(temporary, mode)  # noqa: PTH101 - mkstemp makes it private, a report is not
         os.replace(temporary, target)  # noqa: PTH105
     except (OSError, ValueError) as error:
         if temporary is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import json
@@ -88,7 +89,8 @@ def pretty(value: float | None, digits: int = 4) -> str:
 
 def note(message: str) -> None:
     """A line for people on stderr; never part of the result."""
-    print(message, file=sys.stderr)
+    with contextlib.suppress(OSError):  # a note that nobody can read is not worth the result
+        print(message, file=sys.stderr, flush=True)
 
 
 def unicode_ok() -> bool:

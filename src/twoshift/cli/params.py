@@ -101,7 +101,7 @@ def share(
         plain = raw.strip()
         scale = 0.01 if plain.endswith("%") else 1.0
         value = _number(parse_count, plain.removesuffix("%"), flag, accepted) * scale
-        if not (0 <= value <= most) or (value == 0 and not zero) or (value >= 1 and not one):
+        if not (value == 0 or SMALLEST <= value <= most) or (value == 0 and not zero) or (value >= 1 and not one):
             raise InvalidInput(flag, raw, accepted)
         return value
 

@@ -7,6 +7,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
+from twoshift.cli.output import note
+
 __all__ = ["progress_bar"]
 
 _QUIET_S = 5.0  # work shorter than this prints nothing where there is no terminal
@@ -23,14 +25,22 @@ def progress_bar(label: str) -> Iterator[Callable[[float], None]]:
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
         with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(label, total=1.0)
-            yield lambda share: bar.update(task, completed=share)
+            shown = 0.0
+
+            def draw(share: float) -> None:
+                nonlocal shown
+                if share >= shown + 0.005 or share >= 1:
+                    bar.update(task, completed=share)
+                    shown = share
+
+            yield draw
         return
     due_s = time.monotonic() + _QUIET_S
 
     def line(share: float) -> None:
         nonlocal due_s
         if time.monotonic() >= due_s:
-            print(f"{label}: {share:.0%}", file=sys.stderr, flush=True)
+            note(f"{label}: {share:.0%}")
             due_s = time.monotonic() + _LINE_EVERY_S
 
     yield line

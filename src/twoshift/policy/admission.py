@@ -38,35 +38,46 @@ class Never:
 class AdmissionPolicy:
     """Admits what the device can answer in time, by the very plan that the lane policy will follow."""
 
-    def __init__(self, lanes: LanePolicy, max_waiting: int = 100_000) -> None:
+    def __init__(self, lanes: LanePolicy, max_waiting: int = 4096) -> None:
         self._lanes = lanes
-        self._max_waiting = max_waiting
+        self.max_waiting = max_waiting
 
     def decide(self, items: Sequence[Item], now_s: float) -> Admit | Refuse | Never:
         """All rows of a request or none. Does not queue them: `LanePolicy.submit` does."""
+        if not items:
+            return Admit(now_s)
         if never := self._impossible(items, now_s):
             return never
-        if len(self._lanes.live) + len(items) > self._max_waiting:
+        if len(self._lanes.live) + len(items) > self.max_waiting:
             return Refuse(self._wait_s(items, now_s), f"{len(self._lanes.live)} rows wait already")
-        finish_s = self._lanes.busy_until_s(now_s)
+        finish_s = self._finish_s(items, now_s)
+        if finish_s is None and not len(self._lanes.live) and self._lanes.believe_again(now_s):
+            finish_s = self._finish_s(items, now_s)
+        if finish_s is None:
+            return Refuse(self._wait_s(items, now_s), "the queue is too long to answer in time")
+        return Admit(finish_s)
+
+    def _finish_s(self, items: Sequence[Item], now_s: float) -> float | None:
+        """When these rows would be answered; None where that, or somebody before them, would be late."""
+        end_s = own_s = self._lanes.busy_until_s(now_s)
         newest_s = max(item.deadline_s for item in items)
-        own_finish_s = finish_s
         for call in self._lanes.live.plan_with(items):
-            finish_s += call.predicted_s * self._lanes.live_pace
-            if finish_s > call.deadline_s + _EPSILON_S:
-                return Refuse(self._wait_s(items, now_s), "the queue is too long to answer in time")
+            end_s += call.predicted_s * self._lanes.live_pace
+            if end_s > call.deadline_s + _EPSILON_S:
+                return None
             if call.deadline_s <= newest_s:
-                own_finish_s = finish_s
-        return Admit(own_finish_s)
+                own_s = end_s
+        return own_s
 
     def _impossible(self, items: Sequence[Item], now_s: float) -> Never | None:
         limits = self._lanes.limits
         longest = max(item.tokens for item in items)
         if longest > limits.max_tokens:
             return Never(f"a row of {longest} tokens; a call holds {limits.max_tokens}")
-        if len(items) > self._max_waiting:
-            return Never(f"{len(items)} rows; the queue holds {self._max_waiting}")
-        needed_s, left_s = self._alone_s(items), min(item.deadline_s for item in items) - now_s
+        if len(items) > self.max_waiting:
+            return Never(f"{len(items)} rows; the queue holds {self.max_waiting}")
+        needed_s = sum(self._lanes.ever_s(call.size) for call in self._lanes.live.cut(items))
+        left_s = min(item.deadline_s for item in items) - now_s
         if needed_s > left_s + _EPSILON_S:
             return Never(f"it takes {needed_s * 1e3:.3g} ms on an idle device and has {max(0.0, left_s) * 1e3:.3g} ms")
         return None

@@ -100,6 +100,7 @@ class ReplicaSettings:
     refused_share: float = 0.01  # of what is offered
     kv_mark: float = 0.8
     target_load: float = 0.8  # of the measured capacity: what is left absorbs growth during a cold start
+    borrow_load: float = 0.9  # of the capacity: up to there batch rows give way before a replica is added
     cooldown_s: float = 300.0
 
     def __post_init__(self) -> None:
@@ -112,6 +113,7 @@ class ReplicaSettings:
         _check_share("refused_share", self.refused_share)
         _check_share("kv_mark", self.kv_mark)
         _check_share("target_load", self.target_load)
+        _check_share("borrow_load", self.borrow_load)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +181,7 @@ class ReplicaPolicy:
             return int(rate > 0 or state.waiting > 0), "there is traffic and no measured capacity yet"
         need = _ceil(rate / (each * self.settings.target_load), self.settings.max_replicas)
         present = state.ready + state.starting
-        if need > present and _can_borrow(state):
+        if need > present and _can_borrow(state, self.settings.borrow_load):
             return present, f"{rate:g} rows/s fit the {state.ready} ready replicas as batch work gives way"
         return need, f"{rate:g} rows/s need {need} replicas at {each:g} each"
 
@@ -191,7 +193,7 @@ class ReplicaPolicy:
     def _by_queue(self, state: ReplicaState) -> list[tuple[int, str]]:
         needs: list[tuple[int, str]] = []
         most, ready = self.settings.waiting_per_replica, state.ready
-        if state.waiting and not _can_borrow(state):
+        if state.waiting:
             # a queue says that more is needed, not how much: it doubles at most
             need = min(_ceil(state.waiting / most, self.settings.max_replicas), max(1, 2 * ready))
             needs.append((need, f"{state.waiting} requests wait on {ready} replicas, more than {most} each"))
@@ -317,9 +319,10 @@ class _HighestNeed:
             self._needs.popleft()
 
 
-def _can_borrow(state: ReplicaState) -> bool:
+def _can_borrow(state: ReplicaState, borrow_load: float) -> bool:
     """Whether the live load fits the ready replicas once the batch rows on them give way."""
-    return state.harvested_rows_per_s > 0 and state.live_rows_per_s <= state.ready * state.replica_rows_per_s
+    room = borrow_load * state.ready * state.replica_rows_per_s
+    return state.harvested_rows_per_s > 0 and state.live_rows_per_s <= room
 
 
 def _scale(target: int, present: int, why: str) -> Scale:

@@ -25,6 +25,7 @@ class Block:
     lane: Lane = Lane.BATCH
     deadline_s: float = math.inf
     owed: bool = False  # its deadline has no slack left: it may draw on the minimum share
+    alone: bool = False  # shares a call with nobody: one of its rows is suspected of failing calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,9 @@ class BackgroundQueue:
     def __bool__(self) -> bool:
         return bool(self._blocks)
 
+    def __contains__(self, key: int) -> bool:
+        return key in self._blocks
+
     def rows(self) -> int:
         """How many rows wait."""
         return sum(queued.left for queued in self._blocks.values())
@@ -118,7 +122,7 @@ class BackgroundQueue:
         at = 0
         while at < len(self._order) and size.rows < max_rows:
             queued = self._blocks[self._order[at][1]]
-            if owed_only and not queued.block.owed:
+            if (owed_only and not queued.block.owed) or (queued.block.alone and size.rows):
                 at += 1
                 continue
             stop = _last_fitting(queued, size, max_rows, fits)
@@ -128,6 +132,8 @@ class BackgroundQueue:
             if queued.left:
                 break
             self._close(queued)
+            if queued.block.alone:
+                break
         return taken, size
 
     def first_row(self) -> CallSize | None:

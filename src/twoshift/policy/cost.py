@@ -74,7 +74,7 @@ class CallCost:
         return f"{name}+squares" if self.per_square_s else name
 
     def seconds(self, size: CallSize, quantile: float = 0.5) -> float:
-        """Predicted seconds; `quantile` of the residual, so 0.9 is met by nine calls in ten."""
+        """Predicted seconds; `quantile` of the residual: 0.9 is met by nine in ten of the calls that do not stall."""
         line = self.overhead_s + self.per_token_s * size.tokens + self.per_square_s * size.squares
         floor = self.floor_s
         if floor:
@@ -129,7 +129,7 @@ class CallCost:
             value = data.get(name)
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise InvalidInput(name, value, "a number of seconds")
-            numbers[name] = float(value)
+            numbers[name] = float(value) if abs(value) < 1e300 else math.inf
         ratios, soft = data.get("ratios"), data.get("soft")
         if not isinstance(ratios, Sequence) or isinstance(ratios, str):
             raise InvalidInput("ratios", ratios, "a list of numbers")
@@ -139,5 +139,5 @@ class CallCost:
         for ratio in ratios:  # pyright: ignore[reportUnknownVariableType]
             if isinstance(ratio, bool) or not isinstance(ratio, int | float):
                 raise InvalidInput("ratios", ratio, "numbers")  # pyright: ignore[reportUnknownArgumentType]
-            values.append(float(ratio))
+            values.append(float(ratio) if abs(ratio) < 1e300 else math.inf)
         return cls(**numbers, soft=soft, ratios=tuple(values))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from twoshift.errors import InvalidInput
 from twoshift.policy.cost import CallCost, Sample
 
-__all__ = ["Fit", "fit_call_cost", "refit"]
+__all__ = ["Fit", "fit_call_cost", "refit", "requantile"]
 
 _Floats = NDArray[np.float64]
 
@@ -27,6 +27,7 @@ _NOISE_FLOOR = 0.03  # samples closer than this are never called outliers
 _ERROR_CAP = 0.5  # a stalled sample weighs no more than this when shapes are compared
 _WORTH_IT = 0.9  # a richer shape must cut the held-out error to this share of the simpler one's
 _KEPT_RATIOS = 101
+_MOST_SAMPLES = 1500
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,8 @@ class _Data:
 
 def fit_call_cost(samples: Sequence[Sample], weights: Sequence[float] | None = None) -> Fit:
     """The best shape by held-out error, fitted to all samples; raises InvalidInput on fewer than two sizes."""
-    data = _data(samples, weights)
+    everything = _data(samples, weights)
+    data = _thinned(everything)
     folds = _folds(data)
     groups = len(np.unique(data.tokens + 1j * data.squares))
     candidates = [s for s in _SHAPES if s.parameters < groups and not (s.squares and _collinear(data))]
@@ -91,28 +93,55 @@ def fit_call_cost(samples: Sequence[Sample], weights: Sequence[float] | None = N
         if _capped(errors[i]) < _WORTH_IT * _capped(errors[best]) - 1e-6:
             best = i
     cost = _fit_shape(data, candidates[best])
-    outlier = _outliers(data, cost)
-    kept = errors[best][~outlier]
-    error = float(np.mean(kept)) if len(kept) else 0.0
-    return Fit(_with_ratios(cost, data), error, int(outlier.sum()), len(samples))
+    error = float(np.mean(errors[best][~_outliers(data, cost)]))
+    stalled = _outliers(everything, cost)
+    return Fit(_with_ratios(cost, everything.only(~stalled)), error, int(stalled.sum()), len(samples))
 
 
-def refit(cost: CallCost, samples: Sequence[Sample], weights: Sequence[float]) -> CallCost:
-    """The same shape fitted to newer samples: quick enough for a serving loop."""
+def refit(cost: CallCost, samples: Sequence[Sample], weights: Sequence[float], measured: int | None = None) -> CallCost:
+    """The same shape fitted to newer samples, from where it was: quick enough for a serving loop.
+
+    The residual is that of the first `measured` samples.
+    """
     data = _data(samples, weights)
-    return _with_ratios(_fit_shape(data, _shape_of(cost), starts=[_theta_of(cost)]), data)
+    # An overhead that was once found to be nothing may come back.
+    theta = _robust(data, replace(_shape_of(cost), overhead=True), _theta_of(cost), rounds=4)
+    fitted = CallCost(*(float(t) for t in theta), soft=cost.soft)
+    return requantile(fitted, samples[:measured], weights[:measured])
+
+
+def requantile(cost: CallCost, samples: Sequence[Sample], weights: Sequence[float]) -> CallCost:
+    """The same curve with the residual of these samples."""
+    data = _arrays(samples, weights)
+    kept = data.only(~_outliers(data, cost))
+    return _with_ratios(cost, kept) if len(kept.seconds) else cost
 
 
 def _data(samples: Sequence[Sample], weights: Sequence[float] | None) -> _Data:
-    sizes = [s.size for s in samples]
-    if len({(s.tokens, s.squares) for s in sizes}) < 2:
+    if len({(s.size.tokens, s.size.squares) for s in samples}) < 2:
         raise InvalidInput("samples", len(samples), "samples of at least two different sizes")
+    return _arrays(samples, weights)
+
+
+def _arrays(samples: Sequence[Sample], weights: Sequence[float] | None) -> _Data:
+    sizes = [s.size for s in samples]
     return _Data(
         np.array([s.tokens for s in sizes], float),
         np.array([s.squares for s in sizes], float),
         np.array([s.seconds for s in samples], float),
         np.ones(len(samples)) if weights is None else np.asarray(weights, float),
     )
+
+
+def _thinned(data: _Data) -> _Data:
+    """No more samples than help: evenly spaced over sizes, and over the times of each size."""
+    count = len(data.seconds)
+    if count <= _MOST_SAMPLES:
+        return data
+    order = np.lexsort((data.seconds, data.squares, data.tokens))
+    kept = np.zeros(count, bool)
+    kept[order[np.linspace(0, count - 1, _MOST_SAMPLES).astype(int)]] = True
+    return data.only(kept)
 
 
 def _collinear(data: _Data) -> bool:
@@ -134,7 +163,7 @@ def _held_out_errors(data: _Data, shape: _Shape, folds: list[NDArray[np.bool_]])
     errors = np.full(len(data.seconds), np.nan)
     for held in folds:
         kept = data.only(~held)
-        if len(np.unique(kept.tokens)) >= min(2, shape.parameters):
+        if len(np.unique(kept.tokens)) >= 2:
             predicted = _predict(_fit_shape(kept, shape), data)
             errors[held] = np.abs(data.seconds[held] / predicted[held] - 1.0)
     return np.where(np.isnan(errors), _ERROR_CAP, errors)
@@ -144,9 +173,9 @@ def _capped(errors: _Floats) -> float:
     return float(np.mean(np.minimum(errors, _ERROR_CAP)))
 
 
-def _fit_shape(data: _Data, shape: _Shape, starts: list[_Floats] | None = None) -> CallCost:
+def _fit_shape(data: _Data, shape: _Shape) -> CallCost:
     """The best local optimum over a few starting points."""
-    tried = [_robust(data, shape, start) for start in starts or _starts(data, shape)]
+    tried = [_robust(data, shape, start) for start in _starts(data, shape)]
     theta = min(tried, key=lambda t: _loss(data, shape, t))
     return CallCost(float(theta[0]), float(theta[1]), float(theta[2]), float(theta[3]), shape.soft)
 
@@ -170,14 +199,14 @@ def _starts(data: _Data, shape: _Shape) -> list[_Floats]:
     return [np.array([0.0, min(per_token, slope), level, 0.0]) for level in sorted(levels)]
 
 
-def _robust(data: _Data, shape: _Shape, theta: _Floats) -> _Floats:
+def _robust(data: _Data, shape: _Shape, theta: _Floats, rounds: int = 10) -> _Floats:
     """L1 steps to find the bulk of the samples, then Tukey steps to use it efficiently."""
-    for _ in range(10):
+    for _ in range(rounds):
         residual = _residual(data, shape, theta)
         theta = _step(data, shape, theta, 1.0 / np.maximum(np.abs(residual), 0.01))
     if len(data.seconds) < 10:  # too few to tell an outlier from a fact
         return theta
-    for _ in range(15):
+    for _ in range(3 * rounds // 2):
         residual = _residual(data, shape, theta)
         spread = max(_NOISE_FLOOR, 1.4826 * float(np.median(np.abs(residual))))
         u = np.clip(np.abs(residual) / (_TUKEY * spread), 0.0, 1.0)
@@ -258,7 +287,10 @@ def _outliers(data: _Data, cost: CallCost) -> NDArray[np.bool_]:
 
 
 def _with_ratios(cost: CallCost, data: _Data) -> CallCost:
-    """Attach the residual's quantiles, weighted, with the median at 1."""
+    """Attach the residual's quantiles, weighted, with the median at 1.
+
+    Stalled calls are left out: a tenth of them would make every cautious prediction a stall.
+    """
     ratio = data.seconds / _predict(cost, data)
     order = np.argsort(ratio)
     ratio, weight = ratio[order], data.weights[order]

@@ -22,6 +22,7 @@ __all__ = ["RecordedAdmission", "RecordedLanes", "Replay", "replay"]
 
 _Entry = list[Any]
 _FORMAT = 1
+_MOST_ROWS = 10_000_000
 
 
 class RecordedLanes(LanePolicy):
@@ -38,7 +39,8 @@ class RecordedLanes(LanePolicy):
 
     def submit_block(self, block: Block, now_s: float) -> None:
         runs = [[length, len(list(group))] for length, group in itertools.groupby(block.lengths)]
-        self.sink(["block", now_s, block.key, runs, block.lane.value, _finite(block.deadline_s), block.owed])
+        flags = [block.owed, block.alone]
+        self.sink(["block", now_s, block.key, runs, block.lane.value, _finite(block.deadline_s), *flags])
         super().submit_block(block, now_s)
 
     def cancel(self, key: int) -> bool:
@@ -49,9 +51,13 @@ class RecordedLanes(LanePolicy):
         self.sink(["cancel_block", key])
         return super().cancel_block(key)
 
-    def finished(self, call: Call, elapsed_s: float) -> None:
-        self.sink(["finished", elapsed_s])
-        super().finished(call, elapsed_s)
+    def finished(self, call: Call, elapsed_s: float, failed: bool = False) -> None:
+        self.sink(["finished", elapsed_s, failed])
+        super().finished(call, elapsed_s, failed)
+
+    def cap_tokens(self, max_tokens: int) -> None:
+        self.sink(["cap_tokens", max_tokens])
+        super().cap_tokens(max_tokens)
 
     def decide(self, now_s: float) -> Run | Drop | Idle:
         decision = super().decide(now_s)
@@ -62,9 +68,10 @@ class RecordedLanes(LanePolicy):
 class RecordedAdmission(AdmissionPolicy):
     """An AdmissionPolicy whose answers go into the journal of its lanes."""
 
-    def __init__(self, lanes: RecordedLanes, max_waiting: int = 100_000) -> None:
+    def __init__(self, lanes: RecordedLanes, max_waiting: int = 4096) -> None:
         super().__init__(lanes, max_waiting)
         self._sink = lanes.sink
+        self._sink(["max_waiting", max_waiting])
 
     def decide(self, items: Sequence[Item], now_s: float) -> Admit | Refuse | Never:
         answer = super().decide(items, now_s)
@@ -87,12 +94,16 @@ def replay(entries: Iterable[_Entry]) -> Replay:
         stream = iter(entries)
         player = _Player(next(stream, list[Any]()))
         for number, entry in enumerate(stream, start=2):
+            if entry[:1] == ["end"]:
+                if entry[1:] != [number - 1]:
+                    return Replay(decisions, f"{number - 1} entries before the end, where {entry[1:]} were recorded")
+                continue
             for recorded, decided in player.play(entry):
                 decisions += 1
                 if recorded != decided:
-                    return Replay(decisions, f"entry {number}: recorded {recorded}, decided {decided}")
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise Broken(f"the journal cannot be replayed: {error}") from error
+                    return Replay(decisions, f"entry {number}: recorded {recorded!s:.200}, decided {decided!s:.200}")
+    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise Broken(f"the journal cannot be replayed: {error}"[:500]) from error
     return Replay(decisions, None)
 
 
@@ -108,26 +119,32 @@ class _Player:
         """Apply one entry; yields (recorded, decided) where it holds a decision."""
         match entry:
             case ["submit", now_s, *item]:
-                self._lanes.submit(Item(*item), now_s)
-            case ["block", now_s, key, runs, lane, deadline_s, owed]:
+                self._lanes.submit(_read_item(item), now_s)
+            case ["block", now_s, key, runs, lane, deadline_s, *flags]:
+                if sum(count for _, count in runs) > _MOST_ROWS:
+                    raise ValueError(f"a block of more than {_MOST_ROWS:,} rows")
                 lengths = [length for length, count in runs for _ in range(count)]
                 deadline_s = float("inf") if deadline_s is None else deadline_s
-                self._lanes.submit_block(Block(key, lengths, Lane(lane), deadline_s, owed), now_s)
+                self._lanes.submit_block(Block(key, lengths, Lane(lane), deadline_s, *flags), now_s)
+            case ["max_waiting", max_waiting]:
+                self._admission.max_waiting = max_waiting
             case ["cancel", key]:
                 self._lanes.cancel(key)
             case ["cancel_block", key]:
                 self._lanes.cancel_block(key)
-            case ["finished", elapsed_s]:
+            case ["finished", elapsed_s, failed]:
                 if self._call is None:
                     raise ValueError("a call finished that was never launched")
-                self._lanes.finished(self._call, elapsed_s)
+                self._lanes.finished(self._call, elapsed_s, failed)
+            case ["cap_tokens", max_tokens]:
+                self._lanes.cap_tokens(max_tokens)
             case ["decide", now_s, recorded]:
                 decision = self._lanes.decide(now_s)
                 if isinstance(decision, Run):
                     self._call = decision.call
                 yield recorded, _decision(decision)
             case ["admit", now_s, items, recorded]:
-                yield recorded, _answer(self._admission.decide([Item(*item) for item in items], now_s))
+                yield recorded, _answer(self._admission.decide([_read_item(item) for item in items], now_s))
             case _:
                 raise ValueError(f"unknown entry {entry[:1]}")
 
@@ -137,7 +154,12 @@ def _limits(data: Mapping[str, Any]) -> LaneLimits:
 
 
 def _item(item: Item) -> _Entry:
-    return [item.key, item.deadline_s, item.tokens]
+    return [item.key, _finite(item.deadline_s), item.tokens]
+
+
+def _read_item(entry: _Entry) -> Item:
+    key, deadline_s, tokens = entry
+    return Item(key, float("inf") if deadline_s is None else deadline_s, tokens)
 
 
 def _finite(seconds: float) -> float | None:

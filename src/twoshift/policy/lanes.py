@@ -17,6 +17,7 @@ __all__ = ["Call", "Drop", "Idle", "LaneLimits", "LanePolicy", "LaneUse", "Run"]
 
 _EMPTY = CallSize(0, 0, 0, 0)
 _EPSILON_S = 1e-9
+_FORGET_S = 5.0  # of silence, after which what was learned about a slow device is tried anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,10 @@ class LaneLimits:
             raise InvalidInput("max_rows, max_tokens", (self.max_rows, self.max_tokens), "at least 1 each")
         if self.slo_s is not None and not (math.isfinite(self.slo_s) and self.slo_s > self.outside_s >= 0):
             raise InvalidInput("slo_s", self.slo_s, f"a finite SLO above the {self.outside_s} s spent outside")
-        if self.call_budget_s is not None and not self.call_budget_s > 0:
-            raise InvalidInput("call_budget_s", self.call_budget_s, "above 0")
+        most_s = math.inf if self.slo_s is None else self.slo_s - self.outside_s
+        if self.call_budget_s is not None and not 0 < self.call_budget_s <= most_s:
+            accepted = f"above 0 and at most {most_s:g} s: a live row may have to wait for such a call"
+            raise InvalidInput("call_budget_s", self.call_budget_s, accepted)
         if not 0 <= self.tail_margin < 0.5:
             raise InvalidInput("tail_margin", self.tail_margin, "a share from 0 to below 0.5")
         if not 0 <= self.min_share <= 0.5:
@@ -117,18 +120,17 @@ class LanePolicy:
 
     def __init__(self, cost: CallCost, limits: LaneLimits | None = None) -> None:
         self.limits = limits or LaneLimits()
+        self.max_tokens = self.limits.max_tokens  # of a call now; lower than the limit while memory is short
         self.use = {lane: LaneUse() for lane in Lane}
         self._learner = CostLearner(cost)
-        self._cautious = cost.at(self.limits.quantile)
-        self._full_room = Room(self.limits.max_rows, self.limits.max_tokens, self.limits.live_call_s)
-        # While background work is owed its share, live rows leave it half of the call.
-        self._shared_room = Room(
-            max(1, self.limits.max_rows // 2), max(1, self.limits.max_tokens // 2), self.limits.budget_s / 2
-        )
-        self.live = LiveQueue(self._full_room, self.predict_s)
+        self._measured = cost.at(self.limits.quantile)
+        self._cautious = self._measured
+        self._quiet_since_s = -math.inf  # when the last call ended
+        self._owed_s = 0.0  # device time that owed blocks are short of (below 0: ahead); 0 when there are none
+        self.live = LiveQueue(self._room(), self.predict_s)
         self.background = BackgroundQueue()
-        self._owed_s = 0.0  # device time that owed blocks are short of; 0 when there are none
         self._running: tuple[Call, float] | None = None  # the call and its predicted end
+        self._launched_s = -math.inf  # when the last call was launched
         self._calls = itertools.count()
 
     @property
@@ -154,21 +156,34 @@ class LanePolicy:
         """A block is no longer wanted; returns what was left of it."""
         return self.background.remove(key)
 
-    def finished(self, call: Call, elapsed_s: float) -> None:
-        """The running call ended, after `elapsed_s` on the device."""
+    def finished(self, call: Call, elapsed_s: float, failed: bool = False) -> None:
+        """The running call ended, after `elapsed_s` on the device; a failed one says nothing about the cost."""
         if self._running is None or self._running[0].number != call.number:
             raise InvalidInput("call", call.number, "the call that is running")
         self._running = None
+        self._quiet_since_s = self._launched_s + elapsed_s
         self._account(call, elapsed_s)
-        if self._learner.observed(call.size, elapsed_s):
+        if not failed and self._learner.observed(call.size, elapsed_s):
             self._cautious = self._learner.cost.at(self.limits.quantile)
             self.live.reprice()
+
+    def charge(self, lane: Lane, rows: int, tokens: int, elapsed_s: float) -> None:
+        """The device worked for a lane outside a planned call: a failed call's rows were tried again."""
+        self._charge(lane, rows, tokens, elapsed_s / max(1, tokens), 0)
+
+    def cap_tokens(self, max_tokens: int) -> None:
+        """No call may hold more tokens from now on: the device has run out of memory, or recovered."""
+        self.max_tokens = min(max_tokens, self.limits.max_tokens)
 
     # Questions
 
     def predict_s(self, size: CallSize) -> float:
         """The cautious prediction that every decision here is made with."""
         return self._cautious.seconds(size)
+
+    def ever_s(self, size: CallSize) -> float:
+        """The prediction for the device as it was measured: what decides whether a row can ever fit."""
+        return self._measured.seconds(size)
 
     def busy_until_s(self, now_s: float) -> float:
         """When the running call is predicted to end; now, where none runs."""
@@ -191,7 +206,7 @@ class LanePolicy:
         if self._running is not None:
             return Idle()
         self._check_debt()
-        self.live.fill(self._shared_room if self._owed_s else self._full_room)
+        self.live.fill(self._room())
         if late := self.late_rows(now_s):
             return Drop(tuple(self.live.take(late)), ())
         if self._first_is_oversize():
@@ -199,15 +214,28 @@ class LanePolicy:
         draft = _Draft()
         limit_s = self.ride_limit_s(now_s)
         self._take_live(draft)
-        if self._owed_s:
+        if self._owed_s > 0:
             # Owed rows look only at the rows of this very call: later ones pay for the share.
             self._ride(draft, draft.live[0].deadline_s - now_s if draft.live else math.inf, owed_only=True)
         self._ride(draft, limit_s)
-        return Run(self._launch(draft, now_s)) if draft.size.rows else Idle()
+        if draft.size.rows:
+            return Run(self._launch(draft, now_s))
+        if not self.background:
+            return Idle()
+        # Only what was learned in a slow spell keeps these rows off the device.
+        return self.decide(now_s) if self.believe_again(now_s) else Idle(self._quiet_since_s + _FORGET_S)
+
+    def believe_again(self, now_s: float) -> bool:
+        """A curve that lets nothing run learns nothing: after a silence, try the device as it was measured."""
+        if self.running or now_s - self._quiet_since_s < _FORGET_S - _EPSILON_S or not self._learner.forget():
+            return False
+        self._cautious = self._measured
+        self.live.reprice()
+        return True
 
     def late_rows(self, now_s: float) -> int:
         """How many live rows, earliest deadline first, can no longer make it."""
-        return self.live.late(now_s + min(self._owed_s, self.limits.budget_s / 2))
+        return self.live.late(now_s + max(0.0, min(self._owed_s, self.limits.budget_s / 2)))
 
     def ride_limit_s(self, now_s: float) -> float:
         """How long the next call may last: no waiting live row becomes late, and none sees all of two budgets."""
@@ -218,9 +246,18 @@ class LanePolicy:
         return min(plan[0].predicted_s + max(0.0, self.live.slack_s(now_s)), patience_s)
 
     def _first_is_oversize(self) -> bool:
-        """Whether no call that the budget allows can hold the first background row: it must not block the rest."""
+        """Whether no call that the budget allows can ever hold the first background row: it must not block the rest."""
         first = self.background.first_row()
-        return first is not None and not self._within(first, self.limits.budget_s)
+        if first is None:
+            return False
+        return first.tokens > self.limits.max_tokens or self.ever_s(first) > self.limits.budget_s + _EPSILON_S
+
+    def _room(self) -> Room:
+        """What live rows may fill: half of the call while background work is short of its share."""
+        limits = self.limits
+        if self._owed_s <= 0:
+            return Room(limits.max_rows, self.max_tokens, limits.live_call_s)
+        return Room(max(1, limits.max_rows // 2), max(1, self.max_tokens // 2), limits.budget_s / 2)
 
     def _check_debt(self) -> None:
         if not self.background.owed_blocks:
@@ -241,12 +278,15 @@ class LanePolicy:
         draft.background += taken
 
     def _within(self, size: CallSize, seconds: float) -> bool:
-        return size.tokens <= self.limits.max_tokens and self.predict_s(size) <= seconds + _EPSILON_S
+        # A row alone is tried even where memory is short: nothing smaller can be made of it.
+        most = self.limits.max_tokens if size.rows == 1 else self.max_tokens
+        return size.tokens <= most and self.predict_s(size) <= seconds + _EPSILON_S
 
     def _launch(self, draft: _Draft, now_s: float) -> Call:
         predicted_s = self.predict_s(draft.size)
         call = Call(next(self._calls), tuple(draft.live), tuple(draft.background), draft.size, predicted_s)
         self._running = (call, now_s + predicted_s)
+        self._launched_s = now_s
         return call
 
     # The books
@@ -263,7 +303,9 @@ class LanePolicy:
             self._charge(Lane.ONLINE, len(call.live), call.size.tokens - background_tokens, per_token_s, 0)
         if self.background.owed_blocks:
             short_s = self.limits.min_share * elapsed_s - background_tokens * per_token_s
-            self._owed_s = max(0.0, self._owed_s + short_s)
+            # What was overpaid is remembered, both ways for about one call.
+            most_s = min(self.limits.budget_s, 1.0)
+            self._owed_s = min(most_s, max(-most_s, self._owed_s + short_s))
 
     def _charge(self, lane: Lane, rows: int, tokens: int, per_token_s: float, riding: int) -> None:
         use = self.use[lane]

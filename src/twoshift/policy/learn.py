@@ -7,7 +7,7 @@ import statistics
 from collections import deque
 
 from twoshift.policy.cost import CallCost, Sample
-from twoshift.policy.fit import refit
+from twoshift.policy.fit import refit, requantile
 from twoshift.types import CallSize
 
 __all__ = ["CostLearner"]
@@ -15,7 +15,9 @@ __all__ = ["CostLearner"]
 _RECENT = 9  # calls whose median tells a drift from a stall
 _AGREEING = 5  # of them, before anything is believed
 _DRIFT = math.log(1.1)
-_PER_BUCKET = 24  # newest samples kept for each size class
+_STEP = math.log(2.0)  # one rescaling changes the curve by no more than this
+_OTHER_DEVICE = math.log(1.5)  # from this jump on, older samples describe another device
+_PER_BUCKET = 8  # newest samples kept for each size class
 _REFIT_EVERY = 256  # calls
 _HALF_LIFE = 512  # calls after which a sample counts half
 
@@ -27,10 +29,11 @@ class CostLearner:
     corrects its shape from recency-weighted samples. One stalled call moves neither.
     """
 
-    __slots__ = ("_buckets", "_calls", "_recent", "cost")
+    __slots__ = ("_buckets", "_calls", "_measured", "_recent", "cost")
 
     def __init__(self, cost: CallCost) -> None:
         self.cost = cost
+        self._measured = cost
         self._calls = 0
         self._recent: deque[float] = deque(maxlen=_RECENT)  # log(measured / predicted) since the last change
         self._buckets: dict[int, deque[tuple[int, Sample]]] = {}  # size class -> (call number, sample)
@@ -46,6 +49,14 @@ class CostLearner:
             return True
         return self._calls % _REFIT_EVERY == 0 and self._refit()
 
+    def forget(self) -> bool:
+        """Believe the profile again: what was learned is too old; True when that changes the curve."""
+        changed = self.cost != self._measured
+        self.cost = self._measured
+        self._recent.clear()
+        self._buckets.clear()
+        return changed
+
     def _remember(self, size: CallSize, seconds: float) -> None:
         sample = Sample(size.rows, max(1, size.tokens), max(1, size.longest), seconds, size.squares)
         size_class = round(2 * math.log2(max(1, size.tokens)))
@@ -55,29 +66,50 @@ class CostLearner:
         bucket.append((self._calls, sample))
 
     def _drifted(self) -> bool:
-        if len(self._recent) < _AGREEING:
+        recent = self._recent
+        if len(recent) < _AGREEING:
             return False
-        drift = statistics.median(self._recent)
-        if abs(drift) <= _DRIFT:
+        drift = statistics.median(recent)
+        spread = statistics.median(abs(each - drift) for each in recent)
+        if abs(drift) <= max(_DRIFT, 4 * spread / math.sqrt(len(recent))):
             return False
-        self.cost = self.cost.scaled(math.exp(drift))
-        # What was measured before the jump describes another device.
-        keep_after = self._calls - len(self._recent) // 2
+        if abs(drift) >= _OTHER_DEVICE:
+            self._drop_before(self._calls - len(recent) // 2)
+        self.cost = self.cost.scaled(math.exp(max(-_STEP, min(_STEP, drift))))
+        recent.clear()
+        return True
+
+    def _drop_before(self, call: int) -> None:
         for size_class in list(self._buckets):
-            newer = deque((s for s in self._buckets[size_class] if s[0] > keep_after), maxlen=_PER_BUCKET)
+            newer = deque((s for s in self._buckets[size_class] if s[0] > call), maxlen=_PER_BUCKET)
             if newer:
                 self._buckets[size_class] = newer
             else:
                 del self._buckets[size_class]
-        self._recent.clear()
-        return True
 
     def _refit(self) -> bool:
         kept = [pair for bucket in self._buckets.values() for pair in bucket]
-        sizes = {(sample.tokens, sample.squares) for _, sample in kept}
-        if len(sizes) < 4 or max(s[0] for s in sizes) < 4 * min(s[0] for s in sizes):
-            return False  # too narrow a range of sizes to tell the overhead from the rest
+        if len(kept) < 2 * _PER_BUCKET:
+            return False
+        samples = [sample for _, sample in kept]
         weights = [0.5 ** ((self._calls - call) / _HALF_LIFE) for call, _ in kept]
-        self.cost = refit(self.cost, [sample for _, sample in kept], weights)
+        tokens = [sample.tokens for sample in samples]
+        if len(set(tokens)) < 4 or max(tokens) < 4 * min(tokens):
+            # Too narrow a range to tell the overhead from the rest: learn only how calls scatter.
+            self.cost = requantile(self.cost, samples, weights)
+        else:
+            anchors = self._anchors(min(tokens), max(tokens))
+            self.cost = refit(self.cost, samples + anchors, weights + [0.25] * len(anchors), len(samples))
         self._recent.clear()
         return True
+
+    def _anchors(self, smallest: int, largest: int) -> list[Sample]:
+        """Where nothing was measured lately the curve stays what it was."""
+        sizes = [smallest // 4, smallest // 16, 4 * largest, 16 * largest, 64 * largest]
+        mean = max(1, round(sum(s.longest for b in self._buckets.values() for _, s in b) / self._held()))
+        calls = [CallSize.uniform(max(1, n // mean), min(n, mean)) for n in sizes if n >= 1]
+        made = [Sample(c.rows, c.tokens, c.longest, self.cost.seconds(c), c.squares) for c in calls]
+        return [sample for sample in made for _ in range(_PER_BUCKET)]
+
+    def _held(self) -> int:
+        return sum(len(bucket) for bucket in self._buckets.values())

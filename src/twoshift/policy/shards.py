@@ -33,24 +33,7 @@ from twoshift.policy.leases import (
     Worker,
 )
 
-__all__ = [
-    "Abandon",
-    "Committed",
-    "Covered",
-    "Dead",
-    "Duplicate",
-    "Ended",
-    "Finished",
-    "Lease",
-    "Renewed",
-    "Retry",
-    "ShardCounts",
-    "ShardLimits",
-    "ShardPolicy",
-    "Stale",
-    "Wait",
-    "Worker",
-]
+__all__ = ["ShardPolicy"]
 
 _FRESH, _RETRY, _LEASED, _COMMITTED, _DEAD = range(5)
 _MAX_COPIES = 2

@@ -108,6 +108,7 @@ table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-nu
 th, td { padding: 9px 18px; text-align: left; vertical-align: baseline; border-top: 1px solid var(--rule); }
 th { border-top: 0; color: var(--quiet); font-size: 13px; font-weight: 600; white-space: nowrap; }
 td.number, th.number { text-align: right; white-space: nowrap; }
+td:not(:last-child) { white-space: nowrap; }
 footer { margin-top: 40px; padding-bottom: 40px; color: var(--quiet); font-size: 13px; }
 footer p { margin: 0; border-top: 1px solid var(--rule); padding-top: 14px; }
 @media (max-width: 560px) {

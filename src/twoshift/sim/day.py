@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from twoshift.errors import InvalidInput
 from twoshift.policy.autoscale import (
     AutoscalePolicy,
     FleetScale,
@@ -25,6 +26,7 @@ from twoshift.sim.traffic import Arrivals
 __all__ = ["DayResult", "DaySpec", "DayTick", "FleetDay", "simulate_day"]
 
 _DAY_S = 86400.0
+_MOST_TICKS, _MOST_ROWS = 20_160, 3_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,11 @@ def _source(spec: DaySpec) -> ReplicaSource:
     rng = np.random.default_rng(spec.lanes.seed)
     if spec.trace is None:
         return PoissonReplica(spec.lanes, _diurnal(spec, rng), spec.tick_s)
+    if spec.trace.horizon_s > _MOST_TICKS * spec.tick_s:
+        days = _MOST_TICKS * spec.tick_s / _DAY_S
+        raise InvalidInput("trace", f"a span of {spec.trace.horizon_s / _DAY_S:.0f} days", f"at most {days:.0f} days")
+    if spec.copies * len(spec.trace.times_s) > _MOST_ROWS:
+        raise InvalidInput("copies", spec.copies, f"at most {_MOST_ROWS // len(spec.trace.times_s):,} of this trace")
     shifts = np.concatenate([[0.0], rng.uniform(0.0, 1.0, spec.copies - 1)])
     times = np.concatenate([spec.trace.times_s + shift for shift in shifts])
     order = np.argsort(times, kind="stable")
@@ -157,9 +164,11 @@ class _Day:
         )
         self._pending = batch_items
         self._batch_items = batch_items
-        self._ready = max(1, math.ceil(source.rate_per_s(0) / (0.8 * spec.lanes.capacity_per_s)))
-        self._starting: deque[tuple[float, int]] = deque()  # (ready at, how many)
-        self._workers = 0
+        one = self._policy.replicas.settings.target_load * spec.lanes.capacity_per_s
+        self._ready = max(1, math.ceil(min(source.rate_per_s(0) / one, spec.max_devices)))
+        self._starting: deque[tuple[float, int]] = deque()  # replicas: (ready at, how many)
+        self._workers = 0  # dedicated and ready
+        self._hired: deque[tuple[float, int]] = deque()  # workers: (ready at, how many)
         self._harvest_per_s = 0.0  # smoothed over about an hour
         self._ticks: list[DayTick] = []
         self._latencies: list[tuple[Sequence[float], float]] = []  # samples and the rows each stands for
@@ -177,6 +186,8 @@ class _Day:
         now_s, tick_s = tick * self._source.tick_s, self._source.tick_s
         while self._starting and self._starting[0][0] <= now_s:
             self._ready += self._starting.popleft()[1]
+        while self._hired and self._hired[0][0] <= now_s:
+            self._workers += self._hired.popleft()[1]
         rate = self._source.rate_per_s(tick)
         seen = self._source.behaviour(tick, self._ready, self._pending > 0)
         self._count(seen, rate * tick_s, tick_s)
@@ -191,7 +202,6 @@ class _Day:
         self._hours["live"] += hours * seen.live_share
         self._hours["harvested"] += hours * seen.background_share
         self._hours["idle"] += hours * max(0.0, 1.0 - busy)
-        self._hours["starting"] += sum(n for _, n in self._starting) * tick_s / 3600
         self._offered += rows
         self._in_slo += rows * seen.in_slo
         if seen.latencies_ms:
@@ -225,22 +235,19 @@ class _Day:
             worker_items_per_s=capacity,
             time_left_s=horizon_s - now_s - self._source.tick_s,
             harvested_items_per_s=self._harvest_per_s,
-            workers=self._workers,
+            workers=self._workers + sum(n for _, n in self._hired),
         )
         return FleetState(replicas, workers)
 
     def _act(self, scale: FleetScale, now_s: float) -> None:
-        change = scale.replicas.change
-        if change > 0:
-            self._starting.append((now_s + self._spec.start_s, change))
-        while change < 0 and self._starting:  # what is not ready yet serves nobody: it goes first
-            at_s, count = self._starting.pop()
-            kept = max(0, count + change)
-            change = min(0, count + change)
-            if kept:
-                self._starting.append((at_s, kept))
-        self._ready = max(1, self._ready + min(0, change))
-        self._workers = scale.workers.target
+        """Carry it out at the tick's end; what is ordered is paid from then on, and works after its start."""
+        ready_s = now_s + self._source.tick_s + self._spec.start_s
+        if scale.replicas.change > 0:
+            self._hours["starting"] += scale.replicas.change * self._spec.start_s / 3600
+        if scale.workers.change > 0:
+            self._hours["dedicated"] += scale.workers.change * self._spec.start_s / 3600
+        self._ready = max(1, self._ready + _change(self._starting, scale.replicas.change, ready_s))
+        self._workers += _change(self._hired, scale.workers.change, ready_s)
 
     def _tick(self, now_s: float, rate: float, seen: ReplicaTick, scale: FleetScale) -> DayTick:
         changes = [each.reason for each in (scale.replicas, scale.workers) if each.change]
@@ -275,6 +282,20 @@ class _Day:
             usd=spec.price_usd * (online + hours["dedicated"] * (1 - spec.spot_discount)),
             ticks=tuple(self._ticks),
         )
+
+
+def _change(starting: deque[tuple[float, int]], change: int, ready_s: float) -> int:
+    """Order more, or take away: what is not ready yet goes first. Returns the change of what is ready."""
+    if change > 0:
+        starting.append((ready_s, change))
+        return 0
+    while change < 0 and starting:
+        at_s, count = starting.pop()
+        if count + change > 0:
+            starting.append((at_s, count + change))
+            return 0
+        change += count
+    return change
 
 
 def _weighted_percentiles(

@@ -54,13 +54,12 @@ class SimulatedDevice:
         """Serve the arrivals to the last row; an endless backlog rides along where a length is given."""
         log = DeviceLog()
         pending = _Pending(zip(arrivals.times_s.tolist(), arrivals.tokens.tolist(), strict=True))
-        now_s, steps = 0.0, 0
+        now_s = 0.0
         while now_s < arrivals.horizon_s or pending.next_s < np.inf or len(self._policy.live):
             self._arrive(pending, now_s, slo_s, log)
             if background_length and now_s < arrivals.horizon_s:
                 self._refill(background_length, now_s)
-            steps += 1
-            if self._progress and steps % 1024 == 0:
+            if self._progress:
                 self._progress(min(1.0, now_s / arrivals.horizon_s))
             decision = self._policy.decide(now_s)
             if isinstance(decision, Run):

@@ -15,7 +15,8 @@ import numpy as np
 
 from twoshift.errors import InvalidInput
 from twoshift.policy.deadline import DeadlineLimits, DeadlinePolicy, Outlook
-from twoshift.policy.shards import Committed, Duplicate, Finished, Lease, ShardLimits, ShardPolicy, Wait
+from twoshift.policy.leases import Committed, Duplicate, Finished, Lease, ShardLimits, Wait
+from twoshift.policy.shards import ShardPolicy
 
 __all__ = ["Forecast", "JobOutcome", "JobRun", "JobSpec", "JobStudy", "Spread", "simulate_job"]
 
@@ -24,6 +25,7 @@ _SHARDS_A_WORKER = 20  # fewer, and the last round decides the finish
 _SHARD_EVENTS, _MOST_RUNS, _MOST_SHARDS = 800_000, 30, 5_000_000
 _FORECAST_SHARES = (0.1, 0.5)
 _TIMELINE_POINTS = 200
+_MOST_WORKERS = 100_000
 _HOUR_S = 3600.0
 
 
@@ -57,8 +59,10 @@ class JobSpec:
             _require(field, getattr(self, field), 0, 1, "0 up to, not including, 1")
         for field in ("straggler_factor", "speculate_factor"):
             _require(field, getattr(self, field), 1, math.inf, "a finite number of 1 or more")
-        if self.workers < 1:
-            raise InvalidInput("workers", self.workers, "1 or more")
+        if not 1 <= self.workers <= _MOST_WORKERS:
+            raise InvalidInput("workers", self.workers, f"1 to {_MOST_WORKERS:,}")
+        if self.preemptions_per_hour > _HOUR_S:
+            raise InvalidInput("preemptions_per_hour", self.preemptions_per_hour, "at most 3600: one a second")
         if self.runs is not None and self.runs < 1:
             raise InvalidInput("runs", self.runs, "1 or more")
         if self.shard_s is not None:
@@ -86,7 +90,7 @@ class JobSpec:
 
     @property
     def planned_runs(self) -> int:
-        return self.runs or min(_MOST_RUNS, max(1, _SHARD_EVENTS // self.shards))
+        return self.runs or min(_MOST_RUNS, max(1, _SHARD_EVENTS // (self.shards + self.workers)))
 
     @property
     def spot_usd_per_hour(self) -> float:
@@ -124,7 +128,7 @@ class JobRun:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A distribution in a line."""
+    """A distribution in a line; infinite where too many runs did not end."""
 
     mean: float
     p10: float
@@ -135,8 +139,12 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        p10, p50, p90, p99 = (float(np.quantile(values, q)) for q in (0.1, 0.5, 0.9, 0.99))
-        return cls(sum(values) / len(values), p10, p50, p90, p99, max(values))
+        ordered = sorted(values)
+        if ordered[-1] < math.inf:
+            p10, p50, p90, p99 = (float(np.quantile(ordered, q)) for q in (0.1, 0.5, 0.9, 0.99))
+        else:  # nothing can be interpolated towards infinity
+            p10, p50, p90, p99 = (ordered[min(len(ordered) - 1, int(q * len(ordered)))] for q in (0.1, 0.5, 0.9, 0.99))
+        return cls(sum(ordered) / len(ordered), p10, p50, p90, p99, ordered[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +153,7 @@ class JobOutcome:
 
     speculate: bool
     runs: tuple[JobRun, ...]
+    finished: int  # of the runs; the others were given up
     finish_s: Spread
     chance: float  # share of the runs that made the window
     lost_s: float
@@ -166,12 +175,13 @@ class JobOutcome:
         return cls(
             speculate=speculate,
             runs=tuple(runs),
-            finish_s=Spread.of([run.finish_s for run in runs]),
+            finished=sum(run.finished for run in runs),
+            finish_s=Spread.of([run.finish_s if run.finished else math.inf for run in runs]),
             chance=mean(lambda run: run.finished and run.finish_s <= window_s),
             lost_s=lost_s,
-            lost_share=lost_s / paid_s,
+            lost_share=lost_s / paid_s if paid_s else 0.0,
             duplicated_s=duplicated_s,
-            duplicated_share=duplicated_s / paid_s,
+            duplicated_share=duplicated_s / paid_s if paid_s else 0.0,
             retries=mean(lambda run: run.retries),
             speculated=mean(lambda run: run.speculated),
             preemptions=mean(lambda run: run.preemptions),

@@ -94,11 +94,13 @@ def simulate_lanes(spec: LanesSpec, progress: Callable[[float], None] | None = N
     return _run(spec, policy, AdmissionPolicy(policy) if spec.policy == "twoshift" else None, progress)
 
 
-def record_lanes(spec: LanesSpec, sink: Callable[[list[Any]], None]) -> LanesResult:
+def record_lanes(
+    spec: LanesSpec, sink: Callable[[list[Any]], None], progress: Callable[[float], None] | None = None
+) -> LanesResult:
     """The same with our own policy, every event and decision handed to `sink`."""
     _check(spec)
     policy = RecordedLanes(spec.cost, spec.limits, sink)
-    return _run(spec, policy, RecordedAdmission(policy))
+    return _run(spec, policy, RecordedAdmission(policy), progress)
 
 
 def _check(spec: LanesSpec) -> None:

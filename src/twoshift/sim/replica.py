@@ -16,6 +16,7 @@ from twoshift.sim.traffic import Arrivals, poisson
 
 __all__ = ["PoissonReplica", "ReplicaSource", "ReplicaTick", "TraceReplica"]
 
+_MOST_LOAD = 2.0
 _STEP = 0.025  # loads are simulated on this grid, once each
 _ROWS, _CALLS = 3000, 5000  # a grid point is simulated over about so many live rows, and no more full calls
 
@@ -55,27 +56,42 @@ class PoissonReplica:
         self.ticks, self.tick_s = len(rates_per_s), tick_s
         self._spec = spec
         self._rates_per_s = rates_per_s
-        self._known: dict[tuple[int, bool], ReplicaTick] = {}
+        self._known: dict[tuple[float, bool], ReplicaTick] = {}
 
     def rate_per_s(self, tick: int) -> float:
         return self._rates_per_s[tick]
 
     def behaviour(self, tick: int, replicas: int, background: bool) -> ReplicaTick:
-        load = self._rates_per_s[tick] / replicas / self._spec.capacity_per_s
-        step = min(round(load / _STEP), round(2.0 / _STEP))
-        key = (step, background)
+        offered = self._rates_per_s[tick] / replicas / self._spec.capacity_per_s
+        load = _on_grid(offered)
+        key = (load, background)
         if key not in self._known:
-            self._known[key] = self._simulate(step * _STEP, background)
-        return self._known[key]
+            self._known[key] = self._simulate(load, background)
+        known = self._known[key]
+        if offered <= _MOST_LOAD:
+            return known
+        # Beyond that the device does no more: only the refused share grows.
+        served = _MOST_LOAD / offered
+        return replace(known, in_slo=known.in_slo * served, refused=1 - (1 - known.refused) * served)
 
     def _simulate(self, load: float, background: bool) -> ReplicaTick:
-        rate_per_s = load * self._spec.capacity_per_s
+        rate_per_s = max(load, 1e-9) * self._spec.capacity_per_s
+        call_s = self._spec.max_batch / self._spec.capacity_per_s
         horizon_s = max(20 * self._spec.slo_s, _ROWS / max(rate_per_s, self._spec.capacity_per_s / 4))
-        horizon_s = min(horizon_s, _CALLS * self._spec.max_batch / self._spec.capacity_per_s)
-        rng = np.random.default_rng([self._spec.seed, round(load / _STEP), background])
+        # No more full calls than that, but some live rows: a load that is hardly there is still a load.
+        horizon_s = max(min(horizon_s, _CALLS * call_s), min(30 / rate_per_s, 10 * _CALLS * call_s))
+        horizon_s = min(horizon_s, 20 * _ROWS / rate_per_s)
+        rng = np.random.default_rng([self._spec.seed, round(load * 1e9), background])
         return _run(
             replace(self._spec, background=background), poisson(rate_per_s, horizon_s, rng, self._spec.row_tokens)
         )
+
+
+def _on_grid(load: float) -> float:
+    """A load near this one; small ones to two digits, so that none is rounded away."""
+    if load < 4 * _STEP:
+        return float(f"{load:.2g}")
+    return min(round(load / _STEP) * _STEP, _MOST_LOAD)
 
 
 class TraceReplica:

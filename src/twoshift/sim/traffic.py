@@ -39,15 +39,21 @@ def poisson(rate_per_s: float, horizon_s: float, rng: np.random.Generator, token
 def parse_trace(lines: Iterable[str], name: str = "trace") -> Arrivals:
     """A trace as CSV with the columns TIMESTAMP, ContextTokens (and GeneratedTokens, not used here)."""
     reader = csv.DictReader(lines)
-    missing = {"TIMESTAMP", "ContextTokens"} - set(reader.fieldnames or ())
+    try:
+        missing = {"TIMESTAMP", "ContextTokens"} - set(reader.fieldnames or ())
+    except csv.Error as error:
+        raise InvalidInput(f"{name}, line 1", str(error), "comma-separated values") from None
     if missing:
         accepted = "a CSV file with the columns TIMESTAMP and ContextTokens"
         raise InvalidInput(name, ", ".join(reader.fieldnames or ()) or "an empty file", accepted)
     times: list[float] = []
     tokens: list[int] = []
-    for number, row in enumerate(reader, start=2):
-        times.append(_seconds(row["TIMESTAMP"], f"{name}, line {number}, TIMESTAMP"))
-        tokens.append(_tokens(row["ContextTokens"], f"{name}, line {number}, ContextTokens"))
+    try:
+        for number, row in enumerate(reader, start=2):
+            times.append(_seconds(row["TIMESTAMP"], f"{name}, line {number}, TIMESTAMP"))
+            tokens.append(_tokens(row["ContextTokens"], f"{name}, line {number}, ContextTokens"))
+    except csv.Error as error:
+        raise InvalidInput(f"{name}, line {reader.line_num}", str(error), "comma-separated values") from None
     if len(times) < 2 or max(times) <= min(times):
         raise InvalidInput(name, f"{len(times)} rows", "at least two rows at different times")
     order = np.argsort(times, kind="stable")
@@ -58,10 +64,11 @@ def parse_trace(lines: Iterable[str], name: str = "trace") -> Arrivals:
 
 def _seconds(text: str | None, field: str) -> float:
     try:
-        whole, _, fraction = (text or "").strip().partition(".")
-        moment = datetime.datetime.fromisoformat(whole).replace(tzinfo=datetime.UTC)
-        return moment.timestamp() + float(f"0.{fraction or 0}")
-    except ValueError:
+        moment = datetime.datetime.fromisoformat((text or "").strip())
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=datetime.UTC)
+        return moment.timestamp()
+    except (ValueError, OverflowError):
         raise InvalidInput(field, text, "a time such as 2023-11-16 18:17:03.9799600") from None
 
 

@@ -17,6 +17,7 @@ from twoshift.policy.profile import Profile, checked_name
 __all__ = ["FileProfiles"]
 
 _FORMAT = 1
+_MOST_BYTES = 1_000_000
 
 
 class _Stored(msgspec.Struct, forbid_unknown_fields=True):
@@ -45,6 +46,8 @@ class FileProfiles:
         """The profile of that name; raises InvalidInput with the known names, Broken where it is damaged."""
         path = self._path(name)
         try:
+            if path.exists() and (not path.is_file() or path.stat().st_size > _MOST_BYTES):
+                raise Broken(f"profile {path} is no profile: not a plain file, or larger than {_MOST_BYTES:,} bytes")
             data = path.read_bytes()
         except FileNotFoundError:
             known = ", ".join(self.names()) or "none yet: `twoshift plan fit samples.csv --save NAME` makes one"
@@ -60,7 +63,7 @@ class FileProfiles:
             self._root.mkdir(parents=True, exist_ok=True)
             _write_atomically(path, _encoded(profile))
         except OSError as error:
-            raise Broken(f"profile {path} cannot be written: {error.strerror}") from error
+            raise Broken(f"profile {path} cannot be written: {error.strerror} (TWOSHIFT_HOME says where)") from error
 
     def names(self) -> list[str]:
         """The known names, sorted."""
@@ -106,7 +109,7 @@ def _decoded(data: bytes, path: Path) -> Profile:
             device=stored.device,
             precision=stored.precision,
         )
-    except (msgspec.DecodeError, InvalidInput) as error:
+    except (msgspec.DecodeError, ValueError, ArithmeticError, RecursionError) as error:
         raise Broken(f"profile {path} is damaged ({error}); measure it again") from error
 
 

@@ -134,7 +134,7 @@ def test_a_profile_name_that_leaves_the_folder_is_refused(
 
 def test_extreme_but_valid_values_still_give_valid_json(twoshift: Run) -> None:
     ran = twoshift(
-        "plan fleet --items 1e18 --rate 1e-12 --window 1e18 --price 1e18 --preemptions-per-hour 1e18 "
+        "plan fleet --items 1e18 --rate 1e-12 --window 1e18 --price 1e18 --preemptions-per-hour 0.1 "
         "--restart 1e18 --json"
     )
     assert ran.code == 0

@@ -69,7 +69,7 @@ def test_plan_cap_gives_170_items_and_says_what_preemption_changes(twoshift: Run
     assert ran.json["batch"] == 170
     assert ran.json["call_ms"] == pytest.approx(40.0)
     assert ran.json["efficiency"] == pytest.approx(0.85)
-    assert "preemption between calls" in ran.json["preemption"]
+    assert "preemption between calls" in ran.json["words"]
     assert "between two of them" in " ".join(twoshift(line).out.split())
 
 

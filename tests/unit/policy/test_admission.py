@@ -141,6 +141,40 @@ def test_the_queue_is_bounded_even_where_callers_are_patient() -> None:
     assert isinstance(admission.decide([Item(100 + i, 100.0) for i in range(11)], 0.0), Never)
 
 
+def test_after_a_slow_spell_an_idle_device_is_tried_again() -> None:
+    lanes = LanePolicy(COST, LaneLimits(max_rows=32, slo_s=SLO_S))
+    admission = AdmissionPolicy(lanes)
+    now_s = 0.0
+    for key in range(40):
+        lanes.submit(Item(key, now_s + 1000.0), now_s)
+        decision = lanes.decide(now_s)
+        assert isinstance(decision, Run)
+        now_s += 0.064
+        lanes.finished(decision.call, 0.064)  # fifteen times too slow
+    assert isinstance(admission.decide([Item(99, now_s + SLO_S)], now_s), Refuse), "for now, and not for ever"
+    assert isinstance(admission.decide([Item(99, now_s + 6 + SLO_S)], now_s + 6), Admit)
+
+
+def test_the_retry_time_is_not_longer_than_it_must_be() -> None:
+    device = Device(32, background=False)
+    key = 0
+    while True:
+        items = [Item(key + i, SLO_S, 1) for i in range(8)]
+        key += 8
+        answer = device.admission.decide(items, 0.0)
+        if isinstance(answer, Refuse):
+            break
+        for item in items:
+            device.lanes.submit(item, 0.0)
+    now = [Item(item.key, SLO_S + 0.001, 1) for item in items]
+    assert isinstance(device.admission.decide(now, 0.001), Refuse), "a millisecond is not enough"
+    assert answer.retry_after_s < SLO_S
+
+
+def test_a_request_of_no_rows_is_admitted() -> None:
+    assert AdmissionPolicy(LanePolicy(COST)).decide([], 1.0) == Admit(1.0)
+
+
 def test_an_urgent_newcomer_may_not_make_an_admitted_row_late() -> None:
     lanes = LanePolicy(COST, LaneLimits(max_rows=1, slo_s=SLO_S))
     admission = AdmissionPolicy(lanes)

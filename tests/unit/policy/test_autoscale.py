@@ -141,11 +141,15 @@ def test_a_start_slower_than_the_cool_down_is_neither_repeated_nor_given_up_whil
 
 
 def test_a_live_rise_that_fits_the_fleet_is_borrowed_from_batch_before_a_replica_is_added() -> None:
-    borrowed = ReplicaPolicy().decide(at(195.0, 2, waiting=90, harvested_rows_per_s=5.0), 0.0)
+    borrowed = ReplicaPolicy().decide(at(175.0, 2, harvested_rows_per_s=5.0), 0.0)
     assert borrowed.change == 0
     assert "batch work gives way" in borrowed.reason
-    assert ReplicaPolicy().decide(at(195.0, 2, waiting=90), 0.0).change > 0
-    assert ReplicaPolicy().decide(at(205.0, 2, harvested_rows_per_s=5.0), 0.0).change > 0
+    assert ReplicaPolicy().decide(at(175.0, 2), 0.0).change > 0
+    assert ReplicaPolicy().decide(at(185.0, 2, harvested_rows_per_s=5.0), 0.0).change > 0
+
+
+def test_a_queue_adds_replicas_whether_or_not_batch_work_rides() -> None:
+    assert ReplicaPolicy().decide(at(100.0, 2, waiting=90, harvested_rows_per_s=5.0), 0.0).change > 0
 
 
 @UNTIMED
@@ -156,7 +160,8 @@ def test_borrowing_never_adds_while_live_rows_fit_and_nobody_waits_long(state: R
         ready=max(1, state.ready),
         replica_rows_per_s=100.0,
         harvested_rows_per_s=1.0,
-        live_rows_per_s=min(state.live_rows_per_s, 100.0 * state.ready),
+        live_rows_per_s=min(state.live_rows_per_s, 90.0 * state.ready),
+        waiting=0,
         oldest_wait_s=min(state.oldest_wait_s, 1.0),
         kv_saturation=min(state.kv_saturation, 0.8),
     )

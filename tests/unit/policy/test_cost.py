@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 
 import numpy as np
 import pytest
@@ -67,6 +68,13 @@ def test_a_stalled_sample_does_not_move_the_curve() -> None:
     assert stalled.per_token_s == pytest.approx(clean.per_token_s, rel=1e-3)
 
 
+def test_a_cautious_prediction_is_not_that_of_the_stalled_calls() -> None:
+    samples = [Sample(b, b, 1, (0.006 + 0.00018 * b) * (8 if i % 6 == 0 else 1)) for i, b in enumerate(SIZES)]
+    fit = fit_call_cost(samples)
+    assert fit.outliers == 10
+    assert fit.cost.seconds(CallSize.uniform(64), 0.95) == pytest.approx(0.006 + 0.00018 * 64, rel=0.01)
+
+
 def test_the_hinge_is_picked_on_the_figures_of_an_h200() -> None:
     assert fit_call_cost(h200_samples()).cost.shape == "hinge"
 
@@ -100,6 +108,14 @@ def test_length_squared_is_picked_where_long_rows_cost_more_than_their_tokens() 
     found = fit_call_cost(samples).cost
     assert found.shape == "line+squares"
     assert found.per_square_s == pytest.approx(true.per_square_s, rel=0.1)
+
+
+def test_nine_in_ten_calls_meet_the_ninth_decile() -> None:
+    cost = fit_call_cost(noisy(6e-3, 1.8e-4, seed=2)).cost
+    fresh = [sample for seed in range(20, 40) for sample in noisy(6e-3, 1.8e-4, seed)]
+    usual = [s for s in fresh if s.seconds < 3 * cost.seconds(s.size)]
+    met = sum(s.seconds <= cost.seconds(s.size, 0.9) for s in usual) / len(usual)
+    assert 0.8 < met < 0.97
 
 
 def test_the_held_out_error_is_about_the_noise() -> None:
@@ -208,7 +224,41 @@ class TestLearner:
     def test_memory_is_bounded_by_size_classes_not_calls(self) -> None:
         learner = CostLearner(self.cost)
         self.run(learner, self.cost, 3000)
-        assert sum(len(bucket) for bucket in learner._buckets.values()) <= 24 * 14
+        assert sum(len(bucket) for bucket in learner._buckets.values()) <= 8 * 14
+
+    def test_a_refit_keeps_the_curve_where_nothing_was_measured(self) -> None:
+        true = CallCost(1e-4, 5e-7, floor_s=6e-4)
+        learner = CostLearner(true)
+        rng = np.random.default_rng(1)
+        for tokens in rng.integers(16, 128, 600).tolist():
+            size = CallSize.uniform(1, tokens)
+            learner.observed(size, true.seconds(size) * (1 + 0.03 * rng.standard_normal()))
+        large = CallSize.uniform(512, 128)
+        assert learner.cost.seconds(large) == pytest.approx(true.seconds(large), rel=0.3)
+
+    def test_an_overhead_that_was_lost_is_found_again(self) -> None:
+        learner = CostLearner(CallCost(0.0, 0.00025))
+        self.run(learner, self.cost, 3000)
+        assert learner.cost.seconds(CallSize.uniform(1)) == pytest.approx(0.00425, rel=0.2)
+
+    def test_noise_alone_does_not_move_the_curve_far(self) -> None:
+        learner = CostLearner(self.cost)
+        rng = np.random.default_rng(2)
+        scales: list[float] = []
+        for rows in rng.integers(1, 64, 3000).tolist():
+            size = CallSize.uniform(rows)
+            learner.observed(size, self.cost.seconds(size) * math.exp(0.3 * rng.standard_normal()))
+            scales.append(learner.cost.seconds(CallSize.uniform(32)) / self.cost.seconds(CallSize.uniform(32)))
+        assert 0.6 < min(scales) <= max(scales) < 1.6
+        assert 0.85 < statistics.median(scales) < 1.15
+
+    def test_the_scatter_of_calls_is_learned_even_at_one_size(self) -> None:
+        learner = CostLearner(self.cost)
+        rng = np.random.default_rng(3)
+        size = CallSize.uniform(32)
+        for _ in range(600):
+            learner.observed(size, self.cost.seconds(size) * math.exp(0.05 * rng.standard_normal()))
+        assert learner.cost.ratios == () or learner.cost.seconds(size, 0.9) > learner.cost.seconds(size)
 
     def test_nothing_is_learned_from_a_clock_that_did_not_move(self) -> None:
         learner = CostLearner(self.cost)

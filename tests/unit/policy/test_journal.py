@@ -63,7 +63,7 @@ def test_a_changed_event_is_noticed_at_the_decision_it_changes() -> None:
         [["something else", 1]],
         [["twoshift-lanes", 99, {}, {}]],
         [*recorded()[:1], ["no such event"]],
-        [*recorded()[:1], ["finished", 0.1]],
+        [*recorded()[:1], ["finished", 0.1, False]],
         [*recorded()[:1], ["submit", 0.0]],
         [["twoshift-lanes", 1, {}, {}]],
         [["twoshift-lanes", 1, CallCost.line(1, 1).to_dict(), {"no_such_limit": 1}]],

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,9 +25,16 @@ REFERENCE = FleetAsk(
 def test_a_billion_items_in_twelve_hours_need_thirteen_workers() -> None:
     made = plan_fleet(REFERENCE)
     assert made.workers == 13
-    assert made.lost_share == pytest.approx(0.0025)
+    assert made.lost_share == pytest.approx(0.0025, rel=0.01)
     assert made.price_usd_per_hour == pytest.approx(1.0)
     assert made.preemptions == pytest.approx(15.3, abs=0.05)
+
+
+def test_a_shard_that_preemptions_hardly_let_end_is_charged_in_full_or_refused() -> None:
+    long = replace(REFERENCE, preemptions_per_hour=1.0, shard_seconds=3600.0, restart_s=600.0)
+    assert plan_fleet(long).padded_work_s == pytest.approx(5e5 * 1.1 * (1 + 1 / 6) * (math.e - 1))
+    with pytest.raises(InvalidInput, match="between preemptions"):
+        plan_fleet(replace(REFERENCE, preemptions_per_hour=20.0, shard_seconds=3600.0))
 
 
 def test_too_many_workers_pay_for_idle_hours_and_too_few_miss_the_window() -> None:

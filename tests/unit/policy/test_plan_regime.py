@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twoshift.errors import InvalidInput
 from twoshift.policy.plan import Regime, RegimeAsk, plan_regime
 from twoshift.types import Lane
 
@@ -27,10 +28,15 @@ def test_the_two_questions_and_the_objective_decide(ask: RegimeAsk, regime: Regi
     assert (made.regime, made.lane) == (regime, lane)
 
 
+def test_a_latency_objective_where_nobody_waits_is_a_contradiction() -> None:
+    with pytest.raises(InvalidInput, match="nobody waits"):
+        RegimeAsk(waiting=False, known=True, p99_s=0.08)
+
+
 @given(
     st.builds(
         RegimeAsk,
-        waiting=st.booleans(),
+        waiting=st.just(True),
         known=st.booleans(),
         p99_s=st.none() | st.floats(1e-3, 1e5),
         ttft_s=st.none() | st.floats(1e-3, 1e5),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from twoshift.errors import InvalidInput
-from twoshift.policy.shards import (
+from twoshift.policy.leases import (
     Abandon,
     Committed,
     Covered,
@@ -21,10 +21,10 @@ from twoshift.policy.shards import (
     Renewed,
     Retry,
     ShardLimits,
-    ShardPolicy,
     Stale,
     Wait,
 )
+from twoshift.policy.shards import ShardPolicy
 
 
 def leased(policy: ShardPolicy, worker: int | str, now_s: float) -> Lease:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import cache
 
@@ -30,17 +31,40 @@ def test_live_requests_keep_their_objective_all_day() -> None:
     ours = day().together
     assert ours.p99_ms is not None
     assert ours.p99_ms <= 50
-    assert ours.in_slo > 0.999
+    assert ours.in_slo > 0.998  # an autoscaler that looks every five minutes is late for a burst
 
 
 def test_every_device_hour_is_live_harvested_or_idle() -> None:
     ours = day().together
-    hours = sum(tick.replicas for tick in ours.ticks) * SPEC.tick_s / 3600
-    starting = ours.idle_hours - sum(tick.idle_devices for tick in ours.ticks) * SPEC.tick_s / 3600
-    assert ours.live_hours + ours.harvested_hours + ours.idle_hours - starting == pytest.approx(hours)
+    ready = sum(tick.replicas for tick in ours.ticks) * SPEC.tick_s / 3600
+    added = sum(int(n) for tick in ours.ticks for n in re.findall(r"add (\d+): [\d.]+ rows/s", tick.decision))
+    starting = added * SPEC.start_s / 3600
+    assert ours.live_hours + ours.harvested_hours + ours.idle_hours == pytest.approx(ready + starting)
     assert ours.usd == pytest.approx(
         SPEC.price_usd * (ours.live_hours + ours.harvested_hours + ours.idle_hours + ours.dedicated_hours)
     )
+
+
+def test_dollars_follow_prices_discounts_and_starts() -> None:
+    spec = replace(SPEC, tick_s=1800.0, batch_items=1.2e9, start_s=900.0, spot_discount=0.5)
+    result = simulate_day(spec)
+    ours = result.together
+    online = ours.live_hours + ours.harvested_hours + ours.idle_hours
+    assert ours.dedicated_hours > 0
+    assert ours.usd == pytest.approx(2.5 * online + 1.25 * ours.dedicated_hours)
+    hours = ours.batch_done / LANES.capacity_per_s / 3600
+    assert (result.batch_alone_hours, result.batch_alone_usd) == pytest.approx((hours, 1.25 * hours))
+    quick = simulate_day(replace(spec, start_s=0.0)).together
+    assert quick.idle_hours < ours.idle_hours
+    assert quick.in_slo > ours.in_slo
+
+
+def test_a_fleet_that_may_not_grow_refuses_what_it_cannot_do() -> None:
+    spec = replace(SPEC, tick_s=7200.0, peak_per_s=1e5, batch_items=0.0, max_devices=1)
+    small = simulate_day(spec).together
+    offered = sum(tick.rate_per_s for tick in small.ticks)
+    assert all(tick.replicas == 1 for tick in small.ticks)
+    assert small.in_slo * offered <= 1.02 * LANES.capacity_per_s * len(small.ticks)
 
 
 def test_the_fleet_follows_the_traffic_and_says_why() -> None:
@@ -62,6 +86,13 @@ def test_a_fleet_of_thousands_of_devices_is_simulated_alike() -> None:
     huge = simulate_day(replace(COARSE, peak_per_s=2e7, batch_items=4e11))
     assert max(tick.replicas for tick in huge.together.ticks) > 5000
     assert huge.saved_share > 0
+
+
+def test_a_trickle_of_traffic_is_not_rounded_away() -> None:
+    trickle = simulate_day(replace(SPEC, tick_s=7200.0, peak_per_s=20, batch_items=0.0)).together
+    mean_rate = sum(tick.rate_per_s for tick in trickle.ticks) / len(trickle.ticks)
+    assert trickle.p99_ms is not None
+    assert trickle.live_hours == pytest.approx(24 * mean_rate * 0.00425, rel=0.2)
 
 
 def test_the_same_seed_gives_the_same_day() -> None:

@@ -99,7 +99,7 @@ def cap_command(
     overhead_ms: OverheadMs = None,
     item_ms: ItemMs = None,
     share: Annotated[float, share("Share of the objective that may be spent waiting.", zero=False)] = 0.5,
-    quantile: Annotated[float, share("With --profile: plan for this quantile of the call time.")] = 0.5,
+    quantile: Annotated[float, share("With --profile: plan for this quantile of the call time.")] = 0.9,
     profile: ProfileName = None,
     row_tokens: RowTokens = None,
     as_json: JsonFlag = False,
@@ -107,13 +107,13 @@ def cap_command(
     """The largest background batch: a live request that arrives just behind it waits at most its share."""
     source = chosen_curve(overhead_ms, item_ms, profile, row_tokens)
     made = cap(source.cost, slo_ms / 1e3, share, source.row, quantile)
-    words = cap_words(made)
+    words = cap_words(made) + (f" Planned for the {quantile:.0%} quantile of the profile's calls." if profile else "")
     data = {
         "batch": made.batch,
         "call_ms": made.call_s * 1e3,
         "budget_ms": made.budget_s * 1e3,
         "efficiency": made.efficiency,
-        "preemption": words,
+        "words": words,
     }
     row = [pretty(made.batch), pretty(made.call_s * 1e3), pretty(made.budget_s * 1e3), f"{made.efficiency:.1%}"]
     show(as_json, data, source.name, table(["batch", "call ms", "budget ms", "efficiency"], [row]), words)
@@ -121,6 +121,9 @@ def cap_command(
 
 def sweep_words(made: Sweep, slo_ms: float | None) -> str:
     """Whether the knee fits the objective, and why online refuses it where it does not."""
+    fitting = [row.batch for row in made.rows if row.within_slo]
+    if slo_ms is not None and not fitting:
+        return f"No size in this list fits the SLO of {pretty(slo_ms)} ms: not even a call of {made.rows[0].batch:,}."
     if made.knee is None:
         return "No knee in these sizes: every doubling still saves 5 % or more an item. Try larger batches."
     start = f"Knee: {made.knee:,} items a call. Doubling it saves less than 5 % of the cost an item."
@@ -132,7 +135,8 @@ def sweep_words(made: Sweep, slo_ms: float | None) -> str:
     return (
         f"{start} Online refuses it: one call of that size takes {pretty(call_ms)} ms, over the SLO of "
         f"{pretty(slo_ms)} ms by itself, and a live request pays the whole call, not its share of it. "
-        "Filling such a batch would also mean waiting for callers. It is a size for the night shift."
+        f"Filling such a batch would also mean waiting for callers. It is a size for the night shift; the largest in "
+        f"this list that fits is {fitting[-1]:,}."
     )
 
 

@@ -15,7 +15,9 @@ __all__ = ["CurveSource", "ItemMs", "OverheadMs", "ProfileName", "RowTokens", "c
 OverheadMs = Annotated[float | None, millis("What a call costs however small it is.", zero=True)]
 ItemMs = Annotated[float | None, millis("What each item adds to a call.")]
 ProfileName = Annotated[str | None, text("Use this measured profile instead (see plan fit --save).", metavar="NAME")]
-RowTokens = Annotated[float | None, count("With --profile: tokens a row, if not as measured.", least=1)]
+RowTokens = Annotated[
+    float | None, count("With --profile: tokens a row, if not as measured; the longest row scales along.", least=1)
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,7 @@ def _profile(name: str, row_tokens: float | None) -> CurveSource:
     from twoshift.wiring import profiles
 
     found = profiles().get(name)
-    row = found.row if row_tokens is None else RowSize.uniform(row_tokens)
-    where = ", ".join(word for word in (found.model, found.device, found.precision) if word)
-    return CurveSource(
-        found.cost, row, f"profile {name}{f' ({where})' if where else ''}, {row.tokens:.3g} tokens a row"
-    )
+    row = found.row if row_tokens is None else found.row.scaled_to(row_tokens)
+    where = ", ".join(word for word in (found.model, found.device, found.precision) if word and word.isprintable())
+    of = "" if row.tokens == 1 else f", {row.tokens:.3g} tokens a row"
+    return CurveSource(found.cost, row, f"profile {name}{f' ({where})' if where else ''}{of}")

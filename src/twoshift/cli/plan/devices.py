@@ -123,7 +123,7 @@ def roofline_command(
         pretty(made.attainable_tflops),
         format_duration(made.seconds),
     ]
-    columns = ["<device", "FLOP/byte", "ridge", "<bound", "TFLOP/s at most", "at least"]
+    columns = ["<device", "FLOP/byte", "ridge", "<bound", "TFLOP/s at most", "time at least"]
     data = {"device": chosen.name, "precision": precision, "flops": work, "moved_bytes": moved_bytes}
     show(as_json, {**data, **plain(made), "words": words}, table(columns, [row]), words)
 
@@ -154,7 +154,9 @@ def _work(
 def _roofline_words(made: Roofline, device: Device) -> str:
     if made.bound == "compute":
         return "Compute-bound: more rows in the call make it longer, not cheaper an item."
+    if made.ridge < 1.25 * made.intensity:
+        return "Memory-bound, close to the ridge: there is little left for more rows."
     return (
         f"Memory-bound: {device.name} could do {made.ridge / made.intensity:.3g} times the arithmetic in the time the "
-        "bytes take, so more rows ride along almost for free."
+        "bytes take, so more rows ride along almost for free, up to there."
     )

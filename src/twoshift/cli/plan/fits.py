@@ -42,7 +42,11 @@ class _Prediction:
 @command(app, "fit", "twoshift plan fit samples.csv --predict 1024")
 def fit_command(
     samples: Annotated[
-        str, typer.Argument(help="CSV with columns batch, ms or rows, tokens, longest, ms; - is stdin.")
+        str,
+        typer.Argument(
+            help="CSV with columns batch, ms or rows, tokens, longest, ms, where tokens are what the device "
+            "processes: rows x longest where it pads. - is stdin."
+        ),
     ],
     predict: Annotated[int | None, whole("Predict a call of so many rows; measured ones are held out.")] = None,
     save: Annotated[str | None, text("Store the curve as a profile.", metavar="NAME")] = None,
@@ -65,9 +69,10 @@ def fit_command(
     if save is not None:
         # Nothing is held out of a stored curve: it uses all there is.
         whole_fit = fit if len(used) == len(measured) else _fit(measured, samples, None)
-        about = (model, runtime, device, precision)
+        about = tuple(_printable(word) for word in (model, runtime, device, precision))
         _save(Profile(save, whole_fit.cost, _now(), len(measured), _typical_row(measured), *about))
-        note(f"saved as profile {save}")
+        both = "" if whole_fit is fit else f", fitted to all {len(measured)} samples: {_curve(whole_fit.cost, row)}"
+        note(f"saved as profile {save}{both}")
     at = knee(fit.cost, SWEEP_BATCHES, row)
     data = _fields(fit, row, prediction) | {"knee": at, "profile": save}
     show(as_json, data, _fit_table(fit, row), _words(fit, prediction, at))
@@ -103,6 +108,10 @@ def _save(profile: Profile) -> None:
     profiles().put(profile)
 
 
+def _printable(word: str) -> str:
+    return "".join(c if c.isprintable() and not "\ud800" <= c <= "\udfff" else "?" for c in word)
+
+
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
@@ -131,6 +140,10 @@ def _item_s(cost: CallCost, row: RowSize) -> float:
     return row.tokens * (cost.per_token_s + cost.per_square_s * row.longest)
 
 
+def _curve(cost: CallCost, row: RowSize) -> str:
+    return f"{pretty(cost.overhead_s * 1e3)} ms a call + {pretty(_item_s(cost, row) * 1e3)} ms a row"
+
+
 def _fit_table(fit: Fit, row: RowSize) -> Table:
     cost = fit.cost
     of = "" if row.tokens == 1 else f" of {row.tokens:.4g} tokens"
@@ -138,17 +151,23 @@ def _fit_table(fit: Fit, row: RowSize) -> Table:
         ["shape", cost.shape],
         ["overhead, ms a call", pretty(cost.overhead_s * 1e3)],
         [f"item, ms a row{of}", pretty(_item_s(cost, row) * 1e3)],
-        ["floor, ms a call", pretty(cost.floor_s * 1e3)],
+        *([["floor, ms a call", pretty(cost.floor_s * 1e3)]] if cost.floor_s else []),
         ["error on held-out samples", f"{fit.error:.1%}"],
-        ["outliers ignored", f"{fit.outliers} of {fit.samples}"],
+        ["stalled samples, ignored", f"{fit.outliers} of {fit.samples}"],
     ]
     return table(["<what", "value"], shown)
 
 
 def _words(fit: Fit, prediction: _Prediction | None, at: int | None) -> str:
     lines: list[str] = []
+    if fit.outliers > 0.05 * fit.samples:
+        lines.append(
+            f"{fit.outliers / fit.samples:.0%} of the calls stalled. The curve is that of the others; on a machine "
+            "that is shared so, live requests will stall as often."
+        )
     if prediction is not None:
-        line = f"A call of {prediction.rows:,} rows should take {pretty(prediction.predicted_s * 1e3)} ms."
+        rows = "1 row" if prediction.rows == 1 else f"{prediction.rows:,} rows"
+        line = f"A call of {rows} should take {pretty(prediction.predicted_s * 1e3)} ms."
         if prediction.measured_s is not None and prediction.error is not None:
             line += (
                 f" It was measured, and held out of the fit: {pretty(prediction.measured_s * 1e3)} ms, so the "

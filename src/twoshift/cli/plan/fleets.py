@@ -62,16 +62,20 @@ def fleet_command(
 def fleet_words(made: FleetPlan) -> str:
     """What the three rows say."""
     over, right, under = made.rows
+    workers = "1 worker finishes" if right.workers == 1 else f"{right.workers:,} workers finish"
+    margin = made.padded_work_s * (1 - made.lost_share) / made.work_s - 1
+    lost = f", preemptions included (about {pretty(made.preemptions, 3)}, losing {made.lost_share:.2%} of the time)"
     lines = [
-        f"{right.workers:,} workers at ${made.price_usd_per_hour:.2f} an hour finish in "
-        f"{format_duration(right.finish_s)}. About {pretty(made.preemptions, 3)} preemptions are expected; they "
-        f"lose {made.lost_share:.2%} of the work.",
+        f"{workers} in {format_duration(right.finish_s)} at ${made.price_usd_per_hour:.2f} an hour each, with "
+        f"{margin:.0%} for stragglers{lost if made.preemptions else ''}.",
         f"Machines are paid until the window ends or the job does, whichever is later: of the "
         f"${over.usd:,.2f} for twice as many, ${over.idle_usd:,.2f} buys idle hours. Releasing the machines when the "
         "job ends saves the idle dollars.",
     ]
     if not under.makes_window:
         lines.append(f"Half as many miss the window: they need {format_duration(under.finish_s)}.")
+    if made.lost_share > 0.2:
+        lines.append("Shards are long against the time between preemptions: shorter ones lose less.")
     return "\n".join(lines)
 
 
@@ -115,6 +119,8 @@ def replicas_command(
         f"{pretty(made.concurrency)} callers are inside on average; a replica serves "
         f"{pretty(made.streams_per_replica)} streams at that TPOT."
     )
+    busy = made.tokens_per_s / (made.replicas_average * tokens_per_s)
+    words += f" At average load they run at {busy:.0%} of their tokens a second."
     if not made.tpot_reachable:
         words += " The TPOT is out of reach: one stream alone asks for more tokens a second than a replica has."
     show(as_json, plain(made), table(["<load", "requests/s", "tokens/s", "replicas"], rows), words)

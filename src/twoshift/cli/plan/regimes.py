@@ -16,7 +16,12 @@ from twoshift.policy.plan.regime import RegimeAsk, plan_regime
 __all__ = ["regime_command"]
 
 
-@command(app, "regime", "twoshift plan regime --waiting --not-known --p99-ms 80")
+@command(
+    app,
+    "regime",
+    "twoshift plan regime --waiting --not-known --p99-ms 80",
+    fields={"p99_s": "p99_ms", "ttft_s": "ttft_ms", "freshness_s": "freshness"},
+)
 def regime_command(
     waiting: Annotated[
         bool | None, typer.Option("--waiting/--nobody-waiting", help="Does somebody wait for each answer?")

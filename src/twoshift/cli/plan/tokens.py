@@ -71,7 +71,10 @@ def tokens_command(
     rows = [["now", pretty(made.usd_per_million_tokens), "", ""]]
     effects = [*made.levers, made.together] if made.levers else []
     rows += [[e.lever, pretty(e.usd_per_million_tokens), f"{e.saving:.1%}", e.why] for e in effects]
-    show(as_json, plain(made), table(["<lever", "$ per M tokens", "saves", "<why"], rows))
+    words = "Levers are multiplied: on a real device they overlap (a full batch leaves quantisation less to gain)."
+    if len(made.levers) < 2:
+        words = "" if made.levers else "Say --padding, --spot-discount, --quantisation ... to see what each would save."
+    show(as_json, plain(made), table(["<lever", "$ per M tokens", "saves", "<why"], rows), words)
 
 
 def _batch(overhead_ms: float | None, item_ms: float | None, start: int | None, end: int | None) -> Lever | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from twoshift import report
 from twoshift._version import __version__
+from twoshift.cli.sim.lanes_report import device_line
 from twoshift.sim.day import DayResult, DaySpec, DayTick
 from twoshift.units import format_count, format_duration
 
@@ -23,9 +24,10 @@ def day_report(spec: DaySpec, result: DayResult) -> str:
         report.Section("What it cost", [_dollars(result), _hours(result)]),
         report.Section("What the autoscaler did", [_decisions(result)]),
     ]
-    traffic = "a trace" if spec.trace else f"a peak of {format_count(spec.peak_per_s)} rows/s"
+    traffic = "a trace" if spec.trace else f"about {format_count(spec.peak_per_s)} rows/s at the peak"
+    backlog = format_count(spec.batch_items)
     subtitle = (
-        f"{traffic.capitalize()}, {format_count(spec.batch_items)} batch rows, ${spec.price_usd:.2f} a device-hour"
+        f"{traffic.capitalize()}, {backlog} batch rows, ${spec.price_usd:.2f} a device-hour. {device_line(spec.lanes)}"
     )
     return report.page("A day of both shifts", subtitle, sections, f"Made by twoshift {__version__}, sim day")
 
@@ -38,11 +40,17 @@ def _cards(spec: DaySpec, result: DayResult) -> list[report.Card]:
     p99 = "-" if ours.p99_ms is None else f"{ours.p99_ms:.1f} ms"
     return [
         report.Card("Live p99", p99, f"objective {slo_ms:g} ms", "good" if fits else "bad"),
-        report.Card("Inside the SLO", f"{ours.in_slo:.2%}", "of all live rows"),
+        report.Card(
+            "Inside the SLO", f"{ours.in_slo:.2%}", "of all live rows", "good" if ours.in_slo >= 0.99 else "bad"
+        ),
         report.Card("Batch finished", finished, "after the start", "good" if done else "bad"),
-        report.Card("Cost", f"${ours.usd:,.0f}", f"two fleets ${result.separate_usd:,.0f}"),
+        report.Card("Cost", _usd(ours.usd), f"two fleets {_usd(result.separate_usd)}"),
         report.Card("Saved", f"{result.saved_share:.0%}", "against two autoscaled fleets"),
     ]
+
+
+def _usd(value: float) -> str:
+    return f"${value:,.0f}" if value >= 100 else f"${value:,.2f}"
 
 
 def _series(result: DayResult, name: str, pick: Callable[[DayTick], float | None], tone: report.Tone) -> report.Series:
@@ -81,7 +89,7 @@ def _dollars(result: DayResult) -> report.Figure:
     bars = [
         report.Bar("One fleet, both shifts", result.together.usd, tone="blue"),
         report.Bar("Two fleets, both autoscaled", result.separate_usd, tone="muted"),
-        report.Bar("Two fleets, online sized for its peak", result.static_usd, tone="muted"),
+        report.Bar("Two fleets, sized for the peak", result.static_usd, tone="muted"),
     ]
     return report.bar_chart("Dollars for the same work", bars, report.Axis(kind="usd"))
 

@@ -60,7 +60,7 @@ def day_command(
     from twoshift.sim.day import DaySpec, simulate_day
     from twoshift.sim.lanes import LanesSpec
 
-    check_writable(report, "--report")
+    check_writable(report, "--report", others=[trace])
     arrivals = read_trace(trace)
     cost, row_tokens = chosen_device(overhead_ms, item_ms, profile, arrivals)
     budget_s = None if call_budget_ms is None else call_budget_ms / 1e3
@@ -154,13 +154,23 @@ def _table(result: DayResult) -> Any:
 
 def day_words(spec: DaySpec, result: DayResult) -> str:
     """What the table says."""
-    ours = result.together
+    ours, saved = result.together, result.saved_share
+    saving = f"{saved:.0%} less than" if saved >= 0 else f"{-saved:.0%} more than"
     lines = [
-        f"One fleet costs ${ours.usd:,.2f}, two that are autoscaled alike ${result.separate_usd:,.2f} "
-        f"({result.saved_share:+.0%} saved), two with the online one sized for its peak ${result.static_usd:,.2f}."
+        f"One fleet costs ${ours.usd:,.2f}: {saving} two that are autoscaled alike (${result.separate_usd:,.2f}); "
+        f"two with the online one sized for its peak cost ${result.static_usd:,.2f}.",
+        "Live h: answering live rows, however small the calls; harvest h: batch rows in live replicas; batch h: "
+        "workers of their own. p99 is of the rows that were answered; the others were refused at once.",
     ]
+    lost = result.online_alone.in_slo - ours.in_slo
+    if lost > 0.005:
+        lines.append(
+            f"The batch work costs live requests {lost:.1%} of their answers inside the SLO: bursts meet a device that "
+            "is in a background call. A smaller --call-budget-ms gives them back."
+        )
     if spec.batch_items:
         share_done = ours.batch_done / spec.batch_items
         when = "" if ours.batch_finished_hour is None else f" after {ours.batch_finished_hour:.1f} h"
-        lines.append(f"Batch: {format_count(ours.batch_done)} rows ({share_done:.0%}){when}.")
+        more = "" if share_done >= 1 else " The rest needs more --max-devices or a longer day."
+        lines.append(f"Batch: {format_count(ours.batch_done)} rows ({share_done:.0%}){when}.{more}")
     return "\n".join(lines)

@@ -39,10 +39,10 @@ def _cards(study: JobStudy) -> list[report.Card]:
 def _finishes(study: JobStudy) -> report.Figure:
     window_s = study.spec.window_s
     samples = [
-        report.Sample("with speculation", [run.finish_s for run in study.with_speculation.runs]),
-        report.Sample("without", [run.finish_s for run in study.without_speculation.runs]),
+        report.Sample("with speculation", [run.finish_s for run in study.with_speculation.runs if run.finished]),
+        report.Sample("without", [run.finish_s for run in study.without_speculation.runs if run.finished]),
     ]
-    latest_s = max(max(sample.values) for sample in samples)
+    latest_s = max((value for sample in samples for value in sample.values), default=0.0)
     # A window far to the right would squeeze the distribution into one bar.
     near = [report.Mark(window_s, "window", axis="x")] if window_s < 1.5 * latest_s else []
     return report.histogram(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated, Any
 
 from twoshift.cli.commands import command
@@ -29,7 +30,7 @@ __all__ = ["job_command"]
 )
 def job_command(
     items: Annotated[float, count("Items to do.", least=1)] = 1e8,
-    workers: Annotated[int, whole("Workers, each replaced when it is taken away.", most=1_000_000)] = 100,
+    workers: Annotated[int, whole("Workers, each replaced when it is taken away.", most=100_000)] = 100,
     rate: Annotated[float, count("Items a second that a healthy worker does.")] = 100.0,
     window: Annotated[float, duration("The time the job has.", shown="12h")] = 43200.0,
     shard_seconds: Annotated[
@@ -80,7 +81,7 @@ def job_data(study: JobStudy) -> dict[str, Any]:
 
     def outcome(each: JobOutcome) -> dict[str, Any]:
         data = plain(each)
-        data["runs"] = [run.finish_s for run in each.runs]
+        data["runs"] = [run.finish_s if run.finished else None for run in each.runs]
         return data
 
     return {
@@ -95,13 +96,13 @@ def job_data(study: JobStudy) -> dict[str, Any]:
 
 
 def _table(study: JobStudy) -> Any:
-    columns = ["<copies", "p50", "p90", "p99", "in window", "lost", "twice", "usd"]
+    columns = ["<copies", "p50", "p90", "latest", "in window", "lost", "twice", "usd"]
     rows = [
         [
             "yes" if each.speculate else "no",
             format_duration(each.finish_s.p50),
             format_duration(each.finish_s.p90),
-            format_duration(each.finish_s.p99),
+            format_duration(each.finish_s.max),
             f"{each.chance:.0%}",
             f"{each.lost_share:.2%}",
             f"{each.duplicated_share:.2%}",
@@ -112,19 +113,42 @@ def _table(study: JobStudy) -> Any:
     return table(columns, rows, title="When it ends, with and without copies of slow shards")
 
 
+def _copies(study: JobStudy) -> str:
+    yes, no = study.with_speculation, study.without_speculation
+    if yes.speculated < 1:
+        return "No shard was slow enough to be copied."
+    gain_s = no.finish_s.p50 - yes.finish_s.p50
+    if not math.isfinite(gain_s):
+        return f"{pretty(yes.speculated, 3)} shards were copied."
+    word = "earlier" if gain_s >= 0 else "later"
+    return f"Speculation ends the job {format_duration(abs(gain_s))} {word} for {pretty(yes.speculated, 3)} copies."
+
+
+def _advice(study: JobStudy) -> list[str]:
+    spec, late_s = study.spec, study.with_speculation.finish_s.p90
+    workers = math.ceil(min(spec.workers * late_s / spec.window_s, 1e15))
+    if late_s == math.inf:
+        return ["Shorter --shard-seconds lose less at each preemption."]
+    if late_s > spec.window_s:
+        return [f"It misses the window: about {workers:,} workers would make it nine times in ten."]
+    if workers <= 0.75 * spec.workers:
+        return [f"The window is wide: about {workers:,} workers would make it, too."]
+    return []
+
+
 def job_words(study: JobStudy) -> str:
     """What the table says."""
     yes, no = study.with_speculation, study.without_speculation
     lines = [
         f"{pretty(study.shards)} shards of {format_duration(study.shard_s)}, {len(yes.runs)} runs each way. With "
         f"nothing going wrong it would take {format_duration(study.ideal_s)}.",
-        f"Preemptions ({pretty(yes.preemptions, 3)} a run) lose {yes.lost_share:.2%} of the paid time. Speculation "
-        f"ends the job {format_duration(abs(no.finish_s.p50 - yes.finish_s.p50))} "
-        f"{'earlier' if yes.finish_s.p50 <= no.finish_s.p50 else 'later'} for {pretty(yes.speculated, 3)} copies.",
+        f"Preemptions ({pretty(yes.preemptions, 3)} a run) lose {yes.lost_share:.2%} of the paid time.",
+        _copies(study),
+        *_advice(study),
     ]
     given_up = sum(not run.finished for each in (yes, no) for run in each.runs)
     if given_up:
-        lines.append(f"{given_up} runs were given up: they would not have ended within twenty windows.")
+        lines.append(f"{given_up} runs were given up: preemptions and restarts leave them no end in sight.")
     for forecast in yes.runs[0].forecasts:
         if forecast.outlook.eta_s is not None:
             lines.append(

@@ -72,8 +72,8 @@ def lanes_command(
     """
     from twoshift.sim.lanes import LanesSpec
 
-    check_writable(report, "--report")
-    check_writable(record, "--record")
+    check_writable(report, "--report", others=[trace, record])
+    check_writable(record, "--record", others=[trace])
     if record and (compare or policy != "twoshift"):
         raise InvalidInput("record", record, "the policy twoshift alone: the others keep no journal")
     arrivals = read_trace(trace)
@@ -100,7 +100,9 @@ def _simulate(spec: LanesSpec, record: str | None) -> LanesResult:
         with progress_bar(f"Simulating {spec.policy}") as progress:
             return simulate_lanes(spec, progress)
     lines: list[str] = []
-    result = record_lanes(spec, lambda entry: lines.append(json.dumps(entry, separators=(",", ":"))))
+    with progress_bar("Simulating and recording") as progress:
+        result = record_lanes(spec, lambda entry: lines.append(json.dumps(entry, separators=(",", ":"))), progress)
+    lines.append(json.dumps(["end", len(lines)]))
     write_text(record, "\n".join(lines) + "\n", "--record")
     note(f"Journal: {record}, {len(lines):,} entries")
     return result
@@ -132,9 +134,11 @@ def _table(results: dict[str, LanesResult]) -> Any:
 def _words(spec: LanesSpec, results: dict[str, LanesResult]) -> str:
     capacity = next(iter(results.values())).capacity_per_s
     lines = [f"Capacity is {pretty(capacity)} rows/s in calls of {spec.max_batch}; the SLO is {spec.slo_s * 1e3:g} ms."]
+    lines.append("p99 is of the rows that were answered; share is of all that were offered.")
     if "twoshift" in results:
-        budget_ms = 1e3 * spec.limits.budget_s
-        lines.append(f"No call that carries background rows is planned to last over {budget_ms:g} ms.")
+        if spec.background:
+            budget_ms = 1e3 * spec.limits.budget_s
+            lines.append(f"No call that carries background rows is planned to last over {budget_ms:g} ms.")
         if spec.background and not results["twoshift"].background_per_s:
             lines.append("No background row runs: a call over one of them is over that budget, or live load fills it.")
         refused = results["twoshift"].refused + results["twoshift"].dropped
@@ -143,4 +147,9 @@ def _words(spec: LanesSpec, results: dict[str, LanesResult]) -> str:
     if "strict" in results and "twoshift" in results and results["strict"].background_per_s:
         gain = results["twoshift"].background_per_s / results["strict"].background_per_s
         lines.append(f"Riding along leaves {gain:.1f} times the background rows of strict priority.")
+    if len(results) > 1:
+        lines.append(
+            "strict: priority, live and batch in separate calls. window: waits up to 5 ms for company. greedy: rides "
+            "along with no budget; it and window serve everybody, however late."
+        )
     return "\n".join(lines)

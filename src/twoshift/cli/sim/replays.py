@@ -33,9 +33,13 @@ def replay_command(
     show(as_json, data, f"{result.decisions:,} decisions, all identical to the recorded ones.")
 
 
+def _not_a_number(text: str) -> Any:
+    raise ValueError(text)
+
+
 def _entry(line: str, number: int) -> list[Any]:
     try:
-        entry = json.loads(line)
+        entry = json.loads(line, parse_constant=_not_a_number)
     except (ValueError, RecursionError):
         raise InvalidInput(f"JOURNAL line {number}", line, "a JSON list on each line") from None
     if not isinstance(entry, list) or not entry:

@@ -65,7 +65,7 @@ class FleetPlan:
     workers: int
     work_s: float  # of one worker, with nothing lost and no margin
     padded_work_s: float  # with the straggler margin and what preemptions throw away
-    lost_share: float
+    lost_share: float  # of the paid time
     preemptions: float  # expected over the job
     price_usd_per_hour: float  # after the discount
     rows: tuple[FleetRow, ...]
@@ -74,15 +74,30 @@ class FleetPlan:
 def plan_fleet(ask: FleetAsk) -> FleetPlan:
     """R1.9: workers = work, with margins, over the window."""
     work_s = ask.items / ask.rate
-    # A preemption throws away half a shard on average, then the worker has to start again.
-    lost_share = ask.preemptions_per_hour / 3600 * (min(ask.shard_seconds, work_s) / 2 + ask.restart_s)
-    padded_s = work_s * (1 + ask.straggler_margin) * (1 + lost_share)
+    stretch = _preemption_stretch(ask, min(ask.shard_seconds, work_s))
+    lost_share = 1 - 1 / stretch
+    padded_s = work_s * (1 + ask.straggler_margin) * stretch
     workers = max(1, math.ceil(padded_s / ask.window_s * (1 - 1e-12)))
     price = ask.price_usd_per_hour * (1 - ask.spot_discount)
     sizes = {"over": 2 * workers, "right": workers, "under": max(1, workers // 2)}
     rows = tuple(_row(name, n, padded_s, price, ask) for name, n in sizes.items())
     preemptions = ask.preemptions_per_hour * padded_s / 3600
     return FleetPlan(workers, work_s, padded_s, lost_share, preemptions, price, rows)
+
+
+def _preemption_stretch(ask: FleetAsk, shard_s: float) -> float:
+    """How much longer a shard takes when it is begun again after each preemption, and the restart is waited for.
+
+    With preemptions at rate p a shard of s seconds takes (1 + p*restart) * (exp(p*s) - 1) / p on average: about
+    1 + p * (s/2 + restart) times s while p*s is small, and beyond any fleet where it is not.
+    """
+    per_s = ask.preemptions_per_hour / 3600
+    if per_s * shard_s > 10:
+        accepted = f"far less than the {1 / per_s:.3g} s between preemptions: no such shard would ever end"
+        raise InvalidInput("shard_seconds", ask.shard_seconds, accepted)
+    per_shard = per_s * shard_s
+    begun_again = math.expm1(per_shard) / per_shard if per_shard > 1e-9 else 1.0
+    return (1 + per_s * ask.restart_s) * begun_again
 
 
 def _row(provision: str, workers: int, padded_s: float, price: float, ask: FleetAsk) -> FleetRow:

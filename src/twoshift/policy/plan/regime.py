@@ -28,7 +28,7 @@ class Regime(enum.StrEnum):
 
 _HARDWARE = {
     Regime.ONLINE: "reserved or on-demand devices, warm and near the caller: CPUs or small GPUs (L4, A10)",
-    Regime.INTERACTIVE: "on-demand GPUs with fast memory (H100, H200) that stay warm, continuous batching",
+    Regime.INTERACTIVE: "devices on demand that stay warm: for an LLM GPUs with fast memory (H100, H200)",
     Regime.MICRO_BATCH: "mid-range GPUs (L4, L40S, A10) on demand, or spot where a window may be replayed",
     Regime.BATCH: "spot devices with the lowest price an item, from zero and back to zero",
     Regime.HYBRID: "spot devices for what is precomputed, and a small warm tier for what is not",
@@ -59,6 +59,9 @@ class RegimeAsk:
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise InvalidInput(name, value, "a finite number of seconds above 0")
+        if not self.waiting and (self.p99_s is not None or self.ttft_s is not None):
+            name = "p99_s" if self.p99_s is not None else "ttft_s"
+            raise InvalidInput(name, getattr(self, name), "no latency objective where nobody waits")
         if not 0 <= self.precomputable <= 1:
             raise InvalidInput("precomputable", self.precomputable, "a share from 0 to 1")
 
@@ -89,11 +92,11 @@ def _waited_for(ask: RegimeAsk) -> tuple[Regime, str]:
         share = f"{ask.precomputable:.0%}"
         return Regime.HYBRID, f"somebody waits, and {share} of the answers can be precomputed and looked up"
     if ask.p99_s is not None and ask.p99_s < ONLINE_BELOW_S:
-        return Regime.ONLINE, f"somebody waits, and p99 must stay under 100 ms ({ask.p99_s * 1e3:g} ms)"
+        return Regime.ONLINE, f"somebody waits, and a p99 of {ask.p99_s * 1e3:g} ms is under 100 ms"
     if ask.ttft_s is not None and ask.ttft_s < INTERACTIVE_BELOW_S:
-        return Regime.INTERACTIVE, f"somebody reads along: first token under 1 s ({ask.ttft_s * 1e3:g} ms)"
+        return Regime.INTERACTIVE, f"somebody reads along: a first token in {ask.ttft_s * 1e3:g} ms is under 1 s"
     if ask.p99_s is not None and ask.p99_s < INTERACTIVE_BELOW_S:
-        return Regime.INTERACTIVE, f"somebody waits, and p99 must stay under 1 s ({ask.p99_s * 1e3:g} ms)"
+        return Regime.INTERACTIVE, f"somebody waits, and a p99 of {ask.p99_s * 1e3:g} ms is under 1 s"
     if ask.p99_s is None and ask.ttft_s is None and ask.freshness_s is None:
         return Regime.INTERACTIVE, "somebody waits for each answer, and no tighter objective was given"
     return (
@@ -105,11 +108,10 @@ def _waited_for(ask: RegimeAsk) -> tuple[Regime, str]:
 def _nobody_waits(ask: RegimeAsk) -> tuple[Regime, str]:
     if ask.known:
         return Regime.BATCH, "nobody waits and the whole input is known: only cost per item counts"
-    if ask.freshness_s is None or ask.freshness_s >= MICRO_BELOW_S:
-        return (
-            Regime.BATCH,
-            "nobody waits and answers may be an hour old or more: collect the input, run it as a job",
-        )
+    if ask.freshness_s is None:
+        return Regime.BATCH, "nobody waits and no freshness was asked for: collect the input, run it as a job"
+    if ask.freshness_s >= MICRO_BELOW_S:
+        return Regime.BATCH, "nobody waits and answers may be an hour old: collect the input, run it as a job"
     if ask.freshness_s < INTERACTIVE_BELOW_S:
         return Regime.INTERACTIVE, "nobody waits, but answers older than a second are useless"
     return (

@@ -22,7 +22,7 @@ class Device:
     memory_bytes: float | None = None
     tflops_int8: float | None = None  # None: no gain over 16 bit
     tflops_fp8: float | None = None  # None: weights are widened to 16 bit before the multiply
-    tflops_fp32: float | None = None  # None: half of 16 bit, as TF32 tensor cores give
+    tflops_fp32: float | None = None  # true fp32, not TF32; None: half of 16 bit
 
     def __post_init__(self) -> None:
         for name in ("tflops", "bandwidth_bytes_per_s"):
@@ -54,16 +54,16 @@ DEVICES: Mapping[str, Device] = MappingProxyType(
     {
         d.name.lower(): d
         for d in (
-            Device("A10", 125, 600 * _GB, 24 * _GB, 250),
-            Device("A100-40GB", 312, 1.555 * _TB, 40 * _GB, 624),
-            Device("A100-80GB", 312, 2.039 * _TB, 80 * _GB, 624),
-            Device("B200", 2250, 8.0 * _TB, 180 * _GB, 4500, 4500),
-            Device("H100", 989, 3.35 * _TB, 80 * _GB, 1979, 1979),
-            Device("H100-PCIe", 756, 2.0 * _TB, 80 * _GB, 1513, 1513),
-            Device("H200", 989, 4.8 * _TB, 141 * _GB, 1979, 1979),
-            Device("L4", 121, 300 * _GB, 24 * _GB, 242, 242),
-            Device("L40S", 362, 864 * _GB, 48 * _GB, 733, 733),
-            Device("MI300X", 1307, 5.3 * _TB, 192 * _GB, 2615, 2615),
+            Device("A10", 125, 600 * _GB, 24 * _GB, 250, tflops_fp32=31.2),
+            Device("A100-40GB", 312, 1.555 * _TB, 40 * _GB, 624, tflops_fp32=19.5),
+            Device("A100-80GB", 312, 2.039 * _TB, 80 * _GB, 624, tflops_fp32=19.5),
+            Device("B200", 2250, 8.0 * _TB, 180 * _GB, 4500, 4500, tflops_fp32=80),
+            Device("H100", 989, 3.35 * _TB, 80 * _GB, 1979, 1979, tflops_fp32=67),
+            Device("H100-PCIe", 756, 2.0 * _TB, 80 * _GB, 1513, 1513, tflops_fp32=51),
+            Device("H200", 989, 4.8 * _TB, 141 * _GB, 1979, 1979, tflops_fp32=67),
+            Device("L4", 121, 300 * _GB, 24 * _GB, 242, 242, tflops_fp32=30.3),
+            Device("L40S", 362, 864 * _GB, 48 * _GB, 733, 733, tflops_fp32=91.6),
+            Device("MI300X", 1307, 5.3 * _TB, 192 * _GB, 2615, 2615, tflops_fp32=163.4),
             Device("T4", 65, 320 * _GB, 16 * _GB, 130, tflops_fp32=8.1),
             Device("TPU-v5e", 197, 819 * _GB, 16 * _GB, 393),
             Device("V100", 125, 900 * _GB, 32 * _GB, tflops_fp32=15.7),

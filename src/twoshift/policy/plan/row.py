@@ -28,15 +28,19 @@ class RowSize:
     longest: float = 1.0
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.tokens) and self.tokens >= 1):
-            raise InvalidInput("row_tokens", self.tokens, "a number of at least 1")
-        if not (math.isfinite(self.longest) and self.longest >= 1):
+        if not 1 <= self.tokens <= 1e12:
+            raise InvalidInput("row_tokens", self.tokens, "a number from 1 to 1e12")
+        if not 1 <= self.longest <= 1e12:
             raise InvalidInput("row_longest", self.longest, "a number of at least 1")
 
     @classmethod
     def uniform(cls, tokens: float) -> RowSize:
         """Rows that are all `tokens` long."""
         return cls(tokens, tokens)
+
+    def scaled_to(self, tokens: float) -> RowSize:
+        """Rows of another length, spread as these are."""
+        return RowSize(tokens, max(1.0, self.longest * tokens / self.tokens))
 
     def call(self, rows: int) -> CallSize:
         """The size of a call over so many of these rows."""
