@@ -1,0 +1,334 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from twoshift.engine import Engine
+from twoshift.errors import Broken, DeviceLost, OutOfMemory, TooLarge, TryLater
+from twoshift.policy.cost import CallCost
+from twoshift.policy.lanes import LaneLimits
+from twoshift.ports import Columns, Prepared, RuntimeInfo
+from twoshift.types import CallSize, Lane
+
+COST = CallCost.line(0.004, 0.00025)
+LIMITS = LaneLimits(max_rows=32, max_tokens=10_000, slo_s=0.05)
+POISON = -1
+
+
+@dataclass(frozen=True)
+class FakeRows:
+    """Rows that are numbers; a row's length is given beside it."""
+
+    values: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+    @property
+    def truncated(self) -> NDArray[np.bool_]:
+        return np.zeros(len(self.values), bool)
+
+    def slice(self, start: int, stop: int) -> FakeRows:
+        return FakeRows(self.values[start:stop], self.lengths[start:stop])
+
+
+def rows(*values: int, length: int = 1) -> FakeRows:
+    return FakeRows(np.array(values, np.int64), np.full(len(values), length, np.int64))
+
+
+class FakeDevice:
+    """Doubles numbers, in virtual time; fails on poison, and on more tokens than its memory holds."""
+
+    info = RuntimeInfo("fake", "0", "fake", "cpu", "fp32", 512, ("double",))
+
+    def __init__(self, memory_tokens: int = 10**9) -> None:
+        self.now_s = 0.0
+        self.cost = COST
+        self.memory_tokens = memory_tokens
+        self.calls: list[list[int]] = []
+        self.lost = False
+        self.closed = False
+
+    def clock(self) -> float:
+        return self.now_s
+
+    def prepare(self, rows: Sequence[Any]) -> Prepared:
+        raise NotImplementedError
+
+    def launch(self, parts: Sequence[Prepared], live: bool = False) -> FakeDevice:
+        fakes = [part for part in parts if isinstance(part, FakeRows)]
+        values = np.concatenate([part.values for part in fakes])
+        size = CallSize.of(np.concatenate([part.lengths for part in fakes]).tolist())
+        self.now_s += self.cost.seconds(size)
+        self.calls.append(values.tolist())
+        if self.lost:
+            raise DeviceLost("the device fell off the bus")
+        if size.tokens > self.memory_tokens:
+            raise OutOfMemory(f"{size.tokens} tokens")
+        if POISON in values:
+            raise ValueError("poison")
+        self._columns = {"double": values * 2}
+        return self
+
+    def wait(self) -> Columns:
+        return self._columns
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def driven(device: FakeDevice, limits: LaneLimits = LIMITS) -> Engine:
+    """An engine without a thread: the test turns the crank."""
+    return Engine(device, COST, limits, clock=device.clock, start=False)
+
+
+def crank(engine: Engine, turns: int = 10_000) -> None:
+    for _ in range(turns):
+        if not engine._policy.background and not len(engine._policy.live):
+            return
+        engine.step(0.0)
+    raise AssertionError("it never came to an end")
+
+
+def test_live_rows_and_a_block_ride_in_one_call() -> None:
+    device = FakeDevice()
+    engine = driven(device)
+    live = engine.submit(rows(1, 2), deadline_s=0.05)
+    block = engine.submit_block(rows(10, 11, 12))
+    crank(engine)
+    assert device.calls == [[1, 2, 10, 11, 12]]
+    assert [future.result()["double"] for future in live] == [2, 4]
+    assert live[0].result().call_rows == 5
+    assert block.result().columns["double"].tolist() == [20, 22, 24]
+
+
+def test_a_block_longer_than_a_call_comes_back_in_order() -> None:
+    engine = driven(FakeDevice())
+    block = engine.submit_block(rows(*range(200)))
+    crank(engine)
+    assert block.result().columns["double"].tolist() == [2 * i for i in range(200)]
+    assert block.result().errors == {}
+
+
+@pytest.mark.parametrize("guilty", [0, 17, 99])
+def test_a_bad_row_of_a_block_is_found_and_the_others_are_served(guilty: int) -> None:
+    engine = driven(FakeDevice())
+    values = list(range(100))
+    values[guilty] = POISON
+    block = engine.submit_block(rows(*values))
+    crank(engine)
+    result = block.result()
+    assert list(result.errors) == [guilty]
+    assert str(result.errors[guilty]) == "poison"
+    assert [v for i, v in enumerate(result.columns["double"]) if i != guilty] == [
+        2 * i for i in range(100) if i != guilty
+    ]
+
+
+def test_a_bad_live_row_fails_alone_and_a_block_that_rode_with_it_is_served() -> None:
+    engine = driven(FakeDevice())
+    live = engine.submit(rows(1, POISON, 3, 4), deadline_s=0.05)
+    block = engine.submit_block(rows(10, 11))
+    crank(engine)
+    assert [f.result()["double"] for i, f in enumerate(live) if i != 1] == [2, 6, 8]
+    with pytest.raises(ValueError, match="poison"):
+        live[1].result()
+    assert block.result().columns["double"].tolist() == [20, 22]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.booleans(), st.lists(st.sampled_from([1, 2, 3, POISON]), min_size=1, max_size=12))))
+def test_whoever_rides_with_a_bad_row_is_served_and_the_books_balance(
+    requests: list[tuple[bool, list[int]]],
+) -> None:
+    device = FakeDevice()
+    engine = driven(device, LaneLimits(max_rows=8, slo_s=1000.0))
+    lives, blocks = [], []
+    for is_live, values in requests:
+        if is_live:
+            lives.append((values, engine.submit(rows(*values), deadline_s=1000.0)))
+        else:
+            blocks.append((values, engine.submit_block(rows(*values))))
+    crank(engine)
+    for values, futures in lives:
+        for value, future in zip(values, futures, strict=True):
+            assert future.exception() is not None if value == POISON else future.result()["double"] == 2 * value
+    for values, block in blocks:
+        assert set(block.result().errors) == {i for i, v in enumerate(values) if v == POISON}
+        good = [i for i, v in enumerate(values) if v != POISON]
+        assert all(block.result().columns["double"][i] == 2 * values[i] for i in good)
+    stats = engine.stats()
+    assert stats.busy_s == pytest.approx(device.now_s)
+    assert sum(use.device_s for use in stats.lanes.values()) == pytest.approx(stats.busy_s)
+    assert stats.calls == len(device.calls)
+
+
+def test_out_of_memory_splits_lowers_the_cap_and_raises_it_again_slowly() -> None:
+    device = FakeDevice(memory_tokens=100)
+    engine = driven(device, LaneLimits(max_rows=512, max_tokens=400))
+    block = engine.submit_block(rows(*range(400)))
+    crank(engine)
+    assert block.result().columns["double"].tolist() == [2 * i for i in range(400)]
+    assert block.result().errors == {}
+    assert engine.stats().max_tokens == 100
+    device.memory_tokens = 10**9
+    for _ in range(150):
+        engine.submit_block(rows(*range(400)))
+        crank(engine)
+    assert 110 <= engine.stats().max_tokens <= 133
+
+
+def test_a_row_that_fits_no_memory_fails_and_the_rest_goes_on() -> None:
+    device = FakeDevice(memory_tokens=50)
+    engine = driven(device, LaneLimits(max_rows=512, max_tokens=400))
+    huge, small = engine.submit_block(rows(7, length=60)), engine.submit_block(rows(1, 2, 3))
+    crank(engine)
+    assert isinstance(huge.result().errors[0], OutOfMemory)
+    assert small.result().columns["double"].tolist() == [2, 4, 6]
+
+
+def test_live_rows_survive_a_call_that_ran_out_of_memory() -> None:
+    engine = driven(FakeDevice(memory_tokens=3))
+    futures = engine.submit(rows(*range(8)), deadline_s=10.0)
+    crank(engine)
+    assert [future.result()["double"] for future in futures] == [2 * i for i in range(8)]
+
+
+def test_a_lost_device_fails_everything_clearly_and_the_engine_is_dead() -> None:
+    device = FakeDevice()
+    device.lost = True
+    engine = Engine(device, COST, LIMITS, clock=device.clock)
+    futures = [*engine.submit(rows(1), deadline_s=0.05), engine.submit_block(rows(*range(100)))]
+    for future in futures:
+        with pytest.raises(Broken, match="fell off the bus"):
+            future.result(timeout=5)
+    engine._thread.join(5)
+    assert not engine.health().healthy
+    assert "fell off the bus" in engine.health().reason
+    with pytest.raises(Broken, match="fell off the bus"):
+        engine.submit(rows(1), deadline_s=1.0)
+
+
+def test_cancelling_before_the_launch_costs_no_call() -> None:
+    device = FakeDevice()
+    engine = driven(device)
+    live, block = engine.submit(rows(1), deadline_s=0.05), engine.submit_block(rows(2, 3))
+    assert live[0].cancel()
+    assert block.cancel()
+    assert block.cancel()
+    crank(engine)
+    assert device.calls == []
+
+
+def test_overload_is_refused_at_once_with_a_time_to_come_back() -> None:
+    engine = driven(FakeDevice())
+    for _ in range(4):
+        engine.submit(rows(*range(32)), deadline_s=0.05)
+    with pytest.raises(TryLater) as refused:
+        engine.submit(rows(*range(32)), deadline_s=0.05)
+    assert 0 < refused.value.retry_after_s < 0.1
+    with pytest.raises(TooLarge):
+        engine.submit(rows(1), deadline_s=0.001)
+
+
+def test_a_live_row_whose_time_ran_out_is_told_so() -> None:
+    device = FakeDevice()
+    engine = driven(device)
+    futures = engine.submit(rows(1), deadline_s=0.02)
+    device.now_s = 0.019
+    crank(engine)
+    with pytest.raises(TryLater, match="deadline"):
+        futures[0].result()
+    assert device.calls == []
+
+
+def test_background_calls_come_back_under_the_budget_when_the_device_slows_down_by_half() -> None:
+    device = FakeDevice()
+    engine = driven(device, LaneLimits(max_rows=1024, slo_s=0.05))
+    engine.submit_block(rows(*range(20_000)))
+    for _ in range(50):
+        engine.step(0.0)
+    device.cost = COST.scaled(2.0)
+    for _ in range(20):
+        engine.step(0.0)
+    began_s = device.now_s
+    engine.step(0.0)
+    assert device.now_s - began_s <= LIMITS.budget_s * 1.02
+
+
+def test_threads_and_asyncio_are_both_served_by_the_running_loop() -> None:
+    device = FakeDevice()
+    engine = Engine(device, COST, LaneLimits(max_rows=32, slo_s=1000.0), clock=device.clock)
+    results: list[int] = []
+
+    def ask(value: int) -> None:
+        results.append(engine.submit(rows(value), deadline_s=1000.0)[0].result(10)["double"])
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(20)]
+    for thread in threads:
+        thread.start()
+
+    async def gather() -> list[int]:
+        futures = engine.submit(rows(*range(100, 110)), deadline_s=1000.0)
+        return [(await asyncio.wrap_future(future))["double"] for future in futures]
+
+    assert asyncio.run(gather()) == [2 * i for i in range(100, 110)]
+    for thread in threads:
+        thread.join(10)
+    assert sorted(results) == [2 * i for i in range(20)]
+    engine.close()
+    assert device.closed
+
+
+def test_draining_finishes_live_rows_hands_blocks_back_and_takes_nothing_new() -> None:
+    device = FakeDevice()
+    engine = driven(device)
+    live, block = engine.submit(rows(1), deadline_s=0.05), engine.submit_block(rows(*range(1000)))
+    engine.drain(0)
+    with pytest.raises(TryLater, match="draining"):
+        engine.submit(rows(2), deadline_s=1.0)
+    while engine.step(0.0):
+        pass
+    assert live[0].result()["double"] == 2
+    with pytest.raises(TryLater, match="draining"):
+        block.result()
+
+
+def test_closing_fails_what_waits_and_gives_the_device_back() -> None:
+    device = FakeDevice()
+    engine = driven(device)
+    live = engine.submit(rows(1), deadline_s=0.05)
+    engine.close()
+    with pytest.raises(Broken, match="closed"):
+        live[0].result()
+    assert device.closed
+
+
+def test_the_watchdog_sees_a_row_that_waits_too_long() -> None:
+    device = FakeDevice()
+    engine = driven(device)
+    engine.submit(rows(1), deadline_s=100.0)
+    assert engine.health().healthy
+    device.now_s = 11.0
+    assert engine.health().reason == "a row has waited for 11 s"
+
+
+def test_waits_and_riding_rows_are_counted_by_lane() -> None:
+    device = FakeDevice()
+    engine = driven(device)
+    engine.submit(rows(1, 2), deadline_s=0.05)
+    engine.submit_block(rows(5, 6, 7), lane=Lane.MICRO)
+    device.now_s = 0.01
+    crank(engine)
+    stats = engine.stats()
+    assert stats.waits_s[Lane.ONLINE] == pytest.approx(0.02)
+    assert stats.waits_s[Lane.MICRO] == pytest.approx(0.03)
+    assert stats.lanes[Lane.MICRO].riding_rows == 3
+    assert stats.lanes[Lane.ONLINE].rows == 2
