@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from twoshift.policy.lanes import LanePolicy
-from twoshift.types import Item
+from twoshift.types import CallSize, Item
 
 __all__ = ["AdmissionPolicy", "Admit", "Never", "Refuse"]
 
@@ -76,8 +76,12 @@ class AdmissionPolicy:
             return Never(f"a row of {longest} tokens; a call holds {limits.max_tokens}")
         if len(items) > self.max_waiting:
             return Never(f"{len(items)} rows; the queue holds {self.max_waiting}")
-        needed_s = sum(self._lanes.ever_s(call.size) for call in self._lanes.live.cut(items))
         left_s = min(item.deadline_s for item in items) - now_s
+        whole = CallSize.of(item.tokens for item in items)
+        one_call = whole.rows <= limits.max_rows and whole.tokens <= limits.max_tokens
+        if one_call and self._lanes.ever_s(whole) <= min(left_s, limits.live_call_s):
+            return None
+        needed_s = sum(self._lanes.ever_s(call.size) for call in self._lanes.live.cut(items))
         if needed_s > left_s + _EPSILON_S:
             return Never(f"it takes {needed_s * 1e3:.3g} ms on an idle device and has {max(0.0, left_s) * 1e3:.3g} ms")
         return None

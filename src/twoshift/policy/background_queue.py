@@ -162,6 +162,9 @@ def _last_fitting(queued: _Queued, size: CallSize, max_rows: int, fits: Callable
     """The last row of the block, exclusive, that fits beside `size`; cost only grows with rows, so bisect."""
     low = queued.at
     high = min(len(queued.block.lengths), low + max_rows - size.rows)
+    if low < high and fits(size.plus(queued.size_to(high))):
+        return high  # the usual case: the row cap is what bounds a call
+    high -= 1
     while low < high:
         middle = (low + high + 1) // 2
         if fits(size.plus(queued.size_to(middle))):

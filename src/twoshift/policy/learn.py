@@ -69,9 +69,11 @@ class CostLearner:
         recent = self._recent
         if len(recent) < _AGREEING:
             return False
-        drift = statistics.median(recent)
+        drift = sorted(recent)[len(recent) // 2]
+        if abs(drift) <= _DRIFT:
+            return False
         spread = statistics.median(abs(each - drift) for each in recent)
-        if abs(drift) <= max(_DRIFT, 4 * spread / math.sqrt(len(recent))):
+        if abs(drift) <= 4 * spread / math.sqrt(len(recent)):
             return False
         if abs(drift) >= _OTHER_DEVICE:
             self._drop_before(self._calls - len(recent) // 2)

@@ -8,6 +8,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from twoshift.errors import InvalidInput
 from twoshift.types import CallSize, Item
@@ -26,8 +27,7 @@ class Room:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedCall:
+class PlannedCall(NamedTuple):
     """A call that the waiting rows will make if nothing else arrives."""
 
     size: CallSize

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass, field
 
@@ -9,9 +10,11 @@ from twoshift.errors import InvalidInput
 from twoshift.policy.cost import CallCost
 from twoshift.policy.plan.row import RowSize
 
-__all__ = ["Profile", "checked_name"]
+__all__ = ["Profile", "checked_name", "profile_name"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
+_NOISE = re.compile(r"\((?:R|TM)\)|\b(?:CPU|Processor)\b", re.IGNORECASE)  # of a device's name: says nothing
+_WORD_CHARACTERS = 34  # two of them, the runtime and the precision stay below what a name may hold
 
 
 def checked_name(name: str, field: str = "profile") -> str:
@@ -20,6 +23,27 @@ def checked_name(name: str, field: str = "profile") -> str:
         accepted = "a name of up to 100 letters, digits, '.', '_' or '-' that does not start with '.'"
         raise InvalidInput(field, name, accepted)
     return name
+
+
+def profile_name(model: str, runtime: str, device: str, precision: str, checksum: str = "") -> str:
+    """The name under which a model's curve on a device is stored: `minilm.onnxruntime.cpu-xeon-2-threads.fp32`.
+
+    A path goes by its last part; give its checksum, because many files are called model.onnx.
+    """
+    kind, colon, name = device.partition(":")
+    last = re.split(r"[/\\]", model.rstrip("/\\"))[-1]
+    version = checksum.rpartition(":")[2][:8]
+    named = f"{_word(last, 24)}-{version}" if version else _word(last)
+    words = (named, _word(runtime, 14), _word(f"{kind}{colon}{_NOISE.sub(' ', name)}"), _word(precision, 10))
+    return checked_name(".".join(words))
+
+
+def _word(text: str, most: int = _WORD_CHARACTERS) -> str:
+    """Letters, digits and hyphens of a text; one that is too long is cut and told from others by a digest."""
+    plain = re.sub(r"[^A-Za-z0-9_]+", "-", text).strip("-").lower() or "x"
+    if len(plain) <= most:
+        return plain
+    return f"{plain[: most - 5].rstrip('-')}-{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:4]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +59,8 @@ class Profile:
     runtime: str = ""
     device: str = ""
     precision: str = ""
+    checksum: str = field(default="", kw_only=True)  # of the weights that were measured
+    parity: float | None = field(default=None, kw_only=True)  # a lossy precision's worst cosine against full precision
 
     def __post_init__(self) -> None:
         checked_name(self.name)
