@@ -19,17 +19,14 @@ from typing import Annotated, Any
 import typer
 
 from twoshift._version import __version__
-from twoshift.cli.commands import group
+from twoshift.cli import embed, models, profile, score  # noqa: F401  (they register themselves)
+from twoshift.cli.app import app
 from twoshift.cli.plan import app as plan_app
 from twoshift.cli.sim import app as sim_app
 from twoshift.errors import InvalidInput, TryLater, TwoshiftError
 
 __all__ = ["app", "main"]
 
-app = group(
-    "One model, two shifts: live requests inside an SLO, batch jobs in the idle time of the same devices.",
-    "twoshift plan sweep --overhead-ms 6 --item-ms 0.18 --slo-ms 50",
-)
 app.add_typer(plan_app, name="plan")
 app.add_typer(sim_app, name="sim")
 

@@ -121,7 +121,7 @@ class _Player:
             case ["submit", now_s, *item]:
                 self._lanes.submit(_read_item(item), now_s)
             case ["block", now_s, key, runs, lane, deadline_s, *flags]:
-                if sum(count for _, count in runs) > _MOST_ROWS:
+                if sum(abs(count) for _, count in runs) > _MOST_ROWS:
                     raise ValueError(f"a block of more than {_MOST_ROWS:,} rows")
                 lengths = [length for length, count in runs for _ in range(count)]
                 deadline_s = float("inf") if deadline_s is None else deadline_s

@@ -16,7 +16,8 @@ from twoshift.policy.profile import Profile, checked_name
 
 __all__ = ["FileProfiles"]
 
-_FORMAT = 1
+_FORMAT = 2
+_READABLE = (1, 2)  # format 1 had no checksum and no parity
 _MOST_BYTES = 1_000_000
 
 
@@ -34,6 +35,8 @@ class _Stored(msgspec.Struct, forbid_unknown_fields=True):
     runtime: str = ""
     device: str = ""
     precision: str = ""
+    checksum: str = ""
+    parity: float | None = None
 
 
 class FileProfiles:
@@ -50,7 +53,7 @@ class FileProfiles:
                 raise Broken(f"profile {path} is no profile: not a plain file, or larger than {_MOST_BYTES:,} bytes")
             data = path.read_bytes()
         except FileNotFoundError:
-            known = ", ".join(self.names()) or "none yet: `twoshift plan fit samples.csv --save NAME` makes one"
+            known = ", ".join(self.names()) or "none yet: `twoshift profile MODEL` makes one"
             raise InvalidInput("profile", name, f"a profile in {self._root} ({known})") from None
         except OSError as error:
             raise Broken(f"profile {path} cannot be read: {error.strerror}") from error
@@ -89,6 +92,8 @@ def _encoded(profile: Profile) -> bytes:
         runtime=profile.runtime,
         device=profile.device,
         precision=profile.precision,
+        checksum=profile.checksum,
+        parity=profile.parity,
     )
     return msgspec.json.format(msgspec.json.encode(stored), indent=2) + b"\n"
 
@@ -96,8 +101,8 @@ def _encoded(profile: Profile) -> bytes:
 def _decoded(data: bytes, path: Path) -> Profile:
     try:
         stored = msgspec.json.decode(data, type=_Stored)
-        if stored.format != _FORMAT:
-            raise Broken(f"profile {path} has format {stored.format}; this version reads format {_FORMAT}")
+        if stored.format not in _READABLE:
+            raise Broken(f"profile {path} has format {stored.format}; this version reads formats up to {_FORMAT}")
         return Profile(
             name=stored.name,
             cost=CallCost.from_dict(stored.cost),
@@ -108,6 +113,8 @@ def _decoded(data: bytes, path: Path) -> Profile:
             runtime=stored.runtime,
             device=stored.device,
             precision=stored.precision,
+            checksum=stored.checksum,
+            parity=stored.parity,
         )
     except (msgspec.DecodeError, ValueError, ArithmeticError, RecursionError) as error:
         raise Broken(f"profile {path} is damaged ({error}); measure it again") from error

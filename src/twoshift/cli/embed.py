@@ -1,0 +1,39 @@
+"""`embed`: texts to vectors, a line each."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from twoshift.cli.app import app
+from twoshift.cli.commands import command
+from twoshift.cli.model_options import ERROR_FIELDS, Device, Model, Precision, Threads
+from twoshift.cli.params import JsonFlag
+from twoshift.cli.rows import opened, text_row
+from twoshift.errors import InvalidInput
+
+__all__ = ["embed_command"]
+
+
+@command(app, "embed", "twoshift embed minilm texts.txt", ERROR_FIELDS)
+def embed_command(
+    model: Model,
+    texts: Annotated[str, typer.Argument(help="A file with one text a line. - is stdin.")] = "-",
+    device: Device = "auto",
+    precision: Precision = None,
+    threads: Threads = None,
+    as_json: JsonFlag = False,
+) -> int:
+    """Turn texts into vectors: one JSON object a line of input, in order."""
+    with opened(texts, "TEXTS") as stream:
+        from twoshift.cli.answers import answer_lines
+        from twoshift.wiring import load_model
+
+        runtime = load_model(model, device=device, precision=precision, threads=threads)
+        outputs = runtime.info.outputs
+        if outputs and "embedding" not in outputs:
+            runtime.close()
+            accepted = f"a model that embeds; this one answers with {', '.join(outputs)}: use twoshift score"
+            raise InvalidInput("model", model, accepted)
+        return answer_lines(runtime, stream, text_row, as_json)

@@ -1,0 +1,27 @@
+"""Which model a command is about, and how it runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from twoshift.cli.params import text, whole
+
+__all__ = ["ERROR_FIELDS", "Device", "Model", "Precision", "Threads", "TrustPickle"]
+
+# A model is an argument and not an option: its errors keep the plain word.
+ERROR_FIELDS = {"model": "MODEL"}
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        help="minilm, an encoder's folder, an .onnx, .json, .ubj or .skops file, file.py:Class or package.module:Class."
+    ),
+]
+Device = Annotated[str, text("auto, cpu, cuda or cuda:N.", metavar="NAME")]
+Precision = Annotated[str | None, text("fp32, bf16 or int8; the model's own without it.", metavar="NAME")]
+Threads = Annotated[int | None, whole("CPU threads; as many as this process may use without it.", most=4096)]
+TrustPickle = Annotated[
+    bool, typer.Option("--trust-pickle", help="Open a pickle or joblib file: it can run any code, so know its origin.")
+]

@@ -1,0 +1,94 @@
+"""`models`: what has a name, where it comes from, and what was measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from twoshift.cli.app import app
+from twoshift.cli.commands import command
+from twoshift.cli.output import pretty, show
+from twoshift.cli.params import JsonFlag
+from twoshift.config import home
+from twoshift.errors import TwoshiftError
+
+if TYPE_CHECKING:
+    from twoshift.policy.profile import Profile
+    from twoshift.wiring import KnownModel
+
+__all__ = ["models_command"]
+
+
+@command(app, "models", "twoshift models")
+def models_command(as_json: JsonFlag = False) -> None:
+    """Models that go by a name, with their checksums, and the profiles that were measured here."""
+    from twoshift.wiring import known_models
+
+    known = known_models()
+    found, damaged = _profiles()
+    data = {
+        "models": known,
+        "profiles": [_fields(profile) for profile in found],
+        "damaged": damaged,
+        "home": str(home()),
+    }
+    lines = ["Models that go by a name:", *(_known_line(model) for model in known), ""]
+    if found:
+        lines += ["Profiles, for --profile NAME:", *(_profile_line(profile) for profile in found)]
+    else:
+        lines.append(f"Nothing was measured yet in {home()}: `twoshift profile MODEL` does it.")
+    show(as_json, data, *lines, *(f"  {name}\n    {reason}" for name, reason in damaged.items()))
+
+
+def _profiles() -> tuple[list[Profile], dict[str, str]]:
+    """The profiles, and why some cannot be read."""
+    from twoshift.wiring import profiles
+
+    store = profiles()
+    found: list[Profile] = []
+    damaged: dict[str, str] = {}
+    for name in store.names():
+        try:
+            found.append(store.get(name))
+        except TwoshiftError as error:
+            damaged[name] = str(error)
+    return found, damaged
+
+
+def _fields(profile: Profile) -> dict[str, Any]:
+    return {
+        "name": profile.name,
+        "model": profile.model,
+        "runtime": profile.runtime,
+        "device": profile.device,
+        "precision": profile.precision,
+        "checksum": profile.checksum,
+        "parity": profile.parity,
+        "created_at": profile.created_at,
+        "samples": profile.samples,
+        "row_tokens": profile.row.tokens,
+        "shape": profile.cost.shape,
+    }
+
+
+def _known_line(model: KnownModel) -> str:
+    where = model.path or model.problem
+    checked = model.problem or ""
+    if model.checksum and model.weights_checksum:
+        checked = f"checksum {_short(model.checksum)}; weights {_short(model.weights_checksum)}, as expected"
+    return f"  {model.name}: {model.about}\n    from {model.source}\n    {where}" + (
+        f"\n    {checked}" if model.path else ""
+    )
+
+
+def _profile_line(profile: Profile) -> str:
+    how = [f"by {profile.runtime}" * bool(profile.runtime), f"in {profile.precision}" * bool(profile.precision)]
+    words = [profile.model, *how, f"on {profile.device}" * bool(profile.device)]
+    about = " ".join(word for word in words if word) or "a fit of samples"
+    parity = "" if profile.parity is None else f", parity {profile.parity:.5f}"
+    checksum = f", checksum {_short(profile.checksum)}" if profile.checksum else ""
+    when = f"{pretty(profile.samples)} calls, {profile.created_at[:10]}"
+    return f"  {profile.name}\n    {about}\n    {profile.cost.shape}, {when}{checksum}{parity}"
+
+
+def _short(checksum: str) -> str:
+    return checksum.rpartition(":")[2][:12]

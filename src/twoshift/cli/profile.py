@@ -1,0 +1,273 @@
+"""`profile`: what calls of a model cost on this device, measured, and what follows for an SLO."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+from twoshift.cli.app import app
+from twoshift.cli.commands import command
+from twoshift.cli.files import check_writable, write_text
+from twoshift.cli.model_options import ERROR_FIELDS, Device, Model, Precision, Threads, TrustPickle
+from twoshift.cli.output import note, show
+from twoshift.cli.params import JsonFlag, duration, millis, text, usd, whole
+from twoshift.cli.progress import progress_bar
+from twoshift.errors import InvalidInput, TwoshiftError
+from twoshift.policy.plan.table import SWEEP_BATCHES, Cap, cap, knee
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from twoshift.cli.rows import Line, Parse
+    from twoshift.engine.example_rows import ExampleRows
+    from twoshift.engine.measure import MeasureLimits
+    from twoshift.policy.cost import CallCost, Sample
+    from twoshift.policy.fit import Fit
+    from twoshift.policy.plan.row import RowSize
+    from twoshift.ports import Runtime, RuntimeInfo
+    from twoshift.types import CallSize
+
+__all__ = ["QUANTILE", "HeldOut", "Measurement", "Point", "profile_command"]
+
+QUANTILE = 0.9  # as the lane policy predicts
+_SHARE = 0.5  # of the SLO: a live row may meet a running call and then needs its own
+_MOST_EXAMPLES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One size of call: what its calls took, and what the curve says."""
+
+    rows: int
+    tokens: int
+    longest: int
+    calls: int
+    measured_s: float  # the median
+    spread_s: float  # how far half of the calls are from it
+    predicted_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """A size that the fit has not seen."""
+
+    rows: int
+    predicted_s: float
+    measured_s: float
+
+    @property
+    def error(self) -> float:
+        """How far off the prediction was, as a share."""
+        return abs(self.predicted_s / self.measured_s - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A measured model and what follows from its curve."""
+
+    info: RuntimeInfo
+    fit: Fit
+    row: RowSize
+    points: tuple[Point, ...]
+    held_out: HeldOut | None
+    slo_s: float
+    price_usd: float
+    knee: int | None
+    cap: Cap
+    profile: str
+
+    @property
+    def cost(self) -> CallCost:
+        """The curve."""
+        return self.fit.cost
+
+    def call_s(self, rows: int, quantile: float = 0.5) -> float:
+        """What a call of so many typical rows takes."""
+        return self.cost.seconds(self.row.call(rows), quantile)
+
+    def usd_per_million(self, rows: int) -> float:
+        """Dollars for a million typical rows in calls of that size, on a device that does nothing else."""
+        return 1e6 * self.call_s(rows) / rows * self.price_usd / 3600
+
+    @property
+    def background_rows(self) -> int:
+        """Rows of the largest background call; 1 where not even one fits."""
+        return max(1, self.cap.batch)
+
+    @property
+    def noise(self) -> float:
+        """How much calls of one size differ, as a share: something else uses the device where that is much."""
+        return statistics.median(p.spread_s / p.measured_s for p in self.points)
+
+    def typical_points(self) -> list[Point]:
+        """The points with rows about as long as the typical one."""
+        off = {p: abs(p.tokens / p.rows - self.row.tokens) for p in self.points}
+        return [p for p in self.points if off[p] <= min(off.values()) + self.row.tokens / 4]
+
+
+@command(app, "profile", "twoshift profile minilm --slo-ms 50 --price 2.50", ERROR_FIELDS)
+def profile_command(
+    model: Model,
+    slo_ms: Annotated[float, millis("The latency objective of a live request.")] = 50.0,
+    price: Annotated[float, usd("Dollars an hour for this device.")] = 2.5,
+    rows: Annotated[
+        str | None, text("Example rows, one a line as score takes them; encoders make their own.", metavar="FILE")
+    ] = None,
+    row_tokens: Annotated[int, whole("Tokens of a typical row, where the rows are made here.", most=10**6)] = 64,
+    device: Device = "auto",
+    precision: Precision = None,
+    threads: Threads = None,
+    trust_pickle: TrustPickle = False,
+    seconds: Annotated[float, duration("About how long to measure.")] = 5.0,
+    report: Annotated[str | None, text("Also write the curve and its figures as an HTML page.", metavar="FILE")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Measure a model's calls on this device: its cost curve, the knee, the call budget and caps for an SLO."""
+    from twoshift.cli.profile_report import profile_data, profile_parts, profile_report
+    from twoshift.engine.measure import MeasureLimits
+    from twoshift.wiring import load_model
+
+    check_writable(report, "--report", others=[rows])
+    limits = MeasureLimits(seconds)
+    runtime = load_model(model, device=device, precision=precision, threads=threads, trust_pickle=trust_pickle)
+    try:
+        examples = _examples(runtime, rows, row_tokens)
+        samples = _measured(runtime, examples, limits, rows)
+    finally:
+        runtime.close()
+    made = _concluded(runtime.info, samples, examples.row, slo_ms / 1e3, price)
+    _store(made, len(samples))
+    if report:
+        write_text(report, profile_report(made), "--report")
+        note(f"Report: {report}")
+    show(as_json, profile_data(made), *([] if as_json else profile_parts(made)))
+
+
+def _examples(runtime: Runtime, path: str | None, row_tokens: int) -> ExampleRows:
+    from twoshift.engine.example_rows import given_rows, made_texts
+
+    if path is not None:
+        return given_rows(runtime, _read_examples(runtime, path))
+    made = made_texts(runtime, row_tokens)
+    if made is None:
+        accepted = f"a file of example rows, one JSON object a line: {runtime.info.model} cannot make its own"
+        raise InvalidInput("rows", None, accepted)
+    return made
+
+
+def _read_examples(runtime: Runtime, path: str) -> list[Any]:
+    """The file's rows, each of which the model takes; raises InvalidInput that names the line of one it does not."""
+    from twoshift.cli.answers import prepared_parts
+    from twoshift.cli.rows import line_chunks, opened
+    from twoshift.cli.score import row_parser
+
+    parse = row_parser(runtime.info)
+    with opened(path, "rows") as stream:
+        lines = itertools.chain.from_iterable(line_chunks(stream))
+        some = list(itertools.islice((line for line in lines if line.text.strip()), _MOST_EXAMPLES))
+    if not some:
+        raise InvalidInput("rows", path, "a file with at least one row in it")
+    rows = [_parsed(parse, line, path) for line in some]
+    for start, part in prepared_parts(runtime, rows):
+        if isinstance(part, Exception):
+            line = some[start]
+            raise InvalidInput(f"{path} line {line.number}", line.text, f"a row that the model takes ({part})")
+    return rows
+
+
+def _parsed(parse: Parse, line: Line, path: str) -> Any:
+    try:
+        return parse(line)
+    except InvalidInput as error:
+        raise InvalidInput(f"{path} {error.field}", error.value, error.accepted) from None
+
+
+def _measured(runtime: Runtime, examples: ExampleRows, limits: MeasureLimits, path: str | None) -> list[Sample]:
+    from twoshift.engine.measure import measure_profile
+
+    try:
+        with progress_bar(f"Measuring {runtime.info.model}") as progress:
+            return measure_profile(runtime, examples.make, examples.lengths, limits, progress=progress)
+    except TwoshiftError:
+        raise
+    except Exception as error:  # a user's own class may raise anything
+        accepted = f"rows that the model takes: a call of them failed with {type(error).__name__}: {error}"
+        raise InvalidInput("rows", path or "made here", accepted) from error
+
+
+def _concluded(info: RuntimeInfo, samples: list[Sample], row: RowSize, slo_s: float, price: float) -> Measurement:
+    """Fit, hold the fit against the size that was held out, and read the curve."""
+    from twoshift.engine.measure import hold_out
+    from twoshift.policy.fit import fit_call_cost
+    from twoshift.wiring import profile_name_of
+
+    kept, held = hold_out(samples, row.tokens)
+    # What is stored uses all there is; the prediction is that of a fit which has not seen the size.
+    fit, blind = fit_call_cost(samples), fit_call_cost(kept)
+    return Measurement(
+        info=info,
+        fit=fit,
+        row=row,
+        points=_points(samples, fit.cost),
+        held_out=_held_out(blind.cost, held) if held else None,
+        slo_s=slo_s,
+        price_usd=price,
+        knee=knee(fit.cost, SWEEP_BATCHES, row),
+        cap=_cap(fit.cost, slo_s, row),
+        profile=profile_name_of(info),
+    )
+
+
+def _cap(cost: CallCost, slo_s: float, row: RowSize) -> Cap:
+    """The largest background call that the budget, and the engine's own limit of rows, allow."""
+    from twoshift.policy.lanes import LaneLimits
+
+    free, most = cap(cost, slo_s, _SHARE, row, QUANTILE), LaneLimits().max_rows
+    if free.batch <= most:
+        return free
+    call_s = cost.seconds(row.call(most), QUANTILE)
+    return Cap(most, call_s, free.budget_s, free.efficiency * most / free.batch * free.call_s / call_s)
+
+
+def _held_out(cost: CallCost, held: Sequence[Sample]) -> HeldOut:
+    # The median, because a stall is no measurement.
+    return HeldOut(held[0].rows, cost.seconds(held[0].size), statistics.median(s.seconds for s in held))
+
+
+def _points(samples: Sequence[Sample], cost: CallCost) -> tuple[Point, ...]:
+    by_size: dict[CallSize, list[float]] = {}
+    for sample in samples:
+        by_size.setdefault(sample.size, []).append(sample.seconds)
+    points = [_point(size, took, cost.seconds(size)) for size, took in by_size.items()]
+    return tuple(sorted(points, key=lambda p: (p.tokens / p.rows, p.rows)))
+
+
+def _point(size: CallSize, took: list[float], predicted_s: float) -> Point:
+    middle_s = statistics.median(took)
+    spread_s = statistics.median(abs(each - middle_s) for each in took)
+    return Point(size.rows, size.tokens, size.longest, len(took), middle_s, spread_s, predicted_s)
+
+
+def _store(made: Measurement, samples: int) -> None:
+    from twoshift.policy.profile import Profile
+    from twoshift.wiring import profiles, stored_profile
+
+    info, before = made.info, stored_profile(made.info)
+    profiles().put(
+        Profile(
+            name=made.profile,
+            cost=made.cost,
+            created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            samples=samples,
+            row=made.row,
+            model=info.model,
+            runtime=info.runtime,
+            device=info.device,
+            precision=info.precision,
+            checksum=info.checksum,
+            parity=before.parity if before else None,  # of the same weights: measuring anew does not change it
+        )
+    )

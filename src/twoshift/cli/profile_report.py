@@ -1,0 +1,246 @@
+"""What `profile` found: as JSON, in the terminal, and as an HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from twoshift import report
+from twoshift._version import __version__
+from twoshift.cli.output import console, pretty, table, unicode_ok
+from twoshift.cli.profile import QUANTILE, Measurement, Point
+from twoshift.policy.plan.table import SWEEP_BATCHES
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+__all__ = ["profile_data", "profile_parts", "profile_report"]
+
+_NOISY = 0.08  # a quiet machine's calls of one size lie closer together than this
+
+
+def profile_data(made: Measurement) -> dict[str, Any]:
+    """The JSON form."""
+    cost, held = made.cost, made.held_out
+    return {
+        "shape": cost.shape,
+        "overhead_ms": cost.overhead_s * 1e3,
+        "item_ms": _item_s(made) * 1e3,
+        "floor_ms": cost.floor_s * 1e3,
+        "token_ms": cost.per_token_s * 1e3,
+        "square_ms": cost.per_square_s * 1e3,
+        "row_tokens": made.row.tokens,
+        "error": made.fit.error,
+        "outliers": made.fit.outliers,
+        "noise": made.noise,
+        "held_out": held
+        and {
+            "rows": held.rows,
+            "predicted_ms": held.predicted_s * 1e3,
+            "measured_ms": held.measured_s * 1e3,
+            "error": held.error,
+        },
+        "knee": made.knee,
+        "knee_within_slo": None if made.knee is None else made.call_s(made.knee) <= made.slo_s,
+        "budget_ms": made.cap.budget_s * 1e3,
+        "largest_background_batch": made.cap.batch,
+        "background_call_ms": made.cap.call_s * 1e3,
+        "efficiency": made.cap.efficiency,
+        "usd_per_million": made.usd_per_million(made.background_rows),
+        "profile": made.profile,
+        "samples": made.fit.samples,
+        "measured": [_point_fields(p) for p in made.points],
+        "model": made.info.model,
+        "checksum": made.info.checksum,
+        "runtime": made.info.runtime,
+        "device": made.info.device,
+        "precision": made.info.precision,
+    }
+
+
+def profile_parts(made: Measurement) -> list[RenderableType]:
+    """Tables, the curve and a few sentences, for people."""
+    return [_title(made), _points_table(made), _chart(made), "", *_words(made)]
+
+
+def profile_report(made: Measurement) -> str:
+    """The page: figures, the curve over its measurements, every size."""
+    sections = [
+        report.Section("What follows", [report.figures_row(_cards(made)), report.text(_words(made))]),
+        report.Section("What a call costs", [(_call_figure(made), _item_figure(made))]),
+        report.Section("Everything that was measured", [_every_point(made)]),
+    ]
+    return report.page(f"Profile of {made.info.model}", _title(made), sections, f"Made by twoshift {__version__}")
+
+
+def _title(made: Measurement) -> str:
+    info = made.info
+    return f"{info.model} by {info.runtime} in {info.precision} on {info.device}{_of(made)}"
+
+
+def _of(made: Measurement) -> str:
+    return "" if made.row.tokens == 1 else f"; rows of {pretty(round(made.row.tokens, 1), 3)} tokens"
+
+
+def _item_s(made: Measurement) -> float:
+    return made.row.tokens * (made.cost.per_token_s + made.cost.per_square_s * made.row.longest)
+
+
+def _point_fields(point: Point) -> dict[str, Any]:
+    return {
+        "rows": point.rows,
+        "tokens": point.tokens,
+        "longest": point.longest,
+        "calls": point.calls,
+        "ms": point.measured_s * 1e3,
+        "fitted_ms": point.predicted_s * 1e3,
+    }
+
+
+def _points_table(made: Measurement) -> Table:
+    held = made.held_out
+    cells = [
+        [
+            pretty(p.rows),
+            pretty(p.measured_s * 1e3),
+            pretty(p.predicted_s * 1e3),
+            pretty(p.measured_s / p.rows * 1e3),
+            pretty(1e6 * p.measured_s / p.rows * made.price_usd / 3600, 3),
+            ("yes" if p.measured_s <= made.slo_s else "no") + ("  < held out" if held and p.rows == held.rows else ""),
+        ]
+        for p in made.typical_points()
+    ]
+    return table(["batch", "ms a call", "fitted", "ms a row", "$/million", "<in SLO"], cells)
+
+
+def _words(made: Measurement) -> list[str]:
+    cost, fit = made.cost, made.fit
+    floor = f", never under {pretty(cost.floor_s * 1e3, 3)} ms" if cost.floor_s else ""
+    lines = [
+        f"Curve ({cost.shape}): {pretty(cost.overhead_s * 1e3, 3)} ms a call + {pretty(_item_s(made) * 1e3, 3)} ms a "
+        f"row{floor}; {fit.error:.1%} off on held-out sizes, {fit.samples:,} calls, {fit.outliers:,} of them stalled."
+    ]
+    if (held := made.held_out) is not None:
+        lines.append(
+            f"Prediction: {held.rows:,} rows, kept from the fit, should take {pretty(held.predicted_s * 1e3, 3)} ms "
+            f"and took {pretty(held.measured_s * 1e3, 3)} ms: {held.error:.1%} off."
+        )
+    if made.noise > _NOISY:
+        lines.append(
+            f"Calls of the same size differ by {made.noise:.0%}: something else uses this device. Measure again when "
+            "it is quiet, or for longer with --seconds."
+        )
+    return [*lines, _knee_words(made), _cap_words(made), f"Stored as profile {made.profile}."]
+
+
+def _knee_words(made: Measurement) -> str:
+    if made.knee is None:
+        return f"No knee up to {SWEEP_BATCHES[-1]} rows: every doubling still saves 5 % or more a row."
+    call_s = made.call_s(made.knee)
+    fits = "inside" if call_s <= made.slo_s else "over"
+    rows = "1 row" if made.knee == 1 else f"{made.knee:,} rows"
+    return (
+        f"Knee: {rows} a call; doubling saves less than 5 % a row. Such a call takes {pretty(call_s * 1e3, 3)} ms, "
+        f"{fits} the SLO of {pretty(made.slo_s * 1e3)} ms."
+    )
+
+
+def _cap_words(made: Measurement) -> str:
+    cap = made.cap
+    budget = f"Call budget: {pretty(cap.budget_s * 1e3)} ms, half of the SLO"
+    usd = f"${pretty(made.usd_per_million(made.background_rows), 3)} a million rows at ${made.price_usd:.2f} an hour"
+    if cap.batch == 0:
+        return (
+            f"{budget}; not even one row fits it ({pretty(cap.call_s * 1e3, 3)} ms at the {QUANTILE:.0%} quantile): no "
+            f"background call may run beside live requests here. One row a call costs {usd}."
+        )
+    return (
+        f"{budget}. Largest background call: {cap.batch:,} {'row' if cap.batch == 1 else 'rows'}, "
+        f"{pretty(cap.call_s * 1e3, 3)} ms at the {QUANTILE:.0%} quantile, {cap.efficiency:.0%} of the throughput of "
+        f"endless calls: {usd}."
+    )
+
+
+def _sizes(made: Measurement) -> list[int]:
+    largest = max((p.rows for p in made.typical_points()), default=1)
+    wanted = max(8, largest, min(made.cap.batch, 4 * largest), made.knee or 1)
+    sizes = [batch for batch in SWEEP_BATCHES if batch <= wanted]
+    return sizes if sizes[-1] >= largest else [*sizes, largest]
+
+
+def _chart(made: Measurement) -> Text:
+    from twoshift.cli.chart import LogChart, Series
+
+    slo_ms = made.slo_s * 1e3
+    return LogChart(
+        xs=_sizes(made),
+        series=[
+            Series("call, ms", "○", "cyan", lambda rows: made.call_s(rows) * 1e3),
+            Series("a row, ms", "●", "green", lambda rows: made.call_s(rows) / rows * 1e3),
+        ],
+        level=(f"SLO {pretty(slo_ms)} ms", slo_ms),
+        at=None if made.knee is None else (f"knee {made.knee:,}", made.knee),
+        width=min(100, console().width),
+        unicode=unicode_ok(),
+    ).render()
+
+
+def _cards(made: Measurement) -> list[report.Card]:
+    held, cap = made.held_out, made.cap
+    error = made.fit.error if held is None else held.error
+    what = "mean over held-out sizes" if held is None else f"for a call of {held.rows:,} rows"
+    return [
+        report.Card("Prediction off by", f"{error:.1%}", what, "good" if error < 0.1 else "plain"),
+        report.Card("Knee", "-" if made.knee is None else f"{made.knee:,}", "rows a call"),
+        report.Card("Call budget", f"{cap.budget_s * 1e3:.3g} ms", f"of an SLO of {made.slo_s * 1e3:g} ms"),
+        report.Card("Background call", f"{cap.batch:,}", "rows at most", "good" if cap.batch else "bad"),
+        report.Card(
+            "A million rows", f"${made.usd_per_million(made.background_rows):.3g}", f"at ${made.price_usd:.2f} an hour"
+        ),
+    ]
+
+
+def _call_figure(made: Measurement) -> report.Figure:
+    points, sizes = made.typical_points(), _sizes(made)
+    slo_ms, budget_ms = made.slo_s * 1e3, made.cap.budget_s * 1e3
+    marks = [report.Mark(slo_ms, f"SLO {slo_ms:g} ms"), report.Mark(budget_ms, f"budget {budget_ms:g} ms")]
+    if made.knee is not None and made.knee > 1:
+        marks.append(report.Mark(made.knee, f"knee {made.knee:,}", axis="x"))
+    series = [
+        report.Series("fitted", sizes, [made.call_s(b) * 1e3 for b in sizes], tone="blue"),
+        report.Series("measured", [p.rows for p in points], [p.measured_s * 1e3 for p in points], tone="orange"),
+    ]
+    return _figure(f"A call{_of(made)}", series, marks)
+
+
+def _item_figure(made: Measurement) -> report.Figure:
+    points, sizes = made.typical_points(), _sizes(made)
+    each = [p.measured_s / p.rows * 1e3 for p in points]
+    series = [
+        report.Series("fitted", sizes, [made.call_s(b) / b * 1e3 for b in sizes], tone="blue"),
+        report.Series("measured", [p.rows for p in points], each, tone="orange"),
+    ]
+    return _figure(f"A row{_of(made)}", series, [])
+
+
+def _figure(title: str, series: Sequence[report.Series], marks: Sequence[report.Mark]) -> report.Figure:
+    x = report.Axis("rows a call", scale="log")
+    return report.line_chart(title, series, x, report.Axis("time", kind="ms", scale="log"), marks=marks)
+
+
+def _every_point(made: Measurement) -> report.Block:
+    headers = ["rows", "tokens", "calls", "measured ms", "fitted ms", "off"]
+    rows = [
+        [
+            p.rows,
+            p.tokens,
+            p.calls,
+            round(p.measured_s * 1e3, 4),
+            round(p.predicted_s * 1e3, 4),
+            f"{p.predicted_s / p.measured_s - 1:+.1%}",
+        ]
+        for p in made.points
+    ]
+    return report.table(headers, rows)

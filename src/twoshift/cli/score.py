@@ -1,0 +1,52 @@
+"""`score`: rows to predictions, a line each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from twoshift.cli.app import app
+from twoshift.cli.commands import command
+from twoshift.cli.model_options import ERROR_FIELDS, Device, Model, Precision, Threads, TrustPickle
+from twoshift.cli.params import JsonFlag
+from twoshift.cli.rows import Parse, json_row, opened, text_or_pair
+from twoshift.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from twoshift.ports import RuntimeInfo
+
+__all__ = ["row_parser", "score_command"]
+
+
+@command(app, "score", "twoshift score model.py:Doubler rows.jsonl", ERROR_FIELDS)
+def score_command(
+    model: Model,
+    rows: Annotated[
+        str,
+        typer.Argument(
+            help='A file with one row a line: {"field": value, ...} for tables and your own class; '
+            '{"query": ..., "text": ...} or ["query", "text"] for a reranker; a text for a classifier. - is stdin.',
+        ),
+    ] = "-",
+    device: Device = "auto",
+    precision: Precision = None,
+    threads: Threads = None,
+    trust_pickle: TrustPickle = False,
+    as_json: JsonFlag = False,
+) -> int:
+    """Score rows with any model: one JSON object a line of input, in order."""
+    with opened(rows, "ROWS") as stream:
+        from twoshift.cli.answers import answer_lines
+        from twoshift.wiring import load_model
+
+        runtime = load_model(model, device=device, precision=precision, threads=threads, trust_pickle=trust_pickle)
+        if runtime.info.outputs == ("embedding",) and runtime.info.runtime != "python":
+            runtime.close()
+            raise InvalidInput("model", model, "a model that scores; this one embeds: use twoshift embed")
+        return answer_lines(runtime, stream, row_parser(runtime.info), as_json, skip_blank=True)
+
+
+def row_parser(info: RuntimeInfo) -> Parse:
+    """How a line becomes a row of this model: encoders take texts, everything else JSON."""
+    return text_or_pair if info.max_row_tokens > 1 and info.runtime != "python" else json_row

@@ -1,0 +1,234 @@
+"""Rows as columns: what tabular models, plain ONNX graphs and the user's own classes are given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twoshift.errors import InvalidInput
+from twoshift.ports import Columns
+
+__all__ = ["ColumnRows", "Done", "array_of", "bad_row", "cast", "concat"]
+
+_ACCEPTED = "a number, a bool, a string, or a list of the same size in every row"
+_MISSING = "a value: this model does not take missing ones"
+_NUMBERS = (bool, int, float, np.bool_, np.integer, np.floating)
+_LISTS = (list, tuple, np.ndarray)
+
+
+class Done:
+    """A call whose result is already there."""
+
+    __slots__ = ("_columns",)
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+
+    def wait(self) -> Columns:
+        """The columns, at once."""
+        return self._columns
+
+
+class ColumnRows:
+    """Prepared rows, one array a column; every row counts 1 token unless `lengths` says otherwise."""
+
+    __slots__ = ("columns", "lengths", "truncated")
+
+    columns: dict[str, NDArray[Any]]
+    lengths: NDArray[np.int64]
+    truncated: NDArray[np.bool_]
+
+    def __init__(self, columns: Mapping[str, NDArray[Any]], lengths: NDArray[np.int64] | None = None) -> None:
+        self.columns = dict(columns)
+        sizes = {name: len(array) for name, array in self.columns.items()}
+        rows = next(iter(sizes.values()), 0) if lengths is None else len(lengths)
+        if any(size != rows for size in sizes.values()):
+            raise InvalidInput("columns", sizes, f"{rows} rows in every column")
+        self.lengths = np.ones(rows, np.int64) if lengths is None else lengths
+        self.truncated = np.zeros(rows, np.bool_)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def slice(self, start: int, stop: int) -> ColumnRows:
+        """Views of rows `start` to `stop`."""
+        part = ColumnRows.__new__(ColumnRows)
+        part.columns = {name: array[start:stop] for name, array in self.columns.items()}
+        part.lengths = self.lengths[start:stop]
+        part.truncated = self.truncated[start:stop]
+        return part
+
+    @classmethod
+    def from_rows(
+        cls, rows: Sequence[Mapping[str, Any]], fields: Sequence[str] | None = None, missing: bool = False
+    ) -> ColumnRows:
+        """Columns of rows that are dicts; `fields` are needed and others left out, without it all of the first row's.
+
+        Where `missing`, a None among numbers becomes NaN; elsewhere it is refused. Raises InvalidInput with the row.
+        """
+        if not rows:
+            return cls({name: np.empty(0) for name in fields or ()})
+        names = _fields(rows) if fields is None else tuple(fields)
+        return cls({name: array_of(_values(rows, name), name, missing) for name in names})
+
+
+def concat(parts: Sequence[ColumnRows]) -> dict[str, NDArray[Any]]:
+    """The columns of all parts' rows, in order; raises InvalidInput where the parts do not fit together."""
+    full = [part for part in parts if len(part)]
+    if not full:
+        raise InvalidInput("parts", len(parts), "at least one row in them")
+    if len(full) == 1:
+        return dict(full[0].columns)
+    first = full[0].columns
+    for part in full:
+        if part.columns.keys() != first.keys():
+            raise InvalidInput("fields", sorted(part.columns), f"{sorted(first)}, as the rows before it have")
+    return {name: _joined(name, [part.columns[name] for part in full]) for name in first}
+
+
+def bad_row(row: int, field: str | None, value: object, accepted: str) -> InvalidInput:
+    """The error for one row, counted from 0, and its field if one is at fault."""
+    where = f"row {row}" if field is None else f"row {row}, field {field!r}"
+    return InvalidInput(where, value, accepted)
+
+
+def cast(array: NDArray[Any], dtype: np.dtype[Any], field: str) -> NDArray[Any]:
+    """The same values as `dtype`, rounded where it is a float; raises InvalidInput for the first row it cannot hold."""
+    if array.dtype == dtype:
+        return array
+    if (array.dtype.kind == "O") != (dtype.kind == "O"):
+        raise bad_row(0, field, array[0], "a string" if dtype.kind == "O" else f"a number ({dtype})")
+    with np.errstate(over="ignore", invalid="ignore"):
+        result = array.astype(dtype)
+    wrong = np.isinf(result) & np.isfinite(array) if dtype.kind == "f" else result != array
+    if wrong.any():
+        row = int(np.argwhere(wrong)[0][0])
+        raise bad_row(row, field, array[row], f"a value that {dtype} can hold")
+    return result
+
+
+def array_of(values: Sequence[Any], field: str, missing: bool = False) -> NDArray[Any]:
+    """One column of Python values: int64, float64, bool, or object for strings; lists add an axis."""
+    kinds = set(map(type, values))  # one pass in C: nearly always a single type
+    if type(None) in kinds and not missing:
+        raise bad_row(_first(values, lambda value: value is None), field, None, _MISSING)
+    kinds.discard(type(None))
+    if all(issubclass(kind, _NUMBERS) for kind in kinds):
+        return _numbers(values, kinds, field)
+    if all(issubclass(kind, str) for kind in kinds):
+        return _strings(values, field)
+    if all(issubclass(kind, _LISTS) for kind in kinds):
+        return _lists(values, field, missing)
+    row = _first(values, lambda value: value is not None and not isinstance(value, (*_NUMBERS, str, *_LISTS)))
+    if row < 0:  # good kinds, but mixed
+        kind = type(values[0])
+        row = _first(values, lambda value: type(value) is not kind)
+        raise bad_row(row, field, values[row], f"a {kind.__name__}, as in the rows before it")
+    raise bad_row(row, field, values[row], _ACCEPTED)
+
+
+def _fields(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The fields of the first row, which every other row must have, and no more."""
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise bad_row(number, None, row, "a dict of fields")
+    first = rows[0].keys()
+    for number, row in enumerate(rows):
+        if row.keys() != first:
+            wrong = min(map(str, row.keys() ^ first))
+            found = "it is not in the rows before it" if wrong in row else "it is missing"
+            raise bad_row(number, wrong, dict(row), f"the fields {sorted(map(str, first))} in every row: {found}")
+    if any(not isinstance(name, str) for name in first) or not first:
+        raise bad_row(0, None, dict(rows[0]), "fields with names")
+    return tuple(first)
+
+
+def _values(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
+    try:
+        return [row[name] for row in rows]
+    except (KeyError, TypeError, IndexError):
+        row = _first(rows, lambda row: not isinstance(row, Mapping) or name not in row)
+    if not isinstance(rows[row], Mapping):
+        raise bad_row(row, None, rows[row], f"a dict with the field {name!r}")
+    raise bad_row(row, name, sorted(map(str, rows[row])), f"{name!r} among the row's fields")
+
+
+def _numbers(values: Sequence[Any], kinds: set[type], field: str) -> NDArray[Any]:
+    if None in values or any(issubclass(kind, (float, np.floating)) for kind in kinds):
+        return _as(values, np.float64, field)
+    if kinds and all(issubclass(kind, (bool, np.bool_)) for kind in kinds):
+        return _as(values, np.bool_, field)
+    return _as(values, np.int64, field)
+
+
+def _as(values: Sequence[Any], dtype: type, field: str) -> NDArray[Any]:
+    try:
+        return np.array(values, dtype)  # None becomes NaN
+    except OverflowError:
+        row = _first(values, lambda value: value is not None and abs(value) >= 2**63)
+    raise bad_row(row, field, values[row], f"a number that {np.dtype(dtype)} can hold")
+
+
+def _strings(values: Sequence[Any], field: str) -> NDArray[Any]:
+    if None in values:
+        raise bad_row(_first(values, lambda value: value is None), field, None, "a string")
+    # objects, not a fixed width: one long text would make every row as wide as itself
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
+
+
+def _lists(values: Sequence[Any], field: str, missing: bool) -> NDArray[Any]:
+    absent = _first(values, lambda value: value is None)
+    if absent >= 0:
+        raise bad_row(absent, field, None, "a list")
+    try:
+        array = np.array(values)
+    except (ValueError, OverflowError):
+        size = _shape(values[0])  # None: the first row is ragged in itself, and the one to name
+        row = 0 if size is None else max(0, _first(values, lambda value: _shape(value) != size))
+        raise bad_row(row, field, values[row], f"a list of size {_shape(values[0])}, as in the rows before") from None
+    if array.dtype.kind in "bifu":
+        return array
+    return _listed_objects(np.array(values, object), field, missing)
+
+
+def _listed_objects(array: NDArray[Any], field: str, missing: bool) -> NDArray[Any]:
+    """Lists of strings, or of numbers with None among them."""
+    kinds = set(map(type, array.ravel().tolist()))
+    if all(issubclass(kind, str) for kind in kinds):
+        return array
+    allowed = (*_NUMBERS, type(None)) if missing else _NUMBERS
+    for number, row in enumerate(array):
+        wrong = [value for value in np.ravel(row).tolist() if not isinstance(value, allowed) or not _fits(value)]
+        if wrong:
+            accepted = _MISSING if wrong[0] is None else "numbers, or strings, and nothing else in the list"
+            raise bad_row(number, field, wrong[0], accepted)
+    return array.astype(np.float64)
+
+
+def _fits(value: object) -> bool:
+    return not isinstance(value, int) or abs(value) < 2**63
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    try:
+        return np.shape(value)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _joined(name: str, arrays: list[NDArray[Any]]) -> NDArray[Any]:
+    kinds = {array.dtype.kind in "biuf" for array in arrays}
+    shapes = {array.shape[1:] for array in arrays}
+    if len(kinds) > 1 or len(shapes) > 1:
+        found = sorted({f"{array.dtype}{list(array.shape[1:])}" for array in arrays})
+        raise InvalidInput(f"field {name!r}", found, "the same kind and size in all rows of a call")
+    return np.concatenate(arrays)
+
+
+def _first(values: Sequence[Any], wrong: Callable[[Any], bool]) -> int:
+    return next((number for number, value in enumerate(values) if wrong(value)), -1)

@@ -1,0 +1,69 @@
+"""The processor that a model runs on, by name."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import re
+from pathlib import Path
+
+from twoshift.errors import InvalidInput
+
+__all__ = ["checked_device", "cpu_device", "cpu_only", "cuda_device", "usable_threads"]
+
+
+def checked_device(device: str) -> str:
+    """`auto`, `cpu`, `cuda` or `cuda:N`; raises InvalidInput."""
+    if device in ("auto", "cpu") or re.fullmatch(r"cuda(:\d+)?", device):
+        return device
+    raise InvalidInput("device", device, "auto, cpu, cuda or cuda:N")
+
+
+def cpu_only(device: str, what: str) -> None:
+    """Refuse a device other than the CPU for a kind of model that runs nowhere else."""
+    if checked_device(device) not in ("auto", "cpu"):
+        raise InvalidInput("device", device, f"cpu or auto: {what} runs on the CPU")
+
+
+def cpu_device(threads: int) -> str:
+    """How a profile names this CPU: `cpu: <name>, 2 threads`."""
+    return f"cpu: {_cpu_name()}, {threads} thread{'' if threads == 1 else 's'}"
+
+
+def cuda_device(index: int = 0) -> str:
+    """How a profile names this GPU, from the driver's own files: `cuda: NVIDIA H200`."""
+    names = []
+    for file in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        found = re.search(r"^Model:\s*(.+)$", file.read_text(), re.MULTILINE)
+        names.append(found[1].strip() if found else "unknown")
+    return f"cuda: {names[index]}" if index < len(names) else f"cuda: device {index}"
+
+
+def usable_threads(threads: int | None = None) -> int:
+    """The threads asked for, or as many as this process may use: affinity and the container's quota."""
+    if threads is not None:
+        if threads < 1:
+            raise InvalidInput("threads", threads, "at least 1")
+        return threads
+    affinity = getattr(os, "sched_getaffinity", None)
+    usable = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return max(1, min(usable, _quota_threads() or usable))
+
+
+def _quota_threads() -> int | None:
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return max(1, int(int(quota) / int(period)))
+    except (OSError, ValueError):  # no cgroup, or "max": no quota
+        return None
+
+
+@functools.cache
+def _cpu_name() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        text = ""
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found[1].strip() if found else platform.processor() or platform.machine() or "unknown"

@@ -1,0 +1,53 @@
+"""The network's numbers as the columns that a caller sees."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twoshift.ports import Columns
+from twoshift.runtime.encoder.task import Classification, Embedding, Reranking, Task
+
+__all__ = ["answer_width", "columns_of", "output_names"]
+
+
+def output_names(task: Task) -> tuple[str, ...]:
+    """The names of a task's columns."""
+    match task:
+        case Embedding():
+            return ("embedding",)
+        case Classification():
+            return ("label", "scores")
+        case Reranking():
+            return ("score",)
+        case _:
+            assert_never(task)
+
+
+def answer_width(task: Task, hidden: int) -> int:
+    """How many numbers a row's answer has, where the network's states have `hidden`."""
+    match task:
+        case Embedding():
+            return task.dense[-1].outputs if task.dense else hidden * len(task.poolings)
+        case Classification():
+            return len(task.labels)
+        case Reranking():
+            return 1
+        case _:
+            assert_never(task)
+
+
+def columns_of(task: Task, answer: NDArray[np.float32]) -> Columns:
+    """`embedding` [rows, width]; or `label` [rows] and `scores` [rows, labels]; or `score` [rows]."""
+    match task:
+        case Embedding():
+            return {"embedding": answer}
+        case Classification():
+            labels = np.array(task.labels)
+            return {"label": labels[answer.argmax(axis=1)], "scores": answer}
+        case Reranking():
+            return {"score": answer[:, 0]}
+        case _:
+            assert_never(task)

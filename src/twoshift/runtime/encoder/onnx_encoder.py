@@ -1,0 +1,106 @@
+"""Encoders on the CPU: a graph made here from the safetensors, rows sorted by length inside each call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twoshift.config import home
+from twoshift.errors import Broken
+from twoshift.policy.packing import PackedCalls, PackLimits, pack
+from twoshift.ports import Columns, Prepared, RuntimeInfo
+from twoshift.runtime.columns import Done
+from twoshift.runtime.devices import cpu_device, usable_threads
+from twoshift.runtime.encoder.answers import answer_width, columns_of, output_names
+from twoshift.runtime.encoder.cache import GraphCache
+from twoshift.runtime.encoder.folder import ModelFolder
+from twoshift.runtime.encoder.graph import GRAPH_FORMAT, has_type_ids, write_graph
+from twoshift.runtime.encoder.sessions import Session, choose_library, open_session
+from twoshift.runtime.encoder.tokens import TextTokenizer, TokenRows, concat
+from twoshift.runtime.failures import device_failures
+
+__all__ = ["OnnxEncoder", "load_onnx_encoder", "pack_rows", "restored"]
+
+_MAX_WASTE = 0.03
+_BATCH_TOKENS = 1024  # a token costs the same from 512 to 8192; small ones spread evenly over the lanes
+
+
+def load_onnx_encoder(
+    folder: ModelFolder, name: str, threads: int | None = None, library: str | None = None, root: Path | None = None
+) -> OnnxEncoder:
+    """The folder's model on the CPU in fp32; raises InvalidInput, Broken."""
+    used = usable_threads(threads)
+    tokenizer = TextTokenizer(folder, has_type_ids(folder))
+    session = _session(folder, used, library or choose_library(), root or home())
+    info = RuntimeInfo(
+        model=name,
+        checksum=folder.checksum,
+        runtime=session.library,
+        device=cpu_device(used),
+        precision="fp32",
+        max_row_tokens=folder.max_tokens,
+        outputs=output_names(folder.task),
+    )
+    return OnnxEncoder(info, folder, tokenizer, session)
+
+
+def _session(folder: ModelFolder, threads: int, library: str, root: Path) -> Session:
+    cache = GraphCache(root, folder.checksum, f"fp32-{GRAPH_FORMAT}")
+    graph = cache.get(lambda graph, weights: write_graph(folder, graph, weights))
+    try:
+        return open_session(graph, threads, library)
+    except Broken:
+        cache.forget()  # once: a disk may have damaged it since
+        return open_session(cache.get(lambda graph, weights: write_graph(folder, graph, weights)), threads, library)
+
+
+class OnnxEncoder:
+    """A Runtime. A call's rows are sorted by length and run in batches that are nearly without padding."""
+
+    def __init__(self, info: RuntimeInfo, folder: ModelFolder, tokenizer: TextTokenizer, session: Session) -> None:
+        self.info = info
+        self._task = folder.task
+        self._width = answer_width(folder.task, folder.architecture.hidden)
+        self._pad_id = folder.architecture.pad_id
+        self._tokenizer = tokenizer
+        self._session: Session | None = session
+
+    def prepare(self, rows: Sequence[Any]) -> TokenRows:
+        """Texts, or pairs of texts, as tokens; any thread may call it."""
+        return self._tokenizer.rows(rows)
+
+    def launch(self, parts: Sequence[Prepared], live: bool = False) -> Done:
+        """Run one call over the rows of all parts; the device has one queue, so `live` changes nothing."""
+        if self._session is None:
+            raise Broken(f"{self.info.model} is closed")
+        rows = concat(cast("Sequence[TokenRows]", parts))
+        with device_failures():
+            return Done(self._columns(rows, self._session))
+
+    def close(self) -> None:
+        """Let the model go."""
+        self._session = None
+
+    def _columns(self, rows: TokenRows, session: Session) -> Columns:
+        calls = pack_rows(rows.lengths, session.lanes)
+        answers = session.run([rows.padded(call, self._pad_id) for call in calls])
+        return columns_of(self._task, restored(calls, answers, self._width))
+
+
+def pack_rows(lengths: NDArray[np.int64], lanes: int) -> PackedCalls:
+    """Rows by length, in batches with less than 3 % of padding; enough of them for every lane to have one."""
+    longest = int(lengths.max(initial=1))
+    share = -(-int(lengths.sum()) // lanes)  # a small call is spread over the lanes
+    return pack(lengths, PackLimits(max(longest, min(_BATCH_TOKENS, share)), padded=True, max_waste=_MAX_WASTE))
+
+
+def restored(calls: PackedCalls, answers: list[NDArray[np.float32]], width: int) -> NDArray[np.float32]:
+    """The batches' answers as one array, in the order of the rows."""
+    result = np.empty((len(calls.order), width), np.float32)
+    if answers:
+        result[calls.order] = np.concatenate(answers)
+    return result

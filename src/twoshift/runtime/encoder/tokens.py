@@ -1,0 +1,203 @@
+"""Texts -> token ids, flat: what an encoder's call is made of."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twoshift.errors import Broken, InvalidInput
+from twoshift.runtime.artifacts import needed
+from twoshift.runtime.encoder.fields import Fields
+from twoshift.runtime.encoder.folder import ModelFolder
+from twoshift.runtime.encoder.task import Embedding
+
+__all__ = ["TextTokenizer", "TokenRows", "concat"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenRows:
+    """Rows of tokens, end to end: row k is `ids[offsets[k]:offsets[k + 1]]`."""
+
+    ids: NDArray[np.int32]
+    offsets: NDArray[np.int64]  # one more than there are rows; need not begin at 0
+    truncated: NDArray[np.bool_]
+    type_ids: NDArray[np.int32] | None = None  # beside `ids`; None: every token is of the first text
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each row."""
+        return np.diff(self.offsets)
+
+    def slice(self, start: int, stop: int) -> TokenRows:
+        """Views of rows `start` to `stop`."""
+        return TokenRows(self.ids, self.offsets[start : stop + 1], self.truncated[start:stop], self.type_ids)
+
+    def padded(self, rows: NDArray[np.int64], pad_id: int) -> dict[str, NDArray[np.int32]]:
+        """The named rows as the network wants them: `input_ids` and `lengths`, and `type_ids` where there are any."""
+        lengths = self.lengths[rows]
+        places = np.arange(int(lengths.max(initial=0)))
+        real = places < lengths[:, None]
+        index = np.where(real, self.offsets[rows][:, None] + places, 0)
+        batch = {"input_ids": np.where(real, self.ids[index], np.int32(pad_id)), "lengths": lengths.astype(np.int32)}
+        if self.type_ids is not None:
+            batch["type_ids"] = np.where(real, self.type_ids[index], np.int32(0))
+        return batch
+
+
+def concat(parts: Sequence[TokenRows]) -> TokenRows:
+    """One after the other, without a copy where there is only one."""
+    if len(parts) == 1:
+        return parts[0]
+    spans = [slice(int(part.offsets[0]), int(part.offsets[-1])) for part in parts]
+    sizes = [np.zeros(1, np.int64), *(part.lengths for part in parts)]
+    typed = any(part.type_ids is not None for part in parts)
+    return TokenRows(
+        ids=_joined([part.ids[span] for part, span in zip(parts, spans, strict=True)], np.int32),
+        offsets=np.cumsum(np.concatenate(sizes)),
+        truncated=_joined([part.truncated for part in parts], np.bool_),
+        type_ids=_joined([_types(part)[span] for part, span in zip(parts, spans, strict=True)], np.int32)
+        if typed
+        else None,
+    )
+
+
+def _types(part: TokenRows) -> NDArray[np.int32]:
+    return np.zeros_like(part.ids) if part.type_ids is None else part.type_ids
+
+
+def _joined(arrays: list[NDArray[Any]], dtype: Any) -> NDArray[Any]:
+    return np.concatenate(arrays) if arrays else np.empty(0, dtype)
+
+
+class TextTokenizer:
+    """A folder's tokenizer. Any thread may call it: nothing is changed after it is made."""
+
+    def __init__(self, folder: ModelFolder, with_type_ids: bool) -> None:
+        self._tokenizer = _read(folder)
+        self._max_tokens = folder.max_tokens
+        self._typed = with_type_ids
+        self._pad_id = folder.architecture.pad_id
+        self._takes_pairs, self._needs_pairs = folder.takes_pairs, folder.needs_pairs
+        self._prompt = folder.task.prompt if isinstance(folder.task, Embedding) else ""
+        self._check_ids(folder)
+
+    def rows(self, texts: Sequence[Any]) -> TokenRows:
+        """Token ids of texts, or of pairs of texts; raises InvalidInput that names a row that is neither."""
+        encodings = self._encoded(self._checked(texts))
+        lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        truncated = np.zeros(len(encodings), np.bool_)
+        for row in np.flatnonzero(lengths >= self._max_tokens).tolist():
+            truncated[row] = bool(encodings[row].overflowing)
+        ids = _flat((encoding.ids for encoding in encodings), int(offsets[-1]))
+        types = _flat((encoding.type_ids for encoding in encodings), int(offsets[-1])) if self._typed else None
+        return _without_empty(TokenRows(ids, offsets, truncated, types), self._pad_id)
+
+    def _encoded(self, texts: list[Any]) -> list[Any]:
+        try:
+            return self._tokenizer.encode_batch_fast(texts)
+        except TypeError as error:
+            row = next((row for row, text in enumerate(texts) if not _is_unicode(text)), None)
+            if row is None:
+                raise
+            raise InvalidInput(f"row {row}", texts[row], "a text without lone surrogates") from error
+
+    def _checked(self, texts: Sequence[Any]) -> list[Any]:
+        checked = [text if type(text) is str else self._pair(row, text) for row, text in enumerate(texts)]
+        if self._needs_pairs:
+            row = next((row for row, text in enumerate(checked) if isinstance(text, str)), None)
+            if row is not None:
+                raise InvalidInput(f"row {row}", checked[row], "a pair of texts: this model scores one for the other")
+        return [f"{self._prompt}{text}" for text in checked] if self._prompt else checked
+
+    def _pair(self, row: int, value: Any) -> str | tuple[str, str]:
+        if isinstance(value, str):  # a subclass, such as numpy's
+            return str(value)
+        is_pair = isinstance(value, tuple | list) and len(value) == 2 and all(isinstance(each, str) for each in value)
+        if is_pair and self._takes_pairs:
+            return (str(value[0]), str(value[1]))
+        pair = (
+            "a pair of texts" if self._needs_pairs else "a text or a pair of texts" if self._takes_pairs else "a text"
+        )
+        raise InvalidInput(f"row {row}", value, pair)
+
+    def _check_ids(self, folder: ModelFolder) -> None:
+        """A token that the network has no vector for would be read from beside the table."""
+        vocabulary = folder.architecture.vocabulary
+        largest = max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
+        if vocabulary and largest >= vocabulary:
+            raise InvalidInput(str(folder.tokenizer), largest, f"token ids below vocab_size, {vocabulary}")
+        shortest = self._tokenizer.num_special_tokens_to_add(self._takes_pairs)
+        if shortest >= self._max_tokens:
+            raise InvalidInput(f"{folder.path}: max_seq_length", self._max_tokens, f"more than {shortest} tokens")
+
+
+def _without_empty(rows: TokenRows, pad_id: int) -> TokenRows:
+    """A row without any token, as an empty text is where there are no special ones, gets one of padding."""
+    lengths = rows.lengths
+    if lengths.all():
+        return rows
+    places = rows.offsets[:-1][lengths == 0]
+    types = None if rows.type_ids is None else np.insert(rows.type_ids, places, 0)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.maximum(lengths, 1))])
+    return TokenRows(np.insert(rows.ids, places, pad_id), offsets, rows.truncated, types)
+
+
+def _is_unicode(text: str | tuple[str, str]) -> bool:
+    try:
+        "".join(text).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _flat(lists: Any, count: int) -> NDArray[np.int32]:
+    return np.fromiter(itertools.chain.from_iterable(lists), np.int32, count)
+
+
+def _read(folder: ModelFolder) -> Any:
+    """The tokenizer with the folder's settings: cut at the model's length, never padded."""
+    tokenizers = needed("tokenizers", "encoder", str(folder.path))
+    path = folder.tokenizer
+    try:
+        tokenizer = tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises plain Exception
+        raise Broken(f"{path} is damaged ({str(error)[:200]}); expected the file of a fast tokenizer") from error
+    _set_case(tokenizer, tokenizers, folder)
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(folder.max_tokens, strategy="longest_first")
+    return tokenizer
+
+
+def _set_case(tokenizer: Any, tokenizers: Any, folder: ModelFolder) -> None:
+    normalizers = tokenizers.normalizers
+    own = tokenizer.normalizer
+    config = Fields.read_if_there(folder.path / "tokenizer_config.json")
+    if isinstance(own, normalizers.BertNormalizer):
+        # transformers lets tokenizer_config.json overrule tokenizer.json here
+        own.lowercase = config.flag("do_lower_case", own.lowercase)
+        own.handle_chinese_chars = config.flag("tokenize_chinese_chars", own.handle_chinese_chars)
+        if "strip_accents" in config:
+            own.strip_accents = config.flag("strip_accents")
+        tokenizer.normalizer = own
+    if folder.do_lower_case and not _lowers(json.loads(tokenizer.to_str()).get("normalizer")):
+        rest = [tokenizer.normalizer] if tokenizer.normalizer else []
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *rest])
+
+
+def _lowers(normalizer: dict[str, Any] | None) -> bool:
+    """Whether a normalizer, or one in its sequence, lowers the text already."""
+    if normalizer is None:
+        return False
+    inner = normalizer.get("normalizers", ())
+    lowers = normalizer["type"] == "Lowercase" or bool(normalizer.get("lowercase"))
+    return lowers or any(map(_lowers, inner))

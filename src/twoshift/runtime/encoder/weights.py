@@ -1,0 +1,110 @@
+"""Tensors from safetensors files, by name and checked against the shape that the config promises."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twoshift.errors import Broken, InvalidInput
+from twoshift.runtime.artifacts import needed
+from twoshift.runtime.encoder.fields import Fields
+
+__all__ = ["Weights", "weight_files"]
+
+_PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "pytorch_model.pt")
+_CONVERT = (
+    "model.safetensors: a pickle can run code as it loads and is never opened here. Where you trust it, convert it: "
+    "AutoModel.from_pretrained(folder).save_pretrained(folder, safe_serialization=True)"
+)
+_FLOATS = ("F32", "F16", "BF16", "F64")
+
+
+def weight_files(folder: Path, stem: str = "model") -> tuple[Path, ...]:
+    """The safetensors files of a folder, whole or in shards; raises InvalidInput that says what is missing."""
+    whole = folder / f"{stem}.safetensors"
+    if whole.is_file():
+        return (whole,)
+    index = folder / f"{stem}.safetensors.index.json"
+    if index.is_file():
+        return _shards(index)
+    pickles = [name for name in _PICKLES if (folder / name).exists()]
+    if pickles:
+        raise InvalidInput("model", str(folder / pickles[0]), _CONVERT)
+    raise InvalidInput("model", str(folder), f"a model folder with {whole.name} in it")
+
+
+def _shards(index: Path) -> tuple[Path, ...]:
+    names = {name for _, name in Fields.read(index).inner("weight_map").items()}
+    if not names or not all(isinstance(name, str) and Path(name).name == name for name in names):
+        raise Broken(f"{index} is damaged; expected the names of files beside it under weight_map")
+    missing = sorted(name for name in names if not (index.parent / name).is_file())
+    if missing:
+        raise InvalidInput("model", str(index.parent), f"a model folder with {', '.join(missing[:3])} in it")
+    return tuple(index.parent / name for name in sorted(names))
+
+
+class Weights:
+    """The tensors of one model. Use `open_weights`; names are given without the wrapper's prefix (`bert.`)."""
+
+    def __init__(self, opened: Sequence[tuple[Path, Any]], marker: str) -> None:
+        self._files = {name: file for _, file in opened for name in file.keys()}  # noqa: SIM118 - no mapping
+        self._where = opened[0][0]
+        self._prefix = self._find_prefix(marker)
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, files: Sequence[Path], marker: str) -> Iterator[Weights]:
+        """The tensors of these files; `marker` is a tensor that every such model has, whatever its prefix."""
+        with contextlib.ExitStack() as stack:
+            yield cls([(path, stack.enter_context(opened(path))) for path in files], marker)
+
+    def has(self, name: str) -> bool:
+        """Whether the model holds that tensor."""
+        return self._stored(name) is not None
+
+    def get(self, name: str, *shape: int) -> NDArray[np.float32]:
+        """The tensor in fp32; raises InvalidInput where it is missing or has another shape than the config says."""
+        stored = self._stored(name)
+        if stored is None:
+            raise InvalidInput(str(self._where), name, f"a tensor of that name and shape {list(shape)}")
+        held = self._files[stored].get_slice(stored)
+        if tuple(held.get_shape()) != shape:
+            raise InvalidInput(
+                f"{self._where}: {stored}", list(held.get_shape()), f"the shape {list(shape)}, as config.json says"
+            )
+        if held.get_dtype() not in _FLOATS:
+            raise InvalidInput(f"{self._where}: {stored}", held.get_dtype(), f"one of {', '.join(_FLOATS)}")
+        if held.get_dtype() == "BF16":
+            needed("ml_dtypes", "encoder", str(self._where))  # its import teaches numpy the type
+        return np.asarray(self._files[stored].get_tensor(stored)).astype(np.float32, copy=False)
+
+    def _stored(self, name: str) -> str | None:
+        # The head of a classifier stands beside the wrapped model, not in it; gamma and beta are BERT's first names.
+        old = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+        known = (self._prefix + name, name, self._prefix + old, old)
+        return next((each for each in known if each in self._files), None)
+
+    def _find_prefix(self, marker: str) -> str:
+        found = sorted((name for name in self._files if name == marker or name.endswith(f".{marker}")), key=len)
+        if not found:
+            raise InvalidInput(str(self._where), sorted(self._files)[:5], f"a tensor named {marker}")
+        return found[0].removesuffix(marker)
+
+
+def opened(path: Path) -> Any:
+    """The file, with its header checked; raises Broken where it is damaged or cut short."""
+    safetensors = needed("safetensors", "encoder", str(path))
+    try:
+        return safetensors.safe_open(str(path), "numpy")
+    except OSError as error:
+        raise Broken(f"{path} cannot be read: {error}") from error
+    except safetensors.SafetensorError as error:
+        size = path.stat().st_size
+        raise Broken(
+            f"{path} ({size} bytes) is no whole safetensors file ({error}); it was cut short or damaged: copy it again"
+        ) from error

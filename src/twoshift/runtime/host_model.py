@@ -1,0 +1,81 @@
+"""A Runtime on the host's own CPU: a call is done when `launch` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twoshift.errors import Broken
+from twoshift.ports import Columns, Prepared, RuntimeInfo
+from twoshift.runtime.columns import ColumnRows, Done, concat
+from twoshift.runtime.failures import device_failures
+
+__all__ = ["ColumnModel", "HostModel"]
+
+
+class ColumnModel(Protocol):
+    """What a kind of model adds: its rows as columns, and columns to columns."""
+
+    def prepare(self, rows: Sequence[Any]) -> ColumnRows:
+        """Raises InvalidInput that names the row."""
+        ...
+
+    def predict(self, columns: dict[str, NDArray[Any]]) -> Columns:
+        """One row out for each row in, in order."""
+        ...
+
+
+class HostModel:
+    """A column model behind the Runtime port."""
+
+    def __init__(self, info: RuntimeInfo, model: ColumnModel) -> None:
+        self.info = info
+        self._model: ColumnModel | None = model
+
+    def prepare(self, rows: Sequence[Any]) -> ColumnRows:
+        """Rows as the user has them, as columns."""
+        return self._open().prepare(rows)
+
+    def launch(self, parts: Sequence[Prepared], live: bool = False) -> Done:
+        """Run one call over the rows of all parts; the device has one queue, so `live` changes nothing."""
+        given = cast("Sequence[ColumnRows]", parts)
+        columns = concat(given)
+        with device_failures():
+            result = self._open().predict(columns)
+        return Done(_checked(result, sum(map(len, given)), self.info))
+
+    def close(self) -> None:
+        """Let the model go, and tell it where it wants to know."""
+        model, self._model = self._model, None
+        leave = getattr(model, "close", None)
+        if leave is not None:
+            leave()
+
+    def _open(self) -> ColumnModel:
+        if self._model is None:
+            raise Broken(f"{self.info.model} is closed")
+        return self._model
+
+
+def _checked(result: object, rows: int, info: RuntimeInfo) -> Columns:
+    """The columns, if they are arrays with one row for each that was given; raises Broken."""
+    expected = f"a dict of arrays with {rows} row{'' if rows == 1 else 's'} each"
+    if not isinstance(result, dict) or not result:
+        raise Broken(f"{info.model}: predict returned {_shown(result)}; expected {expected}")
+    for name, array in result.items():
+        if not isinstance(name, str) or not isinstance(array, np.ndarray) or array.shape[:1] != (rows,):
+            raise Broken(f"{info.model}: predict returned {_shown(array)} as {name!r}; expected {expected}")
+    if info.outputs and set(result) != set(info.outputs):
+        raise Broken(f"{info.model}: predict returned {sorted(result)}; it says outputs = {sorted(info.outputs)}")
+    return result
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape}"
+    if isinstance(value, dict):
+        return f"a dict with {len(value)} columns"
+    return f"a {type(value).__name__}"

@@ -1,0 +1,131 @@
+"""From what the user calls a model to a model on a device."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+from pathlib import Path
+from typing import Any
+
+from twoshift.errors import InvalidInput
+from twoshift.ports import Runtime
+from twoshift.runtime.artifacts import full_file
+from twoshift.runtime.host_model import HostModel
+from twoshift.runtime.python_source import is_python_model
+
+__all__ = ["KNOWN_MODELS", "load_model"]
+
+KNOWN_MODELS = ("minilm",)
+ACCEPTED = (
+    "a known name (minilm), an encoder's folder, an .onnx, .json, .ubj or .skops file, file.py:Class or "
+    "package.module:Class"
+)
+_XGBOOST = (".json", ".ubj")
+_PICKLES = (".pkl", ".pickle", ".joblib")
+_SUFFIXES = (".onnx", *_XGBOOST, ".skops", *_PICKLES)
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".gguf")
+
+
+def load_model(
+    model: str,
+    *,
+    device: str = "auto",
+    precision: str | None = None,
+    trust_pickle: bool = False,
+    threads: int | None = None,
+) -> Runtime:
+    """The model that `model` names, on a device.
+
+    Raises InvalidInput where the name, the kind of file or an option cannot be used, Broken where a file is damaged.
+    Nothing in a model's folder is run, and no pickle is opened without `trust_pickle`.
+    """
+    options: dict[str, Any] = {"device": device, "precision": precision, "threads": threads}
+    if not model.strip():
+        raise InvalidInput("model", model, ACCEPTED)
+    if model in KNOWN_MODELS:
+        return _encoder(model, options)
+    if is_python_model(model):
+        from twoshift.runtime.python_model import load_python_model
+
+        return load_python_model(model, **options)
+    path = Path(model).expanduser()
+    if not path.exists():
+        raise InvalidInput("model", model, _nearest(model, path))
+    if _is_encoder(path):
+        return _encoder(str(path), options)
+    if path.is_dir():
+        raise InvalidInput("model", model, _folder_hint(path))
+    return _named(_load_file(full_file(path), options, trust_pickle), model)
+
+
+def _load_file(path: Path, options: dict[str, Any], trust_pickle: bool) -> HostModel:
+    suffix = path.suffix.lower()
+    if suffix == ".onnx":
+        from twoshift.runtime.onnx_model import load_onnx
+
+        return load_onnx(path, **options)
+    if suffix in _XGBOOST:
+        from twoshift.runtime.xgboost_model import load_xgboost
+
+        return load_xgboost(path, **options)
+    if suffix == ".skops" or suffix in _PICKLES:
+        from twoshift.runtime.sklearn_model import load_pickle, load_skops
+
+        load = load_skops if suffix == ".skops" else load_pickle
+        return load(path, trust_pickle=trust_pickle, **options)
+    raise InvalidInput("model", str(path), _file_hint(path))
+
+
+def _named(runtime: HostModel, model: str) -> HostModel:
+    runtime.info = dataclasses.replace(runtime.info, model=model)  # as the user named it
+    return runtime
+
+
+def _encoder(name: str, options: dict[str, Any]) -> Runtime:
+    return importlib.import_module("twoshift.runtime.encoder").load_encoder(name, **options)
+
+
+def _is_encoder(path: Path) -> bool:
+    """A folder of an encoder, or an .onnx with its tokenizer beside it; the encoders know."""
+    try:
+        folder = importlib.import_module("twoshift.runtime.encoder.folder")
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("twoshift."):
+            return False
+        raise
+    return folder.is_encoder(path)
+
+
+def _nearest(model: str, path: Path) -> str:
+    """What was probably meant, for a name that is nothing here."""
+    if path.suffix.lower() in (*_SUFFIXES, ".py") or path.parent != Path():
+        near = difflib.get_close_matches(path.name, _names_in(path.parent), 1)
+        hint = f"; did you mean {path.parent / near[0]}?" if near else f" (looked in {path.parent.absolute()})"
+        return f"a file or folder that exists{hint}"
+    near = difflib.get_close_matches(model, [*KNOWN_MODELS, *_names_in(Path())], 1)
+    return f"{ACCEPTED}; did you mean {near[0]}?" if near else f"{ACCEPTED}; nothing of that name is here"
+
+
+def _names_in(folder: Path) -> list[str]:
+    try:
+        return [entry.name for entry in folder.iterdir()]
+    except OSError:
+        return []
+
+
+def _folder_hint(path: Path) -> str:
+    found = sorted(name for name in _names_in(path) if Path(name).suffix.lower() in _SUFFIXES)
+    models = [name for name in found if Path(name).suffix.lower() != ".json"]
+    if models:
+        return f"the model file itself: {', '.join(str(path / name) for name in models[:5])}"
+    return "a folder with config.json, model.safetensors and tokenizer.json, or a model file"
+
+
+def _file_hint(path: Path) -> str:
+    suffix = path.suffix.lower()
+    if suffix == ".py":
+        return f"the class in it too: {path}:YourClass"
+    if suffix in _WEIGHTS:
+        return f"the folder that holds it with config.json and tokenizer.json: {path.absolute().parent}"
+    return ACCEPTED

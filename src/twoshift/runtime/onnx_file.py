@@ -1,0 +1,94 @@
+"""What an ONNX file says before it is run: the files it draws on, and what its weights are made of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from twoshift.errors import Broken
+from twoshift.runtime.artifacts import needed
+
+__all__ = ["OnnxFile", "read_onnx"]
+
+_PRECISIONS = {"FLOAT16": "fp16", "BFLOAT16": "bf16", "DOUBLE": "fp64", "INT8": "int8", "UINT8": "int8"}
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxFile:
+    """The files that hold the weights, and their precision."""
+
+    files: tuple[Path, ...]
+    precision: str
+
+
+def read_onnx(path: Path) -> OnnxFile:
+    """Read the graph, not the external weights; raises Broken where it is damaged or reaches out of its folder."""
+    onnx = needed("onnx", "onnx", str(path))
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except Exception as error:  # protobuf's errors differ between its implementations
+        raise Broken(f"{path}: expected an ONNX model, whole: {_first_line(error)}") from error
+    if not model.graph.node and not model.graph.output:
+        raise Broken(f"{path}: expected an ONNX model; there is no graph in it")
+    tensors = list(_tensors_of_model(model))
+    places = {place for tensor in tensors for place in _places(tensor)}
+    return OnnxFile((path, *(_inside(path, place) for place in sorted(places))), _precision(onnx, tensors))
+
+
+def _inside(path: Path, place: str) -> Path:
+    """The external file, which must lie in the model's own folder, links followed."""
+    folder = path.parent.resolve()
+    file = (folder / place).resolve()
+    if Path(place).is_absolute() or not file.is_relative_to(folder):
+        raise Broken(f"{path}: it keeps weights in {place!r}; expected a file inside its own folder")
+    if not file.is_file():
+        raise Broken(f"{path}: it keeps weights in {place!r}, which is not there")
+    return file
+
+
+def _places(tensor: Any) -> list[str]:
+    return [entry.value for entry in tensor.external_data if entry.key == "location"]
+
+
+def _tensors_of_model(model: Any) -> Iterator[Any]:
+    yield from _tensors_of_graph(model.graph)
+    for function in model.functions:
+        yield from _tensors_of_nodes(function.node)
+
+
+def _tensors_of_graph(graph: Any) -> Iterator[Any]:
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    yield from _tensors_of_nodes(graph.node)
+
+
+def _tensors_of_nodes(nodes: Iterable[Any]) -> Iterator[Any]:
+    for node in nodes:
+        for attribute in node.attribute:
+            yield from (attribute.t, *attribute.tensors)
+            for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+                yield from (sparse.values, sparse.indices)
+            for graph in (attribute.g, *attribute.graphs):
+                yield from _tensors_of_graph(graph)
+
+
+def _precision(onnx: Any, tensors: list[Any]) -> str:
+    """What most of the weights are made of; indices and shapes do not count."""
+    sizes: Counter[str] = Counter()
+    for tensor in tensors:
+        if len(tensor.dims) < 2:
+            continue
+        numbers = 1
+        for size in tensor.dims:
+            numbers *= size
+        kind = onnx.TensorProto.DataType.Name(tensor.data_type)
+        sizes[_PRECISIONS.get(kind, "fp32")] += numbers
+    return sizes.most_common(1)[0][0] if sizes else "fp32"
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0][:200] or type(error).__name__

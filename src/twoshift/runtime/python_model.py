@@ -1,0 +1,156 @@
+"""The user's own model: one small class, the same in both shifts.
+
+    class Doubler:
+        def load(self):                       # once, before the first row
+            self.factor = 2.0
+
+        def predict(self, batch):             # dict of arrays in, dict of arrays out; a row out for each row in
+            return {"doubled": batch["x"] * self.factor}
+
+Optional: `prepare(self, rows: list) -> dict[str, ndarray]` (it may run in several threads at once),
+`tokens(self, batch) -> list[int]` (what each row costs; 1 without it), `close(self)`, and the attributes
+`outputs` (names of the columns), `missing` (True: None among numbers arrives as NaN), `max_row_tokens`,
+`device` and `precision` (for the profile's name).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twoshift.errors import InvalidInput, TooLarge, TwoshiftError
+from twoshift.ports import Columns, RuntimeInfo
+from twoshift.runtime.columns import ColumnRows, bad_row
+from twoshift.runtime.devices import checked_device, cpu_device, usable_threads
+from twoshift.runtime.host_model import HostModel
+from twoshift.runtime.python_source import call_user, load_class
+
+__all__ = ["load_python_model"]
+
+_ANY_TOKENS = 2**31 - 1  # a model that counts tokens and names no limit has none
+
+
+def load_python_model(
+    model: str, *, device: str = "auto", precision: str | None = None, threads: int | None = None
+) -> HostModel:
+    """The class that `file.py:Class` or `package.module:Class` names, loaded."""
+    checked_device(device)
+    found, checksum = load_class(model)
+    _check_class(found, model)
+    user = call_user(model, f"make {found.__name__}()", found)
+    call_user(model, "load", user.load)
+    own = str(getattr(user, "precision", "fp32"))
+    if precision not in (None, own):
+        raise InvalidInput("precision", precision, f"{own}, which {found.__name__} says it runs in")
+    info = RuntimeInfo(
+        model=model,
+        checksum=checksum,
+        runtime="python",
+        device=str(getattr(user, "device", None) or cpu_device(usable_threads(threads))),
+        precision=own,
+        max_row_tokens=int(getattr(user, "max_row_tokens", _ANY_TOKENS if hasattr(user, "tokens") else 1)),
+        outputs=_outputs(user, model),
+    )
+    return HostModel(info, _UserModel(user, info))
+
+
+class _UserModel:
+    """The user's object as a column model."""
+
+    def __init__(self, user: Any, info: RuntimeInfo) -> None:
+        self._user = user
+        self._info = info
+
+    def prepare(self, rows: Sequence[Any]) -> ColumnRows:
+        if not rows:
+            return ColumnRows({})  # nothing that the user's code should have to think of
+        if not hasattr(self._user, "prepare"):
+            columns = ColumnRows.from_rows(rows, missing=bool(getattr(self._user, "missing", False))).columns
+        else:
+            columns = self._prepared(list(rows))
+        return ColumnRows(columns, self._lengths(columns, len(rows)))
+
+    def predict(self, columns: dict[str, NDArray[Any]]) -> Columns:
+        return self._user.predict(columns)
+
+    def close(self) -> None:
+        if hasattr(self._user, "close"):
+            self._user.close()
+
+    def _prepared(self, rows: list[Any]) -> dict[str, NDArray[Any]]:
+        try:
+            columns = self._user.prepare(rows)
+        except (TwoshiftError, MemoryError):
+            raise
+        except Exception as error:
+            number, cause = self._guilty(rows, error)
+            raise bad_row(number, None, rows[number], f"a row that prepare takes: {_told(cause)}") from cause
+        return _checked_columns(columns, len(rows), self._info.model)
+
+    def _guilty(self, rows: list[Any], error: Exception) -> tuple[int, Exception]:
+        """The first row that fails alone, and how; the first row where only the whole fails."""
+        for number, row in enumerate(rows):
+            try:
+                self._user.prepare([row])
+            except Exception as alone:
+                return number, alone
+        return 0, error
+
+    def _lengths(self, columns: Mapping[str, NDArray[Any]], rows: int) -> NDArray[np.int64]:
+        if not hasattr(self._user, "tokens"):
+            return np.ones(rows, np.int64)
+        lengths = np.asarray(self._user.tokens(columns))
+        if lengths.shape != (rows,) or lengths.dtype.kind not in "iu" or (rows and lengths.min() < 1):
+            raise InvalidInput(f"{self._info.model}: tokens", lengths.tolist(), f"{rows} whole numbers of at least 1")
+        if rows and lengths.max() > self._info.max_row_tokens:
+            number = int(lengths.argmax())
+            raise TooLarge(f"row {number}", int(lengths[number]), f"at most {self._info.max_row_tokens} tokens")
+        return lengths.astype(np.int64)
+
+
+def _check_class(found: type, model: str) -> None:
+    lacking = [name for name in ("load", "predict") if not callable(getattr(found, name, None))]
+    if lacking:
+        raise InvalidInput("model", model, f"a class with the methods load and predict; it has no {lacking[0]}")
+    needs = [
+        name
+        for name, parameter in _parameters(found)
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    if needs:
+        raise InvalidInput("model", model, f"a class made without arguments; its constructor needs {', '.join(needs)}")
+
+
+def _parameters(found: type) -> list[tuple[str, inspect.Parameter]]:
+    try:
+        return list(inspect.signature(found).parameters.items())
+    except (TypeError, ValueError):  # a class written in C may not say
+        return []
+
+
+def _outputs(user: Any, model: str) -> tuple[str, ...]:
+    outputs = getattr(user, "outputs", ())
+    if isinstance(outputs, str) or not all(isinstance(name, str) for name in outputs):
+        raise InvalidInput("model", model, f"outputs as a list of column names, not {outputs!r}")
+    return tuple(outputs)
+
+
+def _checked_columns(columns: object, rows: int, model: str) -> dict[str, NDArray[Any]]:
+    good = isinstance(columns, dict) and all(
+        isinstance(name, str) and isinstance(array, np.ndarray) and array.shape[:1] == (rows,)
+        for name, array in columns.items()
+    )
+    if not good or not columns:
+        raise InvalidInput(
+            f"{model}: prepare", columns, f"a dict of arrays with {rows} rows each, one for each row it was given"
+        )
+    return dict(columns)  # type: ignore[call-overload]
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

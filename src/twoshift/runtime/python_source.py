@@ -1,0 +1,150 @@
+"""The user's own class, found in a file or a module; mistakes are shown with the user's own line."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import inspect
+import os
+import re
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from twoshift.errors import InvalidInput, TwoshiftError
+from twoshift.runtime.artifacts import checksum_of_bytes, full_file
+from twoshift.runtime.failures import device_failure
+
+__all__ = ["call_user", "class_names", "is_python_model", "load_class"]
+
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+def is_python_model(model: str) -> bool:
+    """Whether this names a class: `path/to/file.py:Class` or `package.module:Class`."""
+    source, colon, name = model.rpartition(":")
+    return bool(colon) and name.isidentifier() and (source.endswith(".py") or bool(_MODULE.fullmatch(source)))
+
+
+def load_class(model: str) -> tuple[type, str]:
+    """The class that `model` names, and the checksum of its source file."""
+    source, _, name = model.rpartition(":")
+    if source.endswith(".py"):
+        path = full_file(_existing(Path(source).expanduser(), model)).resolve()
+        module, data = _import_file(path, model), path.read_bytes()
+    else:
+        module = _import_module(source, model)
+        data = _source_bytes(module, model)
+    found = getattr(module, name, None)
+    if not inspect.isclass(found):
+        raise InvalidInput("model", model, _class_hint(module, name, source))
+    return found, checksum_of_bytes(data)
+
+
+def class_names(module: ModuleType) -> list[str]:
+    """The classes that a module defines itself."""
+    return sorted(
+        name for name, value in vars(module).items() if inspect.isclass(value) and value.__module__ == module.__name__
+    )
+
+
+def call_user(model: str, doing: str, function: Any, *arguments: Any) -> Any:
+    """Call the user's code; what it raises becomes InvalidInput with the user's own file and line."""
+    try:
+        return function(*arguments)
+    except TwoshiftError:
+        raise
+    except (Exception, SystemExit) as error:
+        failure = device_failure(error)
+        if failure is not None:
+            raise failure from error
+        raise InvalidInput("model", model, f"code that can {doing}; {_user_line(error)}") from error
+
+
+class _FreshSource(SourceFileLoader):
+    """Compiles what the file holds now: no stale bytecode, and none written beside the user's file."""
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
+def _import_file(path: Path, model: str) -> ModuleType:
+    _findable(path.parent)
+    name = f"twoshift_model_{re.sub(r'[^A-Za-z0-9_]', '_', path.stem)}"
+    module = importlib.util.module_from_spec(ModuleSpec(name, _FreshSource(name, str(path)), origin=str(path)))
+    module.__file__ = str(path)
+    sys.modules[name] = module  # dataclasses and pickle look a class's module up by name
+    loader = module.__spec__.loader if module.__spec__ else None
+    if loader is None:
+        raise AssertionError(path)
+    call_user(model, "be imported", loader.exec_module, module)
+    return module
+
+
+def _import_module(source: str, model: str) -> ModuleType:
+    _findable(Path.cwd())
+    try:
+        return call_user(model, "be imported", importlib.import_module, source)
+    except InvalidInput as error:
+        cause = error.__cause__
+        if isinstance(cause, ModuleNotFoundError) and cause.name and f"{source}.".startswith(f"{cause.name}."):
+            accepted = f"a module that Python can import; there is no module {cause.name!r} here or installed"
+            raise InvalidInput("model", model, accepted) from None
+        raise
+
+
+def _findable(folder: Path) -> None:
+    """Let the user's modules find their neighbours; last in the path, so that they hide nothing."""
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+
+
+def _source_bytes(module: ModuleType, model: str) -> bytes:
+    file = module.__file__
+    if not file or not Path(file).is_file():
+        raise InvalidInput("model", model, "a module with a source file")
+    return Path(file).read_bytes()
+
+
+def _existing(path: Path, model: str) -> Path:
+    if path.exists():
+        return path
+    near = difflib.get_close_matches(path.name, _python_files(path.parent), 1)
+    hint = f"; did you mean {path.parent / near[0]}?" if near else f" (looked in {path.parent.absolute()})"
+    raise InvalidInput("model", model, f"a Python file that exists{hint}")
+
+
+def _python_files(folder: Path) -> list[str]:
+    try:
+        return [file.name for file in folder.glob("*.py")]
+    except OSError:
+        return []
+
+
+def _class_hint(module: ModuleType, name: str, source: str) -> str:
+    known = class_names(module)
+    near = difflib.get_close_matches(name, known, 1)
+    if near:
+        return f"a class of {source}; did you mean {near[0]}?"
+    return f"a class of {source}, which has {', '.join(known) if known else 'none'}"
+
+
+def _user_line(error: BaseException) -> str:
+    """`file:line: Error: message` of the innermost line outside installed packages and ourselves."""
+    what = traceback.format_exception_only(error)[-1].strip()
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}: {what}"
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if _is_users(frame.filename)]
+    return f"{own[-1].filename}:{own[-1].lineno}: {what}" if own else what
+
+
+def _is_users(filename: str) -> bool:
+    inside: Sequence[str] = (str(Path(__file__).parent), str(Path(os.__file__).parent), "<frozen")
+    return not any(filename.startswith(prefix) for prefix in inside) and "site-packages" not in filename

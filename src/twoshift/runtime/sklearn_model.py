@@ -1,0 +1,219 @@
+"""scikit-learn estimators: saved with skops, or pickled by somebody the user trusts."""
+
+from __future__ import annotations
+
+import pickle
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twoshift.errors import Broken, InvalidInput
+from twoshift.ports import Columns, RuntimeInfo
+from twoshift.runtime.artifacts import checksum_of_files, full_file, needed
+from twoshift.runtime.columns import ColumnRows, array_of, bad_row
+from twoshift.runtime.devices import cpu_device, cpu_only, usable_threads
+from twoshift.runtime.features import FEATURES, Features
+from twoshift.runtime.host_model import HostModel
+
+__all__ = ["load_pickle", "load_skops"]
+
+TEXT = "text"
+_BOMB_BYTES = 1 << 30
+_BOMB_RATIO = 200
+
+
+def load_skops(
+    path: Path,
+    *,
+    device: str = "auto",
+    precision: str | None = None,
+    trust_pickle: bool = False,
+    threads: int | None = None,
+) -> HostModel:
+    """An estimator saved with skops; types that skops does not vouch for need the user's word."""
+    _refuse_others(device, precision)
+    _check_archive(full_file(path))
+    needed("sklearn", "sklearn", str(path))
+    skops = needed("skops.io", "sklearn", str(path))
+    untrusted = list(_read(path, skops.get_untrusted_types, file=path))
+    if untrusted and not trust_pickle:
+        raise InvalidInput("model", str(path), _untrusted_hint(untrusted))
+    return _runtime(path, _read(path, skops.load, path, trusted=untrusted), threads)
+
+
+def load_pickle(
+    path: Path,
+    *,
+    device: str = "auto",
+    precision: str | None = None,
+    trust_pickle: bool = False,
+    threads: int | None = None,
+) -> HostModel:
+    """A pickled or joblib-dumped estimator, only where the user trusts this very file."""
+    if not trust_pickle:
+        raise InvalidInput(
+            "model",
+            str(path),
+            "--trust-pickle (trust_pickle=True) with a pickle, if you made this very file or trust who did: loading it "
+            "runs whatever code is in it. Safer: skops.io.dump(model, 'model.skops'), or XGBoost's "
+            "save_model('model.ubj')",
+        )
+    _refuse_others(device, precision)
+    full_file(path)
+    try:
+        estimator = _unpickled(path)
+    except InvalidInput:
+        raise
+    except Exception as error:  # a pickle can raise anything
+        raise Broken(f"{path}: expected a pickled estimator: {_told(error)}") from error
+    return _runtime(path, estimator, threads)
+
+
+def _read(path: Path, function: Any, *arguments: Any, **options: Any) -> Any:
+    try:
+        return function(*arguments, **options)
+    except Exception as error:  # a hostile file can make skops raise anything
+        raise Broken(f"{path}: expected an estimator saved with skops.io.dump: {_told(error)}") from error
+
+
+def _unpickled(path: Path) -> Any:
+    if path.suffix == ".joblib":
+        return needed("joblib", "sklearn", str(path)).load(path)
+    with path.open("rb") as file:
+        return pickle.load(file)  # noqa: S301 -- the user vouched for this file
+
+
+def _runtime(path: Path, estimator: Any, threads: int | None) -> HostModel:
+    if not callable(getattr(estimator, "predict", None)) and not callable(getattr(estimator, "transform", None)):
+        raise InvalidInput(
+            "model", str(path), f"an estimator with predict or transform; the file holds a {type(estimator).__name__}"
+        )
+    model = _Estimator(estimator, str(path))
+    device = cpu_device(usable_threads(threads))
+    info = RuntimeInfo(str(path), checksum_of_files([path]), "sklearn", device, "fp64", 1, model.outputs)
+    return HostModel(info, model)
+
+
+class _Estimator:
+    """An estimator as a column model: `prediction`, `probabilities` where it has them, or `transformed`."""
+
+    def __init__(self, estimator: Any, path: str) -> None:
+        self._estimator = estimator
+        self._first = _first_step(estimator)
+        self._allows_nan, self._takes_text = _tags(self._first)
+        names = getattr(estimator, "feature_names_in_", None)
+        self._names = None if names is None else tuple(map(str, names))
+        self._pandas = None if names is None else needed("pandas", "sklearn", path)
+        self._width = _width(estimator, self._first, path) if not self._takes_text and names is None else 0
+        self.outputs = _outputs(estimator)
+
+    def prepare(self, rows: Sequence[Any]) -> ColumnRows:
+        if self._takes_text:
+            return ColumnRows({TEXT: array_of(_texts(rows), TEXT)})
+        if self._names is not None:
+            prepared = ColumnRows.from_rows(rows, self._names, self._allows_nan)
+        else:
+            prepared = Features(None, self._width, missing=self._allows_nan, dtype=np.float64).prepare(rows)
+        if not self._allows_nan:
+            _refuse_nan(prepared)
+        return prepared
+
+    def predict(self, columns: dict[str, NDArray[Any]]) -> Columns:
+        given = self._given(columns)
+        return {name: _dense(getattr(self._estimator, method)(given)) for name, method in self._methods()}
+
+    def _given(self, columns: dict[str, NDArray[Any]]) -> Any:
+        if self._takes_text:
+            return columns[TEXT]
+        return columns[FEATURES] if self._pandas is None else self._pandas.DataFrame(columns)
+
+    def _methods(self) -> list[tuple[str, str]]:
+        return [(name, _METHODS[name]) for name in self.outputs]
+
+
+_METHODS = {"prediction": "predict", "probabilities": "predict_proba", "transformed": "transform"}
+
+
+def _outputs(estimator: Any) -> tuple[str, ...]:
+    if not hasattr(estimator, "predict"):
+        return ("transformed",)
+    several = isinstance(getattr(estimator, "classes_", None), list)  # a list of classes for each of several labels
+    return ("prediction", "probabilities") if hasattr(estimator, "predict_proba") and not several else ("prediction",)
+
+
+def _first_step(estimator: Any) -> Any:
+    steps = getattr(estimator, "steps", None)
+    return _first_step(steps[0][1]) if steps else estimator
+
+
+def _tags(first: Any) -> tuple[bool, bool]:
+    """Whether the estimator takes NaN, and whether it takes texts instead of numbers."""
+    tags = getattr(first, "__sklearn_tags__", None)
+    if tags is None:
+        return False, False
+    given = tags().input_tags
+    return bool(given.allow_nan), bool(given.string and not given.two_d_array)
+
+
+def _width(estimator: Any, first: Any, path: str) -> int:
+    width = getattr(estimator, "n_features_in_", None) or getattr(first, "n_features_in_", None)
+    if width is None:
+        raise InvalidInput("model", path, "an estimator that was fitted: this one does not know its features")
+    return int(width)
+
+
+def _texts(rows: Sequence[Any]) -> list[Any]:
+    texts = [row.get(TEXT) if isinstance(row, Mapping) else row for row in rows]
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise bad_row(number, TEXT, rows[number], f"a text, or a dict with {TEXT!r}")
+    return texts
+
+
+def _refuse_nan(prepared: ColumnRows) -> None:
+    for name, array in prepared.columns.items():
+        if array.dtype.kind == "f" and np.isnan(array).any():
+            row = int(np.argwhere(np.isnan(array))[0][0])
+            raise bad_row(row, name, array[row], "a value: this model does not take missing ones")
+
+
+def _dense(result: Any) -> NDArray[Any]:
+    return np.asarray(result.toarray() if hasattr(result, "toarray") else result)
+
+
+def _refuse_others(device: str, precision: str | None) -> None:
+    cpu_only(device, "a scikit-learn model")
+    if precision not in (None, "fp64"):
+        raise InvalidInput("precision", precision, "fp64: scikit-learn computes in it")
+
+
+def _check_archive(path: Path) -> None:
+    """Whether it is a whole skops archive that does not swell when it is opened; raises Broken."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            swollen = sum(entry.file_size for entry in archive.infolist())
+            if "schema.json" not in archive.namelist():
+                raise Broken(f"{path}: expected a skops archive; there is no schema.json in it")
+            damaged = None if swollen > _BOMB_BYTES else archive.testzip()
+    except (zipfile.BadZipFile, NotImplementedError, EOFError, RuntimeError, ValueError, OSError) as error:
+        raise Broken(f"{path}: expected a whole skops archive, which is a zip file: {_told(error)}") from error
+    if damaged is not None:
+        raise Broken(f"{path}: expected a whole skops archive; {damaged} in it is damaged")
+    if swollen > _BOMB_BYTES and swollen > _BOMB_RATIO * path.stat().st_size:
+        raise Broken(f"{path}: {path.stat().st_size:,} bytes would swell to {swollen:,}; expected an estimator")
+
+
+def _untrusted_hint(types: list[str]) -> str:
+    named = ", ".join(types[:8]) + (f" and {len(types) - 8} more" if len(types) > 8 else "")
+    return (
+        f"only types that cannot run code when loaded; it holds {named}. If you made this very file or trust who did, "
+        "say --trust-pickle (trust_pickle=True)"
+    )
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"

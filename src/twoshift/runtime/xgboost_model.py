@@ -1,0 +1,82 @@
+"""XGBoost boosters, saved with `save_model` as .json or .ubj."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twoshift.errors import Broken, InvalidInput
+from twoshift.ports import Columns, RuntimeInfo
+from twoshift.runtime.artifacts import checksum_of_bytes, full_file, needed
+from twoshift.runtime.columns import ColumnRows
+from twoshift.runtime.devices import cpu_device, cpu_only, usable_threads
+from twoshift.runtime.features import FEATURES, Features
+from twoshift.runtime.host_model import HostModel
+from twoshift.runtime.xgboost_file import DamagedModel, check_xgboost_file
+
+__all__ = ["load_xgboost"]
+
+
+def load_xgboost(
+    path: Path, *, device: str = "auto", precision: str | None = None, threads: int | None = None
+) -> HostModel:
+    """A booster on the CPU; its features by name where it has names, else one list under `features`."""
+    cpu_only(device, "an XGBoost model")
+    if precision not in (None, "fp32"):
+        raise InvalidInput("precision", precision, "fp32: XGBoost knows no other")
+    data = full_file(path).read_bytes()
+    _check(data, path)
+    xgboost = needed("xgboost", "xgboost", str(path))
+    used = usable_threads(threads)
+    booster = xgboost.Booster(params={"nthread": used, "verbosity": 0})
+    try:
+        booster.load_model(bytearray(data))  # what was checked, not what the file may hold by now
+    except Exception as error:  # what it raises depends on where it stumbles
+        raise Broken(f"{path}: XGBoost {xgboost.__version__} cannot read it: {_first_line(error)}") from error
+    info = RuntimeInfo(str(path), checksum_of_bytes(data), "xgboost", cpu_device(used), "fp32", 1, ("prediction",))
+    return HostModel(info, _Boosted(booster, xgboost))
+
+
+class _Boosted:
+    """A booster as a column model; an absent number is NaN, which its trees were trained to take."""
+
+    def __init__(self, booster: Any, xgboost: Any) -> None:
+        self._booster = booster
+        self._xgboost = xgboost
+        self._features = Features(booster.feature_names, int(booster.num_features()), missing=True, dtype=np.float32)
+        self._range = _rounds(booster)
+        self._linear = '"name":"gblinear"' in booster.save_config().replace(" ", "")
+
+    def prepare(self, rows: Sequence[Any]) -> ColumnRows:
+        return self._features.prepare(rows)
+
+    def predict(self, columns: dict[str, NDArray[Any]]) -> Columns:
+        matrix = columns[FEATURES]
+        if self._linear:  # the one booster without an in-place path
+            data = self._xgboost.DMatrix(matrix)
+            return {"prediction": self._booster.predict(data, validate_features=False)}
+        return {
+            "prediction": self._booster.inplace_predict(matrix, iteration_range=self._range, validate_features=False)
+        }
+
+
+def _rounds(booster: Any) -> tuple[int, int]:
+    """All rounds, as Booster.predict; up to the best one where XGBClassifier and its like saved it, as they predict."""
+    best = booster.attr("best_iteration")
+    return (0, int(best) + 1) if best is not None and booster.attr("scikit_learn") is not None else (0, 0)
+
+
+def _check(data: bytes, path: Path) -> None:
+    try:
+        check_xgboost_file(data)
+    except DamagedModel as error:
+        hint = "; for a Hugging Face folder, name the folder" if path.name == "config.json" else ""
+        raise Broken(f"{path}: expected a model that XGBoost saved with save_model: {error}{hint}") from error
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]
