@@ -37,7 +37,7 @@ check: setup  ## ruff, pyright, import-linter
 
 unit: setup  ## the fast tests
 	@echo "== unit tests"
-	@$(BIN)/pytest -n auto tests/unit
+	@$(BIN)/pytest -n auto -m "not slow" tests/unit
 
 test: check  ## the checks and every test
 	@echo "== all tests"

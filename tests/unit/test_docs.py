@@ -45,6 +45,7 @@ def examples(page: str) -> list[str]:
     return [re.sub(r"\s+", " ", line) for line in shown]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", [*examples("README.md"), *examples("examples/README.md")])
 def test_every_command_in_the_readme_runs(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

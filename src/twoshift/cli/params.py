@@ -61,10 +61,10 @@ def millis(about: str, *flags: str, zero: bool = False, shown: str | None = None
     accepted = f"a number of milliseconds {_bounds(zero)}, or a duration such as 50ms or 0.5s"
 
     def parse(raw: str, flag: str) -> float:
-        try:
-            value = float(raw)
-        except ValueError:
+        if any(character.isalpha() and character not in "eE" for character in raw):
             value = 1e3 * _number(parse_duration, raw, flag, accepted)
+        else:
+            value = _number(parse_count, raw, flag, accepted)
         return _within(value, raw, flag, accepted, zero)
 
     return _option(parse, "MS", about, flags, shown)

@@ -35,7 +35,7 @@ class Fit:
     """A fitted curve and what is known about its quality."""
 
     cost: CallCost
-    error: float  # mean relative error of predictions for sizes held out of the fit, stalled samples apart
+    error: float  # mean relative error on sizes held out, stalled samples apart; NaN with fewer than three sizes
     outliers: int
     samples: int
 
@@ -93,7 +93,8 @@ def fit_call_cost(samples: Sequence[Sample], weights: Sequence[float] | None = N
         if _capped(errors[i]) < _WORTH_IT * _capped(errors[best]) - 1e-6:
             best = i
     cost = _fit_shape(data, candidates[best])
-    error = float(np.mean(errors[best][~_outliers(data, cost)]))
+    # With two sizes nothing can be held out: one would be left, and no curve goes through one.
+    error = float(np.mean(errors[best][~_outliers(data, cost)])) if groups > 2 else math.nan
     stalled = _outliers(everything, cost)
     return Fit(_with_ratios(cost, everything.only(~stalled)), error, int(stalled.sum()), len(samples))
 
@@ -134,14 +135,27 @@ def _arrays(samples: Sequence[Sample], weights: Sequence[float] | None) -> _Data
 
 
 def _thinned(data: _Data) -> _Data:
-    """No more samples than help: evenly spaced over sizes, and over the times of each size."""
+    """No more samples than help: some of every size, spread over the times that were measured at it."""
     count = len(data.seconds)
     if count <= _MOST_SAMPLES:
         return data
     order = np.lexsort((data.seconds, data.squares, data.tokens))
-    kept = np.zeros(count, bool)
-    kept[order[np.linspace(0, count - 1, _MOST_SAMPLES).astype(int)]] = True
-    return data.only(kept)
+    size = data.tokens[order] + 1j * data.squares[order]
+    starts = np.flatnonzero(np.concatenate([[True], size[1:] != size[:-1]]))
+    if len(starts) > _MOST_SAMPLES // 8:  # nearly every call has a size of its own
+        kept = order[np.linspace(0, count - 1, _MOST_SAMPLES).astype(int)]
+    else:
+        share = _MOST_SAMPLES // len(starts)
+        groups = np.split(order, starts[1:])
+        kept = np.concatenate([g if len(g) <= share else g[_middles(len(g), share)] for g in groups])
+    mask = np.zeros(count, bool)
+    mask[kept] = True
+    return data.only(mask)
+
+
+def _middles(count: int, picked: int) -> NDArray[np.int64]:
+    """So many positions, evenly spaced and off both ends: the last may be a stall."""
+    return ((np.arange(picked) + 0.5) * count / picked).astype(np.int64)
 
 
 def _collinear(data: _Data) -> bool:

@@ -79,7 +79,7 @@ class PoissonReplica:
         call_s = self._spec.max_batch / self._spec.capacity_per_s
         horizon_s = max(20 * self._spec.slo_s, _ROWS / max(rate_per_s, self._spec.capacity_per_s / 4))
         # No more full calls than that, but some live rows: a load that is hardly there is still a load.
-        horizon_s = max(min(horizon_s, _CALLS * call_s), min(30 / rate_per_s, 10 * _CALLS * call_s))
+        horizon_s = max(min(horizon_s, _CALLS * call_s), min(30 / rate_per_s, 2 * _CALLS * call_s))
         horizon_s = min(horizon_s, 20 * _ROWS / rate_per_s)
         rng = np.random.default_rng([self._spec.seed, round(load * 1e9), background])
         return _run(
@@ -88,9 +88,9 @@ class PoissonReplica:
 
 
 def _on_grid(load: float) -> float:
-    """A load near this one; small ones to two digits, so that none is rounded away."""
+    """A load near this one; small ones to one digit, so that none is rounded away."""
     if load < 4 * _STEP:
-        return float(f"{load:.2g}")
+        return float(f"{load:.1g}")
     return min(round(load / _STEP) * _STEP, _MOST_LOAD)
 
 

@@ -50,6 +50,7 @@ def skip_without_weights(example: str) -> None:
 
 
 @pytest.mark.usefixtures("inputs")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [n for n in sorted(COMMANDS) if n != "twoshift sim replay"])
 def test_every_example_runs_as_it_is_printed(twoshift: Run, name: str) -> None:
     example = example_of(COMMANDS[name].epilog)

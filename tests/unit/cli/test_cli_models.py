@@ -18,6 +18,7 @@ from twoshift.errors import InvalidInput
 from twoshift.policy.profile import checked_name, profile_name
 from twoshift.store.profiles import FileProfiles
 
+pytestmark = pytest.mark.slow
 Run = Callable[[str], Any]
 
 MODEL = '''

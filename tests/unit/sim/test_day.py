@@ -11,6 +11,8 @@ from twoshift.sim.day import DayResult, DaySpec, simulate_day
 from twoshift.sim.lanes import LanesSpec
 from twoshift.sim.traffic import parse_trace
 
+pytestmark = pytest.mark.slow
+
 LANES = LanesSpec(CallCost.line(0.004, 0.00025), max_batch=32, slo_s=0.05, load=1.0)
 SPEC = DaySpec(LANES, peak_per_s=20_000, batch_items=4e8, tick_s=300.0)
 COARSE = replace(SPEC, tick_s=1800.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -152,7 +153,7 @@ def _fit_table(fit: Fit, row: RowSize) -> Table:
         ["overhead, ms a call", pretty(cost.overhead_s * 1e3)],
         [f"item, ms a row{of}", pretty(_item_s(cost, row) * 1e3)],
         *([["floor, ms a call", pretty(cost.floor_s * 1e3)]] if cost.floor_s else []),
-        ["error on held-out samples", f"{fit.error:.1%}"],
+        ["error on held-out samples", "-" if math.isnan(fit.error) else f"{fit.error:.1%}"],
         ["stalled samples, ignored", f"{fit.outliers} of {fit.samples}"],
     ]
     return table(["<what", "value"], shown)
