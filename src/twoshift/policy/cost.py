@@ -95,17 +95,6 @@ class CallCost:
             per_square_s=self.per_square_s * factor,
         )
 
-    def tokens_within(self, seconds: float, mean_length: float = 1.0) -> float:
-        """How many tokens, in rows of `mean_length`, a call of at most `seconds` holds (may be infinite)."""
-        if seconds < self.floor_s:
-            return 0.0
-        room_s = math.sqrt(max(0.0, seconds**2 - self.floor_s**2)) if self.soft else seconds
-        room_s -= self.overhead_s
-        each_s = self.per_token_s + self.per_square_s * mean_length
-        if room_s <= 0:
-            return 0.0
-        return room_s / each_s if each_s > 0 else math.inf
-
     def _ratio(self, quantile: float) -> float:
         if not 0.0 <= quantile <= 1.0:
             raise InvalidInput("quantile", quantile, "a number from 0 to 1")

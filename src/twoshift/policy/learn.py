@@ -100,18 +100,14 @@ class CostLearner:
             # Too narrow a range to tell the overhead from the rest: learn only how calls scatter.
             self.cost = requantile(self.cost, samples, weights)
         else:
-            anchors = self._anchors(min(tokens), max(tokens))
+            anchors = self._anchors(min(tokens), max(tokens), max(1, sum(s.longest for s in samples) // len(samples)))
             self.cost = refit(self.cost, samples + anchors, weights + [0.25] * len(anchors), len(samples))
         self._recent.clear()
         return True
 
-    def _anchors(self, smallest: int, largest: int) -> list[Sample]:
-        """Where nothing was measured lately the curve stays what it was."""
+    def _anchors(self, smallest: int, largest: int, length: int) -> list[Sample]:
+        """Where nothing was measured lately the curve stays what it was; in rows of `length` tokens."""
         sizes = [smallest // 4, smallest // 16, 4 * largest, 16 * largest, 64 * largest]
-        mean = max(1, round(sum(s.longest for b in self._buckets.values() for _, s in b) / self._held()))
-        calls = [CallSize.uniform(max(1, n // mean), min(n, mean)) for n in sizes if n >= 1]
+        calls = [CallSize.uniform(max(1, n // length), min(n, length)) for n in sizes if n >= 1]
         made = [Sample(c.rows, c.tokens, c.longest, self.cost.seconds(c), c.squares) for c in calls]
         return [sample for sample in made for _ in range(_PER_BUCKET)]
-
-    def _held(self) -> int:
-        return sum(len(bucket) for bucket in self._buckets.values())

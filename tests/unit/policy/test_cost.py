@@ -143,15 +143,6 @@ def test_a_cost_survives_json(cost: CallCost) -> None:
     assert CallCost.from_dict(json.loads(json.dumps(cost.to_dict()))) == cost
 
 
-@given(costs.filter(lambda c: c.per_token_s + c.per_square_s > 1e-6), st.floats(1e-3, 100.0), st.integers(1, 64))
-def test_tokens_within_a_time_is_the_inverse_of_the_cost(cost: CallCost, seconds: float, length: int) -> None:
-    plain = cost.at(0.5)
-    rows = math.floor(plain.tokens_within(seconds, length) / length)
-    if rows:
-        assert plain.seconds(CallSize.uniform(rows, length)) <= seconds * (1 + 1e-6)
-    assert plain.seconds(CallSize.uniform(rows + 1, length)) >= seconds * (1 - 1e-6)
-
-
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 10**6), st.floats(1e-6, 1e3)), min_size=2, max_size=40))
 def test_any_samples_give_a_curve_that_rises(pairs: list[tuple[int, float]]) -> None:
