@@ -3,6 +3,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+TEST_STAMP := $(VENV)/.ready-for-tests
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 # The first of these that runs and is new enough; `make PYTHON=... setup` overrides.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 python; do \
@@ -20,13 +22,21 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "== setup: virtual environment with $$($(PYTHON) --version)"
 	@test -x $(BIN)/python && $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || $(PYTHON) -m venv --clear $(VENV)
 	@echo "== setup: installing Twoshift and its development tools (a minute or two, once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(INSTALL) -e '.[dev]'
+	@touch $@
+
+# The demo and the fast tests do without these.
+$(TEST_STAMP): $(STAMP)
+	@echo "== setup: installing PyTorch, which the tests compare with (200 MB, once)"
+	@$(INSTALL) torch
+	@echo "== setup: installing the libraries that run models (250 MB, once)"
+	@$(INSTALL) -e '.[test]'
 	@touch $@
 
 demo: setup  ## the main job: what a call costs, the sweep, a simulated day
 	@BIN=$(BIN) sh scripts/demo.sh
 
-check: setup  ## ruff, pyright, import-linter
+check: $(TEST_STAMP)  ## ruff, pyright, import-linter
 	@echo "== check: ruff"
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
@@ -41,10 +51,10 @@ unit: setup  ## the fast tests
 
 test: check  ## the checks and every test
 	@echo "== all tests"
-	@$(BIN)/pytest -n auto tests
+	@$(BIN)/pytest -n auto -rs tests
 
-bench: setup  ## the benchmarks; each prints a ratio
-	@for b in bench/*.py; do echo "== $$b"; $(BIN)/python "$$b" || exit 1; done
+bench: $(TEST_STAMP)  ## the benchmarks; each prints a ratio
+	@for b in bench/[a-z]*.py; do echo "== $$b"; $(BIN)/python "$$b" || exit 1; done
 
 docs: setup  ## regenerate docs/cli.md and the README's picture from the program
 	@$(BIN)/python scripts/write_docs.py

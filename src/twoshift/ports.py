@@ -62,6 +62,7 @@ class RuntimeInfo:
     max_row_tokens: int  # longer rows are cut by `prepare`
     outputs: tuple[str, ...]  # names of the columns
     live_stream: bool = False  # whether a live call overtakes background calls that are on the device already
+    parity: float | None = None  # of a lossy precision: how near its worst answer is to full precision's; 1 is equal
 
 
 class Launched(Protocol):

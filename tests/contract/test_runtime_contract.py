@@ -152,6 +152,27 @@ def _make_onnx(rows: int | str) -> Callable[[Path], str]:
     return make
 
 
+def _make_onnx_texts(folder: Path) -> str:
+    """A graph over tokens in a folder of its own below the tokenizer's: `onnx/model.onnx`."""
+    onnx, tokenizers = package("onnx"), package("tokenizers")
+    known = tokenizers.models.WordLevel({"[UNK]": 0, "good": 1, "bad": 2, "film": 3, "plot": 4}, unk_token="[UNK]")  # noqa: S106
+    tokenizer = tokenizers.Tokenizer(known)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    helper, axes = onnx.helper, ["rows", "tokens"]
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["table", "input_ids"], ["last_hidden_state"])],
+        "tiny",
+        [helper.make_tensor_value_info(name, onnx.TensorProto.INT64, axes) for name in ("input_ids", "attention_mask")],
+        [helper.make_tensor_value_info("last_hidden_state", onnx.TensorProto.FLOAT, [*axes, 6])],
+        [onnx.numpy_helper.from_array(_random().random((5, 6)).astype(np.float32), "table")],
+    )
+    (folder / "onnx").mkdir(exist_ok=True)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    onnx.save(model, str(folder / "onnx" / "model.onnx"))
+    return f"{folder}/onnx/model.onnx"
+
+
 def _onnx_rows() -> list[Any]:
     return [{"x": row[:3].tolist(), "shift": float(row[3])} for row in _random().random((ROWS, 4))]
 
@@ -159,6 +180,10 @@ def _onnx_rows() -> list[Any]:
 def _texts() -> list[Any]:
     words = ["good", "bad", "film", "plot"]
     return [{"text": " ".join(_random().permutation(words)[: 1 + number % 4])} for number in range(ROWS)]
+
+
+def _bare_texts() -> list[Any]:
+    return [row["text"] for row in _texts()]
 
 
 SKLEARN = ("sklearn", "skops", "joblib")
@@ -179,6 +204,7 @@ CASES = [
     ),
     Case("xgboost-ubj", ("xgboost",), _make_xgboost("ubj", None, "multi:softprob"), _listed_rows, {"features": [1.0]}),
     Case("onnx", ("onnx", "onnxruntime"), _make_onnx("rows"), _onnx_rows, {"x": [1.0], "shift": 1.0}, 1e-6),
+    Case("onnx-texts", ("onnx", "onnxruntime", "tokenizers"), _make_onnx_texts, _bare_texts, 3, 1e-6),
     Case("onnx-fixed", ("onnx", "onnxruntime"), _make_onnx(5), _onnx_rows, {"x": [1.0], "shift": 1.0}, 1e-6),
 ]
 

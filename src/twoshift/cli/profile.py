@@ -256,6 +256,8 @@ def _store(made: Measurement, samples: int) -> None:
     from twoshift.wiring import profiles, stored_profile
 
     info, before = made.info, stored_profile(made.info)
+    # of the same weights: measuring anew does not change it
+    parity = before.parity if before and info.parity is None else info.parity
     profiles().put(
         Profile(
             name=made.profile,
@@ -268,6 +270,6 @@ def _store(made: Measurement, samples: int) -> None:
             device=info.device,
             precision=info.precision,
             checksum=info.checksum,
-            parity=before.parity if before else None,  # of the same weights: measuring anew does not change it
+            parity=parity,
         )
     )

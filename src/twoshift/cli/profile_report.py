@@ -57,6 +57,7 @@ def profile_data(made: Measurement) -> dict[str, Any]:
         "runtime": made.info.runtime,
         "device": made.info.device,
         "precision": made.info.precision,
+        "parity": made.info.parity,
     }
 
 
@@ -132,6 +133,8 @@ def _words(made: Measurement) -> list[str]:
             f"Calls of the same size differ by {made.noise:.0%}: something else uses this device. Measure again when "
             "it is quiet, or for longer with --seconds."
         )
+    if (parity := made.info.parity) is not None:
+        lines.append(f"Parity with fp32: {parity:.4f} for the worst answer of the built-in sample; 1 is equal.")
     return [*lines, _knee_words(made), _cap_words(made), f"Stored as profile {made.profile}."]
 
 

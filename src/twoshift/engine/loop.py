@@ -1,59 +1,42 @@
-"""One thread owns the device and runs the lane policy: decide, run, report."""
+"""The loop that owns the device and runs the lane policy: decide, run, report."""
 
 from __future__ import annotations
 
-import itertools
 import math
+import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from twoshift.engine.device_time import DeviceTime
 from twoshift.engine.memory import MemoryCap
-from twoshift.engine.results import BlockFuture, BlockResult, Filling, RowFuture, RowResult
+from twoshift.engine.results import BlockFuture, Filling, RowFuture, RowResult
+from twoshift.engine.waiting import BlockJob, LiveRow, Piece, Waiting
 from twoshift.errors import Broken, DeviceLost, InvalidInput, OutOfMemory, TooLarge, TryLater
 from twoshift.policy.admission import AdmissionPolicy, Admit, Never, Refuse
-from twoshift.policy.background_queue import Block, Slice
 from twoshift.policy.cost import CallCost
-from twoshift.policy.lanes import Call, Drop, Idle, LaneLimits, LanePolicy, LaneUse, Run
-from twoshift.ports import Columns, Prepared, Runtime
+from twoshift.policy.lanes import Call, Drop, Idle, LaneLimits, LanePolicy, LaneUse, Run, Slot
+from twoshift.ports import Columns, Launched, Prepared, Runtime
 from twoshift.types import Item, Lane
 
 __all__ = ["Engine", "EngineStats", "Health"]
 
-
-@dataclass(slots=True)
-class _Row:
-    """A live row that waits or runs."""
-
-    rows: Prepared
-    at: int
-    future: RowFuture
-    arrived_s: float
+_BACKGROUND_DEPTH = 2  # the next call is on the device as one ends
+_SWITCH_S = 0.0005  # how long a thread may keep the interpreter from one that wants it
 
 
 @dataclass(slots=True)
-class _BlockJob:
-    """A block that was submitted, however often it has been cut since."""
+class _Flight:
+    """A call that was launched."""
 
-    rows: Prepared
-    lane: Lane
-    deadline_s: float
-    owed: bool
-    future: BlockFuture
-    filling: Filling
-    arrived_s: float
-    keys: set[int]  # of its parts in the policy
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Rows `start` to `stop` of a block that was submitted."""
-
-    job: _BlockJob
-    start: int
-    stop: int
+    call: Call
+    rows: list[LiveRow]
+    pieces: list[Piece]
+    launched: Launched | Exception
+    began_s: float  # when it had the device: its launch, or the end of the call before it in the slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +62,10 @@ class Health:
 
 
 class Engine:
-    """Live rows and blocks in, futures out. Safe to use from any thread; one thread of its own runs the device."""
+    """Live rows and blocks in, futures out. Safe to use from any thread.
+
+    One thread of its own runs the device; two where live calls overtake, one a slot.
+    """
 
     def __init__(
         self,
@@ -92,22 +78,27 @@ class Engine:
     ) -> None:
         self.runtime = runtime
         self._clock = clock
-        self._policy = LanePolicy(cost, limits)
+        self._slots = (Slot.LIVE, Slot.BACKGROUND) if runtime.info.live_stream else (Slot.SHARED,)
+        depth = max(limits.background_depth, _BACKGROUND_DEPTH) if runtime.info.live_stream else 0
+        self._policy = LanePolicy(cost, replace(limits, background_depth=depth))
         self._admission = AdmissionPolicy(self._policy)
         self._memory = MemoryCap(limits.max_tokens)
-        self._changed = threading.Condition(threading.RLock())  # guards everything below and the policy
-        self._rows: dict[int, _Row] = {}  # key -> live row that waits
-        self._parts: dict[int, tuple[_BlockJob, int]] = {}  # key in the policy -> block, and where in it row 0 is
-        self._keys = itertools.count()
+        self._waiting = Waiting(self._policy)
+        self._device_time = DeviceTime()
+        self._changed = threading.Condition(threading.RLock())  # guards all of this
         self._calls = self._failed_calls = 0
-        self._busy_s = 0.0
         self._waits_s = dict.fromkeys(Lane, 0.0)
-        self._launched_s: float | None = None  # when the running call began
+        self._flying: dict[Slot, deque[_Flight]] = {slot: deque() for slot in self._slots}
         self._stopping: str | None = None  # why nothing new is taken
         self._dead: Broken | None = None
-        self._thread = threading.Thread(target=self._loop, name="twoshift-engine", daemon=True)
-        if start:
-            self._thread.start()
+        self._threads = [
+            threading.Thread(target=self._loop, args=(slot,), name=f"twoshift-{slot}", daemon=True)
+            for slot in self._slots
+        ]
+        if len(self._slots) > 1:  # a live call must not wait until the other slot's thread has formed its own
+            sys.setswitchinterval(min(_SWITCH_S, sys.getswitchinterval()))
+        for thread in self._threads if start else ():
+            thread.start()
 
     # For callers
 
@@ -123,10 +114,10 @@ class Engine:
             lengths = rows.lengths.tolist()
             if not lengths:
                 return []
-            items = [Item(next(self._keys), deadline_s, n) for n in lengths]
+            items = [Item(self._waiting.new_key(), deadline_s, n) for n in lengths]
             self._admit(items, now_s)
             futures = [self._queue_row(rows, at, item, now_s) for at, item in enumerate(items)]
-            self._changed.notify()
+            self._changed.notify_all()
             return futures
 
     def submit_block(
@@ -138,27 +129,24 @@ class Engine:
             count = len(rows.lengths)
             if lane is Lane.ONLINE or count == 0:
                 raise InvalidInput("block", f"{count} rows in the {lane} lane", "rows in the micro or batch lane")
-            job = _BlockJob(
-                rows,
-                lane,
-                deadline_s,
-                owed,
-                BlockFuture(lambda: self._forget(job)),
-                Filling(count),
-                self._clock(),
-                set(),
-            )
-            self._queue_part(job, 0, count)
-            self._changed.notify()
-            return job.future
+            now_s = self._clock()
+            future = BlockFuture(lambda: self._forget_block(job))
+            job = BlockJob(rows, lane, deadline_s, owed, future, Filling(count), now_s)
+            self._waiting.add_piece(Piece(job, 0, count), now_s)
+            self._changed.notify_all()
+            return future
 
     def stats(self) -> EngineStats:
         """Counters since the start."""
         with self._changed:
-            lanes = {lane: replace(use) for lane, use in self._policy.use.items()}
-            waits_s = dict(self._waits_s)
-            max_tokens = self._policy.max_tokens
-            return EngineStats(lanes, waits_s, self._calls, self._busy_s, self._failed_calls, max_tokens)
+            return EngineStats(
+                lanes={lane: replace(use) for lane, use in self._policy.use.items()},
+                waits_s=dict(self._waits_s),
+                calls=self._calls,
+                busy_s=self._device_time.busy_s,
+                failed_calls=self._failed_calls,
+                max_tokens=self._policy.max_tokens,
+            )
 
     def cost(self) -> CallCost:
         """The curve as learned so far."""
@@ -169,9 +157,8 @@ class Engine:
         """The watchdog's question: is the loop alive, and is nothing stuck?"""
         with self._changed:
             now_s = self._clock()
-            running_s = 0.0 if self._launched_s is None else now_s - self._launched_s
-            waits_s = (now_s - row.arrived_s for row in self._rows.values())
-            oldest_s = max(waits_s, default=0.0)
+            running_s = max((now_s - flying[0].began_s for flying in self._flying.values() if flying), default=0.0)
+            oldest_s = self._waiting.oldest_row_s(now_s)
             reason = ""
             if self._dead is not None:
                 reason = str(self._dead)
@@ -185,13 +172,11 @@ class Engine:
         """Take nothing new, finish every live row, hand unfinished blocks back; False when time ran out first."""
         with self._changed:
             self._stopping = self._stopping or "draining"
-            jobs = self._take_jobs()
+            jobs = self._waiting.take_all_blocks()
             self._changed.notify_all()
         for job in jobs:
             job.future.settle(TryLater("the engine is draining", 1.0))
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        return self._join(timeout_s)
 
     def close(self) -> None:
         """Stop now: what waits fails, what runs is finished, the device is given back."""
@@ -199,35 +184,41 @@ class Engine:
             self._stopping = "closed"
             self._changed.notify_all()
         self._fail_everything(Broken("the engine was closed"))
-        if self._thread.is_alive():
-            self._thread.join()
+        self._join(None)
         self.runtime.close()
 
     # The loop
 
-    def _loop(self) -> None:
+    def _loop(self, slot: Slot) -> None:
         try:
-            while self.step():
+            while self._turn(slot):
                 pass
         except BaseException as error:
-            with self._changed:
-                self._dead = _as_broken(error)
-                self._launched_s = None
-            self._fail_everything(self._dead)
+            self._die(slot, error)
 
     def step(self, wait_s: float | None = None) -> bool:
-        """One turn: decide, run, report. False when there is nothing more to do."""
+        """One turn of an engine that was not started. False when there is nothing more to do."""
+        try:
+            more = [self._turn(slot, wait_s) for slot in self._slots]
+        except BaseException as error:
+            self._die(self._slots[0], error)
+            raise
+        return any(more)
+
+    def _turn(self, slot: Slot, wait_s: float | None = None) -> bool:
+        """Decide, run, report. False when there is nothing more to do."""
+        flying = self._flying[slot]
         with self._changed:
-            if self._dead is not None:
+            if self._dead is not None and not flying:
                 return False
-            decision = self._policy.decide(self._clock())
+            decision = Idle() if self._dead else self._policy.decide(self._clock(), slot)
             match decision:
-                case Idle():
-                    if self._stopping is None:
-                        self._changed.wait(wait_s)
-                    return self._stopping is None
+                case Idle(until_s):
+                    if not flying:
+                        return self._rest(until_s, wait_s)
+                    rows, pieces = list[LiveRow](), list[Piece]()
                 case Drop(live, background):
-                    rows, pieces = [self._rows.pop(item.key) for item in live], self._take_pieces(background)
+                    rows, pieces = self._waiting.take(live, background)
                 case Run(call):
                     rows, pieces = self._gather(call)
                 case _:
@@ -236,87 +227,92 @@ class Engine:
         if isinstance(decision, Drop):
             self._refuse(rows, pieces)
             return True
-        try:
-            self._run(decision.call, rows, pieces)
-        except BaseException as error:
-            self._abandon(rows, pieces, _as_broken(error))
-            raise
+        if isinstance(decision, Run):
+            self._depart(slot, decision.call, rows, pieces)
+        if isinstance(decision, Idle) or slot is not Slot.BACKGROUND:
+            self._land(slot)
         return True
 
-    def _run(self, call: Call, rows: list[_Row], pieces: list[_Piece]) -> None:
-        prepared = [row.rows.slice(row.at, row.at + 1) for row in rows]
-        prepared += [piece.job.rows.slice(piece.start, piece.stop) for piece in pieces]
-        began_s = self._launched_s = self._clock()
-        result = self._launch(prepared, live=bool(rows))
-        elapsed_s = self._clock() - began_s
+    def _rest(self, until_s: float | None, wait_s: float | None) -> bool:
+        if self._stopping is not None:
+            return False
+        if until_s is not None:
+            left_s = max(0.0, until_s - self._clock())
+            wait_s = left_s if wait_s is None else min(wait_s, left_s)
+        self._changed.wait(wait_s)
+        return True  # and look again: rows may have come in beside the order to stop
+
+    def _depart(self, slot: Slot, call: Call, rows: list[LiveRow], pieces: list[Piece]) -> None:
+        """Launch a call; what goes wrong is reported when it lands."""
+        flying = self._flying[slot]
+        flight = _Flight(call, rows, pieces, DeviceLost("it was never launched"), 0.0)
         with self._changed:
-            self._launched_s = None
-            self._policy.finished(call, elapsed_s, failed=isinstance(result, Exception))
-            self._count(call, elapsed_s, result)
-        if isinstance(result, Exception):
-            self._recover(rows, pieces, result)
-        else:
-            self._deliver(rows, pieces, result, elapsed_s)
-
-    def _launch(self, prepared: list[Prepared], live: bool) -> Columns | Exception:
+            flight.began_s = self._clock()
+            flying.append(flight)
+            if len(flying) == 1:
+                self._device_time.began(call.number, flight.began_s)
+        prepared = [row.prepared() for row in rows] + [piece.prepared() for piece in pieces]
         try:
-            return self.runtime.launch(prepared, live=live).wait()
-        except DeviceLost:
-            raise
+            flight.launched = self.runtime.launch(prepared, live=bool(rows))
         except Exception as error:
-            return error
+            flight.launched = error
 
-    def _gather(self, call: Call) -> tuple[list[_Row], list[_Piece]]:
+    def _land(self, slot: Slot) -> None:
+        """Wait for the slot's oldest call and report it."""
+        flying = self._flying[slot]
+        flight = flying[0]
+        result = _wait(flight.launched)
+        with self._changed:
+            ended_s = self._clock()
+            flying.popleft()
+            device_s = self._device_time.ended(flight.call.number, ended_s)
+            if flying:  # the next one has the device now
+                flying[0].began_s = ended_s
+                self._device_time.began(flying[0].call.number, ended_s)
+            elapsed_s = ended_s - flight.began_s
+            self._policy.finished(flight.call, elapsed_s, isinstance(result, Exception), device_s)
+            self._count(flight.call, result)
+        if isinstance(result, DeviceLost):
+            _abandon(flight, result)
+            raise result
+        if isinstance(result, Exception):
+            self._recover(flight.rows, flight.pieces, result)
+        else:
+            self._deliver(flight.rows, flight.pieces, result, elapsed_s)
+
+    def _gather(self, call: Call) -> tuple[list[LiveRow], list[Piece]]:
         now_s = self._clock()
-        rows = [self._rows.pop(item.key) for item in call.live]
+        rows, pieces = self._waiting.take(call.live, call.background)
         self._waits_s[Lane.ONLINE] += sum(now_s - row.arrived_s for row in rows)
-        pieces = self._take_pieces(call.background)
         for piece in pieces:
-            self._waits_s[piece.job.lane] += (piece.stop - piece.start) * (now_s - piece.job.arrived_s)
+            self._waits_s[piece.job.lane] += len(piece) * (now_s - piece.job.arrived_s)
         return rows, pieces
 
-    def _take_pieces(self, slices: tuple[Slice, ...]) -> list[_Piece]:
-        """The policy's slices as stretches of the blocks that were submitted."""
-        pieces: list[_Piece] = []
-        for part in slices:
-            job, offset = self._parts[part.block]
-            pieces.append(_Piece(job, offset + part.start, offset + part.stop))
-            if part.block not in self._policy.background:
-                del self._parts[part.block]
-                job.keys.discard(part.block)
-        return pieces
-
-    def _count(self, call: Call, elapsed_s: float, result: Columns | Exception) -> None:
+    def _count(self, call: Call, result: Columns | Exception) -> None:
         self._calls += 1
-        self._busy_s += elapsed_s
         self._failed_calls += isinstance(result, Exception)
         if isinstance(result, OutOfMemory):
             self._policy.cap_tokens(self._memory.ran_out(call.size.tokens))
         elif not isinstance(result, Exception) and (raised := self._memory.fitted(call.size.tokens)):
             self._policy.cap_tokens(raised)
 
-    def _deliver(self, rows: Sequence[_Row], pieces: list[_Piece], columns: Columns, elapsed_s: float) -> None:
-        total = len(rows) + sum(piece.stop - piece.start for piece in pieces)
+    @staticmethod
+    def _deliver(rows: Sequence[LiveRow], pieces: list[Piece], columns: Columns, elapsed_s: float) -> None:
+        total = len(rows) + sum(map(len, pieces))
         for at, row in enumerate(rows):
             row.future.settle(RowResult(columns, at, elapsed_s, total))
         at = len(rows)
         for piece in pieces:
             piece.job.filling.put(piece.start, piece.stop, columns, at)
-            at += piece.stop - piece.start
-            self._finish_if_full(piece.job)
-
-    @staticmethod
-    def _finish_if_full(job: _BlockJob) -> None:
-        if job.filling.left == 0:
-            job.future.settle(BlockResult(job.filling.columns, job.filling.errors))
+            at += len(piece)
+            piece.job.settle_if_full()
 
     # When a call fails
 
-    def _recover(self, rows: list[_Row], pieces: list[_Piece], error: Exception) -> None:
+    def _recover(self, rows: list[LiveRow], pieces: list[Piece], error: Exception) -> None:
         """Find who is guilty and serve the others; a row that failed on its own is."""
-        if not rows and len(pieces) == 1 and pieces[0].stop - pieces[0].start == 1:
-            pieces[0].job.filling.fail(pieces[0].start, pieces[0].stop, error)
-            self._finish_if_full(pieces[0].job)
+        if not rows and len(pieces) == 1 and len(pieces[0]) == 1:
+            pieces[0].fail(error)
             return
         with self._changed:
             self._requeue(pieces, error)
@@ -325,56 +321,65 @@ class Engine:
         else:
             self._isolate(rows)
 
-    def _requeue(self, pieces: list[_Piece], error: Exception) -> None:
+    def _requeue(self, pieces: list[Piece], error: Exception) -> None:
         """Background rows of a failed call go back, to run apart from everybody else.
 
         Where the memory ran out nobody is guilty: the cap is lower now, and they go back as they were.
         """
         alone = not isinstance(error, OutOfMemory)
-        halve = alone and len(pieces) == 1 and pieces[0].stop - pieces[0].start > 1
+        halve = alone and len(pieces) == 1 and len(pieces[0]) > 1
         for piece in pieces:
             if piece.job.future.done():
                 continue
             middle = (piece.start + piece.stop) // 2 if halve else piece.stop
             for start, stop in ((piece.start, middle), (middle, piece.stop)):
                 if start < stop:
-                    self._queue_part(piece.job, start, stop, alone)
+                    self._waiting.add_piece(Piece(piece.job, start, stop), self._clock(), alone)
 
-    def _isolate(self, rows: Sequence[_Row]) -> None:
+    def _isolate(self, rows: Sequence[LiveRow]) -> None:
         """Live rows of a failed call are run again in halves, at once: they have deadlines."""
         half = (len(rows) + 1) // 2
         for group in (rows[:half], rows[half:]):
             if not group:
                 continue
-            began_s = self._clock()
-            result = self._launch([row.rows.slice(row.at, row.at + 1) for row in group], live=True)
-            elapsed_s = self._account_for(group, began_s)
+            result, elapsed_s = self._run_apart(group)
             if not isinstance(result, Exception):
                 self._deliver(group, [], result, elapsed_s)
+            elif isinstance(result, DeviceLost):
+                for row in rows:
+                    row.future.settle(result)
+                raise result
             elif len(group) == 1:
                 group[0].future.settle(result)
             else:
                 self._isolate(group)
 
-    def _account_for(self, rows: Sequence[_Row], began_s: float) -> float:
-        """A launch that the policy did not plan belongs into the books, too."""
-        elapsed_s = self._clock() - began_s
+    def _run_apart(self, rows: Sequence[LiveRow]) -> tuple[Columns | Exception, float]:
+        """A call that the policy did not plan; it belongs into the books, too."""
+        key = -1 - self._waiting.new_key()  # no planned call has it
         with self._changed:
+            began_s = self._clock()
+            self._device_time.began(key, began_s)
+        try:
+            launched = self.runtime.launch([row.prepared() for row in rows], live=True)
+        except Exception as error:
+            launched = error
+        result = _wait(launched)
+        with self._changed:
+            ended_s = self._clock()
+            device_s = self._device_time.ended(key, ended_s)
             self._calls += 1
-            self._busy_s += elapsed_s
-            tokens = sum(int(row.rows.lengths[row.at]) for row in rows)
-            self._policy.charge(Lane.ONLINE, 0, tokens, elapsed_s)
-        return elapsed_s
+            self._policy.charge(Lane.ONLINE, 0, sum(row.tokens for row in rows), device_s)
+        return result, ended_s - began_s
 
-    def _refuse(self, rows: list[_Row], pieces: list[_Piece]) -> None:
+    def _refuse(self, rows: list[LiveRow], pieces: list[Piece]) -> None:
         budget_s = self._policy.limits.budget_s
         for row in rows:
             row.future.settle(TryLater("the deadline could no longer be met", budget_s))
         for piece in pieces:
             tokens = int(piece.job.rows.lengths[piece.start])
-            error = TooLarge("row", f"{tokens} tokens", f"a row that a call within {budget_s:.3g} s can hold")
-            piece.job.filling.fail(piece.start, piece.stop, error)
-            self._finish_if_full(piece.job)
+            accepted = f"a row that a call within {budget_s:.3g} s can hold"
+            piece.fail(TooLarge("row", f"{tokens} tokens", accepted))
 
     # Bookkeeping
 
@@ -398,55 +403,56 @@ class Engine:
 
     def _queue_row(self, rows: Prepared, at: int, item: Item, now_s: float) -> RowFuture:
         future = RowFuture(lambda: self._forget_row(item.key))
-        self._rows[item.key] = _Row(rows, at, future, now_s)
-        self._policy.submit(item, now_s)
+        self._waiting.add_row(item, LiveRow(rows, at, future, now_s))
         return future
-
-    def _queue_part(self, job: _BlockJob, start: int, stop: int, alone: bool = False) -> None:
-        key = next(self._keys)
-        lengths = job.rows.lengths[start:stop].tolist()
-        self._parts[key] = (job, start)
-        job.keys.add(key)
-        self._policy.submit_block(Block(key, lengths, job.lane, job.deadline_s, job.owed, alone), self._clock())
 
     def _forget_row(self, key: int) -> None:
         with self._changed:
-            if self._policy.cancel(key):
-                del self._rows[key]
+            self._waiting.forget_row(key)
 
-    def _forget(self, job: _BlockJob) -> None:
+    def _forget_block(self, job: BlockJob) -> None:
         with self._changed:
-            for key in job.keys:
-                self._policy.cancel_block(key)
-                del self._parts[key]
-            job.keys.clear()
+            self._waiting.forget_block(job)
 
-    def _take_jobs(self) -> list[_BlockJob]:
-        """Every block that waits, taken out of the policy."""
-        jobs = list({id(job): job for job, _ in self._parts.values()}.values())
-        for job in jobs:
-            self._forget(job)
-        return jobs
+    def _join(self, timeout_s: float | None) -> bool:
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        for thread in self._threads:
+            if thread.is_alive() and thread is not threading.current_thread():
+                thread.join(None if until_s is None else max(0.0, until_s - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _die(self, slot: Slot, error: BaseException) -> None:
+        """A loop ends under its calls: nobody may wait for ever."""
+        with self._changed:
+            self._dead = self._dead or _as_broken(error)
+            flights = list(self._flying[slot])
+            self._flying[slot].clear()
+            self._changed.notify_all()
+        for flight in flights:
+            _abandon(flight, self._dead)
+        self._fail_everything(self._dead)
 
     def _fail_everything(self, error: Exception) -> None:
         with self._changed:
-            rows = list(self._rows.items())
-            for key, _ in rows:
-                self._policy.cancel(key)
-            self._rows.clear()
-            jobs = self._take_jobs()
-        for _, row in rows:
-            row.future.settle(error)
-        for job in jobs:
-            job.future.settle(error)
+            rows, jobs = self._waiting.take_all_rows(), self._waiting.take_all_blocks()
+        for waiting in (*rows, *jobs):
+            waiting.future.settle(error)
 
-    @staticmethod
-    def _abandon(rows: list[_Row], pieces: list[_Piece], error: Broken) -> None:
-        """The loop is about to die under this call: nobody may wait for ever."""
-        for row in rows:
-            row.future.settle(error)
-        for piece in pieces:
-            piece.job.future.settle(error)
+
+def _wait(launched: Launched | Exception) -> Columns | Exception:
+    if isinstance(launched, Exception):
+        return launched
+    try:
+        return launched.wait()
+    except Exception as error:
+        return error
+
+
+def _abandon(flight: _Flight, error: Broken) -> None:
+    for row in flight.rows:
+        row.future.settle(error)
+    for piece in flight.pieces:
+        piece.job.future.settle(error)
 
 
 def _as_broken(error: BaseException) -> Broken:

@@ -15,13 +15,13 @@ from twoshift.errors import Broken
 from twoshift.policy.admission import AdmissionPolicy, Admit, Never, Refuse
 from twoshift.policy.background_queue import Block, Slice
 from twoshift.policy.cost import CallCost
-from twoshift.policy.lanes import Call, Drop, Idle, LaneLimits, LanePolicy, Run
+from twoshift.policy.lanes import Call, Drop, Idle, LaneLimits, LanePolicy, Run, Slot
 from twoshift.types import Item, Lane
 
 __all__ = ["RecordedAdmission", "RecordedLanes", "Replay", "replay"]
 
 _Entry = list[Any]
-_FORMAT = 1
+_FORMAT = 2
 _MOST_ROWS = 10_000_000
 
 
@@ -51,17 +51,17 @@ class RecordedLanes(LanePolicy):
         self.sink(["cancel_block", key])
         return super().cancel_block(key)
 
-    def finished(self, call: Call, elapsed_s: float, failed: bool = False) -> None:
-        self.sink(["finished", elapsed_s, failed])
-        super().finished(call, elapsed_s, failed)
+    def finished(self, call: Call, elapsed_s: float, failed: bool = False, device_s: float | None = None) -> None:
+        self.sink(["finished", call.number, elapsed_s, failed, device_s])
+        super().finished(call, elapsed_s, failed, device_s)
 
     def cap_tokens(self, max_tokens: int) -> None:
         self.sink(["cap_tokens", max_tokens])
         super().cap_tokens(max_tokens)
 
-    def decide(self, now_s: float) -> Run | Drop | Idle:
-        decision = super().decide(now_s)
-        self.sink(["decide", now_s, _decision(decision)])
+    def decide(self, now_s: float, slot: Slot = Slot.SHARED) -> Run | Drop | Idle:
+        decision = super().decide(now_s, slot)
+        self.sink(["decide", now_s, slot.value, _decision(decision)])
         return decision
 
 
@@ -113,7 +113,7 @@ class _Player:
             raise Broken("the journal cannot be replayed: it does not begin with a twoshift-lanes header")
         self._lanes = LanePolicy(CallCost.from_dict(header[2]), _limits(header[3]))
         self._admission = AdmissionPolicy(self._lanes)
-        self._call: Call | None = None  # the one that runs
+        self._calls: dict[int, Call] = {}  # number -> a call that runs
 
     def play(self, entry: _Entry) -> Iterable[tuple[_Entry, _Entry]]:
         """Apply one entry; yields (recorded, decided) where it holds a decision."""
@@ -132,16 +132,16 @@ class _Player:
                 self._lanes.cancel(key)
             case ["cancel_block", key]:
                 self._lanes.cancel_block(key)
-            case ["finished", elapsed_s, failed]:
-                if self._call is None:
+            case ["finished", number, elapsed_s, failed, device_s]:
+                if number not in self._calls:
                     raise ValueError("a call finished that was never launched")
-                self._lanes.finished(self._call, elapsed_s, failed)
+                self._lanes.finished(self._calls.pop(number), elapsed_s, failed, device_s)
             case ["cap_tokens", max_tokens]:
                 self._lanes.cap_tokens(max_tokens)
-            case ["decide", now_s, recorded]:
-                decision = self._lanes.decide(now_s)
+            case ["decide", now_s, slot, recorded]:
+                decision = self._lanes.decide(now_s, Slot(slot))
                 if isinstance(decision, Run):
-                    self._call = decision.call
+                    self._calls[decision.call.number] = decision.call
                 yield recorded, _decision(decision)
             case ["admit", now_s, items, recorded]:
                 yield recorded, _answer(self._admission.decide([_read_item(item) for item in items], now_s))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import itertools
 import math
 from dataclasses import dataclass, field
@@ -13,11 +14,19 @@ from twoshift.policy.learn import CostLearner
 from twoshift.policy.live_queue import LiveQueue, Room
 from twoshift.types import CallSize, Item, Lane
 
-__all__ = ["Call", "Drop", "Idle", "LaneLimits", "LanePolicy", "LaneUse", "Run"]
+__all__ = ["Call", "Drop", "Idle", "LaneLimits", "LanePolicy", "LaneUse", "Run", "Slot"]
 
 _EMPTY = CallSize(0, 0, 0, 0)
 _EPSILON_S = 1e-9
 _FORGET_S = 5.0  # of silence, after which what was learned about a slow device is tried anew
+
+
+class Slot(enum.StrEnum):
+    """A place on the device for a call."""
+
+    SHARED = "shared"  # the only one: calls of both lanes follow each other
+    LIVE = "live"  # on a stream that overtakes background calls on the device
+    BACKGROUND = "background"  # beside the live one
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +41,13 @@ class LaneLimits:
     quantile: float = 0.9  # of the cost's residual: how cautious predictions are
     tail_margin: float = 0.05  # of two budgets: kept free, so that the tail lies inside that bound and not on it
     min_share: float = 0.0  # of the device, owed to background work whose deadline has no slack
+    background_depth: int = 0  # calls in the background slot; 0: there is none, and both lanes share one
 
     def __post_init__(self) -> None:
         if self.max_rows < 1 or self.max_tokens < 1:
             raise InvalidInput("max_rows, max_tokens", (self.max_rows, self.max_tokens), "at least 1 each")
+        if self.background_depth < 0:
+            raise InvalidInput("background_depth", self.background_depth, "at least 0")
         if self.slo_s is not None and not (math.isfinite(self.slo_s) and self.slo_s > self.outside_s >= 0):
             raise InvalidInput("slo_s", self.slo_s, f"a finite SLO above the {self.outside_s} s spent outside")
         most_s = math.inf if self.slo_s is None else self.slo_s - self.outside_s
@@ -67,6 +79,7 @@ class Call:
     background: tuple[Slice, ...]
     size: CallSize
     predicted_s: float
+    slot: Slot = Slot.SHARED
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,28 +128,34 @@ class LanePolicy:
 
     Live rows go in deadline order and never wait for company; one that can no longer make its deadline is
     dropped rather than served late. Background rows ride along while the call stays within the budget and
-    makes no waiting live row late.
+    makes no waiting live row late. A device on which live calls overtake has a slot for each lane; there only
+    background rows that cost nothing ride along.
     """
 
     def __init__(self, cost: CallCost, limits: LaneLimits | None = None) -> None:
         self.limits = limits or LaneLimits()
         self.max_tokens = self.limits.max_tokens  # of a call now; lower than the limit while memory is short
         self.use = {lane: LaneUse() for lane in Lane}
-        self._learner = CostLearner(cost)
+        self._live_slot = Slot.LIVE if self.limits.background_depth else Slot.SHARED
+        self._background_slot = Slot.BACKGROUND if self.limits.background_depth else Slot.SHARED
+        # Beside background calls a live call takes longer: that says nothing about the others, so each slot learns
+        self._learners = {slot: CostLearner(cost) for slot in (self._live_slot, self._background_slot)}
         self._measured = cost.at(self.limits.quantile)
-        self._cautious = self._measured
+        self._cautious = dict.fromkeys(self._learners, self._measured)
+        self._lessons: list[tuple[Slot, CallSize, float]] = []  # calls to learn from before the next decision
         self._quiet_since_s = -math.inf  # when the last call ended
         self._owed_s = 0.0  # device time that owed blocks are short of (below 0: ahead); 0 when there are none
         self.live = LiveQueue(self._room(), self.predict_s)
         self.background = BackgroundQueue()
-        self._running: tuple[Call, float] | None = None  # the call and its predicted end
+        self._running: dict[int, tuple[Call, float]] = {}  # number -> the call and its predicted end
         self._launched_s = -math.inf  # when the last call was launched
         self._calls = itertools.count()
 
     @property
     def cost(self) -> CallCost:
-        """The curve as learned so far."""
-        return self._learner.cost
+        """The curve as learned so far, of calls with background rows."""
+        self._learn()
+        return self._learners[self._background_slot].cost
 
     # Events
 
@@ -156,16 +175,18 @@ class LanePolicy:
         """A block is no longer wanted; returns what was left of it."""
         return self.background.remove(key)
 
-    def finished(self, call: Call, elapsed_s: float, failed: bool = False) -> None:
-        """The running call ended, after `elapsed_s` on the device; a failed one says nothing about the cost."""
-        if self._running is None or self._running[0].number != call.number:
-            raise InvalidInput("call", call.number, "the call that is running")
-        self._running = None
+    def finished(self, call: Call, elapsed_s: float, failed: bool = False, device_s: float | None = None) -> None:
+        """A running call ended, after `elapsed_s`; a failed one says nothing about the cost.
+
+        `device_s` is its part of the device's time, where it shared the device with another call.
+        """
+        if call.number not in self._running:
+            raise InvalidInput("call", call.number, "a call that is running")
+        del self._running[call.number]
         self._quiet_since_s = self._launched_s + elapsed_s
-        self._account(call, elapsed_s)
-        if not failed and self._learner.observed(call.size, elapsed_s):
-            self._cautious = self._learner.cost.at(self.limits.quantile)
-            self.live.reprice()
+        self._account(call, elapsed_s if device_s is None else device_s)
+        if not failed:
+            self._lessons.append((call.slot, call.size, elapsed_s))  # a refit takes its time: answers go out first
 
     def charge(self, lane: Lane, rows: int, tokens: int, elapsed_s: float) -> None:
         """The device worked for a lane outside a planned call: a failed call's rows were tried again."""
@@ -177,22 +198,29 @@ class LanePolicy:
 
     # Questions
 
-    def predict_s(self, size: CallSize) -> float:
-        """The cautious prediction that every decision here is made with."""
-        return self._cautious.seconds(size)
+    def predict_s(self, size: CallSize, slot: Slot | None = None) -> float:
+        """The cautious prediction that every decision here is made with; of a live call unless told."""
+        return self._cautious[slot or self._live_slot].seconds(size)
 
     def ever_s(self, size: CallSize) -> float:
         """The prediction for the device as it was measured: what decides whether a row can ever fit."""
         return self._measured.seconds(size)
 
     def busy_until_s(self, now_s: float) -> float:
-        """When the running call is predicted to end; now, where none runs."""
-        return max(now_s, self._running[1]) if self._running else now_s
+        """When the call that live rows must wait for is predicted to end; now, where there is none."""
+        ends_s = (end_s for call, end_s in self._running.values() if call.slot is not Slot.BACKGROUND)
+        return max([now_s, *ends_s])
 
     @property
     def running(self) -> bool:
         """Whether a call is on the device."""
-        return self._running is not None
+        return bool(self._running)
+
+    def can_launch(self, slot: Slot) -> bool:
+        """Whether the slot has room for a call."""
+        if slot is not Slot.BACKGROUND:
+            return all(call.slot is not slot for call, _ in self._running.values())
+        return sum(call.slot is slot for call, _ in self._running.values()) < self.limits.background_depth
 
     @property
     def live_pace(self) -> float:
@@ -201,37 +229,44 @@ class LanePolicy:
 
     # The decision
 
-    def decide(self, now_s: float) -> Run | Drop | Idle:
+    def decide(self, now_s: float, slot: Slot = Slot.SHARED) -> Run | Drop | Idle:
         """What to do now; ask again after a Drop."""
-        if self._running is not None:
+        self._learn()
+        if not self.can_launch(slot):
             return Idle()
         self._check_debt()
-        self.live.fill(self._room())
-        if late := self.late_rows(now_s):
-            return Drop(tuple(self.live.take(late)), ())
-        if self._first_is_oversize():
+        if slot is not Slot.BACKGROUND:
+            self.live.fill(self._room())
+            if late := self.late_rows(now_s):
+                return Drop(tuple(self.live.take(late)), ())
+        if slot is not Slot.LIVE and self._first_is_oversize():
             return Drop((), (self.background.take_first_row(),))
-        draft = _Draft()
-        limit_s = self.ride_limit_s(now_s)
-        self._take_live(draft)
-        if self._owed_s > 0:
-            # Owed rows look only at the rows of this very call: later ones pay for the share.
-            self._ride(draft, draft.live[0].deadline_s - now_s if draft.live else math.inf, owed_only=True)
-        self._ride(draft, limit_s)
+        draft = self._draft(now_s, slot)
         if draft.size.rows:
-            return Run(self._launch(draft, now_s))
-        if not self.background:
+            return Run(self._launch(draft, now_s, slot))
+        if slot is Slot.LIVE or not self.background:
             return Idle()
         # Only what was learned in a slow spell keeps these rows off the device.
-        return self.decide(now_s) if self.believe_again(now_s) else Idle(self._quiet_since_s + _FORGET_S)
+        return self.decide(now_s, slot) if self.believe_again(now_s) else Idle(self._quiet_since_s + _FORGET_S)
 
     def believe_again(self, now_s: float) -> bool:
         """A curve that lets nothing run learns nothing: after a silence, try the device as it was measured."""
-        if self.running or now_s - self._quiet_since_s < _FORGET_S - _EPSILON_S or not self._learner.forget():
+        if self.running or now_s - self._quiet_since_s < _FORGET_S - _EPSILON_S or not self._forget():
             return False
-        self._cautious = self._measured
         self.live.reprice()
         return True
+
+    def _learn(self) -> None:
+        for slot, size, elapsed_s in self._lessons:
+            if self._learners[slot].observed(size, elapsed_s):
+                self._cautious[slot] = self._learners[slot].cost.at(self.limits.quantile)
+                self.live.reprice()
+        self._lessons.clear()
+
+    def _forget(self) -> bool:
+        changed = [learner.forget() for learner in self._learners.values()]
+        self._cautious = dict.fromkeys(self._learners, self._measured)
+        return any(changed)
 
     def late_rows(self, now_s: float) -> int:
         """How many live rows, earliest deadline first, can no longer make it."""
@@ -263,29 +298,45 @@ class LanePolicy:
         if not self.background.owed_blocks:
             self._owed_s = 0.0
 
+    def _draft(self, now_s: float, slot: Slot) -> _Draft:
+        draft = _Draft()
+        limit_s = math.inf
+        if slot is not Slot.BACKGROUND:
+            limit_s = self.ride_limit_s(now_s)
+            self._take_live(draft)
+        if slot is Slot.LIVE:
+            # Background rows have a slot of their own: here they ride only where they add nothing.
+            limit_s = min(limit_s, self.predict_s(draft.size)) if draft.live else 0.0
+        elif self._owed_s > 0:
+            # Owed rows look only at the rows of this very call: later ones pay for the share.
+            within_s = draft.live[0].deadline_s - now_s if draft.live else math.inf
+            self._ride(draft, within_s, slot, owed_only=True)
+        self._ride(draft, limit_s, slot)
+        return draft
+
     def _take_live(self, draft: _Draft) -> None:
         plan = self.live.plan()
         if plan:
             draft.size = plan[0].size
             draft.live = self.live.take(plan[0].size.rows)
 
-    def _ride(self, draft: _Draft, limit_s: float, owed_only: bool = False) -> None:
+    def _ride(self, draft: _Draft, limit_s: float, slot: Slot, owed_only: bool = False) -> None:
         """Add background rows while the call stays within the caps, the budget and the limit."""
         within_s = min(limit_s, self.limits.budget_s)
         taken, draft.size = self.background.take(
-            draft.size, self.limits.max_rows, lambda size: self._within(size, within_s), owed_only
+            draft.size, self.limits.max_rows, lambda size: self._within(size, within_s, slot), owed_only
         )
         draft.background += taken
 
-    def _within(self, size: CallSize, seconds: float) -> bool:
+    def _within(self, size: CallSize, seconds: float, slot: Slot) -> bool:
         # A row alone is tried even where memory is short: nothing smaller can be made of it.
         most = self.limits.max_tokens if size.rows == 1 else self.max_tokens
-        return size.tokens <= most and self.predict_s(size) <= seconds + _EPSILON_S
+        return size.tokens <= most and self.predict_s(size, slot) <= seconds + _EPSILON_S
 
-    def _launch(self, draft: _Draft, now_s: float) -> Call:
-        predicted_s = self.predict_s(draft.size)
-        call = Call(next(self._calls), tuple(draft.live), tuple(draft.background), draft.size, predicted_s)
-        self._running = (call, now_s + predicted_s)
+    def _launch(self, draft: _Draft, now_s: float, slot: Slot) -> Call:
+        predicted_s = self.predict_s(draft.size, slot)
+        call = Call(next(self._calls), tuple(draft.live), tuple(draft.background), draft.size, predicted_s, slot)
+        self._running[call.number] = (call, now_s + predicted_s)
         self._launched_s = now_s
         return call
 
@@ -301,7 +352,7 @@ class LanePolicy:
             self._charge(part.lane, rows, part.tokens, per_token_s, rows if call.live else 0)
         if call.live:
             self._charge(Lane.ONLINE, len(call.live), call.size.tokens - background_tokens, per_token_s, 0)
-        if self.background.owed_blocks:
+        if self.background.owed_blocks and call.slot is Slot.SHARED:
             short_s = self.limits.min_share * elapsed_s - background_tokens * per_token_s
             # What was overpaid is remembered, both ways for about one call.
             most_s = min(self.limits.budget_s, 1.0)

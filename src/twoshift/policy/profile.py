@@ -60,7 +60,7 @@ class Profile:
     device: str = ""
     precision: str = ""
     checksum: str = field(default="", kw_only=True)  # of the weights that were measured
-    parity: float | None = field(default=None, kw_only=True)  # a lossy precision's worst cosine against full precision
+    parity: float | None = field(default=None, kw_only=True)  # a lossy precision's worst answer against full precision
 
     def __post_init__(self) -> None:
         checked_name(self.name)

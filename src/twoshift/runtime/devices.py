@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import platform
 import re
 from pathlib import Path
 
 from twoshift.errors import InvalidInput
+from twoshift.runtime.artifacts import needed
 
-__all__ = ["checked_device", "cpu_device", "cpu_only", "cuda_device", "usable_threads"]
+__all__ = ["checked_device", "chosen_cuda", "cpu_device", "cpu_only", "cuda_device", "usable_threads"]
 
 
 def checked_device(device: str) -> str:
@@ -24,6 +26,26 @@ def cpu_only(device: str, what: str) -> None:
     """Refuse a device other than the CPU for a kind of model that runs nowhere else."""
     if checked_device(device) not in ("auto", "cpu"):
         raise InvalidInput("device", device, f"cpu or auto: {what} runs on the CPU")
+
+
+def chosen_cuda(device: str) -> str | None:
+    """The GPU to use, as PyTorch names it; None for the CPU. `auto` is the first GPU that PyTorch can use."""
+    if checked_device(device) == "cpu" or (device == "auto" and not _may_have_gpu()):
+        return None
+    torch = needed("torch", "torch", device)
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    index = int(device.partition(":")[2] or 0)
+    if index < count:
+        return f"cuda:{index}"
+    if device == "auto":
+        return None
+    seen = f"PyTorch {torch.__version__} sees {count} GPUs" if count else f"PyTorch {torch.__version__} sees no GPU"
+    raise InvalidInput("device", device, f"cpu, or a GPU that is there: {seen}")
+
+
+def _may_have_gpu() -> bool:
+    """Whether it is worth the seconds that importing PyTorch takes."""
+    return importlib.util.find_spec("torch") is not None and any(Path("/dev").glob("nvidia[0-9]*"))
 
 
 def cpu_device(threads: int) -> str:

@@ -6,13 +6,16 @@ import dataclasses
 import difflib
 import importlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twoshift.errors import InvalidInput
 from twoshift.ports import Runtime
 from twoshift.runtime.artifacts import full_file
 from twoshift.runtime.host_model import HostModel
 from twoshift.runtime.python_source import is_python_model
+
+if TYPE_CHECKING:
+    from twoshift.runtime.encoder.onnx_encoder import OnnxEncoder
 
 __all__ = ["KNOWN_MODELS", "load_model"]
 
@@ -59,12 +62,10 @@ def load_model(
     return _named(_load_file(full_file(path), options, trust_pickle), model)
 
 
-def _load_file(path: Path, options: dict[str, Any], trust_pickle: bool) -> HostModel:
+def _load_file(path: Path, options: dict[str, Any], trust_pickle: bool) -> HostModel | OnnxEncoder:
     suffix = path.suffix.lower()
     if suffix == ".onnx":
-        from twoshift.runtime.onnx_model import load_onnx
-
-        return load_onnx(path, **options)
+        return _load_onnx(path, options)
     if suffix in _XGBOOST:
         from twoshift.runtime.xgboost_model import load_xgboost
 
@@ -77,7 +78,18 @@ def _load_file(path: Path, options: dict[str, Any], trust_pickle: bool) -> HostM
     raise InvalidInput("model", str(path), _file_hint(path))
 
 
-def _named(runtime: HostModel, model: str) -> HostModel:
+def _load_onnx(path: Path, options: dict[str, Any]) -> HostModel | OnnxEncoder:
+    """A graph over texts where its tokenizer lies with it, over plain tensors elsewhere."""
+    from twoshift.runtime.encoder.exported import is_exported_encoder, load_exported_encoder
+
+    if is_exported_encoder(path):
+        return load_exported_encoder(path, **options)
+    from twoshift.runtime.onnx_model import load_onnx
+
+    return load_onnx(path, **options)
+
+
+def _named(runtime: HostModel | OnnxEncoder, model: str) -> Runtime:
     runtime.info = dataclasses.replace(runtime.info, model=model)  # as the user named it
     return runtime
 
@@ -87,7 +99,7 @@ def _encoder(name: str, options: dict[str, Any]) -> Runtime:
 
 
 def _is_encoder(path: Path) -> bool:
-    """A folder of an encoder, or an .onnx with its tokenizer beside it; the encoders know."""
+    """Whether it looks like an encoder's folder; the encoders know."""
     try:
         folder = importlib.import_module("twoshift.runtime.encoder.folder")
     except ModuleNotFoundError as error:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from twoshift.errors import Broken
+from twoshift.errors import Broken, InvalidInput
 from twoshift.runtime.artifacts import needed
 
 __all__ = ["OnnxFile", "read_onnx"]
@@ -18,10 +18,16 @@ _PRECISIONS = {"FLOAT16": "fp16", "BFLOAT16": "bf16", "DOUBLE": "fp64", "INT8": 
 
 @dataclass(frozen=True, slots=True)
 class OnnxFile:
-    """The files that hold the weights, and their precision."""
+    """The files that hold the weights, their precision, and what the graph is given."""
 
     files: tuple[Path, ...]
     precision: str
+    inputs: tuple[str, ...]  # names, without the weights that older files list among them
+
+    def check_precision(self, asked: str | None) -> None:
+        """Refuse a precision other than the file's own: a graph runs as it was written."""
+        if asked not in (None, self.precision):
+            raise InvalidInput("precision", asked, f"{self.precision}, which the file's weights are in; convert it")
 
 
 def read_onnx(path: Path) -> OnnxFile:
@@ -35,7 +41,12 @@ def read_onnx(path: Path) -> OnnxFile:
         raise Broken(f"{path}: expected an ONNX model; there is no graph in it")
     tensors = list(_tensors_of_model(model))
     places = {place for tensor in tensors for place in _places(tensor)}
-    return OnnxFile((path, *(_inside(path, place) for place in sorted(places))), _precision(onnx, tensors))
+    held = {tensor.name for tensor in model.graph.initializer}
+    return OnnxFile(
+        files=(path, *(_inside(path, place) for place in sorted(places))),
+        precision=_precision(onnx, tensors),
+        inputs=tuple(each.name for each in model.graph.input if each.name not in held),
+    )
 
 
 def _inside(path: Path, place: str) -> Path:

@@ -19,7 +19,7 @@ from twoshift.runtime.features import FEATURES
 from twoshift.runtime.host_model import HostModel
 from twoshift.runtime.onnx_file import read_onnx
 
-__all__ = ["load_onnx"]
+__all__ = ["load_onnx", "open_graph"]
 
 _CUDA = "CUDAExecutionProvider"
 _DTYPES = {
@@ -35,10 +35,8 @@ def load_onnx(
 ) -> HostModel:
     """A graph in onnxruntime; raises Broken where the file is damaged, InvalidInput where it cannot be served."""
     graph = read_onnx(full_file(path))
-    if precision not in (None, graph.precision):
-        raise InvalidInput("precision", precision, f"{graph.precision}, which the file's weights are in; convert it")
-    used = usable_threads(threads)
-    session, ran_on = _session(path, checked_device(device), used)
+    graph.check_precision(precision)
+    session, ran_on = open_graph(path, device, usable_threads(threads))
     inputs = tuple(_Input.of(node, path) for node in session.get_inputs())
     outputs = tuple(_output(node, path) for node in session.get_outputs())
     if not inputs:
@@ -128,14 +126,16 @@ class _Graph:
         return {name: np.asarray(result) for name, result in zip(self._outputs, results, strict=True)}
 
 
-def _session(path: Path, device: str, threads: int) -> tuple[Any, str]:
-    """A session, and the name of what it runs on."""
+def open_graph(path: Path, device: str, threads: int, may_spin: bool = True) -> tuple[Any, str]:
+    """A session of onnxruntime's, and the name of what it runs on; raises Broken, InvalidInput."""
+    index = int(checked_device(device).partition(":")[2] or 0)
     onnxruntime = needed("onnxruntime", "onnx", str(path))
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
+    if not may_spin:  # threads that spin between calls take the cores that the server and the tokenizer need
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 4  # what goes wrong is raised; the log would only repeat it
-    index = int(device.partition(":")[2] or 0)
     providers: list[Any] = ["CPUExecutionProvider"]
     if device != "cpu" and _CUDA in onnxruntime.get_available_providers():
         providers.insert(0, (_CUDA, {"device_id": index}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from twoshift.policy.cost import CallCost
-from twoshift.policy.lanes import Drop, Idle, LaneLimits, LanePolicy, Run
+from twoshift.policy.lanes import Drop, Idle, LaneLimits, LanePolicy, Run, Slot
 
 __all__ = ["GreedyPolicy", "StrictPolicy", "WindowPolicy"]
 
@@ -42,13 +42,13 @@ class WindowPolicy(GreedyPolicy):
         super().__init__(cost, limits)
         self._opened_s: float | None = None  # when the row that now waits longest was first seen
 
-    def decide(self, now_s: float) -> Run | Drop | Idle:
+    def decide(self, now_s: float, slot: Slot = Slot.SHARED) -> Run | Drop | Idle:
         if self.running or not len(self.live):
-            return super().decide(now_s)
+            return super().decide(now_s, slot)
         if self._opened_s is None:
             self._opened_s = now_s
         closes_s = self._opened_s + self.wait_s
         if len(self.live) < self.limits.max_rows and now_s < closes_s:
             return Idle(closes_s)
         self._opened_s = None
-        return super().decide(now_s)
+        return super().decide(now_s, slot)

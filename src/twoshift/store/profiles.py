@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from twoshift.durable import sync_directory
 from twoshift.errors import Broken, InvalidInput
 from twoshift.policy.cost import CallCost
 from twoshift.policy.plan.row import RowSize
@@ -129,19 +130,8 @@ def _write_atomically(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-
-
-def _sync_directory(folder: Path) -> None:
-    # fsync the directory too: a rename alone is not durable
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -209,7 +209,7 @@ def test_a_lost_device_fails_everything_clearly_and_the_engine_is_dead() -> None
     for future in futures:
         with pytest.raises(Broken, match="fell off the bus"):
             future.result(timeout=5)
-    engine._thread.join(5)
+    engine._join(5)
     assert not engine.health().healthy
     assert "fell off the bus" in engine.health().reason
     with pytest.raises(Broken, match="fell off the bus"):

@@ -50,7 +50,7 @@ def test_a_changed_event_is_noticed_at_the_decision_it_changes() -> None:
     journal = recorded()
     for entry in journal:
         if entry[0] == "finished":
-            entry[1] *= 3
+            entry[2] *= 3
     result = replay(journal)
     assert result.difference is not None
     assert "recorded" in result.difference
@@ -63,10 +63,10 @@ def test_a_changed_event_is_noticed_at_the_decision_it_changes() -> None:
         [["something else", 1]],
         [["twoshift-lanes", 99, {}, {}]],
         [*recorded()[:1], ["no such event"]],
-        [*recorded()[:1], ["finished", 0.1, False]],
+        [*recorded()[:1], ["finished", 0, 0.1, False, None]],
         [*recorded()[:1], ["submit", 0.0]],
-        [["twoshift-lanes", 1, {}, {}]],
-        [["twoshift-lanes", 1, CallCost.line(1, 1).to_dict(), {"no_such_limit": 1}]],
+        [["twoshift-lanes", 2, {}, {}]],
+        [["twoshift-lanes", 2, CallCost.line(1, 1).to_dict(), {"no_such_limit": 1}]],
     ],
 )
 def test_a_journal_that_cannot_be_read_says_so(journal: list[list[Any]]) -> None:

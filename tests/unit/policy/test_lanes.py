@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from twoshift.errors import InvalidInput
 from twoshift.policy.background_queue import Block, Slice
 from twoshift.policy.cost import CallCost
-from twoshift.policy.lanes import Call, Drop, Idle, LaneLimits, LanePolicy, Run
+from twoshift.policy.lanes import Call, Drop, Idle, LaneLimits, LanePolicy, Run, Slot
 from twoshift.types import CallSize, Item, Lane
 
 COST = CallCost.line(0.004, 0.00025)
@@ -347,3 +348,58 @@ def test_a_call_that_does_not_run_cannot_finish() -> None:
 def test_limits_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InvalidInput):
         LaneLimits(**wrong)  # pyright: ignore[reportArgumentType]
+
+
+# Two slots: live calls overtake
+
+TWO_SLOTS = replace(LIMITS, background_depth=2)
+
+
+def test_live_calls_that_are_slow_beside_background_calls_do_not_shrink_those() -> None:
+    policy = LanePolicy(COST, TWO_SLOTS)
+    policy.submit_block(Block(0, [1] * 10_000), 0.0)
+    before = run_of(policy.decide(0.0, Slot.BACKGROUND))
+    for key in range(1, 30):
+        policy.submit(Item(key, key + 0.05, 1), float(key))
+        call = run_of(policy.decide(float(key), Slot.LIVE))
+        policy.finished(call, 3 * COST.seconds(call.size))
+    assert run_of(policy.decide(40.0, Slot.BACKGROUND)).size == before.size
+    assert policy.predict_s(before.size) > 2 * policy.predict_s(before.size, Slot.BACKGROUND)
+
+
+def test_with_a_slot_for_each_lane_live_rows_do_not_wait_for_background_calls() -> None:
+    policy = LanePolicy(COST, TWO_SLOTS)
+    policy.submit_block(Block(0, [1] * 1000), 0.0)
+    queued = [policy.decide(0.0, Slot.BACKGROUND) for _ in range(3)]
+    assert [type(decision) for decision in queued] == [Run, Run, Idle]  # two keep the device fed
+    assert policy.busy_until_s(0.0) == 0.0
+    policy.submit(Item(1, 0.05, 1), 0.001)
+    decision = policy.decide(0.001, Slot.LIVE)
+    assert isinstance(decision, Run)
+    assert [item.key for item in decision.call.live] == [1]
+    assert decision.call.background == ()  # on a straight line every row costs something
+    assert policy.busy_until_s(0.001) == pytest.approx(0.001 + decision.call.predicted_s)
+    policy.finished(decision.call, 0.004)
+    assert isinstance(policy.decide(0.005, Slot.BACKGROUND), Idle)
+    assert isinstance(queued[0], Run)
+    policy.finished(queued[0].call, 0.02, device_s=0.018)
+    assert isinstance(policy.decide(0.005, Slot.BACKGROUND), Run)
+    assert policy.use[Lane.BATCH].device_s == pytest.approx(0.018)
+
+
+def test_in_the_live_slot_background_rows_ride_only_where_they_cost_nothing() -> None:
+    flat = CallCost(0.0, 0.001, floor_s=0.010)  # flat up to ten tokens
+    policy = LanePolicy(flat, TWO_SLOTS)
+    policy.submit_block(Block(0, [1] * 1000), 0.0)
+    policy.submit(Item(1, 0.05, 4), 0.0)
+    decision = policy.decide(0.0, Slot.LIVE)
+    assert isinstance(decision, Run)
+    assert sum(part.stop - part.start for part in decision.call.background) == 6
+
+
+def test_background_calls_in_their_own_slot_stay_within_the_budget() -> None:
+    policy = LanePolicy(COST, TWO_SLOTS)
+    policy.submit_block(Block(0, [1] * 1000), 0.0)
+    decision = policy.decide(0.0, Slot.BACKGROUND)
+    assert isinstance(decision, Run)
+    assert decision.call.predicted_s <= policy.limits.budget_s

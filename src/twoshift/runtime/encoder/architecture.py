@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from dataclasses import dataclass
 
 from twoshift.errors import InvalidInput
 from twoshift.runtime.encoder.fields import Fields
 
-__all__ = ["Architecture", "Family", "Rotary", "read_architecture"]
+__all__ = ["Architecture", "Family", "Rotary", "exported_architecture", "read_architecture"]
 
 _ACTIVATIONS = {"gelu": "gelu", "gelu_python": "gelu", "relu": "relu", "gelu_new": "gelu_tanh"}
 _ACTIVATIONS["gelu_pytorch_tanh"] = "gelu_tanh"
@@ -89,6 +90,17 @@ def read_architecture(config: Fields) -> Architecture:
     if family is Family.OTHER or _is_unusual(config):
         return _generic(config, model_type)
     return _modernbert(config) if family is Family.MODERNBERT else _bert_like(config, family, model_type)
+
+
+def exported_architecture(config: Fields, pad_id: int) -> Architecture:
+    """What matters of a network that comes as a graph: its family for the positions, and its limits.
+
+    Nothing is refused: the graph holds the network, so no code is run whatever the config asks for.
+    """
+    model_type = config.text("model_type", "unknown")
+    family = _FAMILIES.get(model_type, Family.OTHER)
+    pad_id = config.count("pad_token_id", pad_id, 0)
+    return dataclasses.replace(_generic(config, model_type), family=family, pad_id=pad_id)
 
 
 def _is_unusual(config: Fields) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from twoshift.durable import sync_directory
 from twoshift.errors import InvalidInput
 
 __all__ = ["GRAPH_FILE", "WEIGHTS_FILE", "GraphCache"]
@@ -66,21 +66,10 @@ class GraphCache:
 
 def _publish(staging: Path, folder: Path) -> None:
     """Rename the whole folder: a reader sees all of it or nothing. The files themselves are synced by their writer."""
-    _sync(staging)
+    sync_directory(staging)
     try:
         staging.rename(folder)
     except OSError:
         if not (folder / GRAPH_FILE).is_file():  # otherwise another process was first, with the same bytes
             raise
-    _sync(folder.parent)
-
-
-def _sync(folder: Path) -> None:
-    # fsync the directory too: a rename alone is not durable
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync_directory(folder.parent)

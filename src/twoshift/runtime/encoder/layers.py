@@ -8,14 +8,24 @@ from twoshift.errors import InvalidInput
 from twoshift.runtime.encoder.nodes import GraphWriter
 from twoshift.runtime.encoder.weights import Weights
 
-__all__ = ["FLOAT", "INT32", "activated", "at_token", "linear", "norm", "real_tokens", "token_numbers"]
+__all__ = ["FLOAT", "INT32", "activated", "at_token", "linear", "norm", "projected", "real_tokens", "token_numbers"]
 
 FLOAT, INT32 = 1, 6  # ONNX's numbers for its types
 
 
 def linear(writer: GraphWriter, weights: Weights, name: str, given: str, inputs: int, outputs: int) -> str:
-    """given @ weight.T, plus the bias where the model has one."""
+    """given @ weight.T, plus the bias where the model has one; always exact, as a head wants it."""
     result = writer.op("MatMul", given, writer.weight(weights.get(f"{name}.weight", outputs, inputs).T))
+    return _biased(writer, weights, name, result, outputs)
+
+
+def projected(writer: GraphWriter, weights: Weights, name: str, given: str, inputs: int, outputs: int) -> str:
+    """The same in the network's body, in the graph's precision."""
+    result = writer.product(given, weights.get(f"{name}.weight", outputs, inputs).T)
+    return _biased(writer, weights, name, result, outputs)
+
+
+def _biased(writer: GraphWriter, weights: Weights, name: str, result: str, outputs: int) -> str:
     if not weights.has(f"{name}.bias"):
         return result
     return writer.op("Add", result, writer.weight(weights.get(f"{name}.bias", outputs)))

@@ -6,7 +6,7 @@ import numpy as np
 
 from twoshift.runtime.encoder.architecture import Architecture, Rotary
 from twoshift.runtime.encoder.attention import attend, by_head, distances, hidden_where_false, padding_bias
-from twoshift.runtime.encoder.layers import activated, linear, norm, token_numbers
+from twoshift.runtime.encoder.layers import activated, norm, projected, token_numbers
 from twoshift.runtime.encoder.nodes import GraphWriter
 from twoshift.runtime.encoder.weights import Weights
 
@@ -39,17 +39,17 @@ def _layer(
     normed = hidden  # the first layer's input is normed already
     if number:
         normed = norm(writer, weights, f"{name}attn_norm", hidden, width, arch.norm_eps)
-    joined = linear(writer, weights, f"{name}attn.Wqkv", normed, width, 3 * width)
+    joined = projected(writer, weights, f"{name}attn.Wqkv", normed, width, 3 * width)
     parts = writer.ops("Split", 3, joined, writer.ints(width, width, width), axis=2)
     query, key, value = (by_head(writer, arch, part) for part in parts)
     turned = (_turned(writer, arch, query, angles), _turned(writer, arch, key, angles), value)
-    attended = linear(writer, weights, f"{name}attn.Wo", attend(writer, arch, turned, bias), width, width)
+    attended = projected(writer, weights, f"{name}attn.Wo", attend(writer, arch, turned, bias), width, width)
     hidden = writer.op("Add", hidden, attended)
     normed = norm(writer, weights, f"{name}mlp_norm", hidden, width, arch.norm_eps)
-    raised = linear(writer, weights, f"{name}mlp.Wi", normed, width, 2 * arch.inner)
+    raised = projected(writer, weights, f"{name}mlp.Wi", normed, width, 2 * arch.inner)
     given, gate = writer.ops("Split", 2, raised, writer.ints(arch.inner, arch.inner), axis=2)
     gated = writer.op("Mul", activated(writer, arch.activation, given), gate)
-    return writer.op("Add", hidden, linear(writer, weights, f"{name}mlp.Wo", gated, arch.inner, width))
+    return writer.op("Add", hidden, projected(writer, weights, f"{name}mlp.Wo", gated, arch.inner, width))
 
 
 def _angles(writer: GraphWriter, arch: Architecture, theta: float) -> _Angles:

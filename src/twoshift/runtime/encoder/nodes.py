@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.runtime.artifacts import needed
 
-__all__ = ["MICROSOFT", "GraphWriter"]
+__all__ = ["MICROSOFT", "GraphWriter", "Product"]
 
 MICROSOFT = "com.microsoft"  # onnxruntime's fused operators; OpenVINO reads those that are used here too
 _OPSETS = (("", 17), (MICROSOFT, 1))
@@ -21,11 +21,18 @@ _INLINE_BYTES = 4096  # shapes and constants, which optimizers look into, stay i
 _ALIGNMENT_BYTES = 4096  # so that the file can be mapped
 
 
+class Product(Protocol):
+    """How given @ kernel is written, where it is not in full precision; `outliers`: some inputs may be very large."""
+
+    def __call__(self, writer: GraphWriter, given: str, kernel: NDArray[np.float32], *, outliers: bool) -> str: ...
+
+
 class GraphWriter:
     """Collects nodes; large weights are written to `data` at once, so that memory stays at one tensor."""
 
-    def __init__(self, data: BinaryIO) -> None:
+    def __init__(self, data: BinaryIO, product: Product | None = None) -> None:
         self._onnx = needed("onnx", "encoder", "a graph for the CPU")
+        self._product = product
         self._data = data
         self._nodes: list[Any] = []
         self._weights: list[Any] = []
@@ -39,6 +46,17 @@ class GraphWriter:
         names = [f"{kind}_{len(self._nodes)}_{number}" for number in range(count)]
         self._nodes.append(self._onnx.helper.make_node(kind, inputs, names, domain=domain, **attributes))
         return names
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether products are plain, so that operators which hold one in themselves may be used."""
+        return self._product is None
+
+    def product(self, given: str, kernel: NDArray[np.float32], *, outliers: bool = False) -> str:
+        """given @ kernel, [inputs, outputs], in the network's body: what a lower precision writes in its own way."""
+        if self._product is None:
+            return self.op("MatMul", given, self.weight(kernel))
+        return self._product(self, given, kernel, outliers=outliers)
 
     def weight(self, array: NDArray[Any]) -> str:
         """Add a constant and give its name."""
@@ -84,7 +102,8 @@ class GraphWriter:
         self._data.seek(offset)
         self._data.write(array.data)
         proto = self._onnx.TensorProto
-        tensor = proto(name=name, dims=array.shape, data_type=proto.FLOAT, data_location=proto.EXTERNAL)
+        kind = self._onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+        tensor = proto(name=name, dims=array.shape, data_type=kind, data_location=proto.EXTERNAL)
         for key, value in (("location", Path(self._data.name).name), ("offset", offset), ("length", array.nbytes)):
             tensor.external_data.add(key=key, value=str(value))
         return tensor

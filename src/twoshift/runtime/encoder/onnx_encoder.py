@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -18,8 +20,10 @@ from twoshift.runtime.devices import cpu_device, usable_threads
 from twoshift.runtime.encoder.answers import answer_width, columns_of, output_names
 from twoshift.runtime.encoder.cache import GraphCache
 from twoshift.runtime.encoder.folder import ModelFolder
+from twoshift.runtime.encoder.gate import checked_parity
 from twoshift.runtime.encoder.graph import GRAPH_FORMAT, has_type_ids, write_graph
-from twoshift.runtime.encoder.sessions import Session, choose_library, open_session
+from twoshift.runtime.encoder.int8 import INT8_FORMAT, write_int8_graph
+from twoshift.runtime.encoder.sessions import Session, choose_library, open_session, version_of
 from twoshift.runtime.encoder.tokens import TextTokenizer, TokenRows, concat
 from twoshift.runtime.failures import device_failures
 
@@ -30,32 +34,53 @@ _BATCH_TOKENS = 1024  # a token costs the same from 512 to 8192; small ones spre
 
 
 def load_onnx_encoder(
-    folder: ModelFolder, name: str, threads: int | None = None, library: str | None = None, root: Path | None = None
-) -> OnnxEncoder:
-    """The folder's model on the CPU in fp32; raises InvalidInput, Broken."""
-    used = usable_threads(threads)
+    folder: ModelFolder, name: str, threads: int | None = None, library: str | None = None, root: Path | None = None,
+    precision: str = "fp32",
+) -> OnnxEncoder:  # fmt: skip
+    """The folder's model on the CPU in fp32 or int8; raises InvalidInput, also where int8 loses too much, or Broken."""
+    library, root = library or choose_library(), root or home()
+    encoder = _loaded(folder, name, usable_threads(threads), library, root, precision)
+    if precision == "fp32":
+        return encoder
+    try:
+        found = checked_parity(
+            encoder, folder.task, f"{INT8_FORMAT} {version_of(library)}",
+            lambda: _loaded(folder, name, usable_threads(threads), library, root, "fp32"), root,
+        )  # fmt: skip
+    except BaseException:
+        encoder.close()
+        raise
+    encoder.info = dataclasses.replace(encoder.info, parity=found)
+    return encoder
+
+
+def _loaded(folder: ModelFolder, name: str, threads: int, library: str, root: Path, precision: str) -> OnnxEncoder:
     tokenizer = TextTokenizer(folder, has_type_ids(folder))
-    session = _session(folder, used, library or choose_library(), root or home())
+    session = _session(folder, threads, library, root, precision)
     info = RuntimeInfo(
         model=name,
         checksum=folder.checksum,
         runtime=session.library,
-        device=cpu_device(used),
-        precision="fp32",
+        device=cpu_device(threads),
+        precision=precision,
         max_row_tokens=folder.max_tokens,
         outputs=output_names(folder.task),
     )
     return OnnxEncoder(info, folder, tokenizer, session)
 
 
-def _session(folder: ModelFolder, threads: int, library: str, root: Path) -> Session:
-    cache = GraphCache(root, folder.checksum, f"fp32-{GRAPH_FORMAT}")
-    graph = cache.get(lambda graph, weights: write_graph(folder, graph, weights))
+def _session(folder: ModelFolder, threads: int, library: str, root: Path, precision: str) -> Session:
+    if precision == "int8":
+        cache = GraphCache(root, folder.checksum, f"int8-{GRAPH_FORMAT}.{INT8_FORMAT}")
+        write = functools.partial(write_int8_graph, folder, library)
+    else:
+        cache = GraphCache(root, folder.checksum, f"fp32-{GRAPH_FORMAT}")
+        write = functools.partial(write_graph, folder)
     try:
-        return open_session(graph, threads, library)
+        return open_session(cache.get(write), threads, library)
     except Broken:
         cache.forget()  # once: a disk may have damaged it since
-        return open_session(cache.get(lambda graph, weights: write_graph(folder, graph, weights)), threads, library)
+        return open_session(cache.get(write), threads, library)
 
 
 class OnnxEncoder:

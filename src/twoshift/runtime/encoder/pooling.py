@@ -11,7 +11,7 @@ from twoshift.errors import InvalidInput
 from twoshift.runtime.encoder.task import Dense, Embedding
 from twoshift.runtime.encoder.weights import Weights, weight_files
 
-__all__ = ["Pooler"]
+__all__ = ["Pooler", "activated"]
 
 Floats = NDArray[np.float32]
 
@@ -31,7 +31,7 @@ class Pooler:
     def __call__(self, hidden: Floats, lengths: NDArray[Any]) -> Floats:
         result = np.concatenate([_pooled(kind, hidden, lengths) for kind in self._task.poolings], axis=1)
         for dense, kernel, bias in self._dense:
-            result = _activated(dense.activation, result @ kernel.T + bias)
+            result = activated(dense.activation, result @ kernel.T + bias)
         if self._task.normalize:
             result = result / np.maximum(np.linalg.norm(result, axis=1, keepdims=True), 1e-12)
         return result.astype(np.float32, copy=False)
@@ -59,7 +59,8 @@ def _pooled(kind: str, hidden: Floats, lengths: NDArray[Any]) -> Floats:
     return np.einsum("rt,rtw->rw", shares, hidden, optimize=True)
 
 
-def _activated(kind: str, given: Floats) -> Floats:
+def activated(kind: str, given: Floats) -> Floats:
+    """What torch's function of that name gives."""
     match kind:
         case "identity":
             return given
@@ -68,6 +69,7 @@ def _activated(kind: str, given: Floats) -> Floats:
         case "relu":
             return np.maximum(given, 0)
         case "sigmoid":
-            return np.float32(1) / (np.float32(1) + np.exp(-given))
+            with np.errstate(over="ignore"):  # infinity's inverse is the 0 that is meant
+                return np.float32(1) / (np.float32(1) + np.exp(-given))
         case _:
             raise InvalidInput("activation_function", kind, "Tanh, ReLU, Sigmoid or Identity")

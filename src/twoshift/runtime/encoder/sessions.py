@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from twoshift.errors import Broken, InvalidInput
 from twoshift.runtime.artifacts import needed
 
-__all__ = ["OnnxRuntimeSession", "OpenVinoSession", "Session", "choose_library", "open_session"]
+__all__ = ["OnnxRuntimeSession", "OpenVinoSession", "Session", "choose_library", "open_session", "version_of"]
 
 Batch = dict[str, NDArray[np.int32]]
 _PRECISION = "f32"
@@ -52,6 +52,11 @@ def open_session(graph: Path, threads: int, library: str) -> Session:
     except Exception as error:  # the libraries' errors have no common parent
         line = str(error).strip().partition("\n")[0][:300]
         raise Broken(f"{graph}: {library} {module.__version__} cannot load it: {line}") from error
+
+
+def version_of(library: str) -> str:
+    """The version of an installed library: another one may round in another way."""
+    return needed(library, "encoder", library).__version__
 
 
 class OnnxRuntimeSession:

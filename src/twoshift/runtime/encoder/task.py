@@ -8,7 +8,18 @@ from pathlib import Path
 from twoshift.errors import Broken, InvalidInput
 from twoshift.runtime.encoder.fields import Fields, decoded
 
-__all__ = ["Classification", "Dense", "Embedding", "Reranking", "Task", "read_task"]
+__all__ = [
+    "Classification",
+    "Dense",
+    "Embedding",
+    "Reranking",
+    "Task",
+    "default_prompt",
+    "is_classifier",
+    "read_classifier",
+    "read_embedding",
+    "read_task",
+]
 
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 _OLD_POOLINGS = {
@@ -63,14 +74,28 @@ Task = Embedding | Classification | Reranking
 
 def read_task(folder: Path, config: Fields) -> Task:
     """What the folder's files say the model is for; without any, mean pooling, as sentence-transformers does."""
-    classifier = any(name.endswith("ForSequenceClassification") for name in config.texts("architectures"))
-    if classifier:
-        return _classifier(folder, config)
+    return read_classifier(folder, config) if is_classifier(config) else read_embedding(folder)
+
+
+def is_classifier(config: Fields) -> bool:
+    """Whether a network with labels was saved."""
+    return any(name.endswith("ForSequenceClassification") for name in config.texts("architectures"))
+
+
+def read_embedding(folder: Path) -> Embedding:
+    """What modules.json says is done with the hidden states; where there is none, their mean."""
     modules = folder / "modules.json"
     return _embedding(folder, _modules(modules) if modules.is_file() else ())
 
 
-def _classifier(folder: Path, config: Fields) -> Classification | Reranking:
+def default_prompt(folder: Path) -> str:
+    """What the folder wants put before every text; mostly nothing."""
+    prompts = Fields.read_if_there(folder / "config_sentence_transformers.json")
+    return prompts.inner("prompts").text(prompts.text("default_prompt_name"))
+
+
+def read_classifier(folder: Path, config: Fields) -> Classification | Reranking:
+    """The labels that config.json names; one label is the score of a pair."""
     names = {key: name for key, name in config.inner("id2label").items() if isinstance(name, str)}
     count = len(names) if names else config.count("num_labels", 2)
     labels = tuple(names.get(str(number), f"LABEL_{number}") for number in range(count))
@@ -109,8 +134,7 @@ def _modules(path: Path) -> tuple[tuple[str, Path], ...]:
 
 
 def _embedding(folder: Path, modules: tuple[tuple[str, Path], ...]) -> Embedding:
-    prompts = Fields.read_if_there(folder / "config_sentence_transformers.json")
-    prompt = prompts.inner("prompts").text(prompts.text("default_prompt_name"))
+    prompt = default_prompt(folder)
     poolings, dense, normalize = ("mean",), [], False
     for kind, where in modules:
         if kind == "Pooling":

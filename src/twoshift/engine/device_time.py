@@ -1,0 +1,35 @@
+"""Whose time on the device it is, where calls of two lanes share it."""
+
+from __future__ import annotations
+
+__all__ = ["DeviceTime"]
+
+
+class DeviceTime:
+    """Splits the time in which the device is busy evenly among the calls on it: the parts sum to it exactly."""
+
+    __slots__ = ("_at_s", "_shares_s", "busy_s")
+
+    def __init__(self) -> None:
+        self.busy_s = 0.0
+        self._at_s = 0.0
+        self._shares_s: dict[int, float] = {}  # call -> its part so far
+
+    def began(self, call: int, now_s: float) -> None:
+        """A call has the device from now on, with those that have it already."""
+        self._advance(now_s)
+        self._shares_s[call] = 0.0
+
+    def ended(self, call: int, now_s: float) -> float:
+        """The call's part."""
+        self._advance(now_s)
+        return self._shares_s.pop(call)
+
+    def _advance(self, now_s: float) -> None:
+        passed_s = max(0.0, now_s - self._at_s)
+        self._at_s = max(self._at_s, now_s)
+        if not self._shares_s:
+            return
+        self.busy_s += passed_s
+        for call in self._shares_s:
+            self._shares_s[call] += passed_s / len(self._shares_s)

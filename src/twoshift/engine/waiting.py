@@ -1,0 +1,141 @@
+"""Who waits for the device: live rows and pieces of blocks, by the keys that the policy knows them by."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+
+from twoshift.engine.results import BlockFuture, BlockResult, Filling, RowFuture
+from twoshift.policy.background_queue import Block, Slice
+from twoshift.policy.lanes import LanePolicy
+from twoshift.ports import Prepared
+from twoshift.types import Item, Lane
+
+__all__ = ["BlockJob", "LiveRow", "Piece", "Waiting"]
+
+
+@dataclass(slots=True)
+class LiveRow:
+    """A live row that waits or runs."""
+
+    rows: Prepared
+    at: int
+    future: RowFuture
+    arrived_s: float
+
+    def prepared(self) -> Prepared:
+        """The row by itself."""
+        return self.rows.slice(self.at, self.at + 1)
+
+    @property
+    def tokens(self) -> int:
+        """Its length."""
+        return int(self.rows.lengths[self.at])
+
+
+@dataclass(slots=True, eq=False)
+class BlockJob:
+    """A block that was submitted, however often it has been cut since."""
+
+    rows: Prepared
+    lane: Lane
+    deadline_s: float
+    owed: bool
+    future: BlockFuture
+    filling: Filling
+    arrived_s: float
+    keys: set[int] = field(default_factory=set[int])  # of its parts in the policy
+
+    def settle_if_full(self) -> None:
+        """Answer once every row has a result or an error."""
+        if self.filling.left == 0:
+            self.future.settle(BlockResult(self.filling.columns, self.filling.errors))
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows `start` to `stop` of a block that was submitted."""
+
+    job: BlockJob
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def prepared(self) -> Prepared:
+        """Its rows."""
+        return self.job.rows.slice(self.start, self.stop)
+
+    def fail(self, error: Exception) -> None:
+        """Its rows have no result."""
+        self.job.filling.fail(self.start, self.stop, error)
+        self.job.settle_if_full()
+
+
+class Waiting:
+    """The rows behind the policy's keys. The engine's lock guards it."""
+
+    def __init__(self, policy: LanePolicy) -> None:
+        self._policy = policy
+        self._rows: dict[int, LiveRow] = {}
+        self._parts: dict[int, tuple[BlockJob, int]] = {}  # key -> block, and where in it the part's row 0 is
+        self._keys = itertools.count()
+
+    def new_key(self) -> int:
+        """One that the policy has not seen."""
+        return next(self._keys)
+
+    def add_row(self, item: Item, row: LiveRow) -> None:
+        """A live row that was admitted."""
+        self._rows[item.key] = row
+        self._policy.submit(item, row.arrived_s)
+
+    def add_piece(self, piece: Piece, now_s: float, alone: bool = False) -> None:
+        """Rows of a block, new or come back; `alone` keeps them apart from everybody else."""
+        key, job = self.new_key(), piece.job
+        lengths = job.rows.lengths[piece.start : piece.stop].tolist()
+        self._parts[key] = (job, piece.start)
+        job.keys.add(key)
+        self._policy.submit_block(Block(key, lengths, job.lane, job.deadline_s, job.owed, alone), now_s)
+
+    def take(self, live: tuple[Item, ...], background: tuple[Slice, ...]) -> tuple[list[LiveRow], list[Piece]]:
+        """The rows that the policy has decided on."""
+        return [self._rows.pop(item.key) for item in live], [self._take_piece(part) for part in background]
+
+    def forget_row(self, key: int) -> None:
+        """A live row is no longer wanted."""
+        if self._policy.cancel(key):
+            del self._rows[key]
+
+    def forget_block(self, job: BlockJob) -> None:
+        """A block is no longer wanted."""
+        for key in job.keys:
+            self._policy.cancel_block(key)
+            del self._parts[key]
+        job.keys.clear()
+
+    def take_all_rows(self) -> list[LiveRow]:
+        """Every live row, taken out of the policy."""
+        rows = list(self._rows.values())
+        for key in tuple(self._rows):
+            self.forget_row(key)
+        return rows
+
+    def take_all_blocks(self) -> list[BlockJob]:
+        """Every block that has rows waiting, taken out of the policy."""
+        jobs = list({id(job): job for job, _ in self._parts.values()}.values())
+        for job in jobs:
+            self.forget_block(job)
+        return jobs
+
+    def oldest_row_s(self, now_s: float) -> float:
+        """How long the live row that waits longest has waited."""
+        return max((now_s - row.arrived_s for row in self._rows.values()), default=0.0)
+
+    def _take_piece(self, part: Slice) -> Piece:
+        job, offset = self._parts[part.block]
+        if part.block not in self._policy.background:
+            del self._parts[part.block]
+            job.keys.discard(part.block)
+        return Piece(job, offset + part.start, offset + part.stop)
