@@ -8,18 +8,23 @@ from typing import TYPE_CHECKING
 from twoshift._version import __version__
 
 if TYPE_CHECKING:
+    from twoshift.engine import Engine
     from twoshift.errors import Broken, InvalidInput, TooLarge, TryLater, TwoshiftError
     from twoshift.policy.cost import CallCost, Sample
     from twoshift.policy.fit import Fit, fit_call_cost
+    from twoshift.policy.lanes import LaneLimits
     from twoshift.policy.plan import cap, cost_table, plan_fleet, sweep
     from twoshift.types import CallSize
+    from twoshift.wiring import load_model
 
 __all__ = [
     "Broken",
     "CallCost",
     "CallSize",
+    "Engine",
     "Fit",
     "InvalidInput",
+    "LaneLimits",
     "Sample",
     "TooLarge",
     "TryLater",
@@ -28,6 +33,7 @@ __all__ = [
     "cap",
     "cost_table",
     "fit_call_cost",
+    "load_model",
     "plan_fleet",
     "sweep",
 ]
@@ -36,8 +42,10 @@ _HOMES = {
     "Broken": "errors",
     "CallCost": "policy.cost",
     "CallSize": "types",
+    "Engine": "engine",
     "Fit": "policy.fit",
     "InvalidInput": "errors",
+    "LaneLimits": "policy.lanes",
     "Sample": "policy.cost",
     "TooLarge": "errors",
     "TryLater": "errors",
@@ -45,6 +53,7 @@ _HOMES = {
     "cap": "policy.plan",
     "cost_table": "policy.plan",
     "fit_call_cost": "policy.fit",
+    "load_model": "wiring",
     "plan_fleet": "policy.plan",
     "sweep": "policy.plan",
 }

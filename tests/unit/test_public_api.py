@@ -6,8 +6,10 @@ NAMES = [
     "Broken",
     "CallCost",
     "CallSize",
+    "Engine",
     "Fit",
     "InvalidInput",
+    "LaneLimits",
     "Sample",
     "TooLarge",
     "TryLater",
@@ -16,6 +18,7 @@ NAMES = [
     "cap",
     "cost_table",
     "fit_call_cost",
+    "load_model",
     "plan_fleet",
     "sweep",
 ]

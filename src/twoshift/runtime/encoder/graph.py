@@ -29,17 +29,19 @@ def has_type_ids(folder: ModelFolder) -> bool:
 
 
 def write_graph(
-    folder: ModelFolder, graph: Path, data: Path, product: Product | None = None, answer: Answer = heads.answer
-) -> None:
+    folder: ModelFolder, graph: Path, data: Path, product: Product | None = None, answer: Answer = heads.answer,
+    fused: bool = True,
+) -> None:  # fmt: skip
     """Write the model as `graph` with its weights in `data`; raises InvalidInput where a tensor does not fit.
 
     `product` writes the body's products of matrices, where they are not to be exact; `answer` what follows the body.
+    `fused` is for onnxruntime: one operator for a whole attention. OpenVINO fuses its own and copies less without it.
     Inputs: `input_ids` [rows, tokens], `lengths` [rows], and `type_ids` where `has_type_ids`. One output, `answer`.
     """
     arch, typed = folder.architecture, has_type_ids(folder)
     marker = "embeddings.tok_embeddings.weight" if arch.rotary else "embeddings.word_embeddings.weight"
     with data.open("wb") as file, Weights.open(folder.weights, marker) as weights:
-        writer = GraphWriter(file, product)
+        writer = GraphWriter(file, product, fused)
         hidden = _body(writer, arch, weights, typed)
         result = answer(writer, arch, folder.task, weights, hidden)
         inputs = [("input_ids", 2), ("lengths", 1), *([("type_ids", 2)] if typed else [])]
@@ -62,7 +64,7 @@ def _bias(writer: GraphWriter, arch: Architecture, weights: Weights) -> str:
     """What is added to the attention's scores; the fused operator makes its own from the lengths."""
     if arch.relative_buckets:
         return relative_bias(writer, arch, weights)
-    return "" if writer.is_exact else padding_bias(writer)
+    return "" if writer.is_fused else padding_bias(writer)
 
 
 def _embeddings(writer: GraphWriter, arch: Architecture, weights: Weights, typed: bool) -> str:
@@ -91,29 +93,41 @@ def _positions(writer: GraphWriter, arch: Architecture) -> str:
 
 def _bert_layer(writer: GraphWriter, arch: Architecture, weights: Weights, prefix: str, hidden: str, bias: str) -> str:
     names = [f"{prefix}attention.self.{name}" for name in ("query", "key", "value")]
-    width = arch.hidden
-    joined = np.concatenate([weights.get(f"{name}.weight", width, width) for name in names]).T
-    biases = np.concatenate([weights.get(f"{name}.bias", width) for name in names])
-    if writer.is_exact:
-        attended = writer.op(
-            "Attention", hidden, writer.weight(joined), writer.weight(biases), "lengths", domain=MICROSOFT,
-            num_heads=arch.heads,
-        )  # fmt: skip
+    if writer.is_exact and not writer.is_fused:
+        apart = [projected(writer, weights, name, hidden, arch.hidden, arch.hidden) for name in names]
+        attended = _attended(writer, arch, apart, bias)
     else:
-        both = writer.op("Add", writer.product(hidden, joined), writer.weight(biases))
-        query, key, value = writer.ops("Split", 3, both, writer.ints(width, width, width), axis=2)
-        parts = (by_head(writer, arch, query), by_head(writer, arch, key), by_head(writer, arch, value))
-        attended = attend(writer, arch, parts, bias)
+        attended = _joined_attention(writer, arch, weights, names, hidden, bias)
     output = f"{prefix}attention.output."
     hidden = _add_and_norm(writer, arch, weights, (f"{output}dense", f"{output}LayerNorm"), attended, hidden)
     return _feed_forward(writer, arch, weights, prefix, hidden)
 
 
+def _joined_attention(
+    writer: GraphWriter, arch: Architecture, weights: Weights, names: list[str], hidden: str, bias: str
+) -> str:
+    """Query, key and value as one product."""
+    width = arch.hidden
+    kernel = np.concatenate([weights.get(f"{name}.weight", width, width) for name in names]).T
+    biases = np.concatenate([weights.get(f"{name}.bias", width) for name in names])
+    if writer.is_fused:
+        return writer.op(
+            "Attention", hidden, writer.weight(kernel), writer.weight(biases), "lengths", domain=MICROSOFT,
+            num_heads=arch.heads,
+        )  # fmt: skip
+    joined = writer.op("Add", writer.product(hidden, kernel), writer.weight(biases))
+    return _attended(writer, arch, writer.ops("Split", 3, joined, writer.ints(width, width, width), axis=2), bias)
+
+
+def _attended(writer: GraphWriter, arch: Architecture, parts: list[str], bias: str) -> str:
+    query, key, value = (by_head(writer, arch, part) for part in parts)
+    return attend(writer, arch, (query, key, value), bias)
+
+
 def _mpnet_layer(writer: GraphWriter, arch: Architecture, weights: Weights, prefix: str, hidden: str, bias: str) -> str:
     own = f"{prefix}attention.attn."
     parts = [projected(writer, weights, f"{own}{name}", hidden, arch.hidden, arch.hidden) for name in "qkv"]
-    query, key, value = (by_head(writer, arch, part) for part in parts)
-    attended = attend(writer, arch, (query, key, value), bias)
+    attended = _attended(writer, arch, parts, bias)
     names = (f"{own}o", f"{prefix}attention.LayerNorm")
     return _feed_forward(writer, arch, weights, prefix, _add_and_norm(writer, arch, weights, names, attended, hidden))
 

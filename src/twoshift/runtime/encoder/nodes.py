@@ -30,8 +30,9 @@ class Product(Protocol):
 class GraphWriter:
     """Collects nodes; large weights are written to `data` at once, so that memory stays at one tensor."""
 
-    def __init__(self, data: BinaryIO, product: Product | None = None) -> None:
+    def __init__(self, data: BinaryIO, product: Product | None = None, fused: bool = True) -> None:
         self._onnx = needed("onnx", "encoder", "a graph for the CPU")
+        self.is_fused = fused and product is None  # whether operators that hold products in themselves may be used
         self._product = product
         self._data = data
         self._nodes: list[Any] = []
@@ -49,7 +50,7 @@ class GraphWriter:
 
     @property
     def is_exact(self) -> bool:
-        """Whether products are plain, so that operators which hold one in themselves may be used."""
+        """Whether products are plain."""
         return self._product is None
 
     def product(self, given: str, kernel: NDArray[np.float32], *, outliers: bool = False) -> str:

@@ -74,8 +74,8 @@ def _session(folder: ModelFolder, threads: int, library: str, root: Path, precis
         cache = GraphCache(root, folder.checksum, f"int8-{GRAPH_FORMAT}.{INT8_FORMAT}")
         write = functools.partial(write_int8_graph, folder, library)
     else:
-        cache = GraphCache(root, folder.checksum, f"fp32-{GRAPH_FORMAT}")
-        write = functools.partial(write_graph, folder)
+        cache = GraphCache(root, folder.checksum, f"fp32-{library}-{GRAPH_FORMAT}")
+        write = functools.partial(write_graph, folder, fused=library == "onnxruntime")
     try:
         return open_session(cache.get(write), threads, library)
     except Broken:
