@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from twoshift.engine.loop import Engine, EngineStats, Health
+from twoshift.engine.loop import Engine
 from twoshift.engine.results import BlockFuture, BlockResult, RowFuture, RowResult
+from twoshift.engine.stats import EngineStats, Health
 
 __all__ = ["BlockFuture", "BlockResult", "Engine", "EngineStats", "Health", "RowFuture", "RowResult"]

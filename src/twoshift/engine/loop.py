@@ -8,57 +8,27 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import assert_never
 
 from twoshift.engine.device_time import DeviceTime
+from twoshift.engine.flight import Flight, as_broken, waited
 from twoshift.engine.memory import MemoryCap
 from twoshift.engine.results import BlockFuture, Filling, RowFuture, RowResult
+from twoshift.engine.stats import EngineStats, Health
 from twoshift.engine.waiting import BlockJob, LiveRow, Piece, Waiting
 from twoshift.errors import Broken, DeviceLost, InvalidInput, OutOfMemory, TooLarge, TryLater
 from twoshift.policy.admission import AdmissionPolicy, Admit, Never, Refuse
 from twoshift.policy.cost import CallCost
-from twoshift.policy.lanes import Call, Drop, Idle, LaneLimits, LanePolicy, LaneUse, Run, Slot
+from twoshift.policy.lanes import Call, Drop, Idle, LaneLimits, LanePolicy, Run, Slot
 from twoshift.ports import Columns, Launched, Prepared, Runtime
 from twoshift.types import Item, Lane
 
-__all__ = ["Engine", "EngineStats", "Health"]
+__all__ = ["Engine"]
 
 _BACKGROUND_DEPTH = 2  # the next call is on the device as one ends
 _SWITCH_S = 0.0005  # how long a thread may keep the interpreter from one that wants it
-
-
-@dataclass(slots=True)
-class _Flight:
-    """A call that was launched."""
-
-    call: Call
-    rows: list[LiveRow]
-    pieces: list[Piece]
-    launched: Launched | Exception
-    began_s: float  # when it had the device: its launch, or the end of the call before it in the slot
-
-
-@dataclass(frozen=True, slots=True)
-class EngineStats:
-    """What the device has done; over the lanes, device seconds sum to `busy_s`."""
-
-    lanes: dict[Lane, LaneUse]
-    waits_s: dict[Lane, float]  # summed over rows, from submission to launch
-    calls: int
-    busy_s: float
-    failed_calls: int
-    max_tokens: int  # the cap now; lower than configured after the memory ran out
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """Whether the loop lives and keeps up."""
-
-    healthy: bool
-    reason: str
-    running_s: float  # of the call on the device
-    oldest_wait_s: float  # of the live rows
 
 
 class Engine:
@@ -88,7 +58,7 @@ class Engine:
         self._changed = threading.Condition(threading.RLock())  # guards all of this
         self._calls = self._failed_calls = 0
         self._waits_s = dict.fromkeys(Lane, 0.0)
-        self._flying: dict[Slot, deque[_Flight]] = {slot: deque() for slot in self._slots}
+        self._flying: dict[Slot, deque[Flight]] = {slot: deque() for slot in self._slots}
         self._stopping: str | None = None  # why nothing new is taken
         self._dead: Broken | None = None
         self._threads = [
@@ -211,26 +181,20 @@ class Engine:
         with self._changed:
             if self._dead is not None and not flying:
                 return False
-            decision = Idle() if self._dead else self._policy.decide(self._clock(), slot)
+            now_s = self._clock()
+            decision = Idle() if self._dead else self._policy.decide(now_s, slot)
             match decision:
                 case Idle(until_s):
                     if not flying:
                         return self._rest(until_s, wait_s)
-                    rows, pieces = list[LiveRow](), list[Piece]()
+                    act = partial(self._land, slot)
                 case Drop(live, background):
-                    rows, pieces = self._waiting.take(live, background)
+                    act = partial(self._refuse, *self._waiting.take(live, background))
                 case Run(call):
-                    rows, pieces = self._gather(call)
+                    act = partial(self._fly, slot, self._line_up(slot, call, now_s))
                 case _:
                     assert_never(decision)
-        # Futures are settled outside the lock: what a caller hangs on them may come back to us.
-        if isinstance(decision, Drop):
-            self._refuse(rows, pieces)
-            return True
-        if isinstance(decision, Run):
-            self._depart(slot, decision.call, rows, pieces)
-        if isinstance(decision, Idle) or slot is not Slot.BACKGROUND:
-            self._land(slot)
+        act()  # outside the lock: futures are settled there, and what a caller hangs on one may come back to us
         return True
 
     def _rest(self, until_s: float | None, wait_s: float | None) -> bool:
@@ -242,26 +206,37 @@ class Engine:
         self._changed.wait(wait_s)
         return True  # and look again: rows may have come in beside the order to stop
 
-    def _depart(self, slot: Slot, call: Call, rows: list[LiveRow], pieces: list[Piece]) -> None:
-        """Launch a call; what goes wrong is reported when it lands."""
+    def _line_up(self, slot: Slot, call: Call, now_s: float) -> Flight:
+        """The call with its rows, in its slot."""
+        rows, pieces = self._waiting.take(call.live, call.background)
+        for row in rows:
+            self._waits_s[Lane.ONLINE] += now_s - row.arrived_s
+        for piece in pieces:
+            self._waits_s[piece.job.lane] += len(piece) * (now_s - piece.job.arrived_s)
+        flight = Flight(call, rows, pieces, now_s)
         flying = self._flying[slot]
-        flight = _Flight(call, rows, pieces, DeviceLost("it was never launched"), 0.0)
-        with self._changed:
-            flight.began_s = self._clock()
-            flying.append(flight)
-            if len(flying) == 1:
-                self._device_time.began(call.number, flight.began_s)
-        prepared = [row.prepared() for row in rows] + [piece.prepared() for piece in pieces]
+        flying.append(flight)
+        if len(flying) == 1:
+            self._device_time.began(call.number, now_s)
+        return flight
+
+    def _fly(self, slot: Slot, flight: Flight) -> None:
+        prepared = [each.prepared() for each in (*flight.rows, *flight.pieces)]
+        flight.launched = self._launched(prepared, live=bool(flight.rows))
+        if slot is not Slot.BACKGROUND:  # where the next one is launched first
+            self._land(slot)
+
+    def _launched(self, prepared: list[Prepared], live: bool) -> Launched | Exception:
         try:
-            flight.launched = self.runtime.launch(prepared, live=bool(rows))
-        except Exception as error:
-            flight.launched = error
+            return self.runtime.launch(prepared, live=live)
+        except Exception as error:  # reported when the call lands
+            return error
 
     def _land(self, slot: Slot) -> None:
         """Wait for the slot's oldest call and report it."""
         flying = self._flying[slot]
         flight = flying[0]
-        result = _wait(flight.launched)
+        result = waited(flight.launched)
         with self._changed:
             ended_s = self._clock()
             flying.popleft()
@@ -273,20 +248,12 @@ class Engine:
             self._policy.finished(flight.call, elapsed_s, isinstance(result, Exception), device_s)
             self._count(flight.call, result)
         if isinstance(result, DeviceLost):
-            _abandon(flight, result)
+            flight.abandon(result)
             raise result
         if isinstance(result, Exception):
             self._recover(flight.rows, flight.pieces, result)
         else:
             self._deliver(flight.rows, flight.pieces, result, elapsed_s)
-
-    def _gather(self, call: Call) -> tuple[list[LiveRow], list[Piece]]:
-        now_s = self._clock()
-        rows, pieces = self._waiting.take(call.live, call.background)
-        self._waits_s[Lane.ONLINE] += sum(now_s - row.arrived_s for row in rows)
-        for piece in pieces:
-            self._waits_s[piece.job.lane] += len(piece) * (now_s - piece.job.arrived_s)
-        return rows, pieces
 
     def _count(self, call: Call, result: Columns | Exception) -> None:
         self._calls += 1
@@ -360,11 +327,7 @@ class Engine:
         with self._changed:
             began_s = self._clock()
             self._device_time.began(key, began_s)
-        try:
-            launched = self.runtime.launch([row.prepared() for row in rows], live=True)
-        except Exception as error:
-            launched = error
-        result = _wait(launched)
+        result = waited(self._launched([row.prepared() for row in rows], live=True))
         with self._changed:
             ended_s = self._clock()
             device_s = self._device_time.ended(key, ended_s)
@@ -424,12 +387,12 @@ class Engine:
     def _die(self, slot: Slot, error: BaseException) -> None:
         """A loop ends under its calls: nobody may wait for ever."""
         with self._changed:
-            self._dead = self._dead or _as_broken(error)
+            self._dead = self._dead or as_broken(error)
             flights = list(self._flying[slot])
             self._flying[slot].clear()
             self._changed.notify_all()
         for flight in flights:
-            _abandon(flight, self._dead)
+            flight.abandon(self._dead)
         self._fail_everything(self._dead)
 
     def _fail_everything(self, error: Exception) -> None:
@@ -437,23 +400,3 @@ class Engine:
             rows, jobs = self._waiting.take_all_rows(), self._waiting.take_all_blocks()
         for waiting in (*rows, *jobs):
             waiting.future.settle(error)
-
-
-def _wait(launched: Launched | Exception) -> Columns | Exception:
-    if isinstance(launched, Exception):
-        return launched
-    try:
-        return launched.wait()
-    except Exception as error:
-        return error
-
-
-def _abandon(flight: _Flight, error: Broken) -> None:
-    for row in flight.rows:
-        row.future.settle(error)
-    for piece in flight.pieces:
-        piece.job.future.settle(error)
-
-
-def _as_broken(error: BaseException) -> Broken:
-    return error if isinstance(error, Broken) else Broken(f"the engine stopped: {error!r}")

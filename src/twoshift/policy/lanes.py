@@ -218,6 +218,8 @@ class LanePolicy:
 
     def can_launch(self, slot: Slot) -> bool:
         """Whether the slot has room for a call."""
+        if not self._running:
+            return True
         if slot is not Slot.BACKGROUND:
             return all(call.slot is not slot for call, _ in self._running.values())
         return sum(call.slot is slot for call, _ in self._running.values()) < self.limits.background_depth
@@ -231,7 +233,8 @@ class LanePolicy:
 
     def decide(self, now_s: float, slot: Slot = Slot.SHARED) -> Run | Drop | Idle:
         """What to do now; ask again after a Drop."""
-        self._learn()
+        if self._lessons:
+            self._learn()
         if not self.can_launch(slot):
             return Idle()
         self._check_debt()

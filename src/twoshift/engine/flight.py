@@ -1,0 +1,48 @@
+"""A call between its launch and its report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twoshift.engine.waiting import LiveRow, Piece
+from twoshift.errors import Broken, DeviceLost
+from twoshift.policy.lanes import Call
+from twoshift.ports import Columns, Launched
+
+__all__ = ["Flight", "as_broken", "waited"]
+
+
+_NOT_YET = DeviceLost("it was never launched")
+
+
+@dataclass(slots=True)
+class Flight:
+    """A call in its slot."""
+
+    call: Call
+    rows: list[LiveRow]
+    pieces: list[Piece]
+    began_s: float  # when it had the device: its launch, or the end of the call before it in the slot
+    launched: Launched | Exception = _NOT_YET
+
+    def abandon(self, error: Broken) -> None:
+        """Nobody may wait for ever."""
+        for row in self.rows:
+            row.future.settle(error)
+        for piece in self.pieces:
+            piece.job.future.settle(error)
+
+
+def waited(launched: Launched | Exception) -> Columns | Exception:
+    """The results, or what went wrong at the launch or since."""
+    if isinstance(launched, Exception):
+        return launched
+    try:
+        return launched.wait()
+    except Exception as error:
+        return error
+
+
+def as_broken(error: BaseException) -> Broken:
+    """The error as one that ends the engine."""
+    return error if isinstance(error, Broken) else Broken(f"the engine stopped: {error!r}")
