@@ -10,7 +10,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 python; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
 
-.PHONY: help setup demo test unit check bench docs clean
+.PHONY: help setup demo test unit fault check bench docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -52,6 +52,10 @@ unit: setup  ## the fast tests
 test: check  ## the checks and every test
 	@echo "== all tests"
 	@$(BIN)/pytest -n auto -rs tests
+
+fault: $(TEST_STAMP)  ## jobs killed at every write point and at 200 random moments
+	@echo "== faults"
+	@TWOSHIFT_FAULTS=200 $(BIN)/pytest -n auto -rs tests/fault
 
 bench: $(TEST_STAMP)  ## the benchmarks; each prints a ratio
 	@for b in bench/[a-z]*.py; do echo "== $$b"; $(BIN)/python "$$b" || exit 1; done

@@ -37,6 +37,9 @@ class Nothing:
     def slice(self, start: int, stop: int) -> Nothing:
         return Nothing(self.lengths[start:stop])
 
+    def take(self, order: NDArray[np.int64]) -> Nothing:
+        return Nothing(self.lengths[order])
+
 
 class Instant:
     """A device that answers at once; what its own call takes is taken off."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from twoshift._version import __version__
 
 if TYPE_CHECKING:
+    from twoshift.batch.pipelines import Scorer, spark_scorer
     from twoshift.engine import Engine
     from twoshift.errors import Broken, InvalidInput, TooLarge, TryLater, TwoshiftError
     from twoshift.policy.cost import CallCost, Sample
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from twoshift.policy.lanes import LaneLimits
     from twoshift.policy.plan import cap, cost_table, plan_fleet, sweep
     from twoshift.types import CallSize
-    from twoshift.wiring import load_model
+    from twoshift.wiring import load_model, stored_cost
 
 __all__ = [
     "Broken",
@@ -26,6 +27,7 @@ __all__ = [
     "InvalidInput",
     "LaneLimits",
     "Sample",
+    "Scorer",
     "TooLarge",
     "TryLater",
     "TwoshiftError",
@@ -35,6 +37,8 @@ __all__ = [
     "fit_call_cost",
     "load_model",
     "plan_fleet",
+    "spark_scorer",
+    "stored_cost",
     "sweep",
 ]
 
@@ -47,6 +51,7 @@ _HOMES = {
     "InvalidInput": "errors",
     "LaneLimits": "policy.lanes",
     "Sample": "policy.cost",
+    "Scorer": "batch.pipelines",
     "TooLarge": "errors",
     "TryLater": "errors",
     "TwoshiftError": "errors",
@@ -55,6 +60,8 @@ _HOMES = {
     "fit_call_cost": "policy.fit",
     "load_model": "wiring",
     "plan_fleet": "policy.plan",
+    "spark_scorer": "batch.pipelines",
+    "stored_cost": "wiring",
     "sweep": "policy.plan",
 }
 

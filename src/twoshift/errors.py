@@ -5,11 +5,21 @@ TwoshiftError
 │   └── TooLarge          it can never fit, however long you wait
 ├── TryLater              come back: `retry_after_s` says when
 └── Broken                stop: something is damaged and trying again will not help
+    └── BrokenModel       the model's own code does not keep its contract: change that
 """
 
 from __future__ import annotations
 
-__all__ = ["Broken", "DeviceLost", "InvalidInput", "OutOfMemory", "TooLarge", "TryLater", "TwoshiftError"]
+__all__ = [
+    "Broken",
+    "BrokenModel",
+    "DeviceLost",
+    "InvalidInput",
+    "OutOfMemory",
+    "TooLarge",
+    "TryLater",
+    "TwoshiftError",
+]
 
 
 class TwoshiftError(Exception):
@@ -44,6 +54,10 @@ class OutOfMemory(TwoshiftError):
 
 class Broken(TwoshiftError):
     """Stored state or a device is damaged; the message says which."""
+
+
+class BrokenModel(Broken):
+    """A user's class breaks its contract: no row is to blame, and every call would be wrong."""
 
 
 class DeviceLost(Broken):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.policy.profile import Profile
 
-__all__ = ["Columns", "Launched", "Prepared", "Profiles", "Runtime", "RuntimeInfo"]
+__all__ = ["Blob", "Blobs", "Columns", "Launched", "Prepared", "Profiles", "Runtime", "RuntimeInfo"]
 
 Columns = Mapping[str, NDArray[Any]]  # one array a column; the first axis is rows
 
@@ -47,6 +48,10 @@ class Prepared(Protocol):
 
     def slice(self, start: int, stop: int) -> Prepared:
         """Rows `start` to `stop`, without copying more than they hold."""
+        ...
+
+    def take(self, order: NDArray[np.int64]) -> Prepared:
+        """The rows at those places, in that order."""
         ...
 
 
@@ -92,4 +97,61 @@ class Runtime(Protocol):
 
     def close(self) -> None:
         """Give the device back; nothing may be called after it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """A file that lies somewhere."""
+
+    location: str  # as a user would write it: a path, or s3://bucket/key
+    size_bytes: int
+    identity: str  # another one whenever the content may be another
+
+
+class Blobs(Protocol):
+    """Where a job's inputs lie and its results go; any thread may call it.
+
+    Raises InvalidInput where the location or the access to it must be changed, TryLater where a disk is full or nobody
+    answers, Broken where what lies there cannot be read.
+    """
+
+    def stat(self, location: str) -> Blob | None:
+        """The file of that name; None where there is none."""
+        ...
+
+    def list(self, prefix: str) -> list[Blob]:
+        """Every file below a folder, sorted by location; raises InvalidInput where there is nothing."""
+        ...
+
+    def names(self, prefix: str) -> set[str]:
+        """The names of the files right in a folder; none where there is no folder."""
+        ...
+
+    def open(self, location: str) -> BinaryIO:
+        """The file, buffered and seekable; raises InvalidInput where there is none."""
+        ...
+
+    def read(self, location: str) -> bytes | None:
+        """A small file; None where there is none."""
+        ...
+
+    def write(self, location: str, data: bytes) -> None:
+        """Put a small file there, or replace it: a reader sees the old or the new one, whole."""
+        ...
+
+    def create(self, location: str, data: bytes) -> bool:
+        """Put a small file there if there is none; whether it did."""
+        ...
+
+    def staging(self, location: str) -> Path:
+        """The local folder in which a file is written that will be published at that location."""
+        ...
+
+    def publish(self, staged: Path, location: str) -> bool:
+        """Put a staged file there, whole, if there is none; whether it did. The staged file is then gone."""
+        ...
+
+    def delete(self, location: str) -> None:
+        """Remove the file, if there is one."""
         ...

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from twoshift.config import home
 from twoshift.errors import InvalidInput, TwoshiftError
 
 if TYPE_CHECKING:  # numpy comes with it: only where a model is used
+    from twoshift.batch.job import Job
+    from twoshift.batch.pool import WorkerPool
+    from twoshift.batch.settings import JobSettings
+    from twoshift.blobs.s3_connection import S3Settings
+    from twoshift.policy.cost import CallCost
     from twoshift.policy.profile import Profile
-    from twoshift.ports import Profiles, Runtime, RuntimeInfo
+    from twoshift.ports import Blobs, Profiles, Runtime, RuntimeInfo
 
-__all__ = ["KnownModel", "known_models", "load_model", "profile_name_of", "profiles", "stored_profile"]
+__all__ = [
+    "KnownModel",
+    "blobs_for",
+    "job_for",
+    "known_models",
+    "load_model",
+    "profile_name_of",
+    "profiles",
+    "stored_cost",
+    "stored_profile",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +51,27 @@ def profiles() -> Profiles:
     return FileProfiles(home() / "profiles")
 
 
+def blobs_for(location: str) -> Blobs:
+    """What reads and writes there: a path, or s3://bucket/key; raises InvalidInput for anything else."""
+    scheme, separator, _ = location.partition("://")
+    if not separator or "/" in scheme:
+        from twoshift.blobs.local import LocalBlobs
+
+        return LocalBlobs()
+    if scheme != "s3":
+        raise InvalidInput("location", location, "a path of this machine, or s3://bucket/key")
+    from twoshift.blobs.s3_connection import S3Settings
+
+    return _s3_blobs(S3Settings.from_environment())
+
+
+@lru_cache(maxsize=8)  # it is asked for with every file, and holds connections
+def _s3_blobs(settings: S3Settings) -> Blobs:
+    from twoshift.blobs.s3 import S3Blobs
+
+    return S3Blobs(settings)
+
+
 def load_model(
     model: str,
     *,
@@ -47,6 +84,36 @@ def load_model(
     from twoshift.runtime.load import load_model as load
 
     return load(model, device=device, precision=precision, trust_pickle=trust_pickle, threads=threads)
+
+
+def job_for(settings: JobSettings) -> Job:
+    """A job on workers of this machine, the cores shared out among them, or of a Ray cluster."""
+    from twoshift.batch.job import Job
+
+    return Job(settings, blobs_for, _pool_for(settings))
+
+
+def _pool_for(settings: JobSettings) -> WorkerPool:
+    if settings.engine == "ray":
+        from twoshift.batch.ray_pool import RayPool
+
+        return RayPool(settings, load_job_model, blobs_for)
+    from twoshift.batch.pool import LocalPool
+    from twoshift.runtime.devices import usable_threads
+
+    threads = settings.threads or max(1, usable_threads() // settings.workers)
+    return LocalPool(settings, threads, load_job_model, blobs_for)
+
+
+def load_job_model(settings: JobSettings) -> Runtime:
+    """A job's model, in a worker."""
+    return load_model(
+        settings.model,
+        device=settings.device,
+        precision=settings.precision,
+        trust_pickle=settings.trust_pickle,
+        threads=settings.threads,
+    )
 
 
 def profile_name_of(info: RuntimeInfo) -> str:
@@ -65,6 +132,12 @@ def stored_profile(info: RuntimeInfo) -> Profile | None:
     except TwoshiftError:
         return None
     return found if found.checksum == info.checksum else None
+
+
+def stored_cost(runtime: Runtime) -> CallCost | None:
+    """What `twoshift profile` measured of this model here; None where nothing was."""
+    found = stored_profile(runtime.info)
+    return found.cost if found else None
 
 
 def known_models() -> list[KnownModel]:

@@ -273,6 +273,14 @@ def test_answers_come_in_the_order_of_the_rows(case: Case, runtime: Runtime) -> 
     assert_same(run(runtime, [rows[number] for number in order]), rows_of(run(runtime, rows), order), case)
 
 
+def test_rows_taken_in_another_order_give_what_the_whole_gives(case: Case, runtime: Runtime) -> None:
+    prepared = runtime.prepare(case.rows())
+    order = _random().permutation(ROWS)[: ROWS // 2]
+    part = prepared.slice(0, ROWS).take(order)
+    np.testing.assert_array_equal(part.lengths, prepared.lengths[order])
+    assert_same(runtime.launch([part]).wait(), rows_of(runtime.launch([prepared]).wait(), order), case)
+
+
 def test_slices_give_what_the_whole_gives(case: Case, runtime: Runtime) -> None:
     prepared = runtime.prepare(case.rows())
     whole = runtime.launch([prepared]).wait()

@@ -11,6 +11,7 @@ NAMES = [
     "InvalidInput",
     "LaneLimits",
     "Sample",
+    "Scorer",
     "TooLarge",
     "TryLater",
     "TwoshiftError",
@@ -20,6 +21,8 @@ NAMES = [
     "fit_call_cost",
     "load_model",
     "plan_fleet",
+    "spark_scorer",
+    "stored_cost",
     "sweep",
 ]
 

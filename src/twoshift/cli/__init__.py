@@ -19,11 +19,11 @@ from typing import Annotated, Any
 import typer
 
 from twoshift._version import __version__
-from twoshift.cli import embed, models, profile, score  # noqa: F401  (they register themselves)
+from twoshift.cli import embed, models, profile, run, score  # noqa: F401  (they register themselves)
 from twoshift.cli.app import app
 from twoshift.cli.plan import app as plan_app
 from twoshift.cli.sim import app as sim_app
-from twoshift.errors import InvalidInput, TryLater, TwoshiftError
+from twoshift.errors import BrokenModel, InvalidInput, TryLater, TwoshiftError
 
 __all__ = ["app", "main"]
 
@@ -70,6 +70,8 @@ def _run(argv: list[str]) -> int:
         return _fail(_described(error), 2)
     except TryLater as error:
         return _fail(str(error), 75)
+    except BrokenModel as error:
+        return _fail(str(error), 2)
     except TwoshiftError as error:
         return _fail(str(error), 1)
     except typer.Abort:

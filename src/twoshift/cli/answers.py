@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-import sys
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 import numpy as np
 
 from twoshift.cli.output import note, plain
 from twoshift.cli.rows import Line, Parse, line_chunks
 from twoshift.engine import Engine, RowFuture
+from twoshift.engine.prepare import prepared_parts
 from twoshift.errors import Broken, InvalidInput
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lanes import LaneLimits
 from twoshift.wiring import stored_profile
 
 if TYPE_CHECKING:
-    from twoshift.ports import Prepared, Runtime, RuntimeInfo
+    from twoshift.ports import Runtime, RuntimeInfo
 
-__all__ = ["answer_lines", "prepared_parts"]
+__all__ = ["Answers", "answer_lines"]
 
 _DEADLINE_S = 3600.0  # somebody waits, but nobody measures
 _UNKNOWN = CallCost.line(0.01, 1e-4)  # before anything was measured; the engine learns the rest
+_LEAVE_S = 2.0  # how long a running call may keep us after an error
 _NAMED_LINES = 10
+_OWN_FIELDS = frozenset({"line", "error", "truncated"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,42 +47,41 @@ class _Answer:
         return {"line": self.line} | (self.values if self.error is None else {"error": self.error}) | extra
 
 
-def answer_lines(runtime: Runtime, stream: BinaryIO, parse: Parse, as_json: bool, skip_blank: bool = False) -> int:
-    """Answer every line in order, on stdout; the exit code. Closes the runtime.
+def answer_lines(runtime: Runtime, stream: BinaryIO, parse: Parse, out: Answers, skip_blank: bool = False) -> int:
+    """Answer every line in order; the exit code. Closes the runtime.
 
     A bad row is named by its line on stderr and in its place in the output; the others are answered.
     """
     found = stored_profile(runtime.info)
     engine = Engine(runtime, found.cost if found else _UNKNOWN, LaneLimits(max_rows=256))
-    out = _Output(as_json, runtime.info)
-    try:
+    with _closing(engine):
+        _check_names(runtime.info.outputs, runtime.info)
         for lines in line_chunks(stream):
             kept = [line for line in lines if line.text.strip() or not skip_blank]
             for answer in _answers(engine, kept, parse):
                 out.write(answer)
-            sys.stdout.flush()
-    finally:
+            out.flush()
+        if not out.rows:
+            raise InvalidInput("input", "nothing", "at least one line, in the file or on standard input")
+        return out.finish()
+
+
+@contextlib.contextmanager
+def _closing(engine: Engine) -> Iterator[None]:
+    """Close the engine in the end; after an error or an interrupt not at any price, for a call may be stuck."""
+    try:
+        yield
+    except BaseException:
+        closing = threading.Thread(target=_close, args=(engine,), daemon=True)
+        closing.start()
+        closing.join(_LEAVE_S)
+        raise
+    engine.close()
+
+
+def _close(engine: Engine) -> None:
+    with contextlib.suppress(Exception):  # what went wrong before is what is told
         engine.close()
-    if not out.rows:
-        raise InvalidInput("input", "nothing", "at least one line, in the file or on standard input")
-    return out.finish()
-
-
-def prepared_parts(runtime: Runtime, rows: Sequence[Any]) -> Iterator[tuple[int, Prepared | Exception]]:
-    """Where each stretch of rows begins and the rows, prepared; a row that cannot be is alone with its error."""
-    left = [(0, len(rows))] if rows else []
-    while left:
-        start, stop = left.pop()
-        try:
-            yield start, runtime.prepare(rows[start:stop])
-        except Broken:
-            raise
-        except Exception as error:  # a user's own class may raise anything
-            if stop - start == 1:
-                yield start, error
-            else:
-                middle = (start + stop) // 2
-                left += [(middle, stop), (start, middle)]
 
 
 def _answers(engine: Engine, lines: list[Line], parse: Parse) -> Iterator[_Answer]:
@@ -98,17 +101,25 @@ def _answers(engine: Engine, lines: list[Line], parse: Parse) -> Iterator[_Answe
         futures = engine.submit(part, engine.now_s() + _DEADLINE_S)
         numbers = (line.number for line, _ in rows[start : start + len(futures)])
         waiting += zip(numbers, part.truncated.tolist(), futures, strict=True)
-    answers |= {number: _result(number, cut, future) for number, cut, future in waiting}
+    answers |= {number: _result(engine.runtime.info, number, cut, future) for number, cut, future in waiting}
     return (answers[line.number] for line in lines)
 
 
-def _result(number: int, truncated: bool, future: RowFuture) -> _Answer:
+def _check_names(names: Collection[str], info: RuntimeInfo) -> None:
+    """Refuse columns that would take the place of our own fields."""
+    if taken := sorted(_OWN_FIELDS.intersection(names)):
+        accepted = f"output columns of other names than {', '.join(taken)}, which each answer has of its own: rename it"
+        raise InvalidInput("model", info.model, accepted)
+
+
+def _result(info: RuntimeInfo, number: int, truncated: bool, future: RowFuture) -> _Answer:
     try:
         result = future.result()
     except Broken:
         raise
     except Exception as error:
         return _Answer(number, error=_told(error, number))
+    _check_names(result.columns, info)
     return _Answer(number, {name: _json_value(result[name]) for name in result.columns}, truncated)
 
 
@@ -126,15 +137,20 @@ def _json_value(value: Any) -> Any:
     return plain(array.tolist())
 
 
-class _Output:
-    """Lines of JSON, or one object around them."""
+class Answers:
+    """Lines of JSON on a stream, or one object around them."""
 
-    def __init__(self, as_json: bool, info: RuntimeInfo) -> None:
-        self._as_json = as_json
+    def __init__(self, stream: TextIO, as_json: bool, info: RuntimeInfo) -> None:
+        self._stream = stream
         self._info = info
+        self._as_json = as_json
         self._truncated: list[int] = []
         self._failed = 0
         self.rows = 0
+
+    def flush(self) -> None:
+        """Let whoever reads have what is there."""
+        self._stream.flush()
 
     def write(self, answer: _Answer) -> None:
         """One answer, at once."""
@@ -142,7 +158,7 @@ class _Output:
         if self._as_json:
             opening = f'{{"model": {json.dumps(self._info.model)}, "results": [\n'
             text = f"{',' if self.rows else opening}{text}"
-        sys.stdout.write(f"{text}\n")
+        self._stream.write(f"{text}\n")
         self.rows += 1
         if answer.truncated:
             self._truncated.append(answer.line)
@@ -154,7 +170,7 @@ class _Output:
         """Close the object, report what was cut; 2 where a row has failed."""
         if self._as_json:
             counts = {"rows": self.rows, "failed": self._failed, "truncated": len(self._truncated)}
-            sys.stdout.write(f"], {json.dumps(counts)[1:]}\n")
+            self._stream.write(f"], {json.dumps(counts)[1:]}\n")
         if self._truncated:
             some = ", ".join(map(str, self._truncated[:_NAMED_LINES]))
             more = ", ..." if len(self._truncated) > _NAMED_LINES else ""

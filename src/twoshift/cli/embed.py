@@ -9,6 +9,7 @@ import typer
 from twoshift.cli.app import app
 from twoshift.cli.commands import command
 from twoshift.cli.model_options import ERROR_FIELDS, Device, Model, Precision, Threads
+from twoshift.cli.output import own_stdout
 from twoshift.cli.params import JsonFlag
 from twoshift.cli.rows import opened, text_row
 from twoshift.errors import InvalidInput
@@ -27,13 +28,14 @@ def embed_command(
 ) -> int:
     """Turn texts into vectors: one JSON object a line of input, in order."""
     with opened(texts, "TEXTS") as stream:
-        from twoshift.cli.answers import answer_lines
+        from twoshift.cli.answers import Answers, answer_lines
         from twoshift.wiring import load_model
 
-        runtime = load_model(model, device=device, precision=precision, threads=threads)
-        outputs = runtime.info.outputs
-        if outputs and "embedding" not in outputs:
-            runtime.close()
-            accepted = f"a model that embeds; this one answers with {', '.join(outputs)}: use twoshift score"
-            raise InvalidInput("model", model, accepted)
-        return answer_lines(runtime, stream, text_row, as_json)
+        with own_stdout() as out:
+            runtime = load_model(model, device=device, precision=precision, threads=threads)
+            outputs = runtime.info.outputs
+            if outputs and "embedding" not in outputs:
+                runtime.close()
+                accepted = f"a model that embeds; this one answers with {', '.join(outputs)}: use twoshift score"
+                raise InvalidInput("model", model, accepted)
+            return answer_lines(runtime, stream, text_row, Answers(out, as_json, runtime.info))

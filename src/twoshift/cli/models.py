@@ -86,7 +86,8 @@ def _profile_line(profile: Profile) -> str:
     about = " ".join(word for word in words if word) or "a fit of samples"
     parity = "" if profile.parity is None else f", parity {profile.parity:.5f}"
     checksum = f", checksum {_short(profile.checksum)}" if profile.checksum else ""
-    when = f"{pretty(profile.samples)} calls, {profile.created_at[:10]}"
+    rows = "" if profile.row.tokens == 1 else f"rows of {pretty(round(profile.row.tokens, 1), 3)} tokens, "
+    when = f"{rows}{pretty(profile.samples)} calls, {profile.created_at[:10]}"
     return f"  {profile.name}\n    {about}\n    {profile.cost.shape}, {when}{checksum}{parity}"
 
 

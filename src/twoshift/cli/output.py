@@ -8,14 +8,14 @@ import enum
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-__all__ = ["console", "note", "plain", "pretty", "show", "table", "unicode_ok"]
+__all__ = ["console", "note", "own_stdout", "plain", "pretty", "show", "table", "unicode_ok"]
 
 
 def show(as_json: bool, data: Mapping[str, object], *parts: RenderableType) -> None:
@@ -85,6 +85,14 @@ def pretty(value: float | None, digits: int = 4) -> str:
     if abs(value) >= 10 ** (digits - 1):
         return f"{value:,.0f}"
     return f"{value:.{digits}g}"
+
+
+@contextlib.contextmanager
+def own_stdout() -> Iterator[TextIO]:
+    """Standard output for ourselves: what a user's model prints meanwhile goes to stderr."""
+    out = sys.stdout
+    with contextlib.redirect_stdout(sys.stderr):
+        yield out
 
 
 def note(message: str) -> None:

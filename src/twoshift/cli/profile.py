@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,11 +12,11 @@ from twoshift.cli.app import app
 from twoshift.cli.commands import command
 from twoshift.cli.files import check_writable, write_text
 from twoshift.cli.model_options import ERROR_FIELDS, Device, Model, Precision, Threads, TrustPickle
-from twoshift.cli.output import note, show
+from twoshift.cli.output import note, own_stdout, show
 from twoshift.cli.params import JsonFlag, duration, millis, text, usd, whole
 from twoshift.cli.progress import progress_bar
 from twoshift.errors import InvalidInput, TwoshiftError
-from twoshift.policy.plan.table import SWEEP_BATCHES, Cap, cap, knee
+from twoshift.policy.plan.table import Cap, cap, doublings, knee
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from twoshift.policy.cost import CallCost, Sample
     from twoshift.policy.fit import Fit
     from twoshift.policy.plan.row import RowSize
+    from twoshift.policy.profile import Profile
     from twoshift.ports import Runtime, RuntimeInfo
     from twoshift.types import CallSize
 
@@ -75,9 +76,11 @@ class Measurement:
     held_out: HeldOut | None
     slo_s: float
     price_usd: float
+    max_rows: int  # no larger call was to be measured
     knee: int | None
     cap: Cap
     profile: str
+    replaced: Profile | None = None  # what was stored under that name before
 
     @property
     def cost(self) -> CallCost:
@@ -99,8 +102,13 @@ class Measurement:
 
     @property
     def noise(self) -> float:
-        """How much calls of one size differ, as a share: something else uses the device where that is much."""
+        """How much calls of one size differ, as a share."""
         return statistics.median(p.spread_s / p.measured_s for p in self.points)
+
+    @property
+    def largest_rows(self) -> int:
+        """Rows of the largest call of typical rows that was measured."""
+        return max(p.rows for p in self.typical_points())
 
     def typical_points(self) -> list[Point]:
         """The points with rows about as long as the typical one."""
@@ -122,6 +130,7 @@ def profile_command(
     threads: Threads = None,
     trust_pickle: TrustPickle = False,
     seconds: Annotated[float, duration("About how long to measure.")] = 5.0,
+    max_rows: Annotated[int, whole("Rows of the largest call to measure.", most=10**6)] = 1024,
     report: Annotated[str | None, text("Also write the curve and its figures as an HTML page.", metavar="FILE")] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -131,15 +140,15 @@ def profile_command(
     from twoshift.wiring import load_model
 
     check_writable(report, "--report", others=[rows])
-    limits = MeasureLimits(seconds)
-    runtime = load_model(model, device=device, precision=precision, threads=threads, trust_pickle=trust_pickle)
-    try:
-        examples = _examples(runtime, rows, row_tokens)
-        samples = _measured(runtime, examples, limits, rows)
-    finally:
-        runtime.close()
-    made = _concluded(runtime.info, samples, examples.row, slo_ms / 1e3, price)
-    _store(made, len(samples))
+    limits = MeasureLimits(seconds, max_rows=max_rows, max_tokens=max(max_rows, MeasureLimits().max_tokens))
+    with own_stdout():
+        runtime = load_model(model, device=device, precision=precision, threads=threads, trust_pickle=trust_pickle)
+        try:
+            examples = _examples(runtime, rows, row_tokens)
+            samples = _measured(runtime, examples, limits, rows)
+        finally:
+            runtime.close()
+    made = _stored(_concluded(runtime.info, samples, examples.row, limits, slo_ms / 1e3, price), len(samples))
     if report:
         write_text(report, profile_report(made), "--report")
         note(f"Report: {report}")
@@ -155,14 +164,18 @@ def _examples(runtime: Runtime, path: str | None, row_tokens: int) -> ExampleRow
     if made is None:
         accepted = f"a file of example rows, one JSON object a line: {runtime.info.model} cannot make its own"
         raise InvalidInput("rows", None, accepted)
+    if made.row.tokens < row_tokens:
+        note(
+            f"--row-tokens {row_tokens:,}: {runtime.info.model} takes {made.row.tokens:,.0f} at most; measuring those."
+        )
     return made
 
 
 def _read_examples(runtime: Runtime, path: str) -> list[Any]:
     """The file's rows, each of which the model takes; raises InvalidInput that names the line of one it does not."""
-    from twoshift.cli.answers import prepared_parts
     from twoshift.cli.rows import line_chunks, opened
     from twoshift.cli.score import row_parser
+    from twoshift.engine.prepare import prepared_parts
 
     parse = row_parser(runtime.info)
     with opened(path, "rows") as stream:
@@ -198,7 +211,9 @@ def _measured(runtime: Runtime, examples: ExampleRows, limits: MeasureLimits, pa
         raise InvalidInput("rows", path or "made here", accepted) from error
 
 
-def _concluded(info: RuntimeInfo, samples: list[Sample], row: RowSize, slo_s: float, price: float) -> Measurement:
+def _concluded(
+    info: RuntimeInfo, samples: list[Sample], row: RowSize, limits: MeasureLimits, slo_s: float, price: float
+) -> Measurement:
     """Fit, hold the fit against the size that was held out, and read the curve."""
     from twoshift.engine.measure import hold_out
     from twoshift.policy.fit import fit_call_cost
@@ -207,7 +222,7 @@ def _concluded(info: RuntimeInfo, samples: list[Sample], row: RowSize, slo_s: fl
     kept, held = hold_out(samples, row.tokens)
     # What is stored uses all there is; the prediction is that of a fit which has not seen the size.
     fit, blind = fit_call_cost(samples), fit_call_cost(kept)
-    return Measurement(
+    made = Measurement(
         info=info,
         fit=fit,
         row=row,
@@ -215,10 +230,12 @@ def _concluded(info: RuntimeInfo, samples: list[Sample], row: RowSize, slo_s: fl
         held_out=_held_out(blind.cost, held) if held else None,
         slo_s=slo_s,
         price_usd=price,
-        knee=knee(fit.cost, SWEEP_BATCHES, row),
+        max_rows=limits.max_rows,
+        knee=None,
         cap=_cap(fit.cost, slo_s, row),
         profile=profile_name_of(info),
     )
+    return replace(made, knee=knee(fit.cost, doublings(made.largest_rows), row))
 
 
 def _cap(cost: CallCost, slo_s: float, row: RowSize) -> Cap:
@@ -251,7 +268,8 @@ def _point(size: CallSize, took: list[float], predicted_s: float) -> Point:
     return Point(size.rows, size.tokens, size.longest, len(took), middle_s, spread_s, predicted_s)
 
 
-def _store(made: Measurement, samples: int) -> None:
+def _stored(made: Measurement, samples: int) -> Measurement:
+    """Keep the curve for the commands to come; the measurement with what was there before."""
     from twoshift.policy.profile import Profile
     from twoshift.wiring import profiles, stored_profile
 
@@ -273,3 +291,4 @@ def _store(made: Measurement, samples: int) -> None:
             parity=parity,
         )
     )
+    return replace(made, replaced=before)

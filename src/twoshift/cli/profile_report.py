@@ -29,9 +29,11 @@ def profile_data(made: Measurement) -> dict[str, Any]:
         "overhead_ms": cost.overhead_s * 1e3,
         "item_ms": _item_s(made) * 1e3,
         "floor_ms": cost.floor_s * 1e3,
+        "row_ms": cost.per_row_s * 1e3,
         "token_ms": cost.per_token_s * 1e3,
         "square_ms": cost.per_square_s * 1e3,
         "row_tokens": made.row.tokens,
+        "ceilings": len(cost.ceilings),
         "error": made.fit.error,
         "outliers": made.fit.outliers,
         "noise": made.noise,
@@ -42,6 +44,7 @@ def profile_data(made: Measurement) -> dict[str, Any]:
             "measured_ms": held.measured_s * 1e3,
             "error": held.error,
         },
+        "largest_measured": made.largest_rows,
         "knee": made.knee,
         "knee_within_slo": None if made.knee is None else made.call_s(made.knee) <= made.slo_s,
         "budget_ms": made.cap.budget_s * 1e3,
@@ -50,6 +53,7 @@ def profile_data(made: Measurement) -> dict[str, Any]:
         "efficiency": made.cap.efficiency,
         "usd_per_million": made.usd_per_million(made.background_rows),
         "profile": made.profile,
+        "replaced": made.replaced is not None,
         "samples": made.fit.samples,
         "measured": [_point_fields(p) for p in made.points],
         "model": made.info.model,
@@ -86,7 +90,7 @@ def _of(made: Measurement) -> str:
 
 
 def _item_s(made: Measurement) -> float:
-    return made.row.tokens * (made.cost.per_token_s + made.cost.per_square_s * made.row.longest)
+    return made.cost.row_s(made.row.tokens, made.row.longest)
 
 
 def _point_fields(point: Point) -> dict[str, Any]:
@@ -102,17 +106,20 @@ def _point_fields(point: Point) -> dict[str, Any]:
 
 def _points_table(made: Measurement) -> Table:
     held = made.held_out
-    cells = [
-        [
-            pretty(p.rows),
-            pretty(p.measured_s * 1e3),
-            pretty(p.predicted_s * 1e3),
-            pretty(p.measured_s / p.rows * 1e3),
-            pretty(1e6 * p.measured_s / p.rows * made.price_usd / 3600, 3),
-            ("yes" if p.measured_s <= made.slo_s else "no") + ("  < held out" if held and p.rows == held.rows else ""),
-        ]
-        for p in made.typical_points()
-    ]
+    cells: list[list[str]] = []
+    for p in made.typical_points():
+        kept = held is not None and p.rows == held.rows
+        cells.append(
+            [
+                pretty(p.rows),
+                pretty(p.measured_s * 1e3),
+                # of the size that was kept from a fit, what that fit says: the prediction
+                pretty((held.predicted_s if held is not None and kept else p.predicted_s) * 1e3),
+                pretty(p.measured_s / p.rows * 1e3),
+                pretty(1e6 * p.measured_s / p.rows * made.price_usd / 3600, 3),
+                ("yes" if p.measured_s <= made.slo_s else "no") + ("  < predicted" if kept else ""),
+            ]
+        )
     return table(["batch", "ms a call", "fitted", "ms a row", "$/million", "<in SLO"], cells)
 
 
@@ -121,8 +128,11 @@ def _words(made: Measurement) -> list[str]:
     floor = f", never under {pretty(cost.floor_s * 1e3, 3)} ms" if cost.floor_s else ""
     lines = [
         f"Curve ({cost.shape}): {pretty(cost.overhead_s * 1e3, 3)} ms a call + {pretty(_item_s(made) * 1e3, 3)} ms a "
-        f"row{floor}; {fit.error:.1%} off on held-out sizes, {fit.samples:,} calls, {fit.outliers:,} of them stalled."
+        f"row{floor}; fitted to {fit.samples:,} calls, {fit.outliers:,} of them stalled."
     ]
+    if cost.ceilings:
+        sizes = "1 size was" if len(cost.ceilings) == 1 else f"{len(cost.ceilings)} sizes were"
+        lines.append(f"{sizes} cheaper than that curve says: such calls, and smaller ones, are taken as measured.")
     if (held := made.held_out) is not None:
         lines.append(
             f"Prediction: {held.rows:,} rows, kept from the fit, should take {pretty(held.predicted_s * 1e3, 3)} ms "
@@ -130,17 +140,28 @@ def _words(made: Measurement) -> list[str]:
         )
     if made.noise > _NOISY:
         lines.append(
-            f"Calls of the same size differ by {made.noise:.0%}: something else uses this device. Measure again when "
-            "it is quiet, or for longer with --seconds."
+            f"Calls of the same size differ by {made.noise:.0%}: something else may use this device, or the calls are "
+            "too short to time. Measure again when it is quiet, or for longer with --seconds."
         )
     if (parity := made.info.parity) is not None:
         lines.append(f"Parity with fp32: {parity:.4f} for the worst answer of the built-in sample; 1 is equal.")
-    return [*lines, _knee_words(made), _cap_words(made), f"Stored as profile {made.profile}."]
+    if made.largest_rows >= made.max_rows:
+        lines.append(f"{made.largest_rows:,} rows is the largest call that was measured; --max-rows goes further.")
+    return [*lines, _knee_words(made), _cap_words(made), _stored_words(made)]
+
+
+def _stored_words(made: Measurement) -> str:
+    before = made.replaced
+    if before is None:
+        return f"Stored as profile {made.profile}."
+    rows = "" if before.row.tokens == 1 else f"rows of {pretty(round(before.row.tokens, 1), 3)} tokens, "
+    when = before.created_at[:16].replace("T", " ")
+    return f"Replaced profile {made.profile} ({rows}{before.samples:,} calls, {when})."
 
 
 def _knee_words(made: Measurement) -> str:
     if made.knee is None:
-        return f"No knee up to {SWEEP_BATCHES[-1]} rows: every doubling still saves 5 % or more a row."
+        return f"No knee up to {made.largest_rows:,} rows, the largest call measured: doubling still saves 5 % a row."
     call_s = made.call_s(made.knee)
     fits = "inside" if call_s <= made.slo_s else "over"
     rows = "1 row" if made.knee == 1 else f"{made.knee:,} rows"
@@ -153,7 +174,8 @@ def _knee_words(made: Measurement) -> str:
 def _cap_words(made: Measurement) -> str:
     cap = made.cap
     budget = f"Call budget: {pretty(cap.budget_s * 1e3)} ms, half of the SLO"
-    usd = f"${pretty(made.usd_per_million(made.background_rows), 3)} a million rows at ${made.price_usd:.2f} an hour"
+    each = pretty(made.usd_per_million(made.background_rows), 3)
+    usd = f"${each} a million rows by the curve, at ${made.price_usd:.2f} an hour"
     if cap.batch == 0:
         return (
             f"{budget}; not even one row fits it ({pretty(cap.call_s * 1e3, 3)} ms at the {QUANTILE:.0%} quantile): no "
@@ -161,9 +183,13 @@ def _cap_words(made: Measurement) -> str:
         )
     return (
         f"{budget}. Largest background call: {cap.batch:,} {'row' if cap.batch == 1 else 'rows'}, "
-        f"{pretty(cap.call_s * 1e3, 3)} ms at the {QUANTILE:.0%} quantile, {cap.efficiency:.0%} of the throughput of "
-        f"endless calls: {usd}."
+        f"{pretty(cap.call_s * 1e3, 3)} ms at the {QUANTILE:.0%} quantile, {_efficiency(cap.efficiency)} the "
+        f"throughput of endless calls: {usd}."
     )
+
+
+def _efficiency(share: float) -> str:
+    return "more than" if share > 1 else f"{share:.0%} of"  # more: where small calls were measured to be cheaper
 
 
 def _sizes(made: Measurement) -> list[int]:

@@ -35,12 +35,13 @@ def progress_bar(label: str) -> Iterator[Callable[[float], None]]:
 
             yield draw
         return
-    due_s = time.monotonic() + _QUIET_S
+    due_s, told = time.monotonic() + _QUIET_S, ""
 
     def line(share: float) -> None:
-        nonlocal due_s
-        if time.monotonic() >= due_s:
-            note(f"{label}: {share:.0%}")
+        nonlocal due_s, told
+        if time.monotonic() >= due_s and f"{share:.0%}" != told:
+            told = f"{share:.0%}"
+            note(f"{label}: {told}")
             due_s = time.monotonic() + _LINE_EVERY_S
 
     yield line

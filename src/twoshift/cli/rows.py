@@ -13,12 +13,13 @@ from typing import Any, BinaryIO, cast
 from twoshift.cli.output import note
 from twoshift.errors import InvalidInput
 
-__all__ = ["Line", "Parse", "json_row", "line_chunks", "opened", "text_or_pair", "text_row"]
+__all__ = ["Line", "Parse", "json_row", "line_chunks", "opened", "pair_row", "text_or_pair", "text_row"]
 
 _READ_BYTES = 1 << 16
 _MOST_LINE_BYTES = 4 << 20
 _MOST_ROWS = 256  # in a chunk
-_PAIR = '{"query": ..., "text": ...}, ["query", "text"], or a text by itself'
+_PAIR = '{"query": ..., "text": ...} or ["query", "text"]: this model scores a text for a query'
+_TEXT_OR_PAIR = 'a text, {"text": ...}, or a pair: {"query": ..., "text": ...} or ["query", "text"]'
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +98,17 @@ def text_or_pair(line: Line) -> str | tuple[str, str]:
         if isinstance(first, str) and isinstance(second, str):
             return first, second
     if text.lstrip()[:1] in ("{", "["):
-        raise InvalidInput(f"line {line.number}", text, _PAIR)
+        raise InvalidInput(f"line {line.number}", text, _TEXT_OR_PAIR)
     return text  # a number or a bare word, meant as a text
+
+
+def pair_row(line: Line) -> tuple[str, str]:
+    """A pair of texts, for a model that takes nothing else."""
+    with contextlib.suppress(InvalidInput):
+        value = text_or_pair(line)
+        if not isinstance(value, str):
+            return value
+    raise InvalidInput(f"line {line.number}", line.text, line.problem or _PAIR)
 
 
 def _decoded(text: str) -> Any:

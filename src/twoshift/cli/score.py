@@ -9,8 +9,9 @@ import typer
 from twoshift.cli.app import app
 from twoshift.cli.commands import command
 from twoshift.cli.model_options import ERROR_FIELDS, Device, Model, Precision, Threads, TrustPickle
+from twoshift.cli.output import own_stdout
 from twoshift.cli.params import JsonFlag
-from twoshift.cli.rows import Parse, json_row, opened, text_or_pair
+from twoshift.cli.rows import Parse, json_row, opened, pair_row, text_or_pair
 from twoshift.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -37,16 +38,20 @@ def score_command(
 ) -> int:
     """Score rows with any model: one JSON object a line of input, in order."""
     with opened(rows, "ROWS") as stream:
-        from twoshift.cli.answers import answer_lines
+        from twoshift.cli.answers import Answers, answer_lines
         from twoshift.wiring import load_model
 
-        runtime = load_model(model, device=device, precision=precision, threads=threads, trust_pickle=trust_pickle)
-        if runtime.info.outputs == ("embedding",) and runtime.info.runtime != "python":
-            runtime.close()
-            raise InvalidInput("model", model, "a model that scores; this one embeds: use twoshift embed")
-        return answer_lines(runtime, stream, row_parser(runtime.info), as_json, skip_blank=True)
+        with own_stdout() as out:
+            runtime = load_model(model, device=device, precision=precision, threads=threads, trust_pickle=trust_pickle)
+            if runtime.info.outputs == ("embedding",) and runtime.info.runtime != "python":
+                runtime.close()
+                raise InvalidInput("model", model, "a model that scores; this one embeds: use twoshift embed")
+            answers = Answers(out, as_json, runtime.info)
+            return answer_lines(runtime, stream, row_parser(runtime.info), answers, skip_blank=True)
 
 
 def row_parser(info: RuntimeInfo) -> Parse:
     """How a line becomes a row of this model: encoders take texts, everything else JSON."""
-    return text_or_pair if info.max_row_tokens > 1 and info.runtime != "python" else json_row
+    if info.max_row_tokens <= 1 or info.runtime == "python":
+        return json_row
+    return pair_row if info.outputs == ("score",) else text_or_pair  # a reranker's

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import threading
 import time
@@ -11,6 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import assert_never
+
+import numpy as np
+from numpy.typing import NDArray
 
 from twoshift.engine.device_time import DeviceTime
 from twoshift.engine.flight import Flight, as_broken, waited
@@ -28,6 +32,8 @@ from twoshift.types import Item, Lane
 __all__ = ["Engine"]
 
 _BACKGROUND_DEPTH = 2  # the next call is on the device as one ends
+_PIECE_ROWS = 16_384  # of a block, queued at a time
+_PAUSE_S = 1e-4
 _SWITCH_S = 0.0005  # how long a thread may keep the interpreter from one that wants it
 
 
@@ -59,6 +65,7 @@ class Engine:
         self._calls = self._failed_calls = 0
         self._waits_s = dict.fromkeys(Lane, 0.0)
         self._flying: dict[Slot, deque[Flight]] = {slot: deque() for slot in self._slots}
+        self._process = os.getpid()
         self._stopping: str | None = None  # why nothing new is taken
         self._dead: Broken | None = None
         self._threads = [
@@ -79,11 +86,14 @@ class Engine:
     def submit(self, rows: Prepared, deadline_s: float) -> list[RowFuture]:
         """Live rows, all or none: raises TryLater where they cannot be answered in time, TooLarge where never."""
         with self._changed:
-            self._check_open()
+            self._check_open(deadline_s)
             now_s = self._clock()
-            lengths = rows.lengths.tolist()
+            lengths = _lengths(rows).tolist()
             if not lengths:
                 return []
+            if deadline_s <= now_s:
+                accepted = f"a deadline that has not passed, on the clock of engine.now_s(), which says {now_s:.3f}"
+                raise InvalidInput("deadline_s", deadline_s, accepted)
             items = [Item(self._waiting.new_key(), deadline_s, n) for n in lengths]
             self._admit(items, now_s)
             futures = [self._queue_row(rows, at, item, now_s) for at, item in enumerate(items)]
@@ -94,17 +104,21 @@ class Engine:
         self, rows: Prepared, lane: Lane = Lane.BATCH, deadline_s: float = math.inf, owed: bool = False
     ) -> BlockFuture:
         """Background rows; they travel together and ride where there is room."""
-        with self._changed:
-            self._check_open()
-            count = len(rows.lengths)
-            if lane is Lane.ONLINE or count == 0:
-                raise InvalidInput("block", f"{count} rows in the {lane} lane", "rows in the micro or batch lane")
-            now_s = self._clock()
-            future = BlockFuture(lambda: self._forget_block(job))
-            job = BlockJob(rows, lane, deadline_s, owed, future, Filling(count), now_s)
-            self._waiting.add_piece(Piece(job, 0, count), now_s)
-            self._changed.notify_all()
-            return future
+        count = len(_lengths(rows))
+        if lane is Lane.ONLINE or count == 0:
+            raise InvalidInput("block", f"{count} rows in the {lane} lane", "rows in the micro or batch lane")
+        future = BlockFuture(lambda: self._forget_block(job))
+        job = BlockJob(rows, lane, deadline_s, owed, future, Filling(count), self._clock())
+        for start in range(0, count, _PIECE_ROWS):
+            if start:
+                time.sleep(_PAUSE_S)  # live rows must not wait for all of a long block: let them have the lock
+            with self._changed:
+                self._check_open(deadline_s)
+                if not future.done():
+                    piece = Piece(job, start, min(count, start + _PIECE_ROWS))
+                    self._waiting.add_piece(piece, job.arrived_s)
+                    self._changed.notify_all()
+        return future
 
     def stats(self) -> EngineStats:
         """Counters since the start."""
@@ -132,6 +146,8 @@ class Engine:
             reason = ""
             if self._dead is not None:
                 reason = str(self._dead)
+            elif os.getpid() != self._process:
+                reason = "this process was forked from the one that the engine runs in"
             elif running_s > longest_wait_s:
                 reason = f"a call has been on the device for {running_s:.3g} s"
             elif oldest_s > longest_wait_s:
@@ -245,15 +261,18 @@ class Engine:
                 flying[0].began_s = ended_s
                 self._device_time.began(flying[0].call.number, ended_s)
             elapsed_s = ended_s - flight.began_s
+            for piece, part in zip(flight.pieces, flight.call.background, strict=True):
+                piece.job.filling.device_s += device_s * part.tokens / max(1, flight.call.size.tokens)
             self._policy.finished(flight.call, elapsed_s, isinstance(result, Exception), device_s)
             self._count(flight.call, result)
-        if isinstance(result, DeviceLost):
-            flight.abandon(result)
-            raise result
-        if isinstance(result, Exception):
-            self._recover(flight.rows, flight.pieces, result)
-        else:
-            self._deliver(flight.rows, flight.pieces, result, elapsed_s)
+        try:
+            if isinstance(result, Exception):
+                self._recover(flight.rows, flight.pieces, result)
+            else:
+                self._deliver(flight.rows, flight.pieces, result, elapsed_s)
+        except BaseException as error:
+            flight.abandon(as_broken(error))
+            raise
 
     def _count(self, call: Call, result: Columns | Exception) -> None:
         self._calls += 1
@@ -277,12 +296,16 @@ class Engine:
     # When a call fails
 
     def _recover(self, rows: list[LiveRow], pieces: list[Piece], error: Exception) -> None:
-        """Find who is guilty and serve the others; a row that failed on its own is."""
+        """Find who is guilty and serve the others; a row that failed on its own is. A lost device ends it all."""
+        if isinstance(error, DeviceLost):
+            raise error
+        if isinstance(error, Broken):  # no row is guilty: smaller calls would only hide it
+            self._fail_all(rows, [piece.job for piece in pieces], error)
+            return
         if not rows and len(pieces) == 1 and len(pieces[0]) == 1:
             pieces[0].fail(error)
             return
-        with self._changed:
-            self._requeue(pieces, error)
+        self._requeue(pieces, error)
         if len(rows) == 1 and not pieces:
             rows[0].future.settle(error)
         else:
@@ -295,13 +318,19 @@ class Engine:
         """
         alone = not isinstance(error, OutOfMemory)
         halve = alone and len(pieces) == 1 and len(pieces[0]) > 1
-        for piece in pieces:
-            if piece.job.future.done():
-                continue
-            middle = (piece.start + piece.stop) // 2 if halve else piece.stop
-            for start, stop in ((piece.start, middle), (middle, piece.stop)):
-                if start < stop:
-                    self._waiting.add_piece(Piece(piece.job, start, stop), self._clock(), alone)
+        with self._changed:
+            over = self._dead or (TryLater(f"the engine is {self._stopping}", 1.0) if self._stopping else None)
+            for piece in pieces if over is None else ():
+                if piece.job.future.done():
+                    continue
+                middle = (piece.start + piece.stop) // 2 if halve else piece.stop
+                for start, stop in ((piece.start, middle), (middle, piece.stop)):
+                    if start < stop:
+                        self._waiting.add_piece(Piece(piece.job, start, stop), self._clock(), alone)
+            self._changed.notify_all()
+        if over is not None:  # nobody would run them
+            for piece in pieces:
+                piece.job.future.settle(over)
 
     def _isolate(self, rows: Sequence[LiveRow]) -> None:
         """Live rows of a failed call are run again in halves, at once: they have deadlines."""
@@ -313,13 +342,17 @@ class Engine:
             if not isinstance(result, Exception):
                 self._deliver(group, [], result, elapsed_s)
             elif isinstance(result, DeviceLost):
-                for row in rows:
-                    row.future.settle(result)
                 raise result
-            elif len(group) == 1:
-                group[0].future.settle(result)
+            elif len(group) == 1 or isinstance(result, Broken):
+                self._fail_all(group, [], result)
             else:
                 self._isolate(group)
+
+    def _fail_all(self, rows: Sequence[LiveRow], jobs: Sequence[BlockJob], error: Exception) -> None:
+        for job in jobs:
+            self._forget_block(job)
+        for waiting in (*rows, *jobs):
+            waiting.future.settle(error)
 
     def _run_apart(self, rows: Sequence[LiveRow]) -> tuple[Columns | Exception, float]:
         """A call that the policy did not plan; it belongs into the books, too."""
@@ -346,10 +379,16 @@ class Engine:
 
     # Bookkeeping
 
-    def _check_open(self) -> None:
+    def _check_open(self, deadline_s: float) -> None:
+        if math.isnan(deadline_s):
+            raise InvalidInput("deadline_s", deadline_s, "a time on the engine's clock, or inf")
+        if os.getpid() != self._process:
+            raise Broken("the engine runs in the process that started it, and this one was forked from that")
         if self._dead is not None:
             raise self._dead
         if self._stopping is not None:
+            if self._stopping == "closed":
+                raise Broken("the engine is closed: make another one")
             raise TryLater(f"the engine is {self._stopping}", 1.0)
 
     def _admit(self, items: list[Item], now_s: float) -> None:
@@ -400,3 +439,11 @@ class Engine:
             rows, jobs = self._waiting.take_all_rows(), self._waiting.take_all_blocks()
         for waiting in (*rows, *jobs):
             waiting.future.settle(error)
+
+
+def _lengths(rows: Prepared) -> NDArray[np.int64]:
+    """Tokens of each row; raises InvalidInput for rows that were not prepared."""
+    lengths = getattr(rows, "lengths", None)
+    if lengths is None:
+        raise InvalidInput("rows", rows, "rows from engine.runtime.prepare(rows)")
+    return lengths

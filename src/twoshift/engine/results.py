@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from twoshift.errors import Broken
 from twoshift.ports import Columns
 
 __all__ = ["BlockFuture", "BlockResult", "Filling", "RowFuture", "RowResult"]
 
 T = TypeVar("T")
+_logger = logging.getLogger("twoshift")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,7 @@ class BlockResult:
 
     columns: dict[str, NDArray[Any]]
     errors: dict[int, Exception]
+    device_s: float = 0.0  # of the device's time
 
 
 class _Cancellable(Future[T]):
@@ -47,22 +52,26 @@ class _Cancellable(Future[T]):
 
     def cancel(self) -> bool:
         """Before the launch it costs nothing; what runs already is finished and its result dropped."""
-        if self.cancelled():
-            return True
-        if not super().cancel():
-            return False
-        self.set_running_or_notify_cancel()
+        with self._condition:  # whoever comes second finds it cancelled
+            if self.cancelled():
+                return True
+            if not super().cancel():
+                return False
+            self.set_running_or_notify_cancel()
         self._forget()
         return True
 
     def settle(self, result: T | Exception) -> None:
         """Set the result or the error, unless it is settled or cancelled already."""
-        if self.done() or not self.set_running_or_notify_cancel():
-            return
-        if isinstance(result, Exception):
-            self.set_exception(result)
-        else:
-            self.set_result(result)
+        try:
+            if isinstance(result, Exception):
+                self.set_exception(result)
+            else:
+                self.set_result(result)
+        except InvalidStateError:
+            pass
+        except BaseException:  # a callback's SystemExit is its own affair: others wait for their results
+            _logger.exception("a callback of a future has failed")
 
 
 RowFuture = _Cancellable[RowResult]
@@ -70,26 +79,55 @@ BlockFuture = _Cancellable[BlockResult]
 
 
 class Filling:
-    """A block's result as it comes in, call by call."""
+    """A block's result as it comes in, call by call, from one slot or two."""
 
-    __slots__ = ("columns", "errors", "left", "rows")
+    __slots__ = ("_lock", "columns", "device_s", "errors", "left", "rows")
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
         self.left = rows
+        self.device_s = 0.0
         self.columns: dict[str, NDArray[Any]] = {}
         self.errors: dict[int, Exception] = {}
+        self._lock = threading.Lock()
 
     def put(self, start: int, stop: int, columns: Columns, at: int) -> None:
-        """Rows `start` to `stop` of the block are rows `at` onward of a call's columns."""
-        for name, values in columns.items():
-            whole = self.columns.get(name)
-            if whole is None:
-                whole = self.columns[name] = np.zeros((self.rows, *values.shape[1:]), values.dtype)
-            whole[start:stop] = values[at : at + stop - start]
-        self.left -= stop - start
+        """Rows `start` to `stop` of the block are rows `at` onward of a call's columns.
+
+        They fail where the call answers with other columns than the calls before it.
+        """
+        with self._lock:
+            try:
+                for name, values in self._fitting(columns).items():
+                    values[start:stop] = columns[name][at : at + stop - start]
+            except Broken as error:
+                self.errors |= dict.fromkeys(range(start, stop), error)
+            self.left -= stop - start
 
     def fail(self, start: int, stop: int, error: Exception) -> None:
         """Those rows have no result."""
-        self.errors |= dict.fromkeys(range(start, stop), error)
-        self.left -= stop - start
+        with self._lock:
+            self.errors |= dict.fromkeys(range(start, stop), error)
+            self.left -= stop - start
+
+    def _fitting(self, columns: Columns) -> dict[str, NDArray[Any]]:
+        """The block's arrays, of a type that holds what this call answers, too."""
+        if not self.columns:
+            self.columns = {name: np.zeros((self.rows, *a.shape[1:]), a.dtype) for name, a in columns.items()}
+            return self.columns
+        if self.columns.keys() != columns.keys():
+            raise Broken(f"the model answered with {sorted(self.columns)} first and with {sorted(columns)} later")
+        widened = {name: _widened(name, whole, columns[name]) for name, whole in self.columns.items()}
+        self.columns = widened
+        return widened
+
+
+def _widened(name: str, whole: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
+    if whole.shape[1:] != values.shape[1:]:
+        before, now = list(whole.shape[1:]), list(values.shape[1:])
+        raise Broken(f"the model's column {name!r} had rows of shape {before} first and of {now} later")
+    if whole.dtype == values.dtype:
+        return whole
+    if (whole.dtype.kind in "biufc") != (values.dtype.kind in "biufc"):
+        raise Broken(f"the model's column {name!r} was {whole.dtype} first and {values.dtype} later")
+    return whole.astype(np.result_type(whole.dtype, values.dtype), copy=False)

@@ -49,7 +49,7 @@ class BlockJob:
     def settle_if_full(self) -> None:
         """Answer once every row has a result or an error."""
         if self.filling.left == 0:
-            self.future.settle(BlockResult(self.filling.columns, self.filling.errors))
+            self.future.settle(BlockResult(self.filling.columns, self.filling.errors, self.filling.device_s))
 
 
 @dataclass(frozen=True, slots=True)

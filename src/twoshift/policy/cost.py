@@ -1,8 +1,10 @@
 """What a forward call costs: the one measured curve that everything else is derived from.
 
-    line   = overhead + per_token * tokens + per_square * sum(length^2)
+    line   = overhead + per_row * rows + per_token * tokens + per_square * sum(length^2)
     hinge  = max(floor, line)               a device that is flat until it is full
     soft   = sqrt(floor^2 + line^2)         the same, where the corner is rounded
+
+and no more than a larger call was measured to take, where that is less (`ceilings`).
 
 Every coefficient is >= 0, so a prediction is never negative and never falls as a call grows.
 """
@@ -12,11 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import NamedTuple, cast
 
 from twoshift.errors import InvalidInput
 from twoshift.types import CallSize
 
-__all__ = ["CallCost", "Sample"]
+__all__ = ["CallCost", "Ceiling", "Sample"]
+
+_COEFFICIENTS = ("overhead_s", "per_token_s", "floor_s", "per_square_s", "per_row_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,20 @@ class Sample:
         return CallSize(self.rows, self.tokens, self.longest, self.squares or self.tokens * self.longest)
 
 
+class Ceiling(NamedTuple):
+    """What a call of that size took: one that is no larger in any way takes no longer."""
+
+    rows: int
+    tokens: int
+    squares: int
+    seconds: float  # the median
+    scatter: float = 0.0  # 0 to 1: how much of the curve's scatter its calls have
+
+    def at(self, ratio: float) -> float:
+        """Seconds where the curve's residual is `ratio`."""
+        return self.seconds * (1.0 + self.scatter * (ratio - 1.0))
+
+
 @dataclass(frozen=True, slots=True)
 class CallCost:
     """Predicts the seconds of a call from its size."""
@@ -51,16 +70,22 @@ class CallCost:
     per_square_s: float = 0.0
     soft: bool = False  # the hinge's corner is rounded
     ratios: tuple[float, ...] = ()  # sorted measured/predicted, evenly spaced in probability
+    per_row_s: float = 0.0  # what a row costs however short it is
+    ceilings: tuple[Ceiling, ...] = ()  # calls measured to be cheaper than the rest says; most tokens first
 
     def __post_init__(self) -> None:
-        for name in ("overhead_s", "per_token_s", "floor_s", "per_square_s"):
+        for name in _COEFFICIENTS:
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise InvalidInput(name, value, "a finite number of seconds, 0 or more")
-        if self.overhead_s + self.per_token_s + self.floor_s + self.per_square_s <= 0:
+        if sum(getattr(self, name) for name in _COEFFICIENTS) <= 0:
             raise InvalidInput("cost", 0, "at least one coefficient above 0")
         if any(not (math.isfinite(r) and r > 0) for r in self.ratios) or list(self.ratios) != sorted(self.ratios):
             raise InvalidInput("ratios", self.ratios, "positive numbers in rising order")
+        if any(not (math.isfinite(c.seconds) and c.seconds > 0 and 0 <= c.scatter <= 1) for c in self.ceilings):
+            raise InvalidInput("ceilings", self.ceilings, "finite numbers of seconds above 0, scatter from 0 to 1")
+        if list(self.ceilings) != sorted(self.ceilings, key=lambda c: -c.tokens):
+            raise InvalidInput("ceilings", self.ceilings, "the ones of most tokens first")
 
     @classmethod
     def line(cls, overhead_s: float, per_token_s: float) -> CallCost:
@@ -69,33 +94,51 @@ class CallCost:
 
     @property
     def shape(self) -> str:
-        """`line` or `hinge`, with `+squares` where length squared counts."""
+        """`line` or `hinge`, with `+rows` where a row counts by itself and `+squares` where length squared does."""
         name = "hinge" if self.floor_s else "line"
-        return f"{name}+squares" if self.per_square_s else name
+        return name + "+rows" * (self.per_row_s > 0) + "+squares" * (self.per_square_s > 0)
+
+    def row_s(self, tokens: float, longest: float) -> float:
+        """What one more row of so many tokens adds to a call that is past its floor."""
+        return self.per_row_s + tokens * (self.per_token_s + self.per_square_s * longest)
 
     def seconds(self, size: CallSize, quantile: float = 0.5) -> float:
         """Predicted seconds; `quantile` of the residual: 0.9 is met by nine in ten of the calls that do not stall."""
         line = self.overhead_s + self.per_token_s * size.tokens + self.per_square_s * size.squares
+        if self.per_row_s:
+            line += self.per_row_s * size.rows
         floor = self.floor_s
         if floor:
             line = math.hypot(floor, line) if self.soft else max(floor, line)
-        return line * self._ratio(quantile) if self.ratios else line
+        ratio = self.ratio(quantile) if self.ratios else 1.0
+        if self.ceilings and size.tokens <= self.ceilings[0].tokens:
+            return self._lowered(line * ratio, size, ratio)
+        return line * ratio
 
     def at(self, quantile: float) -> CallCost:
         """The curve of that quantile, as a plain curve: what the hot paths use."""
-        return replace(self.scaled(self._ratio(quantile)), ratios=())
+        ratio = self.ratio(quantile)
+        ceilings = tuple(c._replace(seconds=c.at(ratio), scatter=0.0) for c in self.ceilings)
+        return replace(self.scaled(ratio), ratios=(), ceilings=ceilings)
 
     def scaled(self, factor: float) -> CallCost:
         """The curve of a device `factor` times as slow."""
-        return replace(
-            self,
-            overhead_s=self.overhead_s * factor,
-            per_token_s=self.per_token_s * factor,
-            floor_s=self.floor_s * factor,
-            per_square_s=self.per_square_s * factor,
-        )
+        ceilings = tuple(c._replace(seconds=c.seconds * factor) for c in self.ceilings)
+        return replace(self, ceilings=ceilings, **{name: getattr(self, name) * factor for name in _COEFFICIENTS})
 
-    def _ratio(self, quantile: float) -> float:
+    def _lowered(self, seconds: float, size: CallSize, ratio: float) -> float:
+        # Unpacked, because the hot paths come here.
+        call_rows, call_tokens, _, call_squares = size
+        for rows, tokens, squares, most_s, scatter in self.ceilings:
+            if call_rows <= rows and call_tokens <= tokens and call_squares <= squares:
+                if scatter:
+                    most_s *= 1.0 + scatter * (ratio - 1.0)
+                if most_s < seconds:
+                    seconds = most_s
+        return seconds
+
+    def ratio(self, quantile: float) -> float:
+        """Measured over predicted, at that quantile of the calls."""
         if not 0.0 <= quantile <= 1.0:
             raise InvalidInput("quantile", quantile, "a number from 0 to 1")
         if not self.ratios:
@@ -108,25 +151,41 @@ class CallCost:
     def to_dict(self) -> dict[str, object]:
         """A JSON-ready form; `from_dict` gives back an equal curve."""
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {**plain, "ratios": list(self.ratios), "shape": self.shape}
+        return {**plain, "ratios": list(self.ratios), "ceilings": [list(c) for c in self.ceilings], "shape": self.shape}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> CallCost:
         """The curve that `to_dict` wrote; raises InvalidInput on anything else."""
-        numbers: dict[str, float] = {}
-        for name in ("overhead_s", "per_token_s", "floor_s", "per_square_s"):
-            value = data.get(name)
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise InvalidInput(name, value, "a number of seconds")
-            numbers[name] = float(value) if abs(value) < 1e300 else math.inf
-        ratios, soft = data.get("ratios"), data.get("soft")
-        if not isinstance(ratios, Sequence) or isinstance(ratios, str):
-            raise InvalidInput("ratios", ratios, "a list of numbers")
+        older = {"per_row_s": 0.0, "ceilings": ()}  # records that were written without them
+        found = {**older, **data}
+        numbers = {name: _number(name, found.get(name)) for name in _COEFFICIENTS}
+        soft = found.get("soft")
         if not isinstance(soft, bool):
             raise InvalidInput("soft", soft, "true or false")
-        values: list[float] = []
-        for ratio in ratios:  # pyright: ignore[reportUnknownVariableType]
-            if isinstance(ratio, bool) or not isinstance(ratio, int | float):
-                raise InvalidInput("ratios", ratio, "numbers")  # pyright: ignore[reportUnknownArgumentType]
-            values.append(float(ratio) if abs(ratio) < 1e300 else math.inf)
-        return cls(**numbers, soft=soft, ratios=tuple(values))
+        ratios = tuple(_numbers("ratios", found.get("ratios")))
+        ceilings = tuple(_ceiling(each) for each in _list("ceilings", found["ceilings"]))
+        return cls(**numbers, soft=soft, ratios=ratios, ceilings=ceilings)
+
+
+def _ceiling(value: object) -> Ceiling:
+    numbers = _numbers("ceilings", value)
+    if len(numbers) != 5 or not all(math.isfinite(n) and n == n // 1 >= 1 for n in numbers[:3]):
+        raise InvalidInput("ceilings", value, "rows, tokens, squares, seconds and scatter")
+    rows, tokens, squares, seconds, scatter = numbers
+    return Ceiling(int(rows), int(tokens), int(squares), seconds, scatter)
+
+
+def _numbers(name: str, value: object) -> list[float]:
+    return [_number(name, each) for each in _list(name, value)]
+
+
+def _list(name: str, value: object) -> Sequence[object]:
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise InvalidInput(name, value, "a list of numbers")
+    return cast("Sequence[object]", value)
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidInput(name, value, "a number")
+    return float(value) if abs(value) < 1e300 else math.inf

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.errors import InvalidInput
-from twoshift.policy.cost import CallCost, Sample
+from twoshift.policy.cost import CallCost, Ceiling, Sample
 
 __all__ = ["Fit", "fit_call_cost", "refit", "requantile"]
 
@@ -27,6 +27,11 @@ _NOISE_FLOOR = 0.03  # samples closer than this are never called outliers
 _ERROR_CAP = 0.5  # a stalled sample weighs no more than this when shapes are compared
 _WORTH_IT = 0.9  # a richer shape must cut the held-out error to this share of the simpler one's
 _KEPT_RATIOS = 101
+_SURE_CALLS = 8  # of one size, before they are believed over the curve
+_SURE_CALLS_ALONE = 3  # of a row alone
+_CHEAPER = 0.8  # of what the curve says, from which on it is worth remembering; a row alone always is
+_CAUTIOUS = 0.9  # the quantile at which that is judged
+_MOST_CEILINGS = 8
 _MOST_SAMPLES = 1500
 
 
@@ -47,11 +52,13 @@ class _Shape:
     overhead: bool = True
     floor: bool = False
     squares: bool = False
+    rows: bool = False
     soft: bool = False
 
     @property
-    def parameters(self) -> int:
-        return 1 + self.overhead + self.floor + self.squares
+    def free(self) -> list[int]:
+        """The places of the free coefficients in theta."""
+        return [0] * self.overhead + [1] + [2] * self.floor + [3] * self.squares + [4] * self.rows
 
 
 # Simplest first: ties go to the earlier one.
@@ -69,34 +76,52 @@ _SHAPES = (
 
 @dataclass(frozen=True, slots=True)
 class _Data:
+    rows: _Floats
     tokens: _Floats
     squares: _Floats
     seconds: _Floats
     weights: _Floats
 
     def only(self, mask: NDArray[np.bool_]) -> _Data:
-        return _Data(self.tokens[mask], self.squares[mask], self.seconds[mask], self.weights[mask])
+        return _Data(self.rows[mask], self.tokens[mask], self.squares[mask], self.seconds[mask], self.weights[mask])
+
+    def groups(self) -> NDArray[np.int64]:
+        """A number for each size: samples of one have the same."""
+        sizes = np.stack([self.rows, self.tokens, self.squares], axis=1)
+        return np.unique(sizes, axis=0, return_inverse=True)[1].reshape(-1)
 
 
 def fit_call_cost(samples: Sequence[Sample], weights: Sequence[float] | None = None) -> Fit:
     """The best shape by held-out error, fitted to all samples; raises InvalidInput on fewer than two sizes."""
     everything = _data(samples, weights)
     data = _thinned(everything)
-    folds = _folds(data)
-    groups = len(np.unique(data.tokens + 1j * data.squares))
-    candidates = [s for s in _SHAPES if s.parameters < groups and not (s.squares and _collinear(data))]
-    if not candidates:
-        candidates = [_Shape()]
-    errors = [_held_out_errors(data, shape, folds) for shape in candidates]
-    best = 0
-    for i in range(1, len(candidates)):
-        if _capped(errors[i]) < _WORTH_IT * _capped(errors[best]) - 1e-6:
-            best = i
-    cost = _fit_shape(data, candidates[best])
+    shape, errors = _best_shape(data)
+    cost = _fit_shape(data, shape)
     # With two sizes nothing can be held out: one would be left, and no curve goes through one.
-    error = float(np.mean(errors[best][~_outliers(data, cost)])) if groups > 2 else math.nan
+    error = float(np.mean(errors[~_outliers(data, cost)])) if data.groups().max() > 1 else math.nan
     stalled = _outliers(everything, cost)
-    return Fit(_with_ratios(cost, everything.only(~stalled)), error, int(stalled.sum()), len(samples))
+    cost = _with_ratios(cost, everything.only(~stalled))
+    return Fit(_with_ceilings(cost, everything), error, int(stalled.sum()), len(samples))
+
+
+def _best_shape(data: _Data) -> tuple[_Shape, _Floats]:
+    """The shape that predicts what it has not seen best, and its errors there."""
+    folds = _folds(data)
+    best, errors = _SHAPES[0], _held_out_errors(data, _SHAPES[0], folds)
+    for shape in _SHAPES[1:]:
+        best, errors = _better(data, folds, shape, best, errors)
+    for shape in (replace(best, rows=True), replace(best, rows=True, squares=True)):
+        best, errors = _better(data, folds, shape, best, errors)
+    return best, errors
+
+
+def _better(
+    data: _Data, folds: list[NDArray[np.bool_]], shape: _Shape, best: _Shape, errors: _Floats
+) -> tuple[_Shape, _Floats]:
+    if len(shape.free) > data.groups().max() or not _can_tell(data, shape):
+        return best, errors
+    own = _held_out_errors(data, shape, folds)
+    return (shape, own) if _capped(own) < _WORTH_IT * _capped(errors) - 1e-6 else (best, errors)
 
 
 def refit(cost: CallCost, samples: Sequence[Sample], weights: Sequence[float], measured: int | None = None) -> CallCost:
@@ -107,7 +132,7 @@ def refit(cost: CallCost, samples: Sequence[Sample], weights: Sequence[float], m
     data = _data(samples, weights)
     # An overhead that was once found to be nothing may come back.
     theta = _robust(data, replace(_shape_of(cost), overhead=True), _theta_of(cost), rounds=4)
-    fitted = CallCost(*(float(t) for t in theta), soft=cost.soft)
+    fitted = replace(_cost_of(theta, cost.soft), ceilings=cost.ceilings)
     return requantile(fitted, samples[:measured], weights[:measured])
 
 
@@ -119,7 +144,7 @@ def requantile(cost: CallCost, samples: Sequence[Sample], weights: Sequence[floa
 
 
 def _data(samples: Sequence[Sample], weights: Sequence[float] | None) -> _Data:
-    if len({(s.size.tokens, s.size.squares) for s in samples}) < 2:
+    if len({s.size for s in samples}) < 2:
         raise InvalidInput("samples", len(samples), "samples of at least two different sizes")
     return _arrays(samples, weights)
 
@@ -127,6 +152,7 @@ def _data(samples: Sequence[Sample], weights: Sequence[float] | None) -> _Data:
 def _arrays(samples: Sequence[Sample], weights: Sequence[float] | None) -> _Data:
     sizes = [s.size for s in samples]
     return _Data(
+        np.array([s.rows for s in sizes], float),
         np.array([s.tokens for s in sizes], float),
         np.array([s.squares for s in sizes], float),
         np.array([s.seconds for s in samples], float),
@@ -139,9 +165,9 @@ def _thinned(data: _Data) -> _Data:
     count = len(data.seconds)
     if count <= _MOST_SAMPLES:
         return data
-    order = np.lexsort((data.seconds, data.squares, data.tokens))
-    size = data.tokens[order] + 1j * data.squares[order]
-    starts = np.flatnonzero(np.concatenate([[True], size[1:] != size[:-1]]))
+    group = data.groups()
+    order = np.lexsort((data.seconds, group))
+    starts = np.flatnonzero(np.concatenate([[True], np.diff(group[order]) > 0]))
     if len(starts) > _MOST_SAMPLES // 8:  # nearly every call has a size of its own
         kept = order[np.linspace(0, count - 1, _MOST_SAMPLES).astype(int)]
     else:
@@ -158,17 +184,20 @@ def _middles(count: int, picked: int) -> NDArray[np.int64]:
     return ((np.arange(picked) + 0.5) * count / picked).astype(np.int64)
 
 
-def _collinear(data: _Data) -> bool:
-    """Whether length squared cannot be told from tokens: all rows are about as long."""
-    mean_length = data.squares / data.tokens
-    return bool(mean_length.max() < 1.5 * mean_length.min())
+def _can_tell(data: _Data, shape: _Shape) -> bool:
+    """Whether rows, and length squared, can be told from tokens: not where all rows are about as long."""
+    return not (shape.squares and _alike(data.squares / data.tokens)) and not (
+        shape.rows and _alike(data.tokens / data.rows)
+    )
+
+
+def _alike(lengths: _Floats) -> bool:
+    return bool(lengths.max() < 1.5 * lengths.min())
 
 
 def _folds(data: _Data) -> list[NDArray[np.bool_]]:
     """Masks of what is held out; all samples of one size stay together, or nothing would be held out."""
-    keys = np.stack([data.tokens, data.squares], axis=1)
-    _, group = np.unique(keys, axis=0, return_inverse=True)
-    group = group.reshape(-1)
+    group = data.groups()
     count = min(8, int(group.max()) + 1)
     return [group % count == k for k in range(count)]
 
@@ -191,15 +220,20 @@ def _fit_shape(data: _Data, shape: _Shape) -> CallCost:
     """The best local optimum over a few starting points."""
     tried = [_robust(data, shape, start) for start in _starts(data, shape)]
     theta = min(tried, key=lambda t: _loss(data, shape, t))
-    return CallCost(float(theta[0]), float(theta[1]), float(theta[2]), float(theta[3]), shape.soft)
+    return _cost_of(theta, shape.soft)
 
 
 def _shape_of(cost: CallCost) -> _Shape:
-    return _Shape(cost.overhead_s > 0, cost.floor_s > 0, cost.per_square_s > 0, cost.soft)
+    return _Shape(cost.overhead_s > 0, cost.floor_s > 0, cost.per_square_s > 0, cost.per_row_s > 0, cost.soft)
 
 
 def _theta_of(cost: CallCost) -> _Floats:
-    return np.array([cost.overhead_s, cost.per_token_s, cost.floor_s, cost.per_square_s])
+    return np.array([cost.overhead_s, cost.per_token_s, cost.floor_s, cost.per_square_s, cost.per_row_s])
+
+
+def _cost_of(theta: _Floats, soft: bool) -> CallCost:
+    *first, per_row_s = (float(t) for t in theta)
+    return CallCost(*first, soft=soft, per_row_s=per_row_s)
 
 
 def _starts(data: _Data, shape: _Shape) -> list[_Floats]:
@@ -207,10 +241,10 @@ def _starts(data: _Data, shape: _Shape) -> list[_Floats]:
     large = data.tokens >= np.median(data.tokens)
     slope = float(np.median(data.seconds[large] / data.tokens[large]))
     if not shape.floor:
-        return [np.array([0.0, min(per_token, slope), 0.0, 0.0])]
+        return [np.array([0.0, min(per_token, slope), 0.0, 0.0, 0.0])]
     order = np.argsort(data.tokens)
     levels = {float(np.median(data.seconds[order][: max(1, int(len(order) * q))])) for q in (0.15, 0.3, 0.5, 0.7)}
-    return [np.array([0.0, min(per_token, slope), level, 0.0]) for level in sorted(levels)]
+    return [np.array([0.0, min(per_token, slope), level, 0.0, 0.0]) for level in sorted(levels)]
 
 
 def _robust(data: _Data, shape: _Shape, theta: _Floats, rounds: int = 10) -> _Floats:
@@ -238,15 +272,15 @@ def _step(data: _Data, shape: _Shape, theta: _Floats, robustness: _Floats) -> _F
     root = np.sqrt(data.weights * robustness)
     # The target in logs, so that a sample a thousand times too slow pulls no harder than its logarithm.
     target = 1.0 + np.maximum(np.log(data.seconds / predicted), -0.9)
-    free = [0] * shape.overhead + [1] + [2] * shape.floor + [3] * shape.squares
+    free = shape.free
     solution = _non_negative(gradient[:, free] * (root / predicted)[:, None], target * root)
-    new = np.zeros(4)
+    new = np.zeros_like(theta)
     new[free] = solution
     return new if solution.any() else theta
 
 
 def _non_negative(a: _Floats, b: _Floats) -> _Floats:
-    """Least squares with every coefficient >= 0; exact, by trying the faces: there are at most four columns."""
+    """Least squares with every coefficient >= 0; exact, by trying the faces: there are at most five columns."""
     scale = np.maximum(np.linalg.norm(a, axis=0), 1e-300)
     a = a / scale
     width = a.shape[1]
@@ -267,8 +301,8 @@ def _non_negative(a: _Floats, b: _Floats) -> _Floats:
 
 
 def _gradient(data: _Data, shape: _Shape, theta: _Floats) -> _Floats:
-    """Columns df/d(overhead, per_token, floor, per_square); their product with theta is f itself."""
-    line = theta[0] + theta[1] * data.tokens + theta[3] * data.squares
+    """Columns df/d(overhead, per_token, floor, per_square, per_row); their product with theta is f itself."""
+    line = theta[0] + theta[1] * data.tokens + theta[3] * data.squares + theta[4] * data.rows
     if not shape.floor:
         by_line, by_floor = np.ones_like(line), np.zeros_like(line)
     elif shape.soft:
@@ -277,7 +311,8 @@ def _gradient(data: _Data, shape: _Shape, theta: _Floats) -> _Floats:
     else:
         by_line = (line >= theta[2]).astype(float)
         by_floor = 1.0 - by_line
-    return np.stack([by_line, by_line * data.tokens, by_floor, by_line * data.squares], axis=1)
+    columns = [by_line, by_line * data.tokens, by_floor, by_line * data.squares, by_line * data.rows]
+    return np.stack(columns, axis=1)
 
 
 def _residual(data: _Data, shape: _Shape, theta: _Floats) -> _Floats:
@@ -298,6 +333,29 @@ def _outliers(data: _Data, cost: CallCost) -> NDArray[np.bool_]:
     residual = np.log(data.seconds / _predict(cost, data))
     spread = max(_NOISE_FLOOR, 1.4826 * float(np.median(np.abs(residual))))
     return np.abs(residual) > _TUKEY * spread
+
+
+def _with_ceilings(cost: CallCost, data: _Data) -> CallCost:
+    """Remember the sizes whose calls are far cheaper than a cautious prediction by the curve: small ones, mostly.
+
+    A row alone, if cheaper at all: by it is judged whether a row can ever fit a budget.
+    """
+    group, predicted, ratio = data.groups(), _predict(cost, data), cost.ratio(_CAUTIOUS)
+    found: list[tuple[bool, float, Ceiling]] = []
+    for number in range(int(group.max()) + 1):
+        same = group == number
+        rows, tokens, squares = (int(each[same][0]) for each in (data.rows, data.tokens, data.squares))
+        # Smaller calls that took longer make it a matter of luck.
+        below = (data.rows <= rows) & (data.tokens <= tokens) & (data.squares <= squares)
+        taken = [np.quantile(data.seconds[some], [0.5, _CAUTIOUS]) for some in (same, below)]
+        middle_s, cautious_s = (float(s) for s in np.maximum(*taken))
+        share = cautious_s / (ratio * float(predicted[same][0]))
+        calls, most = (_SURE_CALLS_ALONE, 1.0) if rows == 1 else (_SURE_CALLS, _CHEAPER)
+        if same.sum() >= calls and share < most:
+            scatter = min(1.0, (cautious_s / middle_s - 1.0) / max(1e-9, ratio - 1.0))
+            found.append((rows > 1, share, Ceiling(rows, tokens, squares, middle_s, scatter)))
+    kept = [ceiling for *_, ceiling in sorted(found)[:_MOST_CEILINGS]]
+    return replace(cost, ceilings=tuple(sorted(kept, key=lambda c: -c.tokens)))
 
 
 def _with_ratios(cost: CallCost, data: _Data) -> CallCost:

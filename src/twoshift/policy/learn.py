@@ -106,8 +106,10 @@ class CostLearner:
         return True
 
     def _anchors(self, smallest: int, largest: int, length: int) -> list[Sample]:
-        """Where nothing was measured lately the curve stays what it was; in rows of `length` tokens."""
+        """Where nothing was measured lately the curve stays what it was; in rows of about `length` tokens."""
         sizes = [smallest // 4, smallest // 16, 4 * largest, 16 * largest, 64 * largest]
-        calls = [CallSize.uniform(max(1, n // length), min(n, length)) for n in sizes if n >= 1]
+        # Rows of one length alone cannot tell what a row costs from what its tokens do.
+        lengths = [length] if self.cost.per_row_s == 0 else [max(1, length // 4), length, 4 * length]
+        calls = [CallSize.uniform(max(1, n // each), min(n, each)) for n in sizes if n >= 1 for each in lengths]
         made = [Sample(c.rows, c.tokens, c.longest, self.cost.seconds(c), c.squares) for c in calls]
         return [sample for sample in made for _ in range(_PER_BUCKET)]

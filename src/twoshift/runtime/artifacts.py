@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from twoshift.errors import InvalidInput
 
-__all__ = ["checksum_of_bytes", "checksum_of_files", "full_file", "needed"]
+__all__ = ["checksum_of_bytes", "checksum_of_files", "full_file"]
 
 _CHUNK_BYTES = 1 << 20
 
@@ -36,17 +34,6 @@ def checksum_of_files(paths: Iterable[Path]) -> str:
         return f"sha256:{_digest(files[0])}"
     lines = "".join(f"{_digest(path)}  {path.name}\n" for path in files)
     return checksum_of_bytes(lines.encode())
-
-
-def needed(module: str, extra: str, what: str) -> Any:
-    """An optional package's module; raises InvalidInput that says which extra to install for `what`."""
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        package = (error.name or module).partition(".")[0]
-        raise InvalidInput(
-            "model", what, f"the package {package}, which is not installed: pip install 'twoshift[{extra}]'"
-        ) from error
 
 
 def _digest(path: Path) -> str:

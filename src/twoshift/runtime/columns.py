@@ -55,10 +55,17 @@ class ColumnRows:
 
     def slice(self, start: int, stop: int) -> ColumnRows:
         """Views of rows `start` to `stop`."""
+        return self._at(slice(start, stop))
+
+    def take(self, order: NDArray[np.int64]) -> ColumnRows:
+        """The rows at those places, in that order."""
+        return self._at(order)
+
+    def _at(self, rows: slice | NDArray[np.int64]) -> ColumnRows:
         part = ColumnRows.__new__(ColumnRows)
-        part.columns = {name: array[start:stop] for name, array in self.columns.items()}
-        part.lengths = self.lengths[start:stop]
-        part.truncated = self.truncated[start:stop]
+        part.columns = {name: array[rows] for name, array in self.columns.items()}
+        part.lengths = self.lengths[rows]
+        part.truncated = self.truncated[rows]
         return part
 
     @classmethod
@@ -80,8 +87,8 @@ def concat(parts: Sequence[ColumnRows]) -> dict[str, NDArray[Any]]:
     full = [part for part in parts if len(part)]
     if not full:
         raise InvalidInput("parts", len(parts), "at least one row in them")
-    if len(full) == 1:
-        return dict(full[0].columns)
+    if len(full) == 1:  # copied all the same: a model that changes its input must not change the rows
+        return {name: array.copy() for name, array in full[0].columns.items()}
     first = full[0].columns
     for part in full:
         if part.columns.keys() != first.keys():

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from twoshift.errors import InvalidInput
-from twoshift.runtime.artifacts import needed
+from twoshift.extras import needed
 
 __all__ = ["checked_device", "chosen_cuda", "cpu_device", "cpu_only", "cuda_device", "usable_threads"]
 
@@ -32,7 +32,7 @@ def chosen_cuda(device: str) -> str | None:
     """The GPU to use, as PyTorch names it; None for the CPU. `auto` is the first GPU that PyTorch can use."""
     if checked_device(device) == "cpu" or (device == "auto" and not _may_have_gpu()):
         return None
-    torch = needed("torch", "torch", device)
+    torch = needed("torch", "torch", device, field="device")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     index = int(device.partition(":")[2] or 0)
     if index < count:

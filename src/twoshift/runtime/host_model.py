@@ -8,7 +8,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from twoshift.errors import Broken
+from twoshift.errors import Broken, BrokenModel
 from twoshift.ports import Columns, Prepared, RuntimeInfo
 from twoshift.runtime.columns import ColumnRows, Done, concat
 from twoshift.runtime.failures import device_failures
@@ -61,15 +61,15 @@ class HostModel:
 
 
 def _checked(result: object, rows: int, info: RuntimeInfo) -> Columns:
-    """The columns, if they are arrays with one row for each that was given; raises Broken."""
-    expected = f"a dict of arrays with {rows} row{'' if rows == 1 else 's'} each"
+    """The columns, if they are arrays with one row for each that was given; raises BrokenModel."""
+    expected = f"a dict of arrays with {rows} row{'' if rows == 1 else 's'} each: a row out for each row in"
     if not isinstance(result, dict) or not result:
-        raise Broken(f"{info.model}: predict returned {_shown(result)}; expected {expected}")
+        raise BrokenModel(f"{info.model}: predict returned {_shown(result)}; expected {expected}")
     for name, array in result.items():
         if not isinstance(name, str) or not isinstance(array, np.ndarray) or array.shape[:1] != (rows,):
-            raise Broken(f"{info.model}: predict returned {_shown(array)} as {name!r}; expected {expected}")
+            raise BrokenModel(f"{info.model}: predict returned {_shown(array)} as {name!r}; expected {expected}")
     if info.outputs and set(result) != set(info.outputs):
-        raise Broken(f"{info.model}: predict returned {sorted(result)}; it says outputs = {sorted(info.outputs)}")
+        raise BrokenModel(f"{info.model}: predict returned {sorted(result)}; it says outputs = {sorted(info.outputs)}")
     return result
 
 

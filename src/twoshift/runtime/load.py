@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import importlib
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ ACCEPTED = (
 _XGBOOST = (".json", ".ubj")
 _PICKLES = (".pkl", ".pickle", ".joblib")
 _SUFFIXES = (".onnx", *_XGBOOST, ".skops", *_PICKLES)
+_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".gguf")
 
 
@@ -111,6 +113,10 @@ def _is_encoder(path: Path) -> bool:
 
 def _nearest(model: str, path: Path) -> str:
     """What was probably meant, for a name that is nothing here."""
+    if _HUB_NAME.fullmatch(model) and path.suffix.lower() not in (*_SUFFIXES, ".py") and not path.parent.exists():
+        known = next((name for name in KNOWN_MODELS if name in path.name.lower()), None)
+        what = f"the name {known}, where that is meant" if known else "the folder that it was downloaded to"
+        return f"{what}: nothing is downloaded from a hub here"
     if path.suffix.lower() in (*_SUFFIXES, ".py") or path.parent != Path():
         near = difflib.get_close_matches(path.name, _names_in(path.parent), 1)
         hint = f"; did you mean {path.parent / near[0]}?" if near else f" (looked in {path.parent.absolute()})"

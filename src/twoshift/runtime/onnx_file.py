@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from twoshift.errors import Broken, InvalidInput
-from twoshift.runtime.artifacts import needed
+from twoshift.extras import needed
 
 __all__ = ["OnnxFile", "read_onnx"]
 
@@ -44,19 +44,22 @@ def read_onnx(path: Path) -> OnnxFile:
     held = {tensor.name for tensor in model.graph.initializer}
     return OnnxFile(
         files=(path, *(_inside(path, place) for place in sorted(places))),
-        precision=_precision(onnx, tensors),
+        precision=_precision(onnx, tensors, path),
         inputs=tuple(each.name for each in model.graph.input if each.name not in held),
     )
 
 
 def _inside(path: Path, place: str) -> Path:
     """The external file, which must lie in the model's own folder, links followed."""
-    folder = path.parent.resolve()
-    file = (folder / place).resolve()
-    if Path(place).is_absolute() or not file.is_relative_to(folder):
-        raise Broken(f"{path}: it keeps weights in {place!r}; expected a file inside its own folder")
-    if not file.is_file():
-        raise Broken(f"{path}: it keeps weights in {place!r}, which is not there")
+    folder, told = path.parent.resolve(), f"{path}: it keeps weights in {place[:80]!r}"
+    try:
+        file = (folder / place).resolve()
+        if Path(place).is_absolute() or not file.is_relative_to(folder):
+            raise Broken(f"{told}; expected a file inside its own folder")
+        if not file.is_file():
+            raise Broken(f"{told}, which is not there")
+    except (OSError, ValueError) as error:  # a name that no file can have
+        raise Broken(f"{told}; expected the name of a file") from error
     return file
 
 
@@ -87,8 +90,9 @@ def _tensors_of_nodes(nodes: Iterable[Any]) -> Iterator[Any]:
                 yield from _tensors_of_graph(graph)
 
 
-def _precision(onnx: Any, tensors: list[Any]) -> str:
+def _precision(onnx: Any, tensors: list[Any], path: Path) -> str:
     """What most of the weights are made of; indices and shapes do not count."""
+    kinds = {number: kind for kind, number in onnx.TensorProto.DataType.items()}
     sizes: Counter[str] = Counter()
     for tensor in tensors:
         if len(tensor.dims) < 2:
@@ -96,8 +100,9 @@ def _precision(onnx: Any, tensors: list[Any]) -> str:
         numbers = 1
         for size in tensor.dims:
             numbers *= size
-        kind = onnx.TensorProto.DataType.Name(tensor.data_type)
-        sizes[_PRECISIONS.get(kind, "fp32")] += numbers
+        if tensor.data_type not in kinds:
+            raise Broken(f"{path}: weights of type {tensor.data_type}; expected one of the types that ONNX has")
+        sizes[_PRECISIONS.get(kinds[tensor.data_type], "fp32")] += numbers
     return sizes.most_common(1)[0][0] if sizes else "fp32"
 
 

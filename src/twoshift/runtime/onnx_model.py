@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.errors import Broken, InvalidInput
+from twoshift.extras import needed
 from twoshift.ports import Columns, RuntimeInfo
-from twoshift.runtime.artifacts import checksum_of_files, full_file, needed
+from twoshift.runtime.artifacts import checksum_of_files, full_file
 from twoshift.runtime.columns import ColumnRows, array_of, bad_row, cast
 from twoshift.runtime.devices import checked_device, cpu_device, cuda_device, usable_threads
 from twoshift.runtime.features import FEATURES

@@ -16,18 +16,18 @@ Optional: `prepare(self, rows: list) -> dict[str, ndarray]` (it may run in sever
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from twoshift.errors import InvalidInput, TooLarge, TwoshiftError
+from twoshift.errors import BrokenModel, InvalidInput, TooLarge, TwoshiftError
 from twoshift.ports import Columns, RuntimeInfo
 from twoshift.runtime.columns import ColumnRows, bad_row
 from twoshift.runtime.devices import checked_device, cpu_device, usable_threads
 from twoshift.runtime.host_model import HostModel
-from twoshift.runtime.python_source import call_user, load_class
+from twoshift.runtime.python_source import call_user, contained, load_class
 
 __all__ = ["load_python_model"]
 
@@ -43,19 +43,22 @@ def load_python_model(
     _check_class(found, model)
     user = call_user(model, f"make {found.__name__}()", found)
     call_user(model, "load", user.load)
-    own = str(getattr(user, "precision", "fp32"))
-    if precision not in (None, own):
-        raise InvalidInput("precision", precision, f"{own}, which {found.__name__} says it runs in")
-    info = RuntimeInfo(
+    info = call_user(model, "say what it is", _info, user, model, checksum, threads)
+    if precision not in (None, info.precision):
+        raise InvalidInput("precision", precision, f"{info.precision}, which {found.__name__} says it runs in")
+    return HostModel(info, _UserModel(user, info))
+
+
+def _info(user: Any, model: str, checksum: str, threads: int | None) -> RuntimeInfo:
+    return RuntimeInfo(
         model=model,
         checksum=checksum,
         runtime="python",
         device=str(getattr(user, "device", None) or cpu_device(usable_threads(threads))),
-        precision=own,
-        max_row_tokens=int(getattr(user, "max_row_tokens", _ANY_TOKENS if hasattr(user, "tokens") else 1)),
+        precision=str(getattr(user, "precision", "fp32")),
+        max_row_tokens=_max_row_tokens(user, model),
         outputs=_outputs(user, model),
     )
-    return HostModel(info, _UserModel(user, info))
 
 
 class _UserModel:
@@ -68,6 +71,10 @@ class _UserModel:
     def prepare(self, rows: Sequence[Any]) -> ColumnRows:
         if not rows:
             return ColumnRows({})  # nothing that the user's code should have to think of
+        with contained(self._info.model, "prepare rows and count their tokens"):
+            return self._columns(rows)
+
+    def _columns(self, rows: Sequence[Any]) -> ColumnRows:
         if not hasattr(self._user, "prepare"):
             columns = ColumnRows.from_rows(rows, missing=bool(getattr(self._user, "missing", False))).columns
         else:
@@ -75,9 +82,14 @@ class _UserModel:
         return ColumnRows(columns, self._lengths(columns, len(rows)))
 
     def predict(self, columns: dict[str, NDArray[Any]]) -> Columns:
-        return self._user.predict(columns)
+        with contained(self._info.model, "predict"):
+            return self._user.predict(columns)
 
     def close(self) -> None:
+        """Raises InvalidInput that says what the user's own code raised."""
+        call_user(self._info.model, "close", self._leave)
+
+    def _leave(self) -> None:
         if hasattr(self._user, "close"):
             self._user.close()
 
@@ -104,7 +116,11 @@ class _UserModel:
         if not hasattr(self._user, "tokens"):
             return np.ones(rows, np.int64)
         lengths = np.asarray(self._user.tokens(columns))
-        if lengths.shape != (rows,) or lengths.dtype.kind not in "iu" or (rows and lengths.min() < 1):
+        if lengths.shape != (rows,) or lengths.dtype.kind not in "iu":
+            given = f"{lengths.dtype} of shape {lengths.shape}"
+            expected = f"{rows} whole numbers of at least 1, one for each row"
+            raise BrokenModel(f"{self._info.model}: tokens returned {given}; expected {expected}")
+        if rows and lengths.min() < 1:
             raise InvalidInput(f"{self._info.model}: tokens", lengths.tolist(), f"{rows} whole numbers of at least 1")
         if rows and lengths.max() > self._info.max_row_tokens:
             number = int(lengths.argmax())
@@ -115,7 +131,8 @@ class _UserModel:
 def _check_class(found: type, model: str) -> None:
     lacking = [name for name in ("load", "predict") if not callable(getattr(found, name, None))]
     if lacking:
-        raise InvalidInput("model", model, f"a class with the methods load and predict; it has no {lacking[0]}")
+        has_no = " and no ".join(lacking)
+        raise InvalidInput("model", model, f"a class with the methods load and predict; it has no {has_no}")
     needs = [
         name
         for name, parameter in _parameters(found)
@@ -135,9 +152,17 @@ def _parameters(found: type) -> list[tuple[str, inspect.Parameter]]:
 
 def _outputs(user: Any, model: str) -> tuple[str, ...]:
     outputs = getattr(user, "outputs", ())
-    if isinstance(outputs, str) or not all(isinstance(name, str) for name in outputs):
+    names = () if isinstance(outputs, str) or not isinstance(outputs, Iterable) else tuple(outputs)
+    if (outputs and not names) or not all(isinstance(name, str) for name in names):
         raise InvalidInput("model", model, f"outputs as a list of column names, not {outputs!r}")
-    return tuple(outputs)
+    return names
+
+
+def _max_row_tokens(user: Any, model: str) -> int:
+    most = getattr(user, "max_row_tokens", _ANY_TOKENS if hasattr(user, "tokens") else 1)
+    if isinstance(most, bool) or not isinstance(most, int | np.integer) or most < 1:
+        raise InvalidInput("model", model, f"max_row_tokens as a whole number of at least 1, not {most!r}")
+    return int(most)
 
 
 def _checked_columns(columns: object, rows: int, model: str) -> dict[str, NDArray[Any]]:
@@ -146,10 +171,16 @@ def _checked_columns(columns: object, rows: int, model: str) -> dict[str, NDArra
         for name, array in columns.items()
     )
     if not good or not columns:
-        raise InvalidInput(
-            f"{model}: prepare", columns, f"a dict of arrays with {rows} rows each, one for each row it was given"
-        )
+        expected = f"a dict of arrays with {rows} rows each, one for each row it was given"
+        raise BrokenModel(f"{model}: prepare returned {_shapes(columns)}; expected {expected}")
     return dict(columns)  # type: ignore[call-overload]
+
+
+def _shapes(columns: object) -> str:
+    if not isinstance(columns, dict):
+        return f"a {type(columns).__name__}"
+    found = (f"{name!r}: {getattr(array, 'shape', type(array).__name__)}" for name, array in columns.items())
+    return f"{{{', '.join(found)}}}"
 
 
 def _told(error: BaseException) -> str:

@@ -10,7 +10,8 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -20,7 +21,7 @@ from twoshift.errors import InvalidInput, TwoshiftError
 from twoshift.runtime.artifacts import checksum_of_bytes, full_file
 from twoshift.runtime.failures import device_failure
 
-__all__ = ["call_user", "class_names", "is_python_model", "load_class"]
+__all__ = ["call_user", "class_names", "contained", "is_python_model", "load_class"]
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -54,15 +55,26 @@ def class_names(module: ModuleType) -> list[str]:
 
 
 def call_user(model: str, doing: str, function: Any, *arguments: Any) -> Any:
-    """Call the user's code; what it raises becomes InvalidInput with the user's own file and line."""
+    """Call the user's code; what it raises, sys.exit too, becomes InvalidInput with the user's own file and line."""
     try:
         return function(*arguments)
-    except TwoshiftError:
+    except (TwoshiftError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         failure = device_failure(error)
         if failure is not None:
             raise failure from error
+        raise InvalidInput("model", model, f"code that can {doing}; {_user_line(error)}") from error
+
+
+@contextmanager
+def contained(model: str, doing: str) -> Iterator[None]:
+    """Around the user's code: what would end the program, such as sys.exit, is only this call's error."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:
         raise InvalidInput("model", model, f"code that can {doing}; {_user_line(error)}") from error
 
 

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from twoshift.errors import Broken, InvalidInput
+from twoshift.errors import Broken, InvalidInput, TwoshiftError
+from twoshift.extras import needed
 from twoshift.ports import Columns, RuntimeInfo
-from twoshift.runtime.artifacts import checksum_of_files, full_file, needed
+from twoshift.runtime.artifacts import checksum_of_files, full_file
 from twoshift.runtime.columns import ColumnRows, array_of, bad_row
 from twoshift.runtime.devices import cpu_device, cpu_only, usable_threads
 from twoshift.runtime.features import FEATURES, Features
@@ -92,7 +93,12 @@ def _runtime(path: Path, estimator: Any, threads: int | None) -> HostModel:
         raise InvalidInput(
             "model", str(path), f"an estimator with predict or transform; the file holds a {type(estimator).__name__}"
         )
-    model = _Estimator(estimator, str(path))
+    try:
+        model = _Estimator(estimator, str(path))
+    except TwoshiftError:
+        raise
+    except Exception as error:  # its attributes may hold anything
+        raise Broken(f"{path}: expected an estimator that was fitted, whole: {_told(error)}") from error
     device = cpu_device(usable_threads(threads))
     info = RuntimeInfo(str(path), checksum_of_files([path]), "sklearn", device, "fp64", 1, model.outputs)
     return HostModel(info, model)
@@ -163,6 +169,8 @@ def _width(estimator: Any, first: Any, path: str) -> int:
     width = getattr(estimator, "n_features_in_", None) or getattr(first, "n_features_in_", None)
     if width is None:
         raise InvalidInput("model", path, "an estimator that was fitted: this one does not know its features")
+    if not isinstance(width, int | np.integer) or width < 1:
+        raise Broken(f"{path}: expected a whole number of features, not {str(width)[:80]!r}")
     return int(width)
 
 

@@ -14,6 +14,7 @@ __all__ = ["DamagedModel", "check_xgboost_file"]
 
 _DEEPEST = 64
 _MOST_OUTPUTS = 1 << 20
+_MOST_FEATURES = 1 << 24  # a row of them is 64 MiB
 _NO_PARENT = 2**31 - 1
 _NUMBERS = {b"i": ">i1", b"U": ">u1", b"I": ">i2", b"l": ">i4", b"L": ">i8", b"d": ">f4", b"D": ">f8"}
 _CONSTANTS = {b"T": True, b"F": False, b"Z": None}
@@ -32,6 +33,7 @@ def check_xgboost_file(data: bytes) -> None:
         learner = document["learner"]
         booster = learner["gradient_booster"]
         features = int(learner["learner_model_param"]["num_feature"])
+        _check(0 <= features < _MOST_FEATURES, "its number of features cannot be")
         targets = _outputs(learner["learner_model_param"])
         if booster["name"] == "gblinear":
             _check(len(booster["model"]["weights"]) == (features + 1) * targets, "its weights do not fit its features")

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.errors import Broken, InvalidInput
+from twoshift.extras import needed
 from twoshift.ports import Columns, RuntimeInfo
-from twoshift.runtime.artifacts import checksum_of_bytes, full_file, needed
+from twoshift.runtime.artifacts import checksum_of_bytes, full_file
 from twoshift.runtime.columns import ColumnRows
 from twoshift.runtime.devices import cpu_device, cpu_only, usable_threads
 from twoshift.runtime.features import FEATURES, Features
@@ -35,10 +36,12 @@ def load_xgboost(
     booster = xgboost.Booster(params={"nthread": used, "verbosity": 0})
     try:
         booster.load_model(bytearray(data))  # what was checked, not what the file may hold by now
+        model = _Boosted(booster, xgboost)
+        model.try_it()
     except Exception as error:  # what it raises depends on where it stumbles
         raise Broken(f"{path}: XGBoost {xgboost.__version__} cannot read it: {_first_line(error)}") from error
     info = RuntimeInfo(str(path), checksum_of_bytes(data), "xgboost", cpu_device(used), "fp32", 1, ("prediction",))
-    return HostModel(info, _Boosted(booster, xgboost))
+    return HostModel(info, model)
 
 
 class _Boosted:
@@ -47,9 +50,14 @@ class _Boosted:
     def __init__(self, booster: Any, xgboost: Any) -> None:
         self._booster = booster
         self._xgboost = xgboost
-        self._features = Features(booster.feature_names, int(booster.num_features()), missing=True, dtype=np.float32)
-        self._range = _rounds(booster)
+        self._width = int(booster.num_features())
+        self._features = Features(booster.feature_names, self._width, missing=True, dtype=np.float32)
         self._linear = '"name":"gblinear"' in booster.save_config().replace(" ", "")
+        self._range = (0, 0) if self._linear else _rounds(booster)
+
+    def try_it(self) -> None:
+        """One row without any value: some damage shows only in a call."""
+        self.predict({FEATURES: np.full((1, self._width), np.nan, np.float32)})
 
     def prepare(self, rows: Sequence[Any]) -> ColumnRows:
         return self._features.prepare(rows)
@@ -66,8 +74,12 @@ class _Boosted:
 
 def _rounds(booster: Any) -> tuple[int, int]:
     """All rounds, as Booster.predict; up to the best one where XGBClassifier and its like saved it, as they predict."""
-    best = booster.attr("best_iteration")
-    return (0, int(best) + 1) if best is not None and booster.attr("scikit_learn") is not None else (0, 0)
+    best, rounds = booster.attr("best_iteration"), booster.num_boosted_rounds()
+    if best is None or booster.attr("scikit_learn") is None:
+        return (0, 0)
+    if best not in map(str, range(rounds)):
+        raise DamagedModel(f"its best_iteration is {best[:80]!r}; expected one of its {rounds} rounds, from 0")
+    return (0, int(best) + 1)
 
 
 def _check(data: bytes, path: Path) -> None:

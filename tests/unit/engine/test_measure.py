@@ -34,6 +34,9 @@ class WordRows:
     def slice(self, start: int, stop: int) -> WordRows:
         return WordRows(self.lengths[start:stop])
 
+    def take(self, order: NDArray[np.int64]) -> WordRows:
+        return WordRows(self.lengths[order])
+
 
 class WordDevice:
     """Counts words, and two tokens around each text; takes as long as its curve says, in virtual time."""

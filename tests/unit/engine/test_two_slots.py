@@ -39,6 +39,9 @@ class Numbers:
     def slice(self, start: int, stop: int) -> Numbers:
         return Numbers(*self.values[start:stop])
 
+    def take(self, order: NDArray[np.int64]) -> Numbers:
+        return Numbers(*(self.values[k] for k in order))
+
 
 class Pending:
     """A call that lasts until the device lets its lane go."""
@@ -64,6 +67,7 @@ class TwoLanes:
     def __init__(self) -> None:
         self.background_may_end = threading.Event()
         self.two_queued = threading.Event()
+        self.launched = threading.Event()
         self.background_calls = 0
         self.lost = False
 
@@ -74,6 +78,7 @@ class TwoLanes:
         values = [value for part in parts if isinstance(part, Numbers) for value in part.values]
         if not live:
             self.background_calls += 1
+            self.launched.set()
             if self.background_calls >= 2:
                 self.two_queued.set()
         return Pending(self, values, live)
@@ -136,6 +141,20 @@ def test_draining_ends_both_loops_and_finishes_what_is_on_the_device(device: Two
     assert engine.drain(10)
     assert live[0].result(0)["double"] == 2
     assert block.done()
+
+
+def test_rows_that_fail_after_the_engine_died_are_told_so(device: TwoLanes) -> None:
+    engine = Engine(device, COST, LIMITS)
+    block = engine.submit_block(Numbers(1, -1, 3, 4))
+    assert device.launched.wait(10)
+    device.lost = True
+    live = engine.submit(Numbers(5), engine.now_s() + 100)
+    with pytest.raises(DeviceLost):
+        live[0].result(10)
+    device.lost = False
+    device.background_may_end.set()
+    with pytest.raises(Broken, match="gone"):
+        block.result(10)
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.floats(0, 1)), max_size=40))

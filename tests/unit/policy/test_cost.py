@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twoshift.errors import InvalidInput
-from twoshift.policy.cost import CallCost, Sample
+from twoshift.policy.cost import CallCost, Ceiling, Sample
 from twoshift.policy.fit import fit_call_cost, refit
 from twoshift.policy.learn import CostLearner
 from twoshift.types import CallSize
@@ -20,6 +20,12 @@ H200 = ((16, 0.58), (480, 0.70), (3900, 2.2), (65500, 34.6))
 SIZES = tuple(2**k for k in range(10)) * 6
 
 coefficients = st.floats(0.0, 10.0, allow_subnormal=False)
+ceilings = st.lists(
+    st.builds(
+        Ceiling, st.integers(1, 64), st.integers(1, 4096), st.integers(1, 2**20), st.floats(1e-6, 10.0), st.floats(0, 1)
+    ),
+    max_size=3,
+).map(lambda each: tuple(sorted(each, key=lambda c: -c.tokens)))
 costs = st.builds(
     CallCost,
     overhead_s=st.floats(1e-6, 10.0),
@@ -28,6 +34,8 @@ costs = st.builds(
     per_square_s=coefficients,
     soft=st.booleans(),
     ratios=st.lists(st.floats(0.1, 10.0), max_size=5).map(lambda r: tuple(sorted(r))),
+    per_row_s=coefficients,
+    ceilings=ceilings,
 )
 lengths = st.lists(st.integers(1, 512), min_size=1, max_size=20)
 
@@ -110,6 +118,40 @@ def test_length_squared_is_picked_where_long_rows_cost_more_than_their_tokens() 
     assert found.per_square_s == pytest.approx(true.per_square_s, rel=0.1)
 
 
+def test_what_a_row_costs_by_itself_is_picked_where_short_rows_cost_more_than_their_tokens() -> None:
+    true = CallCost(6e-4, 5e-7, per_row_s=4e-6)
+    rng = np.random.default_rng(6)
+    sizes = [CallSize.uniform(4**k, length) for k in range(6) for length in (8, 64, 512)] * 4
+    samples = [Sample(s.rows, s.tokens, s.longest, true.seconds(s) * (1 + 0.02 * rng.standard_normal())) for s in sizes]
+    found = fit_call_cost(samples).cost
+    assert found.shape == "line+rows"
+    assert found.per_row_s == pytest.approx(true.per_row_s, rel=0.1)
+    assert found.row_s(8, 8) == pytest.approx(8e-6, rel=0.1)
+
+
+def test_rows_of_one_length_cannot_tell_a_row_from_its_tokens() -> None:
+    samples = [Sample(b, 16 * b, 16, 1e-3 + 1e-5 * b) for b in SIZES]
+    assert fit_call_cost(samples).cost.per_row_s == 0
+
+
+def test_a_small_call_that_was_measured_is_not_said_to_take_longer() -> None:
+    """A curve bent the wrong way for every shape: one row is cheaper than the line through the others."""
+    rng = np.random.default_rng(7)
+    took = {1: 8e-3, 2: 20e-3, 4: 24e-3, 8: 30e-3, 16: 44e-3, 32: 70e-3, 64: 120e-3}
+    samples = [Sample(b, b, 1, s * math.exp(0.1 * rng.standard_normal())) for b, s in took.items() for _ in range(10)]
+    cost = fit_call_cost(samples).cost
+    one = [s.seconds for s in samples if s.rows == 1]
+    assert cost.seconds(CallSize.uniform(1)) == pytest.approx(statistics.median(one))
+    assert cost.seconds(CallSize.uniform(1), 0.9) <= float(np.quantile(one, 0.9)) * (1 + 1e-9)
+    assert cost.seconds(CallSize.uniform(2)) > 1.5 * cost.seconds(CallSize.uniform(1))
+
+
+def test_a_record_from_before_rows_had_a_cost_is_read() -> None:
+    record = CallCost.line(0.006, 0.0002).to_dict()
+    del record["per_row_s"], record["ceilings"]
+    assert CallCost.from_dict(record) == CallCost.line(0.006, 0.0002)
+
+
 def test_nine_in_ten_calls_meet_the_ninth_decile() -> None:
     cost = fit_call_cost(noisy(6e-3, 1.8e-4, seed=2)).cost
     fresh = [sample for seed in range(20, 40) for sample in noisy(6e-3, 1.8e-4, seed)]
@@ -169,6 +211,11 @@ def test_any_samples_give_a_curve_that_rises(pairs: list[tuple[int, float]]) -> 
         {"ratios": [None]},
         {"soft": 1},
         {"per_square_s": None},
+        {"per_row_s": -1.0},
+        {"ceilings": [[1, 8, 64, 0.01]]},
+        {"ceilings": [[1, 8, 64, 0.01, 2.0]]},
+        {"ceilings": [[1, 8, 64, 0.01, 0.5], [2, 16, 128, 0.01, 0.5]]},
+        {"ceilings": "ab"},
     ],
 )
 def test_a_damaged_record_is_refused_by_name(damage: dict[str, object]) -> None:
@@ -226,6 +273,16 @@ class TestLearner:
             learner.observed(size, true.seconds(size) * (1 + 0.03 * rng.standard_normal()))
         large = CallSize.uniform(512, 128)
         assert learner.cost.seconds(large) == pytest.approx(true.seconds(large), rel=0.3)
+
+    def test_a_refit_on_rows_of_one_length_keeps_what_a_row_costs(self) -> None:
+        true = CallCost(1e-3, 5e-7, per_row_s=4e-6)
+        learner = CostLearner(true)
+        rng = np.random.default_rng(4)
+        for rows in rng.integers(1, 512, 600).tolist():
+            size = CallSize.uniform(rows, 64)
+            learner.observed(size, true.seconds(size) * (1 + 0.03 * rng.standard_normal()))
+        short = CallSize.uniform(2048, 8)
+        assert learner.cost.seconds(short) == pytest.approx(true.seconds(short), rel=0.2)
 
     def test_an_overhead_that_was_lost_is_found_again(self) -> None:
         learner = CostLearner(CallCost(0.0, 0.00025))

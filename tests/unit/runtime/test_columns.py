@@ -121,9 +121,10 @@ def test_columns_of_different_sizes_are_refused() -> None:
         ColumnRows({"a": np.ones(2), "b": np.ones(3)})
 
 
-def test_one_part_is_not_copied() -> None:
+def test_a_model_that_changes_its_input_does_not_change_the_rows() -> None:
     prepared = ColumnRows.from_rows([{"a": 1.0}])
-    assert concat([prepared])["a"] is prepared.columns["a"]
+    concat([prepared])["a"] *= 2
+    assert prepared.columns["a"].tolist() == [1.0]
 
 
 @pytest.mark.parametrize(

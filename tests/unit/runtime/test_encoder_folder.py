@@ -6,6 +6,8 @@ import importlib.util
 import json
 import multiprocessing
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from twoshift.errors import Broken, InvalidInput
 from twoshift.runtime.encoder import folder as folders
 from twoshift.runtime.encoder import load_encoder
 from twoshift.runtime.encoder.architecture import Family
-from twoshift.runtime.encoder.cache import GRAPH_FILE, WEIGHTS_FILE, GraphCache
+from twoshift.runtime.encoder.cache import DIGEST_FILE, GRAPH_FILE, WEIGHTS_FILE, GraphCache
 from twoshift.runtime.encoder.folder import find_minilm, is_encoder, read_folder, read_minilm
 from twoshift.runtime.encoder.task import Classification, Embedding, Reranking
 from twoshift.runtime.encoder.weights import Weights
@@ -133,6 +135,16 @@ def test_the_checksum_changes_with_every_file_that_changes_an_answer(model: Path
     assert second.max_tokens == 9
 
 
+def test_the_checksum_follows_the_pooling_wherever_it_lies(model: Path) -> None:
+    put(model / "modules.json", [TRANSFORMER, POOL | {"path": "pool"}])
+    put(model / "pool/config.json", {"pooling_mode": "cls"})
+    first = read_folder(model)
+    put(model / "pool/config.json", {"pooling_mode": "mean"})
+    second = read_folder(model)
+    assert first.task != second.task
+    assert first.checksum != second.checksum
+
+
 def test_roberta_has_fewer_positions_than_its_table(model: Path) -> None:
     read = read_folder(with_config(model, model_type="xlm-roberta", pad_token_id=1))
     assert read.architecture.family is Family.ROBERTA
@@ -161,8 +173,9 @@ def test_code_from_a_folder_is_refused(model: Path) -> None:
         read_folder(model)
 
 
-def test_a_module_outside_the_folder_is_refused(model: Path) -> None:
-    put(model / "modules.json", [TRANSFORMER, POOL | {"path": "../elsewhere"}])
+@pytest.mark.parametrize("path", ["../elsewhere", "/etc", "a\0b"])
+def test_a_module_outside_the_folder_is_refused(model: Path, path: str) -> None:
+    put(model / "modules.json", [TRANSFORMER, POOL | {"path": path}])
     with pytest.raises(InvalidInput, match="inside the model's"):
         read_folder(model)
 
@@ -178,6 +191,10 @@ def test_a_module_outside_the_folder_is_refused(model: Path) -> None:
         ({"architectures": "BertModel"}, "architectures"),
         ({"model_type": None}, "model_type"),
         ({"id2label": [1]}, None),
+        ({"num_hidden_layers": 2_000_000_000}, "num_hidden_layers"),
+        ({"model_type": "modernbert", "num_hidden_layers": 2_000_000_000}, "num_hidden_layers"),
+        ({"model_type": "mpnet", "relative_attention_num_buckets": 8}, "relative_attention_num_buckets"),
+        ({"architectures": ["BertForSequenceClassification"], "num_labels": 2_000_000_000}, "num_labels"),
     ],
 )
 def test_a_config_that_makes_no_sense_is_refused_by_key(model: Path, change: dict[str, Any], key: str | None) -> None:
@@ -187,9 +204,34 @@ def test_a_config_that_makes_no_sense_is_refused_by_key(model: Path, change: dic
         read_folder(with_config(model, **change))
 
 
-def test_a_damaged_config_is_broken(model: Path) -> None:
-    (model / "config.json").write_text('{"model_type": "be')
+@pytest.mark.parametrize("text", ['{"model_type": "be', '{"model_type":' + "[" * 100_000])
+def test_a_damaged_config_is_broken(model: Path, text: str) -> None:
+    (model / "config.json").write_text(text)
     with pytest.raises(Broken, match=r"config\.json is damaged"):
+        read_folder(model)
+
+
+def test_a_limit_that_no_float_holds_is_refused(model: Path) -> None:
+    (model / "tokenizer_config.json").write_text('{"model_max_length": 1' + "0" * 400 + "}")
+    with pytest.raises(InvalidInput, match="model_max_length"):
+        read_folder(model)
+
+
+@pytest.mark.parametrize("kind", ["device", "pipe"])
+def test_a_small_file_that_is_no_file_is_broken_at_once(model: Path, kind: str) -> None:
+    put(model / "modules.json", [TRANSFORMER, POOL])
+    (model / "1_Pooling").mkdir()
+    if kind == "pipe":
+        os.mkfifo(model / "1_Pooling/config.json")  # its opening waits for a writer
+    else:
+        (model / "1_Pooling/config.json").symlink_to("/dev/zero")  # of size 0, and without an end
+    with pytest.raises(Broken, match="no regular file"):
+        read_folder(model)
+
+
+def test_a_file_that_is_not_small_is_broken(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("twoshift.runtime.encoder.fields._LARGEST_BYTES", 100)
+    with pytest.raises(Broken, match="expected a small JSON file"):
         read_folder(model)
 
 
@@ -291,7 +333,8 @@ def _get(root: str) -> str:
 def test_two_processes_may_make_the_same_graph_at_once(tmp_path: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         assert set(pool.map(_get, [str(tmp_path)] * 8, chunksize=1)) == {"whole"}
-    assert sorted(path.name for path in (tmp_path / "models/ab").rglob("*")) == [GRAPH_FILE, WEIGHTS_FILE, "v"]
+    found = sorted(path.name for path in (tmp_path / "models/ab").rglob("*"))
+    assert found == [GRAPH_FILE, DIGEST_FILE, WEIGHTS_FILE, "v"]
 
 
 def test_a_graph_whose_writing_failed_is_not_there(tmp_path: Path) -> None:
@@ -319,6 +362,35 @@ def test_a_home_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "models").write_text("a file in the way")  # root may write anywhere, but not here
     with pytest.raises(InvalidInput, match=r"TWOSHIFT_HOME.*can be written"):
         GraphCache(tmp_path, "sha256:ab", "v").get(_write)
+
+
+def _zero(folder: Path) -> None:
+    (folder / WEIGHTS_FILE).write_bytes(bytes((folder / WEIGHTS_FILE).stat().st_size))
+
+
+def _replace_by_a_file(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.write_text("in the way")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: (folder / GRAPH_FILE).unlink(),
+        lambda folder: (folder / WEIGHTS_FILE).unlink(),
+        lambda folder: (folder / DIGEST_FILE).unlink(),
+        lambda folder: (folder / DIGEST_FILE).write_bytes(b"\xff"),
+        _zero,
+        _replace_by_a_file,
+    ],
+)
+def test_what_is_not_whole_in_the_cache_is_made_again(tmp_path: Path, damage: Callable[[Path], Any]) -> None:
+    cache = GraphCache(tmp_path, "sha256:ab", "v")
+    folder = cache.get(_write).parent
+    damage(folder)
+    assert cache.get(_write).read_text() == "whole"
+    assert (folder / WEIGHTS_FILE).read_bytes() == b"w" * 100_000
+    cache.get(lambda *_: pytest.fail("made twice"))
 
 
 def test_a_damaged_graph_in_the_cache_is_made_again(

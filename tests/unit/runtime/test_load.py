@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,29 @@ class TestXgboost:
         assert "expected a model that XGBoost saved" in message
         assert "name the folder" in message
 
+    @pytest.mark.parametrize(
+        ("change", "what"),
+        [
+            (lambda it: it["attributes"].update(best_iteration="abc", scikit_learn="{}"), "best_iteration is 'abc'"),
+            (lambda it: it["attributes"].update(best_iteration="99", scikit_learn="{}"), "one of its 3 rounds"),
+            (lambda it: it["learner_model_param"].update(base_score="[1,2,3,4,5]"), "base_score"),
+            (lambda it: it["learner_model_param"].update(num_feature="2000000000"), "number of features"),
+            (
+                lambda it: it["objective"].update(
+                    name="multi:softprob", softmax_multiclass_param={"num_class": "1000000"}
+                ),
+                "num_class",
+            ),
+        ],
+    )
+    def test_a_figure_that_cannot_be_is_broken_as_it_loads(
+        self, saved: Path, change: Callable[[Any], None], what: str
+    ) -> None:
+        document = json.loads((saved / "m.json").read_bytes())
+        change(document["learner"])
+        (saved / "hostile.json").write_text(json.dumps(document))
+        assert what in refused(saved / "hostile.json", Broken)
+
     def test_it_runs_on_the_cpu_in_its_own_precision(self, saved: Path) -> None:
         assert "runs on the CPU" in refused(saved / "m.ubj", InvalidInput, device="cuda")
         assert "fp32" in refused(saved / "m.ubj", InvalidInput, precision="int8")
@@ -252,6 +276,18 @@ class TestSklearn:
         regression = package("sklearn.linear_model").LogisticRegression
         skops.dump(regression(), tmp_path / "m.skops")
         assert "fitted" in refused(tmp_path / "m.skops", InvalidInput)
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [("n_features_in_", "abc"), ("n_features_in_", -5), ("feature_names_in_", 5), ("steps", 5), ("steps", [1])],
+    )
+    def test_an_estimator_whose_figures_cannot_be_is_broken(
+        self, skops: Any, tmp_path: Path, name: str, value: Any
+    ) -> None:
+        model = package("sklearn.linear_model").LogisticRegression().fit(FEATURES, LABELS)
+        setattr(model, name, value)
+        skops.dump(model, tmp_path / "m.skops")
+        assert "expected a" in refused(tmp_path / "m.skops", Broken)
 
 
 class _Trap:
@@ -353,7 +389,15 @@ class TestOnnx:
         (tmp_path / "w.data").write_bytes(data)
         assert load_model(f"{tmp_path}/m.onnx").info.checksum != first
 
-    @pytest.mark.parametrize("place", ["../secret.data", "{folder}/secret.data", "link.data", "gone.data"])
+    def test_weights_of_a_type_that_onnx_does_not_have_are_broken(self, onnx: Any, tmp_path: Path) -> None:
+        model = self.graph(onnx, ["n", 3])
+        model.graph.initializer[0].data_type = 999
+        (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+        assert "weights of type 999; expected" in refused(tmp_path / "m.onnx", Broken)
+
+    @pytest.mark.parametrize(
+        "place", ["../secret.data", "{folder}/secret.data", "link.data", "gone.data", "a\0b", "x" * 5000]
+    )
     def test_weights_outside_the_models_folder_are_refused(self, onnx: Any, tmp_path: Path, place: str) -> None:
         folder = tmp_path / "model"
         folder.mkdir()

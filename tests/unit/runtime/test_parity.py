@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from twoshift.runtime.encoder.figures import FigureCache
 from twoshift.runtime.encoder.parity import parity, parity_meaning
 from twoshift.runtime.encoder.sample import calibration_rows, parity_rows
 from twoshift.runtime.encoder.task import Classification, Embedding, Reranking
@@ -63,3 +67,27 @@ def test_the_sample_has_long_and_short_rows_and_judges_by_others_than_it_calibra
 
 def test_models_that_score_get_pairs() -> None:
     assert all(len(row) == 2 for row in parity_rows(SCORE))
+
+
+def test_parity_is_never_outside_its_range() -> None:
+    exact, lossy = np.array([[0.0], [1.0]], np.float32), np.array([[50.0], [-50.0]], np.float32)
+    assert parity(SCORE, {"score": exact}, {"score": lossy}) == -1.0
+
+
+@pytest.mark.parametrize("figure", ["7.0", "-1.5", "NaN", "Infinity", "true", '"0.999"', "1" + "0" * 400])
+def test_a_stored_figure_that_cannot_be_is_not_believed(tmp_path: Path, figure: str) -> None:
+    cache = FigureCache(tmp_path, "sha256:ab", ("onnxruntime", "int8"))
+    cache.put(0.995)
+    assert cache.get() == 0.995
+    path = next(tmp_path.glob("models/ab/parity-*.json"))
+    path.write_text(path.read_text().replace("0.995", figure))
+    assert cache.get() is None
+
+
+def test_a_stored_figure_that_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    cache = FigureCache(tmp_path, "sha256:ab", ("onnxruntime", "int8"))
+    cache.put(0.995)
+    path = next(tmp_path.glob("models/ab/parity-*.json"))
+    path.unlink()
+    os.mkfifo(path)
+    assert cache.get() is None

@@ -117,6 +117,10 @@ def test_a_missing_method_is_named(tmp_path: Path, method: str) -> None:
     assert f"it has no {method}" in refused(f"{written(tmp_path, source)}:Doubler")
 
 
+def test_all_missing_methods_are_named_at_once(tmp_path: Path) -> None:
+    assert "it has no load and no predict" in refused(f"{written(tmp_path, 'class Model: ...')}:Model")
+
+
 @pytest.mark.parametrize(
     ("source", "line", "what"),
     [
@@ -230,7 +234,7 @@ def test_token_counts_must_be_one_for_each_row(tmp_path: Path) -> None:
 
 def test_prepare_must_keep_every_row(tmp_path: Path) -> None:
     runtime = loaded(tmp_path, OWN_PREPARE.replace("for row in rows]", "for row in rows[1:]]"))
-    with pytest.raises(InvalidInput, match=r"prepare: .* 2 rows each"):
+    with pytest.raises(Broken, match=r"prepare returned \{'n': \(1,\)\}; expected .* 2 rows each"):
         runtime.prepare([{"number": 1}, {"number": 2}])
 
 
@@ -251,3 +255,57 @@ def test_close_reaches_the_users_class(tmp_path: Path) -> None:
     source = MODEL + f"\n        def close(self): open({str(tmp_path / 'closed')!r}, 'w').close()\n"
     loaded(tmp_path, source, "Doubler").close()
     assert (tmp_path / "closed").exists()
+
+
+EXITING = """
+    import sys
+
+    class Model:
+        def load(self):
+            pass
+
+        def prepare(self, rows):
+            return {"x": __import__("numpy").ones(len(rows))}
+
+        def tokens(self, batch):
+            return [1] * len(batch["x"])
+
+        def predict(self, batch):
+            return batch
+
+        def close(self):
+            pass
+"""
+
+
+def used(runtime: Runtime) -> None:
+    runtime.launch([runtime.prepare([{}, {}])]).wait()
+    runtime.close()
+
+
+@pytest.mark.parametrize("method", ["load", "prepare", "tokens", "predict", "close"])
+def test_an_exit_in_the_users_code_is_that_call_s_error(tmp_path: Path, method: str) -> None:
+    head = next(line for line in EXITING.splitlines() if f"def {method}(" in line)
+    source = EXITING.replace(head, f"{head}\n            sys.exit(0)")
+    with pytest.raises(InvalidInput, match=r"code that can .*model\.py:\d+: SystemExit: 0"):
+        used(loaded(tmp_path, source))
+
+
+def test_what_close_raises_is_told_with_the_users_own_line(tmp_path: Path) -> None:
+    runtime = loaded(tmp_path, MODEL + "\n        def close(self): raise ValueError('bye')\n", "Doubler")
+    with pytest.raises(InvalidInput, match=r"code that can close; .*model\.py:\d+: ValueError: bye"):
+        runtime.close()
+
+
+@pytest.mark.parametrize(
+    ("attribute", "expected"),
+    [
+        ("max_row_tokens = 'many'", "max_row_tokens as a whole number of at least 1, not 'many'"),
+        ("max_row_tokens = 0", "max_row_tokens as a whole number"),
+        ("outputs = 5", "outputs as a list of column names, not 5"),
+        ("tokens = property(lambda self: 1 / 0)", "code that can say what it is; "),
+    ],
+)
+def test_an_attribute_that_cannot_be_is_refused(tmp_path: Path, attribute: str, expected: str) -> None:
+    source = MODEL.replace("def load", f"{attribute}\n\n        def load")
+    assert expected in refused(f"{written(tmp_path, source)}:Doubler")

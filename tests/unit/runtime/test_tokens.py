@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -120,6 +122,11 @@ def test_a_row_that_is_no_text_is_named(tmp_path: Path, value: Any, task: Task) 
         tokenizer(tmp_path, task).rows([good, good, value])
 
 
+def test_a_single_text_is_no_list_of_texts(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="a list of texts"):
+        tokenizer(tmp_path).rows("one text")
+
+
 def test_a_lone_surrogate_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"row 1.*surrogates"):
         tokenizer(tmp_path).rows(["a", "\ud800 b"])
@@ -199,3 +206,60 @@ def test_a_small_call_is_spread_over_the_lanes() -> None:
     assert len(pack_rows(np.full(1, 16), lanes=4)) == 1
     assert len(pack_rows(np.full(8, 16), lanes=1)) == 1
     assert len(pack_rows(np.empty(0, np.int64), lanes=2)) == 0
+
+
+def changed(path: Path, change: Callable[[dict[str, Any]], Any], task: Task = EMBED, **more: Any) -> TextTokenizer:
+    """The tokenizer after a change of its file."""
+    tokenizer(path)
+    content = json.loads((path / "tokenizer.json").read_text())
+    change(content)
+    (path / "tokenizer.json").write_text(json.dumps(content))
+    architecture = dataclasses.replace(BERT, **more)
+    return TextTokenizer(ModelFolder(path, architecture, task, 8, False, (), "", ""), not isinstance(task, Embedding))
+
+
+@pytest.mark.parametrize("number", [len(WORDS), 1_000_000, 4_000_000_000])
+def test_a_template_s_token_outside_the_vocabulary_is_refused(tmp_path: Path, number: int) -> None:
+    with pytest.raises(InvalidInput, match=f"{number} .*below vocab_size, {len(WORDS)}"):
+        changed(tmp_path, lambda content: content["post_processor"]["special_tokens"]["[CLS]"].update(ids=[number]))
+
+
+def test_padding_outside_the_vocabulary_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="pad_token_id"):
+        changed(tmp_path, lambda _: None, pad_id=len(WORDS))
+
+
+def test_a_batch_never_holds_what_the_network_has_no_vector_for(tmp_path: Path) -> None:
+    typed = template("[CLS]:0", "$A:0", "[SEP]:0", "$B:7", "[SEP]:7")
+    pairs = changed(tmp_path, lambda content: content["post_processor"].update(pair=typed), Reranking("sigmoid"))
+    with pytest.raises(InvalidInput, match=r"row 0.*below the model's 2"):
+        pairs.rows([("a", "b")])
+    texts = tokenizer(tmp_path)
+    texts._vocabulary = 6  # as if the checks at the load had let it through
+    with pytest.raises(InvalidInput, match=r"row 1.*token 6.*below the model's 6"):
+        texts.rows(["a b", "a c", "a"])
+
+
+def test_a_panic_of_the_library_over_a_damaged_file_is_broken(tmp_path: Path) -> None:
+    charsmap = {"type": "Precompiled", "precompiled_charsmap": "AAAA"}
+    with pytest.raises(Broken, match=r"tokenizer\.json is damaged"):
+        changed(tmp_path, lambda content: content.update(normalizer=charsmap))
+    with pytest.raises(Broken, match=r"tokenizer\.json is damaged"):
+        changed(tmp_path, lambda content: content["post_processor"].update(special_tokens={}))
+
+
+class Panic(BaseException):
+    """As pyo3's, which is no Exception."""
+
+
+def test_a_panic_over_a_text_is_that_row_s_error(tmp_path: Path) -> None:
+    class Panicking:
+        def encode_batch_fast(self, texts: list[str]) -> Any:
+            if "b" in texts:
+                raise Panic("no entry found for key")
+            return []
+
+    texts = tokenizer(tmp_path)
+    texts._tokenizer = Panicking()
+    with pytest.raises(InvalidInput, match=r"row 2.*that the tokenizer takes \(no entry"):
+        texts.rows(["a", "c", "b", "b"])

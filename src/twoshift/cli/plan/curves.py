@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from twoshift.cli.params import count, millis, text
-from twoshift.errors import InvalidInput
+from twoshift.errors import InvalidInput, TwoshiftError
 from twoshift.policy.cost import CallCost
 from twoshift.policy.plan.row import RowSize
+
+if TYPE_CHECKING:
+    from twoshift.policy.profile import Profile
+    from twoshift.ports import Profiles
 
 __all__ = ["CurveSource", "ItemMs", "OverheadMs", "ProfileName", "RowTokens", "chosen_curve"]
 
@@ -49,8 +53,28 @@ def chosen_curve(
 def _profile(name: str, row_tokens: float | None) -> CurveSource:
     from twoshift.wiring import profiles
 
-    found = profiles().get(name)
+    found = _found(profiles(), name)
     row = found.row if row_tokens is None else found.row.scaled_to(row_tokens)
     where = ", ".join(word for word in (found.model, found.device, found.precision) if word and word.isprintable())
     of = "" if row.tokens == 1 else f", {row.tokens:.3g} tokens a row"
-    return CurveSource(found.cost, row, f"profile {name}{f' ({where})' if where else ''}{of}")
+    return CurveSource(found.cost, row, f"profile {found.name}{f' ({where})' if where else ''}{of}")
+
+
+def _found(store: Profiles, name: str) -> Profile:
+    """The profile of that name, or the only one whose name begins so or whose model is called so."""
+    names = store.names()
+    if name in names:
+        return store.get(name)
+    near = [each for each in names if each.startswith(name)] or [n for n in names if _model(store, n) == name]
+    if len(near) == 1:
+        return store.get(near[0])
+    listed = "".join(f"\n  {each}" for each in near or names)
+    which = f"one of the {len(near)} that this may be" if near else "a profile that is stored here"
+    raise InvalidInput("profile", name, f"{which}:{listed or ' none yet; `twoshift profile MODEL` makes one'}")
+
+
+def _model(store: Profiles, name: str) -> str | None:
+    try:
+        return store.get(name).model
+    except TwoshiftError:  # damaged: not what is asked for
+        return None

@@ -124,6 +124,7 @@ def _fields(fit: Fit, row: RowSize, prediction: _Prediction | None) -> dict[str,
         "overhead_ms": cost.overhead_s * 1e3,
         "item_ms": _item_s(cost, row) * 1e3,
         "floor_ms": cost.floor_s * 1e3,
+        "row_ms": cost.per_row_s * 1e3,
         "token_ms": cost.per_token_s * 1e3,
         "square_ms": cost.per_square_s * 1e3,
         "row_tokens": row.tokens,
@@ -138,7 +139,7 @@ def _fields(fit: Fit, row: RowSize, prediction: _Prediction | None) -> dict[str,
 
 
 def _item_s(cost: CallCost, row: RowSize) -> float:
-    return row.tokens * (cost.per_token_s + cost.per_square_s * row.longest)
+    return cost.row_s(row.tokens, row.longest)
 
 
 def _curve(cost: CallCost, row: RowSize) -> str:
@@ -153,7 +154,7 @@ def _fit_table(fit: Fit, row: RowSize) -> Table:
         ["overhead, ms a call", pretty(cost.overhead_s * 1e3)],
         [f"item, ms a row{of}", pretty(_item_s(cost, row) * 1e3)],
         *([["floor, ms a call", pretty(cost.floor_s * 1e3)]] if cost.floor_s else []),
-        ["error on held-out samples", "-" if math.isnan(fit.error) else f"{fit.error:.1%}"],
+        ["a call is off by, its size held out", "-" if math.isnan(fit.error) else f"{fit.error:.1%}"],
         ["stalled samples, ignored", f"{fit.outliers} of {fit.samples}"],
     ]
     return table(["<what", "value"], shown)

@@ -51,7 +51,7 @@ def lanes_report(spec: LanesSpec, results: Mapping[str, LanesResult]) -> str:
 def device_line(spec: LanesSpec) -> str:
     """The device in a line: what is needed to run the same again."""
     cost = spec.cost
-    row_ms = 1e3 * spec.row_tokens * (cost.per_token_s + cost.per_square_s * spec.row_tokens)
+    row_ms = 1e3 * cost.row_s(spec.row_tokens, spec.row_tokens)
     return (
         f"{cost.shape}: {1e3 * cost.overhead_s:.4g} ms a call + {row_ms:.4g} ms a row, {spec.max_batch} rows at most, "
         f"SLO {1e3 * spec.slo_s:g} ms, budget {1e3 * spec.limits.budget_s:g} ms, seed {spec.seed}"

@@ -18,6 +18,7 @@ __all__ = [
     "Sweep",
     "cap",
     "cost_table",
+    "doublings",
     "knee",
     "largest_batch",
     "sweep",
@@ -106,14 +107,21 @@ def sweep(
     return Sweep(table.rows, at, None if at is None else fits[at])
 
 
+def doublings(most: int) -> tuple[int, ...]:
+    """1, 2, 4 ... up to that many."""
+    return tuple(2**k for k in range(max(1, most).bit_length()))
+
+
 def knee(curve: Curve, batches: Sequence[int], row: RowSize = _ONE_TOKEN) -> int | None:
-    """The smallest of these sizes that is not worth doubling; None where every one still is."""
-    for batch in sorted(batches):
+    """The smallest of these sizes from which on none is worth doubling; None where the largest still is."""
+    found = None
+    for batch in sorted(batches, reverse=True):
         now_s = curve.seconds(row.call(batch)) / batch
         doubled_s = curve.seconds(row.call(2 * batch)) / (2 * batch)
-        if doubled_s > (1 - KNEE_SAVING) * now_s:
-            return batch
-    return None
+        if doubled_s <= (1 - KNEE_SAVING) * now_s:
+            break
+        found = batch
+    return found
 
 
 def largest_batch(curve: Curve, budget_s: float, row: RowSize = _ONE_TOKEN, quantile: float = 0.5) -> int:

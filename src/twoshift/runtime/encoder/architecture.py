@@ -13,6 +13,7 @@ __all__ = ["Architecture", "Family", "Rotary", "exported_architecture", "read_ar
 
 _ACTIVATIONS = {"gelu": "gelu", "gelu_python": "gelu", "relu": "relu", "gelu_new": "gelu_tanh"}
 _ACTIVATIONS["gelu_pytorch_tanh"] = "gelu_tanh"
+_MOST_LAYERS = 1000
 
 
 class Family(enum.StrEnum):
@@ -128,7 +129,7 @@ def _bert_like(config: Fields, family: Family, model_type: str) -> Architecture:
         model_type=model_type,
         classes=config.texts("architectures"),
         hidden=hidden,
-        layers=config.count("num_hidden_layers", 12),
+        layers=config.count("num_hidden_layers", 12, most=_MOST_LAYERS),
         heads=heads,
         inner=config.count("intermediate_size", 3072),
         vocabulary=config.count("vocab_size"),
@@ -138,13 +139,13 @@ def _bert_like(config: Fields, family: Family, model_type: str) -> Architecture:
         activation=_ACTIVATIONS[config.text("hidden_act", "gelu")],
         # MPNet's code has the 1 built in, whatever its config says
         pad_id=1 if family is Family.MPNET else config.count("pad_token_id", int(family is Family.ROBERTA), 0),
-        relative_buckets=config.count("relative_attention_num_buckets", 32) if family is Family.MPNET else 0,
+        relative_buckets=config.count("relative_attention_num_buckets", 32, 32) if family is Family.MPNET else 0,
     )
 
 
 def _modernbert(config: Fields) -> Architecture:
     hidden, heads = _hidden_and_heads(config)
-    layers = config.count("num_hidden_layers", 22)
+    layers = config.count("num_hidden_layers", 22, most=_MOST_LAYERS)
     every = config.count("global_attn_every_n_layers", 3)
     kinds = config.texts("layer_types") or tuple(
         "sliding_attention" if i % every else "full_attention" for i in range(layers)
@@ -184,7 +185,7 @@ def _generic(config: Fields, model_type: str) -> Architecture:
         model_type=model_type,
         classes=config.texts("architectures"),
         hidden=config.count("hidden_size", config.count("dim", 0, 0), 0),
-        layers=config.count("num_hidden_layers", 0, 0),
+        layers=config.count("num_hidden_layers", 0, 0, _MOST_LAYERS),
         heads=config.count("num_attention_heads", 0, 0),
         inner=0,
         vocabulary=config.count("vocab_size", 0, 0),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import stat
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +12,10 @@ import msgspec
 
 from twoshift.errors import Broken, InvalidInput
 
-__all__ = ["Fields"]
+__all__ = ["Fields", "decoded", "small_file"]
 
 _LARGEST_BYTES = 64 << 20  # a config is kilobytes; a tokenizer.json is read by its own library
+_LARGEST_COUNT = (1 << 31) - 1
 
 
 class Fields:
@@ -37,20 +41,21 @@ class Fields:
     def __contains__(self, key: str) -> bool:
         return self._values.get(key) is not None
 
-    def count(self, key: str, default: int | None = None, least: int = 1) -> int:
-        """A whole number of at least `least`."""
+    def count(self, key: str, default: int | None = None, least: int = 1, most: int = _LARGEST_COUNT) -> int:
+        """A whole number from `least` to `most`."""
         value = self._values.get(key)
         value = default if value is None else value
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 1 << 31:
-            raise InvalidInput(f"{self.path}: {key}", value, f"a whole number of at least {least}")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            accepted = f"of at least {least}" if most == _LARGEST_COUNT else f"from {least} to {most:,}"
+            raise InvalidInput(f"{self.path}: {key}", value, f"a whole number {accepted}")
         return value
 
     def number(self, key: str, default: float) -> float:
-        """A finite number above 0."""
+        """A number above 0 that a float can hold."""
         value = self._values.get(key)
         value = default if value is None else value
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-            raise InvalidInput(f"{self.path}: {key}", value, "a number above 0")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
+            raise InvalidInput(f"{self.path}: {key}", value, "a number above 0, within a float's range")
         return float(value)
 
     def text(self, key: str, default: str = "") -> str:
@@ -93,12 +98,25 @@ class Fields:
 def decoded(path: Path) -> Any:
     """The JSON in a file of a model folder."""
     try:
-        if path.stat().st_size > _LARGEST_BYTES:
-            raise Broken(f"{path} is over {_LARGEST_BYTES >> 20} MiB; expected a small JSON file")
-        return msgspec.json.decode(path.read_bytes())
+        return msgspec.json.decode(small_file(path))
     except FileNotFoundError:
         raise InvalidInput("model", str(path.parent), f"a model folder with {path.name} in it") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Broken(f"{path} is damaged ({error}); expected JSON") from error
     except OSError as error:
         raise Broken(f"{path} cannot be read: {error.strerror}") from error
+
+
+def small_file(path: Path) -> bytes:
+    """What a small file holds; raises Broken where it is no regular file or is not small, and OSError."""
+    with open(path, "rb", opener=_open_at_once) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise Broken(f"{path} is no regular file; expected a small JSON file")
+        data = file.read(_LARGEST_BYTES + 1)  # its size may say anything
+    if len(data) > _LARGEST_BYTES:
+        raise Broken(f"{path} is over {_LARGEST_BYTES >> 20} MiB; expected a small JSON file")
+    return data
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe's opening would wait for a writer

@@ -10,6 +10,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from twoshift.errors import Broken
+from twoshift.runtime.encoder.fields import small_file
+
 __all__ = ["FigureCache"]
 
 
@@ -22,11 +25,12 @@ class FigureCache:
         self._key = list(key)
 
     def get(self) -> float | None:
-        """The figure; None where there is none."""
+        """The figure; None where there is none, or one that cannot be."""
         try:
-            stored = json.loads(self._path.read_bytes())
-            return float(stored["parity"]) if stored["key"] == self._key else None
-        except (OSError, ValueError, KeyError, TypeError):
+            stored = json.loads(small_file(self._path))
+            figure = stored["parity"]
+            return float(figure) if stored["key"] == self._key and _can_be(figure) else None
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, Broken):
             return None
 
     def put(self, figure: float) -> None:
@@ -37,3 +41,7 @@ class FigureCache:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 json.dump({"key": self._key, "parity": figure}, file)
             Path(name).replace(self._path)
+
+
+def _can_be(figure: object) -> bool:
+    return isinstance(figure, float) and -1.0 <= figure <= 1.0

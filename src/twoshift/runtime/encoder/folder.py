@@ -115,9 +115,9 @@ def max_tokens(path: Path, architecture: Architecture, sentence: Fields) -> int:
 def checksum_of_folder(path: Path, task: Task, weights_checksum: str) -> str:
     """One digest over the weights and every small file that changes an answer."""
     names = ["config.json", "tokenizer.json", "tokenizer_config.json", "sentence_bert_config.json", "modules.json"]
-    names += ["config_sentence_transformers.json", "1_Pooling/config.json"]
-    files = [path / name for name in names]
+    files = [path / name for name in (*names, "config_sentence_transformers.json")]
     if isinstance(task, Embedding):
+        files += [task.pooling_folder / "config.json"] if task.pooling_folder else []
         files += [file for dense in task.dense for file in (dense.folder / "config.json", *weight_files(dense.folder))]
     lines = [f"{checksum_of_files([file])} {file.relative_to(path)}" for file in files if file.is_file()]
     return checksum_of_bytes("\n".join([weights_checksum, *lines]).encode())

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.errors import Broken, InvalidInput
+from twoshift.extras import needed
 from twoshift.ports import Prepared, RuntimeInfo
-from twoshift.runtime.artifacts import needed
 from twoshift.runtime.columns import Done
 from twoshift.runtime.devices import cpu_device, usable_threads
 from twoshift.runtime.encoder.answers import answer_width, columns_of, output_names

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from twoshift.runtime.artifacts import needed
+from twoshift.extras import needed
 
 __all__ = ["MICROSOFT", "GraphWriter", "Product"]
 

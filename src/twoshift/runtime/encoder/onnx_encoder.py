@@ -93,6 +93,7 @@ class OnnxEncoder:
         self._pad_id = folder.architecture.pad_id
         self._tokenizer = tokenizer
         self._session: Session | None = session
+        self.padding_tokens = 0  # that calls have carried so far
 
     def prepare(self, rows: Sequence[Any]) -> TokenRows:
         """Texts, or pairs of texts, as tokens; any thread may call it."""
@@ -112,7 +113,9 @@ class OnnxEncoder:
 
     def _columns(self, rows: TokenRows, session: Session) -> Columns:
         calls = pack_rows(rows.lengths, session.lanes)
-        answers = session.run([rows.padded(call, self._pad_id) for call in calls])
+        batches = [rows.padded(call, self._pad_id) for call in calls]
+        self.padding_tokens += sum(batch["input_ids"].size for batch in batches) - int(rows.lengths.sum())
+        answers = session.run(batches)
         return columns_of(self._task, restored(calls, answers, self._width))
 
 

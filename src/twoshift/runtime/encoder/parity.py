@@ -16,7 +16,7 @@ PARITY_BAR = 0.99  # docs/adr/0006-lossy-precision.md says why
 
 
 def parity(task: Task, exact: Columns, lossy: Columns) -> float:
-    """1 for the same answers; the worst row's figure, and -1 where an answer is not finite."""
+    """1 for the same answers; the worst row's figure, at least -1, which it is where an answer is not finite."""
     match task:
         case Embedding():
             name, measure = "embedding", _worst_cosine
@@ -27,7 +27,7 @@ def parity(task: Task, exact: Columns, lossy: Columns) -> float:
         case _:
             assert_never(task)
     given, found = exact[name].astype(np.float64), lossy[name].astype(np.float64)
-    return measure(given, found) if np.isfinite(found).all() else -1.0
+    return max(-1.0, min(1.0, measure(given, found))) if np.isfinite(found).all() else -1.0
 
 
 def parity_meaning(task: Task) -> str:

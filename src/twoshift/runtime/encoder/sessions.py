@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.errors import Broken, InvalidInput
-from twoshift.runtime.artifacts import needed
+from twoshift.extras import needed
 
 __all__ = ["OnnxRuntimeSession", "OpenVinoSession", "Session", "choose_library", "open_session", "version_of"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from twoshift.errors import Broken, InvalidInput
@@ -30,6 +30,7 @@ _OLD_POOLINGS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
+_MOST_LABELS = 100_000
 _ACTIVATIONS = {"Tanh": "tanh", "Identity": "identity", "ReLU": "relu", "GELU": "gelu", "Sigmoid": "sigmoid"}
 
 
@@ -52,6 +53,7 @@ class Embedding:
     dense: tuple[Dense, ...]
     normalize: bool
     prompt: str  # put before every text
+    pooling_folder: Path | None = field(default=None, compare=False)  # where the poolings are named
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,9 @@ def default_prompt(folder: Path) -> str:
 def read_classifier(folder: Path, config: Fields) -> Classification | Reranking:
     """The labels that config.json names; one label is the score of a pair."""
     names = {key: name for key, name in config.inner("id2label").items() if isinstance(name, str)}
-    count = len(names) if names else config.count("num_labels", 2)
+    count = len(names) if names else config.count("num_labels", 2, most=_MOST_LABELS)
+    if count > _MOST_LABELS:
+        raise InvalidInput(f"{config.path}: id2label", f"{count:,} labels", f"at most {_MOST_LABELS:,}")
     labels = tuple(names.get(str(number), f"LABEL_{number}") for number in range(count))
     if len(labels) == 1:
         return Reranking(_score_activation(folder, config))
@@ -123,7 +127,7 @@ def _modules(path: Path) -> tuple[tuple[str, Path], ...]:
     for each in listed:
         module = Fields(path, each)
         kind, where = module.text("type").rpartition(".")[2], module.text("path")
-        if Path(where).is_absolute() or ".." in Path(where).parts:
+        if Path(where).is_absolute() or ".." in Path(where).parts or "\0" in where:
             raise InvalidInput(f"{path}: path", where, "a folder inside the model's")
         if not module.text("type").startswith("sentence_transformers."):
             raise InvalidInput(f"{path}: type", module.text("type"), "a module of sentence-transformers' own")
@@ -135,10 +139,10 @@ def _modules(path: Path) -> tuple[tuple[str, Path], ...]:
 
 def _embedding(folder: Path, modules: tuple[tuple[str, Path], ...]) -> Embedding:
     prompt = default_prompt(folder)
-    poolings, dense, normalize = ("mean",), [], False
+    poolings, pooling_folder, dense, normalize = ("mean",), None, [], False
     for kind, where in modules:
         if kind == "Pooling":
-            poolings = _poolings(Fields.read(where / "config.json"), bool(prompt))
+            poolings, pooling_folder = _poolings(Fields.read(where / "config.json"), bool(prompt)), where
         elif kind == "Dense" and not normalize:
             dense.append(_dense(Fields.read(where / "config.json"), where))
         elif kind == "Normalize":
@@ -146,7 +150,7 @@ def _embedding(folder: Path, modules: tuple[tuple[str, Path], ...]) -> Embedding
         else:
             accepted = "Pooling, Dense and Normalize after the Transformer, in that order"
             raise InvalidInput(str(folder / "modules.json"), kind, accepted)
-    return Embedding(poolings, tuple(dense), normalize, prompt)
+    return Embedding(poolings, tuple(dense), normalize, prompt, pooling_folder)
 
 
 def _poolings(config: Fields, prompted: bool) -> tuple[str, ...]:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from twoshift.errors import Broken, InvalidInput
-from twoshift.runtime.artifacts import needed
+from twoshift.errors import Broken, InvalidInput, TwoshiftError
+from twoshift.extras import needed
 from twoshift.runtime.encoder.fields import Fields
 from twoshift.runtime.encoder.folder import ModelFolder
 from twoshift.runtime.encoder.task import Embedding
 
 __all__ = ["TextTokenizer", "TokenRows", "concat"]
+
+_ANY_ID = 1 << 31  # where the config does not say how many there are
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,6 +43,14 @@ class TokenRows:
     def slice(self, start: int, stop: int) -> TokenRows:
         """Views of rows `start` to `stop`."""
         return TokenRows(self.ids, self.offsets[start : stop + 1], self.truncated[start:stop], self.type_ids)
+
+    def take(self, order: NDArray[np.int64]) -> TokenRows:
+        """The rows at those places, in that order, end to end anew."""
+        lengths = self.lengths[order]
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        index = np.repeat(self.offsets[:-1][order] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        types = None if self.type_ids is None else self.type_ids[index]
+        return TokenRows(self.ids[index], offsets, self.truncated[order], types)
 
     def padded(self, rows: NDArray[np.int64], pad_id: int) -> dict[str, NDArray[np.int32]]:
         """The named rows as the network wants them: `input_ids` and `lengths`, and `type_ids` where there are any."""
@@ -86,9 +97,11 @@ class TextTokenizer:
         self._max_tokens = folder.max_tokens
         self._typed = with_type_ids
         self._pad_id = folder.architecture.pad_id
+        self._vocabulary, self._types = folder.architecture.vocabulary or _ANY_ID, folder.architecture.types or _ANY_ID
         self._takes_pairs, self._needs_pairs = folder.takes_pairs, folder.needs_pairs
         self._prompt = folder.task.prompt if isinstance(folder.task, Embedding) else ""
-        self._check_ids(folder)
+        with _damaged(folder):
+            self._check_ids(folder)
 
     def rows(self, texts: Sequence[Any]) -> TokenRows:
         """Token ids of texts, or of pairs of texts; raises InvalidInput that names a row that is neither."""
@@ -98,25 +111,42 @@ class TextTokenizer:
         truncated = np.zeros(len(encodings), np.bool_)
         for row in np.flatnonzero(lengths >= self._max_tokens).tolist():
             truncated[row] = bool(encodings[row].overflowing)
-        ids = _flat((encoding.ids for encoding in encodings), int(offsets[-1]))
-        types = _flat((encoding.type_ids for encoding in encodings), int(offsets[-1])) if self._typed else None
+        ids = _below(self._vocabulary, _flat((encoding.ids for encoding in encodings), int(offsets[-1])), offsets)
+        types = None
+        if self._typed:
+            types = _below(self._types, _flat((encoding.type_ids for encoding in encodings), len(ids)), offsets)
         return _without_empty(TokenRows(ids, offsets, truncated, types), self._pad_id)
 
     def _encoded(self, texts: list[Any]) -> list[Any]:
         try:
             return self._tokenizer.encode_batch_fast(texts)
-        except TypeError as error:
-            row = next((row for row, text in enumerate(texts) if not _is_unicode(text)), None)
-            if row is None:
+        except (KeyboardInterrupt, SystemExit, MemoryError):
+            raise
+        except BaseException as error:  # a panic of the library's is no Exception
+            row = self._guilty(texts)
+            told = f"that the tokenizer takes ({str(error)[:200]})"
+            accepted = told if _is_unicode(texts[row]) else "without lone surrogates"
+            raise InvalidInput(f"row {row}", texts[row], f"a text {accepted}") from error
+
+    def _guilty(self, texts: list[Any]) -> int:
+        """The first row that fails alone; the first of all where none does."""
+        for row, text in enumerate(texts):
+            try:
+                self._tokenizer.encode_batch_fast([text])
+            except KeyboardInterrupt:
                 raise
-            raise InvalidInput(f"row {row}", texts[row], "a text without lone surrogates") from error
+            except BaseException:
+                return row
+        return 0
 
     def _checked(self, texts: Sequence[Any]) -> list[Any]:
+        if isinstance(texts, str):  # it would be a row a letter
+            raise InvalidInput("rows", texts, "a list of texts")
         checked = [text if type(text) is str else self._pair(row, text) for row, text in enumerate(texts)]
         if self._needs_pairs:
             row = next((row for row, text in enumerate(checked) if isinstance(text, str)), None)
             if row is not None:
-                raise InvalidInput(f"row {row}", checked[row], "a pair of texts: this model scores one for the other")
+                raise InvalidInput(f"row {row}", checked[row], "a pair of texts: this model scores a text for a query")
         return [f"{self._prompt}{text}" for text in checked] if self._prompt else checked
 
     def _pair(self, row: int, value: Any) -> str | tuple[str, str]:
@@ -132,13 +162,16 @@ class TextTokenizer:
 
     def _check_ids(self, folder: ModelFolder) -> None:
         """A token that the network has no vector for would be read from beside the table."""
-        vocabulary = folder.architecture.vocabulary
-        largest = max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
-        if vocabulary and largest >= vocabulary:
-            raise InvalidInput(str(folder.tokenizer), largest, f"token ids below vocab_size, {vocabulary}")
         shortest = self._tokenizer.num_special_tokens_to_add(self._takes_pairs)
         if shortest >= self._max_tokens:
             raise InvalidInput(f"{folder.path}: max_seq_length", self._max_tokens, f"more than {shortest} tokens")
+        empty = [("",), ("", "")] if self._takes_pairs else [("",)]
+        added = [self._tokenizer.encode(*texts).ids for texts in empty]  # a template may add what no word has
+        words = self._tokenizer.get_vocab(with_added_tokens=True).values()
+        largest = max((*words, *itertools.chain.from_iterable(added)), default=0)
+        for where, number in ((str(folder.tokenizer), largest), (f"{folder.path}: pad_token_id", self._pad_id)):
+            if number >= self._vocabulary:
+                raise InvalidInput(where, number, f"token ids below vocab_size, {self._vocabulary}")
 
 
 def _without_empty(rows: TokenRows, pad_id: int) -> TokenRows:
@@ -160,21 +193,40 @@ def _is_unicode(text: str | tuple[str, str]) -> bool:
     return True
 
 
-def _flat(lists: Any, count: int) -> NDArray[np.int32]:
-    return np.fromiter(itertools.chain.from_iterable(lists), np.int32, count)
+def _flat(lists: Any, count: int) -> NDArray[np.uint32]:
+    return np.fromiter(itertools.chain.from_iterable(lists), np.uint32, count)
+
+
+def _below(limit: int, numbers: NDArray[np.uint32], offsets: NDArray[np.int64]) -> NDArray[np.int32]:
+    """The numbers, each with a place in the network's table; raises InvalidInput that names a row without one."""
+    largest = int(numbers.max(initial=0))
+    if largest >= limit:
+        row = int(np.searchsorted(offsets, numbers.argmax(), side="right")) - 1
+        accepted = f"tokens whose ids and types are below the model's {limit}"
+        raise InvalidInput(f"row {row}", f"token {largest}", accepted)
+    return numbers.view(np.int32)
+
+
+@contextlib.contextmanager
+def _damaged(folder: ModelFolder) -> Iterator[None]:
+    """What the library raises over a damaged file becomes Broken; its panics are no Exception."""
+    try:
+        yield
+    except (TwoshiftError, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        told = f"is damaged ({str(error)[:200]}); expected the file of a fast tokenizer"
+        raise Broken(f"{folder.tokenizer} {told}") from error
 
 
 def _read(folder: ModelFolder) -> Any:
     """The tokenizer with the folder's settings: cut at the model's length, never padded."""
     tokenizers = needed("tokenizers", "encoder", str(folder.path))
-    path = folder.tokenizer
-    try:
-        tokenizer = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises plain Exception
-        raise Broken(f"{path} is damaged ({str(error)[:200]}); expected the file of a fast tokenizer") from error
-    _set_case(tokenizer, tokenizers, folder)
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(folder.max_tokens, strategy="longest_first")
+    with _damaged(folder):
+        tokenizer = tokenizers.Tokenizer.from_file(str(folder.tokenizer))
+        _set_case(tokenizer, tokenizers, folder)
+        tokenizer.no_padding()
+        tokenizer.enable_truncation(folder.max_tokens, strategy="longest_first")
     return tokenizer
 
 

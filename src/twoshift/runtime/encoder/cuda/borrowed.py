@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from twoshift.errors import InvalidInput
-from twoshift.runtime.artifacts import needed
+from twoshift.extras import needed
 from twoshift.runtime.encoder.cuda.attention import ANY_DISTANCE, Window, attend
 from twoshift.runtime.encoder.cuda.rows import PackedRows
 from twoshift.runtime.encoder.folder import ModelFolder

@@ -1,0 +1,370 @@
+"""Runs a job: leases shards to workers until each is committed, through deaths, hangs, errors and signals."""
+
+from __future__ import annotations
+
+import enum
+import math
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from twoshift.batch.messages import (
+    Beat,
+    Begin,
+    Calibrated,
+    Failed,
+    FromWorker,
+    GiveUp,
+    Ready,
+    Rechecked,
+    Score,
+    Scored,
+    Unusable,
+    WasRead,
+)
+from twoshift.batch.part import PartStats
+from twoshift.batch.plan import Plan
+from twoshift.batch.pool import Died, WorkerPool
+from twoshift.batch.progress import Snapshot
+from twoshift.batch.summary import RunRecord
+from twoshift.errors import Broken, TryLater
+from twoshift.policy.deadline import DeadlinePolicy
+from twoshift.policy.leases import Committed, Dead, Finished, Lease, Retry, ShardLimits, Wait
+from twoshift.policy.shards import ShardPolicy
+
+__all__ = ["Coordinator", "Ending", "JobLog"]
+
+_POLL_S = 0.2
+_MOST_DEATHS = 4  # of workers with a shard that they were alone with: it is the shard
+_IDLE_DEATHS = 5  # of workers without a shard, and without a commit between them: it is not the shards
+_DEADLY_SHARDS = 5  # in a row: trying all the others would only kill more workers
+_DELAYS_IN_A_ROW = 5  # shards that a full disk or a silent endpoint gave back, without a commit between them
+_DELAY_S = 60.0
+_RATE_S = 10.0  # over which rows a second are shown
+_MOST_POINTS = 1000
+
+
+class Ending(enum.StrEnum):
+    """How a run of a job ended."""
+
+    DONE = "done"
+    STOPPED = "stopped"  # by a signal; the same command goes on
+    TOO_MANY_ERRORS = "too many errors"
+    DEAD_SHARDS = "dead shards"  # the others are committed
+
+
+@dataclass(slots=True)
+class JobLog:
+    """What happened in this run, for the report."""
+
+    stats: list[PartStats] = field(default_factory=list[PartStats])
+    deaths: list[str] = field(default_factory=list[str])
+    failures: Counter[str] = field(default_factory=Counter[str])  # of shards, by message
+    timeline: list[tuple[float, int, float]] = field(default_factory=list[tuple[float, int, float]])  # s, rows, busy
+    every_s: float = 1.0  # between points of the timeline
+
+    def add(self, elapsed_s: float, rows: int, busy_s: float) -> None:
+        """A point of the timeline; every other one goes when there are many."""
+        if self.timeline and elapsed_s < self.timeline[-1][0] + self.every_s:
+            return
+        self.timeline.append((elapsed_s, rows, busy_s))
+        if len(self.timeline) > _MOST_POINTS:
+            del self.timeline[1::2]
+            self.every_s *= 2
+
+
+@dataclass(slots=True)
+class _Worker:
+    """A worker as the coordinator knows it."""
+
+    leases: dict[int, Lease] = field(default_factory=dict[int, Lease])
+    ready: bool = False
+    wants: bool = False  # another shard
+    beat: Beat | None = None
+    moved_s: float = 0.0  # when its work last went on
+    committed_s: float = -math.inf
+    ended: str | None = None  # why it was killed, its death not yet heard of
+
+
+class Coordinator:
+    """One run of a job over a pool of workers; `stop` may be called from a signal handler."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        committed: set[int],
+        pool: WorkerPool,
+        started: dict[int, bool],  # workers that run already, and whether their model is loaded
+        seconds_per_row: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._plan, self._pool, self._clock, self._seconds_per_row = plan, pool, clock, seconds_per_row
+        settings = plan.settings
+        self._settings = settings
+        limits = ShardLimits(lease_s=settings.lease_seconds, max_deaths=_MOST_DEATHS)
+        self._shards = ShardPolicy(len(plan.shards), limits, committed)
+        self._began_s = clock()
+        deadline_s = math.inf if settings.window_s is None else self._began_s + settings.window_s
+        self._deadline = DeadlinePolicy(deadline_s)
+        self._sizes = [plan.shard_bytes(shard) for shard in range(len(plan.shards))]
+        self._left_bytes = sum(size for shard, size in enumerate(self._sizes) if shard not in committed)
+        self._all_bytes = max(1, sum(self._sizes))
+        self._workers = {number: _Worker(ready=ready, moved_s=self._began_s) for number, ready in started.items()}
+        self._gone = Beat(0, 0.0, 0, 0, 0, 0)  # what workers that are no more had done
+        self._rows = self._errors = 0
+        self._idle_deaths = self._deadly_shards = self._delays = 0  # since the last commit
+        self._causes: dict[int, str] = {}  # shard -> why it failed last
+        self._stop_at_s: float | None = None
+        self._ending: Ending | None = None
+        self.log = JobLog()
+        for number, worker in self._workers.items():
+            if worker.ready:
+                self._begin(number)
+
+    def stop(self, now: bool = False) -> None:
+        """Take no more shards, finish those in work inside the grace period; or give them up at once."""
+        grace_s = 0.0 if now else self._settings.grace_seconds
+        at_s = self._clock() + grace_s
+        self._stop_at_s = at_s if self._stop_at_s is None else min(self._stop_at_s, at_s)
+
+    def run(self, report: Callable[[Snapshot], None]) -> Ending:
+        """Until every shard is committed or dead, or the job is stopped."""
+        while True:
+            for number, message in self._pool.poll(_POLL_S):
+                self._hear(number, message)
+            self._check_hung()
+            ending = self._ended()
+            if ending is not None:
+                return ending
+            self._hand_out()
+            report(self.snapshot())
+
+    # Events
+
+    def _hear(self, number: int, message: FromWorker | Died) -> None:
+        worker = self._workers.get(number)
+        if worker is None:
+            return
+        now_s = self._clock()
+        match message:
+            case Ready():
+                worker.ready, worker.moved_s = True, now_s
+                self._begin(number)
+            case Unusable(text):
+                self._end(number, worker, text)
+            case Calibrated() | Rechecked():
+                pass
+            case Beat():
+                self._beat(worker, message, now_s)
+            case WasRead(id_):
+                lease = worker.leases.get(id_)
+                # A shard that was lost before is alone with its worker, so that no other is blamed for what it does
+                worker.wants = worker.wants or (lease is not None and lease.attempt == 1)
+            case Scored():
+                self._scored(worker, message, now_s)
+            case Failed():
+                self._failed(worker, message, now_s)
+            case Died(reason):
+                self._died(number, worker, reason, now_s)
+            case _:
+                assert_never(message)
+
+    def _begin(self, number: int) -> None:
+        self._pool.send(number, Begin(self._settings.output, self._seconds_per_row))
+        self._workers[number].wants = True
+
+    def _beat(self, worker: _Worker, beat: Beat, now_s: float) -> None:
+        before, worker.beat = worker.beat, beat
+        if before is None or (before.rows, before.busy_s) != (beat.rows, beat.busy_s):
+            worker.moved_s = now_s
+            for lease in worker.leases.values():
+                self._shards.renew(lease, now_s)
+
+    def _scored(self, worker: _Worker, message: Scored, now_s: float) -> None:
+        lease = worker.leases.pop(message.lease, None)
+        if lease is None:
+            return
+        worker.wants = worker.wants or not worker.leases
+        worker.moved_s = now_s
+        self._idle_deaths = self._deadly_shards = self._delays = 0
+        self._causes.pop(lease.shard, None)
+        answer = self._shards.completed(lease, now_s)
+        if not isinstance(answer, Committed):
+            return
+        self._left_bytes -= self._sizes[lease.shard]
+        spent_s = now_s - max(lease.started_s, worker.committed_s)
+        worker.committed_s = now_s
+        self._deadline.observed(self._sizes[lease.shard], max(spent_s, 1e-6), now_s)
+        self._rows += message.stats.rows
+        self._errors += message.stats.errors
+        self.log.stats.append(message.stats)
+        self._cancel(answer.cancel)
+        budget = self._settings.error_budget
+        if budget is not None and budget.is_spent(self._errors, self._rows):
+            self._ending = Ending.TOO_MANY_ERRORS
+
+    def _cancel(self, leases: tuple[Lease, ...]) -> None:
+        """Others work on a shard that is committed now."""
+        for lease in leases:
+            if isinstance(lease.worker, int) and lease.worker in self._workers:
+                self._pool.send(lease.worker, GiveUp(lease.id))
+
+    def _failed(self, worker: _Worker, message: Failed, now_s: float) -> None:
+        lease = worker.leases.pop(message.lease, None)
+        if lease is None:
+            return
+        worker.wants = worker.wants or not worker.leases
+        if message.given_up:
+            self._shards.released(lease, now_s)
+            return
+        self.log.failures[message.message] += 1
+        self._causes[lease.shard] = message.message
+        if not message.delayed:
+            self._shards.failed(lease, now_s, permanent=message.permanent)
+            return
+        self._shards.released(lease, now_s)
+        self._delays += 1
+        if self._delays >= _DELAYS_IN_A_ROW:
+            raise TryLater(message.message.partition("; try again in")[0], _DELAY_S)
+
+    def _died(self, number: int, worker: _Worker, reason: str, now_s: float) -> None:
+        del self._workers[number]
+        reason = worker.ended or reason
+        self.log.deaths.append(reason)
+        if worker.beat is not None:
+            self._gone = _summed([self._gone, worker.beat])
+        for lease in worker.leases.values():
+            self._causes[lease.shard] = f"the worker died: {reason}"
+        for ended in self._shards.worker_died(number, now_s):
+            if isinstance(ended, Dead | Retry):
+                self.log.failures[f"the worker died: {reason}"] += 1
+            self._deadly_shards += isinstance(ended, Dead)
+        if self._deadly_shards >= _DEADLY_SHARDS:
+            self._ending = Ending.DEAD_SHARDS
+        self._idle_deaths += not worker.leases
+        if self._idle_deaths >= _IDLE_DEATHS + self._settings.workers:
+            raise Broken(f"{self._idle_deaths} workers died one after the other before they had a shard: {reason}")
+        if self._stop_at_s is None and self._shards.counts().pending + self._shards.counts().leased:
+            self._workers[self._pool.start()] = _Worker(moved_s=now_s)
+
+    def _check_hung(self) -> None:
+        now_s = self._clock()
+        for number, worker in tuple(self._workers.items()):
+            if worker.leases and now_s - worker.moved_s > self._settings.lease_seconds:
+                self._end(number, worker, f"it made no progress for {self._settings.lease_seconds:.3g} s")
+
+    def _end(self, number: int, worker: _Worker, reason: str) -> None:
+        """Kill a worker that is of no use; the rest happens when its death is heard of."""
+        if worker.ended is None:
+            worker.ended = reason
+            self._pool.kill(number)
+
+    # Decisions
+
+    def _hand_out(self) -> None:
+        now_s = self._clock()
+        if self._stop_at_s is not None or self._ending is not None:
+            return
+        for number, worker in self._workers.items():
+            if not (worker.ready and worker.wants) or worker.ended is not None:
+                continue
+            answer = self._shards.lease(number, now_s)
+            match answer:
+                case Lease():
+                    worker.leases[answer.id] = answer
+                    worker.wants = False
+                    if len(worker.leases) == 1:
+                        worker.moved_s = now_s
+                    self._pool.send(number, Score(answer.id, answer.shard))
+                case Wait() | Finished():
+                    continue
+                case _:
+                    assert_never(answer)
+
+    def _ended(self) -> Ending | None:
+        counts = self._shards.counts()
+        if counts.committed == counts.total:
+            return Ending.DONE
+        if self._ending is not None:
+            return self._ending
+        if counts.committed + counts.dead == counts.total:
+            return Ending.DEAD_SHARDS
+        if self._stop_at_s is None:
+            return None
+        in_work = any(worker.leases for worker in self._workers.values())
+        return Ending.STOPPED if not in_work or self._clock() >= self._stop_at_s else None
+
+    # How far it is
+
+    def dead_shards(self) -> dict[int, str]:
+        """Shards that could not be done, and why."""
+        return {shard: self._causes.get(shard, "unknown") for shard in self._shards.dead_shards()}
+
+    def idle_worker(self) -> int | None:
+        """A worker that is there and has nothing to do."""
+        return next((number for number, worker in self._workers.items() if worker.ready and not worker.leases), None)
+
+    def record(self, began_unix_s: float) -> RunRecord:
+        """This run so far."""
+        now, counts = self.snapshot(), self._shards.counts()
+        total = self._total()
+        return RunRecord(
+            began_unix_s=began_unix_s,
+            elapsed_s=now.elapsed_s,
+            workers=now.workers,
+            busy_s=total.busy_s,
+            tokens=total.tokens,
+            padding_tokens=total.padding_tokens,
+            failed_calls=total.failed_calls,
+            retries=counts.retries,
+            speculated=counts.speculated,
+            deaths=tuple(self.log.deaths),
+            failures=dict(self.log.failures),
+            timeline=tuple(self.log.timeline),
+            usd=now.usd,
+        )
+
+    def _total(self) -> Beat:
+        return _summed([self._gone, *(worker.beat for worker in self._workers.values() if worker.beat)])
+
+    def snapshot(self) -> Snapshot:
+        """How far the job is now."""
+        now_s, counts = self._clock(), self._shards.counts()
+        total = self._total()
+        elapsed_s = max(1e-9, now_s - self._began_s)
+        self.log.add(elapsed_s, total.rows, total.busy_s)
+        then_s, then_rows = next(
+            ((at_s, rows) for at_s, rows, _ in reversed(self.log.timeline) if at_s <= elapsed_s - _RATE_S), (0.0, 0)
+        )
+        rate = (total.rows - then_rows) / max(1e-9, elapsed_s - then_s)
+        price = self._settings.price_usd_per_hour
+        workers = sum(worker.ready for worker in self._workers.values())
+        return Snapshot(
+            elapsed_s=elapsed_s,
+            shards=counts.total,
+            shards_done=counts.committed,
+            shards_dead=counts.dead,
+            share=1 - self._left_bytes / self._all_bytes,
+            rows=max(total.rows, self._rows),
+            errors=self._errors,
+            rows_per_s=rate,
+            tokens_per_s=total.tokens / elapsed_s,
+            padding=total.padding_tokens / max(1, total.tokens + total.padding_tokens),
+            busy=min(1.0, total.busy_s / (elapsed_s * max(1, workers))),
+            workers=workers,
+            usd=None if price is None else price * elapsed_s * max(1, workers) / 3600,
+            outlook=self._deadline.outlook(self._left_bytes, workers, now_s),
+        )
+
+
+def _summed(beats: list[Beat]) -> Beat:
+    return Beat(
+        rows=sum(each.rows for each in beats),
+        busy_s=sum(each.busy_s for each in beats),
+        tokens=sum(each.tokens for each in beats),
+        padding_tokens=sum(each.padding_tokens for each in beats),
+        failed_calls=sum(each.failed_calls for each in beats),
+        max_tokens=min((each.max_tokens for each in beats if each.max_tokens), default=0),
+    )

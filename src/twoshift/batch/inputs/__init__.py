@@ -1,0 +1,24 @@
+"""The input of jobs: which files, how they are cut, and their rows."""
+
+from twoshift.batch.inputs.conform import conform
+from twoshift.batch.inputs.cut import cut, shards, split
+from twoshift.batch.inputs.file import InputFile
+from twoshift.batch.inputs.piece import READ_ERROR, Piece, Shard, Target
+from twoshift.batch.inputs.read import read
+from twoshift.batch.inputs.resolve import resolve
+from twoshift.batch.inputs.schema import kept_schema
+
+__all__ = [
+    "READ_ERROR",
+    "InputFile",
+    "Piece",
+    "Shard",
+    "Target",
+    "conform",
+    "cut",
+    "kept_schema",
+    "read",
+    "resolve",
+    "shards",
+    "split",
+]

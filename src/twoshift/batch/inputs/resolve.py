@@ -1,0 +1,120 @@
+"""From what the user calls the input to a list of files."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from twoshift.batch.inputs.file import InputFile, known_encoding, named_encoding
+from twoshift.batch.inputs.patterns import is_hidden, is_pattern, matcher, pattern_folder
+from twoshift.errors import InvalidInput
+from twoshift.ports import Blob, Blobs
+
+__all__ = ["resolve"]
+
+_ASKED_AT_ONCE = 16  # a list of 100,000 objects is stat'ed one round trip each
+_LIST_BYTES = 256 << 20
+
+BlobsFor = Callable[[str], Blobs]
+
+
+def resolve(inputs: Sequence[str], blobs_for: BlobsFor, format: str | None = None) -> list[InputFile]:  # noqa: A002 - the option's name
+    """The files that the inputs name, sorted within each input; raises InvalidInput.
+
+    An input is a file, a folder, a pattern, or `@list.txt` with one of these a line. In folders and patterns, names
+    that begin with `_` or `.` are skipped, and so are files of an unknown suffix in folders unless the format is told.
+    """
+    files: dict[str, InputFile] = {}
+    named_by: dict[str, str] = {}
+    for given in inputs:
+        for blob in _found(given, blobs_for, format):
+            key = _key(blob.location)
+            if key in files:
+                accepted = f"each file once; it is in {named_by[key]!r} and in {given!r}"
+                raise InvalidInput("input", blob.location, accepted)
+            files[key] = InputFile(
+                blob.location, blob.size_bytes, blob.identity, *named_encoding(blob.location, format)
+            )
+            named_by[key] = given
+    if not files:
+        raise InvalidInput("input", list(inputs), "at least one file, folder or pattern")
+    return list(files.values())
+
+
+def _found(given: str, blobs_for: BlobsFor, kind: str | None) -> list[Blob]:
+    if not given.startswith("@"):
+        return _located(given, blobs_for, kind)
+    lines = _lines(given, blobs_for)
+    with ThreadPoolExecutor(_ASKED_AT_ONCE) as asking:
+        lists = list(asking.map(lambda line: _located(line, blobs_for, kind), lines))
+    return [blob for blobs in lists for blob in blobs]
+
+
+def _lines(given: str, blobs_for: BlobsFor) -> list[str]:
+    location = given[1:]
+    blobs = blobs_for(location)
+    if blobs.stat(location) is None:
+        raise InvalidInput("input", given, "@ and a file that lists the input, one location a line")
+    with blobs.open(location) as file:
+        data = file.read(_LIST_BYTES)
+    try:
+        lines = [line.strip() for line in data.decode("utf-8-sig").splitlines()]
+    except UnicodeDecodeError:
+        raise InvalidInput("input", given, "@ and a list in UTF-8, one location a line") from None
+    locations = [line for line in lines if line and not line.startswith("#")]
+    if not locations:
+        raise InvalidInput("input", given, "@ and a list with at least one location")
+    return locations
+
+
+def _located(location: str, blobs_for: BlobsFor, kind: str | None) -> list[Blob]:
+    """What one location stands for: itself, what matches it, or what is below it."""
+    blobs = blobs_for(location)
+    if not location.endswith("/") and (blob := blobs.stat(location)) is not None:
+        named_encoding(location, kind)
+        return [blob]
+    found = list(_matching(location, blobs) if is_pattern(location) else _below(location, blobs, kind))
+    if not found:
+        raise InvalidInput("input", location, _nothing(location))
+    return sorted(found, key=lambda blob: blob.location)
+
+
+def _nothing(location: str) -> str:
+    if is_pattern(location):
+        return "a pattern that some file matches"
+    known = ".parquet, .jsonl, .csv, .tsv, .arrow, or --format"
+    return f"a file or folder that exists, with a file of a known kind in it ({known})"
+
+
+def _below(folder: str, blobs: Blobs, kind: str | None) -> Iterator[Blob]:
+    prefix = folder.rstrip("/") + "/"
+    for blob in blobs.list(prefix):
+        below = _relative(blob.location, prefix)
+        if below and not is_hidden(below) and (kind is not None or known_encoding(below) is not None):
+            yield blob
+
+
+def _matching(pattern: str, blobs: Blobs) -> Iterator[Blob]:
+    if "://" not in pattern:  # the folders on the way are not all walked
+        folder = pattern_folder(pattern)
+        asked = is_hidden(pattern[len(folder) :])
+        for path in glob.iglob(pattern, recursive=True):  # noqa: PTH207 - as the user wrote it, absolute or not
+            if (asked or not is_hidden(_relative(path, folder))) and (blob := blobs.stat(path)) is not None:
+                yield blob
+        return
+    matches = matcher(pattern)
+    for blob in blobs.list(pattern_folder(pattern)):
+        if matches.fullmatch(blob.location):
+            yield blob
+
+
+def _relative(location: str, prefix: str) -> str:
+    if location.startswith(prefix):
+        return location[len(prefix) :]
+    return os.path.relpath(location, prefix or ".")
+
+
+def _key(location: str) -> str:
+    return location if "://" in location else os.path.abspath(location)  # noqa: PTH100 - a name, not a file

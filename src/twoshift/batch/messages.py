@@ -1,0 +1,148 @@
+"""What passes between a job's coordinator and its workers, wherever they run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from twoshift.batch.part import PartStats
+from twoshift.batch.receipt import Receipt
+from twoshift.ports import RuntimeInfo
+
+__all__ = [
+    "Beat",
+    "Begin",
+    "Calibrate",
+    "Calibrated",
+    "Failed",
+    "FromWorker",
+    "GiveUp",
+    "Ready",
+    "Recheck",
+    "Rechecked",
+    "Score",
+    "Scored",
+    "ToWorker",
+    "Unusable",
+    "WasRead",
+]
+
+
+# To a worker
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrate:
+    """Score these rows and say what they took; before the plan is made."""
+
+    rows: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The plan lies in this output folder."""
+
+    output: str
+    seconds_per_row: float
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Score a shard under this lease."""
+
+    lease: int
+    shard: int
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Somebody else has committed the shard, or its lease is over; None: all of them."""
+
+    lease: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recheck:
+    """Score some rows of these shards again, one at a time."""
+
+    shards: tuple[int, ...]
+    rows: int
+
+
+ToWorker = Calibrate | Begin | Score | GiveUp | Recheck
+
+# From a worker
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The model is loaded."""
+
+    info: RuntimeInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """The model cannot be loaded: what the user should change, or why it broke."""
+
+    message: str
+    is_input: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """What the sample took."""
+
+    seconds_per_row: float
+    tokens_per_row: float
+    schema: bytes | None  # of the result columns, Arrow's; None where no row could be scored
+    error: str | None  # of the first row that failed
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """Alive; since the start: rows done, and what the device did."""
+
+    rows: int
+    busy_s: float
+    tokens: int
+    padding_tokens: int
+    failed_calls: int
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class WasRead:
+    """All of the shard's input is read: time for the next."""
+
+    lease: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """The shard's part is there; whether it was this worker that published it."""
+
+    lease: int
+    stats: PartStats
+    published: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The shard could not be done."""
+
+    lease: int
+    message: str
+    permanent: bool = False  # it will not be next time either
+    given_up: bool = False  # nobody's fault: as it was told
+    delayed: bool = False  # not the shard's fault: a disk is full, an endpoint does not answer
+
+
+@dataclass(frozen=True, slots=True)
+class Rechecked:
+    """How far the shifts agree; None where that could not be found out."""
+
+    receipt: Receipt | None
+
+
+FromWorker = Ready | Unusable | Calibrated | Beat | WasRead | Scored | Failed | Rechecked

@@ -1,0 +1,155 @@
+"""A shard's output as it is written: kept columns, results, errors; and what it tells about itself."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from twoshift.errors import Broken, InvalidInput
+
+__all__ = ["ERROR", "PartStats", "PartWriter", "open_part", "output_schema", "read_stats", "result_array"]
+
+ERROR = "error"
+_METADATA = b"twoshift"
+_ROW_GROUP_ROWS = 64 << 10
+
+
+class PartStats(msgspec.Struct, frozen=True):
+    """What became of a shard; kept in its part."""
+
+    shard: int
+    rows: int
+    errors: int
+    tokens: int
+    truncated: int
+    seconds: float  # from lease to publish
+    device_s: float
+    worker: str
+    kinds: dict[str, int]  # of errors
+
+
+class PartWriter(Protocol):
+    """Rows in, a file out."""
+
+    def write(self, batch: pa.RecordBatch) -> None: ...
+
+    def finish(self, stats: PartStats) -> None:
+        """Close it whole, its stats inside."""
+        ...
+
+    def discard(self) -> None:
+        """Close it as it is; it will be deleted."""
+        ...
+
+
+def open_part(path: Path, output_format: str, schema: pa.Schema) -> PartWriter:
+    """A writer for a new file at `path`."""
+    return _ParquetPart(path, schema) if output_format == "parquet" else _JsonPart(path)
+
+
+class _ParquetPart:
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        # Vectors of floats do not compress: trying costs more than writing them
+        compression: Any = {
+            field.name: "none" if _is_vector(field.type) else "zstd" for field in schema if not _is_nested(field.type)
+        }
+        compression |= {f"{field.name}.list.element": "none" for field in schema if _is_vector(field.type)}
+        self._file = path.open("wb")
+        self._writer = pq.ParquetWriter(
+            self._file, schema, compression=compression or "zstd", use_dictionary=False, write_statistics=False
+        )
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch, row_group_size=_ROW_GROUP_ROWS)
+
+    def finish(self, stats: PartStats) -> None:
+        self._writer.add_key_value_metadata({_METADATA: msgspec.json.encode(stats)})
+        self._writer.close()
+        self._file.close()
+
+    def discard(self) -> None:
+        for each in (self._writer, self._file):
+            with contextlib.suppress(OSError, ValueError, pa.ArrowException):  # the disk may be full
+                each.close()
+
+
+class _JsonPart:
+    """JSON lines: what a job says about itself beyond rows and errors is lost with the run that wrote it."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb")
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        encode = msgspec.json.Encoder(enc_hook=str).encode
+        for row in batch.to_pylist():
+            self._file.write(encode(row) + b"\n")
+
+    def finish(self, stats: PartStats) -> None:
+        self._file.close()
+
+    def discard(self) -> None:
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+
+def read_stats(file: Any, location: str, output_format: str) -> PartStats:
+    """What a part says about itself; raises Broken where it is no whole part of a job."""
+    try:
+        if output_format == "jsonl":
+            return _counted(file, location)
+        metadata = pq.read_metadata(file).metadata or {}
+        return msgspec.json.decode(metadata[_METADATA], type=PartStats)
+    except (pa.ArrowException, OSError, KeyError, msgspec.DecodeError) as error:
+        raise Broken(f"{location} is no whole part of a job ({error}); delete it to have it written anew") from error
+
+
+def _counted(file: Any, location: str) -> PartStats:
+    """JSON lines have no place for stats: what can be counted is."""
+    rows = errors = 0
+    for line in file:
+        rows += 1
+        errors += msgspec.json.decode(line).get(ERROR) is not None
+    shard = int(re.findall(r"\d+", Path(location).name)[0])
+    return PartStats(shard, rows, errors, 0, 0, 0.0, 0.0, "", {"unknown": errors} if errors else {})
+
+
+def output_schema(kept: pa.Schema, results: Mapping[str, pa.DataType]) -> pa.Schema:
+    """Kept columns, results, error; raises InvalidInput where two have one name."""
+    taken = {*kept.names}
+    for name in (*results, ERROR):
+        if name in taken:
+            raise InvalidInput("keep", name, f"a column that is not called as the result column {name!r}")
+    fields = [*kept, *(pa.field(name, kind) for name, kind in results.items()), pa.field(ERROR, pa.string())]
+    return pa.schema(fields)
+
+
+def result_array(values: NDArray[Any], failed: NDArray[np.bool_]) -> pa.Array:
+    """A result column as Arrow has it: vectors as fixed-size lists, null where the row has failed."""
+    match values.ndim:
+        case 1:
+            kind = pa.string() if values.dtype.kind in "OUS" else None
+            data = values.astype(object) if kind is not None else values
+            return pa.array(data, kind, mask=failed)
+        case 2:
+            flat = pa.array(np.ascontiguousarray(values).reshape(-1))
+            return pa.FixedSizeListArray.from_arrays(flat, values.shape[1], mask=pa.array(failed))
+        case _:
+            nested = [None if bad else row.tolist() for row, bad in zip(values, failed, strict=True)]
+            return pa.array(nested)
+
+
+def _is_vector(kind: pa.DataType) -> bool:
+    return pa.types.is_fixed_size_list(kind) and pa.types.is_floating(kind.value_type)
+
+
+def _is_nested(kind: pa.DataType) -> bool:
+    return pa.types.is_nested(kind)

@@ -1,0 +1,140 @@
+"""A job's frozen plan: what is read, what the model is, and how the work is cut; and what a resume may not change."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from twoshift.batch.inputs import InputFile, Piece
+from twoshift.batch.settings import JobSettings
+from twoshift.errors import Broken, InvalidInput
+from twoshift.ports import Blobs, RuntimeInfo
+
+__all__ = ["Plan", "PlannedModel", "part_location", "plan_location", "read_plan", "refuse_changes"]
+
+_FORMAT = 1
+_NAMED_FILES = 3
+
+
+class PlannedModel(msgspec.Struct, frozen=True):
+    """What decides an answer; where it runs does not."""
+
+    name: str
+    checksum: str
+    precision: str
+    outputs: tuple[str, ...]
+
+    @classmethod
+    def of(cls, info: RuntimeInfo) -> PlannedModel:
+        """The model as it was loaded."""
+        return cls(info.model, info.checksum, info.precision, info.outputs)
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Written once, before the first shard; everything that a worker needs besides the model."""
+
+    format: int
+    model: PlannedModel
+    settings: JobSettings  # as the job was begun
+    files: tuple[InputFile, ...]
+    shards: tuple[tuple[Piece, ...], ...]
+    rows: int | None  # where the formats tell
+    output_schema: str  # Arrow's, as base64: kept columns, results, error
+    seconds_per_row: float  # as measured on the first rows
+
+    @classmethod
+    def make(
+        cls,
+        settings: JobSettings,
+        model: PlannedModel,
+        files: tuple[InputFile, ...],
+        shards: tuple[tuple[Piece, ...], ...],
+        schema: pa.Schema,
+        seconds_per_row: float,
+    ) -> Plan:
+        """A plan for these shards."""
+        counts = [piece.rows for shard in shards for piece in shard]
+        rows = None if None in counts else sum(count or 0 for count in counts)
+        encoded = base64.b64encode(schema.serialize().to_pybytes()).decode()
+        return cls(_FORMAT, model, settings, files, shards, rows, encoded, seconds_per_row)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Every part's columns."""
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.output_schema)))
+
+    def shard_bytes(self, shard: int) -> int:
+        """How much of the input a shard is: what work is counted in before rows are known."""
+        return max(1, sum(piece.bytes for piece in self.shards[shard]))
+
+
+def plan_location(output: str) -> str:
+    """Where a job's plan lies."""
+    return f"{output.rstrip('/')}/_twoshift/plan.json"
+
+
+def part_location(plan: Plan, shard: int) -> str:
+    """A shard's part has one name for ever: whoever creates it first has committed the shard."""
+    output = plan.settings.output.rstrip("/")
+    return f"{output}/part-{shard:06d}.{plan.settings.output_format}"
+
+
+def read_plan(blobs: Blobs, output: str) -> Plan | None:
+    """The plan of an output folder, None where there is none; raises Broken where it cannot be read."""
+    data = blobs.read(plan_location(output))
+    if data is None:
+        return None
+    try:
+        plan = msgspec.json.decode(data, type=Plan)
+    except (msgspec.DecodeError, InvalidInput) as error:
+        raise Broken(f"{plan_location(output)} is damaged ({error}); begin the job anew in another folder") from error
+    if plan.format != _FORMAT:
+        raise Broken(f"{plan_location(output)} has format {plan.format}; this version reads {_FORMAT}")
+    return plan
+
+
+def refuse_changes(plan: Plan, settings: JobSettings, model: PlannedModel, files: tuple[InputFile, ...]) -> None:
+    """Raises InvalidInput that names what differs from the job as it was begun."""
+    differences = [*_changed_model(plan.model, model), *_changed_settings(plan.settings, settings)]
+    differences += _changed_files(plan.files, files)
+    if differences:
+        accepted = f"{'; '.join(differences)}. Put that back to resume, or take another output folder (--fresh)"
+        raise InvalidInput("output", settings.output, f"the job that was begun there, which differs: {accepted}")
+
+
+def _changed_model(before: PlannedModel, now: PlannedModel) -> Iterator[str]:
+    for name in ("name", "checksum", "precision"):
+        was, new = getattr(before, name), getattr(now, name)
+        if was != new:
+            yield f"the model's {name} was {was}, now {new}"
+
+
+# Everything else about a job may change between its runs.
+_FIXED = ("text", "pair", "columns", "keep", "input_format", "output_format", "shard_rows", "shard_seconds")
+
+
+def _changed_settings(before: JobSettings, now: JobSettings) -> Iterator[str]:
+    for name in _FIXED:
+        was, new = getattr(before, name), getattr(now, name)
+        if was != new:
+            yield f"{name} was {_shown(was)}, now {_shown(new)}"
+
+
+def _changed_files(before: tuple[InputFile, ...], now: tuple[InputFile, ...]) -> Iterator[str]:
+    was, new = ({file.location: file.identity for file in files} for files in (before, now))
+    gone, added = [name for name in was if name not in new], [name for name in new if name not in was]
+    changed = [name for name in was if name in new and was[name] != new[name]]
+    for what, names in (("gone", gone), ("new", added), ("changed", changed)):
+        if names:
+            more = f" and {len(names) - _NAMED_FILES} more" if len(names) > _NAMED_FILES else ""
+            yield f"input files {what}: {', '.join(names[:_NAMED_FILES])}{more}"
+    if not (gone or added or changed) and list(was) != list(new):
+        yield "the input files are in another order"
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(value) if isinstance(value, tuple) and value else str(value or "not given")

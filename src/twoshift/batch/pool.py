@@ -1,0 +1,173 @@
+"""Workers of a job, wherever they run, as the coordinator sees them; and processes on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing import connection, resource_tracker
+from typing import Any, Protocol
+
+import msgspec
+
+from twoshift.batch.messages import FromWorker, ToWorker
+from twoshift.batch.settings import JobSettings
+from twoshift.ports import Blobs, Runtime
+
+__all__ = ["Died", "LocalPool", "WorkerPool"]
+
+_STOP = None  # in place of a message: no more will come
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """A worker is gone."""
+
+    reason: str
+
+
+class WorkerPool(Protocol):
+    """Workers by number."""
+
+    def start(self) -> int:
+        """A new worker, loading its model."""
+        ...
+
+    def send(self, worker: int, message: ToWorker) -> None:
+        """A message to a worker; lost where it is gone."""
+        ...
+
+    def poll(self, timeout_s: float) -> list[tuple[int, FromWorker | Died]]:
+        """What workers have said since, waiting for the first of it; each dead one is named once."""
+        ...
+
+    def kill(self, worker: int) -> None:
+        """End a worker that hangs; `poll` will say that it died."""
+        ...
+
+    def close(self, grace_s: float) -> None:
+        """End them all: in peace where they go in time."""
+        ...
+
+
+@dataclass(slots=True)
+class _Process:
+    process: Any
+    pipe: Any
+
+
+class LocalPool:
+    """A process each, with a pipe; they end by themselves when the coordinator is gone."""
+
+    def __init__(
+        self,
+        settings: JobSettings,
+        threads: int,
+        load: Callable[[JobSettings], Runtime],
+        blobs_for: Callable[[str], Blobs],
+    ) -> None:
+        self._context = multiprocessing.get_context("spawn")  # a fork would share locks and device handles
+        self._given = (msgspec.json.encode(settings), threads, load, blobs_for)
+        self._numbers = itertools.count()
+        self._workers: dict[int, _Process] = {}
+
+    def start(self) -> int:
+        """A new worker, loading its model."""
+        number = next(self._numbers)
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=_main, args=(theirs, number, *self._given), daemon=True)
+        resource_tracker.ensure_running()  # its own start would unblock them again
+        # Blocked from its first moment: Ctrl-C goes to every process, and what is to end is for the coordinator to say
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()  # or its end would never be seen
+        self._workers[number] = _Process(process, ours)
+        return number
+
+    def send(self, worker: int, message: ToWorker) -> None:
+        """A message to a worker; lost where it is gone."""
+        found = self._workers.get(worker)
+        if found is not None:
+            with contextlib.suppress(OSError):
+                found.pipe.send(message)
+
+    def poll(self, timeout_s: float) -> list[tuple[int, FromWorker | Died]]:
+        """What workers have said since, waiting for the first of it; each dead one is named once."""
+        by_pipe = {each.pipe: number for number, each in self._workers.items()}
+        if not by_pipe:
+            time.sleep(timeout_s)
+            return []
+        heard: list[tuple[int, FromWorker | Died]] = []
+        for pipe in connection.wait(list(by_pipe), timeout_s):
+            number = by_pipe[pipe]
+            try:
+                while pipe.poll():  # type: ignore[union-attr]
+                    heard.append((number, pipe.recv()))  # type: ignore[union-attr]
+            except (EOFError, OSError):
+                heard.append((number, self._bury(number)))
+        return heard
+
+    def kill(self, worker: int) -> None:
+        """End a worker that hangs; `poll` will say that it died."""
+        if worker in self._workers:
+            self._workers[worker].process.kill()
+
+    def close(self, grace_s: float) -> None:
+        """End them all: in peace where they go in time."""
+        until_s = time.monotonic() + grace_s
+        for each in self._workers.values():
+            with contextlib.suppress(OSError):
+                each.pipe.send(_STOP)
+        for each in self._workers.values():
+            each.process.join(max(0.0, until_s - time.monotonic()))
+            if each.process.is_alive():
+                each.process.kill()
+                each.process.join()
+            each.pipe.close()
+        self._workers.clear()
+
+    def _bury(self, number: int) -> Died:
+        gone = self._workers.pop(number)
+        gone.process.join(5.0)
+        if gone.process.is_alive():
+            gone.process.kill()
+            gone.process.join()
+        gone.pipe.close()
+        code = gone.process.exitcode
+        if code is not None and code < 0:
+            return Died(f"killed by {signal.Signals(-code).name}")
+        return Died(f"ended with code {code}")
+
+
+def _main(pipe: Any, number: int, encoded: bytes, threads: int, load: Any, blobs_for: Any) -> None:
+    """A worker process: the coordinator decides when it ends, not the terminal."""
+    for each in _SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+    os.dup2(2, 1)  # what a model prints must not get between the lines of --json
+    os.environ["RAYON_NUM_THREADS"] = str(threads)  # the tokenizer's
+    from twoshift.batch.worker import ShardWorker
+
+    settings = msgspec.structs.replace(msgspec.json.decode(encoded, type=JobSettings), threads=threads)
+    lock = threading.Lock()
+
+    def send(message: FromWorker) -> None:
+        with lock, contextlib.suppress(BrokenPipeError):
+            pipe.send(message)
+
+    worker = ShardWorker(settings, f"{os.uname().nodename}:{number}", load, blobs_for, send)
+    worker.start()
+    with contextlib.suppress(EOFError, OSError):  # the coordinator is gone
+        while (message := pipe.recv()) is not _STOP:
+            worker.handle(message)
+        worker.close()
+    os._exit(0)  # threads of libraries must not keep us

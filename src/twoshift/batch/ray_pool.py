@@ -1,0 +1,193 @@
+"""Workers of a job as Ray actors: Ray places them, the coordinator replaces those that are lost."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from twoshift._version import __version__
+from twoshift.batch.messages import FromWorker, ToWorker
+from twoshift.batch.pool import Died
+from twoshift.batch.ray_worker import Given, RayWorker
+from twoshift.batch.settings import JobSettings
+from twoshift.errors import InvalidInput
+from twoshift.extras import needed
+from twoshift.ports import Blobs, Runtime
+
+__all__ = ["RayPool", "fitting_threads"]
+
+_MOST_REASON = 300  # characters
+_logger = logging.getLogger("twoshift")
+
+
+@dataclass(slots=True)
+class _Actor:
+    handle: Any
+    had: int = 0  # messages of it
+    is_up: bool = False  # it has been placed and has said something
+
+
+class RayPool:
+    """An actor each; one for which there is no room yet waits, and whoever is ready works.
+
+    They are never restarted in place: a worker that is lost is said to have died, as everywhere, and a new one started.
+    """
+
+    def __init__(
+        self, settings: JobSettings, load: Callable[[JobSettings], Runtime], blobs_for: Callable[[str], Blobs]
+    ) -> None:
+        self._ray, self._is_ours = _connected(settings.address)
+        device = _device(settings.device)
+        cpus = [int(node.get("CPU", 0)) for node in self._nodes(settings.resources)]
+        threads = settings.threads or fitting_threads(cpus, settings.workers)
+        self._needs = {"num_cpus": threads, "num_gpus": int(device == "cuda"), "resources": settings.resources}
+        self._warn_of_no_room()
+        settings = msgspec.structs.replace(settings, threads=threads, device=device)
+        self._given = self._ray.put(Given(__version__, settings, os.getcwd(), _environment(settings), load, blobs_for))  # noqa: PTH109
+        self._numbers = itertools.count()
+        self._actors: dict[int, _Actor] = {}
+        self._calls: dict[Any, int] = {}  # under way -> whose they are
+        self._died: list[tuple[int, FromWorker | Died]] = []  # by our hand, not told yet
+
+    def start(self) -> int:
+        """A new worker, loading its model as soon as there is room for it."""
+        number = next(self._numbers)
+        actor = self._ray.remote(
+            **self._needs,
+            max_restarts=0,
+            concurrency_groups={"say": 2},  # a second one where the first was lost on the way
+            scheduling_strategy="SPREAD",
+        )(RayWorker)
+        self._actors[number] = _Actor(actor.remote(self._given, number))
+        self._listen(number)
+        return number
+
+    def send(self, worker: int, message: ToWorker) -> None:
+        """A message to a worker; lost where it is gone."""
+        if worker in self._actors:
+            self._calls[self._actors[worker].handle.hear.remote(message)] = worker
+
+    def poll(self, timeout_s: float) -> list[tuple[int, FromWorker | Died]]:
+        """What workers have said since, waiting for the first of it; each dead one is named once."""
+        heard, self._died = self._died, []
+        calls = list(self._calls)
+        if not calls:
+            time.sleep(0.0 if heard else timeout_s)
+            return heard
+        ready, _ = self._ray.wait(calls, timeout=0.0 if heard else timeout_s)
+        if ready:
+            ready, _ = self._ray.wait(calls, num_returns=len(calls), timeout=0.0)
+        for call in ready:
+            heard += self._answered(call)
+        return heard
+
+    def kill(self, worker: int) -> None:
+        """End a worker that hangs; `poll` will say that it died."""
+        if worker in self._actors:
+            self._died.append((worker, self._bury(worker, "killed")))
+
+    def close(self, grace_s: float) -> None:
+        """End them all: in peace where they go in time."""
+        up = {number: actor.handle for number, actor in self._actors.items() if actor.is_up}  # others never answer
+        closing = [handle.close.remote() for handle in up.values()]
+        closing += [call for call, number in self._calls.items() if number in up]
+        if closing and grace_s > 0:
+            self._ray.wait(closing, num_returns=len(closing), timeout=grace_s)
+        for number in tuple(self._actors):
+            self._bury(number, "closed")
+        if self._is_ours:
+            self._ray.shutdown()
+
+    def _listen(self, number: int) -> None:
+        actor = self._actors[number]
+        # Asking twice does no harm, so Ray may ask again where a connection is lost and the actor is not
+        say = actor.handle.say.options(concurrency_group="say", max_task_retries=-1)
+        self._calls[say.remote(actor.had)] = number
+
+    def _answered(self, call: Any) -> list[tuple[int, FromWorker | Died]]:
+        number = self._calls.pop(call, None)
+        if number is None:  # it was buried with another call of its own
+            return []
+        try:
+            said = self._ray.get(call)
+        except self._ray.exceptions.RayError as error:
+            return [(number, self._bury(number, _reason(error)))]
+        if said is None:  # it has heard
+            return []
+        actor = self._actors[number]
+        actor.had, actor.is_up = actor.had + len(said), True
+        self._listen(number)
+        return [(number, message) for message in said]
+
+    def _bury(self, number: int, reason: str) -> Died:
+        gone = self._actors.pop(number)
+        self._calls = {call: whose for call, whose in self._calls.items() if whose != number}
+        with contextlib.suppress(self._ray.exceptions.RayError):  # it may work on where only we have lost it
+            self._ray.kill(gone.handle)
+        return Died(reason)
+
+    # Where there is room
+
+    def _nodes(self, wanted: dict[str, float]) -> list[dict[str, float]]:
+        """The resources of each node that has as much as is wanted of each."""
+        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        return [node for node in nodes if all(node.get(name, 0) >= amount for name, amount in wanted.items())]
+
+    def _warn_of_no_room(self) -> None:
+        wanted = {"CPU": self._needs["num_cpus"], "GPU": self._needs["num_gpus"], **self._needs["resources"]}
+        if not self._nodes(wanted):
+            told = ", ".join(f"{amount:g} {name}" for name, amount in wanted.items() if amount)
+            _logger.warning("No node of the Ray cluster has %s, as each worker needs: waiting for one", told)
+
+
+def fitting_threads(cpus: list[int], workers: int) -> int:
+    """The most threads of each worker with which all of them have room on nodes of so many CPUs."""
+    fitting = (n for n in range(max(cpus, default=1), 1, -1) if sum(count // n for count in cpus) >= workers)
+    return next(fitting, 1)
+
+
+def _connected(address: str | None) -> tuple[Any, bool]:
+    """Ray, and whether it was us who connected; raises InvalidInput where no cluster is there."""
+    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # whoever wants its makers to know says so
+    if address != "local":
+        os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")  # or it asks a cluster that is gone for 12 minutes
+    ray = needed("ray", "ray", "ray", "engine")
+    if ray.is_initialized():
+        return ray, False
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
+        why = str(error).strip().splitlines()[0]
+        raise InvalidInput("address", address, f"auto or host:port, of a Ray cluster that runs ({why})") from error
+    return ray, True
+
+
+def _device(asked: str) -> str:
+    """As a worker knows it: Ray shows each one its own GPU and no other."""
+    if asked.startswith("cuda:"):
+        raise InvalidInput("device", asked, "cuda, without a number: Ray says which one")
+    return "cpu" if asked == "auto" else asked
+
+
+def _environment(settings: JobSettings) -> dict[str, str]:
+    """What says how storage is reached, where the job needs any."""
+    if not any(name.removeprefix("@").startswith("s3://") for name in (*settings.inputs, settings.output)):
+        return {}
+    return {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+
+
+def _reason(error: Exception) -> str:
+    """One line of what Ray says in many."""
+    cause = getattr(error, "cause", None)
+    lines = [line.strip() for line in str(cause or error).splitlines() if line.strip()] or [type(error).__name__]
+    told = next((line for line in lines if line.startswith("The actor died because")), lines[0])
+    return told[:_MOST_REASON]

@@ -1,0 +1,302 @@
+"""One shard after the other through an engine: read, prepare, sort, run, restore, write, publish."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from twoshift.batch.inputs import READ_ERROR, conform, read
+from twoshift.batch.part import PartStats, open_part, result_array
+from twoshift.batch.plan import Plan, part_location
+from twoshift.batch.settings import JobSettings
+from twoshift.engine import BlockFuture, Engine
+from twoshift.engine.prepare import prepared_parts
+from twoshift.errors import Broken, InvalidInput, TryLater
+from twoshift.ports import Blobs
+
+__all__ = ["ShardScorer", "Stopped", "model_rows", "readable_rows"]
+
+_WINDOW_ROWS, _WINDOW_BYTES = 4096, 16 << 20  # sorted by length within; what memory grows by
+_AHEAD = 2  # windows that are prepared or on the device while one is written
+_MOST_ERROR = 500  # characters
+
+
+class Stopped(Exception):
+    """The shard was given up before it was published."""
+
+
+@dataclass(slots=True)
+class _Window:
+    """Rows that are sorted together."""
+
+    batch: pa.RecordBatch
+    kept: pa.RecordBatch
+    errors: dict[int, str]
+    kinds: Counter[str]
+    blocks: list[tuple[NDArray[np.int64], BlockFuture]] = field(default_factory=list)  # places in the window, results
+    tokens: int = 0
+    truncated: int = 0
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What has been written of a shard."""
+
+    rows: int = 0
+    errors: int = 0
+    tokens: int = 0
+    truncated: int = 0
+    device_s: float = 0.0
+    kinds: Counter[str] = field(default_factory=Counter[str])
+
+
+class ShardScorer:
+    """Scores shards of one plan; several may be in work at once, so that the device never waits for the next."""
+
+    def __init__(self, engine: Engine, plan: Plan, blobs_for: Callable[[str], Blobs], worker: str) -> None:
+        self._engine, self._plan, self._blobs_for, self._worker = engine, plan, blobs_for, worker
+        self._schema = plan.schema
+        self._kept = pa.schema([self._schema.field(name) for name in plan.settings.keep])
+        self._prepare = ThreadPoolExecutor(2, "twoshift-prepare")
+
+    def score(
+        self, shard: int, stop: threading.Event, was_read: Callable[[], None], progress: Callable[[int], None]
+    ) -> tuple[PartStats, bool]:
+        """The shard's stats, and whether it was us who published its part; raises Stopped once `stop` is set.
+
+        `was_read` is called when all input is read: time to begin the next. `progress` is told rows as they are done.
+        """
+        began_s = time.monotonic()
+        output = self._blobs_for(self._plan.settings.output)
+        location = part_location(self._plan, shard)
+        staged = output.staging(location) / f"{Path(location).name}.{os.getpid()}.{uuid.uuid4().hex}"
+        try:
+            tally = self._write(shard, staged, stop, was_read, progress, began_s)
+            return self._stats(shard, tally, began_s), output.publish(staged, location)
+        finally:
+            staged.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """No more shards."""
+        self._prepare.shutdown(wait=False, cancel_futures=True)
+
+    def _write(
+        self, shard: int, staged: Path, stop: threading.Event, was_read: Callable[[], None],
+        progress: Callable[[int], None], began_s: float,
+    ) -> _Tally:  # fmt: skip
+        writer = open_part(staged, self._plan.settings.output_format, self._schema)
+        tally, waiting = _Tally(), deque[Future[_Window]]()
+
+        def settle() -> None:
+            batch = self._finished(waiting[0].result(), tally, stop)
+            waiting.popleft()  # not before: what is given up is taken back from the engine
+            writer.write(batch)
+            progress(batch.num_rows)
+
+        try:
+            for batch in self._windows(shard, stop):
+                waiting.append(self._prepare.submit(self._begun, batch))
+                if len(waiting) > _AHEAD:
+                    settle()
+            was_read()
+            while waiting:
+                settle()
+            writer.finish(self._stats(shard, tally, began_s))
+        except BaseException:
+            for future in waiting:
+                _abandon(future)
+            writer.discard()
+            raise
+        return tally
+
+    def _windows(self, shard: int, stop: threading.Event) -> Iterator[pa.RecordBatch]:
+        """The shard's rows in windows, whatever batches the files come in."""
+        held: list[pa.RecordBatch] = []
+        rows = size = 0
+        for piece in self._plan.shards[shard]:
+            file = self._plan.files[piece.file]
+            columns = self._plan.settings.read_columns
+            blobs = self._blobs_for(file.location)
+            for batch in read(piece, file, blobs, columns, _WINDOW_ROWS, _WINDOW_BYTES, self._kept):
+                if stop.is_set():
+                    raise Stopped
+                if held and (batch.schema != held[0].schema or rows + batch.num_rows > _WINDOW_ROWS):
+                    yield _joined(held)
+                    held, rows, size = [], 0, 0
+                held.append(batch)
+                rows, size = rows + batch.num_rows, size + batch.nbytes
+                if rows >= _WINDOW_ROWS or size >= _WINDOW_BYTES:
+                    yield _joined(held)
+                    held, rows, size = [], 0, 0
+        if held:
+            yield _joined(held)
+
+    def _begun(self, batch: pa.RecordBatch) -> _Window:
+        """A window whose good rows are with the engine, longest first."""
+        kept, unfit = conform(batch, self._kept)
+        window = _Window(batch, kept, dict(unfit), Counter({"kept column": len(unfit)} if unfit else {}))
+        rows, places = self._rows(window)
+        for start, part in prepared_parts(self._engine.runtime, rows):
+            if isinstance(part, Exception):
+                window.errors[int(places[start])] = _told(part)
+                window.kinds[type(part).__name__] += 1
+                continue
+            lengths = part.lengths
+            order = np.argsort(-lengths, kind="stable")
+            window.tokens += int(lengths.sum())
+            window.truncated += int(part.truncated.sum())
+            future = self._engine.submit_block(part.take(order))
+            window.blocks.append((places[start : start + len(lengths)][order], future))
+        return window
+
+    def _rows(self, window: _Window) -> tuple[list[Any], NDArray[np.int64]]:
+        """The rows that can go to the model and their places; the others have their error by now."""
+        batch, errors = window.batch, window.errors
+        if READ_ERROR in batch.schema.names:
+            for place, error in enumerate(batch.column(READ_ERROR).to_pylist()):
+                if error is not None:
+                    errors[place] = error
+                    window.kinds["unreadable"] += 1
+        rows = model_rows(batch, self._plan.settings)
+        for place, row in enumerate(rows):
+            if row is None and place not in errors:
+                errors[place] = "the text is null"
+                window.kinds["null"] += 1
+        places = np.array(
+            [place for place, row in enumerate(rows) if row is not None and place not in errors], np.int64
+        )
+        return [rows[place] for place in places], places
+
+    def _finished(self, window: _Window, tally: _Tally, stop: threading.Event) -> pa.RecordBatch:
+        """The window's rows as the part has them, in the order of the input."""
+        count = window.batch.num_rows
+        values: dict[str, NDArray[Any]] = {}
+        for places, future in window.blocks:
+            result = _result(future, stop)
+            tally.device_s += result.device_s
+            for name, column in result.columns.items():
+                whole = values[name] = _fitting(values.get(name), column, count, name)
+                whole[places] = column
+            for row, error in result.errors.items():
+                window.errors[int(places[row])] = _told(error)
+                window.kinds[type(error).__name__] += 1
+        tally.rows += count
+        tally.errors += len(window.errors)
+        tally.tokens += window.tokens
+        tally.truncated += window.truncated
+        tally.kinds += window.kinds
+        return self._batch(window, values)
+
+    def _batch(self, window: _Window, values: dict[str, NDArray[Any]]) -> pa.RecordBatch:
+        count = window.batch.num_rows
+        if unplanned := values.keys() - self._schema.names:
+            raise Broken(f"the model answers with {min(unplanned)}, which was not in the job's first rows")
+        failed = np.zeros(count, np.bool_)
+        failed[list(window.errors)] = True
+        arrays = [window.kept.column(name) for name in self._kept.names]
+        for schema_field in list(self._schema)[len(arrays) : -1]:
+            column = values.get(schema_field.name)
+            if column is None:
+                arrays.append(pa.nulls(count, schema_field.type))
+                continue
+            arrays.append(_cast(result_array(column, failed), schema_field))
+        messages = [window.errors.get(place) for place in range(count)]
+        return pa.RecordBatch.from_arrays([*arrays, pa.array(messages, pa.string())], schema=self._schema)
+
+    def _stats(self, shard: int, tally: _Tally, began_s: float) -> PartStats:
+        return PartStats(
+            shard=shard,
+            rows=tally.rows,
+            errors=tally.errors,
+            tokens=tally.tokens,
+            truncated=tally.truncated,
+            seconds=time.monotonic() - began_s,
+            device_s=tally.device_s,
+            worker=self._worker,
+            kinds=dict(tally.kinds),
+        )
+
+
+def model_rows(batch: pa.RecordBatch, settings: JobSettings) -> list[Any]:
+    """A batch's rows as the model takes them: texts, pairs or dicts; None where a text is null."""
+    if settings.text is None:
+        names = [name for name in settings.columns or batch.schema.names if name != READ_ERROR]
+        return batch.select(names).to_pylist()
+    texts = _texts(batch, settings.text)
+    if settings.pair is None:
+        return texts
+    pairs = zip(texts, _texts(batch, settings.pair), strict=True)
+    return [None if first is None or second is None else (first, second) for first, second in pairs]
+
+
+def readable_rows(batch: pa.RecordBatch, settings: JobSettings) -> list[Any]:
+    """The same, without the rows that could not be read."""
+    rows = model_rows(batch, settings)
+    if READ_ERROR not in batch.schema.names:
+        return rows
+    return [row for row, error in zip(rows, batch.column(READ_ERROR).to_pylist(), strict=True) if error is None]
+
+
+def _texts(batch: pa.RecordBatch, name: str) -> list[str | None]:
+    column = batch.column(name)
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        column = column.cast(pa.string())
+    return column.to_pylist()
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _result(future: BlockFuture, stop: threading.Event) -> Any:
+    while True:
+        try:
+            return future.result(0.5)
+        except TimeoutError:
+            if stop.is_set():
+                raise Stopped from None
+        except TryLater as error:  # the engine drains
+            raise Stopped from error
+
+
+def _fitting(whole: NDArray[Any] | None, column: NDArray[Any], count: int, name: str) -> NDArray[Any]:
+    """A window's array, of a type that holds what this block answers, too."""
+    if whole is None:
+        return np.zeros((count, *column.shape[1:]), column.dtype)
+    if whole.shape[1:] != column.shape[1:]:
+        before, now = list(whole.shape[1:]), list(column.shape[1:])
+        raise Broken(f"the model's column {name!r} had rows of shape {before} first and of {now} later")
+    return whole if whole.dtype == column.dtype else whole.astype(np.result_type(whole.dtype, column.dtype))
+
+
+def _abandon(future: Future[_Window]) -> None:
+    if not future.cancel():
+        for _, block in future.result().blocks if future.exception() is None else ():
+            block.cancel()
+
+
+def _cast(array: pa.Array, planned: pa.Field) -> pa.Array:
+    if array.type == planned.type:
+        return array
+    try:
+        return array.cast(planned.type)
+    except pa.ArrowException as error:
+        accepted = f"{planned.type}, as it was in the job's first rows"
+        raise Broken(f"the model's column {planned.name} is {array.type} here; expected {accepted}") from error
+
+
+def _told(error: Exception) -> str:
+    message = str(error) if isinstance(error, InvalidInput) else f"{type(error).__name__}: {error}"
+    return message[:_MOST_ERROR]

@@ -1,0 +1,148 @@
+"""What a job is asked to do, read once from flags or a file."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from twoshift.errors import InvalidInput
+from twoshift.units import parse_duration
+
+__all__ = ["ErrorBudget", "JobSettings", "make_settings", "read_settings"]
+
+OUTPUT_FORMATS = ("parquet", "jsonl")
+ENGINES = ("local", "ray")
+_RAYS_OWN = ("CPU", "GPU", "memory", "object_store_memory")
+
+
+class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One job. The first group decides what is in the output; the rest may change from one run to the next."""
+
+    inputs: tuple[str, ...]
+    output: str
+    model: str
+    text: str | None = None  # the column with the text
+    pair: str | None = None  # the column with the second text, for a model that scores pairs
+    columns: tuple[str, ...] = ()  # of a model over rows; all, without any
+    keep: tuple[str, ...] = ()
+    input_format: str | None = None
+    output_format: str = "parquet"
+    precision: str | None = None
+    trust_pickle: bool = False
+    shard_rows: int | None = None
+    shard_seconds: float = 30.0
+
+    device: str = "auto"
+    threads: int | None = None
+    workers: int = 1
+    engine: str = "local"  # where the workers run
+    address: str | None = None  # of the Ray cluster
+    resources: dict[str, float] = {}  # Ray's custom ones, of each worker
+    max_errors: str | None = None
+    window: str | None = None
+    price_usd_per_hour: float | None = None
+    grace_seconds: float = 30.0
+    lease_seconds: float = 300.0  # without progress, after which a worker counts as hung; longer than S3 is asked again
+
+    def __post_init__(self) -> None:
+        _require(bool(self.inputs), "inputs", self.inputs, "at least one file, folder or pattern")
+        _require(self.output_format in OUTPUT_FORMATS, "output_format", self.output_format, " or ".join(OUTPUT_FORMATS))
+        _require(self.pair is None or self.text is not None, "pair", self.pair, "--text with the first text, too")
+        _require(not (self.text and self.columns), "columns", self.columns, "either --text or --columns")
+        _require(self.workers >= 1, "workers", self.workers, "at least 1")
+        _require(self.engine in ENGINES, "engine", self.engine, " or ".join(ENGINES))
+        for name in ("address", "resources"):
+            value = getattr(self, name)
+            _require(not value or self.engine == "ray", name, value, "this with --engine ray only")
+        for name, amount in self.resources.items():
+            _require(name not in _RAYS_OWN, "resources", name, "custom ones: --threads and --device say CPUs and GPUs")
+            _require(0 < amount < math.inf, "resources", amount, f"an amount of {name} above 0")
+        _require(self.shard_rows is None or self.shard_rows >= 1, "shard_rows", self.shard_rows, "at least 1")
+        _require(0 < self.shard_seconds < math.inf, "shard_seconds", self.shard_seconds, "seconds above 0")
+        _require(0 <= self.grace_seconds < math.inf, "grace_seconds", self.grace_seconds, "seconds, 0 or more")
+        _require(0 < self.lease_seconds < math.inf, "lease_seconds", self.lease_seconds, "seconds above 0")
+        for name in ("keep", "columns"):
+            values = getattr(self, name)
+            _require(len(set(values)) == len(values), name, values, "each column once")
+        _ = self.error_budget, self.window_s
+
+    @property
+    def error_budget(self) -> ErrorBudget | None:
+        """How many rows may fail."""
+        return None if self.max_errors is None else ErrorBudget.parse(self.max_errors)
+
+    @property
+    def window_s(self) -> float | None:
+        """The time the job has."""
+        return None if self.window is None else parse_duration(self.window, "window")
+
+    @property
+    def model_columns(self) -> tuple[str, ...] | None:
+        """The columns that the model sees; None for all."""
+        return tuple(name for name in (self.text, self.pair) if name) or self.columns or None
+
+    @property
+    def read_columns(self) -> tuple[str, ...] | None:
+        """The columns that are read; None for all."""
+        return None if self.model_columns is None else tuple(dict.fromkeys((*self.model_columns, *self.keep)))
+
+
+class ErrorBudget(msgspec.Struct, frozen=True):
+    """How many rows of a job may fail: a count, or a share of those seen."""
+
+    count: int | None = None
+    share: float | None = None
+
+    @classmethod
+    def parse(cls, given: str) -> ErrorBudget:
+        """`100` or `1%`; raises InvalidInput."""
+        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%?)\s*", given)
+        if found and found[2] and float(found[1]) <= 100:
+            return cls(share=float(found[1]) / 100)
+        if found and not found[2] and "." not in found[1]:
+            return cls(count=int(found[1]))
+        raise InvalidInput("max_errors", given, "a count such as 100, or a share such as 1%")
+
+    def is_spent(self, errors: int, rows: int, least_rows: int = 1000) -> bool:
+        """Whether so many errors among so many rows are too many; a share is judged once there are some rows."""
+        if self.count is not None:
+            return errors > self.count
+        return self.share is not None and rows >= least_rows and errors > self.share * rows
+
+
+def read_settings(path: Path, overrides: dict[str, Any]) -> JobSettings:
+    """A job's TOML file with the flags that were given put over it; raises InvalidInput that names the key."""
+    try:
+        data = msgspec.toml.decode(path.read_bytes())
+    except OSError as error:
+        raise InvalidInput("job file", str(path), f"a file that can be read ({error.strerror})") from error
+    except msgspec.DecodeError as error:
+        raise InvalidInput("job file", str(path), f"TOML ({error})") from error
+    return make_settings({**data, **overrides}, str(path))
+
+
+def make_settings(data: dict[str, Any], where: str) -> JobSettings:
+    """Settings from plain values; raises InvalidInput that names the nearest known key for an unknown one."""
+    known = JobSettings.__struct_fields__
+    for key in data:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, 1)
+            raise InvalidInput(f"{where}: {key}", data[key], f"a known key, such as {near[0] if near else known[0]}")
+    if isinstance(data.get("inputs"), str):
+        data = {**data, "inputs": (data["inputs"],)}
+    try:
+        return msgspec.convert(data, JobSettings)
+    except msgspec.ValidationError as error:
+        if isinstance(error.__cause__, InvalidInput):  # ours, and it says it better
+            raise error.__cause__ from None
+        raise InvalidInput(where, data, str(error)) from error
+
+
+def _require(holds: bool, field: str, value: object, accepted: str) -> None:
+    if not holds:
+        raise InvalidInput(field, value, accepted)

@@ -1,0 +1,190 @@
+"""A job's worker: a model, an engine, and shards one after the other; told what to do by messages."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import math
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import assert_never
+
+import msgspec
+
+from twoshift.batch.calibrate import calibrate
+from twoshift.batch.messages import (
+    Beat,
+    Begin,
+    Calibrate,
+    Failed,
+    FromWorker,
+    GiveUp,
+    Ready,
+    Recheck,
+    Rechecked,
+    Score,
+    Scored,
+    ToWorker,
+    Unusable,
+    WasRead,
+)
+from twoshift.batch.plan import Plan, read_plan
+from twoshift.batch.receipt import Receipt, take_receipt
+from twoshift.batch.scorer import ShardScorer, Stopped
+from twoshift.batch.settings import JobSettings
+from twoshift.engine import Engine
+from twoshift.errors import Broken, InvalidInput, TryLater, TwoshiftError
+from twoshift.policy.cost import CallCost
+from twoshift.policy.lanes import LaneLimits
+from twoshift.ports import Blobs, Runtime
+
+__all__ = ["ShardWorker"]
+
+_CALL_S = 1.0  # about how long a call should last: long enough to be efficient, short enough to be stopped
+_MOST_CALL_ROWS = 4096
+_SHARDS_AT_ONCE = 2  # the next one is read while the last rows of one are on the device
+_BEAT_S = 1.0
+
+
+class ShardWorker:
+    """Handles messages one at a time; answers go to `send`, from several threads."""
+
+    def __init__(
+        self,
+        settings: JobSettings,
+        name: str,
+        load: Callable[[JobSettings], Runtime],
+        blobs_for: Callable[[str], Blobs],
+        send: Callable[[FromWorker], None],
+    ) -> None:
+        self._settings, self._name, self._load, self._blobs_for, self._send = settings, name, load, blobs_for, send
+        self._runtime: Runtime | None = None
+        self._engine: Engine | None = None
+        self._plan: Plan | None = None
+        self._scorer: ShardScorer | None = None
+        self._threads = ThreadPoolExecutor(_SHARDS_AT_ONCE, "twoshift-shard")
+        self._stops: dict[int, threading.Event] = {}  # lease -> set where the shard is to be given up
+        self._rows = 0
+        self._lock = threading.Lock()  # guards the two above
+        self._closed = threading.Event()
+
+    def start(self) -> None:
+        """Load the model and say so."""
+        try:
+            self._runtime = self._load(self._settings)
+        except Exception as error:
+            self._send(_unusable(error))
+            return
+        self._send(Ready(self._runtime.info))
+        threading.Thread(target=self._beat, name="twoshift-beat", daemon=True).start()
+
+    def handle(self, message: ToWorker) -> None:
+        """Do what it says, or begin to."""
+        try:
+            self._handle(message)
+        except Exception as error:  # whatever it was, the coordinator has to know
+            self._send(_unusable(error))
+
+    def _handle(self, message: ToWorker) -> None:
+        match message:
+            case Calibrate(rows):
+                self._send(calibrate(self._loaded(), rows))
+            case Begin(output, seconds_per_row):
+                self._begin(output, seconds_per_row)
+            case Score(lease, shard):
+                with self._lock:
+                    stop = self._stops[lease] = threading.Event()
+                self._threads.submit(self._score, lease, shard, stop)
+            case GiveUp(lease):
+                with self._lock:
+                    for each, stop in self._stops.items():
+                        if lease in (None, each):
+                            stop.set()
+            case Recheck(shards, rows):
+                self._send(Rechecked(self._receipt(list(shards), rows)))
+            case _:
+                assert_never(message)
+
+    def close(self) -> None:
+        """Give up what is in work and let the model go."""
+        self.handle(GiveUp())
+        self._closed.set()
+        self._threads.shutdown(wait=True)
+        if self._scorer is not None:
+            self._scorer.close()
+        if self._engine is not None:
+            self._engine.close()
+        elif self._runtime is not None:
+            self._runtime.close()
+
+    def _begin(self, output: str, seconds_per_row: float) -> None:
+        plan = read_plan(self._blobs_for(output), output)
+        if plan is None:
+            raise Broken(f"{output} has no plan")
+        # The folder may have been moved since the job was begun
+        plan = msgspec.structs.replace(plan, settings=msgspec.structs.replace(plan.settings, output=output))
+        rows = max(1, min(_MOST_CALL_ROWS, int(_CALL_S / seconds_per_row)))
+        self._engine = Engine(self._loaded(), CallCost.line(0.0, seconds_per_row), LaneLimits(max_rows=rows))
+        self._plan = plan
+        self._scorer = ShardScorer(self._engine, plan, self._blobs_for, self._name)
+
+    def _receipt(self, shards: list[int], rows: int) -> Receipt | None:
+        assert self._engine is not None  # noqa: S101 - Begin comes before Recheck
+        assert self._plan is not None  # noqa: S101
+        try:
+            return take_receipt(self._engine, self._plan, shards, rows, self._blobs_for)
+        except Exception:  # the job is done; a receipt that cannot be had is left out
+            return None
+
+    def _score(self, lease: int, shard: int, stop: threading.Event) -> None:
+        assert self._scorer is not None  # noqa: S101 - Begin comes before Score
+        try:
+            stats, published = self._scorer.score(shard, stop, lambda: self._send(WasRead(lease)), self._add_rows)
+            self._send(Scored(lease, stats, published))
+        except Stopped:
+            self._send(Failed(lease, "given up", given_up=True))
+        except BaseException as error:  # whatever it was, the coordinator has to know
+            self._send(self._failure(lease, error))
+        finally:
+            with self._lock:
+                del self._stops[lease]
+
+    def _failure(self, lease: int, error: BaseException) -> Failed | Unusable:
+        assert self._engine is not None  # noqa: S101 - Begin comes before Score
+        if not self._engine.health(math.inf).healthy:  # the device is lost: no shard could be done here any more
+            return _unusable(error)
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        told = "no space is left for the output: free some" if full else _told(error)
+        delayed = full or isinstance(error, TryLater)
+        return Failed(lease, told, permanent=isinstance(error, InvalidInput), delayed=delayed)
+
+    def _add_rows(self, rows: int) -> None:
+        with self._lock:
+            self._rows += rows
+
+    def _beat(self) -> None:
+        while not self._closed.wait(_BEAT_S):
+            with contextlib.suppress(OSError):  # the coordinator is gone; somebody else will notice
+                self._send(self._state())
+
+    def _state(self) -> Beat:
+        padding = getattr(self._runtime, "padding_tokens", 0)
+        if self._engine is None:
+            return Beat(0, 0.0, 0, padding, 0, 0)
+        stats = self._engine.stats()
+        tokens = sum(use.tokens for use in stats.lanes.values())
+        return Beat(self._rows, stats.busy_s, tokens, padding, stats.failed_calls, stats.max_tokens)
+
+    def _loaded(self) -> Runtime:
+        if self._runtime is None:
+            raise Broken("the model is not loaded")
+        return self._runtime
+
+
+def _unusable(error: BaseException) -> Unusable:
+    return Unusable(_told(error), isinstance(error, InvalidInput))
+
+
+def _told(error: BaseException) -> str:
+    return str(error) if isinstance(error, TwoshiftError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,162 @@
+"""Files in local folders, published with hard links."""
+
+from __future__ import annotations
+
+import os
+import stat as modes
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from twoshift.blobs.local_errors import explained
+from twoshift.blobs.local_publish import link_if_absent, make_folder, sync_file
+from twoshift.durable import sync_directory
+from twoshift.errors import InvalidInput
+from twoshift.ports import Blob
+
+__all__ = ["LocalBlobs"]
+
+_BUFFER_BYTES = 1 << 20
+_UNFINISHED = ".twoshift-tmp"  # hidden, and never listed: a writer that was killed may leave one
+_STAGING = Path("_twoshift", "staging")  # readers of datasets pass over names with an underscore
+
+
+class LocalBlobs:
+    """Files of this machine, or of a network drive that it has mounted."""
+
+    def stat(self, location: str) -> Blob | None:
+        """The file of that name; None where there is none."""
+        with explained(location):
+            try:
+                found = Path(location).stat()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        return _blob(location, found) if modes.S_ISREG(found.st_mode) else None
+
+    def list(self, prefix: str) -> list[Blob]:
+        """Every file below a folder, sorted by location; raises InvalidInput where there is nothing."""
+        with explained(prefix):
+            found = sorted(_below(_folder(prefix), ()), key=lambda blob: blob.location)
+        if not found:
+            raise InvalidInput("folder", prefix, "a folder with a file in it")
+        return found
+
+    def names(self, prefix: str) -> set[str]:
+        """The names of the files right in a folder; none where there is no folder."""
+        with explained(prefix):
+            try:
+                with os.scandir(_folder(prefix) or ".") as entries:
+                    return {entry.name for entry in entries if not _is_unfinished(entry.name) and entry.is_file()}
+            except FileNotFoundError:
+                return set()
+
+    def open(self, location: str) -> BinaryIO:
+        """The file, buffered and seekable; raises InvalidInput where there is none."""
+        with explained(location):
+            return Path(location).open("rb", buffering=_BUFFER_BYTES)
+
+    def read(self, location: str) -> bytes | None:
+        """A small file; None where there is none."""
+        with explained(location):
+            try:
+                return Path(location).read_bytes()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    def write(self, location: str, data: bytes) -> None:
+        """Put a small file there, or replace it: a reader sees the old or the new one, whole."""
+        path = Path(location)
+        with explained(location):
+            written = _written_beside(path, data)
+            try:
+                written.replace(path)
+            except OSError:
+                written.unlink(missing_ok=True)
+                raise
+            sync_directory(path.parent)
+
+    def create(self, location: str, data: bytes) -> bool:
+        """Put a small file there if there is none; whether it did."""
+        path = Path(location)
+        with explained(location):
+            if os.path.lexists(path):
+                sync_directory(path.parent)  # who put it there may not have come so far
+                return False
+            written = _written_beside(path, data)
+            try:
+                return link_if_absent(written, path)
+            finally:
+                written.unlink(missing_ok=True)
+
+    def staging(self, location: str) -> Path:
+        """The local folder in which a file is written that will be published at that location."""
+        folder = Path(location).parent / _STAGING  # beside it: a hard link does not reach another filesystem
+        with explained(location):
+            make_folder(folder)
+        return folder
+
+    def publish(self, staged: Path, location: str) -> bool:
+        """Put a staged file there, whole, if there is none; whether it did. The staged file is then gone."""
+        path = Path(location)
+        with explained(location):
+            sync_file(staged)
+            make_folder(path.parent)
+            won = link_if_absent(staged, path)
+            staged.unlink(missing_ok=True)
+        return won
+
+    def delete(self, location: str) -> None:
+        """Remove the file, if there is one."""
+        path = Path(location)
+        with explained(location):
+            try:
+                path.unlink()
+            except (FileNotFoundError, NotADirectoryError):
+                return
+            sync_directory(path.parent)
+
+
+def _blob(location: str, found: os.stat_result) -> Blob:
+    return Blob(location, found.st_size, f"{found.st_size} bytes, mtime {found.st_mtime_ns} ns")
+
+
+def _folder(prefix: str) -> str:
+    """As `os.path.join` wants it, so that what is found is named as the user named the folder."""
+    return prefix.rstrip("/") or prefix[:1]
+
+
+def _below(folder: str, above: tuple[tuple[int, int], ...]) -> Iterator[Blob]:
+    """The files in a folder and its folders; links are followed, but not to a folder that they are in."""
+    itself = Path(folder).stat()
+    here = (itself.st_dev, itself.st_ino)
+    if here in above:
+        return
+    with os.scandir(folder or ".") as entries:
+        children = [entry for entry in entries if not _is_unfinished(entry.name)]
+    for entry in children:
+        location = os.path.join(folder, entry.name)  # noqa: PTH118 - Path would drop a leading ./
+        if entry.is_dir():
+            yield from _below(location, (*above, here))
+        elif entry.is_file():
+            yield _blob(location, entry.stat())
+        elif entry.is_symlink():  # an input that is left out in silence would be rows lost
+            raise InvalidInput("file", location, "a link that leads to a file")
+
+
+def _is_unfinished(name: str) -> bool:
+    return name.endswith(_UNFINISHED)
+
+
+def _written_beside(path: Path, data: bytes) -> Path:
+    make_folder(path.parent)
+    written = path.parent / f".{uuid.uuid4().hex}{_UNFINISHED}"
+    try:
+        with written.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        written.unlink(missing_ok=True)
+        raise
+    return written

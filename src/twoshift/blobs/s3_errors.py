@@ -1,0 +1,81 @@
+"""What an S3 endpoint says, by what the user should do."""
+
+from __future__ import annotations
+
+import re
+
+from twoshift.errors import Broken, InvalidInput, TryLater, TwoshiftError
+
+__all__ = ["InFlight", "explained", "is_no_bucket", "is_transient", "is_unreachable", "no_credentials"]
+
+_RETRY_S = 30.0
+_TRANSIENT = re.compile(r"HTTP error|status code: (?:408|429|5(?!01)\d\d)|body error|partial response")
+_NO_CREDENTIALS = re.compile(r"169\.254\.|credential", re.IGNORECASE)
+_DENIED = ("PermissionDeniedError", "UnauthenticatedError")
+_WRONG_REGION = ("incorrectly configured region", "AuthorizationHeaderMalformed", "PermanentRedirect")
+_SET_CREDENTIALS = (
+    "credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket"
+)
+
+
+class InFlight(Exception):
+    """Somebody else was writing at that moment, and nothing lies there: the same request may succeed now."""
+
+
+def is_transient(error: Exception) -> bool:
+    """Whether the same request may succeed in a moment."""
+    if isinstance(error, InFlight):
+        return True
+    text = _message(error)
+    return type(error).__name__ == "GenericError" and bool(_TRANSIENT.search(text)) and "169.254." not in text
+
+
+def is_unreachable(error: Exception) -> bool:
+    """Whether there was no connection at all."""
+    return "kind: Connect" in str(error)
+
+
+def is_no_bucket(error: Exception) -> bool:
+    """Whether it is the bucket that is missing; an answer to HEAD does not say so."""
+    return "NoSuchBucket" in _message(error)
+
+
+def explained(error: Exception, location: str, endpoint: str) -> TwoshiftError:
+    """The error to raise: it names the endpoint and what to change."""
+    text = _message(error)
+    if is_no_bucket(error):
+        return InvalidInput("location", location, f"a bucket that exists at {endpoint}")
+    if type(error).__name__ in _DENIED:
+        accepted = f"credentials that {endpoint} accepts for it: check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, "
+        return InvalidInput("location", location, f"{accepted}AWS_SESSION_TOKEN and the policy ({_code(text)})")
+    if is_transient(error):
+        return TryLater(f"{endpoint} does not answer for {location} ({_short(text)})", _RETRY_S)
+    if any(sign in text for sign in _WRONG_REGION):
+        return InvalidInput("location", location, "the region of the bucket: set AWS_REGION")
+    if isinstance(error, ValueError):
+        return InvalidInput("location", location, f"a key that can be a path ({_short(text)})")
+    if type(error).__name__ == "PreconditionError":
+        return Broken(f"{location} was replaced while it was read")
+    if "501 Not Implemented" in text:
+        return InvalidInput("location", location, f"an endpoint with conditional puts (If-None-Match), not {endpoint}")
+    if _NO_CREDENTIALS.search(text):
+        return InvalidInput("location", location, _SET_CREDENTIALS)
+    return Broken(f"{location} cannot be used at {endpoint}: {_short(text)}")
+
+
+def no_credentials(location: str) -> InvalidInput:
+    """For an endpoint that is not Amazon's, where no machine has credentials of its own."""
+    return InvalidInput("location", location, _SET_CREDENTIALS)
+
+
+def _message(error: Exception) -> str:
+    return str(error).partition("\n\nDebug source")[0]
+
+
+def _short(text: str) -> str:
+    return " ".join(text.rpartition(" - ")[2].split())[:200] or "no reason given"
+
+
+def _code(text: str) -> str:
+    found = re.search(r"<Code>(\w+)</Code>", text)
+    return found[1] if found else _short(text)

@@ -1,0 +1,167 @@
+"""`run`: a model over a dataset, committed shard by shard."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from twoshift.cli.app import app
+from twoshift.cli.commands import command
+from twoshift.cli.model_options import Device, Precision, Threads, TrustPickle
+from twoshift.cli.output import note, show
+from twoshift.cli.params import JsonFlag, choice, duration, text, usd, whole
+from twoshift.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from twoshift.batch.job import Job, JobResult
+    from twoshift.batch.settings import JobSettings
+
+__all__ = ["run_command"]
+
+_INPUT_FORMATS = ("parquet", "jsonl", "csv", "arrow")
+# Documented in docs/jobs.md: 1 and 2 are those of every command.
+EXIT_CODES = {"done": 0, "stopped": 3, "too many errors": 4, "dead shards": 5}
+
+
+@command(app, "run", "twoshift run 'docs/*.parquet' --model minilm --text body --keep id -o out/")
+def run_command(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(help="Files, folders, patterns, @lists or s3:// prefixes; or one .toml file that holds a job."),
+    ],
+    model: Annotated[str | None, text("As in `twoshift profile`: minilm, a folder, a file, file.py:Class.")] = None,
+    output: Annotated[str | None, text("The folder for the results, local or s3://.", "-o", "--output")] = None,
+    text_column: Annotated[str | None, text("The column with the text.", "--text", metavar="COLUMN")] = None,
+    pair: Annotated[str | None, text("The second text's column, for a model over pairs.", metavar="COLUMN")] = None,
+    columns: Annotated[str | None, text("Columns of a model over rows: a,b,c; all without it.")] = None,
+    keep: Annotated[str | None, text("Columns to keep beside the results: a,b,c.")] = None,
+    input_format: Annotated[
+        str | None, choice("Where names do not tell.", ("parquet", "jsonl", "csv", "arrow"))
+    ] = None,
+    output_format: Annotated[str | None, choice("parquet without it.", ("parquet", "jsonl"))] = None,
+    workers: Annotated[int | None, whole("Processes, a model each; 1 without it.", most=1024)] = None,
+    engine: Annotated[str | None, choice("Where workers run; local without it.", ("local", "ray"))] = None,
+    address: Annotated[str | None, text("The Ray cluster: auto or host:port; a local one without it.")] = None,
+    resources: Annotated[str | None, text("Ray's custom resources of a worker: a=1,b=0.5.")] = None,
+    shard_rows: Annotated[int | None, whole("Rows of a shard at the most.")] = None,
+    shard_seconds: Annotated[float | None, duration("Work of a shard; 30s without it.")] = None,
+    max_errors: Annotated[str | None, text("Rows that may fail, 100 or 1%, before the job stops.")] = None,
+    window: Annotated[str | None, text("The time it has, such as 2h.", metavar="DURATION")] = None,
+    price: Annotated[float | None, usd("Dollars an hour of a worker.")] = None,
+    grace: Annotated[
+        float | None, duration("What is in work may finish within this on SIGTERM; 30s without it.")
+    ] = None,
+    device: Device = "auto",
+    precision: Precision = None,
+    threads: Threads = None,
+    trust_pickle: TrustPickle = False,
+    retry_errors: Annotated[
+        str | None, text("An earlier run's folder: its parts without errors are linked, the others done anew.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew: refuse a folder that holds a job.")] = False,
+    as_json: JsonFlag = False,
+) -> int:
+    """Map a model over a dataset; the same command again resumes.
+
+    Results are committed shard by shard, each exactly once; nothing is lost when anything dies.
+    """
+    given: dict[str, Any] = {
+        "model": model, "output": output, "text": text_column, "pair": pair, "columns": _listed(columns),
+        "keep": _listed(keep), "input_format": input_format, "output_format": output_format, "workers": workers,
+        "engine": engine, "address": address, "resources": _amounts(resources),
+        "shard_rows": shard_rows, "shard_seconds": shard_seconds, "max_errors": max_errors, "window": window,
+        "price_usd_per_hour": price, "grace_seconds": grace, "precision": precision, "threads": threads,
+        "device": None if device == "auto" else device, "trust_pickle": trust_pickle or None,
+    }  # fmt: skip
+    settings = _settings(inputs, {name: value for name, value in given.items() if value is not None})
+    from twoshift.cli.job_progress import JobProgress
+    from twoshift.wiring import job_for
+
+    job = job_for(settings)
+    with _signals(job), JobProgress(settings) as progress:
+        result = job.run(progress.found, progress.draw, fresh=fresh, retry_errors=retry_errors)
+    return _tell(settings, result, as_json)
+
+
+def _settings(inputs: list[str], given: dict[str, Any]) -> JobSettings:
+    from twoshift.batch.settings import make_settings, read_settings
+
+    if len(inputs) == 1 and inputs[0].endswith(".toml"):
+        return read_settings(Path(inputs[0]), given)
+    for name in ("model", "output"):
+        if name not in given:
+            raise InvalidInput(f"--{name}", None, "this option, or a .toml file that holds it")
+    return make_settings({"inputs": inputs, **given}, "options")
+
+
+def _listed(value: str | None) -> list[str] | None:
+    return None if value is None else [name.strip() for name in value.split(",") if name.strip()]
+
+
+def _amounts(value: str | None) -> dict[str, float] | None:
+    if value is None:
+        return None
+    try:
+        return {name.strip(): float(amount) for name, amount in (each.split("=") for each in value.split(","))}
+    except ValueError:
+        raise InvalidInput("--resources", value, "names with amounts, such as a=1,b=0.5") from None
+
+
+@contextlib.contextmanager
+def _signals(job: Job) -> Iterator[None]:
+    """SIGTERM and the first SIGINT stop cleanly; a second SIGINT gives up what is in work."""
+    interrupts = 0
+
+    def stop(number: int, _frame: object) -> None:
+        nonlocal interrupts
+        interrupts += number == signal.SIGINT
+        note("Stopping: what is in work may finish. Ctrl-C again to stop now." if interrupts < 2 else "Stopping now.")
+        job.stop(now=interrupts > 1)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _tell(settings: JobSettings, result: JobResult, as_json: bool) -> int:
+    import msgspec
+
+    last, whole = result.last, result.summary
+    rows, errors = (whole.rows, whole.errors) if whole else (last.rows, last.errors)
+    data = {
+        "ending": result.ending,
+        "output": settings.output,
+        "shards": last.shards,
+        "shards_done": last.shards_done,
+        "rows": rows,
+        "errors": errors,
+        "seconds": last.elapsed_s,
+        "rows_per_s": last.rows / last.elapsed_s,
+        "padding": last.padding,
+        "usd": whole.usd if whole else last.usd,
+        "usd_per_million": whole and whole.usd_per_million,
+        "parity": whole and whole.parity and msgspec.structs.asdict(whole.parity),
+        "dead_shards": result.dead,
+        "failures": result.failures,
+    }
+    lines = [f"{rows:,} rows, {errors:,} of them with an error; this run took {last.elapsed_s:,.1f} s."]
+    match result.ending:
+        case "done":
+            lines.append(f"Done: {settings.output} holds {last.shards:,} parts and _SUCCESS.")
+        case "stopped":
+            lines.append(f"Stopped: {last.shards_done:,} of {last.shards:,} shards done. The same command resumes.")
+        case "too many errors":
+            lines.append("Stopped: too many rows failed. What was committed is kept; look at the column `error`.")
+        case "dead shards":
+            lines += [f"Shard {shard} could not be done: {what}" for shard, what in result.dead.items()]
+    lines += [f"{count} x {message}" for message, count in result.failures.items()]
+    show(as_json, data, *lines)
+    return EXIT_CODES[result.ending]

@@ -1,0 +1,153 @@
+"""Jobs as the tests run them: the real program, a small model of the user's own, and what it leaves behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+PROGRAM = str(Path(sys.executable).with_name("twoshift"))
+TIMEOUT_S = 120
+
+SQUARE = """
+import os, time
+from pathlib import Path
+import numpy as np
+
+
+class Square:
+    outputs = ("squared",)
+
+    def load(self):
+        pass
+
+    def predict(self, batch):
+        x = np.asarray(batch["x"], np.float64)
+        {body}
+        return {{"squared": x * x}}
+"""
+
+
+@dataclass
+class JobFolder:
+    """A folder with a model, its input and a command line."""
+
+    path: Path
+    options: list[str] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def out(self) -> Path:
+        return self.path / "out"
+
+    def model(self, body: str = "time.sleep(0.002)") -> None:
+        """x squared; `body` is what else it does with x, an array."""
+        (self.path / "m.py").write_text(SQUARE.format(body=body))
+
+    def parquet(self, files: int = 3, rows: int = 100) -> None:
+        """Rows with the columns id and x, both counted over all files."""
+        (self.path / "docs").mkdir(exist_ok=True)
+        for number in range(files):
+            ids = range(number * rows, (number + 1) * rows)
+            table = pa.table({"id": pa.array(ids, pa.int64()), "x": pa.array([float(k) for k in ids])})
+            pq.write_table(table, self.path / "docs" / f"{number:03d}.parquet")
+
+    def words(self, *more: str) -> list[str]:
+        """The command."""
+        given = [] if "-o" in more else ["-o", "out"]
+        return [PROGRAM, "run", *(self.options or SQUARES), *given, *more]
+
+    def start(self, *more: str, **environment: str) -> subprocess.Popen[str]:
+        """The program, running in a session of its own."""
+        return subprocess.Popen(
+            self.words(*more),
+            cwd=self.path,
+            env={**os.environ, "TWOSHIFT_HOME": str(self.path / "home"), **self.environment, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, *more: str, expect: int | None = 0, **environment: str) -> Done:
+        """The program to its end."""
+        process = self.start(*more, **environment)
+        try:
+            out, err = process.communicate(timeout=TIMEOUT_S)
+        finally:
+            end_group(process)
+        assert "Traceback" not in err, err
+        assert expect is None or process.returncode == expect, (process.returncode, out, err)
+        return Done(process.returncode, out, err)
+
+    def rows(self, out: str = "out") -> list[dict[str, Any]]:
+        """What is committed, in the order of the parts."""
+        paths = sorted((self.path / out).glob("part-*.parquet"))
+        return [row for path in paths for row in pq.read_table(path).to_pylist()]
+
+    def check_squares(self, count: int, out: str = "out") -> None:
+        """Every row once, in order, with its value and nothing besides."""
+        rows = self.rows(out)
+        assert [row["id"] for row in rows] == list(range(count))
+        assert [row["squared"] for row in rows] == [float(k) ** 2 for k in range(count)]
+        assert {row["error"] for row in rows} <= {None}
+        assert (self.path / out / "_SUCCESS").exists()
+        self.check_clean(out)
+
+    def check_clean(self, out: str = "out") -> None:
+        """Nothing is left of what was begun and not finished."""
+        names = [path.name for path in (self.path / out).rglob("*") if path.is_file()]
+        assert [name for name in names if name.endswith(".twoshift-tmp") or name.count(".") > 1] == []
+
+
+SQUARES = ["docs", "--model", "m.py:Square", "--columns", "x", "--keep", "id", "--shard-rows", "50"]
+
+
+@dataclass(frozen=True)
+class Done:
+    """A run that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+def end_group(process: subprocess.Popen[str]) -> None:
+    """Whatever is left of a run: only what it started itself."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, 9)
+    process.wait()
+    for stream in (process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
+
+
+def wait_for(holds: Callable[[], object], what: str, timeout_s: float = 60.0) -> None:
+    """Look until it holds."""
+    until_s = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < until_s, what
+        time.sleep(0.01)
+
+
+def children(pid: int) -> list[int]:
+    """The workers of a run; multiprocessing's own helper is not one."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((entry / "stat").read_text().rpartition(") ")[2].split()[1])
+            is_worker = b"spawn_main" in (entry / "cmdline").read_bytes()
+        except (OSError, IndexError):
+            continue
+        if parent == pid and is_worker:
+            found.append(int(entry.name))
+    return found

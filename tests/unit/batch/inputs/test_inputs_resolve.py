@@ -1,0 +1,129 @@
+"""From what the user calls the input to files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from input_files import blobs_for
+
+from twoshift.batch.inputs import InputFile, resolve
+from twoshift.blobs.local import LocalBlobs
+from twoshift.errors import InvalidInput
+from twoshift.ports import Blob
+
+TREE = [
+    "b.parquet",
+    "a.csv.gz",
+    "sub/c.JSONL",
+    "sub/deep/d.arrow",
+    "notes.txt",
+    "_SUCCESS",
+    ".e.csv",
+    "_old/f.csv",
+    "sub/_g.csv",
+]
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in TREE:
+        (tmp_path / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "docs" / name).write_bytes(b"x")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def names(*inputs: str, kind: str | None = None) -> list[str]:
+    return [file.location for file in resolve(inputs, blobs_for, kind)]
+
+
+def test_a_folder_is_every_known_file_below_it_in_order(tree: Path) -> None:
+    expected = ["docs/a.csv.gz", "docs/b.parquet", "docs/sub/c.JSONL", "docs/sub/deep/d.arrow"]
+    assert names("docs") == names("docs/") == expected
+    assert names(str(tree / "docs")) == [str(tree / name) for name in expected]
+
+
+def test_inputs_keep_their_order(tree: Path) -> None:
+    assert names("docs/sub", "docs/b.parquet") == ["docs/sub/c.JSONL", "docs/sub/deep/d.arrow", "docs/b.parquet"]
+
+
+def test_patterns_are_as_in_a_shell(tree: Path) -> None:
+    assert names("docs/*.parquet") == ["docs/b.parquet"]
+    assert names("docs/**/*.arrow") == ["docs/sub/deep/d.arrow"]
+    assert names("docs/[ab].*") == ["docs/a.csv.gz", "docs/b.parquet"]
+    assert names("docs/_old/*.csv") == ["docs/_old/f.csv"]
+    assert names("docs/_*/*.csv") == ["docs/_old/f.csv"]
+
+
+def test_a_name_with_a_wildcard_in_it_is_that_file(tree: Path) -> None:
+    (tree / "docs/x[1].csv").write_bytes(b"x")
+    assert names("docs/x[1].csv") == ["docs/x[1].csv"]
+
+
+def test_a_list_names_locations(tree: Path) -> None:
+    (tree / "list.txt").write_text("# the input\ndocs/b.parquet\r\n\ndocs/sub\n")
+    assert names("@list.txt") == ["docs/b.parquet", "docs/sub/c.JSONL", "docs/sub/deep/d.arrow"]
+    (tree / "empty.txt").write_text("\n")
+    for given in ("@empty.txt", "@none.txt"):
+        with pytest.raises(InvalidInput, match="@ and a"):
+            names(given)
+
+
+def test_formats_are_told_by_suffix_or_by_the_option(tree: Path) -> None:
+    kinds = {file.location: (file.format, file.compression) for file in resolve(["docs"], blobs_for, None)}
+    assert kinds["docs/a.csv.gz"] == ("csv", "gzip")
+    assert kinds["docs/sub/c.JSONL"] == ("jsonl", None)
+    (file,) = resolve(["docs/notes.txt"], blobs_for, "jsonl")
+    assert (file.format, file.compression) == ("jsonl", None)
+    (file,) = resolve(["docs/a.csv.gz"], blobs_for, "tsv")
+    assert (file.format, file.compression) == ("tsv", "gzip")
+    assert "docs/notes.txt" in names("docs", kind="jsonl")
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "message"),
+    [
+        (["docs/notes.txt"], None, "--format"),
+        (["docs/b.parquet"], "xml", "parquet, jsonl"),
+        (["docs/none.csv"], None, "docs/none.csv"),
+        (["docs/*.xml"], None, "some file matches"),
+        ([], None, "at least one"),
+        (["docs", "docs/b.parquet"], None, "each file once; it is in 'docs' and in"),
+        (["docs/b.parquet", "./docs/../docs/b.parquet"], None, "each file once"),
+    ],
+)
+def test_what_cannot_be_used_is_named(tree: Path, given: list[str], kind: str | None, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        names(*given, kind=kind)
+
+
+class BucketBlobs(LocalBlobs):
+    def stat(self, location: str) -> Blob | None:
+        return next((blob for blob in self.list("s3://") if blob.location == location), None)
+
+    def list(self, prefix: str) -> list[Blob]:
+        every = [Blob(f"s3://bucket/{name}", 1, "etag") for name in TREE]
+        return [blob for blob in every if blob.location.startswith(prefix)]
+
+
+def test_buckets_have_folders_and_patterns_too() -> None:
+    def found(given: str) -> list[str]:
+        return [file.location.removeprefix("s3://bucket/") for file in resolve([given], lambda _: BucketBlobs(), None)]
+
+    assert found("s3://bucket") == ["a.csv.gz", "b.parquet", "sub/c.JSONL", "sub/deep/d.arrow"]
+    assert found("s3://bucket/sub/") == ["sub/c.JSONL", "sub/deep/d.arrow"]
+    assert found("s3://bucket/b.parquet") == ["b.parquet"]
+    assert found("s3://bucket/*.parquet") == ["b.parquet"]
+    assert found("s3://bucket/**/*.arrow") == ["sub/deep/d.arrow"]
+    assert found("s3://bucket/**/*.csv.gz") == ["a.csv.gz"]
+    assert found("s3://bucket/s?b/[!x].*") == ["sub/c.JSONL"]
+    assert found("s3://bucket/_old/*.csv") == ["_old/f.csv"]
+    with pytest.raises(InvalidInput):
+        found("s3://bucket/*.csv")
+
+
+def test_a_file_survives_the_plan() -> None:
+    file = InputFile("a.csv", 10, "etag", "csv", "gzip")
+    assert msgspec.json.decode(msgspec.json.encode(file), type=InputFile) == file

@@ -1,0 +1,99 @@
+"""The frozen plan, and what a resume may not change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from twoshift.batch.inputs import InputFile, Piece
+from twoshift.batch.plan import Plan, PlannedModel, part_location, plan_location, read_plan, refuse_changes
+from twoshift.batch.settings import JobSettings
+from twoshift.blobs.local import LocalBlobs
+from twoshift.errors import Broken, InvalidInput
+
+MODEL = PlannedModel("minilm", "abc", "fp32", ("embedding",))
+FILES = tuple(InputFile(f"docs/{k}.parquet", 100, f"id{k}", "parquet") for k in range(6))
+SCHEMA = pa.schema([pa.field("embedding", pa.list_(pa.float32(), 4)), pa.field("error", pa.string())])
+
+
+def settings(**given: Any) -> JobSettings:
+    return JobSettings(**{"inputs": ("docs",), "output": "out/", "model": "minilm", "text": "body", **given})
+
+
+def plan(**given: Any) -> Plan:
+    shards = tuple((Piece(k, 0, 10, 10, 1000),) for k in range(6))
+    return Plan.make(settings(**given), MODEL, FILES, shards, SCHEMA, 0.01)
+
+
+def test_a_plan_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    made, output = plan(), str(tmp_path)
+    assert LocalBlobs().create(plan_location(output), msgspec.json.encode(made))
+    found = read_plan(LocalBlobs(), output)
+    assert found == made
+    assert found is not None
+    assert found.schema == SCHEMA
+    assert found.rows == 60
+    assert read_plan(LocalBlobs(), str(tmp_path / "none")) is None
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"half of {", b'{"format": 99}'])
+def test_a_damaged_plan_is_named(tmp_path: Path, data: bytes) -> None:
+    LocalBlobs().create(plan_location(str(tmp_path)), data)
+    with pytest.raises(Broken, match=r"plan\.json"):
+        read_plan(LocalBlobs(), str(tmp_path))
+
+
+def test_a_plan_of_another_format_is_refused(tmp_path: Path) -> None:
+    other = msgspec.structs.replace(plan(), format=2)
+    LocalBlobs().create(plan_location(str(tmp_path)), msgspec.json.encode(other))
+    with pytest.raises(Broken, match="has format 2"):
+        read_plan(LocalBlobs(), str(tmp_path))
+
+
+def test_rows_are_unknown_where_one_piece_is_not_counted() -> None:
+    shards = ((Piece(0, 0, 10, 10, 1000), Piece(1, 0, 50, None, 50)),)
+    assert Plan.make(settings(), MODEL, FILES, shards, SCHEMA, 0.01).rows is None
+
+
+def test_a_part_has_one_name() -> None:
+    assert part_location(plan(), 7) == "out/part-000007.parquet"
+    assert part_location(plan(output="s3://b/x", output_format="jsonl"), 1234567) == "s3://b/x/part-1234567.jsonl"
+
+
+def test_nothing_is_refused_where_nothing_changed() -> None:
+    now = settings(workers=4, window="2h", price_usd_per_hour=1.0, max_errors="1%", device="cpu", threads=1)
+    refuse_changes(plan(), now, MODEL, FILES)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"text": "title"}, "text was body, now title"),
+        ({"keep": ("id", "url")}, "keep was not given, now id, url"),
+        ({"shard_rows": 5}, "shard_rows was not given, now 5"),
+        ({"output_format": "jsonl"}, "output_format was parquet, now jsonl"),
+    ],
+)
+def test_changed_settings_are_named(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        refuse_changes(plan(), settings(**given), MODEL, FILES)
+
+
+def test_a_changed_model_is_named() -> None:
+    now = PlannedModel("minilm", "xyz", "int8", ("embedding",))
+    with pytest.raises(InvalidInput, match=r"checksum was abc, now xyz; the model's precision was fp32, now int8"):
+        refuse_changes(plan(), settings(), now, FILES)
+
+
+def test_changed_files_are_named_a_few_at_least() -> None:
+    changed = tuple(msgspec.structs.replace(file, identity="new") for file in FILES)
+    with pytest.raises(InvalidInput, match=r"changed: docs/0\.parquet, docs/1\.parquet, docs/2\.parquet and 3 more"):
+        refuse_changes(plan(), settings(), MODEL, changed)
+    with pytest.raises(InvalidInput, match=r"gone: docs/5\.parquet"):
+        refuse_changes(plan(), settings(), MODEL, FILES[:-1])
+    with pytest.raises(InvalidInput, match="another order"):
+        refuse_changes(plan(), settings(), MODEL, FILES[::-1])

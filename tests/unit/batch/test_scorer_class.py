@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from twoshift import InvalidInput, Scorer
+
+MODEL = """
+import numpy as np
+
+class Named:
+    def load(self):
+        pass
+
+    def prepare(self, rows):
+        return {"size": np.array([len(row["body"]) for row in rows])}
+
+    def predict(self, batch):
+        if (batch["size"] == 3).any():
+            raise ValueError("unlucky")
+        return {"name": np.array(["x" * n for n in batch["size"]]), "half": batch["size"] / 2}
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    (tmp_path / "model.py").write_text(MODEL)
+    return f"{tmp_path / 'model.py'}:Named"
+
+
+def batch(*bodies: str | None) -> dict[str, np.ndarray]:
+    return {"id": np.arange(len(bodies)), "body": np.array([*bodies, ""], object)[:-1]}
+
+
+def test_a_text_is_not_cut_to_the_length_of_those_before_it(model: str) -> None:
+    result = Scorer(model, columns=["body"], keep=["id"])(batch("a", None, "bbbbbbbb"))  # prepared in two parts
+    assert list(result) == ["id", "name", "half", "error"]
+    assert result["name"].tolist() == ["x", None, "xxxxxxxx"]
+
+
+def test_a_batch_of_bad_rows_only_has_the_columns_of_the_others(model: str) -> None:
+    scorer = Scorer(model, columns=["body"])
+    scorer(batch("a", "bb"))
+    result = scorer(batch("ccc", "ccc"))
+    assert np.isnan(result["half"]).all()
+    assert result["name"].tolist() == [None, None]
+    assert result["error"].tolist() == ["ValueError: unlucky"] * 2
+
+
+def test_a_column_that_is_not_there_is_named_with_those_that_are(model: str) -> None:
+    with pytest.raises(InvalidInput, match="one of id, body"):
+        Scorer(model, columns=["text"])(batch("a"))
+
+
+@pytest.mark.parametrize("options", [{"pair": "b"}, {"text": "a", "columns": ["b"]}])
+def test_options_that_do_not_go_together_are_refused(model: str, options: dict[str, str]) -> None:
+    with pytest.raises(InvalidInput):
+        Scorer(model, **options)  # type: ignore[arg-type]

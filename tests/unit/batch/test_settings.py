@@ -1,0 +1,103 @@
+"""What a job is asked to do: read once, and what cannot be used is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from twoshift.batch.settings import ErrorBudget, JobSettings, make_settings, read_settings
+from twoshift.errors import InvalidInput
+
+LEAST: dict[str, Any] = {"inputs": ["in"], "output": "out", "model": "m"}
+
+
+def test_one_input_may_be_written_as_a_string() -> None:
+    assert make_settings({**LEAST, "inputs": "docs/*.parquet"}, "options").inputs == ("docs/*.parquet",)
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"inputs": []}, "inputs"),
+        ({"workers": 0}, "workers"),
+        ({"shard_rows": 0}, "shard_rows"),
+        ({"shard_seconds": 0.0}, "shard_seconds"),
+        ({"grace_seconds": -1.0}, "grace_seconds"),
+        ({"lease_seconds": 0.0}, "lease_seconds"),
+        ({"output_format": "xml"}, "output_format"),
+        ({"pair": "b"}, "pair"),
+        ({"text": "a", "columns": ["b"]}, "columns"),
+        ({"keep": ["a", "a"]}, "keep"),
+        ({"max_errors": "many"}, "max_errors"),
+        ({"window": "2 moons"}, "window"),
+    ],
+)
+def test_what_cannot_be_used_is_named(given: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        make_settings({**LEAST, **given}, "options")
+    assert caught.value.field == field
+
+
+def test_a_value_of_the_wrong_type_is_named() -> None:
+    with pytest.raises(InvalidInput, match="workers"):
+        make_settings({**LEAST, "workers": "two"}, "job.toml")
+
+
+def test_an_unknown_key_names_the_nearest() -> None:
+    with pytest.raises(InvalidInput, match=r"job\.toml: shard_row.* such as shard_rows"):
+        make_settings({**LEAST, "shard_row": 5}, "job.toml")
+
+
+def test_options_go_before_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text('inputs = "a"\noutput = "b"\nmodel = "m"\nworkers = 2\nwindow = "2h"\n')
+    settings = read_settings(path, {"workers": 3})
+    assert (settings.workers, settings.window_s, settings.inputs) == (3, 7200.0, ("a",))
+
+
+@pytest.mark.parametrize("text", ["inputs = [", "\x00"])
+def test_a_file_that_is_no_toml_is_told(tmp_path: Path, text: str) -> None:
+    (tmp_path / "job.toml").write_text(text)
+    with pytest.raises(InvalidInput, match="TOML"):
+        read_settings(tmp_path / "job.toml", {})
+    with pytest.raises(InvalidInput, match="can be read"):
+        read_settings(tmp_path / "none.toml", {})
+
+
+@pytest.mark.parametrize(
+    ("given", "columns"),
+    [
+        ({"text": "t", "keep": ("id", "t")}, ("t", "id")),
+        ({"text": "a", "pair": "b"}, ("a", "b")),
+        ({"columns": ("x",), "keep": ("id",)}, ("x", "id")),
+        ({"keep": ("id",)}, None),
+    ],
+)
+def test_only_the_columns_that_are_needed_are_read(given: dict[str, Any], columns: tuple[str, ...] | None) -> None:
+    settings = JobSettings(inputs=("in",), output="out", model="m", **given)
+    assert settings.read_columns == columns
+
+
+@pytest.mark.parametrize(
+    ("given", "errors", "rows", "spent"),
+    [
+        ("0", 0, 10, False),
+        ("0", 1, 10, True),
+        ("100", 100, 10**6, False),
+        ("100", 101, 10**6, True),
+        ("1%", 500, 999, False),  # too few rows to judge a share by
+        ("1%", 10, 1000, False),
+        ("1 %", 11, 1000, True),
+        ("0.5%", 6, 1000, True),
+    ],
+)
+def test_a_budget_is_a_count_or_a_share(given: str, errors: int, rows: int, spent: bool) -> None:
+    assert ErrorBudget.parse(given).is_spent(errors, rows) is spent
+
+
+@pytest.mark.parametrize("given", ["", "-1", "101%", "1.5", "1e3", "%"])
+def test_a_budget_that_is_neither_is_refused(given: str) -> None:
+    with pytest.raises(InvalidInput, match="1%"):
+        ErrorBudget.parse(given)
