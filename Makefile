@@ -29,7 +29,7 @@ $(STAMP): pyproject.toml constraints.txt
 $(TEST_STAMP): $(STAMP)
 	@echo "== setup: installing PyTorch, which the tests compare with (200 MB, once)"
 	@$(INSTALL) torch
-	@echo "== setup: installing the libraries that run models (250 MB, once)"
+	@echo "== setup: installing the libraries that run models, Ray and Spark (900 MB, once)"
 	@$(INSTALL) -e '.[test]'
 	@touch $@
 
