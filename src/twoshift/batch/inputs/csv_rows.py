@@ -105,6 +105,8 @@ def _parsed(text: bytes, delimiter: str, columns: int, places: list[int]) -> lis
     """The columns at those places, as strings that may be no UTF-8."""
     names = [str(place) for place in range(columns)]
     chosen = [str(place) for place in places]
+    if not text.endswith(b"\n"):
+        text += b"\n"  # without it an empty last field counts as quoted where one before it is
     table = arrow_csv.read_csv(
         pa.BufferReader(text),
         arrow_csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=names),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from input_files import BLOBS, COMPRESS, cut_in, found, jsonl, put, rows_of
 
@@ -261,6 +261,7 @@ def test_csv_is_read_as_python_writes_it_however_it_is_cut(
 
 
 @QUICK
+@example(parts=[b'""', b",", b"\n", b",", b"\n"], target=1, chunk=1)
 @given(parts=CSV_BYTES, target=st.integers(1, 3), chunk=st.sampled_from([1, 2, 3, 1 << 20]))
 def test_any_bytes_at_all_are_the_same_csv_however_they_are_cut(
     tmp_path: Path, parts: list[bytes], target: int, chunk: int
