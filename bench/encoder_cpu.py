@@ -22,8 +22,9 @@ CHUNK = 1_000
 
 def ours(texts: Sequence[str]) -> Callable[[], Any]:
     """Through the engine's background lane, as a job would."""
+    from _feed import feed
+
     from twoshift.engine import Engine
-    from twoshift.engine.feed import feed
     from twoshift.policy.cost import CallCost
     from twoshift.policy.lanes import LaneLimits
     from twoshift.wiring import load_model

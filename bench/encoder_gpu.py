@@ -116,7 +116,7 @@ def chunks(texts: list[str]) -> Iterator[list[str]]:
 
 def throughput(bench: Bench) -> float:
     """Text to vectors through the engine's background lane."""
-    from twoshift.engine.feed import feed
+    from _feed import feed
 
     def work() -> None:
         vectors = [block.columns["embedding"] for block in feed(bench.engine, chunks(bench.texts))]

@@ -2,13 +2,14 @@
 
 Each figure is what the loop adds for a call, a background row and a live row, as a share of its limit (50, 2 and 20
 microseconds), and the memory that it grows by. The device is a fake that answers at once, so all the time is ours.
+Other guests of a shared machine only ever add to it: each time is the least of five.
 """
 
 from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ from twoshift.ports import Columns, Prepared, RuntimeInfo
 
 BACKGROUND_ROWS, BLOCK_ROWS = 10_000_000, 8192
 LIVE_ROWS = 100_000
+TURNS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +44,19 @@ class Nothing:
 
 
 class Instant:
-    """A device that answers at once; what its own call takes is taken off."""
+    """A device that answers at once."""
 
     info = RuntimeInfo("instant", "0", "fake", "cpu", "fp32", 1, ("answer",))
 
     def __init__(self) -> None:
-        self.own_s = 0.0
+        self._zeros = np.zeros(BLOCK_ROWS, np.float32)
         self._answer: Columns = {}
 
     def prepare(self, rows: Sequence[Any]) -> Prepared:
         return Nothing(np.ones(len(rows), np.int64))
 
     def launch(self, parts: Sequence[Prepared], live: bool = False) -> Instant:
-        began_s = time.process_time()
-        self._answer = {"answer": np.zeros(sum(len(part.lengths) for part in parts), np.float32)}
-        self.own_s += time.process_time() - began_s
+        self._answer = {"answer": self._zeros[: sum(len(part.lengths) for part in parts)]}
         return self
 
     def wait(self) -> Columns:
@@ -66,35 +66,38 @@ class Instant:
         pass
 
 
-def engine(device: Instant, call_rows: int) -> Engine:
+def engine(call_rows: int) -> Engine:
     """Turned by hand, so that no time is spent on waking a thread."""
-    return Engine(device, CallCost.line(1e-6, 1e-9), LaneLimits(call_rows, slo_s=1e6), start=False)
+    return Engine(Instant(), CallCost.line(1e-6, 1e-9), LaneLimits(call_rows, slo_s=1e6), start=False)
 
 
 def background(rows: int, call_rows: int) -> tuple[float, int]:
     """The loop's seconds for so many background rows, and its calls."""
-    device = Instant()
-    loop = engine(device, call_rows)
+    loop = engine(call_rows)
     block = Nothing(np.ones(BLOCK_ROWS, np.int64))
     began_s = time.process_time()
     for _ in range(rows // BLOCK_ROWS):
         future = loop.submit_block(block)
         while not future.done():
             loop.step(0.0)
-    return time.process_time() - began_s - device.own_s, loop.stats().calls
+    return time.process_time() - began_s, loop.stats().calls
 
 
 def live(together: int) -> tuple[float, int]:
     """The loop's seconds for live rows that come so many together, and its calls."""
-    device = Instant()
-    loop = engine(device, 512)
+    loop = engine(512)
     rows = Nothing(np.ones(together, np.int64))
     began_s = time.process_time()
     for _ in range(LIVE_ROWS // together):
         futures = loop.submit(rows, loop.now_s() + 1e6)
         while not futures[-1].done():
             loop.step(0.0)
-    return time.process_time() - began_s - device.own_s, loop.stats().calls
+    return time.process_time() - began_s, loop.stats().calls
+
+
+def least(run: Callable[[], tuple[float, int]]) -> tuple[float, int]:
+    """The shortest of some runs."""
+    return min(run() for _ in range(TURNS))
 
 
 def split(rows: int, few: tuple[float, int], many: tuple[float, int]) -> tuple[float, float]:
@@ -106,8 +109,8 @@ def split(rows: int, few: tuple[float, int], many: tuple[float, int]) -> tuple[f
 def main() -> int:
     """Print the shares; 1 where a limit is passed."""
     small = BACKGROUND_ROWS // 10
-    call_s, row_s = split(small, background(small, 512), background(small, 32))
-    _, live_s = split(LIVE_ROWS, live(64), live(4))
+    call_s, row_s = split(small, least(lambda: background(small, 512)), least(lambda: background(small, 32)))
+    _, live_s = split(LIVE_ROWS, least(lambda: live(64)), least(lambda: live(4)))
     before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     whole_s, _ = background(BACKGROUND_ROWS, 512)
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib

@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from twoshift.engine import BlockFuture, Engine
-from twoshift.engine.prepare import prepared_parts
-from twoshift.errors import Broken, InvalidInput
+from twoshift.engine import Engine
+from twoshift.engine.window import Window
+from twoshift.errors import InvalidInput
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lanes import LaneLimits
 
@@ -27,15 +26,6 @@ ERROR = "error"
 _UNKNOWN = CallCost.line(0.01, 1e-4)  # before anything was measured; the engine learns the rest
 _MOST_CALL_ROWS = 256
 _AHEAD = 1  # batches that are prepared while one is on the device
-
-
-@dataclass(slots=True)
-class _Pending:
-    """A batch whose good rows are with the engine."""
-
-    rows: int
-    errors: dict[int, str]
-    blocks: list[tuple[NDArray[np.int64], BlockFuture]] = field(default_factory=list)  # places in the batch, results
 
 
 class Scorer:
@@ -79,7 +69,7 @@ class Scorer:
 
     def stream(self, batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         """The same for pandas, the next batch prepared while one is on the device."""
-        waiting = deque[tuple[Any, _Pending]]()
+        waiting = deque[tuple[Any, Window]]()
         for batch in batches:
             given = {str(name): _values(batch[name]) for name in batch.columns}
             waiting.append((batch if self._keep is None else batch[list(self._keep)], self._begun(given)))
@@ -88,29 +78,24 @@ class Scorer:
         while waiting:
             yield self._framed(*waiting.popleft())
 
-    def _framed(self, kept: pd.DataFrame, pending: _Pending) -> pd.DataFrame:
+    def _framed(self, kept: pd.DataFrame, window: Window) -> pd.DataFrame:
         from pandas import Series
 
-        results, frame = self._finished(pending), kept.copy(deep=False)
+        results, frame = self._finished(window), kept.copy(deep=False)
         for name, values in results.items():
             # As objects: a None among whole numbers would make floats of them
-            cells = [None if k in pending.errors and name != ERROR else cell for k, cell in enumerate(values)]
-            frame[name] = Series(cells, frame.index, object) if pending.errors or values.ndim > 1 else values
+            cells = [None if k in window.errors and name != ERROR else cell for k, cell in enumerate(values)]
+            frame[name] = Series(cells, frame.index, object) if window.errors or values.ndim > 1 else values
         return frame
 
-    def _begun(self, batch: Mapping[str, NDArray[Any]]) -> _Pending:
-        """Rows that can go to the model are with the engine, longest first; the others have their error."""
+    def _begun(self, batch: Mapping[str, NDArray[Any]]) -> Window:
         rows = self._rows(batch)
-        pending = _Pending(len(rows), {k: "the text is null" for k, row in enumerate(rows) if row is None})
-        places = np.array([k for k, row in enumerate(rows) if row is not None], np.int64)
-        for start, part in prepared_parts(self._engine.runtime, [rows[place] for place in places]):
-            if isinstance(part, Exception):
-                pending.errors[int(places[start])] = _told(part)
-                continue
-            order = np.argsort(-part.lengths, kind="stable")
-            block = self._engine.submit_block(part.take(order))
-            pending.blocks.append((places[start : start + len(order)][order], block))
-        return pending
+        window = Window(len(rows))
+        for place, row in enumerate(rows):
+            if row is None:
+                window.fail(place, "the text is null", "null")
+        window.submit(self._engine, rows)
+        return window
 
     def _rows(self, batch: Mapping[str, NDArray[Any]]) -> list[Any]:
         """As the model takes them: texts, pairs or dicts; None where a text is missing."""
@@ -124,21 +109,15 @@ class Scorer:
         good = (row if all(isinstance(each, str) for each in row) else None for row in rows)
         return [row[0] if row is not None and len(row) == 1 else row for row in good]
 
-    def _finished(self, pending: _Pending) -> dict[str, NDArray[Any]]:
+    def _finished(self, window: Window) -> dict[str, NDArray[Any]]:
         """The model's columns in the order of the batch, and the errors."""
-        columns: dict[str, NDArray[Any]] = {}
-        for places, block in pending.blocks:
-            result = block.result()
-            for name, values in result.columns.items():
-                columns[name] = _wide_enough(columns.get(name), values, pending.rows)
-                columns[name][places] = values
-            pending.errors |= {int(places[row]): _told(error) for row, error in result.errors.items()}
+        columns = window.columns()
         self._kinds |= {name: values[:0] for name, values in columns.items()}
         for name, kind in self._kinds.items():
-            columns.setdefault(name, np.zeros((pending.rows, *kind.shape[1:]), kind.dtype))
-        errors = np.full(pending.rows, None, object)
-        failed = list(pending.errors)
-        errors[failed] = [pending.errors[k] for k in failed]
+            columns.setdefault(name, np.zeros((window.rows, *kind.shape[1:]), kind.dtype))
+        errors = np.full(window.rows, None, object)
+        failed = list(window.errors)
+        errors[failed] = [window.errors[k] for k in failed]
         return {name: _marked(values, failed) for name, values in columns.items()} | {ERROR: errors}
 
 
@@ -175,21 +154,10 @@ def _given_threads() -> int | None:
     return int(given) if given.isdigit() and int(given) > 0 else None
 
 
-def _wide_enough(whole: NDArray[Any] | None, values: NDArray[Any], rows: int) -> NDArray[Any]:
-    """A column that holds these values and those before; texts as objects, or a longer one would be cut."""
-    dtype = np.dtype(object) if values.dtype.kind in "US" else values.dtype
-    if whole is None:
-        return np.zeros((rows, *values.shape[1:]), dtype)
-    return whole if whole.dtype == dtype else whole.astype(np.result_type(whole.dtype, dtype))
-
-
 def _marked(values: NDArray[Any], failed: list[int]) -> NDArray[Any]:
+    """Texts as objects, and the rows that failed told from the others where the type can."""
+    if values.dtype.kind in "US":
+        values = values.astype(object)
     if failed and values.dtype.kind in "fO":
         values[failed] = np.nan if values.dtype.kind == "f" else None
     return values
-
-
-def _told(error: Exception) -> str:
-    if isinstance(error, Broken):
-        raise error
-    return str(error) if isinstance(error, InvalidInput) else f"{type(error).__name__}: {error}"

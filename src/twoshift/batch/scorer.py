@@ -22,32 +22,19 @@ from twoshift.batch.part import PartStats, open_part, result_array
 from twoshift.batch.plan import Plan, part_location
 from twoshift.batch.settings import JobSettings
 from twoshift.engine import BlockFuture, Engine
-from twoshift.engine.prepare import prepared_parts
-from twoshift.errors import Broken, InvalidInput, TryLater
+from twoshift.engine.results import BlockResult
+from twoshift.engine.window import Window
+from twoshift.errors import Broken, TryLater
 from twoshift.ports import Blobs
 
 __all__ = ["ShardScorer", "Stopped", "model_rows", "readable_rows"]
 
 _WINDOW_ROWS, _WINDOW_BYTES = 4096, 16 << 20  # sorted by length within; what memory grows by
 _AHEAD = 2  # windows that are prepared or on the device while one is written
-_MOST_ERROR = 500  # characters
 
 
 class Stopped(Exception):
     """The shard was given up before it was published."""
-
-
-@dataclass(slots=True)
-class _Window:
-    """Rows that are sorted together."""
-
-    batch: pa.RecordBatch
-    kept: pa.RecordBatch
-    errors: dict[int, str]
-    kinds: Counter[str]
-    blocks: list[tuple[NDArray[np.int64], BlockFuture]] = field(default_factory=list)  # places in the window, results
-    tokens: int = 0
-    truncated: int = 0
 
 
 @dataclass(slots=True)
@@ -97,10 +84,10 @@ class ShardScorer:
         progress: Callable[[int], None], began_s: float,
     ) -> _Tally:  # fmt: skip
         writer = open_part(staged, self._plan.settings.output_format, self._schema)
-        tally, waiting = _Tally(), deque[Future[_Window]]()
+        tally, waiting = _Tally(), deque[Future[tuple[pa.RecordBatch, Window]]]()
 
         def settle() -> None:
-            batch = self._finished(waiting[0].result(), tally, stop)
+            batch = self._finished(*waiting[0].result(), tally, stop)
             waiting.popleft()  # not before: what is given up is taken back from the engine
             writer.write(batch)
             progress(batch.num_rows)
@@ -143,76 +130,47 @@ class ShardScorer:
         if held:
             yield _joined(held)
 
-    def _begun(self, batch: pa.RecordBatch) -> _Window:
-        """A window whose good rows are with the engine, longest first."""
+    def _begun(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Window]:
+        """The kept columns, and a window whose good rows are with the engine."""
+        window = Window(batch.num_rows)
         kept, unfit = conform(batch, self._kept)
-        window = _Window(batch, kept, dict(unfit), Counter({"kept column": len(unfit)} if unfit else {}))
-        rows, places = self._rows(window)
-        for start, part in prepared_parts(self._engine.runtime, rows):
-            if isinstance(part, Exception):
-                window.errors[int(places[start])] = _told(part)
-                window.kinds[type(part).__name__] += 1
-                continue
-            lengths = part.lengths
-            order = np.argsort(-lengths, kind="stable")
-            window.tokens += int(lengths.sum())
-            window.truncated += int(part.truncated.sum())
-            future = self._engine.submit_block(part.take(order))
-            window.blocks.append((places[start : start + len(lengths)][order], future))
-        return window
-
-    def _rows(self, window: _Window) -> tuple[list[Any], NDArray[np.int64]]:
-        """The rows that can go to the model and their places; the others have their error by now."""
-        batch, errors = window.batch, window.errors
+        for place, error in unfit.items():
+            window.fail(place, error, "kept column")
         if READ_ERROR in batch.schema.names:
             for place, error in enumerate(batch.column(READ_ERROR).to_pylist()):
                 if error is not None:
-                    errors[place] = error
-                    window.kinds["unreadable"] += 1
+                    window.fail(place, error, "unreadable")
         rows = model_rows(batch, self._plan.settings)
         for place, row in enumerate(rows):
-            if row is None and place not in errors:
-                errors[place] = "the text is null"
-                window.kinds["null"] += 1
-        places = np.array(
-            [place for place, row in enumerate(rows) if row is not None and place not in errors], np.int64
-        )
-        return [rows[place] for place in places], places
+            if row is None and place not in window.errors:
+                window.fail(place, "the text is null", "null")
+        window.submit(self._engine, rows)
+        return kept, window
 
-    def _finished(self, window: _Window, tally: _Tally, stop: threading.Event) -> pa.RecordBatch:
+    def _finished(self, kept: pa.RecordBatch, window: Window, tally: _Tally, stop: threading.Event) -> pa.RecordBatch:
         """The window's rows as the part has them, in the order of the input."""
-        count = window.batch.num_rows
-        values: dict[str, NDArray[Any]] = {}
-        for places, future in window.blocks:
-            result = _result(future, stop)
-            tally.device_s += result.device_s
-            for name, column in result.columns.items():
-                whole = values[name] = _fitting(values.get(name), column, count, name)
-                whole[places] = column
-            for row, error in result.errors.items():
-                window.errors[int(places[row])] = _told(error)
-                window.kinds[type(error).__name__] += 1
-        tally.rows += count
+        values = window.columns(lambda future: _result(future, stop))
+        tally.rows += window.rows
         tally.errors += len(window.errors)
         tally.tokens += window.tokens
         tally.truncated += window.truncated
-        tally.kinds += window.kinds
-        return self._batch(window, values)
+        tally.device_s += window.device_s
+        tally.kinds.update(window.kinds.values())
+        return self._batch(kept, window, values)
 
-    def _batch(self, window: _Window, values: dict[str, NDArray[Any]]) -> pa.RecordBatch:
-        count = window.batch.num_rows
+    def _batch(self, kept: pa.RecordBatch, window: Window, values: dict[str, NDArray[Any]]) -> pa.RecordBatch:
         if unplanned := values.keys() - self._schema.names:
             raise Broken(f"the model answers with {min(unplanned)}, which was not in the job's first rows")
-        failed = np.zeros(count, np.bool_)
+        failed = np.zeros(window.rows, np.bool_)
         failed[list(window.errors)] = True
-        arrays = [window.kept.column(name) for name in self._kept.names]
+        arrays = [kept.column(name) for name in self._kept.names]
         for schema_field in list(self._schema)[len(arrays) : -1]:
             column = values.get(schema_field.name)
             if column is None:
-                arrays.append(pa.nulls(count, schema_field.type))
+                arrays.append(pa.nulls(window.rows, schema_field.type))
                 continue
             arrays.append(_cast(result_array(column, failed), schema_field))
-        messages = [window.errors.get(place) for place in range(count)]
+        messages = [window.errors.get(place) for place in range(window.rows)]
         return pa.RecordBatch.from_arrays([*arrays, pa.array(messages, pa.string())], schema=self._schema)
 
     def _stats(self, shard: int, tally: _Tally, began_s: float) -> PartStats:
@@ -260,7 +218,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def _result(future: BlockFuture, stop: threading.Event) -> Any:
+def _result(future: BlockFuture, stop: threading.Event) -> BlockResult:
     while True:
         try:
             return future.result(0.5)
@@ -271,20 +229,9 @@ def _result(future: BlockFuture, stop: threading.Event) -> Any:
             raise Stopped from error
 
 
-def _fitting(whole: NDArray[Any] | None, column: NDArray[Any], count: int, name: str) -> NDArray[Any]:
-    """A window's array, of a type that holds what this block answers, too."""
-    if whole is None:
-        return np.zeros((count, *column.shape[1:]), column.dtype)
-    if whole.shape[1:] != column.shape[1:]:
-        before, now = list(whole.shape[1:]), list(column.shape[1:])
-        raise Broken(f"the model's column {name!r} had rows of shape {before} first and of {now} later")
-    return whole if whole.dtype == column.dtype else whole.astype(np.result_type(whole.dtype, column.dtype))
-
-
-def _abandon(future: Future[_Window]) -> None:
-    if not future.cancel():
-        for _, block in future.result().blocks if future.exception() is None else ():
-            block.cancel()
+def _abandon(future: Future[tuple[pa.RecordBatch, Window]]) -> None:
+    if not future.cancel() and future.exception() is None:
+        future.result()[1].cancel()
 
 
 def _cast(array: pa.Array, planned: pa.Field) -> pa.Array:
@@ -295,8 +242,3 @@ def _cast(array: pa.Array, planned: pa.Field) -> pa.Array:
     except pa.ArrowException as error:
         accepted = f"{planned.type}, as it was in the job's first rows"
         raise Broken(f"the model's column {planned.name} is {array.type} here; expected {accepted}") from error
-
-
-def _told(error: Exception) -> str:
-    message = str(error) if isinstance(error, InvalidInput) else f"{type(error).__name__}: {error}"
-    return message[:_MOST_ERROR]

@@ -26,10 +26,13 @@ class DeviceTime:
         return self._shares_s.pop(call)
 
     def _advance(self, now_s: float) -> None:
-        passed_s = max(0.0, now_s - self._at_s)
-        self._at_s = max(self._at_s, now_s)
+        passed_s = now_s - self._at_s
+        if passed_s <= 0:
+            return
+        self._at_s = now_s
         if not self._shares_s:
             return
         self.busy_s += passed_s
+        share_s = passed_s / len(self._shares_s)
         for call in self._shares_s:
-            self._shares_s[call] += passed_s / len(self._shares_s)
+            self._shares_s[call] += share_s

@@ -61,7 +61,8 @@ class Engine:
         self._memory = MemoryCap(limits.max_tokens)
         self._waiting = Waiting(self._policy)
         self._device_time = DeviceTime()
-        self._changed = threading.Condition(threading.RLock())  # guards all of this
+        self._lock = threading.RLock()  # guards all of this
+        self._changed = threading.Condition(self._lock)
         self._calls = self._failed_calls = 0
         self._waits_s = dict.fromkeys(Lane, 0.0)
         self._flying: dict[Slot, deque[Flight]] = {slot: deque() for slot in self._slots}
@@ -85,7 +86,7 @@ class Engine:
 
     def submit(self, rows: Prepared, deadline_s: float) -> list[RowFuture]:
         """Live rows, all or none: raises TryLater where they cannot be answered in time, TooLarge where never."""
-        with self._changed:
+        with self._lock:
             self._check_open(deadline_s)
             now_s = self._clock()
             lengths = _lengths(rows).tolist()
@@ -112,7 +113,7 @@ class Engine:
         for start in range(0, count, _PIECE_ROWS):
             if start:
                 time.sleep(_PAUSE_S)  # live rows must not wait for all of a long block: let them have the lock
-            with self._changed:
+            with self._lock:
                 self._check_open(deadline_s)
                 if not future.done():
                     piece = Piece(job, start, min(count, start + _PIECE_ROWS))
@@ -122,7 +123,7 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Counters since the start."""
-        with self._changed:
+        with self._lock:
             return EngineStats(
                 lanes={lane: replace(use) for lane, use in self._policy.use.items()},
                 waits_s=dict(self._waits_s),
@@ -134,12 +135,12 @@ class Engine:
 
     def cost(self) -> CallCost:
         """The curve as learned so far."""
-        with self._changed:
+        with self._lock:
             return self._policy.cost
 
     def health(self, longest_wait_s: float = 10.0) -> Health:
         """The watchdog's question: is the loop alive, and is nothing stuck?"""
-        with self._changed:
+        with self._lock:
             now_s = self._clock()
             running_s = max((now_s - flying[0].began_s for flying in self._flying.values() if flying), default=0.0)
             oldest_s = self._waiting.oldest_row_s(now_s)
@@ -156,7 +157,7 @@ class Engine:
 
     def drain(self, timeout_s: float | None = None) -> bool:
         """Take nothing new, finish every live row, hand unfinished blocks back; False when time ran out first."""
-        with self._changed:
+        with self._lock:
             self._stopping = self._stopping or "draining"
             jobs = self._waiting.take_all_blocks()
             self._changed.notify_all()
@@ -166,7 +167,7 @@ class Engine:
 
     def close(self) -> None:
         """Stop now: what waits fails, what runs is finished, the device is given back."""
-        with self._changed:
+        with self._lock:
             self._stopping = "closed"
             self._changed.notify_all()
         self._fail_everything(Broken("the engine was closed"))
@@ -185,16 +186,18 @@ class Engine:
     def step(self, wait_s: float | None = None) -> bool:
         """One turn of an engine that was not started. False when there is nothing more to do."""
         try:
-            more = [self._turn(slot, wait_s) for slot in self._slots]
+            more = False
+            for slot in self._slots:
+                more |= self._turn(slot, wait_s)
         except BaseException as error:
             self._die(self._slots[0], error)
             raise
-        return any(more)
+        return more
 
     def _turn(self, slot: Slot, wait_s: float | None = None) -> bool:
         """Decide, run, report. False when there is nothing more to do."""
         flying = self._flying[slot]
-        with self._changed:
+        with self._lock:
             if self._dead is not None and not flying:
                 return False
             now_s = self._clock()
@@ -253,7 +256,7 @@ class Engine:
         flying = self._flying[slot]
         flight = flying[0]
         result = waited(flight.launched)
-        with self._changed:
+        with self._lock:
             ended_s = self._clock()
             flying.popleft()
             device_s = self._device_time.ended(flight.call.number, ended_s)
@@ -318,7 +321,7 @@ class Engine:
         """
         alone = not isinstance(error, OutOfMemory)
         halve = alone and len(pieces) == 1 and len(pieces[0]) > 1
-        with self._changed:
+        with self._lock:
             over = self._dead or (TryLater(f"the engine is {self._stopping}", 1.0) if self._stopping else None)
             for piece in pieces if over is None else ():
                 if piece.job.future.done():
@@ -357,11 +360,11 @@ class Engine:
     def _run_apart(self, rows: Sequence[LiveRow]) -> tuple[Columns | Exception, float]:
         """A call that the policy did not plan; it belongs into the books, too."""
         key = -1 - self._waiting.new_key()  # no planned call has it
-        with self._changed:
+        with self._lock:
             began_s = self._clock()
             self._device_time.began(key, began_s)
         result = waited(self._launched([row.prepared() for row in rows], live=True))
-        with self._changed:
+        with self._lock:
             ended_s = self._clock()
             device_s = self._device_time.ended(key, ended_s)
             self._calls += 1
@@ -409,11 +412,11 @@ class Engine:
         return future
 
     def _forget_row(self, key: int) -> None:
-        with self._changed:
+        with self._lock:
             self._waiting.forget_row(key)
 
     def _forget_block(self, job: BlockJob) -> None:
-        with self._changed:
+        with self._lock:
             self._waiting.forget_block(job)
 
     def _join(self, timeout_s: float | None) -> bool:
@@ -425,7 +428,7 @@ class Engine:
 
     def _die(self, slot: Slot, error: BaseException) -> None:
         """A loop ends under its calls: nobody may wait for ever."""
-        with self._changed:
+        with self._lock:
             self._dead = self._dead or as_broken(error)
             flights = list(self._flying[slot])
             self._flying[slot].clear()
@@ -435,7 +438,7 @@ class Engine:
         self._fail_everything(self._dead)
 
     def _fail_everything(self, error: Exception) -> None:
-        with self._changed:
+        with self._lock:
             rows, jobs = self._waiting.take_all_rows(), self._waiting.take_all_blocks()
         for waiting in (*rows, *jobs):
             waiting.future.settle(error)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from twoshift.errors import Broken
 from twoshift.ports import Columns
 
-__all__ = ["BlockFuture", "BlockResult", "Filling", "RowFuture", "RowResult"]
+__all__ = ["BlockFuture", "BlockResult", "Filling", "RowFuture", "RowResult", "widened"]
 
 T = TypeVar("T")
 _logger = logging.getLogger("twoshift")
@@ -117,12 +117,13 @@ class Filling:
             return self.columns
         if self.columns.keys() != columns.keys():
             raise Broken(f"the model answered with {sorted(self.columns)} first and with {sorted(columns)} later")
-        widened = {name: _widened(name, whole, columns[name]) for name, whole in self.columns.items()}
-        self.columns = widened
-        return widened
+        for name, values in columns.items():
+            self.columns[name] = widened(name, self.columns[name], values)
+        return self.columns
 
 
-def _widened(name: str, whole: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
+def widened(name: str, whole: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
+    """The array, of a type that holds these values, too; raises Broken where their rows have another shape or kind."""
     if whole.shape[1:] != values.shape[1:]:
         before, now = list(whole.shape[1:]), list(values.shape[1:])
         raise Broken(f"the model's column {name!r} had rows of shape {before} first and of {now} later")

@@ -52,7 +52,7 @@ class BlockJob:
             self.future.settle(BlockResult(self.filling.columns, self.filling.errors, self.filling.device_s))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Piece:
     """Rows `start` to `stop` of a block that was submitted."""
 

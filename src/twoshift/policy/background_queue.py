@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from twoshift.errors import InvalidInput
 from twoshift.types import CallSize, Lane
@@ -28,8 +29,7 @@ class Block:
     alone: bool = False  # shares a call with nobody: one of its rows is suspected of failing calls
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(NamedTuple):
     """Rows `start` to `stop` of a block."""
 
     block: int
@@ -125,9 +125,8 @@ class BackgroundQueue:
             if (owed_only and not queued.block.owed) or (queued.block.alone and size.rows):
                 at += 1
                 continue
-            stop = _last_fitting(queued, size, max_rows, fits)
+            stop, size = _last_fitting(queued, size, max_rows, fits)
             if stop > queued.at:
-                size = size.plus(queued.size_to(stop))
                 taken.append(queued.cut(stop))
             if queued.left:
                 break
@@ -158,17 +157,20 @@ class BackgroundQueue:
         self.owed_blocks -= queued.block.owed
 
 
-def _last_fitting(queued: _Queued, size: CallSize, max_rows: int, fits: Callable[[CallSize], bool]) -> int:
-    """The last row of the block, exclusive, that fits beside `size`; cost only grows with rows, so bisect."""
-    low = queued.at
-    high = min(len(queued.block.lengths), low + max_rows - size.rows)
-    if low < high and fits(size.plus(queued.size_to(high))):
-        return high  # the usual case: the row cap is what bounds a call
-    high -= 1
+def _last_fitting(
+    queued: _Queued, size: CallSize, max_rows: int, fits: Callable[[CallSize], bool]
+) -> tuple[int, CallSize]:
+    """The last row of the block, exclusive, that fits beside `size`, and the size with all of them.
+
+    Cost only grows with rows, so it bisects; first it tries all, because the row cap is what usually bounds a call.
+    """
+    low, fitting = queued.at, size
+    middle = high = min(len(queued.block.lengths), low + max_rows - size.rows)
     while low < high:
-        middle = (low + high + 1) // 2
-        if fits(size.plus(queued.size_to(middle))):
-            low = middle
+        larger = size.plus(queued.size_to(middle))
+        if fits(larger):
+            low, fitting = middle, larger
         else:
             high = middle - 1
-    return low
+        middle = (low + high + 1) // 2
+    return low, fitting

@@ -6,6 +6,7 @@ import enum
 import itertools
 import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from twoshift.errors import InvalidInput
 from twoshift.policy.background_queue import BackgroundQueue, Block, Slice
@@ -70,8 +71,7 @@ class LaneLimits:
         return self.live_call_s if self.call_budget_s is None else self.call_budget_s
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One forward pass."""
 
     number: int
@@ -82,8 +82,7 @@ class Call:
     slot: Slot = Slot.SHARED
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """Launch this call now."""
 
     call: Call
@@ -134,6 +133,7 @@ class LanePolicy:
 
     def __init__(self, cost: CallCost, limits: LaneLimits | None = None) -> None:
         self.limits = limits or LaneLimits()
+        self._budget_s = self.limits.budget_s
         self.max_tokens = self.limits.max_tokens  # of a call now; lower than the limit while memory is short
         self.use = {lane: LaneUse() for lane in Lane}
         self._live_slot = Slot.LIVE if self.limits.background_depth else Slot.SHARED
@@ -240,7 +240,7 @@ class LanePolicy:
         self._check_debt()
         if slot is not Slot.BACKGROUND:
             self.live.fill(self._room())
-            if late := self.late_rows(now_s):
+            if self.live and (late := self.late_rows(now_s)):
                 return Drop(tuple(self.live.take(late)), ())
         if slot is not Slot.LIVE and self._first_is_oversize():
             return Drop((), (self.background.take_first_row(),))
@@ -273,14 +273,14 @@ class LanePolicy:
 
     def late_rows(self, now_s: float) -> int:
         """How many live rows, earliest deadline first, can no longer make it."""
-        return self.live.late(now_s + max(0.0, min(self._owed_s, self.limits.budget_s / 2)))
+        return self.live.late(now_s + max(0.0, min(self._owed_s, self._budget_s / 2)))
 
     def ride_limit_s(self, now_s: float) -> float:
         """How long the next call may last: no waiting live row becomes late, and none sees all of two budgets."""
         plan = self.live.plan()
         if not plan:
             return math.inf
-        patience_s = 2 * (1 - self.limits.tail_margin) * self.limits.budget_s - (now_s - plan[0].oldest_s)
+        patience_s = 2 * (1 - self.limits.tail_margin) * self._budget_s - (now_s - plan[0].oldest_s)
         return min(plan[0].predicted_s + max(0.0, self.live.slack_s(now_s)), patience_s)
 
     def _first_is_oversize(self) -> bool:
@@ -288,14 +288,14 @@ class LanePolicy:
         first = self.background.first_row()
         if first is None:
             return False
-        return first.tokens > self.limits.max_tokens or self.ever_s(first) > self.limits.budget_s + _EPSILON_S
+        return first.tokens > self.limits.max_tokens or self.ever_s(first) > self._budget_s + _EPSILON_S
 
     def _room(self) -> Room:
         """What live rows may fill: half of the call while background work is short of its share."""
         limits = self.limits
         if self._owed_s <= 0:
             return Room(limits.max_rows, self.max_tokens, limits.live_call_s)
-        return Room(max(1, limits.max_rows // 2), max(1, self.max_tokens // 2), limits.budget_s / 2)
+        return Room(max(1, limits.max_rows // 2), max(1, self.max_tokens // 2), self._budget_s / 2)
 
     def _check_debt(self) -> None:
         if not self.background.owed_blocks:
@@ -304,7 +304,7 @@ class LanePolicy:
     def _draft(self, now_s: float, slot: Slot) -> _Draft:
         draft = _Draft()
         limit_s = math.inf
-        if slot is not Slot.BACKGROUND:
+        if self.live and slot is not Slot.BACKGROUND:
             limit_s = self.ride_limit_s(now_s)
             self._take_live(draft)
         if slot is Slot.LIVE:
@@ -325,16 +325,16 @@ class LanePolicy:
 
     def _ride(self, draft: _Draft, limit_s: float, slot: Slot, owed_only: bool = False) -> None:
         """Add background rows while the call stays within the caps, the budget and the limit."""
-        within_s = min(limit_s, self.limits.budget_s)
-        taken, draft.size = self.background.take(
-            draft.size, self.limits.max_rows, lambda size: self._within(size, within_s, slot), owed_only
-        )
-        draft.background += taken
+        within_s = min(limit_s, self._budget_s) + _EPSILON_S
+        seconds_of = self._cautious[slot].seconds  # asked a dozen times a call
 
-    def _within(self, size: CallSize, seconds: float, slot: Slot) -> bool:
-        # A row alone is tried even where memory is short: nothing smaller can be made of it.
-        most = self.limits.max_tokens if size.rows == 1 else self.max_tokens
-        return size.tokens <= most and self.predict_s(size, slot) <= seconds + _EPSILON_S
+        def fits(size: CallSize) -> bool:
+            # A row alone is tried even where memory is short: nothing smaller can be made of it.
+            most = self.limits.max_tokens if size.rows == 1 else self.max_tokens
+            return size.tokens <= most and seconds_of(size) <= within_s
+
+        taken, draft.size = self.background.take(draft.size, self.limits.max_rows, fits, owed_only)
+        draft.background += taken
 
     def _launch(self, draft: _Draft, now_s: float, slot: Slot) -> Call:
         predicted_s = self.predict_s(draft.size, slot)
@@ -358,7 +358,7 @@ class LanePolicy:
         if self.background.owed_blocks and call.slot is Slot.SHARED:
             short_s = self.limits.min_share * elapsed_s - background_tokens * per_token_s
             # What was overpaid is remembered, both ways for about one call.
-            most_s = min(self.limits.budget_s, 1.0)
+            most_s = min(self._budget_s, 1.0)
             self._owed_s = min(most_s, max(-most_s, self._owed_s + short_s))
 
     def _charge(self, lane: Lane, rows: int, tokens: int, per_token_s: float, riding: int) -> None:

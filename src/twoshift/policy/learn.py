@@ -36,7 +36,7 @@ class CostLearner:
         self._measured = cost
         self._calls = 0
         self._recent: deque[float] = deque(maxlen=_RECENT)  # log(measured / predicted) since the last change
-        self._buckets: dict[int, deque[tuple[int, Sample]]] = {}  # size class -> (call number, sample)
+        self._buckets: dict[int, deque[tuple[int, CallSize, float]]] = {}  # size class -> (call number, size, seconds)
 
     def observed(self, size: CallSize, seconds: float) -> bool:
         """Learn from one finished call; True when the curve has changed."""
@@ -58,12 +58,11 @@ class CostLearner:
         return changed
 
     def _remember(self, size: CallSize, seconds: float) -> None:
-        sample = Sample(size.rows, max(1, size.tokens), max(1, size.longest), seconds, size.squares)
         size_class = round(2 * math.log2(max(1, size.tokens)))
         bucket = self._buckets.get(size_class)
         if bucket is None:
             bucket = self._buckets[size_class] = deque(maxlen=_PER_BUCKET)
-        bucket.append((self._calls, sample))
+        bucket.append((self._calls, size, seconds))
 
     def _drifted(self) -> bool:
         recent = self._recent
@@ -90,11 +89,14 @@ class CostLearner:
                 del self._buckets[size_class]
 
     def _refit(self) -> bool:
-        kept = [pair for bucket in self._buckets.values() for pair in bucket]
+        kept = [call for bucket in self._buckets.values() for call in bucket]
         if len(kept) < 2 * _PER_BUCKET:
             return False
-        samples = [sample for _, sample in kept]
-        weights = [0.5 ** ((self._calls - call) / _HALF_LIFE) for call, _ in kept]
+        samples = [
+            Sample(size.rows, max(1, size.tokens), max(1, size.longest), seconds, size.squares)
+            for _, size, seconds in kept
+        ]
+        weights = [0.5 ** ((self._calls - number) / _HALF_LIFE) for number, _, _ in kept]
         tokens = [sample.tokens for sample in samples]
         if len(set(tokens)) < 4 or max(tokens) < 4 * min(tokens):
             # Too narrow a range to tell the overhead from the rest: learn only how calls scatter.

@@ -7,7 +7,6 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from twoshift.errors import InvalidInput
@@ -18,8 +17,7 @@ __all__ = ["LiveQueue", "PlannedCall", "Room"]
 _Entry = tuple[float, int, Item, float]  # deadline, arrival number, row, arrival time
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
+class Room(NamedTuple):
     """What live rows may fill of a call. One row always has room: a long row runs alone."""
 
     max_rows: int

@@ -382,6 +382,7 @@ def test_a_window_that_cannot_be_made_is_seen_with_the_workers_it_would_take() -
     assert 5 <= told[0] <= 30
 
 
+@pytest.mark.slow
 def test_the_timeline_stays_small_whatever_time_passes() -> None:
     pool = FakePool(lambda _, lease, shard: done(lease, shard, after_s=2000.0))
     _, coordinator = run(pool, plan_of(3, lease_seconds=1e6), most_s=1e6)

@@ -185,6 +185,7 @@ def test_a_cost_survives_json(cost: CallCost) -> None:
     assert CallCost.from_dict(json.loads(json.dumps(cost.to_dict()))) == cost
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 10**6), st.floats(1e-6, 1e3)), min_size=2, max_size=40))
 def test_any_samples_give_a_curve_that_rises(pairs: list[tuple[int, float]]) -> None:

@@ -315,6 +315,7 @@ def test_minilm_with_other_weights_is_broken(model: Path, monkeypatch: pytest.Mo
     ("options", "field"),
     [({"device": "cuda"}, "device"), ({"device": "tpu"}, "device"), ({"precision": "int4"}, "precision")],
 )
+@pytest.mark.slow
 def test_what_is_not_here_yet_is_refused_by_name(model: Path, options: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         load_encoder(str(model), **options)

@@ -90,6 +90,7 @@ class TestNames:
         assert refused(f"{tmp_path}/m.py:M", InvalidInput, **{option: value}).startswith(f"{option}: {value!r}")
 
 
+@pytest.mark.slow
 class TestXgboost:
     @pytest.fixture
     def saved(self, tmp_path: Path) -> Path:
@@ -203,6 +204,7 @@ class TestXgboost:
         assert "fp32" in refused(saved / "m.ubj", InvalidInput, precision="int8")
 
 
+@pytest.mark.slow
 class TestSklearn:
     @pytest.fixture
     def skops(self) -> Any:

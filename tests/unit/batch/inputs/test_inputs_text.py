@@ -208,6 +208,7 @@ def test_a_lost_connection_is_no_damaged_file(tmp_path: Path) -> None:
 @given(
     lines=LINES, end=st.sampled_from([b"", b"\n", b"\r\n"]), data=st.data(), chunk=st.sampled_from([1, 3, 17, 1 << 20])
 )
+@pytest.mark.slow
 def test_any_cuts_of_json_lines_give_every_row_once(
     tmp_path: Path, lines: list[bytes], end: bytes, data: st.DataObject, chunk: int
 ) -> None:
@@ -244,6 +245,7 @@ def test_every_byte_is_a_place_to_cut(tmp_path: Path) -> None:
     chunk=st.sampled_from([1, 2, 5, 1 << 20]),
     suffix=st.sampled_from(["", ".gz"]),
 )
+@pytest.mark.slow
 def test_csv_is_read_as_python_writes_it_however_it_is_cut(
     tmp_path: Path, table: list[list[str]], target: int, chunk: int, suffix: str
 ) -> None:
@@ -260,6 +262,7 @@ def test_csv_is_read_as_python_writes_it_however_it_is_cut(
     assert told(rows) == [None] * len(table)
 
 
+@pytest.mark.slow
 @QUICK
 @example(parts=[b'""', b",", b"\n", b",", b"\n"], target=1, chunk=1)
 @given(parts=CSV_BYTES, target=st.integers(1, 3), chunk=st.sampled_from([1, 2, 3, 1 << 20]))

@@ -1,0 +1,74 @@
+"""Rows that are sorted by length together, run in the background lane and answered in their own order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twoshift.engine.loop import Engine
+from twoshift.engine.prepare import prepared_parts
+from twoshift.engine.results import BlockFuture, BlockResult, widened
+from twoshift.errors import InvalidInput
+
+__all__ = ["Window"]
+
+_MOST_ERROR = 500  # characters
+_Block = tuple[NDArray[np.int64], BlockFuture]  # the rows' places, longest first, and their results
+
+
+@dataclass(slots=True)
+class Window:
+    """Rows of which the good ones are with the engine; the others have their error."""
+
+    rows: int
+    errors: dict[int, str] = field(default_factory=dict[int, str])  # by the row's place
+    kinds: dict[int, str] = field(default_factory=dict[int, str])  # what kind of error it is
+    tokens: int = 0
+    truncated: int = 0
+    device_s: float = 0.0  # once the results are here
+    _blocks: list[_Block] = field(default_factory=list[_Block])
+
+    def submit(self, engine: Engine, rows: Sequence[Any]) -> None:
+        """Hand the rows to the engine, longest first; not those that have an error already."""
+        places = np.array([place for place in range(len(rows)) if place not in self.errors], np.int64)
+        for start, part in prepared_parts(engine.runtime, [rows[place] for place in places]):
+            if isinstance(part, Exception):
+                self.fail(int(places[start]), part)
+                continue
+            self.tokens += int(part.lengths.sum())
+            self.truncated += int(part.truncated.sum())
+            order = np.argsort(-part.lengths, kind="stable")
+            self._blocks.append((places[start : start + len(order)][order], engine.submit_block(part.take(order))))
+
+    def columns(self, wait: Callable[[BlockFuture], BlockResult] = BlockFuture.result) -> dict[str, NDArray[Any]]:
+        """The model's columns in the order of the rows, zero where a row has an error; waits for them."""
+        columns: dict[str, NDArray[Any]] = {}
+        for places, future in self._blocks:
+            result = wait(future)
+            self.device_s += result.device_s
+            for name, values in result.columns.items():
+                if name not in columns:
+                    columns[name] = np.zeros((self.rows, *values.shape[1:]), values.dtype)
+                columns[name] = widened(name, columns[name], values)
+                columns[name][places] = values
+            for row, error in result.errors.items():
+                self.fail(int(places[row]), error)
+        return columns
+
+    def fail(self, place: int, error: Exception | str, kind: str = "") -> None:
+        """That row has no result."""
+        if isinstance(error, str):
+            message = error
+        else:
+            message = str(error) if isinstance(error, InvalidInput) else f"{type(error).__name__}: {error}"
+        self.errors[place] = message[:_MOST_ERROR]
+        self.kinds[place] = kind or type(error).__name__
+
+    def cancel(self) -> None:
+        """Nobody wants the results any more."""
+        for _, future in self._blocks:
+            future.cancel()
