@@ -5,15 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.policy.profile import Profile
 
-__all__ = ["Blob", "Blobs", "Columns", "Launched", "Prepared", "Profiles", "Runtime", "RuntimeInfo"]
+__all__ = [
+    "PARITY_BAR",
+    "Blob",
+    "Blobs",
+    "Columns",
+    "Launched",
+    "LossyRuntime",
+    "Prepared",
+    "Profiles",
+    "Runtime",
+    "RuntimeInfo",
+]
 
+PARITY_BAR = 0.99  # below which a lossy precision is refused: docs/adr/0006-lossy-precision.md says why
 Columns = Mapping[str, NDArray[Any]]  # one array a column; the first axis is rows
 
 
@@ -78,6 +90,15 @@ class Launched(Protocol):
 
         Raises OutOfMemory, DeviceLost, or whatever the model raised.
         """
+        ...
+
+
+@runtime_checkable
+class LossyRuntime(Protocol):
+    """A model in a lossy precision, which can be held against full precision."""
+
+    def parity_on(self, rows: Sequence[Any]) -> float:
+        """How near the worst answer is to full precision's; 1 is equal. Rows that it cannot take are left out."""
         ...
 
 

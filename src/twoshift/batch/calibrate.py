@@ -13,7 +13,7 @@ from twoshift.batch.messages import Calibrated
 from twoshift.batch.part import result_array
 from twoshift.engine.prepare import prepared_parts
 from twoshift.errors import Broken
-from twoshift.ports import Columns, Runtime
+from twoshift.ports import Columns, LossyRuntime, Runtime
 
 __all__ = ["calibrate"]
 
@@ -47,7 +47,8 @@ def calibrate(runtime: Runtime, rows: Sequence[Any]) -> Calibrated:
             columns = columns or result
     schema = None if columns is None else _schema(columns)
     per_row_s = seconds / scored if scored else 0.01
-    return Calibrated(max(per_row_s, 1e-9), tokens / scored if scored else 1.0, schema, error)
+    near = runtime.parity_on(rows) if isinstance(runtime, LossyRuntime) and columns is not None else None
+    return Calibrated(max(per_row_s, 1e-9), tokens / scored if scored else 1.0, schema, error, near)
 
 
 def _schema(columns: Columns) -> bytes:

@@ -6,7 +6,7 @@ import enum
 import math
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -42,6 +42,7 @@ _IDLE_DEATHS = 5  # of workers without a shard, and without a commit between the
 _DEADLY_SHARDS = 5  # in a row: trying all the others would only kill more workers
 _DELAYS_IN_A_ROW = 5  # shards that a full disk or a silent endpoint gave back, without a commit between them
 _DELAY_S = 60.0
+_JUDGED_ROWS = 1000  # before which a share of errors does not stop a job
 _RATE_S = 10.0  # over which rows a second are shown
 _MOST_POINTS = 1000
 
@@ -99,6 +100,7 @@ class Coordinator:
         started: dict[int, bool],  # workers that run already, and whether their model is loaded
         seconds_per_row: float,
         clock: Callable[[], float] = time.monotonic,
+        before: Sequence[RunRecord] = (),  # earlier runs of the job
     ) -> None:
         self._plan, self._pool, self._clock, self._seconds_per_row = plan, pool, clock, seconds_per_row
         settings = plan.settings
@@ -114,6 +116,7 @@ class Coordinator:
         self._workers = {number: _Worker(ready=ready, moved_s=self._began_s) for number, ready in started.items()}
         self._gone = Beat(0, 0.0, 0, 0, 0, 0)  # what workers that are no more had done
         self._rows = self._errors = 0
+        self._earlier = (sum(run.errors for run in before), sum(run.rows for run in before))
         self._idle_deaths = self._deadly_shards = self._delays = 0  # since the last commit
         self._causes: dict[int, str] = {}  # shard -> why it failed last
         self._stop_at_s: float | None = None
@@ -201,9 +204,14 @@ class Coordinator:
         self._errors += message.stats.errors
         self.log.stats.append(message.stats)
         self._cancel(answer.cancel)
-        budget = self._settings.error_budget
-        if budget is not None and budget.is_spent(self._errors, self._rows):
+        if self._is_spent(_JUDGED_ROWS):
             self._ending = Ending.TOO_MANY_ERRORS
+
+    def _is_spent(self, least_rows: int) -> bool:
+        """Whether more rows of the job have failed, in this run and before, than may."""
+        budget = self._settings.error_budget
+        errors, rows = self._earlier
+        return budget is not None and budget.is_spent(errors + self._errors, rows + self._rows, least_rows)
 
     def _cancel(self, leases: tuple[Lease, ...]) -> None:
         """Others work on a shard that is committed now."""
@@ -252,8 +260,11 @@ class Coordinator:
     def _check_hung(self) -> None:
         now_s = self._clock()
         for number, worker in tuple(self._workers.items()):
-            if worker.leases and now_s - worker.moved_s > self._settings.lease_seconds:
-                self._end(number, worker, f"it made no progress for {self._settings.lease_seconds:.3g} s")
+            still_s, settings = now_s - worker.moved_s, self._settings
+            if worker.leases and still_s > settings.lease_seconds:
+                self._end(number, worker, f"it made no progress for {settings.lease_seconds:.3g} s")
+            if not worker.ready and still_s > settings.load_seconds:
+                self._end(number, worker, f"its model was not loaded within {settings.load_seconds:.3g} s")
 
     def _end(self, number: int, worker: _Worker, reason: str) -> None:
         """Kill a worker that is of no use; the rest happens when its death is heard of."""
@@ -286,7 +297,7 @@ class Coordinator:
     def _ended(self) -> Ending | None:
         counts = self._shards.counts()
         if counts.committed == counts.total:
-            return Ending.DONE
+            return Ending.TOO_MANY_ERRORS if self._is_spent(least_rows=1) else Ending.DONE
         if self._ending is not None:
             return self._ending
         if counts.committed + counts.dead == counts.total:
@@ -314,6 +325,8 @@ class Coordinator:
             began_unix_s=began_unix_s,
             elapsed_s=now.elapsed_s,
             workers=now.workers,
+            rows=self._rows,
+            errors=self._errors,
             busy_s=total.busy_s,
             tokens=total.tokens,
             padding_tokens=total.padding_tokens,

@@ -31,7 +31,7 @@ from twoshift.batch.scorer import readable_rows
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.summary import Summary
 from twoshift.errors import Broken, InvalidInput, TwoshiftError
-from twoshift.ports import Blobs, RuntimeInfo
+from twoshift.ports import PARITY_BAR, Blobs, RuntimeInfo
 
 __all__ = ["Job", "JobResult", "Resumed"]
 
@@ -39,6 +39,7 @@ _SAMPLE_ROWS, _SAMPLE_FILES = 64, 4  # that are scored to size the shards
 _SAMPLE_BYTES = 1 << 20
 _MOST_SHARD_ROWS = 1_000_000  # redoing one must stay cheap
 _RECORD_S = 30.0  # between records of a run
+_EARLY_DEATHS = 3  # of workers that had no shard yet: another one would die, too
 _CLOSE_S = 5.0  # for workers to give their devices back
 _RECEIPT_ROWS, _RECEIPT_SHARDS, _RECEIPT_S = 32, 4, 60.0
 
@@ -74,6 +75,7 @@ class Job:
         self._output = blobs_for(settings.output)
         self._coordinator: Coordinator | None = None
         self._workers: dict[int, bool] = {}  # number -> whether its model is loaded
+        self._early_deaths = 0
         self._row_bytes = 100.0  # of the rows that were looked at
         self._stopping: bool | None = None  # asked to stop; True: at once
         self._stop_at_s = math.inf
@@ -92,7 +94,7 @@ class Job:
         """
         with _one_coordinator(self.settings.output):
             _remove_leftovers(self.settings.output)
-            existing = self._existing(fresh or retry_errors is not None)
+            existing = self._existing(fresh)
             earlier = None if retry_errors is None else self._earlier(retry_errors)
             files = self._files()
             self._workers = dict.fromkeys((self._pool.start() for _ in range(self.settings.workers)), False)
@@ -103,7 +105,8 @@ class Job:
                     self._take_over(earlier, plan)
                 committed = self._committed(plan)
                 found(Resumed(len(committed), len(plan.shards)) if existing or earlier else None)
-                self._coordinator = Coordinator(plan, committed, self._pool, self._workers, per_row_s)
+                before = read_runs(self._output, self.settings.output)
+                self._coordinator = Coordinator(plan, committed, self._pool, self._workers, per_row_s, before=before)
                 if self._stopping is not None:
                     self._coordinator.stop(self._stopping)
                 return self._run(plan, self._coordinator, report)
@@ -129,11 +132,18 @@ class Job:
         if plan is not None and fresh:
             raise InvalidInput("output", self.settings.output, "a new output folder: this one holds a job already")
         if plan is None:
-            names = {name for name in self._output.names(self.settings.output) if not name.startswith((".", "_"))}
-            if names:
-                accepted = f"an empty or new folder; this one holds {min(names)} and no job's plan"
-                raise InvalidInput("output", self.settings.output, accepted)
+            self._refuse_others_files()
         return plan
+
+    def _refuse_others_files(self) -> None:
+        folder = f"{self.settings.output.rstrip('/')}/"
+        try:
+            names = {blob.location.removeprefix(folder) for blob in self._output.list(folder)}
+        except InvalidInput:  # there is nothing
+            return
+        if shown := {name for name in names if not name.startswith((".", "_"))}:
+            accepted = f"an empty or new folder; this one holds {min(shown)} and no job's plan"
+            raise InvalidInput("output", self.settings.output, accepted)
 
     def _files(self) -> tuple[InputFile, ...]:
         """The input; what lies in this very job's output folder, which may be in an input folder, is none of it."""
@@ -141,14 +151,11 @@ class Job:
         return tuple(file for file in found if not _is_below(file.location, self.settings.output))
 
     def _first_ready(self) -> tuple[int, RuntimeInfo]:
-        """The first worker whose model is loaded."""
-        for number, message in self._heard():
-            if isinstance(message, Ready):
-                return number, message.info
-        raise AssertionError
+        """A worker whose model is loaded."""
+        return next((number, message.info) for number, message in self._heard() if isinstance(message, Ready))
 
-    def _heard(self) -> Iterator[tuple[int, FromWorker]]:
-        """What workers say before there is a coordinator; raises where one cannot go on."""
+    def _heard(self) -> Iterator[tuple[int, FromWorker | Died]]:
+        """What workers say before there is a coordinator, the dead replaced; raises where it cannot go on."""
         while True:
             if self._stopping is not None:
                 raise _NotBegun
@@ -157,11 +164,14 @@ class Job:
                     text = message.message
                     raise InvalidInput("model", self.settings.model, text) if message.is_input else Broken(text)
                 if isinstance(message, Died) and self._stopping is None:
-                    raise Broken(f"a worker ended before the first shard: {message.reason}")
+                    del self._workers[number]
+                    self._early_deaths += 1
+                    if self._early_deaths >= _EARLY_DEATHS:
+                        raise Broken(f"workers died before the first shard, the last of them: {message.reason}")
+                    self._workers[self._pool.start()] = False
                 if isinstance(message, Ready):
                     self._workers[number] = True
-                if not isinstance(message, Died):
-                    yield number, message
+                yield number, message
 
     def _planned(
         self, existing: Plan | None, files: tuple[InputFile, ...], info: RuntimeInfo, worker: int
@@ -174,6 +184,7 @@ class Job:
             return plan, existing.seconds_per_row
         measured = self._calibrated(files, worker)
         per_row_s = measured.seconds_per_row
+        model = msgspec.structs.replace(model, parity=measured.parity)
         plan = self._new_plan(files, model, measured)
         if not self._output.create(plan_location(self.settings.output), msgspec.json.encode(plan)):
             raise InvalidInput("output", self.settings.output, "a folder in which no other job was begun just now")
@@ -192,11 +203,25 @@ class Job:
     def _calibrated(self, files: tuple[InputFile, ...], worker: int) -> Calibrated:
         rows = list(self._sample(files))
         self._pool.send(worker, Calibrate(rows))
-        measured = next(message for _, message in self._heard() if isinstance(message, Calibrated))
+        measured = self._answered(worker, Calibrate(rows))
         if measured.schema is None and rows:
             accepted = f"rows that the model can score; of the first {len(rows)} none: {measured.error}"
             raise InvalidInput("inputs", files[0].location, accepted)
+        if measured.parity is not None and not measured.parity >= PARITY_BAR:
+            accepted = f"fp32: parity with it is {measured.parity:.4f} on the job's first {len(rows)} rows, and at "
+            raise InvalidInput("precision", self.settings.precision, f"{accepted}least {PARITY_BAR} is wanted")
         return measured
+
+    def _answered(self, worker: int, message: Calibrate) -> Calibrated:
+        """What a worker answers; another one, where it dies of that."""
+        self._pool.send(worker, message)
+        for number, heard in self._heard():
+            if isinstance(heard, Calibrated):
+                return heard
+            if isinstance(heard, Died) and number == worker:
+                worker, _ = self._first_ready()
+                self._pool.send(worker, message)
+        raise AssertionError
 
     def _sample(self, files: tuple[InputFile, ...]) -> Iterator[Any]:
         """Rows of a few files, as the model takes them; their size is noted on the way.
@@ -222,12 +247,14 @@ class Job:
         plan = read_plan(self._blobs_for(folder), folder)
         if plan is None:
             raise InvalidInput("retry_errors", folder, "the output folder of a job")
+        if os.path.abspath(folder) == os.path.abspath(self.settings.output):  # noqa: PTH100 - links do not matter here
+            raise InvalidInput("output", self.settings.output, "another folder than the one whose errors are retried")
         return msgspec.structs.replace(plan, settings=msgspec.structs.replace(plan.settings, output=folder))
 
     def _take_over(self, earlier: Plan, plan: Plan) -> None:
         """Publish the earlier job's parts that have no errors; a link where both lie on this machine's disks."""
         blobs = self._blobs_for(earlier.settings.output)
-        for shard in self._committed(earlier):
+        for shard in self._committed(earlier) - self._committed(plan):
             location, target = part_location(earlier, shard), part_location(plan, shard)
             with blobs.open(location) as file:
                 if read_stats(file, location, plan.settings.output_format).errors:

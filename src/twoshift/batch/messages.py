@@ -97,6 +97,7 @@ class Calibrated:
     tokens_per_row: float
     schema: bytes | None  # of the result columns, Arrow's; None where no row could be scored
     error: str | None  # of the first row that failed
+    parity: float | None = None  # of a lossy precision, on these rows
 
 
 @dataclass(frozen=True, slots=True)

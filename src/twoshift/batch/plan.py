@@ -27,6 +27,7 @@ class PlannedModel(msgspec.Struct, frozen=True):
     checksum: str
     precision: str
     outputs: tuple[str, ...]
+    parity: float | None = None  # of a lossy precision: with full precision, on the job's first rows
 
     @classmethod
     def of(cls, info: RuntimeInfo) -> PlannedModel:

@@ -47,6 +47,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     window: str | None = None
     price_usd_per_hour: float | None = None
     grace_seconds: float = 30.0
+    load_seconds: float = 1800.0  # after which a worker whose model is not loaded counts as hung
     lease_seconds: float = 300.0  # without progress, after which a worker counts as hung; longer than S3 is asked again
 
     def __post_init__(self) -> None:
@@ -65,6 +66,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         _require(self.shard_rows is None or self.shard_rows >= 1, "shard_rows", self.shard_rows, "at least 1")
         _require(0 < self.shard_seconds < math.inf, "shard_seconds", self.shard_seconds, "seconds above 0")
         _require(0 <= self.grace_seconds < math.inf, "grace_seconds", self.grace_seconds, "seconds, 0 or more")
+        _require(0 < self.load_seconds < math.inf, "load_seconds", self.load_seconds, "seconds above 0")
         _require(0 < self.lease_seconds < math.inf, "lease_seconds", self.lease_seconds, "seconds above 0")
         for name in ("keep", "columns"):
             values = getattr(self, name)
@@ -108,7 +110,7 @@ class ErrorBudget(msgspec.Struct, frozen=True):
             return cls(count=int(found[1]))
         raise InvalidInput("max_errors", given, "a count such as 100, or a share such as 1%")
 
-    def is_spent(self, errors: int, rows: int, least_rows: int = 1000) -> bool:
+    def is_spent(self, errors: int, rows: int, least_rows: int) -> bool:
         """Whether so many errors among so many rows are too many; a share is judged once there are some rows."""
         if self.count is not None:
             return errors > self.count

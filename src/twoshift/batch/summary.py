@@ -24,6 +24,8 @@ class RunRecord(msgspec.Struct, frozen=True):
     began_unix_s: float
     elapsed_s: float
     workers: int
+    rows: int  # committed
+    errors: int  # of them
     busy_s: float  # of the devices
     tokens: int
     padding_tokens: int
@@ -50,6 +52,7 @@ class Summary(msgspec.Struct, frozen=True):
     padding: float  # share of what the devices ran
     elapsed_s: float  # over all runs
     device_s: float  # of committed shards
+    wasted_s: float  # of the devices, on shards that were lost or done twice
     busy: float  # share of the workers' time
     rows_per_s: float
     shard_seconds: tuple[float, ...]  # p10, p50, p90, longest
@@ -61,6 +64,7 @@ class Summary(msgspec.Struct, frozen=True):
     usd: float | None
     usd_per_million: float | None
     parity: Receipt | None
+    precision_parity: float | None  # of a lossy precision: with full precision, on the job's first rows
     runs: tuple[RunRecord, ...]
 
     @classmethod
@@ -70,6 +74,7 @@ class Summary(msgspec.Struct, frozen=True):
         tokens, padding = sum(run.tokens for run in runs), sum(run.padding_tokens for run in runs)
         prices = [run.usd for run in runs if run.usd is not None]
         usd = sum(prices) if prices else None
+        busy_s, device_s = sum(run.busy_s for run in runs), sum(each.device_s for each in stats)
         worker_s = sum(run.elapsed_s * max(1, run.workers) for run in runs)
         return cls(
             model=plan.model.name,
@@ -82,8 +87,9 @@ class Summary(msgspec.Struct, frozen=True):
             tokens=sum(each.tokens for each in stats),
             padding=padding / max(1, tokens + padding),
             elapsed_s=elapsed_s,
-            device_s=sum(each.device_s for each in stats),
-            busy=min(1.0, sum(run.busy_s for run in runs) / max(1e-9, worker_s)),
+            device_s=device_s,
+            wasted_s=max(0.0, busy_s - device_s),
+            busy=min(1.0, busy_s / max(1e-9, worker_s)),
             rows_per_s=rows / max(1e-9, elapsed_s),
             shard_seconds=_quantiles([each.seconds for each in stats]),
             retries=sum(run.retries for run in runs),
@@ -94,6 +100,7 @@ class Summary(msgspec.Struct, frozen=True):
             usd=usd,
             usd_per_million=None if usd is None or not rows else 1e6 * usd / rows,
             parity=parity,
+            precision_parity=plan.model.parity,
             runs=tuple(runs),
         )
 
@@ -142,10 +149,14 @@ def _words(summary: Summary) -> list[str]:
             told.append(f"largest difference {parity.worst_difference:.3g}")
         told.append(f"{parity.unequal} rows with another label")
         words.append(f"Parity: {parity.rows} rows scored again one at a time, as live requests: {', '.join(told)}.")
+    if summary.precision_parity is not None:
+        near = f"{summary.precision_parity:.4f}"
+        words.append(f"In {summary.precision} the answers' parity with fp32 is {near} on the job's first rows.")
     words.append(
         f"{summary.retries:,} shards tried again, {summary.speculated:,} second copies, {len(summary.deaths):,} "
         f"workers lost, {summary.failed_calls:,} calls split and tried again, {summary.truncated:,} rows cut to the "
-        "model's length."
+        f"model's length. {summary.wasted_s:,.1f} of {summary.device_s + summary.wasted_s:,.1f} device seconds went "
+        "into work that was lost or done twice."
     )
     return words
 

@@ -141,6 +141,7 @@ class ShardWorker:
         assert self._scorer is not None  # noqa: S101 - Begin comes before Score
         try:
             stats, published = self._scorer.score(shard, stop, lambda: self._send(WasRead(lease)), self._add_rows)
+            self._send(self._state())  # a short run has no other
             self._send(Scored(lease, stats, published))
         except Stopped:
             self._send(Failed(lease, "given up", given_up=True))

@@ -22,6 +22,7 @@ __all__ = ["S3Blobs"]
 _SCHEME = "s3://"
 _READ_AHEAD_THREADS = 8
 _MOST_PUT_BYTES = 5 * 1000**3  # S3 takes no more in one put, and obstore makes no others conditional
+_STAGING = "twoshift-staging-"  # and the process's number
 _MARK = "twoshift-put"  # metadata that tells our own object from another's with the same bytes
 
 
@@ -89,7 +90,8 @@ class S3Blobs:
     def staging(self, location: str) -> Path:
         """The local folder in which a file is written that will be published at that location."""
         if self._staging is None:
-            folder = Path(tempfile.mkdtemp(prefix="twoshift-staging-"))
+            _remove_abandoned()
+            folder = Path(tempfile.mkdtemp(prefix=f"{_STAGING}{os.getpid()}-"))
             weakref.finalize(self, _remove_own, folder, os.getpid())
             self._staging = folder
         return self._staging
@@ -189,6 +191,14 @@ def _is_file(key: str) -> bool:
 def _blob(bucket: str, meta: Any) -> Blob:
     seen = f"etag {meta['e_tag']}" if meta["e_tag"] else f"modified {meta['last_modified'].isoformat()}"
     return Blob(f"{_SCHEME}{bucket}/{meta['path']}", meta["size"], f"{meta['size']} bytes, {seen}")
+
+
+def _remove_abandoned() -> None:
+    """What processes that were killed have left; a number that is in use again keeps a folder a little longer."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_STAGING}*"):
+        owner = folder.name.removeprefix(_STAGING).partition("-")[0]
+        if owner.isdigit() and not Path("/proc", owner).exists() and Path("/proc/self").exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _remove_own(folder: Path, owner: int) -> None:

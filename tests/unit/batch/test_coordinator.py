@@ -99,7 +99,9 @@ def run(
     pool: FakePool, plan: Plan, workers: int = 1, most_s: float = 5000.0, **more: Any
 ) -> tuple[Ending, Coordinator]:
     started = dict.fromkeys((pool.start() for _ in range(workers)), False)
-    coordinator = Coordinator(plan, more.get("committed", set()), pool, started, 0.1, lambda: pool.now_s)
+    coordinator = Coordinator(
+        plan, more.get("committed", set()), pool, started, 0.1, lambda: pool.now_s, more.get("before", ())
+    )
     act = more.get("act", lambda _coordinator, _now: None)
 
     def report(now: Snapshot) -> None:
@@ -331,6 +333,31 @@ def test_a_share_of_errors_is_judged_when_there_are_some_rows() -> None:
     ending, coordinator = run(pool, plan_of(200, max_errors="10%"))
     assert ending is Ending.TOO_MANY_ERRORS
     assert coordinator.snapshot().rows == 1000
+
+
+def test_a_share_of_errors_is_judged_at_the_end_whatever_the_rows() -> None:
+    pool = FakePool(lambda _, lease, shard: done(lease, shard, errors=4))
+    ending, coordinator = run(pool, plan_of(3, max_errors="10%"))
+    assert ending is Ending.TOO_MANY_ERRORS
+    assert coordinator.snapshot().shards_done == 3
+
+
+def test_errors_of_earlier_runs_count() -> None:
+    first, coordinator = run(FakePool(lambda _, lease, shard: done(lease, shard, errors=4)), plan_of(2))
+    assert first is Ending.DONE
+    pool = FakePool(lambda _, lease, shard: done(lease, shard, errors=4))
+    ending, _ = run(pool, plan_of(100, max_errors="10"), committed={0, 1}, before=[coordinator.record(0.0)])
+    assert ending is Ending.TOO_MANY_ERRORS
+    assert len(coordinator.log.stats) == 2
+
+
+def test_a_worker_whose_model_is_never_loaded_is_replaced() -> None:
+    pool = FakePool(lambda _, lease, shard: done(lease, shard))
+    pool.loads = lambda number: Ready(INFO) if number else Beat(0, 0.0, 0, 0, 0, 0)
+    ending, coordinator = run(pool, plan_of(3, load_seconds=60.0))
+    assert ending is Ending.DONE
+    assert pool.killed == [0]
+    assert coordinator.log.deaths == ["its model was not loaded within 60 s"]
 
 
 def test_a_stop_lets_what_is_in_work_finish() -> None:

@@ -94,7 +94,7 @@ def test_only_the_columns_that_are_needed_are_read(given: dict[str, Any], column
     ],
 )
 def test_a_budget_is_a_count_or_a_share(given: str, errors: int, rows: int, spent: bool) -> None:
-    assert ErrorBudget.parse(given).is_spent(errors, rows) is spent
+    assert ErrorBudget.parse(given).is_spent(errors, rows, least_rows=1000) is spent
 
 
 @pytest.mark.parametrize("given", ["", "-1", "101%", "1.5", "1e3", "%"])

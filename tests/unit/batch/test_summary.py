@@ -33,7 +33,9 @@ def part(shard: int, errors: int = 0) -> PartStats:
 
 def run(usd: float | None = None, elapsed_s: float = 10.0) -> RunRecord:
     points = ((1.0, 10, 0.5), (2.0, 30, 1.5))
-    return RunRecord(0.0, elapsed_s, 2, 10.0, 90, 10, 1, 2, 3, ("killed by SIGKILL",), {"<script>": 1}, points, usd)
+    return RunRecord(
+        0.0, elapsed_s, 2, 15, 1, 10.0, 90, 10, 1, 2, 3, ("killed by SIGKILL",), {"<script>": 1}, points, usd
+    )
 
 
 def test_a_summary_sums_parts_and_runs() -> None:
@@ -43,6 +45,7 @@ def test_a_summary_sums_parts_and_runs() -> None:
     assert (made.elapsed_s, made.rows_per_s, made.busy, made.padding) == (20.0, 1.5, 0.5, 0.1)
     assert (made.usd, made.usd_per_million) == (3.0, 1e5)
     assert (made.retries, made.speculated, made.failed_calls, len(made.deaths)) == (4, 6, 2, 2)
+    assert (made.device_s, made.wasted_s) == (3.0, 17.0)
     assert made.shard_seconds == (2.0, 3.0, 4.0, 4.0)
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from twoshift.errors import InvalidInput
-from twoshift.ports import Columns, Runtime
+from twoshift.ports import PARITY_BAR, Columns, Runtime
 from twoshift.runtime.encoder.figures import FigureCache
-from twoshift.runtime.encoder.parity import PARITY_BAR, parity, parity_meaning
+from twoshift.runtime.encoder.parity import parity, parity_meaning
 from twoshift.runtime.encoder.sample import parity_rows
 from twoshift.runtime.encoder.task import Task
 
-__all__ = ["checked_parity"]
+__all__ = ["checked_parity", "measured_parity"]
 
 _SAMPLE_FORMAT = 1  # changes with the sample and the measures, so that an older figure is not used
 
@@ -27,7 +28,7 @@ def checked_parity(lossy: Runtime, task: Task, variant: str, exact: Callable[[],
     cache = FigureCache(root, info.checksum, (info.runtime, info.device, info.precision, variant, str(_SAMPLE_FORMAT)))
     found = cache.get()
     if found is None:
-        found = _measured(lossy, task, exact)
+        found = measured_parity(lossy, task, exact, parity_rows(task))
         cache.put(found)
     if not found >= PARITY_BAR:
         raise InvalidInput(
@@ -39,8 +40,8 @@ def checked_parity(lossy: Runtime, task: Task, variant: str, exact: Callable[[],
     return found
 
 
-def _measured(lossy: Runtime, task: Task, exact: Callable[[], Runtime]) -> float:
-    rows = parity_rows(task)
+def measured_parity(lossy: Runtime, task: Task, exact: Callable[[], Runtime], rows: Sequence[Any]) -> float:
+    """How near the worst answer on these rows is to full precision's."""
     full = exact()
     try:
         return parity(task, _answers(full, rows), _answers(lossy, rows))
@@ -48,5 +49,5 @@ def _measured(lossy: Runtime, task: Task, exact: Callable[[], Runtime]) -> float
         full.close()
 
 
-def _answers(runtime: Runtime, rows: list[object]) -> Columns:
+def _answers(runtime: Runtime, rows: Sequence[Any]) -> Columns:
     return runtime.launch([runtime.prepare(rows)]).wait()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.config import home
-from twoshift.errors import Broken
+from twoshift.errors import Broken, InvalidInput
 from twoshift.policy.packing import PackedCalls, PackLimits, pack
 from twoshift.ports import Columns, Prepared, RuntimeInfo
 from twoshift.runtime.columns import Done
@@ -20,7 +20,7 @@ from twoshift.runtime.devices import cpu_device, usable_threads
 from twoshift.runtime.encoder.answers import answer_width, columns_of, output_names
 from twoshift.runtime.encoder.cache import GraphCache
 from twoshift.runtime.encoder.folder import ModelFolder
-from twoshift.runtime.encoder.gate import checked_parity
+from twoshift.runtime.encoder.gate import checked_parity, measured_parity
 from twoshift.runtime.encoder.graph import GRAPH_FORMAT, has_type_ids, write_graph
 from twoshift.runtime.encoder.int8 import INT8_FORMAT, write_int8_graph
 from twoshift.runtime.encoder.sessions import Session, choose_library, open_session, version_of
@@ -39,14 +39,16 @@ def load_onnx_encoder(
 ) -> OnnxEncoder:  # fmt: skip
     """The folder's model on the CPU in fp32 or int8; raises InvalidInput, also where int8 loses too much, or Broken."""
     library, root = library or choose_library(), root or home()
-    encoder = _loaded(folder, name, usable_threads(threads), library, root, precision)
+    threads = usable_threads(threads)
+
+    def exact() -> OnnxEncoder:
+        return OnnxEncoder(*_loaded(folder, name, threads, library, root, "fp32"))
+
     if precision == "fp32":
-        return encoder
+        return exact()
+    encoder = LossyOnnxEncoder(exact, *_loaded(folder, name, threads, library, root, precision))
     try:
-        found = checked_parity(
-            encoder, folder.task, f"{INT8_FORMAT} {version_of(library)}",
-            lambda: _loaded(folder, name, usable_threads(threads), library, root, "fp32"), root,
-        )  # fmt: skip
+        found = checked_parity(encoder, folder.task, f"{INT8_FORMAT} {version_of(library)}", exact, root)
     except BaseException:
         encoder.close()
         raise
@@ -54,7 +56,9 @@ def load_onnx_encoder(
     return encoder
 
 
-def _loaded(folder: ModelFolder, name: str, threads: int, library: str, root: Path, precision: str) -> OnnxEncoder:
+def _loaded(
+    folder: ModelFolder, name: str, threads: int, library: str, root: Path, precision: str
+) -> tuple[RuntimeInfo, ModelFolder, TextTokenizer, Session]:
     tokenizer = TextTokenizer(folder, has_type_ids(folder))
     session = _session(folder, threads, library, root, precision)
     info = RuntimeInfo(
@@ -66,7 +70,7 @@ def _loaded(folder: ModelFolder, name: str, threads: int, library: str, root: Pa
         max_row_tokens=folder.max_tokens,
         outputs=output_names(folder.task),
     )
-    return OnnxEncoder(info, folder, tokenizer, session)
+    return info, folder, tokenizer, session
 
 
 def _session(folder: ModelFolder, threads: int, library: str, root: Path, precision: str) -> Session:
@@ -117,6 +121,26 @@ class OnnxEncoder:
         self.padding_tokens += sum(batch["input_ids"].size for batch in batches) - int(rows.lengths.sum())
         answers = session.run(batches)
         return columns_of(self._task, restored(calls, answers, self._width))
+
+
+class LossyOnnxEncoder(OnnxEncoder):
+    """The same in a lossy precision, which can be held against full precision."""
+
+    def __init__(self, exact: Callable[[], OnnxEncoder], *loaded: Any) -> None:
+        super().__init__(*loaded)
+        self._exact = exact
+
+    def parity_on(self, rows: Sequence[Any]) -> float:
+        """How near the worst answer is to full precision's; 1 is equal. Rows that it cannot take are left out."""
+        good = [row for row in rows if self._takes(row)]
+        return measured_parity(self, self._task, self._exact, good) if good else 1.0
+
+    def _takes(self, row: Any) -> bool:
+        try:
+            self.prepare([row])
+        except InvalidInput:
+            return False
+        return True
 
 
 def pack_rows(lengths: NDArray[np.int64], lanes: int) -> PackedCalls:

@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 from twoshift.ports import Columns
 from twoshift.runtime.encoder.task import Classification, Embedding, Reranking, Task
 
-__all__ = ["PARITY_BAR", "parity", "parity_meaning"]
-
-PARITY_BAR = 0.99  # docs/adr/0006-lossy-precision.md says why
+__all__ = ["parity", "parity_meaning"]
 
 
 def parity(task: Task, exact: Columns, lossy: Columns) -> float:
