@@ -29,8 +29,11 @@ from twoshift.ports import Blobs
 
 __all__ = ["ShardScorer", "Stopped", "model_rows", "readable_rows"]
 
-_WINDOW_ROWS, _WINDOW_BYTES = 4096, 16 << 20  # sorted by length within; what memory grows by
-_AHEAD = 2  # windows that are prepared or on the device while one is written
+_WINDOW_ROWS, _WINDOW_BYTES = 2048, 8 << 20  # sorted by length within; what memory grows by
+_AHEAD = 8  # windows that are prepared, on the device or written while one is read
+
+
+_Begun = Future[tuple[pa.RecordBatch, Window]]  # kept columns, and the rows with the engine
 
 
 class Stopped(Exception):
@@ -84,28 +87,32 @@ class ShardScorer:
         progress: Callable[[int], None], began_s: float,
     ) -> _Tally:  # fmt: skip
         writer = open_part(staged, self._plan.settings.output_format, self._schema)
-        tally, waiting = _Tally(), deque[Future[tuple[pa.RecordBatch, Window]]]()
+        tally, begun = _Tally(), deque[_Begun]()  # what is not written yet; the first may be in the writer's hands
+        written = deque[Future[None]]()
 
-        def settle() -> None:
-            batch = self._finished(*waiting[0].result(), tally, stop)
-            waiting.popleft()  # not before: what is given up is taken back from the engine
+        def settle(window: _Begun) -> None:
+            batch = self._finished(*window.result(), tally, stop)
+            begun.popleft()  # not before: what is given up is taken back from the engine
             writer.write(batch)
             progress(batch.num_rows)
 
-        try:
-            for batch in self._windows(shard, stop):
-                waiting.append(self._prepare.submit(self._begun, batch))
-                if len(waiting) > _AHEAD:
-                    settle()
-            was_read()
-            while waiting:
-                settle()
-            writer.finish(self._stats(shard, tally, began_s))
-        except BaseException:
-            for future in waiting:
-                _abandon(future)
-            writer.discard()
-            raise
+        with ThreadPoolExecutor(1, "twoshift-write") as writes:
+            try:
+                for batch in self._windows(shard, stop):
+                    begun.append(self._prepare.submit(self._begun, batch))
+                    written.append(writes.submit(settle, begun[-1]))
+                    if len(written) > _AHEAD:
+                        written.popleft().result()
+                was_read()
+                while written:
+                    written.popleft().result()
+                writer.finish(self._stats(shard, tally, began_s))
+            except BaseException:
+                writes.shutdown(wait=True, cancel_futures=True)
+                for window in begun:
+                    _abandon(window)
+                writer.discard()
+                raise
         return tally
 
     def _windows(self, shard: int, stop: threading.Event) -> Iterator[pa.RecordBatch]:
@@ -229,7 +236,7 @@ def _result(future: BlockFuture, stop: threading.Event) -> BlockResult:
             raise Stopped from error
 
 
-def _abandon(future: Future[tuple[pa.RecordBatch, Window]]) -> None:
+def _abandon(future: _Begun) -> None:
     if not future.cancel() and future.exception() is None:
         future.result()[1].cancel()
 
