@@ -113,6 +113,7 @@ class Coordinator:
         self._sizes = [plan.shard_bytes(shard) for shard in range(len(plan.shards))]
         self._left_bytes = sum(size for shard, size in enumerate(self._sizes) if shard not in committed)
         self._all_bytes = max(1, sum(self._sizes))
+        self._share_before = 1 - self._left_bytes / self._all_bytes
         self._workers = {number: _Worker(ready=ready, moved_s=self._began_s) for number, ready in started.items()}
         self._gone = Beat(0, 0.0, 0, 0, 0, 0)  # what workers that are no more had done
         self._rows = self._errors = 0
@@ -135,14 +136,14 @@ class Coordinator:
     def run(self, report: Callable[[Snapshot], None]) -> Ending:
         """Until every shard is committed or dead, or the job is stopped."""
         while True:
-            for number, message in self._pool.poll(_POLL_S):
-                self._hear(number, message)
-            self._check_hung()
             ending = self._ended()
             if ending is not None:
                 return ending
             self._hand_out()
             report(self.snapshot())
+            for number, message in self._pool.poll(_POLL_S):
+                self._hear(number, message)
+            self._check_hung()
 
     # Events
 
@@ -359,7 +360,8 @@ class Coordinator:
             shards=counts.total,
             shards_done=counts.committed,
             shards_dead=counts.dead,
-            share=1 - self._left_bytes / self._all_bytes,
+            share=self._share(total.rows),
+            share_before=self._share_before,
             rows=max(total.rows, self._rows),
             errors=self._errors,
             rows_per_s=rate,
@@ -370,6 +372,11 @@ class Coordinator:
             usd=None if price is None else price * elapsed_s * max(1, workers) / 3600,
             outlook=self._deadline.outlook(self._left_bytes, workers, now_s),
         )
+
+    def _share(self, rows: int) -> float:
+        """Of the input: by rows, where they are known, because a shard in work is not nothing."""
+        committed = 1 - self._left_bytes / self._all_bytes
+        return max(committed, min(1.0, self._share_before + rows / self._plan.rows)) if self._plan.rows else committed
 
 
 def _summed(beats: list[Beat]) -> Beat:

@@ -202,7 +202,6 @@ class Job:
 
     def _calibrated(self, files: tuple[InputFile, ...], worker: int) -> Calibrated:
         rows = list(self._sample(files))
-        self._pool.send(worker, Calibrate(rows))
         measured = self._answered(worker, Calibrate(rows))
         if measured.schema is None and rows:
             accepted = f"rows that the model can score; of the first {len(rows)} none: {measured.error}"

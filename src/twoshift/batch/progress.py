@@ -18,6 +18,7 @@ class Snapshot:
     shards_done: int
     shards_dead: int
     share: float  # of the input, done
+    share_before: float  # done by earlier runs
     rows: int  # done in this run, also of shards that are not committed yet
     errors: int  # of committed rows, in this run
     rows_per_s: float
@@ -35,6 +36,7 @@ NOTHING_YET = Snapshot(
     shards_done=0,
     shards_dead=0,
     share=0.0,
+    share_before=0.0,
     rows=0,
     errors=0,
     rows_per_s=0.0,

@@ -41,7 +41,7 @@ from twoshift.ports import Blobs, Runtime
 
 __all__ = ["ShardWorker"]
 
-_CALL_S = 1.0  # about how long a call should last: long enough to be efficient, short enough to be stopped
+_CALL_S = 5.0  # about how long a call should last: long enough to be efficient, short enough to be stopped
 _MOST_CALL_ROWS = 2048
 _SHARDS_AT_ONCE = 2  # the next one is read while the last rows of one are on the device
 _BEAT_S = 1.0

@@ -79,9 +79,8 @@ def _line(now: Snapshot) -> str:
         f"{now.shards_done:,}/{now.shards:,} shards",
     ]
     outlook = now.outlook
-    if outlook.laxity_s is not None and outlook.eta_s is not None and now.share > 0:
-        left_s = now.elapsed_s * (1 - now.share) / now.share
-        parts.append(f"{format_duration(left_s)} left")
+    if (done := now.share - now.share_before) > 0:
+        parts.append(f"{format_duration(now.elapsed_s * (1 - now.share) / done)} left")
     if outlook.chance is not None and outlook.verdict is not Verdict.UNKNOWN and outlook.chance < 1:
         parts.append(f"{outlook.chance:.0%} chance to make the window")
     if now.usd is not None:

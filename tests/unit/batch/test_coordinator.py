@@ -138,6 +138,7 @@ def test_late_workers_join_in() -> None:
     pool = FakePool(lambda _, lease, shard: done(lease, shard, after_s=5.0))
     pool.load_s = 0.0
     first = pool.start()
+    assert [worker for worker, _ in pool.poll(0.0)] == [first]  # it was ready before the coordinator began
     pool.load_s = 60.0
     late = pool.start()
     coordinator = Coordinator(plan_of(40), set(), pool, {first: True, late: False}, 0.1, lambda: pool.now_s)
