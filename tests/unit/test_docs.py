@@ -73,6 +73,10 @@ def test_every_command_in_the_readme_runs(
     if given:
         fed = shlex.split(given)[1].replace("\\n", "\n")
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(fed.encode())))
+    if words[0] == "run":
+        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        (tmp_path / "docs").mkdir()
+        pq.write_table(pa.table({"id": [1, 2], "body": ["a fox", "a road"]}), tmp_path / "docs" / "a.parquet")
     if words[:2] == ["sim", "job"]:
         words += ["--runs", "1"]  # the figures are not looked at here
     assert main(words) == 0
