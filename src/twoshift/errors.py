@@ -4,6 +4,7 @@ TwoshiftError
 ├── InvalidInput          change the request: it names the field, the value and what is accepted
 │   └── TooLarge          it can never fit, however long you wait
 ├── TryLater              come back: `retry_after_s` says when
+├── Late                  give it more time: it was not done by its deadline, or could not be any more
 └── Broken                stop: something is damaged and trying again will not help
     └── BrokenModel       the model's own code does not keep its contract: change that
 """
@@ -15,6 +16,7 @@ __all__ = [
     "BrokenModel",
     "DeviceLost",
     "InvalidInput",
+    "Late",
     "OutOfMemory",
     "TooLarge",
     "TryLater",
@@ -46,6 +48,10 @@ class TryLater(TwoshiftError):
     def __init__(self, why: str, retry_after_s: float) -> None:
         self.retry_after_s = retry_after_s
         super().__init__(f"{why}; try again in {retry_after_s:.3g} s")
+
+
+class Late(TwoshiftError):
+    """It was not done by its deadline, or could not be any more."""
 
 
 class OutOfMemory(TwoshiftError):

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 from twoshift.config import home
 from twoshift.errors import InvalidInput, TwoshiftError
 
-if TYPE_CHECKING:  # numpy comes with it: only where a model is used
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    # numpy comes with it: only where a model is used
     from twoshift.batch.job import Job
     from twoshift.batch.pool import WorkerPool
     from twoshift.batch.settings import JobSettings
@@ -17,6 +20,11 @@ if TYPE_CHECKING:  # numpy comes with it: only where a model is used
     from twoshift.policy.cost import CallCost
     from twoshift.policy.profile import Profile
     from twoshift.ports import Blobs, Profiles, Runtime, RuntimeInfo
+    from twoshift.serve.service import ServedModel
+
+_OUTSIDE_S, _OUTSIDE_SHARE = 0.003, 0.1  # of an objective: what HTTP and preparing take of it
+_TYPICAL_TOKENS = 64
+_MEASURE_S = 4.0
 
 __all__ = [
     "KnownModel",
@@ -26,6 +34,7 @@ __all__ = [
     "load_model",
     "profile_name_of",
     "profiles",
+    "served_model",
     "stored_cost",
     "stored_profile",
 ]
@@ -138,6 +147,46 @@ def stored_cost(runtime: Runtime) -> CallCost | None:
     """What `twoshift profile` measured of this model here; None where nothing was."""
     found = stored_profile(runtime.info)
     return found.cost if found else None
+
+
+def served_model(runtime: Runtime, slo_s: float, created_unix_s: int, note: Callable[[str], None]) -> ServedModel:
+    """The model behind an engine, with its curve: the one that is stored, or measured now."""
+    from twoshift.engine import Engine
+    from twoshift.policy.lanes import LaneLimits
+    from twoshift.serve.derived import derive
+    from twoshift.serve.service import ServedModel
+
+    profile = stored_profile(runtime.info) or _measured_profile(runtime, note)
+    limits = LaneLimits(slo_s=slo_s, outside_s=min(_OUTSIDE_S, _OUTSIDE_SHARE * slo_s))
+    engine = Engine(runtime, profile.cost, limits)
+    return ServedModel(runtime.info.model, engine, derive(profile.cost, limits, profile.row), created_unix_s)
+
+
+def _measured_profile(runtime: Runtime, note: Callable[[str], None]) -> Profile:
+    """What calls take, measured in seconds and kept; a guess to learn from, where no rows can be made up."""
+    from datetime import UTC, datetime
+
+    from twoshift.engine.example_rows import made_texts
+    from twoshift.engine.measure import MeasureLimits, measure_profile
+    from twoshift.policy.cost import CallCost
+    from twoshift.policy.fit import fit_call_cost
+    from twoshift.policy.plan.row import RowSize
+    from twoshift.policy.profile import Profile
+
+    info = runtime.info
+    made = made_texts(runtime, _TYPICAL_TOKENS)
+    about = (info.model, info.runtime, info.device, info.precision)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    if made is None:
+        note("There is no profile of it yet: it learns what a call takes from its first requests.")
+        guess, row = CallCost.line(0.002, 1e-4), RowSize.uniform(1)
+        return Profile(profile_name_of(info), guess, now, 0, row, *about, checksum=info.checksum)
+    note(f"Measuring {info.model}, once")
+    samples = measure_profile(runtime, made.make, made.lengths, MeasureLimits(_MEASURE_S))
+    cost, weights = fit_call_cost(samples).cost, {"checksum": info.checksum, "parity": info.parity}
+    found = Profile(profile_name_of(info), cost, now, len(samples), made.row, *about, **weights)
+    profiles().put(found)
+    return found
 
 
 def known_models() -> list[KnownModel]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from twoshift.batch.messages import Calibrated
 from twoshift.batch.part import result_array
 from twoshift.engine.prepare import prepared_parts
+from twoshift.engine.window import described
 from twoshift.errors import Broken
 from twoshift.ports import Columns, LossyRuntime, Runtime
 
@@ -23,32 +24,32 @@ _FIRST_ROWS = 2
 
 def calibrate(runtime: Runtime, rows: Sequence[Any]) -> Calibrated:
     """Calls of growing size over the sample until a little time has passed; raises Broken where the model is."""
-    scored, tokens, seconds, columns, error = 0, 0, 0.0, None, None
-    for start, part in prepared_parts(runtime, rows):
+    scored, seconds, columns, error = 0, 0.0, None, None
+    for _, part in prepared_parts(runtime, rows):
         if isinstance(part, Exception):
-            error = error or f"row {start}: {part}"
+            error = error or described(part)
             continue
         at, count, size = 0, _FIRST_ROWS, len(part.lengths)
         while at < size and seconds < _BUDGET_S:
             piece = part.slice(at, min(size, at + count))
-            at, count = at + len(piece.lengths), 2 * count
             began_s = time.perf_counter()
             try:
                 result = runtime.launch([piece]).wait()
             except Broken:
                 raise
             except Exception as failure:  # a user's own class may raise anything
-                error = error or f"{type(failure).__name__}: {failure}"
+                error = error or described(failure)
+                at, count = at + (count == 1), 1  # who is guilty is found by going on one by one
                 continue
+            at, count = at + len(piece.lengths), 2 * count
             took_s = time.perf_counter() - began_s
             if columns is not None or took_s > _BUDGET_S:  # the first call has to warm up: it says little
                 scored, seconds = scored + len(piece.lengths), seconds + took_s
-                tokens += int(piece.lengths.sum())
             columns = columns or result
     schema = None if columns is None else _schema(columns)
     per_row_s = seconds / scored if scored else 0.01
     near = runtime.parity_on(rows) if isinstance(runtime, LossyRuntime) and columns is not None else None
-    return Calibrated(max(per_row_s, 1e-9), tokens / scored if scored else 1.0, schema, error, near)
+    return Calibrated(max(per_row_s, 1e-9), schema, error, near)
 
 
 def _schema(columns: Columns) -> bytes:

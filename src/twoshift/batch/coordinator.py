@@ -6,7 +6,7 @@ import enum
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -17,6 +17,7 @@ from twoshift.batch.messages import (
     Failed,
     FromWorker,
     GiveUp,
+    Loading,
     Ready,
     Rechecked,
     Score,
@@ -37,9 +38,11 @@ from twoshift.policy.shards import ShardPolicy
 __all__ = ["Coordinator", "Ending", "JobLog"]
 
 _POLL_S = 0.2
-_MOST_DEATHS = 4  # of workers with a shard that they were alone with: it is the shard
+_MOST_DEATHS = 4  # of workers that had the shard: it is the shard
+_MOST_LEASES = 2  # of a worker: the next is read while the last rows of one are on the device
 _IDLE_DEATHS = 5  # of workers without a shard, and without a commit between them: it is not the shards
 _DEADLY_SHARDS = 5  # in a row: trying all the others would only kill more workers
+_SAME_FAILURES = 10  # of shards, of one cause, without a commit between them: it is not the shards
 _DELAYS_IN_A_ROW = 5  # shards that a full disk or a silent endpoint gave back, without a commit between them
 _DELAY_S = 60.0
 _JUDGED_ROWS = 1000  # before which a share of errors does not stop a job
@@ -81,6 +84,7 @@ class _Worker:
     """A worker as the coordinator knows it."""
 
     leases: dict[int, Lease] = field(default_factory=dict[int, Lease])
+    has_room: bool = False  # it runs somewhere, and costs
     ready: bool = False
     wants: bool = False  # another shard
     beat: Beat | None = None
@@ -98,27 +102,30 @@ class Coordinator:
         committed: set[int],
         pool: WorkerPool,
         started: dict[int, bool],  # workers that run already, and whether their model is loaded
-        seconds_per_row: float,
         clock: Callable[[], float] = time.monotonic,
         before: Sequence[RunRecord] = (),  # earlier runs of the job
+        worker_s: float = 0.0,  # that the workers have had so far
     ) -> None:
-        self._plan, self._pool, self._clock, self._seconds_per_row = plan, pool, clock, seconds_per_row
+        self._plan, self._pool, self._clock = plan, pool, clock
         settings = plan.settings
         self._settings = settings
-        limits = ShardLimits(lease_s=settings.lease_seconds, max_deaths=_MOST_DEATHS)
+        limits = ShardLimits(lease_s=math.inf, max_deaths=_MOST_DEATHS)  # who hangs is found by its beats
         self._shards = ShardPolicy(len(plan.shards), limits, committed)
         self._began_s = clock()
-        deadline_s = math.inf if settings.window_s is None else self._began_s + settings.window_s
-        self._deadline = DeadlinePolicy(deadline_s)
+        self._deadline = DeadlinePolicy(self._deadline_s(before), plan.bytes_per_s)
         self._sizes = [plan.shard_bytes(shard) for shard in range(len(plan.shards))]
         self._left_bytes = sum(size for shard, size in enumerate(self._sizes) if shard not in committed)
         self._all_bytes = max(1, sum(self._sizes))
         self._share_before = 1 - self._left_bytes / self._all_bytes
-        self._workers = {number: _Worker(ready=ready, moved_s=self._began_s) for number, ready in started.items()}
-        self._gone = Beat(0, 0.0, 0, 0, 0, 0)  # what workers that are no more had done
+        self._workers = {
+            number: _Worker(ready=ready, moved_s=self._began_s, has_room=True) for number, ready in started.items()
+        }
+        self._worker_s, self._counted_s = worker_s, self._began_s  # up to then
+        self._gone = Beat(0, 0.0, 0, 0, 0, 0, 0)  # what workers that are no more had done
         self._rows = self._errors = 0
         self._earlier = (sum(run.errors for run in before), sum(run.rows for run in before))
         self._idle_deaths = self._deadly_shards = self._delays = 0  # since the last commit
+        self._same_failures: tuple[str, int] = ("", 0)  # since then: the last cause, and how often in a row
         self._causes: dict[int, str] = {}  # shard -> why it failed last
         self._stop_at_s: float | None = None
         self._ending: Ending | None = None
@@ -133,8 +140,11 @@ class Coordinator:
         at_s = self._clock() + grace_s
         self._stop_at_s = at_s if self._stop_at_s is None else min(self._stop_at_s, at_s)
 
-    def run(self, report: Callable[[Snapshot], None]) -> Ending:
-        """Until every shard is committed or dead, or the job is stopped."""
+    def run(self, report: Callable[[Snapshot], None], heard: Iterable[tuple[int, FromWorker | Died]] = ()) -> Ending:
+        """Until every shard is committed or dead, or the job is stopped. `heard` is what workers have said by now."""
+        for number, message in heard:
+            self._hear(number, message)
+        self._check_budget()
         while True:
             ending = self._ended()
             if ending is not None:
@@ -153,6 +163,8 @@ class Coordinator:
             return
         now_s = self._clock()
         match message:
+            case Loading():
+                worker.has_room, worker.moved_s = True, now_s
             case Ready():
                 worker.ready, worker.moved_s = True, now_s
                 self._begin(number)
@@ -176,15 +188,13 @@ class Coordinator:
                 assert_never(message)
 
     def _begin(self, number: int) -> None:
-        self._pool.send(number, Begin(self._settings.output, self._seconds_per_row))
+        self._pool.send(number, Begin(self._settings.output, self._plan.seconds_per_row))
         self._workers[number].wants = True
 
     def _beat(self, worker: _Worker, beat: Beat, now_s: float) -> None:
         before, worker.beat = worker.beat, beat
         if before is None or (before.rows, before.busy_s) != (beat.rows, beat.busy_s):
             worker.moved_s = now_s
-            for lease in worker.leases.values():
-                self._shards.renew(lease, now_s)
 
     def _scored(self, worker: _Worker, message: Scored, now_s: float) -> None:
         lease = worker.leases.pop(message.lease, None)
@@ -193,6 +203,7 @@ class Coordinator:
         worker.wants = worker.wants or not worker.leases
         worker.moved_s = now_s
         self._idle_deaths = self._deadly_shards = self._delays = 0
+        self._same_failures = ("", 0)
         self._causes.pop(lease.shard, None)
         answer = self._shards.completed(lease, now_s)
         if not isinstance(answer, Committed):
@@ -203,16 +214,15 @@ class Coordinator:
         self._deadline.observed(self._sizes[lease.shard], max(spent_s, 1e-6), now_s)
         self._rows += message.stats.rows
         self._errors += message.stats.errors
-        self.log.stats.append(message.stats)
+        if message.published:
+            self.log.stats.append(message.stats)
         self._cancel(answer.cancel)
-        if self._is_spent(_JUDGED_ROWS):
-            self._ending = Ending.TOO_MANY_ERRORS
+        self._check_budget()
 
-    def _is_spent(self, least_rows: int) -> bool:
-        """Whether more rows of the job have failed, in this run and before, than may."""
-        budget = self._settings.error_budget
-        errors, rows = self._earlier
-        return budget is not None and budget.is_spent(errors + self._errors, rows + self._rows, least_rows)
+    def _check_budget(self) -> None:
+        budget, (errors, rows) = self._settings.error_budget, self._earlier
+        if budget is not None and budget.is_spent(errors + self._errors, rows + self._rows, _JUDGED_ROWS):
+            self._ending = Ending.TOO_MANY_ERRORS
 
     def _cancel(self, leases: tuple[Lease, ...]) -> None:
         """Others work on a shard that is committed now."""
@@ -231,6 +241,10 @@ class Coordinator:
         self.log.failures[message.message] += 1
         self._causes[lease.shard] = message.message
         if not message.delayed:
+            cause, count = self._same_failures
+            self._same_failures = (message.message, count + 1 if cause == message.message else 1)
+            if self._same_failures[1] >= _SAME_FAILURES + self._settings.workers:
+                self._ending = Ending.DEAD_SHARDS
             self._shards.failed(lease, now_s, permanent=message.permanent)
             return
         self._shards.released(lease, now_s)
@@ -264,7 +278,7 @@ class Coordinator:
             still_s, settings = now_s - worker.moved_s, self._settings
             if worker.leases and still_s > settings.lease_seconds:
                 self._end(number, worker, f"it made no progress for {settings.lease_seconds:.3g} s")
-            if not worker.ready and still_s > settings.load_seconds:
+            if worker.has_room and not worker.ready and still_s > settings.load_seconds:
                 self._end(number, worker, f"its model was not loaded within {settings.load_seconds:.3g} s")
 
     def _end(self, number: int, worker: _Worker, reason: str) -> None:
@@ -280,7 +294,7 @@ class Coordinator:
         if self._stop_at_s is not None or self._ending is not None:
             return
         for number, worker in self._workers.items():
-            if not (worker.ready and worker.wants) or worker.ended is not None:
+            if not (worker.ready and worker.wants and len(worker.leases) < _MOST_LEASES) or worker.ended is not None:
                 continue
             answer = self._shards.lease(number, now_s)
             match answer:
@@ -298,7 +312,7 @@ class Coordinator:
     def _ended(self) -> Ending | None:
         counts = self._shards.counts()
         if counts.committed == counts.total:
-            return Ending.TOO_MANY_ERRORS if self._is_spent(least_rows=1) else Ending.DONE
+            return Ending.DONE
         if self._ending is not None:
             return self._ending
         if counts.committed + counts.dead == counts.total:
@@ -326,12 +340,15 @@ class Coordinator:
             began_unix_s=began_unix_s,
             elapsed_s=now.elapsed_s,
             workers=now.workers,
+            worker_s=self._worker_s,
             rows=self._rows,
             errors=self._errors,
             busy_s=total.busy_s,
             tokens=total.tokens,
             padding_tokens=total.padding_tokens,
             failed_calls=total.failed_calls,
+            out_of_memory=total.out_of_memory,
+            max_tokens=total.max_tokens,
             retries=counts.retries,
             speculated=counts.speculated,
             deaths=tuple(self.log.deaths),
@@ -349,6 +366,8 @@ class Coordinator:
         total = self._total()
         elapsed_s = max(1e-9, now_s - self._began_s)
         self.log.add(elapsed_s, total.rows, total.busy_s)
+        self._worker_s += (now_s - self._counted_s) * sum(worker.has_room for worker in self._workers.values())
+        self._counted_s = now_s
         then_s, then_rows = next(
             ((at_s, rows) for at_s, rows, _ in reversed(self.log.timeline) if at_s <= elapsed_s - _RATE_S), (0.0, 0)
         )
@@ -359,19 +378,25 @@ class Coordinator:
             elapsed_s=elapsed_s,
             shards=counts.total,
             shards_done=counts.committed,
-            shards_dead=counts.dead,
             share=self._share(total.rows),
             share_before=self._share_before,
             rows=max(total.rows, self._rows),
+            committed_rows=self._rows,
             errors=self._errors,
             rows_per_s=rate,
             tokens_per_s=total.tokens / elapsed_s,
             padding=total.padding_tokens / max(1, total.tokens + total.padding_tokens),
-            busy=min(1.0, total.busy_s / (elapsed_s * max(1, workers))),
             workers=workers,
-            usd=None if price is None else price * elapsed_s * max(1, workers) / 3600,
+            usd=None if price is None else price * self._worker_s / 3600,
             outlook=self._deadline.outlook(self._left_bytes, workers, now_s),
         )
+
+    def _deadline_s(self, before: Sequence[RunRecord]) -> float:
+        """The window is the job's: it began with the first run, whatever became of that."""
+        if self._settings.window_s is None:
+            return math.inf
+        passed_s = time.time() - min((run.began_unix_s for run in before), default=time.time())
+        return self._began_s + self._settings.window_s - passed_s
 
     def _share(self, rows: int) -> float:
         """Of the input: by rows, where they are known, because a shard in work is not nothing."""
@@ -386,5 +411,6 @@ def _summed(beats: list[Beat]) -> Beat:
         tokens=sum(each.tokens for each in beats),
         padding_tokens=sum(each.padding_tokens for each in beats),
         failed_calls=sum(each.failed_calls for each in beats),
+        out_of_memory=sum(each.out_of_memory for each in beats),
         max_tokens=min((each.max_tokens for each in beats if each.max_tokens), default=0),
     )

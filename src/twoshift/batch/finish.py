@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -50,12 +50,16 @@ def read_summary(output: Blobs, folder: str) -> Summary | None:
 
 
 def finish(
-    output: Blobs, plan: Plan, known: Iterable[PartStats], runs: list[RunRecord], parity: Receipt | None,
-    progress: Callable[[float], None],
-) -> Summary:  # fmt: skip
-    """Write everything that a finished job has; raises Broken where a part is missing or damaged."""
-    stats = _all_stats(output, plan, known, progress)
-    summary = Summary.of(plan, stats, runs, parity)
+    output: Blobs, plan: Plan, known: Iterable[PartStats], runs: list[RunRecord], parity: Receipt | None
+) -> Summary | None:
+    """Write everything that a finished job has; raises Broken where a part is missing or damaged.
+
+    Nothing, and None, where more rows have failed than may: the parts are the truth about that.
+    """
+    stats = _all_stats(output, plan, known)
+    summary, budget = Summary.of(plan, stats, runs, parity), plan.settings.error_budget
+    if budget is not None and budget.is_spent(summary.errors, summary.rows, least_rows=1):
+        return None
     folder = f"{plan.settings.output.rstrip('/')}/_twoshift"
     output.write(f"{folder}/manifest.json", msgspec.json.format(msgspec.json.encode(_manifest(plan, stats)), indent=1))
     output.write(f"{folder}/report.json", msgspec.json.format(msgspec.json.encode(summary), indent=1))
@@ -64,9 +68,7 @@ def finish(
     return summary
 
 
-def _all_stats(
-    output: Blobs, plan: Plan, known: Iterable[PartStats], progress: Callable[[float], None]
-) -> list[PartStats]:
+def _all_stats(output: Blobs, plan: Plan, known: Iterable[PartStats]) -> list[PartStats]:
     by_shard = {each.shard: each for each in known}
     missing = [shard for shard in range(len(plan.shards)) if shard not in by_shard]
 
@@ -79,9 +81,7 @@ def _all_stats(
             raise Broken(f"{location} cannot be read: {error}") from error
 
     with ThreadPoolExecutor(_READERS) as readers:
-        for number, each in enumerate(readers.map(read, missing), start=1):
-            by_shard[each.shard] = each
-            progress(number / len(missing))
+        by_shard |= {each.shard: each for each in readers.map(read, missing)}
     return [by_shard[shard] for shard in range(len(plan.shards))]
 
 

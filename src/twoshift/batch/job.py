@@ -10,6 +10,7 @@ import os
 import shutil
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ import pyarrow as pa
 from twoshift.batch.coordinator import Coordinator, Ending
 from twoshift.batch.finish import finish, read_runs, read_summary, write_run
 from twoshift.batch.inputs import InputFile, Target, cut, kept_schema, read, resolve
-from twoshift.batch.messages import Calibrate, Calibrated, FromWorker, Ready, Recheck, Rechecked, Unusable
+from twoshift.batch.messages import Calibrate, Calibrated, FromWorker, Loading, Ready, Recheck, Rechecked, Unusable
 from twoshift.batch.part import output_schema, read_stats
 from twoshift.batch.plan import Plan, PlannedModel, part_location, plan_location, read_plan, refuse_changes
 from twoshift.batch.pool import Died, WorkerPool
@@ -37,8 +38,9 @@ __all__ = ["Job", "JobResult", "Resumed"]
 
 _SAMPLE_ROWS, _SAMPLE_FILES = 64, 4  # that are scored to size the shards
 _SAMPLE_BYTES = 1 << 20
+_MORE_SAMPLES = 16  # of so many rows, where none of the first can be scored
 _MOST_SHARD_ROWS = 1_000_000  # redoing one must stay cheap
-_RECORD_S = 30.0  # between records of a run
+_RECORD_S = 5.0  # between records of a run: what a report may not know of one that was killed
 _EARLY_DEATHS = 3  # of workers that had no shard yet: another one would die, too
 _CLOSE_S = 5.0  # for workers to give their devices back
 _RECEIPT_ROWS, _RECEIPT_SHARDS, _RECEIPT_S = 32, 4, 60.0
@@ -63,8 +65,8 @@ class JobResult:
     failures: dict[str, int]
 
 
-class _NotBegun(Exception):
-    """Asked to stop before the first shard."""
+class _Interrupted(BaseException):
+    """Asked to stop where no shard is in work; no Exception, so that nothing that tries again swallows it."""
 
 
 class Job:
@@ -75,10 +77,14 @@ class Job:
         self._output = blobs_for(settings.output)
         self._coordinator: Coordinator | None = None
         self._workers: dict[int, bool] = {}  # number -> whether its model is loaded
+        self._busy_since_s: dict[int, float] = {}  # worker -> when it began to load, or to do what it was asked
+        self._heard: deque[tuple[int, FromWorker | Died]] = deque()  # and not looked at yet
+        self._hung: dict[int, str] = {}  # workers that were ended, and why
         self._early_deaths = 0
         self._row_bytes = 100.0  # of the rows that were looked at
-        self._stopping: bool | None = None  # asked to stop; True: at once
-        self._stop_at_s = math.inf
+        self._stop_at_s = math.inf  # asked to stop: by then
+        self._interrupted = False
+        self._last = NOTHING_YET
 
     def run(
         self,
@@ -92,38 +98,46 @@ class Job:
 
         `retry_errors` is the folder of a job that has ended: what has no errors there is taken over.
         """
-        with _one_coordinator(self.settings.output):
-            _remove_leftovers(self.settings.output)
-            existing = self._existing(fresh)
-            earlier = None if retry_errors is None else self._earlier(retry_errors)
-            files = self._files()
-            self._workers = dict.fromkeys((self._pool.start() for _ in range(self.settings.workers)), False)
-            try:
-                first, info = self._first_ready()
-                plan, per_row_s = self._planned(existing or earlier, files, info, first)
-                if earlier is not None:
-                    self._take_over(earlier, plan)
-                committed = self._committed(plan)
-                found(Resumed(len(committed), len(plan.shards)) if existing or earlier else None)
-                before = read_runs(self._output, self.settings.output)
-                self._coordinator = Coordinator(plan, committed, self._pool, self._workers, per_row_s, before=before)
-                if self._stopping is not None:
-                    self._coordinator.stop(self._stopping)
-                return self._run(plan, self._coordinator, report)
-            except _NotBegun:
-                return JobResult(Ending.STOPPED, NOTHING_YET, None, {}, {})
-            finally:
-                self._pool.close(max(0.0, min(_CLOSE_S, self._stop_at_s - time.monotonic())))
+        try:
+            with _one_coordinator(self.settings.output):
                 _remove_leftovers(self.settings.output)
+                try:
+                    return self._begun(found, report, fresh, retry_errors)
+                finally:
+                    _remove_leftovers(self.settings.output)
+        except _Interrupted:
+            return JobResult(Ending.STOPPED, self._last, None, {}, {})
+        finally:
+            self._pool.close(max(0.0, min(_CLOSE_S, self._stop_at_s - time.monotonic())))
+
+    def _begun(
+        self, found: Callable[[Resumed | None], None], report: Callable[[Snapshot], None], fresh: bool,
+        retry_errors: str | None,
+    ) -> JobResult:  # fmt: skip
+        existing = self._existing(fresh)
+        earlier = None if retry_errors is None else self._earlier(retry_errors)
+        files = self._files()
+        began_s = time.monotonic()
+        self._workers = dict.fromkeys((self._pool.start() for _ in range(self.settings.workers)), False)
+        worker, info = self._first_ready()
+        plan = self._planned(existing, earlier, files, info, worker)
+        if earlier is not None:
+            self._take_over(earlier, plan)
+        committed = self._committed(plan)
+        found(Resumed(len(committed), len(plan.shards)) if existing or earlier else None)
+        before = read_runs(self._output, self.settings.output)
+        spent_s = (time.monotonic() - began_s) * len(self._workers)
+        coordinator = Coordinator(plan, committed, self._pool, self._workers, before=before, worker_s=spent_s)
+        return self._run(plan, coordinator, report)
 
     def stop(self, now: bool = False) -> None:
         """Finish what is in work inside the grace period, or give it up at once; for signal handlers."""
-        self._stopping = now
         self._stop_at_s = time.monotonic() + (0.0 if now else self.settings.grace_seconds)
         if self._coordinator is not None:
             self._coordinator.stop(now)
-        elif now:  # a long list of files is not waited for
-            raise KeyboardInterrupt
+        elif not self._interrupted:  # no shard is in work: there is nothing to finish
+            self._interrupted = True
+            raise _Interrupted
 
     # Before the first shard
 
@@ -152,43 +166,71 @@ class Job:
 
     def _first_ready(self) -> tuple[int, RuntimeInfo]:
         """A worker whose model is loaded."""
-        return next((number, message.info) for number, message in self._heard() if isinstance(message, Ready))
-
-    def _heard(self) -> Iterator[tuple[int, FromWorker | Died]]:
-        """What workers say before there is a coordinator, the dead replaced; raises where it cannot go on."""
         while True:
-            if self._stopping is not None:
-                raise _NotBegun
-            for number, message in self._pool.poll(0.2):
-                if isinstance(message, Unusable):
-                    text = message.message
-                    raise InvalidInput("model", self.settings.model, text) if message.is_input else Broken(text)
-                if isinstance(message, Died) and self._stopping is None:
-                    del self._workers[number]
-                    self._early_deaths += 1
-                    if self._early_deaths >= _EARLY_DEATHS:
-                        raise Broken(f"workers died before the first shard, the last of them: {message.reason}")
-                    self._workers[self._pool.start()] = False
-                if isinstance(message, Ready):
-                    self._workers[number] = True
-                yield number, message
+            number, message = self._next_heard()
+            if isinstance(message, Ready):
+                return number, message.info
+
+    def _next_heard(self) -> tuple[int, FromWorker | Died]:
+        """What a worker says before there is a coordinator, the dead replaced; raises where it cannot go on."""
+        while not self._heard:
+            self._end_hung()
+            self._heard.extend(self._pool.poll(0.2))
+        number, message = self._heard.popleft()
+        match message:
+            case Unusable(text, is_input):
+                raise InvalidInput("model", self.settings.model, text) if is_input else Broken(text)
+            case Loading():
+                self._busy_since_s[number] = time.monotonic()
+            case Ready():
+                self._workers[number] = True
+                self._busy_since_s.pop(number, None)
+            case Died(reason):
+                self._replace(number, reason)
+            case _:
+                pass
+        return number, message
+
+    def _replace(self, number: int, reason: str) -> None:
+        del self._workers[number]
+        self._busy_since_s.pop(number, None)
+        self._early_deaths += 1
+        if self._early_deaths >= _EARLY_DEATHS:
+            raise Broken(f"workers died before the first shard, the last of them: {self._hung.get(number, reason)}")
+        self._workers[self._pool.start()] = False
+
+    def _end_hung(self) -> None:
+        now_s, settings = time.monotonic(), self.settings
+        for number, since_s in self._busy_since_s.items():
+            is_loaded = self._workers.get(number, False)
+            if number not in self._hung and now_s - since_s > (
+                settings.lease_seconds if is_loaded else settings.load_seconds
+            ):
+                self._hung[number] = "it did not answer the first rows" if is_loaded else "its model was never loaded"
+                self._pool.kill(number)
 
     def _planned(
-        self, existing: Plan | None, files: tuple[InputFile, ...], info: RuntimeInfo, worker: int
-    ) -> tuple[Plan, float]:
+        self, existing: Plan | None, earlier: Plan | None, files: tuple[InputFile, ...], info: RuntimeInfo, worker: int
+    ) -> Plan:
+        """The job's plan with the settings of this run: as it was, or as it is now frozen."""
         model = PlannedModel.of(info)
+        if earlier is not None:
+            refuse_changes(earlier, self.settings, model, files, is_retry=True)
+        if existing is not None and earlier is not None and existing.retry_of != earlier.settings.output.rstrip("/"):
+            accepted = f"a new folder: this one holds a job that is no retry of {earlier.settings.output}"
+            raise InvalidInput("output", self.settings.output, accepted)
         if existing is not None:
-            refuse_changes(existing, self.settings, model, files)
-            plan = msgspec.structs.replace(existing, settings=self.settings)
-            self._output.create(plan_location(self.settings.output), msgspec.json.encode(plan))
-            return plan, existing.seconds_per_row
-        measured = self._calibrated(files, worker)
-        per_row_s = measured.seconds_per_row
-        model = msgspec.structs.replace(model, parity=measured.parity)
-        plan = self._new_plan(files, model, measured)
+            refuse_changes(existing, self.settings, model, files, is_retry=existing.retry_of is not None)
+            return msgspec.structs.replace(existing, settings=self.settings)
+        if earlier is not None:
+            folder = earlier.settings.output.rstrip("/")
+            plan = msgspec.structs.replace(earlier, settings=self.settings, model=model, retry_of=folder)
+        else:
+            measured = self._calibrated(files, worker)
+            plan = self._new_plan(files, msgspec.structs.replace(model, parity=measured.parity), measured)
         if not self._output.create(plan_location(self.settings.output), msgspec.json.encode(plan)):
             raise InvalidInput("output", self.settings.output, "a folder in which no other job was begun just now")
-        return plan, per_row_s
+        return plan
 
     def _new_plan(self, files: tuple[InputFile, ...], model: PlannedModel, measured: Calibrated) -> Plan:
         settings = self.settings
@@ -198,49 +240,58 @@ class Job:
         results = {} if measured.schema is None else _fields(measured.schema)
         kept = kept_schema(files, self._blobs_for, settings.keep)
         schema = output_schema(kept, results)
-        return Plan.make(settings, model, files, shards, schema, measured.seconds_per_row)
+        return Plan.make(settings, model, files, shards, schema, measured.seconds_per_row, self._row_bytes)
 
     def _calibrated(self, files: tuple[InputFile, ...], worker: int) -> Calibrated:
-        rows = list(self._sample(files))
-        measured = self._answered(worker, Calibrate(rows))
-        if measured.schema is None and rows:
-            accepted = f"rows that the model can score; of the first {len(rows)} none: {measured.error}"
+        """What the first rows take that the model can score at all."""
+        measured, seen = None, 0
+        for rows in self._samples(files):
+            measured, seen = self._answered(worker, Calibrate(rows)), seen + len(rows)
+            if measured.schema is not None or not rows:
+                break
+        assert measured is not None  # noqa: S101 - there is a sample, if an empty one
+        if measured.schema is None and seen:
+            hint = "" if self.settings.text or self.settings.columns else " (--text COLUMN, where it takes texts)"
+            accepted = f"rows that the model can score{hint}; of the first {seen} none: {measured.error}"
             raise InvalidInput("inputs", files[0].location, accepted)
         if measured.parity is not None and not measured.parity >= PARITY_BAR:
-            accepted = f"fp32: parity with it is {measured.parity:.4f} on the job's first {len(rows)} rows, and at "
+            accepted = f"fp32: parity with it is {measured.parity:.4f} on the job's first {seen} rows, and at "
             raise InvalidInput("precision", self.settings.precision, f"{accepted}least {PARITY_BAR} is wanted")
         return measured
 
     def _answered(self, worker: int, message: Calibrate) -> Calibrated:
         """What a worker answers; another one, where it dies of that."""
-        self._pool.send(worker, message)
-        for number, heard in self._heard():
-            if isinstance(heard, Calibrated):
-                return heard
-            if isinstance(heard, Died) and number == worker:
-                worker, _ = self._first_ready()
-                self._pool.send(worker, message)
-        raise AssertionError
+        while True:
+            self._pool.send(worker, message)
+            self._busy_since_s[worker] = time.monotonic()
+            while worker in self._workers:
+                number, heard = self._next_heard()
+                if isinstance(heard, Calibrated):
+                    self._busy_since_s.pop(number, None)
+                    return heard
+            worker = next((number for number, ready in self._workers.items() if ready), None) or self._first_ready()[0]
 
-    def _sample(self, files: tuple[InputFile, ...]) -> Iterator[Any]:
-        """Rows of a few files, as the model takes them; their size is noted on the way.
+    def _samples(self, files: tuple[InputFile, ...]) -> Iterator[list[Any]]:
+        """Rows as the model takes them: of a few files' beginnings first, and on from there; their size is noted.
 
-        Where those have none to score it looks further: without one the result columns are not known.
+        Without one that can be scored the result columns are not known.
         """
-        taken = size = found = 0
         chosen = files[:: max(1, len(files) // _SAMPLE_FILES)][:_SAMPLE_FILES]
-        for number, file in enumerate((*chosen, *files)):
-            if number >= len(chosen) and found:
-                break
-            blobs, columns = self._blobs_for(file.location), self.settings.model_columns
-            for batch in read(file.head(), file, blobs, columns, _SAMPLE_ROWS, _SAMPLE_BYTES):
-                taken, size = taken + batch.num_rows, size + batch.nbytes
-                rows = [row for row in readable_rows(batch, self.settings) if row is not None][:_SAMPLE_ROWS]
-                yield from rows
-                found += len(rows)
-                if rows or number < len(chosen):
-                    break
-        self._row_bytes = size / taken if taken else 100.0
+        streams = [self._sample_rows(file) for file in chosen]
+        first = [row for stream in streams for row in next(stream, [])]
+        if first or not files:
+            yield first
+        further = itertools.chain(*streams, *(self._sample_rows(file) for file in files if file not in chosen))
+        yield from itertools.islice(filter(None, further), _MORE_SAMPLES)
+        if not first:
+            yield []  # nothing but nulls, or nothing at all
+
+    def _sample_rows(self, file: InputFile) -> Iterator[list[Any]]:
+        blobs, columns = self._blobs_for(file.location), self.settings.model_columns
+        for batch in read(file.head(), file, blobs, columns, _SAMPLE_ROWS, _SAMPLE_BYTES):
+            if batch.num_rows:
+                self._row_bytes = batch.nbytes / batch.num_rows
+            yield [row for row in readable_rows(batch, self.settings) if row is not None][:_SAMPLE_ROWS]
 
     def _earlier(self, folder: str) -> Plan:
         plan = read_plan(self._blobs_for(folder), folder)
@@ -275,48 +326,73 @@ class Job:
     # The shards, and after the last
 
     def _run(self, plan: Plan, coordinator: Coordinator, report: Callable[[Snapshot], None]) -> JobResult:
-        folder, began_s, due_s = self.settings.output, time.time(), time.monotonic() + _RECORD_S
-        last = coordinator.snapshot()
-        if last.shards_done == last.shards and (summary := read_summary(self._output, folder)) is not None:
-            return JobResult(Ending.DONE, last, summary, {}, {})  # it was done before
-        number = len(self._output.names(f"{folder.rstrip('/')}/_twoshift/runs"))
+        self._last = coordinator.snapshot()
+        if self._last.shards_done == self._last.shards:
+            summary = read_summary(self._output, self.settings.output)
+            if summary is not None:
+                return JobResult(Ending.DONE, self._last, summary, {}, {})  # it was done before
+            self._output.delete(f"{self.settings.output.rstrip('/')}/_SUCCESS")  # until its parts are looked at anew
+        with self._recorded(coordinator) as record:
 
-        def tell(now: Snapshot) -> None:
-            nonlocal due_s
-            report(now)
-            if time.monotonic() >= due_s:
-                with contextlib.suppress(TwoshiftError):  # the parts are what counts; the next record may fit
-                    write_run(self._output, folder, number, coordinator.record(began_s))
-                due_s = time.monotonic() + _RECORD_S
+            def tell(now: Snapshot) -> None:
+                self._last = now
+                report(now)
+                record()
 
-        ending = coordinator.run(tell)
-        last = coordinator.snapshot()
-        receipt = self._receipt(coordinator) if ending is Ending.DONE else None
-        with contextlib.suppress(TwoshiftError):
-            write_run(self._output, folder, number, coordinator.record(began_s))
+            self._coordinator = coordinator
+            ending = coordinator.run(tell, self._heard)
+            self._coordinator = None
+            if ending is Ending.DONE and len(there := self._committed(plan)) < len(plan.shards):
+                missing = min(set(range(len(plan.shards))) - there)
+                raise Broken(f"{part_location(plan, missing)} was removed as the job ran; the same command redoes it")
+            self._last = coordinator.snapshot()
+            receipt = self._receipt(coordinator, plan) if ending is Ending.DONE else None
         summary = None
         if ending is Ending.DONE:
-            runs = read_runs(self._output, folder)
-            summary = finish(self._output, plan, coordinator.log.stats, runs, receipt, lambda _: report(last))
+            runs = read_runs(self._output, self.settings.output)
+            summary = finish(self._output, plan, coordinator.log.stats, runs, receipt)
+            ending = Ending.TOO_MANY_ERRORS if summary is None else ending
         dead = {shard: f"{_described(plan, shard)}: {why}" for shard, why in coordinator.dead_shards().items()}
-        return JobResult(ending, last, summary, dead, dict(coordinator.log.failures))
+        return JobResult(ending, self._last, summary, dead, dict(coordinator.log.failures))
 
-    def _receipt(self, coordinator: Coordinator) -> Receipt | None:
-        """Rows of a few shards of this run, scored again as live requests."""
-        done = [each.shard for each in coordinator.log.stats if each.rows > each.errors]
+    @contextlib.contextmanager
+    def _recorded(self, coordinator: Coordinator) -> Iterator[Callable[[], None]]:
+        """Writes what a run has done: now and then, and however it ends."""
+        folder, began_s, due_s = self.settings.output, time.time(), time.monotonic() + _RECORD_S
+        number = len(self._output.names(f"{folder.rstrip('/')}/_twoshift/runs"))
+
+        def write() -> None:
+            with contextlib.suppress(TwoshiftError):  # the parts are what counts; the next record may fit
+                write_run(self._output, folder, number, coordinator.record(began_s))
+
+        def write_if_due() -> None:
+            nonlocal due_s
+            if time.monotonic() >= due_s:
+                write()
+                due_s = time.monotonic() + _RECORD_S
+
+        try:
+            yield write_if_due
+        finally:
+            write()
+
+    def _receipt(self, coordinator: Coordinator, plan: Plan) -> Receipt | None:
+        """Rows of a few shards, scored again as live requests."""
         worker = coordinator.idle_worker()
-        if worker is None or not done:
+        if worker is None or not plan.shards:
             return None
+        done = [each.shard for each in coordinator.log.stats if each.rows > each.errors]
+        done = done or list(range(len(plan.shards)))  # an earlier run did them all
         shards = tuple(done[:: max(1, len(done) // _RECEIPT_SHARDS)][:_RECEIPT_SHARDS])
         self._pool.send(worker, Recheck(shards, _RECEIPT_ROWS))
         until_s = time.monotonic() + _RECEIPT_S
-        while time.monotonic() < until_s and self._stopping is None:
+        while time.monotonic() < until_s:
             for number, message in self._pool.poll(0.2):
                 if isinstance(message, Rechecked):
                     return message.receipt
                 if isinstance(message, Died) and number == worker:
-                    return None
-        return None
+                    return Receipt(0, None, None, 0, problem=f"the worker died: {message.reason}")
+        return Receipt(0, None, None, 0, problem=f"the worker did not answer within {_RECEIPT_S:.0f} s")
 
 
 @contextlib.contextmanager
@@ -358,7 +434,7 @@ def _remove_leftovers(output: str) -> None:
 def _is_below(location: str, folder: str) -> bool:
     if "://" in folder:
         return location.startswith(f"{folder.rstrip('/')}/")
-    return "://" not in location and Path(os.path.abspath(location)).is_relative_to(os.path.abspath(folder))  # noqa: PTH100
+    return "://" not in location and Path(location).resolve().is_relative_to(Path(folder).resolve())
 
 
 def _fields(schema: bytes) -> dict[str, pa.DataType]:

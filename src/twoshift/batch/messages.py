@@ -17,6 +17,7 @@ __all__ = [
     "Failed",
     "FromWorker",
     "GiveUp",
+    "Loading",
     "Ready",
     "Recheck",
     "Rechecked",
@@ -75,6 +76,11 @@ ToWorker = Calibrate | Begin | Score | GiveUp | Recheck
 
 
 @dataclass(frozen=True, slots=True)
+class Loading:
+    """It has a place to run and loads its model now."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """The model is loaded."""
 
@@ -94,7 +100,6 @@ class Calibrated:
     """What the sample took."""
 
     seconds_per_row: float
-    tokens_per_row: float
     schema: bytes | None  # of the result columns, Arrow's; None where no row could be scored
     error: str | None  # of the first row that failed
     parity: float | None = None  # of a lossy precision, on these rows
@@ -109,7 +114,8 @@ class Beat:
     tokens: int
     padding_tokens: int
     failed_calls: int
-    max_tokens: int
+    out_of_memory: int  # of them
+    max_tokens: int  # of a call; lower than configured after the memory ran out, 0 before the first shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +147,9 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Rechecked:
-    """How far the shifts agree; None where that could not be found out."""
+    """How far the shifts agree."""
 
-    receipt: Receipt | None
+    receipt: Receipt
 
 
-FromWorker = Ready | Unusable | Calibrated | Beat | WasRead | Scored | Failed | Rechecked
+FromWorker = Loading | Ready | Unusable | Calibrated | Beat | WasRead | Scored | Failed | Rechecked

@@ -90,7 +90,10 @@ class _JsonPart:
 
     def write(self, batch: pa.RecordBatch) -> None:
         encode = msgspec.json.Encoder(enc_hook=str).encode
-        for row in batch.to_pylist():
+        unfit = _not_finite(batch)
+        for place, row in enumerate(batch.to_pylist()):
+            if place in unfit and row[ERROR] is None:  # a null must not pass for an answer
+                row[ERROR] = f"{unfit[place]} is not finite, and JSON has no such number"
             self._file.write(encode(row) + b"\n")
 
     def finish(self, stats: PartStats) -> None:
@@ -99,6 +102,19 @@ class _JsonPart:
     def discard(self) -> None:
         with contextlib.suppress(OSError):
             self._file.close()
+
+
+def _not_finite(batch: pa.RecordBatch) -> dict[int, str]:
+    """Rows with a NaN or an infinity, and the column that has it."""
+    found: dict[int, str] = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        width = column.type.list_size if _is_vector(column.type) else 1
+        if not (pa.types.is_floating(column.type) or _is_vector(column.type)):
+            continue
+        flat = column.fill_null(0.0) if width == 1 else column.values.fill_null(0.0)
+        bad = ~np.isfinite(flat.to_numpy(zero_copy_only=False).astype(np.float64)).reshape(-1, width).all(axis=1)
+        found.update((int(row), str(name)) for row in np.flatnonzero(bad))
+    return found
 
 
 def read_stats(file: Any, location: str, output_format: str) -> PartStats:
@@ -136,15 +152,24 @@ def result_array(values: NDArray[Any], failed: NDArray[np.bool_]) -> pa.Array:
     """A result column as Arrow has it: vectors as fixed-size lists, null where the row has failed."""
     match values.ndim:
         case 1:
-            kind = pa.string() if values.dtype.kind in "OUS" else None
-            data = values.astype(object) if kind is not None else values
-            return pa.array(data, kind, mask=failed)
+            if values.dtype.kind in "OUS":
+                texts = [None if bad else _text(each) for each, bad in zip(values, failed, strict=True)]
+                return pa.array(texts, pa.string())
+            return pa.array(values, mask=failed)
         case 2:
             flat = pa.array(np.ascontiguousarray(values).reshape(-1))
             return pa.FixedSizeListArray.from_arrays(flat, values.shape[1], mask=pa.array(failed))
         case _:
             nested = [None if bad else row.tolist() for row, bad in zip(values, failed, strict=True)]
             return pa.array(nested)
+
+
+def _text(value: Any) -> str | None:
+    """As UTF-8 can hold it: a lone surrogate must not cost the rows beside it."""
+    if value is None:
+        return None
+    data = value if isinstance(value, bytes) else str(value).encode("utf-8", "backslashreplace")
+    return data.decode("utf-8", "backslashreplace")
 
 
 def _is_vector(kind: pa.DataType) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Scorer", "spark_scorer"]
 
-ERROR = "error"
+ERROR = "error"  # as in a part, whose module needs pyarrow, and this one does not
 _UNKNOWN = CallCost.line(0.01, 1e-4)  # before anything was measured; the engine learns the rest
 _MOST_CALL_ROWS = 256
 _AHEAD = 1  # batches that are prepared while one is on the device
@@ -134,7 +134,8 @@ def spark_scorer(model: str, **options: Any) -> Callable[[Iterator[pd.DataFrame]
     return score
 
 
-@lru_cache(maxsize=2)  # Spark uses a Python worker for many tasks
+# Spark uses a Python worker for many tasks. All are kept: nobody would close one that is dropped, as a task may use it
+@cache
 def _shared_scorer(model: str, options: tuple[tuple[str, Any], ...]) -> Scorer:
     return Scorer(model, **dict(options))
 

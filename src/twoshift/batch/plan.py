@@ -46,6 +46,8 @@ class Plan(msgspec.Struct, frozen=True):
     rows: int | None  # where the formats tell
     output_schema: str  # Arrow's, as base64: kept columns, results, error
     seconds_per_row: float  # as measured on the first rows
+    row_bytes: float = 100.0  # of them
+    retry_of: str | None = None  # the job whose parts without errors were taken over
 
     @classmethod
     def make(
@@ -56,17 +58,27 @@ class Plan(msgspec.Struct, frozen=True):
         shards: tuple[tuple[Piece, ...], ...],
         schema: pa.Schema,
         seconds_per_row: float,
+        row_bytes: float = 100.0,
     ) -> Plan:
         """A plan for these shards."""
         counts = [piece.rows for shard in shards for piece in shard]
         rows = None if None in counts else sum(count or 0 for count in counts)
         encoded = base64.b64encode(schema.serialize().to_pybytes()).decode()
-        return cls(_FORMAT, model, settings, files, shards, rows, encoded, seconds_per_row)
+        return cls(_FORMAT, model, settings, files, shards, rows, encoded, seconds_per_row, row_bytes)
 
     @property
     def schema(self) -> pa.Schema:
         """Every part's columns."""
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.output_schema)))
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Of the input, by one worker, as far as the first rows tell."""
+        if self.rows:
+            row_bytes = sum(piece.bytes for shard in self.shards for piece in shard) / self.rows
+        else:
+            row_bytes = self.row_bytes
+        return max(1e-9, row_bytes / self.seconds_per_row)
 
     def shard_bytes(self, shard: int) -> int:
         """How much of the input a shard is: what work is counted in before rows are known."""
@@ -95,20 +107,46 @@ def read_plan(blobs: Blobs, output: str) -> Plan | None:
         raise Broken(f"{plan_location(output)} is damaged ({error}); begin the job anew in another folder") from error
     if plan.format != _FORMAT:
         raise Broken(f"{plan_location(output)} has format {plan.format}; this version reads {_FORMAT}")
+    if (what := _damage(plan)) is not None:
+        raise Broken(f"{plan_location(output)} is damaged ({what}); begin the job anew in another folder")
     return plan
 
 
-def refuse_changes(plan: Plan, settings: JobSettings, model: PlannedModel, files: tuple[InputFile, ...]) -> None:
-    """Raises InvalidInput that names what differs from the job as it was begun."""
-    differences = [*_changed_model(plan.model, model), *_changed_settings(plan.settings, settings)]
+def _damage(plan: Plan) -> str | None:
+    """What no plan of ours can have."""
+    pieces = [(piece.file, piece.start, piece.stop) for shard in plan.shards for piece in shard]
+    if any(not 0 <= file < len(plan.files) for file, _, _ in pieces):
+        return "a shard of a file that is not listed"
+    if len(set(pieces)) < len(pieces):
+        return "the same rows in two shards"
+    if not plan.seconds_per_row > 0:
+        return "rows that take no time"
+    try:
+        _ = plan.schema
+    except (pa.ArrowException, ValueError) as error:
+        return f"the schema: {error}"
+    return None
+
+
+def refuse_changes(
+    plan: Plan, settings: JobSettings, model: PlannedModel, files: tuple[InputFile, ...], is_retry: bool = False
+) -> None:
+    """Raises InvalidInput that names what differs from the job as it was begun.
+
+    Where errors are retried a user's own class may be another by now: that is what it was mended for. Weights may
+    not, because the vectors of two models do not go together.
+    """
+    differences = [*_changed_model(plan.model, model, is_retry), *_changed_settings(plan.settings, settings, is_retry)]
     differences += _changed_files(plan.files, files)
     if differences:
-        accepted = f"{'; '.join(differences)}. Put that back to resume, or take another output folder (--fresh)"
-        raise InvalidInput("output", settings.output, f"the job that was begun there, which differs: {accepted}")
+        ways = "or run all of it into a new folder" if is_retry else "or take another output folder (--fresh)"
+        accepted = f"the job in {plan.settings.output}, which differs: {'; '.join(differences)}. Put that back, {ways}"
+        raise InvalidInput("output", settings.output, accepted)
 
 
-def _changed_model(before: PlannedModel, now: PlannedModel) -> Iterator[str]:
-    for name in ("name", "checksum", "precision"):
+def _changed_model(before: PlannedModel, now: PlannedModel, is_retry: bool) -> Iterator[str]:
+    names = ("name", "precision") if is_retry and ":" in now.name else ("name", "checksum", "precision")
+    for name in names:
         was, new = getattr(before, name), getattr(now, name)
         if was != new:
             yield f"the model's {name} was {was}, now {new}"
@@ -118,8 +156,8 @@ def _changed_model(before: PlannedModel, now: PlannedModel) -> Iterator[str]:
 _FIXED = ("text", "pair", "columns", "keep", "input_format", "output_format", "shard_rows", "shard_seconds")
 
 
-def _changed_settings(before: JobSettings, now: JobSettings) -> Iterator[str]:
-    for name in _FIXED:
+def _changed_settings(before: JobSettings, now: JobSettings, is_retry: bool) -> Iterator[str]:
+    for name in _FIXED[:-2] if is_retry else _FIXED:  # the shards of a retry are cut already
         was, new = getattr(before, name), getattr(now, name)
         if was != new:
             yield f"{name} was {_shown(was)}, now {_shown(new)}"

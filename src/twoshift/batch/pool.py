@@ -103,17 +103,19 @@ class LocalPool:
 
     def poll(self, timeout_s: float) -> list[tuple[int, FromWorker | Died]]:
         """What workers have said since, waiting for the first of it; each dead one is named once."""
-        by_pipe = {each.pipe: number for number, each in self._workers.items()}
-        if not by_pipe:
+        if not self._workers:
             time.sleep(timeout_s)
             return []
         heard: list[tuple[int, FromWorker | Died]] = []
-        for pipe in connection.wait(list(by_pipe), timeout_s):
-            number = by_pipe[pipe]
+        connection.wait([each.pipe for each in self._workers.values()], timeout_s)
+        for number, each in tuple(self._workers.items()):
+            is_over = not each.process.is_alive()  # looked at first: what it said before its end is still in the pipe
             try:
-                while pipe.poll():  # type: ignore[union-attr]
-                    heard.append((number, pipe.recv()))  # type: ignore[union-attr]
+                while each.pipe.poll():
+                    heard.append((number, each.pipe.recv()))
             except (EOFError, OSError):
+                is_over = True
+            if is_over:  # by its process, because a child that a model has forked may hold the pipe open
                 heard.append((number, self._bury(number)))
         return heard
 

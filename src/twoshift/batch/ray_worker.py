@@ -49,8 +49,8 @@ class RayWorker:
         name = f"{self._node}:{number}"
         self._worker = ShardWorker(given.settings, name, given.load, given.blobs_for, self._outbox.put)
         problem = _problem(given)
-        if problem is None:
-            self._worker.start()
+        if problem is None:  # beside us, so that the pool hears that there was room for it
+            threading.Thread(target=self._worker.start, name="twoshift-load", daemon=True).start()
         else:
             self._outbox.put(Unusable(f"node {self._node}: {problem}", is_input=False))
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
+import sys
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -21,6 +24,7 @@ __all__ = ["Receipt", "take_receipt"]
 
 _DEADLINE_S = 3600.0
 _LOOK_ROWS = 4096  # of a shard's beginning, from which rows are drawn
+_WORST_COSINE, _WORST_DIFFERENCE = -1.0, sys.float_info.max  # finite: a report in JSON has null for anything else
 
 
 class Receipt(msgspec.Struct, frozen=True):
@@ -28,15 +32,21 @@ class Receipt(msgspec.Struct, frozen=True):
 
     rows: int
     worst_cosine: float | None  # of vectors
-    worst_difference: float | None  # of numbers
-    unequal: int  # of everything else
+    worst_difference: float | None  # of numbers, alone or in vectors
+    unequal: int  # rows in which anything else differs
+    problem: str | None = None  # why it could not be taken
+
+
+_NOTHING = Receipt(0, None, None, 0)
 
 
 def take_receipt(engine: Engine, plan: Plan, shards: list[int], rows: int, blobs_for: Any) -> Receipt:
     """Compare up to so many rows of these shards' parts with the online path."""
-    seen = Receipt(0, None, None, 0)
+    seen = _NOTHING
     for shard in shards:
         seen = _merged(seen, _shard_receipt(engine, plan, shard, max(1, rows // max(1, len(shards))), blobs_for))
+    if shards and not seen.rows:
+        return msgspec.structs.replace(seen, problem="none of the rows that were looked at has a result")
     return seen
 
 
@@ -45,12 +55,12 @@ def _shard_receipt(engine: Engine, plan: Plan, shard: int, rows: int, blobs_for:
     part = _first_part_rows(plan, shard, blobs_for(plan.settings.output), len(given))
     good = [k for k, error in enumerate(part[ERROR]) if error is None and given[k] is not None]
     chosen = sorted(random.Random(shard).sample(good, min(rows, len(good))))  # noqa: S311 - a sample, no secret
-    total = Receipt(0, None, None, 0)
+    total = _NOTHING
     for k in chosen:
         prepared = engine.runtime.prepare([given[k]])
         result = engine.submit(prepared, engine.now_s() + _DEADLINE_S)[0].result()
-        compared = [_compared(np.asarray(result[name]), part[name][k]) for name in result.columns if name in part]
-        total = _merged(total, _row(compared))
+        live = {name: np.asarray(result[name]) for name in result.columns}
+        total = _merged(total, _row(live, {name: part[name][k] for name in live if name in part}))
     return total
 
 
@@ -77,27 +87,73 @@ def _first_part_rows(plan: Plan, shard: int, output: Blobs, rows: int) -> dict[s
     return {name: [line.get(name) for line in lines] for name in names}
 
 
-def _compared(live: NDArray[Any], stored: Any) -> tuple[float | None, float | None, bool]:
-    """Cosine of vectors, difference of numbers, or whether anything else differs."""
+def _row(live: dict[str, NDArray[Any]], stored: dict[str, Any]) -> Receipt:
+    """One row; a column that the part lacks differs."""
+    row = Receipt(1, None, None, int(not live.keys() <= stored.keys()))
+    for name in live.keys() & stored.keys():
+        row = _merged(row, _compared(live[name], stored[name]))
+    return msgspec.structs.replace(row, unequal=min(1, row.unequal))
+
+
+def _compared(live: NDArray[Any], stored: Any) -> Receipt:
+    """A column of a row: cosine and difference of vectors, difference of numbers, or whether anything else differs."""
     if live.dtype.kind not in "fiu":
-        return None, None, live.tolist() != stored
-    other = np.asarray(stored, np.float64)
-    if live.ndim != 1:
-        return None, float(np.max(np.abs(live - other), initial=0.0)), False
-    norms = np.linalg.norm(live) * np.linalg.norm(other)
-    return (float(live @ other / norms) if norms else 1.0), None, False
+        return Receipt(0, None, None, int(live.tolist() != stored))
+    try:
+        one, other = live.astype(np.float64), np.asarray(stored, np.float64)
+    except (TypeError, ValueError):  # no numbers at all
+        return Receipt(0, None, None, 1)
+    return Receipt(0, _cosine(one, other) if live.ndim == 1 else None, _difference(one, other), 0)
 
 
-def _row(compared: list[tuple[float | None, float | None, bool]]) -> Receipt:
-    cosines = [cosine for cosine, _, _ in compared if cosine is not None]
-    differences = [difference for _, difference, _ in compared if difference is not None]
-    unequal = int(any(differs for _, _, differs in compared))
-    return Receipt(1, min(cosines, default=None), max(differences, default=None), unequal)
+def _difference(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    """The largest; NaN and infinity are as far as can be from all but themselves."""
+    if not _can_compare(one, other):
+        return _WORST_DIFFERENCE
+    finite = np.isfinite(one)
+    with np.errstate(over="ignore"):
+        largest = np.max(np.abs(one[finite] - other[finite]), initial=0.0)
+    return min(float(largest), _WORST_DIFFERENCE)
+
+
+def _cosine(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    """Of the vectors; a vector of zeros is like another such and unlike all others, as one with NaN is."""
+    if not _can_compare(one, other):
+        return _WORST_COSINE
+    finite = np.isfinite(one)
+    one, other = _unit(one[finite]), _unit(other[finite])
+    if one.any() != other.any():
+        return 0.0
+    return min(1.0, float(one @ other)) if one.any() else 1.0
+
+
+def _can_compare(one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
+    """Whether there is a number in one wherever there is one in the other, and else the same."""
+    if one.shape != other.shape:
+        return False
+    odd = ~(np.isfinite(one) & np.isfinite(other))
+    return np.array_equal(one[odd], other[odd], equal_nan=True)
+
+
+def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of length 1, or all zeros; scaled first, so that the squares of very small or large numbers are numbers too."""
+    largest = np.max(np.abs(vector), initial=0.0)
+    if not largest:
+        return vector
+    scaled = vector / largest
+    return scaled / np.linalg.norm(scaled)
 
 
 def _merged(one: Receipt, other: Receipt) -> Receipt:
-    cosines = [c for c in (one.worst_cosine, other.worst_cosine) if c is not None]
-    differences = [d for d in (one.worst_difference, other.worst_difference) if d is not None]
     return Receipt(
-        one.rows + other.rows, min(cosines, default=None), max(differences, default=None), one.unequal + other.unequal
+        one.rows + other.rows,
+        min(_told((one.worst_cosine, other.worst_cosine), _WORST_COSINE), default=None),
+        max(_told((one.worst_difference, other.worst_difference), _WORST_DIFFERENCE), default=None),
+        one.unequal + other.unequal,
+        one.problem or other.problem,
     )
+
+
+def _told(values: Iterable[float | None], worst: float) -> list[float]:
+    """Those that there are; the worst in place of NaN, which `min` and `max` lose."""
+    return [worst if math.isnan(value) else value for value in values if value is not None]

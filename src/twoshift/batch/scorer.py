@@ -17,19 +17,19 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from twoshift.batch.inputs import READ_ERROR, conform, read
+from twoshift.batch.inputs import READ_ERROR, conform, fitted, joined, read
 from twoshift.batch.part import PartStats, open_part, result_array
 from twoshift.batch.plan import Plan, part_location
 from twoshift.batch.settings import JobSettings
 from twoshift.engine import BlockFuture, Engine
 from twoshift.engine.results import BlockResult
 from twoshift.engine.window import Window
-from twoshift.errors import Broken, TryLater
+from twoshift.errors import Broken, InvalidInput, TryLater
 from twoshift.ports import Blobs
 
 __all__ = ["ShardScorer", "Stopped", "model_rows", "readable_rows"]
 
-_WINDOW_ROWS, _WINDOW_BYTES = 2048, 8 << 20  # sorted by length within; what memory grows by
+_WINDOW_ROWS, _WINDOW_BYTES = 2048, 4 << 20  # sorted by length within; what memory grows by
 _AHEAD = 8  # windows that are prepared, on the device or written while one is read
 
 
@@ -127,15 +127,15 @@ class ShardScorer:
                 if stop.is_set():
                     raise Stopped
                 if held and (batch.schema != held[0].schema or rows + batch.num_rows > _WINDOW_ROWS):
-                    yield _joined(held)
+                    yield joined(held)
                     held, rows, size = [], 0, 0
                 held.append(batch)
                 rows, size = rows + batch.num_rows, size + batch.nbytes
                 if rows >= _WINDOW_ROWS or size >= _WINDOW_BYTES:
-                    yield _joined(held)
+                    yield joined(held)
                     held, rows, size = [], 0, 0
         if held:
-            yield _joined(held)
+            yield joined(held)
 
     def _begun(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Window]:
         """The kept columns, and a window whose good rows are with the engine."""
@@ -147,7 +147,9 @@ class ShardScorer:
             for place, error in enumerate(batch.column(READ_ERROR).to_pylist()):
                 if error is not None:
                     window.fail(place, error, "unreadable")
-        rows = model_rows(batch, self._plan.settings)
+        rows, unreadable = _told_rows(batch, self._plan.settings)
+        for place, error in unreadable.items():
+            window.fail(place, error, "unreadable")
         for place, row in enumerate(rows):
             if row is None and place not in window.errors:
                 window.fail(place, "the text is null", "null")
@@ -195,34 +197,42 @@ class ShardScorer:
 
 
 def model_rows(batch: pa.RecordBatch, settings: JobSettings) -> list[Any]:
-    """A batch's rows as the model takes them: texts, pairs or dicts; None where a text is null."""
-    if settings.text is None:
-        names = [name for name in settings.columns or batch.schema.names if name != READ_ERROR]
-        return batch.select(names).to_pylist()
-    texts = _texts(batch, settings.text)
-    if settings.pair is None:
-        return texts
-    pairs = zip(texts, _texts(batch, settings.pair), strict=True)
-    return [None if first is None or second is None else (first, second) for first, second in pairs]
+    """A batch's rows as the model takes them: texts, pairs or dicts; None where a text is null or unreadable."""
+    return _told_rows(batch, settings)[0]
 
 
 def readable_rows(batch: pa.RecordBatch, settings: JobSettings) -> list[Any]:
     """The same, without the rows that could not be read."""
-    rows = model_rows(batch, settings)
-    if READ_ERROR not in batch.schema.names:
-        return rows
-    return [row for row, error in zip(rows, batch.column(READ_ERROR).to_pylist(), strict=True) if error is None]
+    rows, unreadable = _told_rows(batch, settings)
+    told = batch.column(READ_ERROR).to_pylist() if READ_ERROR in batch.schema.names else [None] * len(rows)
+    return [row for place, row in enumerate(rows) if told[place] is None and place not in unreadable]
 
 
-def _texts(batch: pa.RecordBatch, name: str) -> list[str | None]:
+def _told_rows(batch: pa.RecordBatch, settings: JobSettings) -> tuple[list[Any], dict[int, str]]:
+    """The model's rows, and by place why a text cannot be read."""
+    if settings.text is None:
+        names = [name for name in settings.columns or batch.schema.names if name != READ_ERROR]
+        return batch.select(names).to_pylist(), {}
+    texts, errors = _texts(batch, "text", settings.text)
+    if settings.pair is None:
+        return texts, errors
+    seconds, more = _texts(batch, "pair", settings.pair)
+    pairs = [None if None in both else both for both in zip(texts, seconds, strict=True)]
+    return pairs, {**more, **errors}
+
+
+def _texts(batch: pa.RecordBatch, option: str, name: str) -> tuple[list[str | None], dict[int, str]]:
+    """A column as texts, null where one cannot be read; raises InvalidInput where none of its type ever could."""
     column = batch.column(name)
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        column = column.cast(pa.string())
-    return column.to_pylist()
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        return column.to_pylist(), {}
+    try:
+        column.slice(0, 0).cast(pa.string())
+    except pa.ArrowNotImplementedError:
+        raise InvalidInput(option, name, f"a column of texts; {name} is a {column.type}") from None
+    texts, unfit = fitted(column, pa.string())
+    why = "no text" if pa.types.is_temporal(column.type) else "invalid UTF-8"  # a time's zone may be unknown
+    return texts.to_pylist(), {place: f"column {name}: {value} is {why}" for place, value in unfit.items()}
 
 
 def _result(future: BlockFuture, stop: threading.Event) -> BlockResult:
@@ -244,8 +254,18 @@ def _abandon(future: _Begun) -> None:
 def _cast(array: pa.Array, planned: pa.Field) -> pa.Array:
     if array.type == planned.type:
         return array
+    expected = f"expected {planned.type}, as it was in the job's first rows"
     try:
-        return array.cast(planned.type)
+        fitted = array.cast(planned.type)
     except pa.ArrowException as error:
-        accepted = f"{planned.type}, as it was in the job's first rows"
-        raise Broken(f"the model's column {planned.name} is {array.type} here; expected {accepted}") from error
+        raise Broken(f"the model's column {planned.name} is {array.type} here; {expected}") from error
+    if _infinities(fitted) > _infinities(array):  # a narrower float does not say so by itself
+        raise Broken(f"the model's column {planned.name} has numbers too large for its type; {expected}")
+    return fitted
+
+
+def _infinities(array: pa.Array) -> int:
+    values = array.values if pa.types.is_fixed_size_list(array.type) else array
+    if not pa.types.is_floating(values.type):
+        return 0
+    return int(np.isinf(values.fill_null(0.0).to_numpy(zero_copy_only=False)).sum())

@@ -17,6 +17,7 @@ __all__ = ["ErrorBudget", "JobSettings", "make_settings", "read_settings"]
 
 OUTPUT_FORMATS = ("parquet", "jsonl")
 ENGINES = ("local", "ray")
+_LISTS = ("inputs", "columns", "keep")  # of which one may be written as a plain string
 _RAYS_OWN = ("CPU", "GPU", "memory", "object_store_memory")
 
 
@@ -130,19 +131,26 @@ def read_settings(path: Path, overrides: dict[str, Any]) -> JobSettings:
 
 def make_settings(data: dict[str, Any], where: str) -> JobSettings:
     """Settings from plain values; raises InvalidInput that names the nearest known key for an unknown one."""
-    known = JobSettings.__struct_fields__
     for key in data:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, 1)
-            raise InvalidInput(f"{where}: {key}", data[key], f"a known key, such as {near[0] if near else known[0]}")
-    if isinstance(data.get("inputs"), str):
-        data = {**data, "inputs": (data["inputs"],)}
+        if key not in JobSettings.__struct_fields__:
+            raise InvalidInput(f"{where}: {key}", data[key], f"a known key, such as {_nearest(key)}")
+    lone = {name: (data[name],) for name in _LISTS if isinstance(data.get(name), str)}
+    data = {**data, **lone}
     try:
         return msgspec.convert(data, JobSettings)
     except msgspec.ValidationError as error:
         if isinstance(error.__cause__, InvalidInput):  # ours, and it says it better
             raise error.__cause__ from None
         raise InvalidInput(where, data, str(error)) from error
+
+
+def _nearest(key: str) -> str:
+    """The known key that is meant: one that it begins, the longest that begins it, or one that looks like it."""
+    known = JobSettings.__struct_fields__
+    longer = [name for name in known if name.startswith(key)]
+    shorter = sorted((name for name in known if key.startswith(name)), key=len, reverse=True)
+    near = [*longer, *shorter, *difflib.get_close_matches(key, known, 1, 0.4)]
+    return near[0] if near else ", ".join(known)
 
 
 def _require(holds: bool, field: str, value: object, accepted: str) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -15,7 +17,11 @@ from twoshift.batch.part import PartStats
 from twoshift.batch.plan import Plan
 from twoshift.batch.receipt import Receipt
 
-__all__ = ["RunRecord", "Summary", "summary_page"]
+__all__ = ["RunRecord", "Summary", "counted", "dollars", "summary_page"]
+
+_QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9, "longest": 1.0}
+_FEWEST_POINTS = 3  # of a chart: fewer show nothing that the numbers do not say
+_NAMED_INPUTS = 3
 
 
 class RunRecord(msgspec.Struct, frozen=True):
@@ -23,13 +29,16 @@ class RunRecord(msgspec.Struct, frozen=True):
 
     began_unix_s: float
     elapsed_s: float
-    workers: int
+    workers: int  # at its end
+    worker_s: float  # summed over workers, from their start
     rows: int  # committed
     errors: int  # of them
     busy_s: float  # of the devices
     tokens: int
     padding_tokens: int
     failed_calls: int  # split and tried again: out of memory, or a bad row in them
+    out_of_memory: int  # of them
+    max_tokens: int  # of a call, at its lowest; 0: not known
     retries: int
     speculated: int
     deaths: tuple[str, ...]
@@ -55,17 +64,21 @@ class Summary(msgspec.Struct, frozen=True):
     wasted_s: float  # of the devices, on shards that were lost or done twice
     busy: float  # share of the workers' time
     rows_per_s: float
-    shard_seconds: tuple[float, ...]  # p10, p50, p90, longest
+    shard_seconds: dict[str, float]  # p10, p50, p90, longest
     retries: int
     speculated: int
     deaths: tuple[str, ...]
     failures: dict[str, int]
     failed_calls: int
+    out_of_memory: int  # of them
+    max_tokens: int | None  # of a call, at its lowest, where the memory ran out
     usd: float | None
     usd_per_million: float | None
     parity: Receipt | None
     precision_parity: float | None  # of a lossy precision: with full precision, on the job's first rows
     runs: tuple[RunRecord, ...]
+    inputs: tuple[str, ...] = ()  # as they were given
+    output: str = ""
 
     @classmethod
     def of(cls, plan: Plan, stats: Sequence[PartStats], runs: Sequence[RunRecord], parity: Receipt | None) -> Summary:
@@ -75,7 +88,10 @@ class Summary(msgspec.Struct, frozen=True):
         prices = [run.usd for run in runs if run.usd is not None]
         usd = sum(prices) if prices else None
         busy_s, device_s = sum(run.busy_s for run in runs), sum(each.device_s for each in stats)
-        worker_s = sum(run.elapsed_s * max(1, run.workers) for run in runs)
+        worker_s = sum(run.worker_s for run in runs)
+        # Of a job that took parts over from another the runs did only the rest
+        done = rows if plan.retry_of is None else sum(run.rows for run in runs)
+        caps = [run.max_tokens for run in runs if run.out_of_memory and run.max_tokens]
         return cls(
             model=plan.model.name,
             precision=plan.model.precision,
@@ -90,99 +106,140 @@ class Summary(msgspec.Struct, frozen=True):
             device_s=device_s,
             wasted_s=max(0.0, busy_s - device_s),
             busy=min(1.0, busy_s / max(1e-9, worker_s)),
-            rows_per_s=rows / max(1e-9, elapsed_s),
+            rows_per_s=done / max(1e-9, elapsed_s),
             shard_seconds=_quantiles([each.seconds for each in stats]),
             retries=sum(run.retries for run in runs),
             speculated=sum(run.speculated for run in runs),
             deaths=tuple(reason for run in runs for reason in run.deaths),
             failures=dict(sum((Counter(run.failures) for run in runs), Counter[str]())),
             failed_calls=sum(run.failed_calls for run in runs),
+            out_of_memory=sum(run.out_of_memory for run in runs),
+            max_tokens=min(caps, default=None),
             usd=usd,
-            usd_per_million=None if usd is None or not rows else 1e6 * usd / rows,
+            usd_per_million=None if usd is None or not done else 1e6 * usd / done,
             parity=parity,
             precision_parity=plan.model.parity,
             runs=tuple(runs),
+            inputs=plan.settings.inputs,
+            output=plan.settings.output,
         )
 
+    @property
+    def span_s(self) -> float:
+        """From the beginning of the first run to the end of the last: what a window is held against."""
+        began_s = min((run.began_unix_s for run in self.runs), default=0.0)
+        return max((run.began_unix_s + run.elapsed_s for run in self.runs), default=0.0) - began_s
 
-def _quantiles(seconds: list[float]) -> tuple[float, ...]:
+
+def _quantiles(seconds: list[float]) -> dict[str, float]:
     ranked = sorted(seconds) or [0.0]
-    return tuple(ranked[min(len(ranked) - 1, int(share * len(ranked)))] for share in (0.1, 0.5, 0.9, 1.0))
+    return {name: ranked[min(len(ranked) - 1, int(share * len(ranked)))] for name, share in _QUANTILES.items()}
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """A count with its noun: `1 row`, `2 rows`."""
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
+def dollars(usd: float) -> str:
+    """Dollars with two digits that are not 0: a short job costs less than a cent, and not nothing."""
+    places = 2 if not 0 < usd < 0.1 else min(9, 1 - math.floor(math.log10(usd)))
+    return f"${usd:,.{places}f}"
 
 
 def summary_page(summary: Summary, stats: Sequence[PartStats]) -> str:
     """The report as one HTML file."""
-    sections = [
-        report.Section("In short", [report.figures_row(_cards(summary)), report.text(_words(summary))]),
-        report.Section("Over time", [(_rate_figure(summary), _busy_figure(summary))]),
-        report.Section("Shards", [_shard_figure(stats)]),
-    ]
+    sections = [report.Section("In short", [report.figures_row(_cards(summary)), report.text(_words(summary))])]
+    if over_time := tuple(_time_figures(summary)):
+        sections.append(report.Section("Over time", [over_time]))
+    if len(stats) >= _FEWEST_POINTS:
+        sections.append(report.Section("Shards", [_shard_figure(stats)]))
     if summary.error_kinds or summary.failures:
         rows: list[Sequence[Any]] = [("rows", kind, count) for kind, count in sorted(summary.error_kinds.items())]
         rows += [("shards", message, count) for message, count in sorted(summary.failures.items())]
         sections.append(report.Section("What went wrong", [report.table(("of", "what", "times"), rows)]))
-    title = f"{summary.rows:,} rows by {summary.model} in {summary.precision}"
-    return report.page("A job", title, sections, f"Made by twoshift {__version__}")
+    title = f"{summary.model} in {summary.precision} over {counted(summary.rows, 'row')}"
+    return report.page(title, _what_ran(summary), sections, f"Made by twoshift {__version__}")
+
+
+def _what_ran(summary: Summary) -> str:
+    """Inputs, output, when and by how many: what tells one report from another."""
+    more = len(summary.inputs) - _NAMED_INPUTS
+    named = ", ".join(summary.inputs[:_NAMED_INPUTS]) + (f" and {more:,} more" if more > 0 else "")
+    told = [f"{named} to {summary.output}"]
+    if summary.runs:
+        began = time.gmtime(min(run.began_unix_s for run in summary.runs))
+        workers = max(1, *(run.workers for run in summary.runs))
+        told.append(time.strftime("begun %Y-%m-%d %H:%M UTC", began))
+        told.append(f"{counted(len(summary.runs), 'run')} with {counted(workers, 'worker')}")
+    return "; ".join(told)
 
 
 def _cards(summary: Summary) -> list[report.Card]:
     share = summary.errors / max(1, summary.rows)
     cards = [
-        report.Card("rows", f"{summary.rows:,}", f"{summary.shards:,} shards"),
+        report.Card("rows", f"{summary.rows:,}", counted(summary.shards, "shard")),
         report.Card("rows a second", f"{summary.rows_per_s:,.1f}", f"{summary.elapsed_s:,.0f} s in all"),
         report.Card("errors", f"{summary.errors:,}", f"{share:.2%}", "bad" if summary.errors else "good"),
-        report.Card("device busy", f"{summary.busy:.0%}", f"{summary.padding:.1%} padding"),
+        report.Card("device busy", f"{summary.busy:.0%}", f"{summary.padding:.1%} padding" if summary.padding else ""),
     ]
     if summary.usd is not None and summary.usd_per_million is not None:
-        cards.append(report.Card("dollars", f"${summary.usd:,.2f}", f"${summary.usd_per_million:,.2f} a million rows"))
+        cards.append(report.Card("dollars", dollars(summary.usd), f"{dollars(summary.usd_per_million)} a million rows"))
     return cards
 
 
 def _words(summary: Summary) -> list[str]:
-    words = []
-    parity = summary.parity
-    if parity is not None and parity.rows:
-        told = []
-        if parity.worst_cosine is not None:
-            told.append(f"worst cosine {parity.worst_cosine:.7f}")
-        if parity.worst_difference is not None:
-            told.append(f"largest difference {parity.worst_difference:.3g}")
-        told.append(f"{parity.unequal} rows with another label")
-        words.append(f"Parity: {parity.rows} rows scored again one at a time, as live requests: {', '.join(told)}.")
+    words = [] if summary.parity is None else list(_parity_words(summary.parity))
     if summary.precision_parity is not None:
         near = f"{summary.precision_parity:.4f}"
         words.append(f"In {summary.precision} the answers' parity with fp32 is {near} on the job's first rows.")
+    if summary.out_of_memory:
+        cap = f"; the cap of a call went down to {summary.max_tokens:,} tokens" if summary.max_tokens else ""
+        calls = counted(summary.out_of_memory, "call")
+        words.append(f"{calls} ran out of memory: split and tried again{cap}.")
     words.append(
-        f"{summary.retries:,} shards tried again, {summary.speculated:,} second copies, {len(summary.deaths):,} "
-        f"workers lost, {summary.failed_calls:,} calls split and tried again, {summary.truncated:,} rows cut to the "
-        f"model's length. {summary.wasted_s:,.1f} of {summary.device_s + summary.wasted_s:,.1f} device seconds went "
-        "into work that was lost or done twice."
+        f"{counted(summary.retries, 'shard')} tried again, "
+        f"{counted(summary.speculated, 'second copy', 'second copies')}, "
+        f"{counted(len(summary.deaths), 'worker')} lost, "
+        f"{counted(summary.failed_calls, 'call')} split and tried again, "
+        f"{counted(summary.truncated, 'row')} cut to the model's length. {summary.wasted_s:,.1f} of "
+        f"{summary.device_s + summary.wasted_s:,.1f} device seconds went into work that was lost or done twice."
     )
     return words
 
 
-def _rate_figure(summary: Summary) -> report.Figure:
-    xs, ys, began_s = list[float](), list[float](), 0.0
-    for run in summary.runs:
-        points = run.timeline
-        for (before_s, before, _), (at_s, rows, _) in itertools.pairwise(points):
-            xs.append(began_s + at_s)
-            ys.append((rows - before) / max(1e-9, at_s - before_s))
-        began_s += run.elapsed_s
-    axis = report.Axis("time", kind="seconds")
-    return report.line_chart("Rows a second", [report.Series("rows/s", xs, ys)], axis, report.Axis("rows/s", lo=0))
+def _parity_words(parity: Receipt) -> Iterator[str]:
+    if parity.problem is not None:
+        yield f"Parity could not be measured: {parity.problem}"
+    if not parity.rows:
+        return
+    told = []
+    if parity.worst_cosine is not None:
+        told.append(f"worst cosine {parity.worst_cosine:.7f}")
+    if parity.worst_difference is not None:
+        told.append(f"largest difference {parity.worst_difference:.3g}")
+    if parity.unequal or not told:  # a model that answers with numbers has no labels to tell of
+        told.append(f"{counted(parity.unequal, 'row')} with another label")
+    again = f"{counted(parity.rows, 'row')} scored again one at a time, as live requests"
+    yield f"Parity: {again}: {', '.join(told)}."
 
 
-def _busy_figure(summary: Summary) -> report.Figure:
-    xs, ys, began_s = list[float](), list[float](), 0.0
+def _time_figures(summary: Summary) -> Iterator[report.Figure]:
+    """Rates over all runs, put one after the other; none where there are too few points."""
+    xs, rates, shares, began_s = list[float](), list[float](), list[float](), 0.0
     for run in summary.runs:
-        points = run.timeline
-        for (before_s, _, before), (at_s, _, busy_s) in itertools.pairwise(points):
+        for (before_s, before_rows, before_busy_s), (at_s, rows, busy_s) in itertools.pairwise(run.timeline):
+            took_s = max(1e-9, at_s - before_s)
             xs.append(began_s + at_s)
-            ys.append(min(1.0, (busy_s - before) / max(1e-9, (at_s - before_s) * max(1, run.workers))))
+            rates.append((rows - before_rows) / took_s)
+            shares.append(min(1.0, (busy_s - before_busy_s) / (took_s * max(1, run.workers))))
         began_s += run.elapsed_s
-    share = report.Axis("busy", kind="share", lo=0, hi=1)
-    return report.line_chart("Device busy", [report.Series("busy", xs, ys)], report.Axis("time", kind="seconds"), share)
+    if len(xs) < _FEWEST_POINTS:
+        return
+    at, rate = report.Axis("time", kind="seconds"), report.Axis("rows/s", lo=0)
+    yield report.line_chart("Rows a second", [report.Series("rows/s", xs, rates)], at, rate)
+    busy = report.Axis("busy", kind="share", lo=0, hi=1)
+    yield report.line_chart("Device busy", [report.Series("busy", xs, shares)], at, busy)
 
 
 def _shard_figure(stats: Sequence[PartStats]) -> report.Figure:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import math
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import assert_never
 
 import msgspec
@@ -20,6 +22,7 @@ from twoshift.batch.messages import (
     Failed,
     FromWorker,
     GiveUp,
+    Loading,
     Ready,
     Recheck,
     Rechecked,
@@ -34,6 +37,7 @@ from twoshift.batch.receipt import Receipt, take_receipt
 from twoshift.batch.scorer import ShardScorer, Stopped
 from twoshift.batch.settings import JobSettings
 from twoshift.engine import Engine
+from twoshift.engine.window import described
 from twoshift.errors import Broken, InvalidInput, TryLater, TwoshiftError
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lanes import LaneLimits
@@ -71,8 +75,11 @@ class ShardWorker:
 
     def start(self) -> None:
         """Load the model and say so."""
+        self._send(Loading())
+        folder = Path.cwd()
         try:
             self._runtime = self._load(self._settings)
+            os.chdir(folder)  # names begin where the command was run, wherever a model has gone
         except Exception as error:
             self._send(_unusable(error))
             return
@@ -129,13 +136,13 @@ class ShardWorker:
         self._plan = plan
         self._scorer = ShardScorer(self._engine, plan, self._blobs_for, self._name)
 
-    def _receipt(self, shards: list[int], rows: int) -> Receipt | None:
+    def _receipt(self, shards: list[int], rows: int) -> Receipt:
         assert self._engine is not None  # noqa: S101 - Begin comes before Recheck
         assert self._plan is not None  # noqa: S101
         try:
             return take_receipt(self._engine, self._plan, shards, rows, self._blobs_for)
-        except Exception:  # the job is done; a receipt that cannot be had is left out
-            return None
+        except Exception as error:  # the job is done all the same
+            return Receipt(0, None, None, 0, problem=_told(error))
 
     def _score(self, lease: int, shard: int, stop: threading.Event) -> None:
         assert self._scorer is not None  # noqa: S101 - Begin comes before Score
@@ -172,10 +179,11 @@ class ShardWorker:
     def _state(self) -> Beat:
         padding = getattr(self._runtime, "padding_tokens", 0)
         if self._engine is None:
-            return Beat(0, 0.0, 0, padding, 0, 0)
+            return Beat(0, 0.0, 0, padding, 0, 0, 0)
         stats = self._engine.stats()
         tokens = sum(use.tokens for use in stats.lanes.values())
-        return Beat(self._rows, stats.busy_s, tokens, padding, stats.failed_calls, stats.max_tokens)
+        failed, ran_out = stats.failed_calls, stats.out_of_memory
+        return Beat(self._rows, stats.busy_s, tokens, padding, failed, ran_out, stats.max_tokens)
 
     def _loaded(self) -> Runtime:
         if self._runtime is None:
@@ -188,4 +196,4 @@ def _unusable(error: BaseException) -> Unusable:
 
 
 def _told(error: BaseException) -> str:
-    return str(error) if isinstance(error, TwoshiftError) else f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, TwoshiftError) else described(error)

@@ -7,8 +7,10 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from twoshift.batch.summary import counted, dollars
 from twoshift.cli.output import note
 from twoshift.policy.deadline import Verdict
+from twoshift.report import format_number
 from twoshift.units import format_duration
 
 if TYPE_CHECKING:
@@ -18,7 +20,12 @@ if TYPE_CHECKING:
 
 __all__ = ["JobProgress"]
 
-_LINE_EVERY_S = 10.0
+_FIRST_LINE_S, _LINE_EVERY_S = 2.0, 10.0
+_WIDE = 120  # columns, from which there is room for what few people need
+_BAR, _WIDE_BAR = 10, 30  # columns
+_AROUND = len(" 100 % ")  # what is between the bar and the text
+_MOST_LINES = 2
+_FEWEST_TOKENS = 2  # a row, of a model that has tokens: there are some around every text
 
 
 class JobProgress:
@@ -27,19 +34,16 @@ class JobProgress:
     def __init__(self, settings: JobSettings) -> None:
         self._settings = settings
         self._bar: Any = None
+        self._bar_width = _BAR
         self._task: Any = None
-        self._due_s = time.monotonic() + 2.0
+        self._due_s = time.monotonic() + _FIRST_LINE_S
         self._warned = False
 
     def __enter__(self) -> JobProgress:
         if sys.stderr.isatty():
             from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn
 
-            columns = (BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TextColumn("{task.description}"))
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._bar.start()
-            self._task = self._bar.add_task("loading the model", total=1.0)
+            self._start_bar(Console(stderr=True))
         else:
             note(f"Loading {self._settings.model}")
         return self
@@ -57,36 +61,77 @@ class JobProgress:
         """A moment of the job."""
         self._warn(now)
         if self._bar is not None:
-            self._bar.update(self._task, completed=now.share, description=_line(now))
+            self._bar.update(self._task, completed=now.share, description=self._fitted(now))
         elif time.monotonic() >= self._due_s:
-            note(f"{now.share:.0%}: {_line(now)}")
-            self._due_s = time.monotonic() + _LINE_EVERY_S
+            self._write_line(now)
+
+    def ended(self, last: Snapshot) -> None:
+        """The last moment: a log ends with a line at 100 %, however long ago the one before was."""
+        if self._bar is None and last.share >= 1 and last.rows:
+            self._write_line(last)
+
+    def _start_bar(self, console: Any) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        self._bar_width = _WIDE_BAR if console.width >= _WIDE else _BAR
+        bar, share = BarColumn(self._bar_width), TextColumn("{task.percentage:>3.0f} %")
+        self._bar = Progress(bar, share, TextColumn("{task.description}"), console=console, transient=True)
+        self._bar.start()
+        self._task = self._bar.add_task("loading the model", total=1.0)
+
+    def _fitted(self, now: Snapshot) -> str:
+        """As much as the terminal has room for: a line that is too long would push the bar out."""
+        width = self._bar.console.width
+        parts = _parts(now, self._settings.window is not None, is_wide=width >= _WIDE)
+        return _wrapped(parts, width - self._bar_width - _AROUND)
+
+    def _write_line(self, now: Snapshot) -> None:
+        note(f"{now.share:.0%}: {', '.join(_parts(now, self._settings.window is not None, is_wide=True))}")
+        self._due_s = time.monotonic() + _LINE_EVERY_S
 
     def _warn(self, now: Snapshot) -> None:
         if self._settings.window is None or self._warned or now.outlook.verdict is not Verdict.WILL_MISS:
             return
         self._warned = True
         needed = now.outlook.workers_needed
-        advice = f"{needed:,} workers would make it" if needed else "no number of workers would make it"
+        advice = f"{counted(needed, 'worker')} would make it" if needed else "no number of workers would make it"
         note(f"It will not be done within {self._settings.window}: {advice}.")
 
 
-def _line(now: Snapshot) -> str:
+def _parts(now: Snapshot, has_window: bool, is_wide: bool) -> list[str]:
+    """What there is to tell, the most important first."""
     parts = [
-        f"{now.rows:,} rows",
-        f"{now.rows_per_s:,.0f} rows/s",
-        f"{now.tokens_per_s:,.0f} tokens/s",
+        f"{_short(now.rows)} {'row' if now.rows == 1 else 'rows'}",
+        f"{_short(now.rows_per_s)} rows/s",
         f"{now.shards_done:,}/{now.shards:,} shards",
     ]
-    outlook = now.outlook
-    if (done := now.share - now.share_before) > 0:
+    done = now.share - now.share_before
+    if done > 0 and now.share < 1:
         parts.append(f"{format_duration(now.elapsed_s * (1 - now.share) / done)} left")
-    if outlook.chance is not None and outlook.verdict is not Verdict.UNKNOWN and outlook.chance < 1:
-        parts.append(f"{outlook.chance:.0%} chance to make the window")
+    if has_window and now.outlook.chance is not None:
+        parts.append(f"{now.outlook.chance:.0%} in time")
     if now.usd is not None:
-        parts.append(f"${now.usd:,.2f}")
+        parts.append(dollars(now.usd))
     if now.errors:
-        parts.append(f"{now.errors:,} errors")
-    if now.padding:
+        parts.append(counted(now.errors, "error"))
+    if is_wide and now.tokens_per_s * now.elapsed_s > _FEWEST_TOKENS * now.rows > 0:
+        parts.append(f"{_short(now.tokens_per_s)} tokens/s")
+    if is_wide and now.padding:
         parts.append(f"{now.padding:.1%} padding")
-    return ", ".join(parts)
+    return parts
+
+
+def _short(count: float) -> str:
+    return f"{count:,.0f}" if count < 1e5 else format_number(count)
+
+
+def _wrapped(parts: list[str], room: int) -> str:
+    """Parts in lines no longer than the room, as many as may be; the rest is left out."""
+    lines = [""]
+    for part in parts:
+        longer = f"{lines[-1]}, {part}" if lines[-1] else part
+        if len(longer) <= room or not lines[-1]:
+            lines[-1] = longer[: max(0, room)]
+        else:
+            lines.append(part[: max(0, room)])
+    return "\n".join(lines[:_MOST_LINES])

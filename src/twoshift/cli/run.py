@@ -12,18 +12,20 @@ import typer
 
 from twoshift.cli.app import app
 from twoshift.cli.commands import command
-from twoshift.cli.model_options import Device, Precision, Threads, TrustPickle
+from twoshift.cli.model_options import Precision, Threads, TrustPickle
 from twoshift.cli.output import note, show
 from twoshift.cli.params import JsonFlag, choice, duration, text, usd, whole
 from twoshift.errors import InvalidInput
 
 if TYPE_CHECKING:
     from twoshift.batch.job import Job, JobResult
+    from twoshift.batch.progress import Snapshot
     from twoshift.batch.settings import JobSettings
 
 __all__ = ["run_command"]
 
-_INPUT_FORMATS = ("parquet", "jsonl", "csv", "arrow")
+_INPUT_FORMATS = ("parquet", "jsonl", "csv", "tsv", "arrow")
+_NAMED_SHARDS = 10
 # Documented in docs/jobs.md: 1 and 2 are those of every command.
 EXIT_CODES = {"done": 0, "stopped": 3, "too many errors": 4, "dead shards": 5}
 
@@ -40,9 +42,7 @@ def run_command(
     pair: Annotated[str | None, text("The second text's column, for a model over pairs.", metavar="COLUMN")] = None,
     columns: Annotated[str | None, text("Columns of a model over rows: a,b,c; all without it.")] = None,
     keep: Annotated[str | None, text("Columns to keep beside the results: a,b,c.")] = None,
-    input_format: Annotated[
-        str | None, choice("Where names do not tell.", ("parquet", "jsonl", "csv", "arrow"))
-    ] = None,
+    input_format: Annotated[str | None, choice("Where names do not tell.", _INPUT_FORMATS)] = None,
     output_format: Annotated[str | None, choice("parquet without it.", ("parquet", "jsonl"))] = None,
     workers: Annotated[int | None, whole("Processes, a model each; 1 without it.", most=1024)] = None,
     engine: Annotated[str | None, choice("Where workers run; local without it.", ("local", "ray"))] = None,
@@ -54,9 +54,9 @@ def run_command(
     window: Annotated[str | None, text("The time it has, such as 2h.", metavar="DURATION")] = None,
     price: Annotated[float | None, usd("Dollars an hour of a worker.")] = None,
     grace: Annotated[
-        float | None, duration("What is in work may finish within this on SIGTERM; 30s without it.")
+        float | None, duration("What is in work may finish within this on SIGTERM; 30s without it.", zero=True)
     ] = None,
-    device: Device = "auto",
+    device: Annotated[str | None, text("auto, cpu, cuda or cuda:N; auto without it.", metavar="NAME")] = None,
     precision: Precision = None,
     threads: Threads = None,
     trust_pickle: TrustPickle = False,
@@ -76,15 +76,17 @@ def run_command(
         "engine": engine, "address": address, "resources": _amounts(resources),
         "shard_rows": shard_rows, "shard_seconds": shard_seconds, "max_errors": max_errors, "window": window,
         "price_usd_per_hour": price, "grace_seconds": grace, "precision": precision, "threads": threads,
-        "device": None if device == "auto" else device, "trust_pickle": trust_pickle or None,
+        "device": device, "trust_pickle": trust_pickle or None,
     }  # fmt: skip
     settings = _settings(inputs, {name: value for name, value in given.items() if value is not None})
-    from twoshift.cli.job_progress import JobProgress
     from twoshift.wiring import job_for
 
     job = job_for(settings)
+    from twoshift.cli.job_progress import JobProgress
+
     with _signals(job), JobProgress(settings) as progress:
         result = job.run(progress.found, progress.draw, fresh=fresh, retry_errors=retry_errors)
+        progress.ended(result.last)
     return _tell(settings, result, as_json)
 
 
@@ -115,13 +117,18 @@ def _amounts(value: str | None) -> dict[str, float] | None:
 @contextlib.contextmanager
 def _signals(job: Job) -> Iterator[None]:
     """SIGTERM and the first SIGINT stop cleanly; a second SIGINT gives up what is in work."""
-    interrupts = 0
+    interrupts, asked = 0, set[bool]()
 
     def stop(number: int, _frame: object) -> None:
         nonlocal interrupts
         interrupts += number == signal.SIGINT
-        note("Stopping: what is in work may finish. Ctrl-C again to stop now." if interrupts < 2 else "Stopping now.")
-        job.stop(now=interrupts > 1)
+        now = interrupts > 1
+        if now in asked:  # a storm of signals asks for nothing new
+            return
+        asked.add(now)
+        with contextlib.suppress(RuntimeError):  # stderr is in the middle of a line
+            note("Stopping now." if now else "Stopping: what is in work may finish. Ctrl-C again to stop now.")
+        job.stop(now=now)
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -132,36 +139,106 @@ def _signals(job: Job) -> Iterator[None]:
 
 
 def _tell(settings: JobSettings, result: JobResult, as_json: bool) -> int:
+    show(as_json, _data(settings, result), *_lines(settings, result))
+    return EXIT_CODES[result.ending]
+
+
+def _data(settings: JobSettings, result: JobResult) -> dict[str, object]:
     import msgspec
 
     last, whole = result.last, result.summary
-    rows, errors = (whole.rows, whole.errors) if whole else (last.rows, last.errors)
-    data = {
+    return {
         "ending": result.ending,
         "output": settings.output,
+        "report": _report(settings) if whole else None,
         "shards": last.shards,
         "shards_done": last.shards_done,
-        "rows": rows,
-        "errors": errors,
+        "rows": whole.rows if whole else last.committed_rows,
+        "errors": whole.errors if whole else last.errors,
         "seconds": last.elapsed_s,
-        "rows_per_s": last.rows / last.elapsed_s,
+        "rows_per_s": last.committed_rows / last.elapsed_s,
         "padding": last.padding,
+        "window_s": settings.window_s,
+        "made_window": _made_window(settings, result),
         "usd": whole.usd if whole else last.usd,
         "usd_per_million": whole and whole.usd_per_million,
         "parity": whole and whole.parity and msgspec.structs.asdict(whole.parity),
         "dead_shards": result.dead,
         "failures": result.failures,
     }
-    lines = [f"{rows:,} rows, {errors:,} of them with an error; this run took {last.elapsed_s:,.1f} s."]
+
+
+def _report(settings: JobSettings) -> str:
+    return f"{settings.output.rstrip('/')}/_twoshift/report.html"
+
+
+def _made_window(settings: JobSettings, result: JobResult) -> bool | None:
+    """Whether the job was done in its window; None where there is none, or where it may still be."""
+    if settings.window_s is None:
+        return None
+    if result.summary is not None:
+        return result.summary.span_s <= settings.window_s
+    return False if result.last.elapsed_s > settings.window_s else None
+
+
+def _lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
+    last = result.last
     match result.ending:
         case "done":
-            lines.append(f"Done: {settings.output} holds {last.shards:,} parts and _SUCCESS.")
+            yield from _done_lines(settings, result)
+        case "stopped" if not last.shards:
+            yield "Stopped before the first shard. The same command resumes."
         case "stopped":
-            lines.append(f"Stopped: {last.shards_done:,} of {last.shards:,} shards done. The same command resumes.")
+            yield f"Stopped. {_this_run(last)}"
+            yield f"The whole job: {last.shards_done:,} of {last.shards:,} shards done. The same command resumes."
         case "too many errors":
-            lines.append("Stopped: too many rows failed. What was committed is kept; look at the column `error`.")
+            yield from _error_lines(settings, last)
         case "dead shards":
-            lines += [f"Shard {shard} could not be done: {what}" for shard, what in result.dead.items()]
-    lines += [f"{count} x {message}" for message, count in result.failures.items()]
-    show(as_json, data, *lines)
-    return EXIT_CODES[result.ending]
+            yield from _dead_lines(result)
+    yield from (f"{count} x {message}" for message, count in list(result.failures.items())[:_NAMED_SHARDS])
+
+
+def _done_lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
+    from twoshift.batch.summary import counted, dollars
+
+    whole, last = result.summary, result.last
+    if whole is not None:
+        rows, parts = counted(whole.rows, "row"), counted(last.shards, "part")
+        yield f"Done: {rows}, {_errors(whole.errors)}; {settings.output} holds {parts} and _SUCCESS."
+        if whole.usd is not None:
+            yield f"The whole job: {dollars(whole.usd)}."
+    yield _this_run(last) if last.committed_rows else "This run: nothing was left to do."
+    made = _made_window(settings, result)
+    if made is not None:
+        yield f"The window of {settings.window} was {'made' if made else 'missed'}."
+    yield f"Report: {_report(settings)}"
+
+
+def _error_lines(settings: JobSettings, last: Snapshot) -> Iterator[str]:
+    failed = f"{last.errors:,} of {last.committed_rows:,} in this run"
+    yield f"Stopped: too many rows failed: {failed}; --max-errors allows {settings.max_errors} over all runs."
+    yield "What was committed is kept: see the column `error`. The same command with a higher --max-errors resumes."
+
+
+def _dead_lines(result: JobResult) -> Iterator[str]:
+    last, named = result.last, list(result.dead.items())[:_NAMED_SHARDS]
+    yield from (f"Shard {shard} could not be done: {what}" for shard, what in named)
+    if len(result.dead) > len(named):
+        yield f"and {len(result.dead) - len(named):,} more"
+    yield _this_run(last)
+    yield (
+        f"The whole job: {last.shards_done:,} of {last.shards:,} shards are committed. "
+        "The same command tries the others."
+    )
+
+
+def _this_run(last: Snapshot) -> str:
+    from twoshift.batch.summary import counted, dollars
+
+    cost = "" if last.usd is None else f", {dollars(last.usd)}"
+    rows = counted(last.committed_rows, "row")
+    return f"This run: {rows} in {last.elapsed_s:,.1f} s, {_errors(last.errors)}{cost}."
+
+
+def _errors(errors: int) -> str:
+    return f"{errors:,} with an error" if errors else "no errors"

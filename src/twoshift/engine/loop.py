@@ -22,7 +22,7 @@ from twoshift.engine.memory import MemoryCap
 from twoshift.engine.results import BlockFuture, Filling, RowFuture, RowResult
 from twoshift.engine.stats import EngineStats, Health
 from twoshift.engine.waiting import BlockJob, LiveRow, Piece, Waiting
-from twoshift.errors import Broken, DeviceLost, InvalidInput, OutOfMemory, TooLarge, TryLater
+from twoshift.errors import Broken, DeviceLost, InvalidInput, Late, OutOfMemory, TooLarge, TryLater
 from twoshift.policy.admission import AdmissionPolicy, Admit, Never, Refuse
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lanes import Call, Drop, Idle, LaneLimits, LanePolicy, Run, Slot
@@ -63,7 +63,7 @@ class Engine:
         self._device_time = DeviceTime()
         self._lock = threading.RLock()  # guards all of this
         self._changed = threading.Condition(self._lock)
-        self._calls = self._failed_calls = 0
+        self._calls = self._failed_calls = self._out_of_memory = 0
         self._waits_s = dict.fromkeys(Lane, 0.0)
         self._flying: dict[Slot, deque[Flight]] = {slot: deque() for slot in self._slots}
         self._process = os.getpid()
@@ -78,6 +78,12 @@ class Engine:
         for thread in self._threads if start else ():
             thread.start()
 
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     # For callers
 
     def now_s(self) -> float:
@@ -85,7 +91,7 @@ class Engine:
         return self._clock()
 
     def submit(self, rows: Prepared, deadline_s: float) -> list[RowFuture]:
-        """Live rows, all or none: raises TryLater where they cannot be answered in time, TooLarge where never."""
+        """Live rows, all or none: raises TryLater where they cannot be answered in time, TooLarge where never, Late."""
         with self._lock:
             self._check_open(deadline_s)
             now_s = self._clock()
@@ -93,8 +99,7 @@ class Engine:
             if not lengths:
                 return []
             if deadline_s <= now_s:
-                accepted = f"a deadline that has not passed, on the clock of engine.now_s(), which says {now_s:.3f}"
-                raise InvalidInput("deadline_s", deadline_s, accepted)
+                raise Late(f"the deadline {deadline_s:.3f} has passed on the clock of engine.now_s(): {now_s:.3f}")
             items = [Item(self._waiting.new_key(), deadline_s, n) for n in lengths]
             self._admit(items, now_s)
             futures = [self._queue_row(rows, at, item, now_s) for at, item in enumerate(items)]
@@ -130,8 +135,19 @@ class Engine:
                 calls=self._calls,
                 busy_s=self._device_time.busy_s,
                 failed_calls=self._failed_calls,
+                out_of_memory=self._out_of_memory,
                 max_tokens=self._policy.max_tokens,
             )
+
+    def waiting_rows(self) -> int:
+        """Live rows that wait for the device."""
+        with self._lock:
+            return len(self._policy.live)
+
+    @property
+    def most_rows(self) -> int:
+        """Rows of the largest request that can ever be admitted."""
+        return self._admission.max_waiting
 
     def cost(self) -> CallCost:
         """The curve as learned so far."""
@@ -281,6 +297,7 @@ class Engine:
         self._calls += 1
         self._failed_calls += isinstance(result, Exception)
         if isinstance(result, OutOfMemory):
+            self._out_of_memory += 1
             self._policy.cap_tokens(self._memory.ran_out(call.size.tokens))
         elif not isinstance(result, Exception) and (raised := self._memory.fitted(call.size.tokens)):
             self._policy.cap_tokens(raised)
@@ -374,7 +391,7 @@ class Engine:
     def _refuse(self, rows: list[LiveRow], pieces: list[Piece]) -> None:
         budget_s = self._policy.limits.budget_s
         for row in rows:
-            row.future.settle(TryLater("the deadline could no longer be met", budget_s))
+            row.future.settle(Late("the deadline could no longer be met"))
         for piece in pieces:
             tokens = int(piece.job.rows.lengths[piece.start])
             accepted = f"a row that a call within {budget_s:.3g} s can hold"

@@ -19,6 +19,7 @@ class EngineStats:
     calls: int
     busy_s: float
     failed_calls: int
+    out_of_memory: int  # of them
     max_tokens: int  # the cap now; lower than configured after the memory ran out
 
 

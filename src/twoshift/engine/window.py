@@ -14,7 +14,7 @@ from twoshift.engine.prepare import prepared_parts
 from twoshift.engine.results import BlockFuture, BlockResult, widened
 from twoshift.errors import InvalidInput
 
-__all__ = ["Window"]
+__all__ = ["Window", "described"]
 
 _MOST_ERROR = 500  # characters
 _Block = tuple[NDArray[np.int64], BlockFuture]  # the rows' places, longest first, and their results
@@ -61,14 +61,21 @@ class Window:
 
     def fail(self, place: int, error: Exception | str, kind: str = "") -> None:
         """That row has no result."""
-        if isinstance(error, str):
-            message = error
-        else:
-            message = str(error) if isinstance(error, InvalidInput) else f"{type(error).__name__}: {error}"
-        self.errors[place] = message[:_MOST_ERROR]
+        self.errors[place] = error if isinstance(error, str) else described(error)
         self.kinds[place] = kind or type(error).__name__
 
     def cancel(self) -> None:
         """Nobody wants the results any more."""
         for _, future in self._blocks:
             future.cancel()
+
+
+def described(error: BaseException) -> str:
+    """An error as it is stored beside its row, whatever a user's code has put into it."""
+    try:
+        message = str(error)
+    except Exception:
+        message = "it cannot be shown"
+    if not isinstance(error, InvalidInput):
+        message = f"{type(error).__name__}: {message}"
+    return message[:_MOST_ERROR].encode("utf-8", "backslashreplace").decode()

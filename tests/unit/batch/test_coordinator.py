@@ -100,7 +100,7 @@ def run(
 ) -> tuple[Ending, Coordinator]:
     started = dict.fromkeys((pool.start() for _ in range(workers)), False)
     coordinator = Coordinator(
-        plan, more.get("committed", set()), pool, started, 0.1, lambda: pool.now_s, more.get("before", ())
+        plan, more.get("committed", set()), pool, started, lambda: pool.now_s, more.get("before", ())
     )
     act = more.get("act", lambda _coordinator, _now: None)
 
@@ -141,7 +141,7 @@ def test_late_workers_join_in() -> None:
     assert [worker for worker, _ in pool.poll(0.0)] == [first]  # it was ready before the coordinator began
     pool.load_s = 60.0
     late = pool.start()
-    coordinator = Coordinator(plan_of(40), set(), pool, {first: True, late: False}, 0.1, lambda: pool.now_s)
+    coordinator = Coordinator(plan_of(40), set(), pool, {first: True, late: False}, lambda: pool.now_s)
     assert coordinator.run(lambda _: None) is Ending.DONE
     assert {worker for worker, message in pool.sent if isinstance(message, Score)} == {first, late}
     assert [worker for worker, message in pool.sent if isinstance(message, Begin)].count(late) == 1
@@ -225,7 +225,7 @@ def test_a_worker_that_is_of_no_use_any_more_is_replaced() -> None:
 
 
 def test_a_worker_without_progress_is_killed_once_and_its_shard_done_elsewhere() -> None:
-    beat = Beat(5, 1.0, 5, 0, 0, 0)
+    beat = Beat(5, 1.0, 5, 0, 0, 0, 0)
 
     def scores(worker: int, lease: int, shard: int) -> Replies:
         return [(float(k), beat) for k in range(1, 200)] if worker == 0 else done(lease, shard)
@@ -240,7 +240,7 @@ def test_a_worker_without_progress_is_killed_once_and_its_shard_done_elsewhere()
 
 def test_a_slow_worker_that_goes_on_is_left_alone() -> None:
     def scores(_: int, lease: int, shard: int) -> Replies:
-        beats: Replies = [(float(k), Beat(k, float(k), k, 0, 0, 0)) for k in range(1, 300)]
+        beats: Replies = [(float(k), Beat(k, float(k), k, 0, 0, 0, 0)) for k in range(1, 300)]
         return [*beats, *done(lease, shard, after_s=300.0)]
 
     pool = FakePool(scores)
@@ -297,7 +297,7 @@ def test_a_straggler_gets_a_second_copy_and_the_loser_is_told_to_give_up() -> No
     def scores(worker: int, lease: int, shard: int) -> Replies:
         held.extend([worker] if shard == 9 else [])
         slow = shard == 9 and len(held) == 1
-        beats: Replies = [(float(k), Beat(k, float(k), k, 0, 0, 0)) for k in range(1, 1000, 10)] if slow else []
+        beats: Replies = [(float(k), Beat(k, float(k), k, 0, 0, 0, 0)) for k in range(1, 1000, 10)] if slow else []
         return [*beats, *done(lease, shard, after_s=1000.0 if slow else 1.0)]
 
     pool = FakePool(scores)
@@ -336,13 +336,6 @@ def test_a_share_of_errors_is_judged_when_there_are_some_rows() -> None:
     assert coordinator.snapshot().rows == 1000
 
 
-def test_a_share_of_errors_is_judged_at_the_end_whatever_the_rows() -> None:
-    pool = FakePool(lambda _, lease, shard: done(lease, shard, errors=4))
-    ending, coordinator = run(pool, plan_of(3, max_errors="10%"))
-    assert ending is Ending.TOO_MANY_ERRORS
-    assert coordinator.snapshot().shards_done == 3
-
-
 def test_errors_of_earlier_runs_count() -> None:
     first, coordinator = run(FakePool(lambda _, lease, shard: done(lease, shard, errors=4)), plan_of(2))
     assert first is Ending.DONE
@@ -354,7 +347,7 @@ def test_errors_of_earlier_runs_count() -> None:
 
 def test_a_worker_whose_model_is_never_loaded_is_replaced() -> None:
     pool = FakePool(lambda _, lease, shard: done(lease, shard))
-    pool.loads = lambda number: Ready(INFO) if number else Beat(0, 0.0, 0, 0, 0, 0)
+    pool.loads = lambda number: Ready(INFO) if number else Beat(0, 0.0, 0, 0, 0, 0, 0)
     ending, coordinator = run(pool, plan_of(3, load_seconds=60.0))
     assert ending is Ending.DONE
     assert pool.killed == [0]
@@ -405,9 +398,8 @@ def test_a_window_that_cannot_be_made_is_seen_with_the_workers_it_would_take() -
     pool = FakePool(lambda _, lease, shard: done(lease, shard, after_s=10.0))
     seen: list[int | None] = []
     run(pool, plan_of(100, window="100s"), act=lambda _, now: seen.append(now.outlook.workers_needed))
-    told = [workers for workers in seen if workers]
-    assert told
-    assert 5 <= told[0] <= 30
+    assert seen[0] is not None  # by what the first rows took, before anything is committed
+    assert any(workers is not None and 5 <= workers <= 30 for workers in seen)
 
 
 @pytest.mark.slow

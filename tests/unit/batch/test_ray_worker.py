@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyarrow", reason="the jobs extra is not installed")
 
 from twoshift import __version__
-from twoshift.batch.messages import Begin, FromWorker, Ready, Unusable
+from twoshift.batch.messages import Begin, FromWorker, Loading, Ready, Unusable
 from twoshift.batch.ray_pool import fitting_threads
 from twoshift.batch.ray_worker import Given, RayWorker
 from twoshift.batch.settings import JobSettings
@@ -52,11 +52,12 @@ def said(worker: RayWorker) -> FromWorker:
 
 def test_messages_are_said_again_until_the_pool_has_them(folder: Path) -> None:
     worker = RayWorker(given(folder), 0)
-    assert isinstance(worker.say(0)[0], Ready)
-    assert isinstance(worker.say(0)[0], Ready)
-    assert not any(isinstance(message, Ready) for message in worker.say(1))
+    assert isinstance(worker.say(0)[0], Loading)
+    assert isinstance(worker.say(0)[0], Loading)
+    assert isinstance(worker.say(1)[0], Ready)
+    assert not any(isinstance(message, Ready) for message in worker.say(2))
     worker.close()
-    worker.say(1)  # returns at once
+    worker.say(2)  # returns at once
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,11 +17,11 @@ import pytest
 from twoshift.batch.inputs import Target, cut, kept_schema, resolve
 from twoshift.batch.part import output_schema
 from twoshift.batch.plan import Plan, PlannedModel, part_location
-from twoshift.batch.scorer import ShardScorer, Stopped
+from twoshift.batch.scorer import ShardScorer, Stopped, model_rows, readable_rows
 from twoshift.batch.settings import JobSettings
 from twoshift.blobs.local import LocalBlobs
 from twoshift.engine import Engine
-from twoshift.errors import Broken
+from twoshift.errors import Broken, InvalidInput
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lanes import LaneLimits
 from twoshift.wiring import load_model
@@ -39,6 +40,16 @@ class Model:
         x = batch["x"]
         return {answer}
 """
+TEXT_MODEL = """
+import numpy as np
+
+class Model:
+    def load(self): pass
+    def prepare(self, rows): return {{"text": np.array([str(row) for row in rows], object)}}
+    def predict(self, batch):
+        return {{"y": np.array(batch["text"].tolist())}}
+"""
+BROKEN_UTF8 = pa.array([b"good", b"\xff\xfe", None, "größer".encode(), b"cut \xc3"], pa.binary())
 
 
 def blobs_for(_: str) -> LocalBlobs:
@@ -54,20 +65,32 @@ class Bench:
     def plan(self, values: list[float], results: dict[str, pa.DataType], shard_rows: int = 10_000) -> Plan:
         table = pa.table({"id": range(len(values)), "x": pa.array(values, pa.float64())})
         pq.write_table(table, self.folder / "in.parquet")
+        return self.made(results, shard_rows, columns=("x",))
+
+    def made(self, results: dict[str, pa.DataType], shard_rows: int = 10_000, **options: Any) -> Plan:
+        """The plan over what lies there as in.parquet."""
         settings = JobSettings(
             inputs=(str(self.folder / "in.parquet"),),
             output=str(self.folder / "out"),
             model="m",
-            columns=("x",),
             keep=("id",),
+            **options,
         )
         files = tuple(resolve(settings.inputs, blobs_for))
         shards = cut(files, blobs_for, Target(rows=shard_rows))
         schema = output_schema(kept_schema(files, blobs_for, ("id",)), results)
         return Plan.make(settings, PlannedModel("m", "", "fp32", ()), files, shards, schema, 0.001)
 
-    def scorer(self, plan: Plan, answer: str) -> ShardScorer:
-        (self.folder / "m.py").write_text(MODEL.format(answer=answer))
+    def text_plan(self, columns: dict[str, pa.Array], **options: Any) -> Plan:
+        """A plan over columns of texts, answered with y."""
+        rows = len(next(iter(columns.values())))
+        pq.write_table(pa.table({"id": range(rows), **columns}), self.folder / "in.parquet")
+        return self.made({"y": pa.string()}, **options)
+
+    def scorer(
+        self, plan: Plan, answer: str, model: str = MODEL, blobs_for: Callable[[str], LocalBlobs] = blobs_for
+    ) -> ShardScorer:
+        (self.folder / "m.py").write_text(model.format(answer=answer))
         runtime = load_model(f"{self.folder / 'm.py'}:Model")
         self.engines.append(Engine(runtime, CallCost.line(0.0, 1e-5), LaneLimits(max_rows=256)))
         return ShardScorer(self.engines[-1], plan, blobs_for, "here")
@@ -162,3 +185,104 @@ def test_shards_cover_the_input_exactly_once(bench: Bench) -> None:
     ids = [row["id"] for shard in range(len(plan.shards)) for row in rows(plan, shard)]
     assert ids == list(range(1000))
     assert np.isfinite(score(scorer, 0)[0].seconds)
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary_view()])
+def test_a_text_of_bytes_that_are_not_utf8_is_an_error_of_its_row_alone(bench: Bench, kind: pa.DataType) -> None:
+    plan = bench.text_plan({"body": BROKEN_UTF8.cast(kind)}, text="body")
+    stats, published = score(bench.scorer(plan, "", TEXT_MODEL))
+    assert published
+    assert [row["y"] for row in rows(plan)] == ["good", None, None, "größer", None]
+    assert [row["error"] for row in rows(plan)] == [
+        None,
+        r"column body: b'\xff\xfe' is invalid UTF-8",
+        "the text is null",
+        None,
+        r"column body: b'cut \xc3' is invalid UTF-8",
+    ]
+    assert stats.kinds == {"unreadable": 2, "null": 1}
+
+
+def test_either_text_of_a_pair_may_be_unreadable(bench: Bench) -> None:
+    plan = bench.text_plan({"q": BROKEN_UTF8, "d": BROKEN_UTF8[::-1]}, text="q", pair="d")
+    stats, _ = score(bench.scorer(plan, "", TEXT_MODEL))
+    errors = [row["error"] for row in rows(plan)]
+    assert [row["y"] is None for row in rows(plan)] == [True] * 5
+    assert [error.partition(":")[0] for error in errors] == [
+        "column d",
+        "column q",
+        "the text is null",
+        "column d",
+        "column q",
+    ]
+    assert stats.kinds == {"unreadable": 4, "null": 1}
+
+
+def test_a_text_that_cannot_be_read_is_none_and_no_sample() -> None:
+    batch = pa.RecordBatch.from_arrays([BROKEN_UTF8, BROKEN_UTF8], ["a", "b"])
+    settings = JobSettings(inputs=("i",), output="o", model="m", text="a")
+    assert model_rows(batch, settings) == ["good", None, None, "größer", None]
+    assert readable_rows(batch, settings) == ["good", None, "größer"]
+    told = batch.append_column("__error__", pa.array(["no row", None, None, None, None]))
+    assert readable_rows(told, settings) == [None, "größer"]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [pa.array([["a"]]), pa.array([{"x": 1}]), pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int8()))],
+    ids=["list", "struct", "map"],
+)
+@pytest.mark.parametrize("option", ["text", "pair"])
+def test_a_column_that_can_never_be_text_is_refused_with_its_type(option: str, column: pa.Array) -> None:
+    batch = pa.RecordBatch.from_arrays([pa.array(["a"]), column], ["good", "tags"])
+    options: dict[str, Any] = {"text": "good", option: "tags"}
+    settings = JobSettings(inputs=("i",), output="o", model="m", **options)
+    with pytest.raises(InvalidInput, match=rf"^{option}: 'tags' .*a column of texts; tags is a (list|struct|map)<"):
+        model_rows(batch, settings)
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        (pa.array([7]), "7"),
+        (pa.array([1.0]), "1"),
+        (pa.array([True]), "true"),
+        (pa.array([datetime.date(2024, 1, 2)]), "2024-01-02"),
+        (pa.array(["a"]).dictionary_encode(), "a"),
+        (pa.nulls(1), None),
+    ],
+)
+def test_what_is_no_text_but_can_be_one_is_scored_as_it_is_written(column: pa.Array, text: str | None) -> None:
+    settings = JobSettings(inputs=("i",), output="o", model="m", text="a")
+    assert model_rows(pa.RecordBatch.from_arrays([column], ["a"]), settings) == [text]
+
+
+def test_times_of_an_unknown_zone_are_errors_of_their_rows(bench: Bench) -> None:
+    plan = bench.text_plan({"when": pa.array([0], pa.timestamp("us", "Nowhere/Else"))}, text="when")
+    stats, _ = score(bench.scorer(plan, "", TEXT_MODEL))
+    assert rows(plan)[0]["error"] == "column when: a value is no text"
+    assert stats.kinds == {"unreadable": 1}
+
+
+def test_an_input_that_was_replaced_before_its_shard_is_read_is_not_scored(bench: Bench) -> None:
+    plan = bench.plan([1.0, 2.0], {"y": pa.float64()})
+    scorer = bench.scorer(plan, '{"y": x}')
+    bench.plan([3.0, 4.0], {"y": pa.float64()})
+    with pytest.raises(Broken, match=r"in\.parquet has changed"):
+        score(scorer)
+    assert not Path(part_location(plan, 0)).exists()
+
+
+def test_a_shard_whose_input_is_replaced_while_it_is_read_is_not_published(bench: Bench) -> None:
+    class ReplacedBlobs(LocalBlobs):
+        def open(self, location: str) -> Any:
+            handle = super().open(location)
+            Path(location).with_name("other").write_bytes(b"other")
+            Path(location).with_name("other").replace(location)
+            return handle
+
+    plan = bench.plan([float(k) for k in range(5000)], {"y": pa.float64()})
+    with pytest.raises(Broken, match=r"in\.parquet has changed"):
+        score(bench.scorer(plan, '{"y": x}', blobs_for=lambda _: ReplacedBlobs()))
+    assert not Path(part_location(plan, 0)).exists()
+    assert list((bench.folder / "out" / "_twoshift" / "staging").iterdir()) == []

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from twoshift import InvalidInput, Scorer
+from twoshift.batch.part import ERROR as PART_ERROR
+from twoshift.batch.pipelines import ERROR, _shared_scorer
 
 MODEL = """
 import numpy as np
@@ -58,3 +60,13 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are(model: str) -> 
 def test_options_that_do_not_go_together_are_refused(model: str, options: dict[str, str]) -> None:
     with pytest.raises(InvalidInput):
         Scorer(model, **options)  # type: ignore[arg-type]
+
+
+def test_a_task_finds_every_model_that_its_process_has_loaded(model: str) -> None:
+    options = [(("keep", (name,)),) for name in "abcd"]
+    loaded = [_shared_scorer(model, each) for each in options]
+    assert [_shared_scorer(model, each) for each in options] == loaded
+
+
+def test_errors_are_called_as_in_a_part() -> None:
+    assert ERROR == PART_ERROR

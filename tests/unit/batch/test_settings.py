@@ -17,6 +17,11 @@ def test_one_input_may_be_written_as_a_string() -> None:
     assert make_settings({**LEAST, "inputs": "docs/*.parquet"}, "options").inputs == ("docs/*.parquet",)
 
 
+@pytest.mark.parametrize("name", ["keep", "columns"])
+def test_one_column_may_be_written_as_a_string(name: str) -> None:
+    assert getattr(make_settings({**LEAST, name: "id"}, "job.toml"), name) == ("id",)
+
+
 @pytest.mark.parametrize(
     ("given", "field"),
     [
@@ -45,9 +50,27 @@ def test_a_value_of_the_wrong_type_is_named() -> None:
         make_settings({**LEAST, "workers": "two"}, "job.toml")
 
 
-def test_an_unknown_key_names_the_nearest() -> None:
-    with pytest.raises(InvalidInput, match=r"job\.toml: shard_row.* such as shard_rows"):
-        make_settings({**LEAST, "shard_row": 5}, "job.toml")
+@pytest.mark.parametrize(
+    ("key", "nearest"),
+    [
+        ("shard_row", "shard_rows"),
+        ("grace", "grace_seconds"),
+        ("price", "price_usd_per_hour"),
+        ("output_folder", "output"),
+        ("shard_size", "shard_"),
+        ("wrokers", "workers"),
+        ("zzz", "inputs, output, model"),
+    ],
+)
+def test_an_unknown_key_names_the_nearest(key: str, nearest: str) -> None:
+    with pytest.raises(InvalidInput, match=rf"job\.toml: {key}: .* such as {nearest}"):
+        make_settings({**LEAST, key: 5}, "job.toml")
+
+
+def test_every_key_is_in_the_docs() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "jobs.md").read_text(encoding="utf-8")
+    documented = [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")]
+    assert set(JobSettings.__struct_fields__) <= set(documented)
 
 
 def test_options_go_before_the_file(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from twoshift.batch.part import PartStats
 from twoshift.batch.plan import Plan, PlannedModel
 from twoshift.batch.receipt import Receipt
 from twoshift.batch.settings import JobSettings
-from twoshift.batch.summary import RunRecord, Summary, summary_page
+from twoshift.batch.summary import RunRecord, Summary, counted, dollars, summary_page
 from twoshift.blobs.local import LocalBlobs
 
 MODEL = PlannedModel("<b>model</b>", "abc", "fp32", ("y",))
@@ -34,8 +34,10 @@ def part(shard: int, errors: int = 0) -> PartStats:
 def run(usd: float | None = None, elapsed_s: float = 10.0) -> RunRecord:
     points = ((1.0, 10, 0.5), (2.0, 30, 1.5))
     return RunRecord(
-        0.0, elapsed_s, 2, 15, 1, 10.0, 90, 10, 1, 2, 3, ("killed by SIGKILL",), {"<script>": 1}, points, usd
-    )
+        began_unix_s=0.0, elapsed_s=elapsed_s, workers=2, worker_s=2 * elapsed_s, rows=15, errors=1, busy_s=10.0,
+        tokens=90, padding_tokens=10, failed_calls=1, out_of_memory=1, max_tokens=512, retries=2, speculated=3,
+        deaths=("killed by SIGKILL",), failures={"<script>": 1}, timeline=points, usd=usd,
+    )  # fmt: skip
 
 
 def test_a_summary_sums_parts_and_runs() -> None:
@@ -46,7 +48,61 @@ def test_a_summary_sums_parts_and_runs() -> None:
     assert (made.usd, made.usd_per_million) == (3.0, 1e5)
     assert (made.retries, made.speculated, made.failed_calls, len(made.deaths)) == (4, 6, 2, 2)
     assert (made.device_s, made.wasted_s) == (3.0, 17.0)
-    assert made.shard_seconds == (2.0, 3.0, 4.0, 4.0)
+    assert made.shard_seconds == {"p10": 2.0, "p50": 3.0, "p90": 4.0, "longest": 4.0}
+
+
+def test_a_job_lasts_from_the_beginning_of_its_first_run_to_the_end_of_its_last() -> None:
+    later = msgspec.structs.replace(run(), began_unix_s=1000.0)
+    assert Summary.of(plan(1), [part(0)], [run(), later], None).span_s == 1010.0
+    assert Summary.of(plan(1), [part(0)], [], None).span_s == 0.0
+
+
+@pytest.mark.parametrize(
+    ("usd", "written"),
+    [(0.0, "$0.00"), (0.0044, "$0.0044"), (0.000012, "$0.000012"), (0.5, "$0.50"), (1234.5, "$1,234.50")],
+)
+def test_less_than_a_cent_is_not_nothing(usd: float, written: str) -> None:
+    assert dollars(usd) == written
+
+
+def test_one_of_a_thing_has_no_plural() -> None:
+    assert [counted(1, "row"), counted(2000, "row"), counted(0, "copy", "copies")] == [
+        "1 row",
+        "2,000 rows",
+        "0 copies",
+    ]
+
+
+def test_a_page_says_what_ran() -> None:
+    page = summary_page(Summary.of(plan(1), [part(0)], [run(), run()], None), [part(0)])
+    for told in (
+        "in fp32 over 10 rows",
+        "in to out",
+        "begun 1970-01-01 00:00 UTC",
+        "2 runs with 2 workers",
+        "1 shard<",
+    ):
+        assert told in page, told
+
+
+def test_a_page_leaves_out_what_says_nothing() -> None:
+    quiet = msgspec.structs.replace(run(), padding_tokens=0)
+    few = summary_page(Summary.of(plan(2), [part(0), part(1)], [quiet], None), [part(0), part(1)])
+    assert "padding<" not in few
+    assert "<figure" not in few
+    points = tuple((float(k), 10 * k, 0.5 * k) for k in range(4))
+    long = msgspec.structs.replace(run(), timeline=points)
+    stats = [part(k) for k in range(3)]
+    assert summary_page(Summary.of(plan(3), stats, [long], None), stats).count("<figure") == 3
+
+
+@pytest.mark.parametrize(
+    ("parity", "is_told"),
+    [(Receipt(9, 1.0, 0.0, 0), False), (Receipt(9, 1.0, 0.0, 1), True), (Receipt(9, None, None, 0), True)],
+)
+def test_only_a_model_with_labels_is_told_of_other_labels(parity: Receipt, is_told: bool) -> None:
+    page = summary_page(Summary.of(plan(1), [part(0)], [run()], parity), [part(0)])
+    assert ("with another label" in page) is is_told
 
 
 @pytest.mark.parametrize("shards", [0, 1])

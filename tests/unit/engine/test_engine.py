@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from twoshift.engine import BlockResult, Engine
-from twoshift.errors import Broken, DeviceLost, InvalidInput, OutOfMemory, TooLarge, TryLater
+from twoshift.errors import Broken, DeviceLost, InvalidInput, Late, OutOfMemory, TooLarge, TryLater
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lanes import LaneLimits
 from twoshift.ports import Columns, Prepared, RuntimeInfo
@@ -250,7 +250,7 @@ def test_a_live_row_whose_time_ran_out_is_told_so() -> None:
     futures = engine.submit(rows(1), deadline_s=0.02)
     device.now_s = 0.019
     crank(engine)
-    with pytest.raises(TryLater, match="deadline"):
+    with pytest.raises(Late, match="deadline"):
         futures[0].result()
     assert device.calls == []
 

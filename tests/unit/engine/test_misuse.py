@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from twoshift.engine import Engine
-from twoshift.errors import Broken, BrokenModel, InvalidInput
+from twoshift.errors import Broken, BrokenModel, InvalidInput, Late
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lanes import LaneLimits
 from twoshift.runtime.load import load_model
@@ -54,7 +54,7 @@ def test_what_cannot_be_submitted_is_told_what_to_do(tmp_path: Path) -> None:
         engine.submit(["raw text"], engine.now_s() + 5)  # pyright: ignore[reportArgumentType]
     with pytest.raises(InvalidInput, match=r"rows from engine\.runtime\.prepare"):
         engine.submit_block(["raw text"])  # pyright: ignore[reportArgumentType]
-    with pytest.raises(InvalidInput, match=r"has not passed, on the clock of engine\.now_s"):
+    with pytest.raises(Late, match=r"has passed on the clock of engine\.now_s"):
         engine.submit(prepared, 5.0 - engine.now_s())
     engine.close()
     with pytest.raises(Broken, match="closed"):

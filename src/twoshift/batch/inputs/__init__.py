@@ -1,7 +1,8 @@
 """The input of jobs: which files, how they are cut, and their rows."""
 
-from twoshift.batch.inputs.conform import conform
-from twoshift.batch.inputs.cut import cut, shards, split
+from twoshift.batch.inputs.columns import joined
+from twoshift.batch.inputs.conform import conform, fitted
+from twoshift.batch.inputs.cut import cut
 from twoshift.batch.inputs.file import InputFile
 from twoshift.batch.inputs.piece import READ_ERROR, Piece, Shard, Target
 from twoshift.batch.inputs.read import read
@@ -16,9 +17,9 @@ __all__ = [
     "Target",
     "conform",
     "cut",
+    "fitted",
+    "joined",
     "kept_schema",
     "read",
     "resolve",
-    "shards",
-    "split",
 ]

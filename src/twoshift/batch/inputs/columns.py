@@ -12,7 +12,7 @@ import pyarrow as pa
 from twoshift.batch.inputs.piece import READ_ERROR
 from twoshift.errors import InvalidInput
 
-__all__ = ["Wanted", "assembled", "bounded_batches", "missing_column", "with_valid_texts"]
+__all__ = ["Wanted", "assembled", "bounded_batches", "joined", "missing_column", "with_valid_texts"]
 
 _NAMED_COLUMNS = 20
 
@@ -101,12 +101,12 @@ def bounded_batches(batches: Iterator[pa.RecordBatch], most_rows: int, most_byte
     rows = size = 0
     for batch in (part for whole in batches for part in _halved(whole, most_rows, most_bytes)):
         if held and (rows + batch.num_rows > most_rows or size + batch.nbytes > most_bytes):
-            yield _joined(held)
+            yield joined(held)
             held, rows, size = [], 0, 0
         held.append(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
     if held:
-        yield _joined(held)
+        yield joined(held)
 
 
 def _halved(batch: pa.RecordBatch, most_rows: int, most_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -121,5 +121,6 @@ def _halved(batch: pa.RecordBatch, most_rows: int, most_bytes: int) -> Iterator[
         yield batch
 
 
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """One batch of all their rows; a single one is not copied."""
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

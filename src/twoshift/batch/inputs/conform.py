@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
-__all__ = ["conform"]
+__all__ = ["conform", "fitted"]
 
 _MOST_SHOWN = 40  # characters of a value
 
@@ -38,6 +39,11 @@ def _cast(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, dict[int, str]
         return column, {}
     if pa.types.is_string(kind) and (pa.types.is_nested(column.type) or pa.types.is_float64(column.type)):
         return pa.array([_json(value) for value in column.to_pylist()], kind), {}
+    return fitted(column, kind)
+
+
+def fitted(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, dict[int, str]]:
+    """The column cast, and by row the values that could not be and are null now."""
     whole = _tried(column, kind)
     if whole is not None:
         return whole, {}
@@ -64,9 +70,18 @@ def _bisect(column: pa.Array, kind: pa.DataType, at: int, parts: list[pa.Array],
 
 def _tried(column: pa.Array, kind: pa.DataType) -> pa.Array | None:
     try:
-        return column.cast(kind)
+        done = column.cast(kind)
+        return done if _says_the_same(done, column) else None
     except (pa.ArrowException, NotImplementedError):
         return None
+
+
+def _says_the_same(done: pa.Array, given: pa.Array) -> bool:
+    """Whether a text is told by the number that it became: 007 and 0x1F are not, and 1 is no truth."""
+    is_exact = pa.types.is_integer(done.type) or pa.types.is_boolean(done.type)
+    if not (is_exact and (pa.types.is_string(given.type) or pa.types.is_large_string(given.type))):
+        return True
+    return pc.call_function("utf8_lower", [given.cast(pa.string())]).equals(done.cast(pa.string()))
 
 
 def _json(value: Any) -> str | None:
@@ -79,6 +94,6 @@ def _json(value: Any) -> str | None:
 def _shown(value: pa.Scalar) -> str:
     try:
         text = repr(value.as_py())
-    except (UnicodeDecodeError, ValueError):
+    except (ValueError, KeyError):  # not UTF-8, beyond what Python has, or of an unknown time zone
         text = "a value"
     return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 3]}..."

@@ -12,7 +12,7 @@ from twoshift.batch.inputs.piece import Piece, Shard, Target
 from twoshift.batch.inputs.text import text_pieces
 from twoshift.ports import Blobs
 
-__all__ = ["cut", "shards", "split"]
+__all__ = ["cut"]
 
 _OPENED_AT_ONCE = 8
 _FEW_FILES = 1000  # so many are all looked into; of more only those that matter
@@ -30,15 +30,15 @@ def cut(files: Sequence[InputFile], blobs_for: Callable[[str], Blobs], target: T
     looked_into = [few or _unpacked_bytes(file) > tiny_bytes for file in files]
 
     def pieces(index: int) -> list[Piece]:
-        return split(index, files[index], blobs_for(files[index].location), target)
+        return _split(index, files[index], blobs_for(files[index].location), target)
 
     with ThreadPoolExecutor(_OPENED_AT_ONCE) as opening:
         found = opening.map(pieces, [index for index, looked in enumerate(looked_into) if looked])
         lists = (next(found) if looked else _whole(index, files[index]) for index, looked in enumerate(looked_into))
-        return tuple(shards((piece for some in lists for piece in some), target))
+        return tuple(_shards((piece for some in lists for piece in some), target))
 
 
-def split(index: int, file: InputFile, blobs: Blobs, target: Target) -> list[Piece]:
+def _split(index: int, file: InputFile, blobs: Blobs, target: Target) -> list[Piece]:
     """One file's pieces, none for an empty one; `index` is its place in the list of files."""
     if file.size_bytes == 0:
         return []
@@ -52,7 +52,7 @@ def split(index: int, file: InputFile, blobs: Blobs, target: Target) -> list[Pie
     return text_pieces(index, file, blobs, target, counted=small)
 
 
-def shards(pieces: Iterable[Piece], target: Target) -> list[Shard]:
+def _shards(pieces: Iterable[Piece], target: Target) -> list[Shard]:
     """Neighbouring pieces together, up to the target."""
     made: list[Shard] = []
     held: list[Piece] = []

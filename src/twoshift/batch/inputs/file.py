@@ -21,7 +21,7 @@ _FORMAT_OF = {suffix: name for name, suffixes in _SUFFIXES.items() for suffix in
 FORMATS = tuple(_SUFFIXES)
 _KNOWN = (
     f"a file that ends in {', '.join(_FORMAT_OF)} (all but Parquet also with .gz, .zst, .bz2 or .xz after it), "
-    f"or --format with one of {', '.join(FORMATS)}"
+    f"or --input-format with one of {', '.join(FORMATS)}"
 )
 
 

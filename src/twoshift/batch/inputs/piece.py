@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import msgspec
@@ -33,26 +32,20 @@ Shard = tuple[Piece, ...]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """How much a shard should hold: at most about `rows` and `bytes`, whichever is reached first."""
+    """How much a shard should hold: at most about `rows`."""
 
-    rows: int | None = None
-    bytes: int | None = None
-    row_bytes: float = 100.0  # what a row is thought to have, where rows are asked for and not counted
+    rows: int
+    row_bytes: float = 100.0  # what a row is thought to have, where they are not counted
 
     def __post_init__(self) -> None:
-        given = [most for most in (self.rows, self.bytes) if most is not None]
-        if not given or min(given) < 1:
-            raise InvalidInput("target", given, "at least one row or byte a shard")
+        if self.rows < 1:
+            raise InvalidInput("target", self.rows, "at least one row a shard")
 
     @property
     def piece_bytes(self) -> float:
         """The bytes of a full shard whose rows are not counted."""
-        by_rows = math.inf if self.rows is None else self.rows * max(1.0, self.row_bytes)
-        return max(1.0, min(by_rows, math.inf if self.bytes is None else self.bytes))
+        return self.rows * max(1.0, self.row_bytes)
 
     def share(self, rows: int | None, size_bytes: int) -> float:
         """How much of a shard this would fill; 1 is all of it."""
-        if rows is None:
-            return size_bytes / self.piece_bytes
-        by_rows = 0.0 if self.rows is None else rows / self.rows
-        return max(by_rows, 0.0 if self.bytes is None else size_bytes / self.bytes)
+        return size_bytes / self.piece_bytes if rows is None else rows / self.rows

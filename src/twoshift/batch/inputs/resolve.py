@@ -6,6 +6,7 @@ import glob
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from twoshift.batch.inputs.file import InputFile, known_encoding, named_encoding
 from twoshift.batch.inputs.patterns import is_hidden, is_pattern, matcher, pattern_folder
@@ -30,6 +31,8 @@ def resolve(inputs: Sequence[str], blobs_for: BlobsFor, format: str | None = Non
     named_by: dict[str, str] = {}
     for given in inputs:
         for blob in _found(given, blobs_for, format):
+            if not _is_utf8(blob.location):
+                raise InvalidInput("input", ascii(blob.location), "files whose names are UTF-8")
             key = _key(blob.location)
             if key in files:
                 accepted = f"each file once; it is in {named_by[key]!r} and in {given!r}"
@@ -75,7 +78,8 @@ def _located(location: str, blobs_for: BlobsFor, kind: str | None) -> list[Blob]
     if not location.endswith("/") and (blob := blobs.stat(location)) is not None:
         named_encoding(location, kind)
         return [blob]
-    found = list(_matching(location, blobs) if is_pattern(location) else _below(location, blobs, kind))
+    is_folder = not is_pattern(location) or ("://" not in location and Path(location).is_dir())
+    found = list(_below(location, blobs, kind) if is_folder else _matching(location, blobs))
     if not found:
         raise InvalidInput("input", location, _nothing(location))
     return sorted(found, key=lambda blob: blob.location)
@@ -84,7 +88,7 @@ def _located(location: str, blobs_for: BlobsFor, kind: str | None) -> list[Blob]
 def _nothing(location: str) -> str:
     if is_pattern(location):
         return "a pattern that some file matches"
-    known = ".parquet, .jsonl, .csv, .tsv, .arrow, or --format"
+    known = ".parquet, .jsonl, .csv, .tsv, .arrow, or --input-format"
     return f"a file or folder that exists, with a file of a known kind in it ({known})"
 
 
@@ -114,6 +118,14 @@ def _relative(location: str, prefix: str) -> str:
     if location.startswith(prefix):
         return location[len(prefix) :]
     return os.path.relpath(location, prefix or ".")
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _key(location: str) -> str:

@@ -70,7 +70,11 @@ class Source:
 
 @contextmanager
 def opened(file: InputFile, blobs: Blobs) -> Iterator[Source]:
-    """The file; what its format's reader raises inside means that it is damaged, and becomes Broken."""
+    """The file as it was listed; raises Broken where it has changed, at the beginning or by the end of the block.
+
+    What its format's reader raises inside means that it is damaged, and becomes Broken.
+    """
+    _require_unchanged(file, blobs)
     handle = blobs.open(file.location)
     source = Source(handle)
     try:
@@ -79,10 +83,23 @@ def opened(file: InputFile, blobs: Blobs) -> Iterator[Source]:
     except MemoryError:
         raise
     except (pa.ArrowException, OSError, EOFError, lzma.LZMAError, UnicodeDecodeError) as error:
+        if isinstance(source.failure, OSError):
+            raise Broken(f"{file.location} cannot be read ({source.failure})") from error
         if source.failure is not None:
             raise source.failure from error
+        _require_unchanged(file, blobs)  # a file that is replaced while it is read looks damaged
         advice = "write it again, or leave it out of the input"
         raise Broken(f"{file.location} is damaged or cut short ({_first_line(error)}); {advice}") from error
+    _require_unchanged(file, blobs)  # who reads it hears of it before a shard of old and new rows is published
+
+
+def _require_unchanged(file: InputFile, blobs: Blobs) -> None:
+    found = blobs.stat(file.location)
+    if found is not None and found.identity == file.identity:
+        return
+    now = "is gone" if found is None else f"has changed (now {found.identity})"
+    advice = "put it back and run again, or take another output folder"
+    raise Broken(f"{file.location} {now} since it was listed ({file.identity}); {advice}")
 
 
 def decompressed(source: Source, compression: str | None) -> Source | pa.NativeFile | BinaryIO:

@@ -29,6 +29,9 @@ from twoshift.ports import Blobs
 
 __all__ = ["csv_header", "text_batches", "text_pieces"]
 
+# Of a compressed text. Each is decompressed from the beginning up to its own end, which k pieces do (k + 1) / 2 times
+# over, so there are few of them however small a shard should be: at most 8.5 times.
+_MOST_PACKED_PIECES = 16
 _HEADER_BYTES = 1 << 16
 _HEAD_BYTES, _HEAD_ROWS = 4 << 20, 64  # what is looked at to guess how long a line is
 
@@ -42,8 +45,17 @@ def text_pieces(index: int, file: InputFile, blobs: Blobs, target: Target, count
     if file.is_cut_by_bytes:
         stops = [*(begin for begin, _, _ in parts[1:]), file.size_bytes]
         return [Piece(index, begin, stop, rows, size) for (begin, rows, size), stop in zip(parts, stops, strict=False)]
-    ends = accumulate(rows for _, rows, _ in parts)
-    return [Piece(index, end - rows, end, rows, size) for end, (_, rows, size) in zip(ends, parts, strict=True)]
+    sizes = _fewer([(rows, size) for _, rows, size in parts])
+    ends = accumulate(rows for rows, _ in sizes)
+    return [Piece(index, end - rows, end, rows, size) for end, (rows, size) in zip(ends, sizes, strict=True)]
+
+
+def _fewer(parts: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Rows and bytes of at most _MOST_PACKED_PIECES pieces: neighbours together, evenly, where there are more."""
+    count = min(len(parts), _MOST_PACKED_PIECES)
+    cuts = [len(parts) * k // count for k in range(count + 1)] if count else []
+    groups = (parts[a:b] for a, b in pairwise(cuts))
+    return [(sum(rows for rows, _ in group), sum(size for _, size in group)) for group in groups]
 
 
 def _cuts(blocks: Iterator[RecordBlock], target: Target) -> Iterator[tuple[int, int, int]]:
@@ -55,10 +67,7 @@ def _cuts(blocks: Iterator[RecordBlock], target: Target) -> Iterator[tuple[int, 
         while at < len(block):
             begin = int(block.begins[at]) if begin < 0 else begin
             done = int(sizes[at - 1]) if at else 0
-            room_rows = END if target.rows is None else target.rows - rows
-            room_bytes = END if target.bytes is None else target.bytes - size
-            stop = min(at + room_rows, int(np.searchsorted(sizes, done + room_bytes, "right")), len(block))
-            stop = max(stop, at + (rows == 0))  # a row that is larger is a piece by itself
+            stop = min(at + target.rows - rows, len(block))
             rows, size = rows + stop - at, size + (int(sizes[stop - 1]) - done if stop > at else 0)
             at = stop
             if at < len(block):
@@ -70,16 +79,13 @@ def _cuts(blocks: Iterator[RecordBlock], target: Target) -> Iterator[tuple[int, 
 
 def _guessed_bytes(source: Source, file: InputFile, target: Target) -> float:
     """Bytes a piece, by the file's own first lines."""
-    if target.rows is None:
-        return target.piece_bytes
     rows = size = 0
     for block in records(range_chunks(source, 0, min(file.size_bytes, _HEAD_BYTES)), LineEnds()):
         rows += len(block)
         size = int(block.begins[-1]) + int(block.stops[-1] - block.starts[-1]) if len(block) else size
         if rows >= _HEAD_ROWS:
             break
-    by_rows = target.rows * max(1, size) / max(1, rows)
-    return max(1.0, by_rows if target.bytes is None else min(by_rows, target.bytes))
+    return max(1.0, target.rows * max(1, size) / max(1, rows))
 
 
 def _byte_pieces(index: int, file: InputFile, piece_bytes: float) -> list[Piece]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import ipc
 
-from twoshift.batch.inputs import InputFile, Piece, Target, read, resolve, split
+from twoshift.batch.inputs import InputFile, Piece, Target, cut, read, resolve
 from twoshift.blobs.local import LocalBlobs
 
 BLOBS = LocalBlobs()
@@ -77,5 +77,5 @@ def rows_of(
     return [row for some in batches for batch in some for row in batch.to_pylist()]
 
 
-def cut_in(file: InputFile, rows: int | None = None, size_bytes: int | None = None) -> list[Piece]:
-    return split(0, file, BLOBS, Target(rows, size_bytes))
+def cut_in(file: InputFile, rows: int) -> list[Piece]:
+    return [piece for shard in cut([file], blobs_for, Target(rows)) for piece in shard]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -31,6 +32,8 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in TREE:
         (tmp_path / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "docs" / name).write_bytes(b"x")
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "notes.txt").write_bytes(b"x")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -85,9 +88,10 @@ def test_formats_are_told_by_suffix_or_by_the_option(tree: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "kind", "message"),
     [
-        (["docs/notes.txt"], None, "--format"),
+        (["docs/notes.txt"], None, "or --input-format with one of parquet"),
         (["docs/b.parquet"], "xml", "parquet, jsonl"),
         (["docs/none.csv"], None, "docs/none.csv"),
+        (["odd"], None, r"odd.*\.arrow, or --input-format\)"),
         (["docs/*.xml"], None, "some file matches"),
         ([], None, "at least one"),
         (["docs", "docs/b.parquet"], None, "each file once; it is in 'docs' and in"),
@@ -127,3 +131,16 @@ def test_buckets_have_folders_and_patterns_too() -> None:
 def test_a_file_survives_the_plan() -> None:
     file = InputFile("a.csv", 10, "etag", "csv", "gzip")
     assert msgspec.json.decode(msgspec.json.encode(file), type=InputFile) == file
+
+
+def test_a_folder_whose_name_looks_like_a_pattern_is_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "br[1]").mkdir()
+    (tmp_path / "br[1]" / "a.jsonl").write_text("{}\n")
+    (file,) = resolve([str(tmp_path / "br[1]")], lambda _: LocalBlobs())
+    assert file.location.endswith("br[1]/a.jsonl")
+
+
+def test_a_name_that_is_not_utf_8_is_refused_with_the_name(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"a\xff.jsonl")).write_text("{}\n")
+    with pytest.raises(InvalidInput, match="names are UTF-8"):
+        resolve([str(tmp_path)], lambda _: LocalBlobs())

