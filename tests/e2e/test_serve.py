@@ -23,8 +23,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, subp
     home = tmp_path_factory.mktemp("home")
     words = [PROGRAM, "serve", "minilm", "--slo-ms", "5000", "--port", "0"]
     process = subprocess.Popen(words, env={"TWOSHIFT_HOME": str(home)}, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
     try:
-        assert process.stderr is not None
         said = ""
         while (found := re.search(r"at (http://\S+)", said)) is None:
             line = process.stderr.readline()
