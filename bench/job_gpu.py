@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -38,7 +39,7 @@ def job(model: Path, folder: Path, turn: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--documents", type=int, default=200_000)
-    parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--turns", type=int, default=3)
     options = parser.parse_args()
     try:
         import torch
@@ -69,7 +70,7 @@ def main() -> None:
             rates.append(options.documents / told["seconds"])
             shape = f"{told['shards']} shards, device busy {told['busy']:.0%}, parity {told['parity']}"
             print(f"  turn {turn + 1}: twoshift run {rates[-1]:,.0f} docs/s, {shape}", flush=True)
-        print(f"of the engine alone: {max(rates) / alone:.3f} (at least 0.9)")
+        print(f"of the engine alone: {statistics.median(rates) / alone:.3f} (at least 0.9)")
 
 
 if __name__ == "__main__":

@@ -76,9 +76,14 @@ def _all_stats(output: Blobs, plan: Plan, known: Iterable[PartStats]) -> list[Pa
         location = part_location(plan, shard)
         try:
             with output.open(location) as file:
-                return read_stats(file, location, plan.settings.output_format)
+                stats = read_stats(file, location, plan.settings.output_format)
         except OSError as error:
             raise Broken(f"{location} cannot be read: {error}") from error
+        rows = plan.shard_rows(shard)
+        if stats.shard != shard or (rows is not None and stats.rows != rows):
+            expected = "its shard's rows" if rows is None else f"the {rows:,} rows of its shard"
+            raise Broken(f"{location} does not hold {expected}; delete it to have it written anew")
+        return stats
 
     with ThreadPoolExecutor(_READERS) as readers:
         by_shard |= {each.shard: each for each in readers.map(read, missing)}

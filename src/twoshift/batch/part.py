@@ -124,7 +124,7 @@ def read_stats(file: Any, location: str, output_format: str) -> PartStats:
             return _counted(file, location)
         metadata = pq.read_metadata(file).metadata or {}
         return msgspec.json.decode(metadata[_METADATA], type=PartStats)
-    except (pa.ArrowException, OSError, KeyError, msgspec.DecodeError) as error:
+    except (pa.ArrowException, OSError, KeyError, AttributeError, UnicodeDecodeError, msgspec.DecodeError) as error:
         raise Broken(f"{location} is no whole part of a job ({error}); delete it to have it written anew") from error
 
 

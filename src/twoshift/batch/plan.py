@@ -80,6 +80,13 @@ class Plan(msgspec.Struct, frozen=True):
             row_bytes = self.row_bytes
         return max(1e-9, row_bytes / self.seconds_per_row)
 
+    def shard_rows(self, shard: int) -> int | None:
+        """How many rows its part has; None where the formats do not say so themselves."""
+        if any(self.files[piece.file].format not in ("parquet", "arrow") for piece in self.shards[shard]):
+            return None
+        counts = [piece.rows for piece in self.shards[shard]]
+        return None if None in counts else sum(count or 0 for count in counts)
+
     def shard_bytes(self, shard: int) -> int:
         """How much of the input a shard is: what work is counted in before rows are known."""
         return max(1, sum(piece.bytes for piece in self.shards[shard]))

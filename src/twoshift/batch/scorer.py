@@ -61,19 +61,17 @@ class ShardScorer:
         self._kept = pa.schema([self._schema.field(name) for name in plan.settings.keep])
         self._prepare = ThreadPoolExecutor(2, "twoshift-prepare")
 
-    def score(
-        self, shard: int, stop: threading.Event, was_read: Callable[[], None], progress: Callable[[int], None]
-    ) -> tuple[PartStats, bool]:
+    def score(self, shard: int, stop: threading.Event, was_read: Callable[[], None]) -> tuple[PartStats, bool]:
         """The shard's stats, and whether it was us who published its part; raises Stopped once `stop` is set.
 
-        `was_read` is called when all input is read: time to begin the next. `progress` is told rows as they are done.
+        `was_read` is called when all input is read: time to begin the next.
         """
         began_s = time.monotonic()
         output = self._blobs_for(self._plan.settings.output)
         location = part_location(self._plan, shard)
         staged = output.staging(location) / f"{Path(location).name}.{os.getpid()}.{uuid.uuid4().hex}"
         try:
-            tally = self._write(shard, staged, stop, was_read, progress, began_s)
+            tally = self._write(shard, staged, stop, was_read, began_s)
             return self._stats(shard, tally, began_s), output.publish(staged, location)
         finally:
             staged.unlink(missing_ok=True)
@@ -84,7 +82,7 @@ class ShardScorer:
 
     def _write(
         self, shard: int, staged: Path, stop: threading.Event, was_read: Callable[[], None],
-        progress: Callable[[int], None], began_s: float,
+        began_s: float,
     ) -> _Tally:  # fmt: skip
         writer = open_part(staged, self._plan.settings.output_format, self._schema)
         tally, begun = _Tally(), deque[_Begun]()  # what is not written yet; the first may be in the writer's hands
@@ -94,7 +92,6 @@ class ShardScorer:
             batch = self._finished(*window.result(), tally, stop)
             begun.popleft()  # not before: what is given up is taken back from the engine
             writer.write(batch)
-            progress(batch.num_rows)
 
         with ThreadPoolExecutor(1, "twoshift-write") as writes:
             try:

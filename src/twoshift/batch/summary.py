@@ -228,7 +228,7 @@ def _time_figures(summary: Summary) -> Iterator[report.Figure]:
     """Rates over all runs, put one after the other; none where there are too few points."""
     xs, rates, shares, began_s = list[float](), list[float](), list[float](), 0.0
     for run in summary.runs:
-        for (before_s, before_rows, before_busy_s), (at_s, rows, busy_s) in itertools.pairwise(run.timeline):
+        for (before_s, before_rows, before_busy_s), (at_s, rows, busy_s) in itertools.pairwise(_moved(run.timeline)):
             took_s = max(1e-9, at_s - before_s)
             xs.append(began_s + at_s)
             rates.append((rows - before_rows) / took_s)
@@ -240,6 +240,15 @@ def _time_figures(summary: Summary) -> Iterator[report.Figure]:
     yield report.line_chart("Rows a second", [report.Series("rows/s", xs, rates)], at, rate)
     busy = report.Axis("busy", kind="share", lo=0, hi=1)
     yield report.line_chart("Device busy", [report.Series("busy", xs, shares)], at, busy)
+
+
+def _moved(timeline: Sequence[tuple[float, int, float]]) -> Iterator[tuple[float, int, float]]:
+    """The points at which a call had ended since the last: what it did belongs to all the time before it."""
+    last = None
+    for point in timeline:
+        if last is None or point[1:] != last[1:]:
+            yield point
+            last = point
 
 
 def _shard_figure(stats: Sequence[PartStats]) -> report.Figure:

@@ -42,6 +42,7 @@ from twoshift.errors import Broken, InvalidInput, TryLater, TwoshiftError
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lanes import LaneLimits
 from twoshift.ports import Blobs, Runtime
+from twoshift.types import Lane
 
 __all__ = ["ShardWorker"]
 
@@ -69,8 +70,7 @@ class ShardWorker:
         self._scorer: ShardScorer | None = None
         self._threads = ThreadPoolExecutor(_SHARDS_AT_ONCE, "twoshift-shard")
         self._stops: dict[int, threading.Event] = {}  # lease -> set where the shard is to be given up
-        self._rows = 0
-        self._lock = threading.Lock()  # guards the two above
+        self._lock = threading.Lock()  # guards the one above
         self._closed = threading.Event()
 
     def start(self) -> None:
@@ -147,7 +147,7 @@ class ShardWorker:
     def _score(self, lease: int, shard: int, stop: threading.Event) -> None:
         assert self._scorer is not None  # noqa: S101 - Begin comes before Score
         try:
-            stats, published = self._scorer.score(shard, stop, lambda: self._send(WasRead(lease)), self._add_rows)
+            stats, published = self._scorer.score(shard, stop, lambda: self._send(WasRead(lease)))
             self._send(self._state())  # a short run has no other
             self._send(Scored(lease, stats, published))
         except Stopped:
@@ -167,10 +167,6 @@ class ShardWorker:
         delayed = full or isinstance(error, TryLater)
         return Failed(lease, told, permanent=isinstance(error, InvalidInput), delayed=delayed)
 
-    def _add_rows(self, rows: int) -> None:
-        with self._lock:
-            self._rows += rows
-
     def _beat(self) -> None:
         while not self._closed.wait(_BEAT_S):
             with contextlib.suppress(OSError):  # the coordinator is gone; somebody else will notice
@@ -183,7 +179,8 @@ class ShardWorker:
         stats = self._engine.stats()
         tokens = sum(use.tokens for use in stats.lanes.values())
         failed, ran_out = stats.failed_calls, stats.out_of_memory
-        return Beat(self._rows, stats.busy_s, tokens, padding, failed, ran_out, stats.max_tokens)
+        rows = stats.lanes[Lane.BATCH].rows
+        return Beat(rows, stats.busy_s, tokens, padding, failed, ran_out, stats.max_tokens)
 
     def _loaded(self) -> Runtime:
         if self._runtime is None:
