@@ -65,6 +65,7 @@ fault: $(TEST_STAMP)  ## jobs killed at every write point and at 200 random mome
 	@TWOSHIFT_FAULTS=200 $(BIN)/pytest -n auto -rs tests/fault
 
 bench: $(TEST_STAMP)  ## the benchmarks; each prints a ratio
+	@$(INSTALL) daft
 	@for b in bench/[a-z]*.py; do echo "== $$b"; $(BIN)/python "$$b" || exit 1; done
 
 docs: setup  ## regenerate docs/cli.md and the README's picture from the program
