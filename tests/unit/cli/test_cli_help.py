@@ -26,7 +26,7 @@ def test_every_command_has_help_with_an_example_and_takes_json(twoshift: Run, na
     assert "Example:" in ran.out
     assert name in ran.out
     flags = {flag for param in COMMANDS[name].params for flag in param.opts}
-    assert "--json" in flags
+    assert "--json" in flags or name == "twoshift serve"  # which has no result
     assert all(param.help for param in COMMANDS[name].params if param.name != "help")
 
 
@@ -60,7 +60,8 @@ def skip_without_weights(example: str) -> None:
 
 @pytest.mark.usefixtures("inputs")
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [n for n in sorted(COMMANDS) if n != "twoshift sim replay"])
+# One replays what another wrote, and one serves until it is told to stop: both have tests of their own
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"twoshift sim replay", "twoshift serve"}))
 def test_every_example_runs_as_it_is_printed(twoshift: Run, name: str) -> None:
     example = example_of(COMMANDS[name].epilog)
     assert example is not None
