@@ -289,6 +289,9 @@ def s3_job(
             monkeypatch.setenv(name, value)
         for path in sorted((job.path / "docs").iterdir()):
             _s3(endpoint).write(f"s3://bucket/docs/{path.name}", path.read_bytes())
+        for blob in _s3(endpoint).list("s3://bucket/"):  # moto keeps what a test before this one has put there
+            if "/docs/" not in blob.location:
+                _s3(endpoint).delete(blob.location)
         job.environment = {
             **CREDENTIALS,
             "AWS_ENDPOINT_URL": proxy.endpoint,
