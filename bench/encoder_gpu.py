@@ -13,7 +13,6 @@ import itertools
 import json
 import os
 import shutil
-import sys
 import tempfile
 import threading
 import time
@@ -24,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from _corpus import documents
+from _gpu import torch_on_gpu
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -280,13 +280,7 @@ def main() -> None:
     parser.add_argument("sizes", nargs="*", default=list(SIZES), help=f"of {', '.join(SIZES)}")
     parser.add_argument("--no-peer", action="store_true", help="leave sentence-transformers out")
     options = parser.parse_args()
-    try:
-        import torch
-    except ImportError:
-        torch = None
-    if torch is None or not torch.cuda.is_available():
-        print("skipped: this benchmark needs PyTorch and an NVIDIA GPU")
-        sys.exit(0)
+    torch = torch_on_gpu()
     from twoshift.runtime.encoder.folder import find_minilm
 
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, {os.cpu_count()} cores")

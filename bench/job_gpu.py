@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from _corpus import documents
+from _gpu import torch_on_gpu
 from encoder_gpu import make_folder, start, throughput
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -41,13 +42,7 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=200_000)
     parser.add_argument("--turns", type=int, default=3)
     options = parser.parse_args()
-    try:
-        import torch
-    except ImportError:
-        torch = None
-    if torch is None or not torch.cuda.is_available():
-        print("skipped: this benchmark needs PyTorch and an NVIDIA GPU")
-        sys.exit(0)
+    torch_on_gpu()
     from twoshift.runtime.encoder.folder import find_minilm
 
     tokenizer = find_minilm() / "tokenizer.json"

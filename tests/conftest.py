@@ -1,14 +1,34 @@
-"""The same examples every time, so that a run says something about the change and not about luck.
+"""What tests of several folders share.
 
+Hypothesis tries the same examples every time, so that a run says something about the change and not about luck;
 `TWOSHIFT_RANDOM=1 make test` looks for new ones.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from job_runs import JobFolder
 
 settings.register_profile("same", derandomize=True)
 if not os.environ.get("TWOSHIFT_RANDOM"):
     settings.load_profile("same")
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[JobFolder]:
+    """A folder with a small model and its input; what was started in it is ended."""
+    from job_runs import JobFolder  # Arrow comes with it
+
+    folder = JobFolder(tmp_path)
+    folder.model()
+    folder.parquet()
+    yield folder
+    folder.end()

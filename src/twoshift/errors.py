@@ -2,8 +2,11 @@
 
 TwoshiftError
 ├── InvalidInput          change the request: it names the field, the value and what is accepted
-│   └── TooLarge          it can never fit, however long you wait
+│   ├── TooLarge          it can never fit, however long you wait
+│   └── NotFound          nothing of that name is here
+├── Denied                show a key that may do it
 ├── TryLater              come back: `retry_after_s` says when
+│   └── OverLimit         the caller is over a limit of its own; others are served
 ├── Late                  give it more time: it was not done by its deadline, or could not be any more
 └── Broken                stop: something is damaged and trying again will not help
     └── BrokenModel       the model's own code does not keep its contract: change that
@@ -14,10 +17,13 @@ from __future__ import annotations
 __all__ = [
     "Broken",
     "BrokenModel",
+    "Denied",
     "DeviceLost",
     "InvalidInput",
     "Late",
+    "NotFound",
     "OutOfMemory",
+    "OverLimit",
     "TooLarge",
     "TryLater",
     "TwoshiftError",
@@ -42,12 +48,24 @@ class TooLarge(InvalidInput):
     """The input can never fit, however long the caller waits."""
 
 
+class NotFound(InvalidInput):
+    """Nothing of that name is here."""
+
+
+class Denied(TwoshiftError):
+    """No key, one that is not known, or one that may not do this."""
+
+
 class TryLater(TwoshiftError):
     """Full, draining or not ready: the same request may succeed after `retry_after_s`."""
 
     def __init__(self, why: str, retry_after_s: float) -> None:
         self.retry_after_s = retry_after_s
         super().__init__(f"{why}; try again in {retry_after_s:.3g} s")
+
+
+class OverLimit(TryLater):
+    """The caller is over a limit of its own; others are served."""
 
 
 class Late(TwoshiftError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, runtime_checkable
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.policy.profile import Profile
+from twoshift.types import Tensor
 
 __all__ = [
     "PARITY_BAR",
@@ -18,6 +20,7 @@ __all__ = [
     "Blobs",
     "Columns",
     "Launched",
+    "LookupRuntime",
     "LossyRuntime",
     "Prepared",
     "Profiles",
@@ -80,6 +83,8 @@ class RuntimeInfo:
     outputs: tuple[str, ...]  # names of the columns
     live_stream: bool = False  # whether a live call overtakes background calls that are on the device already
     parity: float | None = None  # of a lossy precision: how near its worst answer is to full precision's; 1 is equal
+    inputs: tuple[Tensor, ...] = ()  # what a row has; none where only the user's own class knows
+    example: Any = None  # a row to warm up with, where one can be made up or the user's class has one
 
 
 class Launched(Protocol):
@@ -118,6 +123,19 @@ class Runtime(Protocol):
 
     def close(self) -> None:
         """Give the device back; nothing may be called after it."""
+        ...
+
+
+@runtime_checkable
+class LookupRuntime(Protocol):
+    """A Runtime whose rows are looked up somewhere first; `prepare` does both, where nobody wants to wait apart."""
+
+    def lookup(self, rows: Sequence[Any]) -> Future[list[Any]]:
+        """The rows with what was found for them; raises InvalidInput that names a row. May be cancelled."""
+        ...
+
+    def looked_up(self, rows: Sequence[Any]) -> Prepared:
+        """Rows from `lookup` as the device wants them."""
         ...
 
 

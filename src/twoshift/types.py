@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["CallSize", "Item", "Lane"]
+__all__ = ["CallSize", "Item", "Lane", "Tensor"]
 
 
 class Lane(enum.StrEnum):
@@ -54,3 +54,12 @@ class Item:
     key: int
     deadline_s: float
     tokens: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One column of a model's rows, going in or coming out."""
+
+    name: str
+    dtype: str  # as numpy names it, or "text"
+    shape: tuple[int, ...] = ()  # of one row; -1: any size

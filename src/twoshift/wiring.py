@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -18,13 +18,19 @@ if TYPE_CHECKING:
     from twoshift.batch.settings import JobSettings
     from twoshift.blobs.s3_connection import S3Settings
     from twoshift.policy.cost import CallCost
+    from twoshift.policy.lanes import LaneLimits
+    from twoshift.policy.plan.row import RowSize
     from twoshift.policy.profile import Profile
     from twoshift.ports import Blobs, Profiles, Runtime, RuntimeInfo
-    from twoshift.serve.service import ServedModel
+    from twoshift.serve.model import ServedModel
+    from twoshift.serve.settings import ModelSettings
+    from twoshift.types import Tensor
 
 _OUTSIDE_S, _OUTSIDE_SHARE = 0.003, 0.1  # of an objective: what HTTP and preparing take of it
 _TYPICAL_TOKENS = 64
+_WARM_ROWS = 2
 _MEASURE_S = 4.0
+_GUESS_S = 0.002, 1e-4  # a call, and each of its rows
 
 __all__ = [
     "KnownModel",
@@ -33,6 +39,7 @@ __all__ = [
     "known_models",
     "load_model",
     "profile_name_of",
+    "profile_of",
     "profiles",
     "served_model",
     "stored_cost",
@@ -149,42 +156,97 @@ def stored_cost(runtime: Runtime) -> CallCost | None:
     return found.cost if found else None
 
 
-def served_model(runtime: Runtime, slo_s: float, created_unix_s: int, note: Callable[[str], None]) -> ServedModel:
-    """The model behind an engine, with its curve: the one that is stored, or measured now."""
+def served_model(name: str, settings: ModelSettings, created_unix_s: int, note: Callable[[str], None]) -> ServedModel:
+    """A model behind an engine, warm, with its curve: the one that is stored, or measured now."""
     from twoshift.engine import Engine
-    from twoshift.policy.lanes import LaneLimits
+    from twoshift.policy.admission import MAX_WAITING
     from twoshift.serve.derived import derive
-    from twoshift.serve.service import ServedModel
+    from twoshift.serve.model import ServedModel
 
-    profile = stored_profile(runtime.info) or _measured_profile(runtime, note)
-    limits = LaneLimits(slo_s=slo_s, outside_s=min(_OUTSIDE_S, _OUTSIDE_SHARE * slo_s))
-    engine = Engine(runtime, profile.cost, limits)
-    return ServedModel(runtime.info.model, engine, derive(profile.cost, limits, profile.row), created_unix_s)
+    note(f"Loading {settings.model}")
+    runtime = load_model(
+        settings.model,
+        device=settings.device,
+        precision=settings.precision,
+        trust_pickle=settings.trust_pickle,
+        threads=settings.threads,
+    )
+    try:
+        profile = stored_profile(runtime.info) or _measured_profile(runtime, note)
+        limits, max_waiting = _live_limits(settings), settings.max_waiting or MAX_WAITING
+        derived = derive(profile.cost, limits, profile.row, max_waiting)
+        outputs = _warmed(runtime)
+    except BaseException:
+        runtime.close()
+        raise
+    engine = Engine(runtime, profile.cost, limits, max_waiting=max_waiting)
+    return ServedModel(name, engine, derived, created_unix_s, outputs)
+
+
+def _live_limits(settings: ModelSettings) -> LaneLimits:
+    from twoshift.policy.lanes import LaneLimits
+
+    slo_s = settings.slo_ms / 1e3
+    budget_s = None if settings.call_budget_ms is None else settings.call_budget_ms / 1e3
+    limits = LaneLimits(slo_s=slo_s, outside_s=min(_OUTSIDE_S, _OUTSIDE_SHARE * slo_s), call_budget_s=budget_s)
+    return limits if settings.max_batch is None else replace(limits, max_rows=settings.max_batch)
+
+
+def _warmed(runtime: Runtime) -> tuple[Tensor, ...]:
+    """Runs a call, so that the first client does not wait for what only the first needs; what answers are made of."""
+    from twoshift.engine.example_rows import examples_of
+    from twoshift.serve.model import output_tensors
+
+    examples = examples_of(runtime, _TYPICAL_TOKENS)
+    if examples is None:
+        return ()
+    try:
+        rows = runtime.prepare(examples.make(_WARM_ROWS, examples.lengths[0]))
+        return output_tensors(runtime.launch([rows], live=True).wait())
+    except TwoshiftError:
+        raise
+    except Exception as error:  # a user's own class may raise anything
+        accepted = f"an `example` that it takes: a call of it failed with {type(error).__name__}: {error}"
+        raise InvalidInput("model", runtime.info.model, accepted) from error
+
+
+def profile_of(info: RuntimeInfo, cost: CallCost, row: RowSize, samples: int) -> Profile:
+    """A curve that was measured just now, under the name by which `stored_profile` finds it."""
+    from datetime import UTC, datetime
+
+    from twoshift.policy.profile import Profile
+
+    return Profile(
+        name=profile_name_of(info),
+        cost=cost,
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        samples=samples,
+        row=row,
+        model=info.model,
+        runtime=info.runtime,
+        device=info.device,
+        precision=info.precision,
+        checksum=info.checksum,
+        parity=info.parity,
+    )
 
 
 def _measured_profile(runtime: Runtime, note: Callable[[str], None]) -> Profile:
     """What calls take, measured in seconds and kept; a guess to learn from, where no rows can be made up."""
-    from datetime import UTC, datetime
-
-    from twoshift.engine.example_rows import made_texts
+    from twoshift.engine.example_rows import examples_of
     from twoshift.engine.measure import MeasureLimits, measure_profile
     from twoshift.policy.cost import CallCost
     from twoshift.policy.fit import fit_call_cost
     from twoshift.policy.plan.row import RowSize
-    from twoshift.policy.profile import Profile
 
     info = runtime.info
-    made = made_texts(runtime, _TYPICAL_TOKENS)
-    about = (info.model, info.runtime, info.device, info.precision)
-    now = datetime.now(UTC).isoformat(timespec="seconds")
+    made = examples_of(runtime, _TYPICAL_TOKENS)
     if made is None:
-        note("There is no profile of it yet: it learns what a call takes from its first requests.")
-        guess, row = CallCost.line(0.002, 1e-4), RowSize.uniform(1)
-        return Profile(profile_name_of(info), guess, now, 0, row, *about, checksum=info.checksum)
+        note(f"{info.model} has no `example` row to measure with: it learns what a call takes from its first requests.")
+        return profile_of(info, CallCost.line(*_GUESS_S), RowSize.uniform(1), 0)
     note(f"Measuring {info.model}, once")
     samples = measure_profile(runtime, made.make, made.lengths, MeasureLimits(_MEASURE_S))
-    cost, weights = fit_call_cost(samples).cost, {"checksum": info.checksum, "parity": info.parity}
-    found = Profile(profile_name_of(info), cost, now, len(samples), made.row, *about, **weights)
+    found = profile_of(info, fit_call_cost(samples).cost, made.row, len(samples))
     profiles().put(found)
     return found
 

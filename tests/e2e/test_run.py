@@ -7,16 +7,12 @@ import gzip
 import io
 import json
 import lzma
-import os
-import signal
-import time
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from job_runs import JobFolder, children, end_group, wait_for
+from job_runs import JobFolder, end_group, wait_for
 from pyarrow import csv, ipc
 
 from twoshift.batch.settings import JobSettings
@@ -25,14 +21,6 @@ from twoshift.wiring import job_for
 
 pytestmark = pytest.mark.slow
 SLOW_ROWS = "time.sleep(0.01 * len(x))"
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> JobFolder:
-    folder = JobFolder(tmp_path)
-    folder.model()
-    folder.parquet()
-    return folder
 
 
 # What goes in and what comes out
@@ -311,123 +299,6 @@ def test_a_value_that_cannot_be_used_is_named(job: JobFolder, line: str, said: s
     (job.path / "job.toml").write_text(f'inputs = "docs"\noutput = "out"\nmodel = "m.py:Square"\n{line}\n')
     job.options = ["job.toml"]
     assert said in job.run(expect=2).err
-
-
-# How it ends
-
-
-def test_json_is_all_there_is_on_stdout_whatever_a_model_prints(job: JobFolder) -> None:
-    job.model("print('working', flush=True); os.system('echo from a child')")
-    told = json.loads(job.run("--json", "--price", "3").out)
-    assert (told["ending"], told["rows"], told["errors"], told["shards_done"]) == ("done", 300, 0, 6)
-    assert told["usd"] > 0
-    assert told["dead_shards"] == {}
-
-
-def test_a_model_that_cannot_be_used_is_explained(job: JobFolder) -> None:
-    job.options = ["docs", "--model", "m.py:Cube"]
-    assert "Cube" in job.run(expect=2).err
-    job.model("raise RuntimeError('no row is good enough')")
-    job.options = []
-    assert "no row is good enough" in job.run(expect=2).err
-    (job.path / "m.py").write_text("class Square:\n def load(self): 1 / 0\n def predict(self, batch): return batch\n")
-    assert "ZeroDivisionError" in job.run(expect=None).err
-    (job.path / "m.py").write_text("class Square:\n def load(self): pass\n def predict(self, batch): return 1\n")
-    done = job.run(expect=None)
-    assert done.code in (1, 2)
-    assert "predict" in done.err
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_with_what_is_in_work_done(job: JobFolder, number: signal.Signals) -> None:
-    job.model(SLOW_ROWS)
-    process = job.start()
-    wait_for(lambda: list(job.out.glob("part-*")), "a first part")
-    os.killpg(process.pid, number)  # as a terminal does it: everybody hears of it
-    out, err = process.communicate(timeout=30)
-    assert process.returncode == 3, err
-    assert "Traceback" not in err
-    assert "The same command resumes" in out
-    done = len(list(job.out.glob("part-*")))
-    assert 1 <= done < 6
-    job.check_clean()
-    assert f"{done} of 6 shards done" in job.run().err
-    job.check_squares(300)
-
-
-def test_a_signal_before_the_first_shard_ends_it_too(job: JobFolder) -> None:
-    (job.path / "m.py").write_text((job.path / "m.py").read_text().replace("pass", "time.sleep(3)", 1))
-    process = job.start("--json")
-    wait_for(lambda: children(process.pid), "a worker")
-    os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=30)
-    assert process.returncode == 3, err
-    assert "Traceback" not in err
-    assert json.loads(out)["ending"] == "stopped"
-    job.run()
-    job.check_squares(300)
-
-
-def test_a_stop_does_not_wait_longer_than_its_grace(job: JobFolder) -> None:
-    job.model("time.sleep(0 if x.max() < 264 else 60)")
-    process = job.start("--grace", "2s")
-    wait_for(lambda: len(list(job.out.glob("part-*"))) == 5, "five parts")
-    time.sleep(0.5)
-    began_s = time.monotonic()
-    process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=30)
-    assert process.returncode == 3, err
-    assert 1 < time.monotonic() - began_s < 8
-    assert "5 of 6 shards done" in out
-
-
-def test_a_second_interrupt_ends_it_now(job: JobFolder) -> None:
-    job.model("time.sleep(0 if x.max() < 264 else 60)")
-    process = job.start()
-    wait_for(lambda: len(list(job.out.glob("part-*"))) == 5, "five parts")
-    time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
-    began_s = time.monotonic()
-    process.communicate(timeout=30)
-    assert process.returncode == 3
-    assert time.monotonic() - began_s < 8
-
-
-def test_too_many_errors_end_it_and_keep_what_was_committed(job: JobFolder) -> None:
-    job.model("time.sleep(0.01)\n        if (x >= 150).any(): raise ValueError('too large')")
-    done = job.run("--max-errors", "20", expect=4)
-    assert "too many rows failed" in done.out
-    rows = job.rows()
-    assert 150 <= len(rows) < 300
-    assert not (job.out / "_SUCCESS").exists()
-    assert json.loads(job.run("--max-errors", "200", "--json").out)["rows"] == 300
-
-
-def test_a_shard_that_cannot_be_done_is_named_with_the_cause(job: JobFolder) -> None:
-    """A file that is damaged after the job was planned: the others are committed."""
-    job.run()
-    for name in ("part-000002.parquet", "part-000003.parquet", "part-000005.parquet", "_SUCCESS"):
-        (job.out / name).unlink()
-    path = job.path / "docs" / "001.parquet"
-    stat, data = path.stat(), bytearray(path.read_bytes())
-    data[4:400] = bytes(396)  # its pages; the footer stays
-    path.write_bytes(data)
-    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    done = job.run(expect=5)
-    assert "Shard 2 could not be done: docs/001.parquet" in done.out
-    assert "is damaged" in done.out
-    assert max(path.name for path in job.out.glob("part-*")) == "part-000005.parquet"
-    assert not (job.out / "_SUCCESS").exists()
-
-
-def test_a_window_that_cannot_be_made_is_told_with_the_workers_that_would(job: JobFolder) -> None:
-    job.model("time.sleep(0.01 * len(x))")
-    done = job.run("--window", "2s", "--shard-rows", "10")
-    warned = [line for line in done.err.splitlines() if "will not be done within 2s" in line]
-    assert len(warned) == 1
-    assert "workers would make it" in warned[0]
 
 
 # More than one

@@ -26,7 +26,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, subp
     assert process.stderr is not None
     try:
         said = ""
-        while (found := re.search(r"at (http://\S+)", said)) is None:
+        while (found := re.search(r"Ready at (http://\S+)", said)) is None:
             line = process.stderr.readline()
             assert line, said
             said += line

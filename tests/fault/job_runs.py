@@ -44,6 +44,12 @@ class JobFolder:
     path: Path
     options: list[str] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def end(self) -> None:
+        """Whatever a test that failed has left running."""
+        for process in self.started:
+            end_group(process)
 
     @property
     def out(self) -> Path:
@@ -68,7 +74,7 @@ class JobFolder:
 
     def start(self, *more: str, **environment: str) -> subprocess.Popen[str]:
         """The program, running in a session of its own."""
-        return subprocess.Popen(
+        process = subprocess.Popen(
             self.words(*more),
             cwd=self.path,
             env={**os.environ, "TWOSHIFT_HOME": str(self.path / "home"), **self.environment, **environment},
@@ -77,6 +83,8 @@ class JobFolder:
             text=True,
             start_new_session=True,
         )
+        self.started.append(process)
+        return process
 
     def run(self, *more: str, expect: int | None = 0, **environment: str) -> Done:
         """The program to its end."""

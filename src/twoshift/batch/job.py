@@ -10,38 +10,33 @@ import os
 import shutil
 import time
 import uuid
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from twoshift.batch.coordinator import Coordinator, Ending
 from twoshift.batch.finish import finish, read_runs, read_summary, write_run
-from twoshift.batch.inputs import InputFile, Target, cut, kept_schema, read, resolve
-from twoshift.batch.messages import Calibrate, Calibrated, FromWorker, Loading, Ready, Recheck, Rechecked, Unusable
+from twoshift.batch.inputs import InputFile, Target, cut, kept_schema, resolve
+from twoshift.batch.messages import Recheck, Rechecked
+from twoshift.batch.muster import Muster
 from twoshift.batch.part import output_schema, read_stats
 from twoshift.batch.plan import Plan, PlannedModel, part_location, plan_location, read_plan, refuse_changes
 from twoshift.batch.pool import Died, WorkerPool
 from twoshift.batch.progress import NOTHING_YET, Snapshot
 from twoshift.batch.receipt import Receipt
-from twoshift.batch.scorer import readable_rows
+from twoshift.batch.samples import Samples, measured_on
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.summary import Summary
 from twoshift.errors import Broken, InvalidInput, TwoshiftError
-from twoshift.ports import PARITY_BAR, Blobs, RuntimeInfo
+from twoshift.ports import Blobs, RuntimeInfo
 
 __all__ = ["Job", "JobResult", "Resumed"]
 
-_SAMPLE_ROWS, _SAMPLE_FILES = 64, 4  # that are scored to size the shards
-_SAMPLE_BYTES = 1 << 20
-_MORE_SAMPLES = 16  # of so many rows, where none of the first can be scored
 _MOST_SHARD_ROWS = 1_000_000  # redoing one must stay cheap
 _RECORD_S = 5.0  # between records of a run: what a report may not know of one that was killed
-_EARLY_DEATHS = 3  # of workers that had no shard yet: another one would die, too
 _CLOSE_S = 5.0  # for workers to give their devices back
 _RECEIPT_ROWS, _RECEIPT_SHARDS, _RECEIPT_S = 32, 4, 60.0
 
@@ -76,12 +71,7 @@ class Job:
         self.settings, self._blobs_for, self._pool = settings, blobs_for, pool
         self._output = blobs_for(settings.output)
         self._coordinator: Coordinator | None = None
-        self._workers: dict[int, bool] = {}  # number -> whether its model is loaded
-        self._busy_since_s: dict[int, float] = {}  # worker -> when it began to load, or to do what it was asked
-        self._heard: deque[tuple[int, FromWorker | Died]] = deque()  # and not looked at yet
-        self._hung: dict[int, str] = {}  # workers that were ended, and why
-        self._early_deaths = 0
-        self._row_bytes = 100.0  # of the rows that were looked at
+        self._muster = Muster(settings, pool)
         self._stop_at_s = math.inf  # asked to stop: by then
         self._interrupted = False
         self._last = NOTHING_YET
@@ -118,16 +108,16 @@ class Job:
         earlier = None if retry_errors is None else self._earlier(retry_errors)
         files = self._files()
         began_s = time.monotonic()
-        self._workers = dict.fromkeys((self._pool.start() for _ in range(self.settings.workers)), False)
-        worker, info = self._first_ready()
-        plan = self._planned(existing, earlier, files, info, worker)
+        muster = self._muster
+        muster.start()
+        plan = self._planned(existing, earlier, files, muster.first_ready())
         if earlier is not None:
             self._take_over(earlier, plan)
         committed = self._committed(plan)
         found(Resumed(len(committed), len(plan.shards)) if existing or earlier else None)
         before = read_runs(self._output, self.settings.output)
-        spent_s = (time.monotonic() - began_s) * len(self._workers)
-        coordinator = Coordinator(plan, committed, self._pool, self._workers, before=before, worker_s=spent_s)
+        spent_s = (time.monotonic() - began_s) * len(muster.workers)
+        coordinator = Coordinator(plan, committed, self._pool, muster.workers, before=before, worker_s=spent_s)
         return self._run(plan, coordinator, report)
 
     def stop(self, now: bool = False) -> None:
@@ -164,53 +154,8 @@ class Job:
         found = resolve(self.settings.inputs, self._blobs_for, self.settings.input_format)
         return tuple(file for file in found if not _is_below(file.location, self.settings.output))
 
-    def _first_ready(self) -> tuple[int, RuntimeInfo]:
-        """A worker whose model is loaded."""
-        while True:
-            number, message = self._next_heard()
-            if isinstance(message, Ready):
-                return number, message.info
-
-    def _next_heard(self) -> tuple[int, FromWorker | Died]:
-        """What a worker says before there is a coordinator, the dead replaced; raises where it cannot go on."""
-        while not self._heard:
-            self._end_hung()
-            self._heard.extend(self._pool.poll(0.2))
-        number, message = self._heard.popleft()
-        match message:
-            case Unusable(text, is_input):
-                raise InvalidInput("model", self.settings.model, text) if is_input else Broken(text)
-            case Loading():
-                self._busy_since_s[number] = time.monotonic()
-            case Ready():
-                self._workers[number] = True
-                self._busy_since_s.pop(number, None)
-            case Died(reason):
-                self._replace(number, reason)
-            case _:
-                pass
-        return number, message
-
-    def _replace(self, number: int, reason: str) -> None:
-        del self._workers[number]
-        self._busy_since_s.pop(number, None)
-        self._early_deaths += 1
-        if self._early_deaths >= _EARLY_DEATHS:
-            raise Broken(f"workers died before the first shard, the last of them: {self._hung.get(number, reason)}")
-        self._workers[self._pool.start()] = False
-
-    def _end_hung(self) -> None:
-        now_s, settings = time.monotonic(), self.settings
-        for number, since_s in self._busy_since_s.items():
-            is_loaded = self._workers.get(number, False)
-            if number not in self._hung and now_s - since_s > (
-                settings.lease_seconds if is_loaded else settings.load_seconds
-            ):
-                self._hung[number] = "it did not answer the first rows" if is_loaded else "its model was never loaded"
-                self._pool.kill(number)
-
     def _planned(
-        self, existing: Plan | None, earlier: Plan | None, files: tuple[InputFile, ...], info: RuntimeInfo, worker: int
+        self, existing: Plan | None, earlier: Plan | None, files: tuple[InputFile, ...], info: RuntimeInfo
     ) -> Plan:
         """The job's plan with the settings of this run: as it was, or as it is now frozen."""
         model = PlannedModel.of(info)
@@ -226,72 +171,22 @@ class Job:
             folder = earlier.settings.output.rstrip("/")
             plan = msgspec.structs.replace(earlier, settings=self.settings, model=model, retry_of=folder)
         else:
-            measured = self._calibrated(files, worker)
-            plan = self._new_plan(files, msgspec.structs.replace(model, parity=measured.parity), measured)
+            plan = self._new_plan(files, model)
         if not self._output.create(plan_location(self.settings.output), msgspec.json.encode(plan)):
             raise InvalidInput("output", self.settings.output, "a folder in which no other job was begun just now")
         return plan
 
-    def _new_plan(self, files: tuple[InputFile, ...], model: PlannedModel, measured: Calibrated) -> Plan:
-        settings = self.settings
+    def _new_plan(self, files: tuple[InputFile, ...], model: PlannedModel) -> Plan:
+        settings, samples = self.settings, Samples(files, self._blobs_for, self.settings)
+        measured = measured_on(samples, self._muster)
+        model = msgspec.structs.replace(model, parity=measured.parity)
         rows = max(1, min(_MOST_SHARD_ROWS, int(settings.shard_seconds / measured.seconds_per_row)))
-        target = Target(rows=min(rows, settings.shard_rows or rows), row_bytes=self._row_bytes)
+        target = Target(rows=min(rows, settings.shard_rows or rows), row_bytes=samples.row_bytes)
         shards = cut(files, self._blobs_for, target)
         results = {} if measured.schema is None else _fields(measured.schema)
         kept = kept_schema(files, self._blobs_for, settings.keep)
         schema = output_schema(kept, results)
-        return Plan.make(settings, model, files, shards, schema, measured.seconds_per_row, self._row_bytes)
-
-    def _calibrated(self, files: tuple[InputFile, ...], worker: int) -> Calibrated:
-        """What the first rows take that the model can score at all."""
-        measured, seen = None, 0
-        for rows in self._samples(files):
-            measured, seen = self._answered(worker, Calibrate(rows)), seen + len(rows)
-            if measured.schema is not None or not rows:
-                break
-        assert measured is not None  # noqa: S101 - there is a sample, if an empty one
-        if measured.schema is None and seen:
-            hint = "" if self.settings.text or self.settings.columns else " (--text COLUMN, where it takes texts)"
-            accepted = f"rows that the model can score{hint}; of the first {seen} none: {measured.error}"
-            raise InvalidInput("inputs", files[0].location, accepted)
-        if measured.parity is not None and not measured.parity >= PARITY_BAR:
-            accepted = f"fp32: parity with it is {measured.parity:.4f} on the job's first {seen} rows, and at "
-            raise InvalidInput("precision", self.settings.precision, f"{accepted}least {PARITY_BAR} is wanted")
-        return measured
-
-    def _answered(self, worker: int, message: Calibrate) -> Calibrated:
-        """What a worker answers; another one, where it dies of that."""
-        while True:
-            self._pool.send(worker, message)
-            self._busy_since_s[worker] = time.monotonic()
-            while worker in self._workers:
-                number, heard = self._next_heard()
-                if isinstance(heard, Calibrated):
-                    self._busy_since_s.pop(number, None)
-                    return heard
-            worker = next((number for number, ready in self._workers.items() if ready), None) or self._first_ready()[0]
-
-    def _samples(self, files: tuple[InputFile, ...]) -> Iterator[list[Any]]:
-        """Rows as the model takes them: of a few files' beginnings first, and on from there; their size is noted.
-
-        Without one that can be scored the result columns are not known.
-        """
-        chosen = files[:: max(1, len(files) // _SAMPLE_FILES)][:_SAMPLE_FILES]
-        streams = [self._sample_rows(file) for file in chosen]
-        first = [row for stream in streams for row in next(stream, [])]
-        if first or not files:
-            yield first
-        further = itertools.chain(*streams, *(self._sample_rows(file) for file in files if file not in chosen))
-        yield from itertools.islice(filter(None, further), _MORE_SAMPLES)
-        if not first:
-            yield []  # nothing but nulls, or nothing at all
-
-    def _sample_rows(self, file: InputFile) -> Iterator[list[Any]]:
-        blobs, columns = self._blobs_for(file.location), self.settings.model_columns
-        for batch in read(file.head(), file, blobs, columns, _SAMPLE_ROWS, _SAMPLE_BYTES):
-            if batch.num_rows:
-                self._row_bytes = batch.nbytes / batch.num_rows
-            yield [row for row in readable_rows(batch, self.settings) if row is not None][:_SAMPLE_ROWS]
+        return Plan.make(settings, model, files, shards, schema, measured.seconds_per_row, samples.row_bytes)
 
     def _earlier(self, folder: str) -> Plan:
         plan = read_plan(self._blobs_for(folder), folder)
@@ -340,7 +235,7 @@ class Job:
                 record()
 
             self._coordinator = coordinator
-            ending = coordinator.run(tell, self._heard)
+            ending = coordinator.run(tell, self._muster.heard)
             self._coordinator = None
             if ending is Ending.DONE and len(there := self._committed(plan)) < len(plan.shards):
                 missing = min(set(range(len(plan.shards))) - there)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from twoshift.config import read_toml, settings_of
 from twoshift.errors import InvalidInput
 from twoshift.units import parse_duration
 
@@ -120,37 +120,13 @@ class ErrorBudget(msgspec.Struct, frozen=True):
 
 def read_settings(path: Path, overrides: dict[str, Any]) -> JobSettings:
     """A job's TOML file with the flags that were given put over it; raises InvalidInput that names the key."""
-    try:
-        data = msgspec.toml.decode(path.read_bytes())
-    except OSError as error:
-        raise InvalidInput("job file", str(path), f"a file that can be read ({error.strerror})") from error
-    except msgspec.DecodeError as error:
-        raise InvalidInput("job file", str(path), f"TOML ({error})") from error
-    return make_settings({**data, **overrides}, str(path))
+    return make_settings({**read_toml(path, "job file"), **overrides}, str(path))
 
 
 def make_settings(data: dict[str, Any], where: str) -> JobSettings:
     """Settings from plain values; raises InvalidInput that names the nearest known key for an unknown one."""
-    for key in data:
-        if key not in JobSettings.__struct_fields__:
-            raise InvalidInput(f"{where}: {key}", data[key], f"a known key, such as {_nearest(key)}")
     lone = {name: (data[name],) for name in _LISTS if isinstance(data.get(name), str)}
-    data = {**data, **lone}
-    try:
-        return msgspec.convert(data, JobSettings)
-    except msgspec.ValidationError as error:
-        if isinstance(error.__cause__, InvalidInput):  # ours, and it says it better
-            raise error.__cause__ from None
-        raise InvalidInput(where, data, str(error)) from error
-
-
-def _nearest(key: str) -> str:
-    """The known key that is meant: one that it begins, the longest that begins it, or one that looks like it."""
-    known = JobSettings.__struct_fields__
-    longer = [name for name in known if name.startswith(key)]
-    shorter = sorted((name for name in known if key.startswith(name)), key=len, reverse=True)
-    near = [*longer, *shorter, *difflib.get_close_matches(key, known, 1, 0.4)]
-    return near[0] if near else ", ".join(known)
+    return settings_of(JobSettings, {**data, **lone}, where)
 
 
 def _require(holds: bool, field: str, value: object, accepted: str) -> None:

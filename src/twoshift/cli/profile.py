@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import statistics
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 from twoshift.cli.app import app
@@ -156,11 +155,11 @@ def profile_command(
 
 
 def _examples(runtime: Runtime, path: str | None, row_tokens: int) -> ExampleRows:
-    from twoshift.engine.example_rows import given_rows, made_texts
+    from twoshift.engine.example_rows import examples_of, given_rows
 
     if path is not None:
         return given_rows(runtime, _read_examples(runtime, path))
-    made = made_texts(runtime, row_tokens)
+    made = examples_of(runtime, row_tokens)
     if made is None:
         accepted = f"a file of example rows, one JSON object a line: {runtime.info.model} cannot make its own"
         raise InvalidInput("rows", None, accepted)
@@ -270,25 +269,11 @@ def _point(size: CallSize, took: list[float], predicted_s: float) -> Point:
 
 def _stored(made: Measurement, samples: int) -> Measurement:
     """Keep the curve for the commands to come; the measurement with what was there before."""
-    from twoshift.policy.profile import Profile
-    from twoshift.wiring import profiles, stored_profile
+    from twoshift.wiring import profile_of, profiles, stored_profile
 
-    info, before = made.info, stored_profile(made.info)
-    # of the same weights: measuring anew does not change it
-    parity = before.parity if before and info.parity is None else info.parity
-    profiles().put(
-        Profile(
-            name=made.profile,
-            cost=made.cost,
-            created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-            samples=samples,
-            row=made.row,
-            model=info.model,
-            runtime=info.runtime,
-            device=info.device,
-            precision=info.precision,
-            checksum=info.checksum,
-            parity=parity,
-        )
-    )
+    before = stored_profile(made.info)
+    found = profile_of(made.info, made.cost, made.row, samples)
+    if before and found.parity is None:
+        found = replace(found, parity=before.parity)  # of the same weights: measuring anew does not change it
+    profiles().put(found)
     return replace(made, replaced=before)

@@ -1,18 +1,24 @@
-"""`serve`: a model behind a port, inside an SLO."""
+"""`serve`: models behind a port, each inside its SLO."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from twoshift.cli.app import app
 from twoshift.cli.commands import command
-from twoshift.cli.model_options import ERROR_FIELDS, Device, Model, Precision, Threads, TrustPickle
+from twoshift.cli.model_options import ERROR_FIELDS, Device, Precision, Threads, TrustPickle
 from twoshift.cli.output import note
-from twoshift.cli.params import duration, millis, text, whole
+from twoshift.cli.params import millis, text, whole
+from twoshift.errors import InvalidInput
+from twoshift.extras import needed
 
 if TYPE_CHECKING:
-    from twoshift.serve.service import ServedModel
+    from twoshift.serve.model import ServedModel
+    from twoshift.serve.settings import ServeSettings
 
 __all__ = ["serve_command"]
 
@@ -20,41 +26,98 @@ _CURL = {
     "embedding": '/v1/embeddings -d \'{"model": "%s", "input": "a red fox"}\'',
     "score": '/v1/rerank -d \'{"model": "%s", "query": "a red fox", "documents": ["an old road"]}\'',
 }
+_PORT, _GRPC = "The port to listen on; 8000 without it, 0 takes a free one.", "The port for gRPC; none without it."
 
 
 @command(app, "serve", "twoshift serve minilm --slo-ms 50 --port 8000", ERROR_FIELDS)
 def serve_command(
-    model: Model,
-    slo_ms: Annotated[float, millis("The latency objective of a request.")] = 50.0,
-    host: Annotated[str, text("The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, whole("The port to listen on; 0 takes a free one.", least=0, most=65535)] = 8000,
-    grace: Annotated[float, duration("What was admitted may finish within this on SIGTERM.")] = 30.0,
+    model: Annotated[
+        str | None,
+        typer.Argument(help="minilm, an encoder's folder, an .onnx, .json, .ubj or .skops file, file.py:Class ..."),
+    ] = None,
+    config: Annotated[str | None, text("A TOML file with models, keys and limits.", metavar="FILE")] = None,
+    slo_ms: Annotated[float | None, millis("The latency objective of a request; 50 without it.")] = None,
+    name: Annotated[str | None, text("What clients call it; its file's name without it.", metavar="NAME")] = None,
+    host: Annotated[str | None, text("The address to listen on; 127.0.0.1 without it.")] = None,
+    port: Annotated[int | None, whole(_PORT, least=0, most=65535)] = None,
+    grpc_port: Annotated[int | None, whole(_GRPC, least=0, most=65535)] = None,
+    open_: Annotated[bool, typer.Option("--open", help="Serve beyond this machine without keys.")] = False,
+    grace: Annotated[str | None, text("What was admitted may finish within this on SIGTERM; 30s.")] = None,
+    call_budget_ms: Annotated[float | None, millis("Instead of what follows from the SLO.")] = None,
+    max_batch: Annotated[int | None, whole("Rows of a call, instead of what follows from the SLO.")] = None,
+    max_waiting: Annotated[int | None, whole("Rows that may wait, instead of what follows from the SLO.")] = None,
     device: Device = "auto",
     precision: Precision = None,
     threads: Threads = None,
     trust_pickle: TrustPickle = False,
 ) -> int:
-    """Answer live requests inside an SLO: OpenAI embeddings and reranking over HTTP."""
-    from twoshift.serve.run import ServeSettings, serve
+    """Answer live requests inside an SLO, over OpenAI's API, the Open Inference Protocol and reranking."""
+    needed("httptools", "serve", "serve", "command")
+    needed("prometheus_client", "serve", "serve", "command")
+    of_server: dict[str, Any] = {
+        "host": host, "port": port, "grpc_port": grpc_port, "open": open_ or None, "grace": grace,
+    }  # fmt: skip
+    of_model: dict[str, Any] = {
+        "slo_ms": slo_ms, "call_budget_ms": call_budget_ms, "max_batch": max_batch, "max_waiting": max_waiting,
+        "device": None if device == "auto" else device, "precision": precision, "threads": threads,
+        "trust_pickle": trust_pickle or None,
+    }  # fmt: skip
+    return _serve(_settings(model, name, config, _given(of_server), _given(of_model)))
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in options.items() if value is not None}
+
+
+def _settings(
+    model: str | None, name: str | None, config: str | None, of_server: dict[str, Any], of_model: dict[str, Any]
+) -> ServeSettings:
+    from twoshift.serve.settings import make_settings, read_settings
+
+    if config is not None:
+        if extra := ["MODEL"] * (model is not None) + [f"--{key.replace('_', '-')}" for key in of_model]:
+            raise InvalidInput(extra[0], model or next(iter(of_model.values())), f"a table in {config}, not an option")
+        return read_settings(Path(config), of_server)
+    if model is None:
+        raise InvalidInput("MODEL", None, "a model, or --config FILE")
+    called = name or _name_of(model)
+    return make_settings({**of_server, "models": {called: {"model": model, **of_model}}}, "options")
+
+
+def _name_of(model: str) -> str:
+    """What clients say: the class, or the file's or folder's name."""
+    last = model.rpartition(":")[2] if ".py:" in model else Path(model).expanduser().name or model
+    return Path(last).stem if Path(last).suffix in (".onnx", ".json", ".ubj", ".skops", ".pkl", ".joblib") else last
+
+
+def _serve(settings: ServeSettings) -> int:
+    from twoshift.serve.run import serve
     from twoshift.serve.service import Service
-    from twoshift.wiring import load_model, served_model
+    from twoshift.wiring import served_model
 
-    note(f"Loading {model}")
-    runtime = load_model(model, device=device, precision=precision, threads=threads, trust_pickle=trust_pickle)
-    served = served_model(runtime, slo_ms / 1e3, int(time.time()), note)
-    service = Service([served])
+    models: list[ServedModel] = []
     try:
-        settings = ServeSettings(host, port, grace)
-        return 0 if serve(service, settings, lambda address: _tell(served, address)) else 1
+        for name, each in settings.models.items():
+            models.append(served_model(name, each, int(time.time()), note))
+        ended_in_peace = serve(Service(models), settings, lambda address: _tell(models, address))
     finally:
-        service.close()
+        for model in models:
+            model.close()
+    return 0 if ended_in_peace else 1
 
 
-def _tell(model: ServedModel, address: str) -> None:
-    derived, info = model.derived, model.engine.runtime.info
-    note(f"{model.name} on {info.device} by {info.runtime} in {info.precision}, at {address}")
-    budget, rows = f"{1e3 * derived.call_budget_s:.3g} ms", f"{derived.largest_live_rows:,}"
-    note(f"SLO {1e3 * derived.slo_s:g} ms: up to {rows} live rows in a call; calls with background rows last {budget}.")
-    note(f"{derived.admission_rows:,} rows may wait, more are refused; {derived.capacity_rows_per_s:,.0f} rows/s.")
-    path = next((curl for output, curl in _CURL.items() if output in info.outputs), "/v1/models")
-    note(f"curl {address}{path % model.name if '%s' in path else path}")
+def _tell(models: list[ServedModel], address: str) -> None:
+    for model in models:
+        derived, info = model.derived, model.engine.runtime.info
+        note(f"{model.name} on {info.device} by {info.runtime} in {info.precision}")
+        budget, rows = f"{1e3 * derived.call_budget_s:.3g} ms", f"{derived.largest_live_rows:,}"
+        note(f"  SLO {1e3 * derived.slo_s:g} ms: up to {rows} live rows a call; {budget} for one with background rows;")
+        admitted, capacity = f"{derived.admission_rows:,}", f"{derived.capacity_rows_per_s:,.0f}"
+        note(f"  {admitted} rows may wait and more are refused; {capacity} rows/s")
+    note(f"Ready at {address}")
+    note(f"curl {address}{_curl(models[0])}")
+
+
+def _curl(model: ServedModel) -> str:
+    outputs = model.engine.runtime.info.outputs
+    return next((curl % model.name for output, curl in _CURL.items() if output in outputs), f"/v2/models/{model.name}")

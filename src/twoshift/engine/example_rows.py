@@ -14,7 +14,7 @@ from twoshift.errors import InvalidInput
 from twoshift.policy.plan.row import RowSize
 from twoshift.ports import Runtime
 
-__all__ = ["ExampleRows", "given_rows", "made_texts"]
+__all__ = ["ExampleRows", "examples_of", "given_rows", "made_texts"]
 
 # Common enough to be one token each in about every vocabulary.
 _WORDS = ("the", "house", "is", "on", "an", "old", "road", "and", "people", "come", "to", "see", "it", "in", "summer")
@@ -50,6 +50,13 @@ def made_texts(runtime: Runtime, row_tokens: int) -> ExampleRows | None:
     typical = _fitting(runtime, make, min(row_tokens, runtime.info.max_row_tokens))
     longest = _fitting(runtime, make, max(typical, most))
     return ExampleRows(make, tuple(sorted({min(_SHORT_TOKENS, most), typical, longest})), RowSize.uniform(typical))
+
+
+def examples_of(runtime: Runtime, row_tokens: int) -> ExampleRows | None:
+    """The model's own example, repeated, or texts made for it; None where neither can be had."""
+    if runtime.info.example is not None:
+        return given_rows(runtime, [runtime.info.example])
+    return made_texts(runtime, row_tokens)
 
 
 def _fitting(runtime: Runtime, make: Callable[[int, int], list[Any]], tokens: int) -> int:

@@ -20,10 +20,10 @@ from twoshift.engine.device_time import DeviceTime
 from twoshift.engine.flight import Flight, as_broken, waited
 from twoshift.engine.memory import MemoryCap
 from twoshift.engine.results import BlockFuture, Filling, RowFuture, RowResult
-from twoshift.engine.stats import EngineStats, Health
+from twoshift.engine.stats import CallRows, EngineStats, Health, Queue
 from twoshift.engine.waiting import BlockJob, LiveRow, Piece, Waiting
 from twoshift.errors import Broken, DeviceLost, InvalidInput, Late, OutOfMemory, TooLarge, TryLater
-from twoshift.policy.admission import AdmissionPolicy, Admit, Never, Refuse
+from twoshift.policy.admission import MAX_WAITING, AdmissionPolicy, Admit, Never, Refuse
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lanes import Call, Drop, Idle, LaneLimits, LanePolicy, Run, Slot
 from twoshift.ports import Columns, Launched, Prepared, Runtime
@@ -49,6 +49,7 @@ class Engine:
         cost: CallCost,
         limits: LaneLimits,
         *,
+        max_waiting: int = MAX_WAITING,
         clock: Callable[[], float] = time.monotonic,
         start: bool = True,
     ) -> None:
@@ -57,7 +58,7 @@ class Engine:
         self._slots = (Slot.LIVE, Slot.BACKGROUND) if runtime.info.live_stream else (Slot.SHARED,)
         depth = max(limits.background_depth, _BACKGROUND_DEPTH) if runtime.info.live_stream else 0
         self._policy = LanePolicy(cost, replace(limits, background_depth=depth))
-        self._admission = AdmissionPolicy(self._policy)
+        self._admission = AdmissionPolicy(self._policy, max_waiting)
         self._memory = MemoryCap(limits.max_tokens)
         self._waiting = Waiting(self._policy)
         self._device_time = DeviceTime()
@@ -65,6 +66,7 @@ class Engine:
         self._changed = threading.Condition(self._lock)
         self._calls = self._failed_calls = self._out_of_memory = 0
         self._waits_s = dict.fromkeys(Lane, 0.0)
+        self._call_rows = {lane: CallRows() for lane in Lane}
         self._flying: dict[Slot, deque[Flight]] = {slot: deque() for slot in self._slots}
         self._process = os.getpid()
         self._stopping: str | None = None  # why nothing new is taken
@@ -132,6 +134,7 @@ class Engine:
             return EngineStats(
                 lanes={lane: replace(use) for lane, use in self._policy.use.items()},
                 waits_s=dict(self._waits_s),
+                call_rows={lane: CallRows([*each.counts], each.rows) for lane, each in self._call_rows.items()},
                 calls=self._calls,
                 busy_s=self._device_time.busy_s,
                 failed_calls=self._failed_calls,
@@ -139,10 +142,10 @@ class Engine:
                 max_tokens=self._policy.max_tokens,
             )
 
-    def waiting_rows(self) -> int:
-        """Live rows that wait for the device."""
+    def waiting(self) -> dict[Lane, Queue]:
+        """Who waits for the device."""
         with self._lock:
-            return len(self._policy.live)
+            return self._waiting.queues(self._clock())
 
     @property
     def most_rows(self) -> int:
@@ -283,7 +286,7 @@ class Engine:
             for piece, part in zip(flight.pieces, flight.call.background, strict=True):
                 piece.job.filling.device_s += device_s * part.tokens / max(1, flight.call.size.tokens)
             self._policy.finished(flight.call, elapsed_s, isinstance(result, Exception), device_s)
-            self._count(flight.call, result)
+            self._count(flight, result)
         try:
             if isinstance(result, Exception):
                 self._recover(flight.rows, flight.pieces, result)
@@ -293,8 +296,10 @@ class Engine:
             flight.abandon(as_broken(error))
             raise
 
-    def _count(self, call: Call, result: Columns | Exception) -> None:
+    def _count(self, flight: Flight, result: Columns | Exception) -> None:
+        call = flight.call
         self._calls += 1
+        self._call_rows[Lane.ONLINE if flight.rows else flight.pieces[0].job.lane].add(call.size.rows)
         self._failed_calls += isinstance(result, Exception)
         if isinstance(result, OutOfMemory):
             self._out_of_memory += 1

@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from twoshift.policy.lanes import LaneUse
 from twoshift.types import Lane
 
-__all__ = ["EngineStats", "Health"]
+__all__ = ["CALL_ROWS", "CallRows", "EngineStats", "Health", "Queue"]
+
+CALL_ROWS = tuple(1 << k for k in range(12))  # upper bounds of the counts below; one more counts what is larger
+
+
+@dataclass(slots=True)
+class CallRows:
+    """How many calls had how many rows."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(CALL_ROWS) + 1))
+    rows: int = 0
+
+    def add(self, rows: int) -> None:
+        """One call."""
+        self.counts[min((rows - 1).bit_length(), len(CALL_ROWS))] += 1
+        self.rows += rows
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """What waits in a lane."""
+
+    rows: int
+    oldest_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +39,7 @@ class EngineStats:
 
     lanes: dict[Lane, LaneUse]
     waits_s: dict[Lane, float]  # summed over rows, from submission to launch
+    call_rows: dict[Lane, CallRows]  # of calls with live rows, and of those without
     calls: int
     busy_s: float
     failed_calls: int

@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass, field
 
 from twoshift.engine.results import BlockFuture, BlockResult, Filling, RowFuture
+from twoshift.engine.stats import Queue
 from twoshift.policy.background_queue import Block, Slice
 from twoshift.policy.lanes import LanePolicy
 from twoshift.ports import Prepared
@@ -114,6 +115,15 @@ class Waiting:
             self._policy.cancel_block(key)
             del self._parts[key]
         job.keys.clear()
+
+    def queues(self, now_s: float) -> dict[Lane, Queue]:
+        """How many rows wait in each lane, and for how long the first of them has."""
+        found = dict.fromkeys(Lane, Queue(0, 0.0))
+        found[Lane.ONLINE] = Queue(len(self._rows), self.oldest_row_s(now_s))
+        for job in {id(job): job for job, _ in self._parts.values()}.values():
+            before = found[job.lane]
+            found[job.lane] = Queue(before.rows + job.filling.left, max(before.oldest_s, now_s - job.arrived_s))
+        return found
 
     def take_all_rows(self) -> list[LiveRow]:
         """Every live row, taken out of the policy."""

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from twoshift.policy.lanes import LanePolicy
 from twoshift.types import CallSize, Item
 
-__all__ = ["AdmissionPolicy", "Admit", "Never", "Refuse"]
+__all__ = ["MAX_WAITING", "AdmissionPolicy", "Admit", "Never", "Refuse"]
+
+MAX_WAITING = 4096  # rows
 
 _EPSILON_S = 1e-9
 
@@ -38,7 +40,7 @@ class Never:
 class AdmissionPolicy:
     """Admits what the device can answer in time, by the very plan that the lane policy will follow."""
 
-    def __init__(self, lanes: LanePolicy, max_waiting: int = 4096) -> None:
+    def __init__(self, lanes: LanePolicy, max_waiting: int = MAX_WAITING) -> None:
         self._lanes = lanes
         self.max_waiting = max_waiting
 

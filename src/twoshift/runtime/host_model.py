@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -13,7 +14,7 @@ from twoshift.ports import Columns, Prepared, RuntimeInfo
 from twoshift.runtime.columns import ColumnRows, Done, concat
 from twoshift.runtime.failures import device_failures
 
-__all__ = ["ColumnModel", "HostModel"]
+__all__ = ["ColumnModel", "HostModel", "LookupColumnModel", "LookupModel"]
 
 
 class ColumnModel(Protocol):
@@ -58,6 +59,31 @@ class HostModel:
         if self._model is None:
             raise Broken(f"{self.info.model} is closed")
         return self._model
+
+
+class LookupColumnModel(ColumnModel, Protocol):
+    """A column model whose rows are looked up before they are columns."""
+
+    def lookup(self, rows: Sequence[Any]) -> Future[list[Any]]: ...
+
+    def looked_up(self, rows: Sequence[Any]) -> ColumnRows: ...
+
+
+class LookupModel(HostModel):
+    """A LookupRuntime."""
+
+    def __init__(self, info: RuntimeInfo, model: LookupColumnModel) -> None:
+        super().__init__(info, model)
+        self._looks_up = model
+
+    def lookup(self, rows: Sequence[Any]) -> Future[list[Any]]:
+        """Rows as the user has them, with what their store adds."""
+        self._open()
+        return self._looks_up.lookup(rows)
+
+    def looked_up(self, rows: Sequence[Any]) -> ColumnRows:
+        """Those rows, as columns."""
+        return self._looks_up.looked_up(rows)
 
 
 def _checked(result: object, rows: int, info: RuntimeInfo) -> Columns:

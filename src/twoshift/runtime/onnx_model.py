@@ -19,6 +19,7 @@ from twoshift.runtime.devices import checked_device, cpu_device, cuda_device, us
 from twoshift.runtime.features import FEATURES
 from twoshift.runtime.host_model import HostModel
 from twoshift.runtime.onnx_file import read_onnx
+from twoshift.types import Tensor
 
 __all__ = ["load_onnx", "open_graph"]
 
@@ -43,7 +44,17 @@ def load_onnx(
     if not inputs:
         raise InvalidInput("model", str(path), "a graph with inputs")
     checksum = checksum_of_files(graph.files)
-    info = RuntimeInfo(str(path), checksum, "onnxruntime", ran_on, graph.precision, 1, outputs)
+    info = RuntimeInfo(
+        model=str(path),
+        checksum=checksum,
+        runtime="onnxruntime",
+        device=ran_on,
+        precision=graph.precision,
+        max_row_tokens=1,
+        outputs=outputs,
+        inputs=tuple(each.tensor() for each in inputs),
+        example={each.name: each.zeros() for each in inputs},
+    )
     return HostModel(info, _Graph(session, inputs, outputs, _fixed_rows(inputs, path)))
 
 
@@ -77,6 +88,14 @@ class _Input:
             return array.reshape(-1, 1)  # one number a row, as converters of tabular models write it
         self._check(values if not self._fits(array.shape[1:]) else ())
         return array
+
+    def tensor(self) -> Tensor:
+        dtype = "text" if self.dtype.kind == "O" else self.dtype.name
+        return Tensor(self.name, dtype, tuple(-1 if size is None else size for size in self.shape))
+
+    def zeros(self) -> Any:
+        shape = tuple(size or 1 for size in self.shape)
+        return np.full(shape, "", object).tolist() if self.dtype.kind == "O" else np.zeros(shape, self.dtype)
 
     def empty(self) -> NDArray[Any]:
         return np.empty((0, *(size or 0 for size in self.shape)), self.dtype)

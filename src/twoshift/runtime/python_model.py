@@ -7,16 +7,18 @@
         def predict(self, batch):             # dict of arrays in, dict of arrays out; a row out for each row in
             return {"doubled": batch["x"] * self.factor}
 
-Optional: `prepare(self, rows: list) -> dict[str, ndarray]` (it may run in several threads at once),
-`tokens(self, batch) -> list[int]` (what each row costs; 1 without it), `close(self)`, and the attributes
-`outputs` (names of the columns), `missing` (True: None among numbers arrives as NaN), `max_row_tokens`,
-`device` and `precision` (for the profile's name).
+Optional: `prepare(self, rows: list) -> dict[str, ndarray]` (it may run in several threads at once), or
+`async def prepare(self, row) -> dict` (a lookup in a feature store, say: the rows of a request are awaited side by
+side), `tokens(self, batch) -> list[int]` (what each row costs; 1 without it), `close(self)`, and the attributes
+`outputs` (names of the columns), `example` (a row to warm up and measure with), `missing` (True: None among numbers
+arrives as NaN), `max_row_tokens`, `device` and `precision` (for the profile's name).
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,8 @@ from twoshift.errors import BrokenModel, InvalidInput, TooLarge, TwoshiftError
 from twoshift.ports import Columns, RuntimeInfo
 from twoshift.runtime.columns import ColumnRows, bad_row
 from twoshift.runtime.devices import checked_device, cpu_device, usable_threads
-from twoshift.runtime.host_model import HostModel
+from twoshift.runtime.host_model import HostModel, LookupModel
+from twoshift.runtime.lookups import Lookups
 from twoshift.runtime.python_source import call_user, contained, load_class
 
 __all__ = ["load_python_model"]
@@ -46,6 +49,8 @@ def load_python_model(
     info = call_user(model, "say what it is", _info, user, model, checksum, threads)
     if precision not in (None, info.precision):
         raise InvalidInput("precision", precision, f"{info.precision}, which {found.__name__} says it runs in")
+    if inspect.iscoroutinefunction(getattr(user, "prepare", None)):
+        return LookupModel(info, _LookupUserModel(user, info))
     return HostModel(info, _UserModel(user, info))
 
 
@@ -58,6 +63,7 @@ def _info(user: Any, model: str, checksum: str, threads: int | None) -> RuntimeI
         precision=str(getattr(user, "precision", "fp32")),
         max_row_tokens=_max_row_tokens(user, model),
         outputs=_outputs(user, model),
+        example=getattr(user, "example", None),
     )
 
 
@@ -75,11 +81,11 @@ class _UserModel:
             return self._columns(rows)
 
     def _columns(self, rows: Sequence[Any]) -> ColumnRows:
-        if not hasattr(self._user, "prepare"):
-            columns = ColumnRows.from_rows(rows, missing=bool(getattr(self._user, "missing", False))).columns
-        else:
-            columns = self._prepared(list(rows))
+        columns = self._prepared(list(rows)) if hasattr(self._user, "prepare") else self._plain(rows)
         return ColumnRows(columns, self._lengths(columns, len(rows)))
+
+    def _plain(self, rows: Sequence[Any]) -> dict[str, NDArray[Any]]:
+        return ColumnRows.from_rows(rows, missing=bool(getattr(self._user, "missing", False))).columns
 
     def predict(self, columns: dict[str, NDArray[Any]]) -> Columns:
         with contained(self._info.model, "predict"):
@@ -126,6 +132,33 @@ class _UserModel:
             number = int(lengths.argmax())
             raise TooLarge(f"row {number}", int(lengths[number]), f"at most {self._info.max_row_tokens} tokens")
         return lengths.astype(np.int64)
+
+
+class _LookupUserModel(_UserModel):
+    """A user's object whose rows are looked up first, one by one, on a loop of their own."""
+
+    def __init__(self, user: Any, info: RuntimeInfo) -> None:
+        super().__init__(user, info)
+        self._lookups = Lookups(user.prepare)
+
+    def lookup(self, rows: Sequence[Any]) -> Future[list[Any]]:
+        return self._lookups.begin(rows)
+
+    def looked_up(self, rows: Sequence[Any]) -> ColumnRows:
+        """What was looked up, as columns."""
+        with contained(self._info.model, "count tokens"):
+            columns = self._plain(rows)
+            return ColumnRows(columns, self._lengths(columns, len(rows)))
+
+    def prepare(self, rows: Sequence[Any]) -> ColumnRows:
+        return self.looked_up(self.lookup(rows).result()) if rows else ColumnRows({})
+
+    def close(self) -> None:
+        leave = getattr(self._user, "close", None)
+        is_async = inspect.iscoroutinefunction(leave)
+        call_user(self._info.model, "close", self._lookups.close, leave if is_async else None)
+        if not is_async:
+            super().close()
 
 
 def _check_class(found: type, model: str) -> None:

@@ -19,6 +19,7 @@ from twoshift.runtime.columns import ColumnRows, array_of, bad_row
 from twoshift.runtime.devices import cpu_device, cpu_only, usable_threads
 from twoshift.runtime.features import FEATURES, Features
 from twoshift.runtime.host_model import HostModel
+from twoshift.types import Tensor
 
 __all__ = ["load_pickle", "load_skops"]
 
@@ -100,7 +101,17 @@ def _runtime(path: Path, estimator: Any, threads: int | None) -> HostModel:
     except Exception as error:  # its attributes may hold anything
         raise Broken(f"{path}: expected an estimator that was fitted, whole: {_told(error)}") from error
     device = cpu_device(usable_threads(threads))
-    info = RuntimeInfo(str(path), checksum_of_files([path]), "sklearn", device, "fp64", 1, model.outputs)
+    info = RuntimeInfo(
+        model=str(path),
+        checksum=checksum_of_files([path]),
+        runtime="sklearn",
+        device=device,
+        precision="fp64",
+        max_row_tokens=1,
+        outputs=model.outputs,
+        inputs=model.inputs,
+        example=model.example,
+    )
     return HostModel(info, model)
 
 
@@ -116,6 +127,15 @@ class _Estimator:
         self._pandas = None if names is None else needed("pandas", "sklearn", path)
         self._width = _width(estimator, self._first, path) if not self._takes_text and names is None else 0
         self.outputs = _outputs(estimator)
+        self.inputs, self.example = self._takes()
+
+    def _takes(self) -> tuple[tuple[Tensor, ...], Any]:
+        """What a row has, and one; none for named columns, which may hold texts."""
+        if self._takes_text:
+            return (Tensor(TEXT, "text"),), "an old road"
+        if self._names is not None:
+            return tuple(Tensor(name, "float64") for name in self._names), None
+        return (Tensor(FEATURES, "float64", (self._width,)),), [0.0] * self._width
 
     def prepare(self, rows: Sequence[Any]) -> ColumnRows:
         if self._takes_text:

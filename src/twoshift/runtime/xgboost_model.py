@@ -18,6 +18,7 @@ from twoshift.runtime.devices import cpu_device, cpu_only, usable_threads
 from twoshift.runtime.features import FEATURES, Features
 from twoshift.runtime.host_model import HostModel
 from twoshift.runtime.xgboost_file import DamagedModel, check_xgboost_file
+from twoshift.types import Tensor
 
 __all__ = ["load_xgboost"]
 
@@ -40,7 +41,17 @@ def load_xgboost(
         model.try_it()
     except Exception as error:  # what it raises depends on where it stumbles
         raise Broken(f"{path}: XGBoost {xgboost.__version__} cannot read it: {_first_line(error)}") from error
-    info = RuntimeInfo(str(path), checksum_of_bytes(data), "xgboost", cpu_device(used), "fp32", 1, ("prediction",))
+    info = RuntimeInfo(
+        model=str(path),
+        checksum=checksum_of_bytes(data),
+        runtime="xgboost",
+        device=cpu_device(used),
+        precision="fp32",
+        max_row_tokens=1,
+        outputs=("prediction",),
+        inputs=model.inputs,
+        example=model.example,
+    )
     return HostModel(info, model)
 
 
@@ -52,6 +63,8 @@ class _Boosted:
         self._xgboost = xgboost
         self._width = int(booster.num_features())
         self._features = Features(booster.feature_names, self._width, missing=True, dtype=np.float32)
+        self.inputs = (Tensor(FEATURES, "float32", (self._width,)),)
+        self.example = [0.0] * self._width
         self._linear = '"name":"gblinear"' in booster.save_config().replace(" ", "")
         self._range = (0, 0) if self._linear else _rounds(booster)
 

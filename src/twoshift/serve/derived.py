@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from twoshift.errors import InvalidInput
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lanes import LaneLimits
 from twoshift.policy.plan.row import RowSize
 from twoshift.policy.plan.table import cap
+from twoshift.types import CallSize
 
 __all__ = ["Derived", "derive"]
 
@@ -32,9 +34,13 @@ class Derived:
         return asdict(self)
 
 
-def derive(cost: CallCost, limits: LaneLimits, row: RowSize) -> Derived:
+def derive(cost: CallCost, limits: LaneLimits, row: RowSize, max_waiting: int) -> Derived:
     """Everything that a user might otherwise have had to set."""
     assert limits.slo_s is not None  # noqa: S101 - a server has an objective
+    least_s = limits.outside_s + cost.seconds(CallSize.uniform(1), _QUANTILE)
+    if least_s > limits.slo_s:
+        accepted = f"at least {1e3 * least_s:.3g}: the shortest row takes so long on this device"
+        raise InvalidInput("slo_ms", f"{1e3 * limits.slo_s:g}", accepted)
     budget_s = limits.budget_s
     live = max(
         1, min(limits.max_rows, cap(cost, limits.slo_s, limits.live_call_s / limits.slo_s, row, _QUANTILE).batch)
@@ -47,6 +53,6 @@ def derive(cost: CallCost, limits: LaneLimits, row: RowSize) -> Derived:
         call_budget_s=budget_s,
         largest_live_rows=live,
         largest_background_rows=background,
-        admission_rows=int(live * max(1.0, (limits.slo_s - limits.outside_s) // live_s)),
+        admission_rows=min(max_waiting, int(live * max(1.0, (limits.slo_s - limits.outside_s) // live_s))),
         capacity_rows_per_s=live / live_s,
     )

@@ -21,10 +21,11 @@ class Stages:
     finish: float = 0.0
     call_rows: int = 0
 
-    def header(self) -> bytes:
-        """As Server-Timing has it: milliseconds."""
+    def header(self, version: str) -> bytes:
+        """As Server-Timing has it: milliseconds; the call's rows and the version that answered besides."""
         return (
             f"admit;dur={1e3 * self.admit:.3f}, lookup;dur={1e3 * self.lookup:.3f}, "
             f"prepare;dur={1e3 * self.prepare:.3f}, queue;dur={1e3 * self.queue:.3f}, "
-            f"forward;dur={1e3 * self.forward:.3f}, finish;dur={1e3 * self.finish:.3f}, batch;desc={self.call_rows}"
+            f"forward;dur={1e3 * self.forward:.3f}, finish;dur={1e3 * self.finish:.3f}, "
+            f'batch;desc="{self.call_rows}", version;desc="{version}"'
         ).encode()

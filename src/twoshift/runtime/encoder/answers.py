@@ -9,8 +9,15 @@ from numpy.typing import NDArray
 
 from twoshift.ports import Columns
 from twoshift.runtime.encoder.task import Classification, Embedding, Reranking, Task
+from twoshift.types import Tensor
 
-__all__ = ["answer_width", "columns_of", "output_names"]
+__all__ = ["answer_width", "columns_of", "input_tensors", "output_names"]
+
+
+def input_tensors(task: Task) -> tuple[Tensor, ...]:
+    """What a row has: a text, or a query and a text."""
+    text = Tensor("text", "text")
+    return (Tensor("query", "text"), text) if isinstance(task, Reranking) else (text,)
 
 
 def output_names(task: Task) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from twoshift.errors import InvalidInput
 from twoshift.ports import RuntimeInfo
 from twoshift.runtime.artifacts import checksum_of_files
 from twoshift.runtime.devices import usable_threads
-from twoshift.runtime.encoder.answers import output_names
+from twoshift.runtime.encoder.answers import input_tensors, output_names
 from twoshift.runtime.encoder.architecture import Architecture, exported_architecture
 from twoshift.runtime.encoder.exported_graph import TOKEN_INPUTS, ExportedGraph
 from twoshift.runtime.encoder.fields import Fields
@@ -82,6 +82,7 @@ def load_exported_encoder(
         precision=file.precision,
         max_row_tokens=described.max_tokens,
         outputs=output_names(task),
+        inputs=input_tensors(task),
     )
     tokenizer = TextTokenizer(described, graph.asks_types)
     return OnnxEncoder(info, described, tokenizer, ExportedSession(graph, finish))

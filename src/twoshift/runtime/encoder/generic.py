@@ -15,7 +15,7 @@ from twoshift.extras import needed
 from twoshift.ports import Prepared, RuntimeInfo
 from twoshift.runtime.columns import Done
 from twoshift.runtime.devices import cpu_device, usable_threads
-from twoshift.runtime.encoder.answers import answer_width, columns_of, output_names
+from twoshift.runtime.encoder.answers import answer_width, columns_of, input_tensors, output_names
 from twoshift.runtime.encoder.folder import ModelFolder
 from twoshift.runtime.encoder.onnx_encoder import pack_rows, restored
 from twoshift.runtime.encoder.pooling import Pooler
@@ -49,6 +49,7 @@ def load_generic_encoder(
         precision=precision,
         max_row_tokens=folder.max_tokens,
         outputs=output_names(folder.task),
+        inputs=input_tensors(folder.task),
     )
     return TransformersEncoder(info, folder, tokenizer, model)
 

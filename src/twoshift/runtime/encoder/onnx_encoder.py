@@ -17,7 +17,7 @@ from twoshift.policy.packing import PackedCalls, PackLimits, pack
 from twoshift.ports import Columns, Prepared, RuntimeInfo
 from twoshift.runtime.columns import Done
 from twoshift.runtime.devices import cpu_device, usable_threads
-from twoshift.runtime.encoder.answers import answer_width, columns_of, output_names
+from twoshift.runtime.encoder.answers import answer_width, columns_of, input_tensors, output_names
 from twoshift.runtime.encoder.cache import GraphCache
 from twoshift.runtime.encoder.folder import ModelFolder
 from twoshift.runtime.encoder.gate import checked_parity, measured_parity
@@ -69,6 +69,7 @@ def _loaded(
         precision=precision,
         max_row_tokens=folder.max_tokens,
         outputs=output_names(folder.task),
+        inputs=input_tensors(folder.task),
     )
     return info, folder, tokenizer, session
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import zlib
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -103,9 +104,8 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         self._reset()
-        self._arrived_s = self._loop.time()
         if self._task is None:
-            self.due_s = self._arrived_s + self._limits.head_s
+            self.due_s = self._loop.time() + self._limits.head_s
 
     def on_url(self, url: bytes) -> None:
         self._target += url
@@ -148,7 +148,7 @@ class Connection(asyncio.Protocol):
         method = self._parser.get_method().decode("latin-1")
         keep = self._parser.should_keep_alive()
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        self._waiting.append(Request(method, self._target, self._headers, body, self._arrived_s))
+        self._waiting.append(Request(method, self._target, self._headers, body, time.monotonic()))
         self._reset()
         if not keep:
             self._closing = True

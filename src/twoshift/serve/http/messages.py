@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import http
+import math
 import urllib.parse
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["HttpError", "Reply", "Request"]
+from twoshift.serve.faults import Fault
+
+__all__ = ["HttpError", "Reply", "Request", "refusal"]
 
 _JSON = b"application/json"
 _REASONS = {status.value: status.phrase.encode() for status in http.HTTPStatus}
@@ -20,7 +24,7 @@ class Request:
     target: bytes  # as it came: path and query
     headers: dict[bytes, bytes]  # names in lower case; values of the same name joined by commas
     body: bytes
-    arrived_s: float  # on the loop's clock: its first byte
+    arrived_s: float  # on the monotonic clock: its last byte
 
     @property
     def path(self) -> str:
@@ -56,9 +60,24 @@ class Reply:
         return b"\r\n".join(lines) + b"\r\n\r\n" + (b"" if without_body else self.body)
 
 
+def refusal(fault: Fault, body: bytes) -> Reply:
+    """An error as HTTP has it."""
+    headers = list[tuple[bytes, bytes]]()
+    if fault.status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    if fault.status == 413:
+        headers.append((b"x-should-retry", b"false"))
+    if fault.retry_after_s is not None:  # whole seconds for everybody, milliseconds for those who read them
+        milliseconds = max(1, math.ceil(1e3 * fault.retry_after_s))
+        headers.append((b"retry-after", b"%d" % math.ceil(milliseconds / 1e3)))
+        headers.append((b"retry-after-ms", b"%d" % milliseconds))
+    return Reply(fault.status, body, headers=headers)
+
+
 class HttpError(Exception):
     """A request that is refused as it is read."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, allow: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.status = status
+        self.allow = allow  # methods, where it is the wrong one

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.errors import InvalidInput
+from twoshift.serve.faults import Fault
 from twoshift.serve.http.app import App, Exchange
-from twoshift.serve.http.faults import Fault, NotFound
 from twoshift.serve.http.messages import Reply
-from twoshift.serve.service import ServedModel, Service
+from twoshift.serve.model import Answer, ServedModel
+from twoshift.serve.service import Service
 
 __all__ = ["add_openai", "told_openai"]
 
@@ -68,20 +69,23 @@ class _OpenAi:
         return Reply(200, _encoder.encode({"object": "list", "data": listed}))
 
     async def model(self, exchange: Exchange) -> Reply:
-        return Reply(200, _encoder.encode(_shown(self._found(exchange.matched["model"]))))
+        return Reply(200, _encoder.encode(_shown(self._service.find(exchange.matched["model"]))))
 
     async def derived(self, exchange: Exchange) -> Reply:
-        model = self._found(exchange.matched["model"])
+        model = self._service.find(exchange.matched["model"])
         info = model.engine.runtime.info
         about = {"model": model.name, "runtime": info.runtime, "device": info.device, "precision": info.precision}
         return Reply(200, _encoder.encode(about | model.derived.to_dict()))
 
+    async def _answered(self, exchange: Exchange, model: ServedModel, rows: list[Any]) -> Answer:
+        return await self._service.answer(model, rows, exchange.timeout_s, exchange.request.arrived_s, exchange.caller)
+
     async def embeddings(self, exchange: Exchange) -> Reply:
         asked = _decoded(_embeddings, exchange.request.body)
-        model = exchange.model = self._found(asked.model)
+        model = exchange.model = self._service.find(asked.model)
         _requires(model, "embedding", "embeddings")
         rows = _inputs(asked.input)
-        exchange.answer = answer = await self._service.answer(model, rows, exchange.timeout_s, exchange.began_s)
+        exchange.answer = answer = await self._answered(exchange, model, rows)
         vectors = [row["embedding"] for row in answer.rows]
         if asked.dimensions is not None:
             vectors = _shortened(vectors, asked.dimensions)
@@ -93,12 +97,12 @@ class _OpenAi:
 
     async def rerank(self, exchange: Exchange) -> Reply:
         asked = _decoded(_reranks, exchange.request.body)
-        model = exchange.model = self._found(asked.model)
+        model = exchange.model = self._service.find(asked.model)
         _requires(model, "score", "reranking")
         if asked.top_n is not None and asked.top_n < 1:
             raise InvalidInput("top_n", asked.top_n, "at least 1")
         rows = [(asked.query, _document(document, k)) for k, document in enumerate(asked.documents)]
-        exchange.answer = answer = await self._service.answer(model, rows, exchange.timeout_s, exchange.began_s)
+        exchange.answer = answer = await self._answered(exchange, model, rows)
         scores = np.array([row["score"] for row in answer.rows])
         best = np.argsort(-scores, kind="stable")[: asked.top_n]
         results = [{"index": int(k), "relevance_score": float(scores[k])} for k in best]
@@ -106,12 +110,6 @@ class _OpenAi:
             results = [each | {"document": {"text": rows[each["index"]][1]}} for each in results]
         usage = {"total_tokens": answer.tokens}
         return Reply(200, _encoder.encode({"model": model.name, "results": results, "usage": usage}))
-
-    def _found(self, name: str) -> ServedModel:
-        model = self._service.models.get(name)
-        if model is None:
-            raise NotFound(f"no model {name[:100]!r}; here are {', '.join(sorted(self._service.models))}")
-        return model
 
 
 def _shown(model: ServedModel) -> dict[str, Any]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from twoshift.serve.exposition import ServerMetrics
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openai import told_openai
-from twoshift.serve.metrics import ServerMetrics
 from twoshift.serve.service import Service
 
 __all__ = ["add_operations"]
@@ -29,5 +29,6 @@ def add_operations(app: App, service: Service, metrics: ServerMetrics) -> None:
         body, kind = metrics.text()
         return Reply(200, body, kind)
 
-    for path, face in (("/healthz", healthz), ("/readyz", readyz), ("/metrics", page)):
-        app.add("GET", path, face, told_openai)
+    app.add("GET", "/healthz", healthz, told_openai, open=True)
+    app.add("GET", "/readyz", readyz, told_openai, open=True)
+    app.add("GET", "/metrics", page, told_openai)

@@ -9,7 +9,7 @@ import torch
 
 from twoshift.errors import Broken, OutOfMemory
 from twoshift.ports import Prepared, RuntimeInfo
-from twoshift.runtime.encoder.answers import output_names
+from twoshift.runtime.encoder.answers import input_tensors, output_names
 from twoshift.runtime.encoder.cuda.bert import PackedBert, can_pack
 from twoshift.runtime.encoder.cuda.borrowed import borrow_network
 from twoshift.runtime.encoder.cuda.heads import PackedHead, has_head
@@ -44,6 +44,7 @@ def load_packed_encoder(folder: ModelFolder, name: str, device: torch.device) ->
             precision="bf16",
             max_row_tokens=folder.max_tokens,
             outputs=output_names(folder.task),
+            inputs=input_tensors(folder.task),
             live_stream=True,
         )
         return CudaEncoder(info, folder, TextTokenizer(folder, typed), _Answering(network, PackedHead(folder, device)))

@@ -1,0 +1,88 @@
+"""The workers of a job before its first shard: started, replaced where they die or hang, asked a first question."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+
+from twoshift.batch.messages import Calibrate, Calibrated, FromWorker, Loading, Ready, Unusable
+from twoshift.batch.pool import Died, WorkerPool
+from twoshift.batch.settings import JobSettings
+from twoshift.errors import Broken, InvalidInput
+from twoshift.ports import RuntimeInfo
+
+__all__ = ["Muster"]
+
+_EARLY_DEATHS = 3  # of workers that had no shard yet: another one would die, too
+
+
+class Muster:
+    """Raises InvalidInput or Broken where no worker can be had."""
+
+    def __init__(self, settings: JobSettings, pool: WorkerPool) -> None:
+        self._settings, self._pool = settings, pool
+        self.workers: dict[int, bool] = {}  # number -> whether its model is loaded
+        self.heard: deque[tuple[int, FromWorker | Died]] = deque()  # and not looked at yet
+        self._busy_since_s: dict[int, float] = {}  # worker -> when it began to load, or to do what it was asked
+        self._hung: dict[int, str] = {}  # workers that were ended, and why
+        self._early_deaths = 0
+
+    def start(self) -> None:
+        """As many as the job has; none is ready yet."""
+        self.workers = dict.fromkeys((self._pool.start() for _ in range(self._settings.workers)), False)
+
+    def first_ready(self) -> RuntimeInfo:
+        """What the first worker says of the model, once it is loaded."""
+        while True:
+            _, message = self._next_heard()
+            if isinstance(message, Ready):
+                return message.info
+
+    def calibrated(self, asked: Calibrate) -> Calibrated:
+        """What a worker whose model is loaded answers; another one, where it dies of that."""
+        while True:
+            while (worker := next((number for number, ready in self.workers.items() if ready), None)) is None:
+                self._next_heard()
+            self._pool.send(worker, asked)
+            self._busy_since_s[worker] = time.monotonic()
+            while worker in self.workers:
+                number, heard = self._next_heard()
+                if isinstance(heard, Calibrated):
+                    self._busy_since_s.pop(number, None)
+                    return heard
+
+    def _next_heard(self) -> tuple[int, FromWorker | Died]:
+        while not self.heard:
+            self._end_hung()
+            self.heard.extend(self._pool.poll(0.2))
+        number, message = self.heard.popleft()
+        match message:
+            case Unusable(text, is_input):
+                raise InvalidInput("model", self._settings.model, text) if is_input else Broken(text)
+            case Loading():
+                self._busy_since_s[number] = time.monotonic()
+            case Ready():
+                self.workers[number] = True
+                self._busy_since_s.pop(number, None)
+            case Died(reason):
+                self._replace(number, reason)
+            case _:
+                pass
+        return number, message
+
+    def _replace(self, number: int, reason: str) -> None:
+        del self.workers[number]
+        self._busy_since_s.pop(number, None)
+        self._early_deaths += 1
+        if self._early_deaths >= _EARLY_DEATHS:
+            raise Broken(f"workers died before the first shard, the last of them: {self._hung.get(number, reason)}")
+        self.workers[self._pool.start()] = False
+
+    def _end_hung(self) -> None:
+        now_s, settings = time.monotonic(), self._settings
+        for number, since_s in self._busy_since_s.items():
+            is_loaded = self.workers.get(number, False)
+            limit_s = settings.lease_seconds if is_loaded else settings.load_seconds
+            if number not in self._hung and now_s - since_s > limit_s:
+                self._hung[number] = "it did not answer the first rows" if is_loaded else "its model was never loaded"
+                self._pool.kill(number)

@@ -1,0 +1,69 @@
+"""The first rows of a job's input: what they take decides how it is cut."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from twoshift.batch.inputs import InputFile, read
+from twoshift.batch.messages import Calibrate, Calibrated
+from twoshift.batch.muster import Muster
+from twoshift.batch.scorer import readable_rows
+from twoshift.batch.settings import JobSettings
+from twoshift.errors import InvalidInput
+from twoshift.ports import PARITY_BAR, Blobs
+
+__all__ = ["Samples", "measured_on"]
+
+_SAMPLE_ROWS, _SAMPLE_FILES = 64, 4
+_SAMPLE_BYTES = 1 << 20
+_MORE_SAMPLES = 16  # of so many rows, where none of the first can be scored
+
+
+class Samples:
+    """Rows as the model takes them: of a few files' beginnings first, and on from there; their size is noted."""
+
+    def __init__(
+        self, files: tuple[InputFile, ...], blobs_for: Callable[[str], Blobs], settings: JobSettings
+    ) -> None:  # fmt: skip
+        self.files, self.settings, self._blobs_for = files, settings, blobs_for
+        self.row_bytes = 100.0  # of the rows that were looked at
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        """At least one sample, if an empty one. Without a row that can be scored the result columns are not known."""
+        files = self.files
+        chosen = files[:: max(1, len(files) // _SAMPLE_FILES)][:_SAMPLE_FILES]
+        streams = [self._rows(file) for file in chosen]
+        first = [row for stream in streams for row in next(stream, [])]
+        if first or not files:
+            yield first
+        further = itertools.chain(*streams, *(self._rows(file) for file in files if file not in chosen))
+        yield from itertools.islice(filter(None, further), _MORE_SAMPLES)
+        if not first:
+            yield []  # nothing but nulls, or nothing at all
+
+    def _rows(self, file: InputFile) -> Iterator[list[Any]]:
+        blobs, columns = self._blobs_for(file.location), self.settings.model_columns
+        for batch in read(file.head(), file, blobs, columns, _SAMPLE_ROWS, _SAMPLE_BYTES):
+            if batch.num_rows:
+                self.row_bytes = batch.nbytes / batch.num_rows
+            yield [row for row in readable_rows(batch, self.settings) if row is not None][:_SAMPLE_ROWS]
+
+
+def measured_on(samples: Samples, muster: Muster) -> Calibrated:
+    """What the first rows take that the model can score at all; raises InvalidInput where it can score none."""
+    settings, measured, seen = samples.settings, None, 0
+    for rows in samples:
+        measured, seen = muster.calibrated(Calibrate(rows)), seen + len(rows)
+        if measured.schema is not None or not rows:
+            break
+    assert measured is not None  # noqa: S101 - there is a sample, if an empty one
+    if measured.schema is None and seen:
+        hint = "" if settings.text or settings.columns else " (--text COLUMN, where it takes texts)"
+        accepted = f"rows that the model can score{hint}; of the first {seen} none: {measured.error}"
+        raise InvalidInput("inputs", samples.files[0].location, accepted)
+    if measured.parity is not None and not measured.parity >= PARITY_BAR:
+        accepted = f"fp32: parity with it is {measured.parity:.4f} on the job's first {seen} rows, and at "
+        raise InvalidInput("precision", settings.precision, f"{accepted}least {PARITY_BAR} is wanted")
+    return measured

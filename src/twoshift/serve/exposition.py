@@ -1,0 +1,133 @@
+"""The metrics of every model in Prometheus's text format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from twoshift.engine.stats import CALL_ROWS, EngineStats, Health, Queue
+from twoshift.serve.metrics import ModelMetrics
+from twoshift.serve.model import ServedModel
+from twoshift.types import Lane
+
+__all__ = ["ServerMetrics"]
+
+_ONLINE = str(Lane.ONLINE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """One model, looked at once."""
+
+    metrics: ModelMetrics
+    stats: EngineStats
+    health: Health
+    waiting: Mapping[Lane, Queue]
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    kind: str
+    name: str
+    about: str
+    labels: tuple[str, ...]  # after the model
+    samples: Callable[[_Seen], Iterable[tuple[Any, ...]]]  # the labels' values, then the sample's
+
+
+def _counted(counts: Iterable[int], bounds: tuple[float, ...]) -> list[tuple[str, float]]:
+    """Upper bounds and how many lie at or below each, as Prometheus has it."""
+    summed, found = 0, list[tuple[str, float]]()
+    for bound, count in zip((*map(str, bounds), "+Inf"), counts, strict=True):
+        summed += count
+        found.append((bound, summed))
+    return found
+
+
+def _stages(seen: _Seen) -> Iterator[tuple[Any, ...]]:
+    for stage, each in seen.metrics.stages.items():
+        yield _ONLINE, stage, _counted(each.counts, each.bounds), each.total
+
+
+def _latency(seen: _Seen) -> Iterator[tuple[Any, ...]]:
+    each = seen.metrics.latency
+    yield _ONLINE, _counted(each.counts, each.bounds), each.total
+
+
+def _call_rows(seen: _Seen) -> Iterator[tuple[Any, ...]]:
+    for lane, each in seen.stats.call_rows.items():
+        yield str(lane), _counted(each.counts, CALL_ROWS), each.rows
+
+
+def _by_lane(value: str) -> Callable[[_Seen], Iterator[tuple[Any, ...]]]:
+    return lambda seen: ((str(lane), getattr(use, value)) for lane, use in seen.stats.lanes.items())
+
+
+def _of_stats(value: str) -> Callable[[_Seen], list[tuple[Any, ...]]]:
+    return lambda seen: [(getattr(seen.stats, value),)]
+
+
+_FAMILIES = (
+    _Family("counter", "requests", "Requests by status.", ("lane", "status"),
+            lambda seen: ((_ONLINE, str(status), n) for status, n in sorted(seen.metrics.requests.items()))),
+    _Family("counter", "refusals", "Requests refused, by reason.", ("lane", "reason"),
+            lambda seen: ((_ONLINE, why, n) for why, n in sorted(seen.metrics.refusals.items()))),
+    _Family("histogram", "stage_seconds", "Time of a request's stages.", ("lane", "stage"), _stages),
+    _Family("histogram", "request_seconds", "From a request's first byte to its reply.", ("lane",), _latency),
+    _Family("histogram", "call_rows", "Rows of a forward call, by who led it.", ("lane",), _call_rows),
+    _Family("counter", "rows", "Rows answered.", ("lane",), _by_lane("rows")),
+    _Family("counter", "tokens", "Tokens of the rows answered.", ("lane",), _by_lane("tokens")),
+    _Family("counter", "riding_rows", "Rows that rode in calls with live rows.", ("lane",), _by_lane("riding_rows")),
+    _Family("counter", "device_seconds", "Device time.", ("lane",), _by_lane("device_s")),
+    _Family("counter", "wait_seconds", "Waits for the device, summed over rows.", ("lane",),
+            lambda seen: ((str(lane), waited_s) for lane, waited_s in seen.stats.waits_s.items())),
+    _Family("counter", "calls", "Forward calls.", (), _of_stats("calls")),
+    _Family("counter", "failed_calls", "Forward calls that failed, split and tried again.", (),
+            _of_stats("failed_calls")),
+    _Family("counter", "out_of_memory_calls", "Forward calls that did not fit the memory.", (),
+            _of_stats("out_of_memory")),
+    _Family("gauge", "max_call_tokens", "Tokens that a call may have now.", (), _of_stats("max_tokens")),
+    _Family("gauge", "waiting_rows", "Rows that wait for the device.", ("lane",),
+            lambda seen: ((str(lane), each.rows) for lane, each in seen.waiting.items())),
+    _Family("gauge", "oldest_wait_seconds", "How long the oldest row has waited.", ("lane",),
+            lambda seen: ((str(lane), each.oldest_s) for lane, each in seen.waiting.items())),
+    _Family("gauge", "healthy", "1 while the model's loop lives and keeps up.", (),
+            lambda seen: [(float(seen.health.healthy),)]),
+)  # fmt: skip
+
+
+class ServerMetrics:
+    """A collector for prometheus-client, over every model."""
+
+    def __init__(
+        self, models: Mapping[str, ServedModel], gauges: Mapping[str, tuple[str, Callable[[], float]]]
+    ) -> None:
+        """`gauges` are the server's own: name -> what it is, and its value."""
+        self._models, self._gauges = models, gauges
+
+    def text(self) -> tuple[bytes, bytes]:
+        """The page and its content type."""
+        from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+        registry = CollectorRegistry()
+        registry.register(self)  # type: ignore[arg-type]
+        return generate_latest(registry), CONTENT_TYPE_LATEST.encode()
+
+    def collect(self) -> Iterator[Any]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+        kinds = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
+        for name, (about, value) in self._gauges.items():
+            yield GaugeMetricFamily(f"twoshift_{name}", about, value())
+        seen = {name: _look(model) for name, model in self._models.items()}
+        for family in _FAMILIES:
+            labels = ("model", *family.labels)
+            made: Any = kinds[family.kind](f"twoshift_{family.name}", family.about, labels=labels)
+            for name, model in seen.items():
+                for sample in family.samples(model):
+                    made.add_metric([name, *sample[: len(family.labels)]], *sample[len(family.labels) :])
+            yield made
+
+
+def _look(model: ServedModel) -> _Seen:
+    return _Seen(model.metrics, model.engine.stats(), model.health(), model.engine.waiting())

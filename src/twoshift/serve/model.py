@@ -1,0 +1,150 @@
+"""A model that is served: its rows are admitted, looked up, prepared and answered inside their deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from twoshift.engine import Engine, RowFuture, RowResult
+from twoshift.engine.stats import Health
+from twoshift.errors import Broken, InvalidInput, Late, OutOfMemory, TooLarge, TryLater
+from twoshift.ports import Columns, LookupRuntime, Prepared
+from twoshift.serve.completions import Completions
+from twoshift.serve.derived import Derived
+from twoshift.serve.metrics import ModelMetrics
+from twoshift.serve.stages import Stages
+from twoshift.types import Tensor
+
+__all__ = ["Answer", "ServedModel", "output_tensors"]
+
+_INLINE_CHARACTERS = 2_000  # of a request's texts that are prepared on the loop: a thread costs more than they do
+_PREPARE_THREADS = 2
+_BYTES_PER_TOKEN = 64  # of a text: a longer one cannot fit, whatever its tokens are
+_NOT_ROWS_FAULT = (TryLater, Late, Broken, InvalidInput, OutOfMemory)
+
+
+@dataclass(slots=True)
+class Answer:
+    """A request's results, a row each, in its order."""
+
+    rows: list[RowResult]
+    tokens: int
+    truncated: int
+    stages: Stages
+
+
+class ServedModel:
+    """A model, the engine that owns its device, and what follows from its objective."""
+
+    def __init__(
+        self, name: str, engine: Engine, derived: Derived, created_unix_s: int, outputs: tuple[Tensor, ...] = ()
+    ) -> None:
+        self.name, self.engine, self.derived, self.created_unix_s = name, engine, derived, created_unix_s
+        self.version = "1"
+        self.inputs = engine.runtime.info.inputs
+        self.outputs = outputs  # what was seen in its answers; none before the first
+        self.metrics = ModelMetrics()
+        self._lookups = engine.runtime if isinstance(engine.runtime, LookupRuntime) else None
+        self._threads = ThreadPoolExecutor(_PREPARE_THREADS, f"twoshift-prepare-{name}")
+
+    def health(self) -> Health:
+        """Whether it keeps up; a row that waits, or a call that runs, for much longer than the objective is stuck."""
+        return self.engine.health(max(5.0, 20 * self.derived.slo_s))
+
+    async def answer(
+        self, rows: Sequence[Any], deadline_s: float, completions: Completions, arrived_s: float
+    ) -> Answer:
+        """The results; raises InvalidInput, TooLarge, TryLater, Late, Broken, or what the model raised for a row."""
+        self._check(rows)
+        stages = Stages(admit=(began_s := time.monotonic()) - arrived_s)
+        if self._lookups is not None:
+            rows = await self._looked_up(rows, deadline_s)
+            stages.lookup, began_s = (now_s := time.monotonic()) - began_s, now_s
+        prepared = await self._prepared(rows)
+        stages.prepare = (queued_s := time.monotonic()) - began_s
+        futures = self.engine.submit(prepared, deadline_s)
+        try:
+            await _within(completions.all_of(futures), deadline_s - queued_s)
+        except BaseException:  # nobody waits any more: what is not on the device yet never will be
+            for future in futures:
+                future.cancel()
+            raise
+        results = _results(futures)
+        ended_s = time.monotonic()
+        stages.forward = max(result.forward_s for result in results)
+        stages.queue = max(0.0, ended_s - queued_s - stages.forward)
+        stages.call_rows = max(result.call_rows for result in results)
+        stages.finish = -ended_s  # until the reply is made
+        if not self.outputs:
+            self.outputs = output_tensors(results[0].columns)
+        return Answer(results, int(prepared.lengths.sum()), int(prepared.truncated.sum()), stages)
+
+    def close(self) -> None:
+        """Let the model go."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self.engine.close()
+
+    def _check(self, rows: Sequence[Any]) -> None:
+        """Refuse what can never be answered before it costs anything."""
+        if not rows:
+            raise InvalidInput("input", rows, "at least one row")
+        if len(rows) > self.engine.most_rows:
+            raise TooLarge("input", f"{len(rows):,} rows", f"at most {self.engine.most_rows:,} in a request")
+        most = _BYTES_PER_TOKEN * self.engine.runtime.info.max_row_tokens
+        if self.engine.runtime.info.max_row_tokens > 1:
+            for place, row in enumerate(rows):
+                if isinstance(row, str) and len(row) > most:
+                    raise TooLarge(f"input[{place}]", f"a text of {len(row):,} characters", f"at most {most:,}")
+
+    async def _looked_up(self, rows: Sequence[Any], deadline_s: float) -> Sequence[Any]:
+        assert self._lookups is not None  # noqa: S101 - its caller has looked
+        found = asyncio.wrap_future(self._lookups.lookup(rows))
+        try:
+            return await asyncio.wait_for(found, max(0.0, deadline_s - time.monotonic()))
+        except TimeoutError:
+            raise Late("its lookups were not done by its deadline") from None
+
+    async def _prepared(self, rows: Sequence[Any]) -> Prepared:
+        prepare = self.engine.runtime.prepare if self._lookups is None else self._lookups.looked_up
+        if sum(len(row) if isinstance(row, str) else _INLINE_CHARACTERS // 8 for row in rows) < _INLINE_CHARACTERS:
+            return prepare(rows)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, prepare, rows)
+
+
+def output_tensors(columns: Columns) -> tuple[Tensor, ...]:
+    """What a row's answer is made of."""
+    return tuple(
+        Tensor(name, "text" if values.dtype.kind in "OSU" else values.dtype.name, values.shape[1:])
+        for name, values in columns.items()
+    )
+
+
+def _results(futures: Sequence[RowFuture]) -> list[RowResult]:
+    results = []
+    for place, future in enumerate(futures):
+        error = future.exception()
+        if error is None:
+            results.append(future.result())
+        elif isinstance(error, _NOT_ROWS_FAULT) or len(futures) == 1:
+            raise error
+        else:
+            raise InvalidInput(f"row {place}", "it", f"one that the model takes: {type(error).__name__}: {error}")
+    return results
+
+
+async def _within(done: asyncio.Future[None], timeout_s: float) -> None:
+    """Raises Late where it is not done in time."""
+    timer = asyncio.get_running_loop().call_later(max(0.0, timeout_s), _expire, done)
+    try:
+        await done
+    finally:
+        timer.cancel()
+
+
+def _expire(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_exception(Late("it was not answered by its deadline"))

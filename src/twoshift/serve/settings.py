@@ -1,0 +1,115 @@
+"""What a server is asked to do, read once from flags or a file."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from twoshift.config import read_toml, settings_of
+from twoshift.errors import InvalidInput
+from twoshift.serve.keys import KeySettings
+from twoshift.units import parse_duration
+
+__all__ = ["ModelSettings", "ServeSettings", "make_settings", "read_settings"]
+
+
+class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One model. The objective is all that must be said; the last group overrides what follows from it."""
+
+    model: str
+    slo_ms: float = 50.0
+    device: str = "auto"
+    precision: str | None = None
+    threads: int | None = None
+    trust_pickle: bool = False
+
+    call_budget_ms: float | None = None
+    max_batch: int | None = None
+    max_waiting: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("slo_ms", "call_budget_ms"):
+            value = getattr(self, name)
+            _require(value is None or (math.isfinite(value) and value > 0), name, value, "milliseconds above 0")
+        for name in ("threads", "max_batch", "max_waiting"):
+            value = getattr(self, name)
+            _require(value is None or value >= 1, name, value, "a whole number of at least 1")
+
+
+class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A server: where it listens, what it serves, and to whom."""
+
+    models: dict[str, ModelSettings]  # by the names that clients use
+    keys: dict[str, KeySettings] = {}
+    host: str = "127.0.0.1"
+    port: int = 8000  # 0: a free one
+    grpc_port: int | None = None  # None: no gRPC; 0: a free one
+    open: bool = False  # whether everybody who reaches it may ask
+    grace: str = "30s"
+    otlp_endpoint: str | None = None  # where traces go
+    max_body_mib: float = 64.0
+    max_connections: int = 4096
+
+    def __post_init__(self) -> None:
+        _require(bool(self.models), "models", self.models, "at least one model")
+        for name in ("port", "grpc_port"):
+            value = getattr(self, name)
+            _require(value is None or 0 <= value <= 65535, name, value, "a port from 0 to 65535")
+        _require(self.max_body_mib > 0, "max_body_mib", self.max_body_mib, "a number above 0")
+        _require(self.max_connections >= 1, "max_connections", self.max_connections, "a whole number of at least 1")
+        for name, key in self.keys.items():
+            for model in key.models:
+                accepted = f"one of {', '.join(sorted(self.models))}"
+                _require(model in self.models, f"keys.{name}.models", model, accepted)
+        parse_duration(self.grace, "grace")
+        if not (self.keys or self.open or _is_loopback(self.host)):
+            accepted = "127.0.0.1, or keys (twoshift key), or --open where everybody who reaches it may ask"
+            raise InvalidInput("host", self.host, accepted)
+
+    @property
+    def grace_s(self) -> float:
+        """What was admitted may finish within this."""
+        return parse_duration(self.grace, "grace")
+
+
+def read_settings(path: Path, overrides: dict[str, Any]) -> ServeSettings:
+    """A server's TOML file with the flags that were given put over it; raises InvalidInput that names the key."""
+    return make_settings({**read_toml(path, "--config"), **overrides}, str(path))
+
+
+def make_settings(data: dict[str, Any], where: str) -> ServeSettings:
+    """Settings from plain values; raises InvalidInput that names the key. A model is called like its table."""
+    models = {
+        name: settings_of(ModelSettings, {"model": name, **each}, f"{where}: models.{name}")
+        for name, each in _tables(data, "models", where).items()
+    }
+    keys = {
+        name: settings_of(KeySettings, each, f"{where}: keys.{name}")
+        for name, each in _tables(data, "keys", where).items()
+    }
+    return settings_of(ServeSettings, {**data, "models": models, "keys": keys}, where)
+
+
+def _tables(data: dict[str, Any], name: str, where: str) -> dict[str, dict[str, Any]]:
+    tables = data.get(name, {})
+    if not isinstance(tables, dict) or not all(isinstance(each, dict) for each in tables.values()):
+        raise InvalidInput(f"{where}: {name}", tables, f"tables such as [{name}.first]")
+    return tables
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _require(holds: bool, field: str, value: object, accepted: str) -> None:
+    if not holds:
+        raise InvalidInput(field, value, accepted)

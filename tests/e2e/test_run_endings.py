@@ -1,0 +1,131 @@
+"""How `twoshift run` ends: in peace, by a signal, by its errors; what it says then, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+from job_runs import JobFolder, children, wait_for
+
+pytestmark = pytest.mark.slow
+SLOW_ROWS = "time.sleep(0.01 * len(x))"
+
+
+def test_json_is_all_there_is_on_stdout_whatever_a_model_prints(job: JobFolder) -> None:
+    job.model("print('working', flush=True); os.system('echo from a child')")
+    told = json.loads(job.run("--json", "--price", "3").out)
+    assert (told["ending"], told["rows"], told["errors"], told["shards_done"]) == ("done", 300, 0, 6)
+    assert told["usd"] > 0
+    assert told["dead_shards"] == {}
+
+
+def test_a_model_that_cannot_be_used_is_explained(job: JobFolder) -> None:
+    job.options = ["docs", "--model", "m.py:Cube"]
+    assert "Cube" in job.run(expect=2).err
+    job.model("raise RuntimeError('no row is good enough')")
+    job.options = []
+    assert "no row is good enough" in job.run(expect=2).err
+    (job.path / "m.py").write_text("class Square:\n def load(self): 1 / 0\n def predict(self, batch): return batch\n")
+    assert "ZeroDivisionError" in job.run(expect=None).err
+    (job.path / "m.py").write_text("class Square:\n def load(self): pass\n def predict(self, batch): return 1\n")
+    done = job.run(expect=None)
+    assert done.code in (1, 2)
+    assert "predict" in done.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_with_what_is_in_work_done(job: JobFolder, number: signal.Signals) -> None:
+    job.model(SLOW_ROWS)
+    process = job.start()
+    wait_for(lambda: list(job.out.glob("part-*")), "a first part")
+    os.killpg(process.pid, number)  # as a terminal does it: everybody hears of it
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 3, err
+    assert "Traceback" not in err
+    assert "The same command resumes" in out
+    done = len(list(job.out.glob("part-*")))
+    assert 1 <= done < 6
+    job.check_clean()
+    assert f"{done} of 6 shards done" in job.run().err
+    job.check_squares(300)
+
+
+def test_a_signal_before_the_first_shard_ends_it_too(job: JobFolder) -> None:
+    (job.path / "m.py").write_text((job.path / "m.py").read_text().replace("pass", "time.sleep(3)", 1))
+    process = job.start("--json")
+    wait_for(lambda: children(process.pid), "a worker")
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 3, err
+    assert "Traceback" not in err
+    assert json.loads(out)["ending"] == "stopped"
+    job.run()
+    job.check_squares(300)
+
+
+def _started_and_stuck(job: JobFolder, *more: str) -> subprocess.Popen[str]:
+    """A run whose last rows, which no sample of the input holds, take a minute."""
+    job.model("if x.max() >= 264: Path('stuck').touch(); time.sleep(60)")
+    process = job.start(*more)
+    wait_for((job.path / "stuck").exists, "the last rows")
+    return process
+
+
+def test_a_stop_does_not_wait_longer_than_its_grace(job: JobFolder) -> None:
+    process = _started_and_stuck(job, "--grace", "2s")
+    began_s = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 3, err
+    assert 1 < time.monotonic() - began_s < 8
+    assert f"{len(list(job.out.glob('part-*')))} of 6 shards done" in out
+
+
+def test_a_second_interrupt_ends_it_now(job: JobFolder) -> None:
+    process = _started_and_stuck(job)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    began_s = time.monotonic()
+    process.communicate(timeout=30)
+    assert process.returncode == 3
+    assert time.monotonic() - began_s < 8
+
+
+def test_too_many_errors_end_it_and_keep_what_was_committed(job: JobFolder) -> None:
+    job.model("time.sleep(0.01)\n        if (x >= 150).any(): raise ValueError('too large')")
+    done = job.run("--max-errors", "20", expect=4)
+    assert "too many rows failed" in done.out
+    rows = job.rows()
+    assert 150 <= len(rows) < 300
+    assert not (job.out / "_SUCCESS").exists()
+    assert json.loads(job.run("--max-errors", "200", "--json").out)["rows"] == 300
+
+
+def test_a_shard_that_cannot_be_done_is_named_with_the_cause(job: JobFolder) -> None:
+    """A file that is damaged after the job was planned: the others are committed."""
+    job.run()
+    for name in ("part-000002.parquet", "part-000003.parquet", "part-000005.parquet", "_SUCCESS"):
+        (job.out / name).unlink()
+    path = job.path / "docs" / "001.parquet"
+    stat, data = path.stat(), bytearray(path.read_bytes())
+    data[4:400] = bytes(396)  # its pages; the footer stays
+    path.write_bytes(data)
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    done = job.run(expect=5)
+    assert "Shard 2 could not be done: docs/001.parquet" in done.out
+    assert "is damaged" in done.out
+    assert max(path.name for path in job.out.glob("part-*")) == "part-000005.parquet"
+    assert not (job.out / "_SUCCESS").exists()
+
+
+def test_a_window_that_cannot_be_made_is_told_with_the_workers_that_would(job: JobFolder) -> None:
+    job.model("time.sleep(0.01 * len(x))")
+    done = job.run("--window", "2s", "--shard-rows", "10")
+    warned = [line for line in done.err.splitlines() if "will not be done within 2s" in line]
+    assert len(warned) == 1
+    assert "workers would make it" in warned[0]
