@@ -16,11 +16,11 @@ from typing import assert_never
 import numpy as np
 from numpy.typing import NDArray
 
+from twoshift.engine.counters import Counters
 from twoshift.engine.device_time import DeviceTime
 from twoshift.engine.flight import Flight, as_broken, waited
-from twoshift.engine.memory import MemoryCap
 from twoshift.engine.results import BlockFuture, Filling, RowFuture, RowResult
-from twoshift.engine.stats import CallRows, EngineStats, Health, Queue
+from twoshift.engine.stats import EngineStats, Health, Queue
 from twoshift.engine.waiting import BlockJob, LiveRow, Piece, Waiting
 from twoshift.errors import Broken, DeviceLost, InvalidInput, Late, OutOfMemory, TooLarge, TryLater
 from twoshift.policy.admission import MAX_WAITING, AdmissionPolicy, Admit, Never, Refuse
@@ -59,14 +59,11 @@ class Engine:
         depth = max(limits.background_depth, _BACKGROUND_DEPTH) if runtime.info.live_stream else 0
         self._policy = LanePolicy(cost, replace(limits, background_depth=depth))
         self._admission = AdmissionPolicy(self._policy, max_waiting)
-        self._memory = MemoryCap(limits.max_tokens)
         self._waiting = Waiting(self._policy)
         self._device_time = DeviceTime()
         self._lock = threading.RLock()  # guards all of this
         self._changed = threading.Condition(self._lock)
-        self._calls = self._failed_calls = self._out_of_memory = 0
-        self._waits_s = dict.fromkeys(Lane, 0.0)
-        self._call_rows = {lane: CallRows() for lane in Lane}
+        self._counters = Counters(self._policy, limits.max_tokens)
         self._flying: dict[Slot, deque[Flight]] = {slot: deque() for slot in self._slots}
         self._process = os.getpid()
         self._stopping: str | None = None  # why nothing new is taken
@@ -131,16 +128,7 @@ class Engine:
     def stats(self) -> EngineStats:
         """Counters since the start."""
         with self._lock:
-            return EngineStats(
-                lanes={lane: replace(use) for lane, use in self._policy.use.items()},
-                waits_s=dict(self._waits_s),
-                call_rows={lane: CallRows([*each.counts], each.rows) for lane, each in self._call_rows.items()},
-                calls=self._calls,
-                busy_s=self._device_time.busy_s,
-                failed_calls=self._failed_calls,
-                out_of_memory=self._out_of_memory,
-                max_tokens=self._policy.max_tokens,
-            )
+            return self._counters.stats(self._device_time.busy_s)
 
     def waiting(self) -> dict[Lane, Queue]:
         """Who waits for the device."""
@@ -247,11 +235,8 @@ class Engine:
     def _line_up(self, slot: Slot, call: Call, now_s: float) -> Flight:
         """The call with its rows, in its slot."""
         rows, pieces = self._waiting.take(call.live, call.background)
-        for row in rows:
-            self._waits_s[Lane.ONLINE] += now_s - row.arrived_s
-        for piece in pieces:
-            self._waits_s[piece.job.lane] += len(piece) * (now_s - piece.job.arrived_s)
         flight = Flight(call, rows, pieces, now_s)
+        self._counters.launched(flight, now_s)
         flying = self._flying[slot]
         flying.append(flight)
         if len(flying) == 1:
@@ -286,7 +271,7 @@ class Engine:
             for piece, part in zip(flight.pieces, flight.call.background, strict=True):
                 piece.job.filling.device_s += device_s * part.tokens / max(1, flight.call.size.tokens)
             self._policy.finished(flight.call, elapsed_s, isinstance(result, Exception), device_s)
-            self._count(flight, result)
+            self._counters.landed(flight, result)
         try:
             if isinstance(result, Exception):
                 self._recover(flight.rows, flight.pieces, result)
@@ -295,17 +280,6 @@ class Engine:
         except BaseException as error:
             flight.abandon(as_broken(error))
             raise
-
-    def _count(self, flight: Flight, result: Columns | Exception) -> None:
-        call = flight.call
-        self._calls += 1
-        self._call_rows[Lane.ONLINE if flight.rows else flight.pieces[0].job.lane].add(call.size.rows)
-        self._failed_calls += isinstance(result, Exception)
-        if isinstance(result, OutOfMemory):
-            self._out_of_memory += 1
-            self._policy.cap_tokens(self._memory.ran_out(call.size.tokens))
-        elif not isinstance(result, Exception) and (raised := self._memory.fitted(call.size.tokens)):
-            self._policy.cap_tokens(raised)
 
     @staticmethod
     def _deliver(rows: Sequence[LiveRow], pieces: list[Piece], columns: Columns, elapsed_s: float) -> None:
@@ -389,7 +363,7 @@ class Engine:
         with self._lock:
             ended_s = self._clock()
             device_s = self._device_time.ended(key, ended_s)
-            self._calls += 1
+            self._counters.calls += 1
             self._policy.charge(Lane.ONLINE, 0, sum(row.tokens for row in rows), device_s)
         return result, ended_s - began_s
 

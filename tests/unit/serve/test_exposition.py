@@ -1,0 +1,98 @@
+"""What Prometheus reads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from numpy.typing import NDArray
+
+from twoshift.engine import Engine
+from twoshift.policy.cost import CallCost
+from twoshift.policy.lanes import LaneLimits
+from twoshift.policy.plan.row import RowSize
+from twoshift.ports import RuntimeInfo
+from twoshift.runtime.columns import ColumnRows
+from twoshift.runtime.host_model import HostModel
+from twoshift.serve.derived import derive
+from twoshift.serve.exposition import ServerMetrics
+from twoshift.serve.model import ServedModel
+from twoshift.serve.stages import Stages
+
+pytest.importorskip("prometheus_client")
+COST, LIMITS = CallCost.line(0.001, 1e-5), LaneLimits(slo_s=5.0)
+
+
+class Same:
+    def prepare(self, rows: Sequence[Any]) -> ColumnRows:
+        return ColumnRows.from_rows(rows)
+
+    def predict(self, columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        return columns
+
+
+@pytest.fixture
+def model() -> Iterator[ServedModel]:
+    engine = Engine(HostModel(RuntimeInfo("m", "0", "python", "cpu", "fp32", 1, ()), Same()), COST, LIMITS)
+    made = ServedModel("m", engine, derive(COST, LIMITS, RowSize.uniform(1), 10), 0)
+    yield made
+    made.close()
+
+
+def read(model: ServedModel) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    from prometheus_client.parser import text_string_to_metric_families
+
+    page, _ = ServerMetrics({"m": model}, {"http_connections": ("Open connections.", lambda: 7)}).text()
+    families = text_string_to_metric_families(page.decode())
+    return {(s.name, frozenset(s.labels.items())): s.value for family in families for s in family.samples}
+
+
+def of(found: dict[tuple[str, frozenset[tuple[str, str]]], float], name: str, **labels: str) -> float:
+    return found[(name, frozenset(labels.items()))]
+
+
+def test_what_was_answered_is_counted_by_model_and_lane(model: ServedModel) -> None:
+    rows = model.engine.runtime.prepare([{"x": 1.0}, {"x": 2.0}])
+    for future in model.engine.submit(rows, model.engine.now_s() + 10):
+        future.result()
+    model.engine.submit_block(rows).result()
+    found = read(model)
+    assert of(found, "twoshift_http_connections") == 7
+    assert of(found, "twoshift_rows_total", model="m", lane="online") == 2
+    assert of(found, "twoshift_rows_total", model="m", lane="batch") == 2
+    assert of(found, "twoshift_call_rows_sum", model="m", lane="online") == 2
+    assert of(found, "twoshift_call_rows_bucket", model="m", lane="batch", le="2") == 1
+    assert of(found, "twoshift_call_rows_bucket", model="m", lane="batch", le="1") == 0
+    assert of(found, "twoshift_calls_total", model="m") == 2
+    assert of(found, "twoshift_waiting_rows", model="m", lane="online") == 0
+    assert of(found, "twoshift_healthy", model="m") == 1
+
+
+def test_stages_replies_and_refusals_are_histograms_and_counters(model: ServedModel) -> None:
+    model.metrics.answered(Stages(admit=0.0002, lookup=0.0, prepare=0.002, queue=0.03, forward=0.2, finish=20.0))
+    model.metrics.replied(200, 0.3, None)
+    model.metrics.replied(503, 0.001, "overloaded")
+    found = read(model)
+    prepared = {"model": "m", "lane": "online", "stage": "prepare"}
+    assert of(found, "twoshift_stage_seconds_bucket", **prepared, le="0.001") == 0
+    assert of(found, "twoshift_stage_seconds_bucket", **prepared, le="0.0025") == 1
+    finished = {"model": "m", "lane": "online", "stage": "finish"}
+    assert of(found, "twoshift_stage_seconds_bucket", **finished, le="10.0") == 0
+    assert of(found, "twoshift_stage_seconds_bucket", **finished, le="+Inf") == 1
+    assert of(found, "twoshift_stage_seconds_sum", **finished) == 20.0
+    assert of(found, "twoshift_requests_total", model="m", lane="online", status="503") == 1
+    assert of(found, "twoshift_refusals_total", model="m", lane="online", reason="overloaded") == 1
+    assert of(found, "twoshift_request_seconds_count", model="m", lane="online") == 2
+
+
+def test_rows_that_wait_are_seen_by_lane_with_the_oldest_age(model: ServedModel) -> None:
+    engine = Engine(model.engine.runtime, COST, LIMITS, start=False)
+    rows = engine.runtime.prepare([{"x": 1.0}, {"x": 2.0}, {"x": 3.0}])
+    engine.submit(rows, engine.now_s() + 10)
+    engine.submit_block(rows)
+    time.sleep(0.01)
+    waiting = engine.waiting()
+    assert {str(lane): queue.rows for lane, queue in waiting.items()} == {"online": 3, "micro": 0, "batch": 3}
+    assert min(waiting[lane].oldest_s for lane in waiting if waiting[lane].rows) >= 0.01

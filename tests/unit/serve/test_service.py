@@ -1,0 +1,178 @@
+"""Requests to results without a transport."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from twoshift.engine import Engine
+from twoshift.errors import InvalidInput, Late, NotFound, TooLarge, TryLater
+from twoshift.policy.cost import CallCost
+from twoshift.policy.lanes import LaneLimits
+from twoshift.policy.plan.row import RowSize
+from twoshift.ports import RuntimeInfo
+from twoshift.runtime.columns import ColumnRows
+from twoshift.runtime.host_model import HostModel
+from twoshift.serve.derived import derive
+from twoshift.serve.model import Answer, ServedModel
+from twoshift.serve.service import Service
+from twoshift.types import Tensor
+
+COST = CallCost.line(0.001, 1e-5)
+LIMITS = LaneLimits(slo_s=5.0, max_rows=64)
+
+
+class Doubling:
+    """Numbers, doubled; a negative one fails, and everybody waits while `gate` is closed."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.seen: list[int] = []
+
+    def prepare(self, rows: Sequence[Any]) -> ColumnRows:
+        return ColumnRows.from_rows(rows)
+
+    def predict(self, columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        self.gate.wait(10)
+        self.seen += columns["x"].tolist()
+        if (columns["x"] < 0).any():
+            raise ArithmeticError("negative")
+        return {"double": 2 * columns["x"]}
+
+
+@pytest.fixture
+def doubling() -> Doubling:
+    return Doubling()
+
+
+@pytest.fixture
+def service(doubling: Doubling) -> Iterator[Service]:
+    engine = Engine(HostModel(RuntimeInfo("m", "0", "python", "cpu", "fp32", 1, ("double",)), doubling), COST, LIMITS)
+    served = Service([ServedModel("m", engine, derive(COST, LIMITS, RowSize.uniform(1), 4096), 0)])
+    yield served
+    doubling.gate.set()
+    served.close()
+
+
+def run(service: Service, test: Callable[[], Any]) -> Any:
+    async def started() -> Any:
+        service.start()
+        return await test()
+
+    return asyncio.run(started())
+
+
+def asked(service: Service, *values: int, timeout_s: float | None = None) -> Any:
+    rows = [{"x": value} for value in values]
+    return service.answer(service.find("m"), rows, timeout_s, time.monotonic())
+
+
+def test_rows_come_back_in_order_with_their_stages(service: Service) -> None:
+    answer: Answer = run(service, lambda: asked(service, 1, 2, 3))
+    assert [row["double"] for row in answer.rows] == [2, 4, 6]
+    assert answer.stages.forward > 0
+    assert answer.stages.call_rows == 3
+    assert service.find("m").outputs == (Tensor("double", "int64"),)
+
+
+def test_a_row_that_fails_is_named_and_harms_no_other_request(service: Service) -> None:
+    async def both() -> list[Any]:
+        return await asyncio.gather(asked(service, 1, -1), asked(service, 5), return_exceptions=True)
+
+    failed, answered = run(service, both)
+    assert isinstance(failed, InvalidInput)
+    assert "row 1" in str(failed)
+    assert "negative" in str(failed)
+    assert answered.rows[0]["double"] == 10
+
+
+def test_what_is_not_answered_by_its_deadline_is_late_and_is_not_run_later(
+    service: Service, doubling: Doubling
+) -> None:
+    doubling.gate.clear()
+
+    async def behind_another() -> None:
+        first = asyncio.ensure_future(asked(service, 1))
+        await asyncio.sleep(0.05)
+        with pytest.raises(Late):
+            await asked(service, 2, timeout_s=0.1)
+        doubling.gate.set()
+        await first
+
+    run(service, behind_another)
+    assert doubling.seen == [1]
+
+
+def test_a_request_whose_client_has_gone_costs_no_call(service: Service, doubling: Doubling) -> None:
+    doubling.gate.clear()
+
+    async def gone() -> None:
+        first = asyncio.ensure_future(asked(service, 1))
+        await asyncio.sleep(0.05)
+        second = asyncio.ensure_future(asked(service, 2))
+        await asyncio.sleep(0.05)
+        second.cancel()
+        await asyncio.sleep(0)
+        doubling.gate.set()
+        await first
+
+    run(service, gone)
+    assert doubling.seen == [1]
+
+
+def test_a_full_or_draining_server_says_when_to_come_back(service: Service) -> None:
+    service.drain()
+    with pytest.raises(TryLater) as told:
+        run(service, lambda: asked(service, 1))
+    assert told.value.retry_after_s > 0
+    assert service.unready() == "the server is shutting down"
+
+
+def test_requests_that_can_never_be_answered_are_refused_at_once(service: Service) -> None:
+    with pytest.raises(InvalidInput, match="at least one row"):
+        run(service, lambda: asked(service))
+    with pytest.raises(TooLarge, match="at most 4,096"):
+        run(service, lambda: asked(service, *range(5000)))
+
+
+def test_an_unknown_model_is_told_with_the_known_ones(service: Service) -> None:
+    with pytest.raises(NotFound, match="one of m"):
+        service.find("n")
+    with pytest.raises(NotFound):
+        service.unready("n")
+
+
+def test_a_call_that_does_not_come_back_makes_it_unready(service: Service, doubling: Doubling) -> None:
+    assert service.unready() is None
+    model = service.find("m")
+    rows = model.engine.runtime.prepare([{"x": np.int64(1)}])
+    doubling.gate.clear()
+    future = model.engine.submit(rows, model.engine.now_s() + 60)[0]
+    until_s = time.monotonic() + 10
+    while model.engine.health(0.01).healthy:
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+    assert "on the device" in model.engine.health(0.01).reason
+    doubling.gate.set()
+    assert future.result()["double"] == 2
+
+
+def test_an_objective_below_one_call_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="at least 4"):
+        derive(CallCost.line(0.004, 1e-5), LaneLimits(slo_s=0.003), RowSize.uniform(1), 100)
+
+
+def test_what_is_derived_follows_the_curve() -> None:
+    derived = derive(CallCost.line(0.004, 0.00025), LaneLimits(slo_s=0.05), RowSize.uniform(1), 100)
+    assert derived.call_budget_s == 0.025
+    assert derived.largest_live_rows == 84  # (25 - 4) / 0.25
+    assert derived.admission_rows == 100  # two calls of 84, were there no bound
+    assert derived.capacity_rows_per_s == pytest.approx(84 / 0.025)
