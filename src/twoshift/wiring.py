@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     # numpy comes with it: only where a model is used
+    from twoshift.batch.device import WorkDevice
     from twoshift.batch.job import Job
     from twoshift.batch.pool import WorkerPool
     from twoshift.batch.settings import JobSettings
@@ -113,22 +114,26 @@ def _pool_for(settings: JobSettings) -> WorkerPool:
     if settings.engine == "ray":
         from twoshift.batch.ray_pool import RayPool
 
-        return RayPool(settings, load_job_model, blobs_for)
+        return RayPool(settings, open_job_device, blobs_for)
     from twoshift.batch.pool import LocalPool
     from twoshift.runtime.devices import usable_threads
 
     threads = settings.threads or max(1, usable_threads() // settings.workers)
-    return LocalPool(settings, threads, load_job_model, blobs_for)
+    return LocalPool(settings, threads, open_job_device, blobs_for)
 
 
-def load_job_model(settings: JobSettings) -> Runtime:
-    """A job's model, in a worker."""
-    return load_model(
-        settings.model,
-        device=settings.device,
-        precision=settings.precision,
-        trust_pickle=settings.trust_pickle,
-        threads=settings.threads,
+def open_job_device(settings: JobSettings) -> WorkDevice:
+    """A job's model on a device of its own, in a worker."""
+    from twoshift.batch.device import OwnDevice
+
+    return OwnDevice(
+        load_model(
+            settings.model,
+            device=settings.device,
+            precision=settings.precision,
+            trust_pickle=settings.trust_pickle,
+            threads=settings.threads,
+        )
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from twoshift.batch.part import result_array
 from twoshift.engine.prepare import prepared_parts
 from twoshift.engine.window import described
 from twoshift.errors import Broken
-from twoshift.ports import Columns, LossyRuntime, Runtime
+from twoshift.ports import Columns, LossyRuntime, Prepared, Runtime
 
 __all__ = ["calibrate"]
 
@@ -22,7 +22,7 @@ _BUDGET_S = 0.6
 _FIRST_ROWS = 2
 
 
-def calibrate(runtime: Runtime, rows: Sequence[Any]) -> Calibrated:
+def calibrate(runtime: Runtime, rows: Sequence[Any], run: Callable[[Prepared], Columns]) -> Calibrated:
     """Calls of growing size over the sample until a little time has passed; raises Broken where the model is."""
     scored, seconds, columns, error = 0, 0.0, None, None
     for _, part in prepared_parts(runtime, rows):
@@ -34,7 +34,7 @@ def calibrate(runtime: Runtime, rows: Sequence[Any]) -> Calibrated:
             piece = part.slice(at, min(size, at + count))
             began_s = time.perf_counter()
             try:
-                result = runtime.launch([piece]).wait()
+                result = run(piece)
             except Broken:
                 raise
             except Exception as failure:  # a user's own class may raise anything

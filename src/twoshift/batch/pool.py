@@ -16,9 +16,10 @@ from typing import Any, Protocol
 
 import msgspec
 
+from twoshift.batch.device import WorkDevice
 from twoshift.batch.messages import FromWorker, ToWorker
 from twoshift.batch.settings import JobSettings
-from twoshift.ports import Blobs, Runtime
+from twoshift.ports import Blobs
 
 __all__ = ["Died", "LocalPool", "WorkerPool"]
 
@@ -70,7 +71,7 @@ class LocalPool:
         self,
         settings: JobSettings,
         threads: int,
-        load: Callable[[JobSettings], Runtime],
+        load: Callable[[JobSettings], WorkDevice],
         blobs_for: Callable[[str], Blobs],
     ) -> None:
         self._context = multiprocessing.get_context("spawn")  # a fork would share locks and device handles

@@ -14,13 +14,14 @@ from typing import Any
 import msgspec
 
 from twoshift._version import __version__
+from twoshift.batch.device import WorkDevice
 from twoshift.batch.messages import FromWorker, ToWorker
 from twoshift.batch.pool import Died
 from twoshift.batch.ray_worker import Given, RayWorker
 from twoshift.batch.settings import JobSettings
 from twoshift.errors import InvalidInput
 from twoshift.extras import needed
-from twoshift.ports import Blobs, Runtime
+from twoshift.ports import Blobs
 
 __all__ = ["RayPool", "fitting_threads"]
 
@@ -42,7 +43,7 @@ class RayPool:
     """
 
     def __init__(
-        self, settings: JobSettings, load: Callable[[JobSettings], Runtime], blobs_for: Callable[[str], Blobs]
+        self, settings: JobSettings, load: Callable[[JobSettings], WorkDevice], blobs_for: Callable[[str], Blobs]
     ) -> None:
         self._ray, self._is_ours = _connected(settings.address)
         device = _device(settings.device)

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from twoshift._version import __version__
+from twoshift.batch.device import WorkDevice
 from twoshift.batch.inputs.patterns import is_pattern, pattern_folder
 from twoshift.batch.messages import Begin, FromWorker, ToWorker, Unusable
 from twoshift.batch.plan import plan_location
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.worker import ShardWorker
-from twoshift.ports import Blobs, Runtime
+from twoshift.ports import Blobs
 
 __all__ = ["Given", "RayWorker"]
 
@@ -35,7 +36,7 @@ class Given:
     settings: JobSettings
     folder: str  # in which the command was run: relative names begin there
     environment: dict[str, str]  # of the command, as far as it decides how storage is reached
-    load: Callable[[JobSettings], Runtime]
+    load: Callable[[JobSettings], WorkDevice]
     blobs_for: Callable[[str], Blobs]
 
 

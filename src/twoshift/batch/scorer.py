@@ -23,6 +23,7 @@ from twoshift.batch.plan import Plan, part_location
 from twoshift.batch.settings import JobSettings
 from twoshift.engine import BlockFuture, Engine
 from twoshift.engine.results import BlockResult
+from twoshift.engine.waiting import BlockOwner
 from twoshift.engine.window import Window
 from twoshift.errors import Broken, InvalidInput, TryLater
 from twoshift.ports import Blobs
@@ -55,8 +56,15 @@ class _Tally:
 class ShardScorer:
     """Scores shards of one plan; several may be in work at once, so that the device never waits for the next."""
 
-    def __init__(self, engine: Engine, plan: Plan, blobs_for: Callable[[str], Blobs], worker: str) -> None:
-        self._engine, self._plan, self._blobs_for, self._worker = engine, plan, blobs_for, worker
+    def __init__(
+        self,
+        engine: Engine,
+        plan: Plan,
+        blobs_for: Callable[[str], Blobs],
+        worker: str,
+        owner: BlockOwner | None = None,
+    ) -> None:
+        self._engine, self._plan, self._blobs_for, self._worker, self._owner = engine, plan, blobs_for, worker, owner
         self._schema = plan.schema
         self._kept = pa.schema([self._schema.field(name) for name in plan.settings.keep])
         self._prepare = ThreadPoolExecutor(2, "twoshift-prepare")
@@ -150,7 +158,7 @@ class ShardScorer:
         for place, row in enumerate(rows):
             if row is None and place not in window.errors:
                 window.fail(place, "the text is null", "null")
-        window.submit(self._engine, rows)
+        window.submit(self._engine, rows, self._owner)
         return kept, window
 
     def _finished(self, kept: pa.RecordBatch, window: Window, tally: _Tally, stop: threading.Event) -> pa.RecordBatch:

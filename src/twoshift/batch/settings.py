@@ -47,6 +47,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     max_errors: str | None = None
     window: str | None = None
     price_usd_per_hour: float | None = None
+    weight: float = 1.0  # of its share of a device that serves, where other jobs want it, too
     grace_seconds: float = 30.0
     load_seconds: float = 1800.0  # after which a worker whose model is not loaded counts as hung
     lease_seconds: float = 300.0  # without progress, after which a worker counts as hung; longer than S3 is asked again
@@ -57,6 +58,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         _require(self.pair is None or self.text is not None, "pair", self.pair, "--text with the first text, too")
         _require(not (self.text and self.columns), "columns", self.columns, "either --text or --columns")
         _require(self.workers >= 1, "workers", self.workers, "at least 1")
+        _require(0 < self.weight < math.inf, "weight", self.weight, "a number above 0")
         _require(self.engine in ENGINES, "engine", self.engine, " or ".join(ENGINES))
         for name in ("address", "resources"):
             value = getattr(self, name)

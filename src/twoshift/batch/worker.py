@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import math
 import os
 import threading
@@ -14,7 +15,7 @@ from typing import assert_never
 
 import msgspec
 
-from twoshift.batch.calibrate import calibrate
+from twoshift.batch.device import WorkDevice
 from twoshift.batch.messages import (
     Beat,
     Begin,
@@ -37,19 +38,16 @@ from twoshift.batch.receipt import Receipt, take_receipt
 from twoshift.batch.scorer import ShardScorer, Stopped
 from twoshift.batch.settings import JobSettings
 from twoshift.engine import Engine
+from twoshift.engine.waiting import BlockOwner
 from twoshift.engine.window import described
 from twoshift.errors import Broken, InvalidInput, TryLater, TwoshiftError
-from twoshift.policy.cost import CallCost
-from twoshift.policy.lanes import LaneLimits
-from twoshift.ports import Blobs, Runtime
-from twoshift.types import Lane
+from twoshift.ports import Blobs
 
 __all__ = ["ShardWorker"]
 
-_CALL_S = 5.0  # about how long a call should last: long enough to be efficient, short enough to be stopped
-_MOST_CALL_ROWS = 2048
 _SHARDS_AT_ONCE = 2  # the next one is read while the last rows of one are on the device
 _BEAT_S = 1.0
+_owners = itertools.count(1)  # of this process: jobs that share an engine are told apart by them
 
 
 class ShardWorker:
@@ -59,16 +57,19 @@ class ShardWorker:
         self,
         settings: JobSettings,
         name: str,
-        load: Callable[[JobSettings], Runtime],
+        open_device: Callable[[JobSettings], WorkDevice],
         blobs_for: Callable[[str], Blobs],
         send: Callable[[FromWorker], None],
     ) -> None:
-        self._settings, self._name, self._load, self._blobs_for, self._send = settings, name, load, blobs_for, send
-        self._runtime: Runtime | None = None
+        self._settings, self._name, self._open, self._blobs_for, self._send = (
+            settings, name, open_device, blobs_for, send,
+        )  # fmt: skip
+        self._device: WorkDevice | None = None
         self._engine: Engine | None = None
         self._plan: Plan | None = None
         self._scorer: ShardScorer | None = None
         self._threads = ThreadPoolExecutor(_SHARDS_AT_ONCE, "twoshift-shard")
+        self._owner = BlockOwner(key=next(_owners), weight=settings.weight)
         self._stops: dict[int, threading.Event] = {}  # lease -> set where the shard is to be given up
         self._lock = threading.Lock()  # guards the one above
         self._closed = threading.Event()
@@ -78,12 +79,12 @@ class ShardWorker:
         self._send(Loading())
         folder = Path.cwd()
         try:
-            self._runtime = self._load(self._settings)
+            self._device = self._open(self._settings)
             os.chdir(folder)  # names begin where the command was run, wherever a model has gone
         except Exception as error:
             self._send(_unusable(error))
             return
-        self._send(Ready(self._runtime.info))
+        self._send(Ready(self._device.info))
         threading.Thread(target=self._beat, name="twoshift-beat", daemon=True).start()
 
     def handle(self, message: ToWorker) -> None:
@@ -96,7 +97,7 @@ class ShardWorker:
     def _handle(self, message: ToWorker) -> None:
         match message:
             case Calibrate(rows):
-                self._send(calibrate(self._loaded(), rows))
+                self._send(self._loaded().calibrate(rows))
             case Begin(output, seconds_per_row):
                 self._begin(output, seconds_per_row)
             case Score(lease, shard):
@@ -120,10 +121,8 @@ class ShardWorker:
         self._threads.shutdown(wait=True)
         if self._scorer is not None:
             self._scorer.close()
-        if self._engine is not None:
-            self._engine.close()
-        elif self._runtime is not None:
-            self._runtime.close()
+        if self._device is not None:
+            self._device.close()
 
     def _begin(self, output: str, seconds_per_row: float) -> None:
         plan = read_plan(self._blobs_for(output), output)
@@ -131,10 +130,9 @@ class ShardWorker:
             raise Broken(f"{output} has no plan")
         # The folder may have been moved since the job was begun
         plan = msgspec.structs.replace(plan, settings=msgspec.structs.replace(plan.settings, output=output))
-        rows = max(1, min(_MOST_CALL_ROWS, int(_CALL_S / seconds_per_row)))
-        self._engine = Engine(self._loaded(), CallCost.line(0.0, seconds_per_row), LaneLimits(max_rows=rows))
+        self._engine = self._loaded().begin(seconds_per_row)
         self._plan = plan
-        self._scorer = ShardScorer(self._engine, plan, self._blobs_for, self._name)
+        self._scorer = ShardScorer(self._engine, plan, self._blobs_for, self._name, self._owner)
 
     def _receipt(self, shards: list[int], rows: int) -> Receipt:
         assert self._engine is not None  # noqa: S101 - Begin comes before Recheck
@@ -173,19 +171,17 @@ class ShardWorker:
                 self._send(self._state())
 
     def _state(self) -> Beat:
-        padding = getattr(self._runtime, "padding_tokens", 0)
+        padding = self._device.padding_tokens if self._device else 0
         if self._engine is None:
             return Beat(0, 0.0, 0, padding, 0, 0, 0)
-        stats = self._engine.stats()
-        tokens = sum(use.tokens for use in stats.lanes.values())
+        stats, had = self._engine.stats(), self._owner.use
         failed, ran_out = stats.failed_calls, stats.out_of_memory
-        rows = stats.lanes[Lane.BATCH].rows
-        return Beat(rows, stats.busy_s, tokens, padding, failed, ran_out, stats.max_tokens)
+        return Beat(had.rows, had.device_s, had.tokens, padding, failed, ran_out, stats.max_tokens)
 
-    def _loaded(self) -> Runtime:
-        if self._runtime is None:
+    def _loaded(self) -> WorkDevice:
+        if self._device is None:
             raise Broken("the model is not loaded")
-        return self._runtime
+        return self._device
 
 
 def _unusable(error: BaseException) -> Unusable:

@@ -21,7 +21,7 @@ from twoshift.engine.device_time import DeviceTime
 from twoshift.engine.flight import Flight, as_broken, waited
 from twoshift.engine.results import BlockFuture, Filling, RowFuture, RowResult
 from twoshift.engine.stats import EngineStats, Health, Queue
-from twoshift.engine.waiting import BlockJob, LiveRow, Piece, Waiting
+from twoshift.engine.waiting import BlockJob, BlockOwner, LiveRow, Piece, Waiting
 from twoshift.errors import Broken, DeviceLost, InvalidInput, Late, OutOfMemory, TooLarge, TryLater
 from twoshift.policy.admission import MAX_WAITING, AdmissionPolicy, Admit, Never, Refuse
 from twoshift.policy.cost import CallCost
@@ -61,6 +61,7 @@ class Engine:
         self._admission = AdmissionPolicy(self._policy, max_waiting)
         self._waiting = Waiting(self._policy)
         self._device_time = DeviceTime()
+        self._nobody = BlockOwner()
         self._lock = threading.RLock()  # guards all of this
         self._changed = threading.Condition(self._lock)
         self._counters = Counters(self._policy, limits.max_tokens)
@@ -106,14 +107,19 @@ class Engine:
             return futures
 
     def submit_block(
-        self, rows: Prepared, lane: Lane = Lane.BATCH, deadline_s: float = math.inf, owed: bool = False
+        self,
+        rows: Prepared,
+        lane: Lane = Lane.BATCH,
+        deadline_s: float = math.inf,
+        owed: bool = False,
+        owner: BlockOwner | None = None,
     ) -> BlockFuture:
-        """Background rows; they travel together and ride where there is room."""
+        """Background rows; they travel together and ride where there is room, by deadline and their owner's weight."""
         count = len(_lengths(rows))
         if lane is Lane.ONLINE or count == 0:
             raise InvalidInput("block", f"{count} rows in the {lane} lane", "rows in the micro or batch lane")
         future = BlockFuture(lambda: self._forget_block(job))
-        job = BlockJob(rows, lane, deadline_s, owed, future, Filling(count), self._clock())
+        job = BlockJob(rows, lane, deadline_s, owed, future, Filling(count), self._clock(), owner or self._nobody)
         for start in range(0, count, _PIECE_ROWS):
             if start:
                 time.sleep(_PAUSE_S)  # live rows must not wait for all of a long block: let them have the lock
@@ -269,7 +275,9 @@ class Engine:
                 self._device_time.began(flying[0].call.number, ended_s)
             elapsed_s = ended_s - flight.began_s
             for piece, part in zip(flight.pieces, flight.call.background, strict=True):
-                piece.job.filling.device_s += device_s * part.tokens / max(1, flight.call.size.tokens)
+                part_s = device_s * part.tokens / max(1, flight.call.size.tokens)
+                piece.job.filling.device_s += part_s
+                piece.job.owner.had(len(piece), part.tokens, part_s, bool(flight.rows))
             self._policy.finished(flight.call, elapsed_s, isinstance(result, Exception), device_s)
             self._counters.landed(flight, result)
         try:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from twoshift.engine.results import BlockFuture, BlockResult, Filling, RowFuture
 from twoshift.engine.stats import Queue
 from twoshift.policy.background_queue import Block, Slice
-from twoshift.policy.lanes import LanePolicy
+from twoshift.policy.lanes import LanePolicy, LaneUse
 from twoshift.ports import Prepared
 from twoshift.types import Item, Lane
 
-__all__ = ["BlockJob", "LiveRow", "Piece", "Waiting"]
+__all__ = ["BlockJob", "BlockOwner", "LiveRow", "Piece", "Waiting"]
 
 
 @dataclass(slots=True)
@@ -35,6 +35,25 @@ class LiveRow:
 
 
 @dataclass(slots=True, eq=False)
+class BlockOwner:
+    """Whose blocks they are, and what they have had of the device."""
+
+    key: int = 0
+    weight: float = 1.0  # of its share, where others want the device, too
+    use: LaneUse = field(default_factory=LaneUse)
+    riding_s: float = 0.0  # of the device time: in calls that live rows paid the overhead of
+
+    def had(self, rows: int, tokens: int, device_s: float, riding: bool) -> None:
+        """Its part of a call."""
+        self.use.rows += rows
+        self.use.tokens += tokens
+        self.use.device_s += device_s
+        if riding:
+            self.use.riding_rows += rows
+            self.riding_s += device_s
+
+
+@dataclass(slots=True, eq=False)
 class BlockJob:
     """A block that was submitted, however often it has been cut since."""
 
@@ -45,6 +64,7 @@ class BlockJob:
     future: BlockFuture
     filling: Filling
     arrived_s: float
+    owner: BlockOwner
     keys: set[int] = field(default_factory=set[int])  # of its parts in the policy
 
     def settle_if_full(self) -> None:
@@ -98,7 +118,9 @@ class Waiting:
         lengths = job.rows.lengths[piece.start : piece.stop].tolist()
         self._parts[key] = (job, piece.start)
         job.keys.add(key)
-        self._policy.submit_block(Block(key, lengths, job.lane, job.deadline_s, job.owed, alone), now_s)
+        owner = job.owner
+        block = Block(key, lengths, job.lane, job.deadline_s, job.owed, alone, owner.key, owner.weight)
+        self._policy.submit_block(block, now_s)
 
     def take(self, live: tuple[Item, ...], background: tuple[Slice, ...]) -> tuple[list[LiveRow], list[Piece]]:
         """The rows that the policy has decided on."""

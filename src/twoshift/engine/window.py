@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from twoshift.engine.loop import Engine
 from twoshift.engine.prepare import prepared_parts
 from twoshift.engine.results import BlockFuture, BlockResult, widened
+from twoshift.engine.waiting import BlockOwner
 from twoshift.errors import InvalidInput
 
 __all__ = ["Window", "described"]
@@ -32,7 +34,14 @@ class Window:
     device_s: float = 0.0  # once the results are here
     _blocks: list[_Block] = field(default_factory=list[_Block])
 
-    def submit(self, engine: Engine, rows: Sequence[Any]) -> None:
+    def submit(
+        self,
+        engine: Engine,
+        rows: Sequence[Any],
+        owner: BlockOwner | None = None,
+        deadline_s: float = math.inf,
+        owed: bool = False,
+    ) -> None:
         """Hand the rows to the engine, longest first; not those that have an error already."""
         places = np.array([place for place in range(len(rows)) if place not in self.errors], np.int64)
         for start, part in prepared_parts(engine.runtime, [rows[place] for place in places]):
@@ -42,7 +51,8 @@ class Window:
             self.tokens += int(part.lengths.sum())
             self.truncated += int(part.truncated.sum())
             order = np.argsort(-part.lengths, kind="stable")
-            self._blocks.append((places[start : start + len(order)][order], engine.submit_block(part.take(order))))
+            future = engine.submit_block(part.take(order), deadline_s=deadline_s, owed=owed, owner=owner)
+            self._blocks.append((places[start : start + len(order)][order], future))
 
     def columns(self, wait: Callable[[BlockFuture], BlockResult] = BlockFuture.result) -> dict[str, NDArray[Any]]:
         """The model's columns in the order of the rows, zero where a row has an error; waits for them."""

@@ -27,6 +27,8 @@ class Block:
     deadline_s: float = math.inf
     owed: bool = False  # its deadline has no slack left: it may draw on the minimum share
     alone: bool = False  # shares a call with nobody: one of its rows is suspected of failing calls
+    owner: int = 0  # whose it is: among blocks of one deadline, owners have the device by their weights
+    weight: float = 1.0
 
 
 class Slice(NamedTuple):
@@ -44,18 +46,18 @@ class _Queued:
     """A block being consumed, with running totals so that a cut is a binary search."""
 
     block: Block
-    place: tuple[int, float, int]  # (lane's rank, deadline, arrival): where it stands in the queue
+    place: tuple[int, float, float, int]  # (lane's rank, deadline, its owner's turn, arrival): where it stands
     tokens: list[int]  # tokens[i]: of the first i rows
     squares: list[int]
     longest: list[int]
     at: int = 0
 
     @classmethod
-    def of(cls, block: Block, arrival: int) -> _Queued:
+    def of(cls, block: Block, turn: float, arrival: int) -> _Queued:
         accumulate = itertools.accumulate
         return cls(
             block,
-            (_RANK[block.lane], block.deadline_s, arrival),
+            (_RANK[block.lane], block.deadline_s, turn, arrival),
             list(accumulate(block.lengths, initial=0)),
             list(accumulate((n * n for n in block.lengths), initial=0)),
             list(accumulate(block.lengths, max, initial=0)),
@@ -78,12 +80,18 @@ class _Queued:
 
 
 class BackgroundQueue:
-    """Blocks by lane, then deadline, then arrival; a later block never overtakes an earlier one."""
+    """Blocks by lane, then deadline, then their owners' turns, then arrival.
+
+    An owner's turn comes after what it has queued before, counted in tokens by its weight: start-time fair queuing.
+    Blocks of one owner never overtake each other.
+    """
 
     def __init__(self) -> None:
         self.owed_blocks = 0  # how many of _blocks are owed
         self._blocks: dict[int, _Queued] = {}  # key -> block with at least one row left
-        self._order: list[tuple[tuple[int, float, int], int]] = []  # sorted (place, key) of _blocks
+        self._order: list[tuple[tuple[int, float, float, int], int]] = []  # sorted (place, key) of _blocks
+        self._turns: dict[int, float] = {}  # owner -> when its next block has its turn
+        self._turn = 0.0  # of the block that was begun last: who was idle has saved nothing up
         self._arrivals = itertools.count()
 
     def __bool__(self) -> bool:
@@ -100,7 +108,9 @@ class BackgroundQueue:
         """Queue a block."""
         if block.key in self._blocks or block.lane is Lane.ONLINE or len(block.lengths) == 0:
             raise InvalidInput("block", block.key, "a new key, at least one row, and the micro or batch lane")
-        queued = _Queued.of(block, next(self._arrivals))
+        turn = max(self._turn, self._turns.get(block.owner, 0.0))
+        queued = _Queued.of(block, turn, next(self._arrivals))
+        self._turns[block.owner] = turn + queued.tokens[-1] / block.weight
         self._blocks[block.key] = queued
         bisect.insort(self._order, (queued.place, block.key))
         self.owed_blocks += block.owed
@@ -128,6 +138,7 @@ class BackgroundQueue:
             stop, size = _last_fitting(queued, size, max_rows, fits)
             if stop > queued.at:
                 taken.append(queued.cut(stop))
+                self._turn = max(self._turn, queued.place[2])
             if queued.left:
                 break
             self._close(queued)
@@ -154,6 +165,9 @@ class BackgroundQueue:
     def _close(self, queued: _Queued) -> None:
         del self._blocks[queued.block.key]
         del self._order[bisect.bisect_left(self._order, (queued.place, queued.block.key))]
+        if not self._blocks:
+            self._turns.clear()
+            self._turn = 0.0
         self.owed_blocks -= queued.block.owed
 
 

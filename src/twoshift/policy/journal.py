@@ -39,7 +39,7 @@ class RecordedLanes(LanePolicy):
 
     def submit_block(self, block: Block, now_s: float) -> None:
         runs = [[length, len(list(group))] for length, group in itertools.groupby(block.lengths)]
-        flags = [block.owed, block.alone]
+        flags = [block.owed, block.alone, block.owner, block.weight]
         self.sink(["block", now_s, block.key, runs, block.lane.value, _finite(block.deadline_s), *flags])
         super().submit_block(block, now_s)
 

@@ -20,7 +20,7 @@ from twoshift.batch.job import Job
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.worker import ShardWorker
 from twoshift.cli.run import EXIT_CODES
-from twoshift.wiring import blobs_for, load_job_model
+from twoshift.wiring import blobs_for, open_job_device
 
 
 class ThreadPool:
@@ -43,7 +43,7 @@ class ThreadPool:
         def send(message: Any) -> None:
             self._heard.put((number, message))
 
-        worker = ShardWorker(self._settings, str(number), load_job_model, blobs_for, send)
+        worker = ShardWorker(self._settings, str(number), open_job_device, blobs_for, send)
         worker.start()
         while (message := told.get()) is not None:
             worker.handle(message)

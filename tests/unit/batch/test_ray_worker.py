@@ -14,7 +14,7 @@ from twoshift.batch.ray_pool import fitting_threads
 from twoshift.batch.ray_worker import Given, RayWorker
 from twoshift.batch.settings import JobSettings
 from twoshift.errors import InvalidInput
-from twoshift.wiring import blobs_for, load_job_model
+from twoshift.wiring import blobs_for, open_job_device
 
 MODEL = """
 class Model:
@@ -43,7 +43,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def given(folder: Path, version: str = __version__, **changes: Any) -> Given:
     settings: dict[str, Any] = {"inputs": ("in.jsonl",), "output": "out", "model": "model.py:Model", "threads": 1}
     environment = changes.pop("environment", {})
-    return Given(version, JobSettings(**settings | changes), str(folder), environment, load_job_model, blobs_for)
+    return Given(version, JobSettings(**settings | changes), str(folder), environment, open_job_device, blobs_for)
 
 
 def said(worker: RayWorker) -> FromWorker:

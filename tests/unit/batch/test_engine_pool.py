@@ -1,0 +1,74 @@
+"""A job in the batch lane of engines that serve."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from twoshift.batch.coordinator import Ending
+from twoshift.batch.engine_pool import EnginePool
+from twoshift.batch.job import Job
+from twoshift.batch.settings import JobSettings
+from twoshift.blobs.local import LocalBlobs
+from twoshift.engine import Engine
+from twoshift.policy.cost import CallCost
+from twoshift.policy.lanes import LaneLimits
+from twoshift.ports import RuntimeInfo
+from twoshift.runtime.columns import ColumnRows
+from twoshift.runtime.host_model import HostModel
+
+
+class Square:
+    def prepare(self, rows: Sequence[Any]) -> ColumnRows:
+        return ColumnRows.from_rows(rows)
+
+    def predict(self, columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        return {"squared": columns["x"] ** 2}
+
+
+def engine() -> Engine:
+    info = RuntimeInfo("m", "sum", "python", "cpu", "fp32", 1, ("squared",))
+    return Engine(HostModel(info, Square()), CallCost.line(1e-3, 1e-6), LaneLimits(slo_s=0.5))
+
+
+def settings(tmp_path: Path, name: str, **more: Any) -> JobSettings:
+    table = pa.table({"id": np.arange(500), "x": np.arange(500.0)})
+    pq.write_table(table, tmp_path / "in.parquet")
+    return JobSettings(
+        inputs=(str(tmp_path / "in.parquet"),), output=str(tmp_path / name), model="m", columns=("x",), keep=("id",),
+        shard_rows=100, **more,
+    )  # fmt: skip
+
+
+def test_a_job_runs_in_the_lane_of_engines_that_go_on_serving(tmp_path: Path) -> None:
+    with engine() as first, engine() as second:
+        chosen = settings(tmp_path, "out", workers=2)
+        job = Job(chosen, lambda _: LocalBlobs(), EnginePool(chosen, [first, second], lambda _: LocalBlobs()))
+        result = job.run(lambda _: None, lambda _: None)
+        assert result.ending is Ending.DONE
+        assert result.summary is not None
+        assert result.summary.rows == 500
+        table = pq.read_table(tmp_path / "out")
+        assert sorted(table["squared"].to_pylist()) == [float(k) ** 2 for k in range(500)]
+        for each in (first, second):  # they are not the job's to close
+            rows = each.runtime.prepare([{"x": 3.0}])
+            assert each.submit(rows, each.now_s() + 5)[0].result()["squared"] == 9.0
+
+
+def test_a_worker_that_hangs_is_replaced_and_what_it_says_later_is_not_heard(tmp_path: Path) -> None:
+    with engine() as only:
+        pool = EnginePool(settings(tmp_path, "out"), [only], lambda _: LocalBlobs())
+        number = pool.start()
+        pool.kill(number)
+        said = []
+        while not said or type(said[-1][1]).__name__ != "Died":
+            said += pool.poll(5.0)
+        assert {worker for worker, _ in said} == {number}
+        assert pool.start() == number + 1
+        pool.close(5.0)
