@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.policy.profile import Profile
-from twoshift.types import Tensor
+from twoshift.types import JobState, Tensor
 
 __all__ = [
     "PARITY_BAR",
     "Blob",
     "Blobs",
     "Columns",
+    "JobRecord",
+    "JobStore",
     "Launched",
     "LookupRuntime",
     "LossyRuntime",
@@ -136,6 +138,62 @@ class LookupRuntime(Protocol):
 
     def looked_up(self, rows: Sequence[Any]) -> Prepared:
         """Rows from `lookup` as the device wants them."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """A job as a server remembers it; what it has done lies in its output folder."""
+
+    id: str
+    settings: dict[str, Any]  # JSON-ready
+    state: JobState
+    created_unix_s: float
+    updated_unix_s: float
+    reason: str = ""  # of its state
+    progress: dict[str, Any] | None = None  # JSON-ready: how far it was when last heard of
+
+
+class JobStore(Protocol):
+    """The jobs of a fleet; any thread may call it. Losing it loses no result.
+
+    Raises TryLater where the database does not answer.
+    """
+
+    def add(self, job: JobRecord) -> bool:
+        """Remember it; False where its id is taken."""
+        ...
+
+    def get(self, job_id: str) -> JobRecord:
+        """The job of that id; raises NotFound."""
+        ...
+
+    def list(self, limit: int = 100, after: str | None = None) -> list[JobRecord]:
+        """The newest first; `after` is the id of the last one that was seen."""
+        ...
+
+    def unfinished(self) -> list[JobRecord]:
+        """Those that are not over, oldest first."""
+        ...
+
+    def move(self, job_id: str, expected: Collection[JobState], state: JobState, reason: str = "") -> bool:
+        """Another state, if it is in one of those that are expected; whether it was."""
+        ...
+
+    def progressed(self, job_id: str, progress: dict[str, Any]) -> None:
+        """How far it is."""
+        ...
+
+    def note(self, job_id: str, text: str) -> None:
+        """A line for its log."""
+        ...
+
+    def notes(self, job_id: str, limit: int = 1000) -> list[tuple[float, str]]:
+        """Its log: times and lines, oldest first, the last ones."""
+        ...
+
+    def close(self) -> None:
+        """Let the database go."""
         ...
 
 

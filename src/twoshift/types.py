@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["CallSize", "Item", "Lane", "Tensor"]
+__all__ = ["CallSize", "Item", "JobState", "Lane", "Tensor"]
 
 
 class Lane(enum.StrEnum):
@@ -16,6 +16,22 @@ class Lane(enum.StrEnum):
     ONLINE = "online"
     MICRO = "micro"
     BATCH = "batch"
+
+
+class JobState(enum.StrEnum):
+    """A job that a server knows of."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    PAUSED = "paused"  # by a user; goes on when told
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will happen to it."""
+        return self in (JobState.DONE, JobState.FAILED, JobState.CANCELLED)
 
 
 class CallSize(NamedTuple):

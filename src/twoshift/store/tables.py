@@ -1,0 +1,32 @@
+"""The tables, as the newest migration leaves them."""
+
+from __future__ import annotations
+
+from sqlalchemy import JSON, Column, Float, ForeignKey, Index, Integer, MetaData, String, Table, Text
+
+__all__ = ["jobs", "metadata", "notes"]
+
+metadata = MetaData()
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=True),  # the order in which they came
+    Column("id", String(64), nullable=False, unique=True),
+    Column("settings", JSON, nullable=False),
+    Column("state", String(16), nullable=False, index=True),
+    Column("reason", Text, nullable=False),
+    Column("progress", JSON),
+    Column("created_unix_s", Float, nullable=False),
+    Column("updated_unix_s", Float, nullable=False),
+)
+
+notes = Table(
+    "job_notes",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    Column("job_id", String(64), ForeignKey("jobs.id"), nullable=False),
+    Column("at_unix_s", Float, nullable=False),
+    Column("text", Text, nullable=False),
+    Index("job_notes_by_job", "job_id", "number"),
+)

@@ -1,0 +1,131 @@
+"""One suite for every store of jobs; PostgreSQL is a real one, started here."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("sqlalchemy")
+
+from twoshift.errors import InvalidInput, NotFound, TryLater
+from twoshift.ports import JobRecord
+from twoshift.store.database import Database
+from twoshift.store.jobs import SqlJobs
+from twoshift.types import JobState
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    pgserver = pytest.importorskip("pgserver")
+    server = pgserver.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="delete")
+    yield server.get_uri()
+    server.cleanup()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/some/folder/state.db"
+    base = request.getfixturevalue("postgres")
+    import psycopg
+
+    name = f"jobs_{abs(hash(tmp_path)):x}"
+    with psycopg.connect(base, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    return base.replace("/postgres?", f"/{name}?")
+
+
+@pytest.fixture
+def opened(url: str) -> Iterator[Callable[[], SqlJobs]]:
+    made: list[SqlJobs] = []
+
+    def open_() -> SqlJobs:
+        made.append(SqlJobs(Database(url), clock=lambda: 5.0))
+        return made[-1]
+
+    yield open_
+    for each in made:
+        each.close()
+
+
+def job(name: str, state: JobState = JobState.QUEUED) -> JobRecord:
+    return JobRecord(name, {"inputs": ["a"], "model": "m"}, state, 1.0, 1.0)
+
+
+def test_a_job_comes_back_as_it_was_given_also_to_who_opens_it_anew(opened: Callable[[], SqlJobs]) -> None:
+    store = opened()
+    assert store.add(job("a"))
+    assert opened().get("a") == job("a")
+    with pytest.raises(NotFound, match="id of a job"):
+        store.get("b")
+
+
+def test_an_id_is_taken_once(opened: Callable[[], SqlJobs]) -> None:
+    store = opened()
+    assert store.add(job("a"))
+    assert not store.add(job("a", JobState.DONE))
+    assert store.get("a").state is JobState.QUEUED
+    assert store.add(job("b"))  # and the store goes on
+
+
+def test_a_state_changes_only_from_one_that_is_expected(opened: Callable[[], SqlJobs]) -> None:
+    store = opened()
+    store.add(job("a"))
+    assert store.move("a", [JobState.QUEUED, JobState.PAUSED], JobState.RUNNING, "begun")
+    assert not store.move("a", [JobState.QUEUED], JobState.CANCELLED)
+    found = store.get("a")
+    assert (found.state, found.reason, found.updated_unix_s) == (JobState.RUNNING, "begun", 5.0)
+    assert not store.move("none", [JobState.QUEUED], JobState.RUNNING)
+
+
+def test_of_many_that_want_the_same_change_one_makes_it(opened: Callable[[], SqlJobs]) -> None:
+    store = opened()
+    store.add(job("a"))
+    made: list[bool] = []
+
+    def claim() -> None:
+        made.append(store.move("a", [JobState.QUEUED], JobState.RUNNING))
+
+    threads = [threading.Thread(target=claim) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(made) == [False] * 7 + [True]
+
+
+def test_the_newest_come_first_in_pages_and_unfinished_ones_oldest_first(opened: Callable[[], SqlJobs]) -> None:
+    store = opened()
+    for name, state in (("a", JobState.DONE), ("b", JobState.PAUSED), ("c", JobState.QUEUED), ("d", JobState.FAILED)):
+        store.add(job(name, state))
+    assert [each.id for each in store.list(2)] == ["d", "c"]
+    assert [each.id for each in store.list(2, after="c")] == ["b", "a"]
+    assert [each.id for each in store.unfinished()] == ["b", "c"]
+
+
+def test_progress_and_the_log_are_kept(opened: Callable[[], SqlJobs]) -> None:
+    store = opened()
+    store.add(job("a"))
+    store.progressed("a", {"rows": 3})
+    for text in ("first", "second", "third"):
+        store.note("a", text)
+    assert store.get("a").progress == {"rows": 3}
+    assert store.notes("a", 2) == [(5.0, "second"), (5.0, "third")]
+
+
+@pytest.mark.parametrize("url", ["nonsense", "mysql://a/b", "sqlite://", "sqlite:///:memory:"], indirect=False)
+def test_a_url_that_cannot_be_used_is_told(url: str) -> None:
+    with pytest.raises(InvalidInput, match="database"):
+        Database(url)
+
+
+def test_a_database_that_does_not_answer_is_for_later_and_its_password_is_not_shown() -> None:
+    pytest.importorskip("psycopg")
+    with pytest.raises(TryLater, match="does not answer") as told:
+        Database("postgresql://user:secret@127.0.0.1:1/none")
+    assert "secret" not in str(told.value)
