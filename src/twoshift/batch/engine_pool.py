@@ -6,14 +6,14 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from twoshift.batch.device import SharedDevice
+from twoshift.batch.lane import JobLane
 from twoshift.batch.messages import FromWorker, ToWorker
 from twoshift.batch.pool import Died
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.worker import ShardWorker
-from twoshift.engine import Engine
 from twoshift.ports import Blobs
 
 __all__ = ["EnginePool"]
@@ -38,23 +38,25 @@ class _Place:
 class EnginePool:
     """A worker an engine, in turn. A thread cannot be killed: one that hangs is told to give up and forgotten."""
 
-    def __init__(self, settings: JobSettings, engines: Sequence[Engine], blobs_for: Callable[[str], Blobs]) -> None:
-        self._settings, self._engines, self._blobs_for = settings, engines, blobs_for
+    def __init__(self, settings: JobSettings, lane: JobLane, blobs_for: Callable[[str], Blobs]) -> None:
+        self._settings, self._lane, self._blobs_for = settings, lane, blobs_for
         self._heard: queue.SimpleQueue[tuple[int, FromWorker | Died]] = queue.SimpleQueue()
         self._places: dict[int, _Place] = {}
+        self._forgotten: set[int] = set()
         self._started = 0
 
     def start(self) -> int:
         """A new worker; its model is loaded already."""
         number, self._started = self._started, self._started + 1
-        engine = self._engines[number % len(self._engines)]
+        place = number % len(self._lane.replicas)
+        engine, owner = self._lane.replicas[place].engine, self._lane.owners[place]
 
         def send(message: FromWorker) -> None:
-            if number in self._places:  # what a forgotten one says is of no interest
+            if number not in self._forgotten:  # what such a one says is of no interest
                 self._heard.put((number, message))
 
         worker = ShardWorker(
-            self._settings, f"lane:{number}", lambda _: SharedDevice(engine), self._blobs_for, send
+            self._settings, f"lane:{number}", lambda _: SharedDevice(engine), self._blobs_for, send, owner
         )  # fmt: skip
         self._places[number] = _Place(worker)
         return number
@@ -79,6 +81,7 @@ class EnginePool:
         """Forget a worker that hangs; `poll` will say that it died."""
         place = self._places.pop(worker, None)
         if place is not None:
+            self._forgotten.add(worker)
             place.told.put(None)
             self._heard.put((worker, Died("it hung, and was given up")))
 

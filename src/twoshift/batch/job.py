@@ -20,8 +20,9 @@ import pyarrow as pa
 from twoshift.batch.coordinator import Coordinator, Ending
 from twoshift.batch.finish import finish, read_runs, read_summary, write_run
 from twoshift.batch.inputs import InputFile, Target, cut, kept_schema, resolve
+from twoshift.batch.lane import JobLane
 from twoshift.batch.messages import Recheck, Rechecked
-from twoshift.batch.muster import Muster
+from twoshift.batch.muster import Interrupted, Muster
 from twoshift.batch.part import output_schema, read_stats
 from twoshift.batch.plan import Plan, PlannedModel, part_location, plan_location, read_plan, refuse_changes
 from twoshift.batch.pool import Died, WorkerPool
@@ -29,7 +30,7 @@ from twoshift.batch.progress import NOTHING_YET, Snapshot
 from twoshift.batch.receipt import Receipt
 from twoshift.batch.samples import Samples, measured_on
 from twoshift.batch.settings import JobSettings
-from twoshift.batch.summary import Summary
+from twoshift.batch.summary import RunRecord, Summary
 from twoshift.errors import Broken, InvalidInput, TwoshiftError
 from twoshift.ports import Blobs, RuntimeInfo
 
@@ -60,20 +61,23 @@ class JobResult:
     failures: dict[str, int]
 
 
-class _Interrupted(BaseException):
-    """Asked to stop where no shard is in work; no Exception, so that nothing that tries again swallows it."""
-
-
 class Job:
     """One output folder, worked on by one coordinator at a time."""
 
-    def __init__(self, settings: JobSettings, blobs_for: Callable[[str], Blobs], pool: WorkerPool) -> None:
-        self.settings, self._blobs_for, self._pool = settings, blobs_for, pool
+    def __init__(
+        self,
+        settings: JobSettings,
+        blobs_for: Callable[[str], Blobs],
+        pool: WorkerPool,
+        lane: JobLane | None = None,  # where it runs on replicas that serve
+    ) -> None:
+        self.settings, self._blobs_for, self._pool, self._lane = settings, blobs_for, pool, lane
         self._output = blobs_for(settings.output)
         self._coordinator: Coordinator | None = None
         self._muster = Muster(settings, pool)
         self._stop_at_s = math.inf  # asked to stop: by then
         self._interrupted = False
+        self._asked: tuple[bool, ...] = ()  # by another thread, and whether at once
         self._last = NOTHING_YET
 
     def run(
@@ -95,7 +99,7 @@ class Job:
                     return self._begun(found, report, fresh, retry_errors)
                 finally:
                     _remove_leftovers(self.settings.output)
-        except _Interrupted:
+        except Interrupted:
             return JobResult(Ending.STOPPED, self._last, None, {}, {})
         finally:
             self._pool.close(max(0.0, min(_CLOSE_S, self._stop_at_s - time.monotonic())))
@@ -127,7 +131,14 @@ class Job:
             self._coordinator.stop(now)
         elif not self._interrupted:  # no shard is in work: there is nothing to finish
             self._interrupted = True
-            raise _Interrupted
+            raise Interrupted
+
+    def ask_to_stop(self, now: bool = False) -> None:
+        """The same from another thread."""
+        self._stop_at_s = time.monotonic() + (0.0 if now else self.settings.grace_seconds)
+        self._asked, self._muster.interrupted = (now,), True
+        if self._coordinator is not None:
+            self._coordinator.stop(now)
 
     # Before the first shard
 
@@ -235,6 +246,8 @@ class Job:
                 record()
 
             self._coordinator = coordinator
+            for now in self._asked:  # before it was there
+                coordinator.stop(now)
             ending = coordinator.run(tell, self._muster.heard)
             self._coordinator = None
             if ending is Ending.DONE and len(there := self._committed(plan)) < len(plan.shards):
@@ -258,7 +271,7 @@ class Job:
 
         def write() -> None:
             with contextlib.suppress(TwoshiftError):  # the parts are what counts; the next record may fit
-                write_run(self._output, folder, number, coordinator.record(began_s))
+                write_run(self._output, folder, number, self._record(coordinator, began_s))
 
         def write_if_due() -> None:
             nonlocal due_s
@@ -270,6 +283,14 @@ class Job:
             yield write_if_due
         finally:
             write()
+
+    def _record(self, coordinator: Coordinator, began_unix_s: float) -> RunRecord:
+        record = coordinator.record(began_unix_s)
+        if self._lane is None:
+            return record
+        return msgspec.structs.replace(
+            record, harvested_s=self._lane.device_s, riding_s=self._lane.riding_s, live=self._lane.impact()
+        )
 
     def _receipt(self, coordinator: Coordinator, plan: Plan) -> Receipt | None:
         """Rows of a few shards, scored again as live requests."""

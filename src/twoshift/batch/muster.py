@@ -11,9 +11,13 @@ from twoshift.batch.settings import JobSettings
 from twoshift.errors import Broken, InvalidInput
 from twoshift.ports import RuntimeInfo
 
-__all__ = ["Muster"]
+__all__ = ["Interrupted", "Muster"]
 
 _EARLY_DEATHS = 3  # of workers that had no shard yet: another one would die, too
+
+
+class Interrupted(BaseException):
+    """Asked to stop where no shard is in work; no Exception, so that nothing that tries again swallows it."""
 
 
 class Muster:
@@ -26,6 +30,7 @@ class Muster:
         self._busy_since_s: dict[int, float] = {}  # worker -> when it began to load, or to do what it was asked
         self._hung: dict[int, str] = {}  # workers that were ended, and why
         self._early_deaths = 0
+        self.interrupted = False  # by another thread
 
     def start(self) -> None:
         """As many as the job has; none is ready yet."""
@@ -53,6 +58,8 @@ class Muster:
 
     def _next_heard(self) -> tuple[int, FromWorker | Died]:
         while not self.heard:
+            if self.interrupted:
+                raise Interrupted
             self._end_hung()
             self.heard.extend(self._pool.poll(0.2))
         number, message = self.heard.popleft()

@@ -11,6 +11,7 @@ import msgspec
 
 from twoshift.config import read_toml, settings_of
 from twoshift.errors import InvalidInput
+from twoshift.policy.hours import Hours
 from twoshift.units import parse_duration
 
 __all__ = ["ErrorBudget", "JobSettings", "make_settings", "read_settings"]
@@ -48,6 +49,8 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     window: str | None = None
     price_usd_per_hour: float | None = None
     weight: float = 1.0  # of its share of a device that serves, where other jobs want it, too
+    hours: str | None = None  # of the day, in which it may run on a device that serves
+    max_live_load: float | None = None  # the share of such a device that live rows have, above which it gives way
     grace_seconds: float = 30.0
     load_seconds: float = 1800.0  # after which a worker whose model is not loaded counts as hung
     lease_seconds: float = 300.0  # without progress, after which a worker counts as hung; longer than S3 is asked again
@@ -59,6 +62,10 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         _require(not (self.text and self.columns), "columns", self.columns, "either --text or --columns")
         _require(self.workers >= 1, "workers", self.workers, "at least 1")
         _require(0 < self.weight < math.inf, "weight", self.weight, "a number above 0")
+        if self.hours is not None:
+            Hours.parse(self.hours)
+        load = self.max_live_load
+        _require(load is None or 0 < load <= 1, "max_live_load", load, "a share above 0 and at most 1")
         _require(self.engine in ENGINES, "engine", self.engine, " or ".join(ENGINES))
         for name in ("address", "resources"):
             value = getattr(self, name)

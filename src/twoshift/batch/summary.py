@@ -13,6 +13,7 @@ import msgspec
 
 from twoshift import report
 from twoshift._version import __version__
+from twoshift.batch.impact import LiveImpact, Percentiles
 from twoshift.batch.part import PartStats
 from twoshift.batch.plan import Plan
 from twoshift.batch.receipt import Receipt
@@ -45,6 +46,9 @@ class RunRecord(msgspec.Struct, frozen=True):
     failures: dict[str, int]  # of shards, by message
     timeline: tuple[tuple[float, int, float], ...]  # seconds, rows, busy seconds
     usd: float | None
+    harvested_s: float = 0.0  # of the devices' busy time: on replicas that serve
+    riding_s: float = 0.0  # of that: in calls that live rows were in
+    live: LiveImpact | None = None  # what live requests noticed
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -77,6 +81,10 @@ class Summary(msgspec.Struct, frozen=True):
     parity: Receipt | None
     precision_parity: float | None  # of a lossy precision: with full precision, on the job's first rows
     runs: tuple[RunRecord, ...]
+    harvested_s: float = 0.0  # device time that serving left idle
+    riding_s: float = 0.0  # of that: in calls that live rows were in
+    dedicated_s: float = 0.0  # device time of workers of its own
+    live: LiveImpact | None = None  # of the last run beside live requests
     inputs: tuple[str, ...] = ()  # as they were given
     output: str = ""
 
@@ -120,6 +128,10 @@ class Summary(msgspec.Struct, frozen=True):
             parity=parity,
             precision_parity=plan.model.parity,
             runs=tuple(runs),
+            harvested_s=(harvested_s := sum(run.harvested_s for run in runs)),
+            riding_s=sum(run.riding_s for run in runs),
+            dedicated_s=max(0.0, busy_s - harvested_s),
+            live=next((run.live for run in reversed(runs) if run.live is not None), None),
             inputs=plan.settings.inputs,
             output=plan.settings.output,
         )
@@ -197,6 +209,7 @@ def _words(summary: Summary) -> list[str]:
         cap = f"; the cap of a call went down to {summary.max_tokens:,} tokens" if summary.max_tokens else ""
         calls = counted(summary.out_of_memory, "call")
         words.append(f"{calls} ran out of memory: split and tried again{cap}.")
+    words += _lane_words(summary)
     words.append(
         f"{counted(summary.retries, 'shard')} tried again, "
         f"{counted(summary.speculated, 'second copy', 'second copies')}, "
@@ -206,6 +219,25 @@ def _words(summary: Summary) -> list[str]:
         f"{summary.device_s + summary.wasted_s:,.1f} device seconds went into work that was lost or done twice."
     )
     return words
+
+
+def _lane_words(summary: Summary) -> Iterator[str]:
+    """What it took from replicas that serve, and whether anybody noticed."""
+    if not summary.harvested_s:
+        return
+    riding = f"{summary.riding_s:,.1f} of them in calls with live rows"
+    yield (
+        f"{summary.harvested_s:,.1f} device seconds were harvested from replicas that serve, {riding}; "
+        f"{summary.dedicated_s:,.1f} were of workers of its own."
+    )
+    if summary.live is not None and summary.live.beside is not None:
+        told = _latency(summary.live.beside)
+        alone = f"; with its rows held back: {_latency(summary.live.alone)}" if summary.live.alone else ""
+        yield f"Live requests beside it: {told}{alone}."
+
+
+def _latency(seen: Percentiles) -> str:
+    return f"p50 {1e3 * seen.p50_s:.3g} ms, p99 {1e3 * seen.p99_s:.3g} ms ({counted(seen.requests, 'request')})"
 
 
 def _parity_words(parity: Receipt) -> Iterator[str]:

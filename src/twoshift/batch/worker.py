@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import math
 import os
 import threading
@@ -47,7 +46,6 @@ __all__ = ["ShardWorker"]
 
 _SHARDS_AT_ONCE = 2  # the next one is read while the last rows of one are on the device
 _BEAT_S = 1.0
-_owners = itertools.count(1)  # of this process: jobs that share an engine are told apart by them
 
 
 class ShardWorker:
@@ -60,6 +58,7 @@ class ShardWorker:
         open_device: Callable[[JobSettings], WorkDevice],
         blobs_for: Callable[[str], Blobs],
         send: Callable[[FromWorker], None],
+        owner: BlockOwner | None = None,
     ) -> None:
         self._settings, self._name, self._open, self._blobs_for, self._send = (
             settings, name, open_device, blobs_for, send,
@@ -69,7 +68,7 @@ class ShardWorker:
         self._plan: Plan | None = None
         self._scorer: ShardScorer | None = None
         self._threads = ThreadPoolExecutor(_SHARDS_AT_ONCE, "twoshift-shard")
-        self._owner = BlockOwner(key=next(_owners), weight=settings.weight)
+        self._owner = owner or BlockOwner()
         self._stops: dict[int, threading.Event] = {}  # lease -> set where the shard is to be given up
         self._lock = threading.Lock()  # guards the one above
         self._closed = threading.Event()

@@ -114,7 +114,12 @@ class Engine:
         owed: bool = False,
         owner: BlockOwner | None = None,
     ) -> BlockFuture:
-        """Background rows; they travel together and ride where there is room, by deadline and their owner's weight."""
+        """Background rows; they travel together and ride where there is room, by deadline and their owner's weight.
+
+        An owner brings its own deadline, and whether it is owed.
+        """
+        if owner is not None:
+            deadline_s, owed = owner.deadline_s, owner.owed
         count = len(_lengths(rows))
         if lane is Lane.ONLINE or count == 0:
             raise InvalidInput("block", f"{count} rows in the {lane} lane", "rows in the micro or batch lane")
@@ -130,6 +135,17 @@ class Engine:
                     self._waiting.add_piece(piece, job.arrived_s)
                     self._changed.notify_all()
         return future
+
+    def hold(self, owner: BlockOwner) -> None:
+        """Its rows wait from the next call on, until `release`."""
+        with self._lock:
+            self._policy.hold(owner.key)
+
+    def release(self, owner: BlockOwner) -> None:
+        """Its rows run again."""
+        with self._lock:
+            self._policy.release(owner.key)
+            self._changed.notify_all()
 
     def stats(self) -> EngineStats:
         """Counters since the start."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass, field
 
 from twoshift.engine.results import BlockFuture, BlockResult, Filling, RowFuture
@@ -40,6 +41,8 @@ class BlockOwner:
 
     key: int = 0
     weight: float = 1.0  # of its share, where others want the device, too
+    deadline_s: float = math.inf  # of what it submits from now on: who has the earlier one goes first
+    owed: bool = False  # its deadline has no slack left: it may draw on the minimum share
     use: LaneUse = field(default_factory=LaneUse)
     riding_s: float = 0.0  # of the device time: in calls that live rows paid the overhead of
 

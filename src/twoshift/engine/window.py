@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,14 +33,7 @@ class Window:
     device_s: float = 0.0  # once the results are here
     _blocks: list[_Block] = field(default_factory=list[_Block])
 
-    def submit(
-        self,
-        engine: Engine,
-        rows: Sequence[Any],
-        owner: BlockOwner | None = None,
-        deadline_s: float = math.inf,
-        owed: bool = False,
-    ) -> None:
+    def submit(self, engine: Engine, rows: Sequence[Any], owner: BlockOwner | None = None) -> None:
         """Hand the rows to the engine, longest first; not those that have an error already."""
         places = np.array([place for place in range(len(rows)) if place not in self.errors], np.int64)
         for start, part in prepared_parts(engine.runtime, [rows[place] for place in places]):
@@ -51,7 +43,7 @@ class Window:
             self.tokens += int(part.lengths.sum())
             self.truncated += int(part.truncated.sum())
             order = np.argsort(-part.lengths, kind="stable")
-            future = engine.submit_block(part.take(order), deadline_s=deadline_s, owed=owed, owner=owner)
+            future = engine.submit_block(part.take(order), owner=owner)
             self._blocks.append((places[start : start + len(order)][order], future))
 
     def columns(self, wait: Callable[[BlockFuture], BlockResult] = BlockFuture.result) -> dict[str, NDArray[Any]]:

@@ -87,15 +87,16 @@ class BackgroundQueue:
     """
 
     def __init__(self) -> None:
-        self.owed_blocks = 0  # how many of _blocks are owed
+        self.owed_blocks = 0  # how many of _order are owed
         self._blocks: dict[int, _Queued] = {}  # key -> block with at least one row left
-        self._order: list[tuple[tuple[int, float, float, int], int]] = []  # sorted (place, key) of _blocks
+        self._order: list[tuple[tuple[int, float, float, int], int]] = []  # sorted (place, key), but those held
+        self._held: set[int] = set()  # owners whose blocks are not in _order
         self._turns: dict[int, float] = {}  # owner -> when its next block has its turn
         self._turn = 0.0  # of the block that was begun last: who was idle has saved nothing up
         self._arrivals = itertools.count()
 
     def __bool__(self) -> bool:
-        return bool(self._blocks)
+        return bool(self._order)
 
     def __contains__(self, key: int) -> bool:
         return key in self._blocks
@@ -103,6 +104,20 @@ class BackgroundQueue:
     def rows(self) -> int:
         """How many rows wait."""
         return sum(queued.left for queued in self._blocks.values())
+
+    def hold(self, owner: int) -> None:
+        """Its blocks keep their places and are not taken, until it is released."""
+        if owner not in self._held:
+            self._held.add(owner)
+            for queued in self._of(owner):
+                self._unlist(queued)
+
+    def release(self, owner: int) -> None:
+        """Its blocks are taken again."""
+        if owner in self._held:
+            self._held.remove(owner)
+            for queued in self._of(owner):
+                self._enlist(queued)
 
     def add(self, block: Block) -> None:
         """Queue a block."""
@@ -112,8 +127,8 @@ class BackgroundQueue:
         queued = _Queued.of(block, turn, next(self._arrivals))
         self._turns[block.owner] = turn + queued.tokens[-1] / block.weight
         self._blocks[block.key] = queued
-        bisect.insort(self._order, (queued.place, block.key))
-        self.owed_blocks += block.owed
+        if block.owner not in self._held:
+            self._enlist(queued)
 
     def remove(self, key: int) -> Slice | None:
         """Forget a block; returns what was left of it, or None where there was nothing."""
@@ -164,10 +179,21 @@ class BackgroundQueue:
 
     def _close(self, queued: _Queued) -> None:
         del self._blocks[queued.block.key]
-        del self._order[bisect.bisect_left(self._order, (queued.place, queued.block.key))]
+        if queued.block.owner not in self._held:
+            self._unlist(queued)
         if not self._blocks:
             self._turns.clear()
             self._turn = 0.0
+
+    def _of(self, owner: int) -> list[_Queued]:
+        return [queued for queued in self._blocks.values() if queued.block.owner == owner]
+
+    def _enlist(self, queued: _Queued) -> None:
+        bisect.insort(self._order, (queued.place, queued.block.key))
+        self.owed_blocks += queued.block.owed
+
+    def _unlist(self, queued: _Queued) -> None:
+        del self._order[bisect.bisect_left(self._order, (queued.place, queued.block.key))]
         self.owed_blocks -= queued.block.owed
 
 

@@ -43,6 +43,14 @@ class RecordedLanes(LanePolicy):
         self.sink(["block", now_s, block.key, runs, block.lane.value, _finite(block.deadline_s), *flags])
         super().submit_block(block, now_s)
 
+    def hold(self, owner: int) -> None:
+        self.sink(["hold", owner])
+        super().hold(owner)
+
+    def release(self, owner: int) -> None:
+        self.sink(["release", owner])
+        super().release(owner)
+
     def cancel(self, key: int) -> bool:
         self.sink(["cancel", key])
         return super().cancel(key)
@@ -126,6 +134,10 @@ class _Player:
                 lengths = [length for length, count in runs for _ in range(count)]
                 deadline_s = float("inf") if deadline_s is None else deadline_s
                 self._lanes.submit_block(Block(key, lengths, Lane(lane), deadline_s, *flags), now_s)
+            case ["hold", owner]:
+                self._lanes.hold(owner)
+            case ["release", owner]:
+                self._lanes.release(owner)
             case ["max_waiting", max_waiting]:
                 self._admission.max_waiting = max_waiting
             case ["cancel", key]:

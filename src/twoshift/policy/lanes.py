@@ -175,6 +175,14 @@ class LanePolicy:
         """A block is no longer wanted; returns what was left of it."""
         return self.background.remove(key)
 
+    def hold(self, owner: int) -> None:
+        """An owner's blocks wait, from the next decision on, until it is released."""
+        self.background.hold(owner)
+
+    def release(self, owner: int) -> None:
+        """An owner's blocks run again."""
+        self.background.release(owner)
+
     def finished(self, call: Call, elapsed_s: float, failed: bool = False, device_s: float | None = None) -> None:
         """A running call ended, after `elapsed_s`; a failed one says nothing about the cost.
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from twoshift.batch.coordinator import Ending
 from twoshift.batch.engine_pool import EnginePool
 from twoshift.batch.job import Job
+from twoshift.batch.lane import JobLane, Replica
 from twoshift.batch.settings import JobSettings
 from twoshift.blobs.local import LocalBlobs
 from twoshift.engine import Engine
@@ -49,11 +50,14 @@ def settings(tmp_path: Path, name: str, **more: Any) -> JobSettings:
 def test_a_job_runs_in_the_lane_of_engines_that_go_on_serving(tmp_path: Path) -> None:
     with engine() as first, engine() as second:
         chosen = settings(tmp_path, "out", workers=2)
-        job = Job(chosen, lambda _: LocalBlobs(), EnginePool(chosen, [first, second], lambda _: LocalBlobs()))
+        lane = JobLane(chosen, [Replica(first, list), Replica(second, list)])
+        job = Job(chosen, lambda _: LocalBlobs(), EnginePool(chosen, lane, lambda _: LocalBlobs()), lane)
         result = job.run(lambda _: None, lambda _: None)
         assert result.ending is Ending.DONE
         assert result.summary is not None
         assert result.summary.rows == 500
+        assert result.summary.harvested_s > 0
+        assert result.summary.dedicated_s == 0
         table = pq.read_table(tmp_path / "out")
         assert sorted(table["squared"].to_pylist()) == [float(k) ** 2 for k in range(500)]
         for each in (first, second):  # they are not the job's to close
@@ -63,7 +67,8 @@ def test_a_job_runs_in_the_lane_of_engines_that_go_on_serving(tmp_path: Path) ->
 
 def test_a_worker_that_hangs_is_replaced_and_what_it_says_later_is_not_heard(tmp_path: Path) -> None:
     with engine() as only:
-        pool = EnginePool(settings(tmp_path, "out"), [only], lambda _: LocalBlobs())
+        chosen = settings(tmp_path, "out")
+        pool = EnginePool(chosen, JobLane(chosen, [Replica(only, list)]), lambda _: LocalBlobs())
         number = pool.start()
         pool.kill(number)
         said = []

@@ -62,3 +62,28 @@ def test_every_row_is_taken_once_and_an_owners_blocks_in_order(given_blocks: lis
     for owner in range(4):
         own = [key for key in taken if given_blocks[key][0] == owner]
         assert own == sorted(own)
+
+
+def test_a_held_owner_keeps_its_place_and_is_not_taken() -> None:
+    queue = filled({1: 1.0, 2: 1.0}, blocks=2)
+    queue.hold(1)
+    queue.add(Block(1900, [1] * 10, owner=1, owed=True))
+    assert queue.owed_blocks == 0
+    assert set(takes(queue, 100)) == {2000, 2001}
+    assert not queue
+    assert queue.rows() == 30
+    assert 1000 in queue
+    queue.release(1)
+    assert queue.owed_blocks == 1
+    assert list(dict.fromkeys(takes(queue, 100))) == [1000, 1001, 1900]
+    assert not queue.rows()
+
+
+def test_a_held_block_can_be_taken_back() -> None:
+    queue = filled({1: 1.0}, blocks=2)
+    queue.hold(1)
+    rest = queue.remove(1000)
+    assert rest is not None
+    assert (rest.start, rest.stop) == (0, 10)
+    queue.release(1)
+    assert set(takes(queue, 100)) == {1001}

@@ -1,0 +1,166 @@
+"""Jobs on a server, without a server."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from numpy.typing import NDArray
+
+pytest.importorskip("sqlalchemy")
+
+from twoshift.batch.host import JobHost
+from twoshift.batch.lane import Replica
+from twoshift.blobs.local import LocalBlobs
+from twoshift.engine import Engine
+from twoshift.errors import InvalidInput, NotFound
+from twoshift.policy.cost import CallCost
+from twoshift.policy.lanes import LaneLimits
+from twoshift.ports import RuntimeInfo
+from twoshift.runtime.columns import ColumnRows
+from twoshift.runtime.host_model import HostModel
+from twoshift.store.database import Database
+from twoshift.store.jobs import SqlJobs
+from twoshift.types import JobState
+
+pytestmark = pytest.mark.slow
+
+
+class Square:
+    """x squared; waits before row 300 until the gate is open."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+
+    def prepare(self, rows: Sequence[Any]) -> ColumnRows:
+        return ColumnRows.from_rows(rows)
+
+    def predict(self, columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        if (columns["x"] >= 300).any():
+            self.gate.wait(20)
+        return {"squared": columns["x"] ** 2}
+
+
+class Fleet:
+    """A host that can be started again over the same store."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.model = path, Square()
+        pq.write_table(pa.table({"id": np.arange(500), "x": np.arange(500.0)}), path / "in.parquet")
+        info = RuntimeInfo("square", "sum", "python", "cpu", "fp32", 1, ("squared",))
+        self.engine = Engine(HostModel(info, self.model), CallCost.line(1e-3, 1e-6), LaneLimits(slo_s=0.5, max_rows=64))
+        self.host = self.started()
+
+    def started(self) -> JobHost:
+        store = SqlJobs(Database(f"sqlite:///{self.path}/state.db"))
+        self.host = JobHost(store, self.replicas, lambda _: LocalBlobs())
+        self.host.start()
+        return self.host
+
+    def replicas(self, name: str) -> list[Replica]:
+        if name != "square":
+            raise NotFound("model", name, "one of square")
+        return [Replica(self.engine, list)]
+
+    def settings(self, **more: Any) -> dict[str, Any]:
+        given = {"inputs": [str(self.path / "in.parquet")], "output": str(self.path / "out"), "model": "square"}
+        return {**given, "columns": ["x"], "keep": ["id"], "shard_rows": 50, **more}
+
+    def wait(self, job_id: str, holds: Callable[[JobState], bool]) -> JobState:
+        until_s = time.monotonic() + 30
+        while not holds(state := self.host.get(job_id).state):
+            assert time.monotonic() < until_s, self.host.get(job_id)
+            time.sleep(0.02)
+        return state
+
+    def check(self) -> None:
+        table = pq.read_table(self.path / "out").sort_by("id")
+        assert table["id"].to_pylist() == list(range(500))
+        assert table["squared"].to_pylist() == [float(k) ** 2 for k in range(500)]
+        assert (self.path / "out" / "_SUCCESS").exists()
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    made = Fleet(tmp_path)
+    yield made
+    made.model.gate.set()
+    made.host.close(20)
+    made.engine.close()
+
+
+def test_a_job_is_done_with_its_log_and_progress(fleet: Fleet) -> None:
+    fleet.model.gate.set()
+    job = fleet.host.submit(fleet.settings())
+    assert fleet.wait(job.id, lambda state: state.is_over) is JobState.DONE
+    fleet.check()
+    found = fleet.host.get(job.id)
+    assert found.progress is not None
+    assert found.progress["shards_done"] == 10
+    assert found.progress["harvested_s"] > 0
+    assert [text for _, text in fleet.host.notes(job.id)][-1] == "done"
+
+
+def test_a_job_goes_on_by_itself_after_a_restart(fleet: Fleet) -> None:
+    job = fleet.host.submit(fleet.settings(grace_seconds=0.0))
+    fleet.wait(job.id, lambda state: state is JobState.RUNNING)
+    while not list(fleet.path.glob("out/part-*")):
+        time.sleep(0.02)
+    fleet.host.close(0.0)
+    fleet.model.gate.set()
+    fleet.started()
+    assert fleet.wait(job.id, lambda state: state.is_over) is JobState.DONE
+    fleet.check()
+    assert any("shards done before" in text for _, text in fleet.host.notes(job.id))
+
+
+def test_a_job_is_paused_goes_on_and_is_cancelled(fleet: Fleet) -> None:
+    job = fleet.host.submit(fleet.settings(grace_seconds=0.1))
+    fleet.wait(job.id, lambda state: state is JobState.RUNNING)
+    fleet.host.pause(job.id)
+    fleet.wait(job.id, lambda state: state is JobState.PAUSED)
+    fleet.host.resume(job.id)
+    fleet.wait(job.id, lambda state: state is JobState.RUNNING)
+    fleet.host.cancel(job.id)
+    fleet.wait(job.id, lambda state: state is JobState.CANCELLED)
+    with pytest.raises(InvalidInput, match="not over"):
+        fleet.host.cancel(job.id)
+    with pytest.raises(InvalidInput, match="paused or has failed"):
+        fleet.host.resume(job.id)
+
+
+def test_several_jobs_run_side_by_side(fleet: Fleet) -> None:
+    fleet.model.gate.set()
+    jobs = [fleet.host.submit(fleet.settings(output=str(fleet.path / f"out{k}"))) for k in range(3)]
+    for job in jobs:
+        assert fleet.wait(job.id, lambda state: state.is_over) is JobState.DONE
+    assert [each.id for each in fleet.host.list()] == [job.id for job in reversed(jobs)]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"model": "other"}, "one of square"),
+        ({"engine": "ray"}, "server's own replicas"),
+        ({"windw": "2h"}, "window"),
+        ({"hours": "25:00-26:00"}, "two times of the day"),
+        ({"max_live_load": 2.0}, "a share"),
+    ],
+)
+def test_a_job_that_cannot_run_here_is_refused(fleet: Fleet, change: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        fleet.host.submit(fleet.settings(**change))
+    assert fleet.host.list() == []
+
+
+def test_a_job_whose_input_is_not_there_fails_with_the_reason(fleet: Fleet) -> None:
+    job = fleet.host.submit(fleet.settings(inputs=["/nowhere/at/all.parquet"]))
+    assert fleet.wait(job.id, lambda state: state.is_over) is JobState.FAILED
+    assert "/nowhere" in fleet.host.get(job.id).reason
