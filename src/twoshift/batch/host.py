@@ -235,7 +235,7 @@ def _progress(now: Snapshot, lane: JobLane) -> dict[str, Any]:
         "errors": now.errors,
         "rows_per_s": now.rows_per_s,
         "elapsed_s": now.elapsed_s,
-        "eta_s": now.outlook.eta_s,
+        "left_s": now.left_s,
         "chance": now.outlook.chance,
         "harvested_s": lane.device_s,
         "riding_s": lane.riding_s,

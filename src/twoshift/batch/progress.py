@@ -28,6 +28,12 @@ class Snapshot:
     usd: float | None
     outlook: Outlook
 
+    @property
+    def left_s(self) -> float | None:
+        """To go at this run's pace; None where nothing can be said yet."""
+        done = self.share - self.share_before
+        return self.elapsed_s * (1 - self.share) / done if done > 0 and self.share < 1 else None
+
 
 NOTHING_YET = Snapshot(
     elapsed_s=1e-9,

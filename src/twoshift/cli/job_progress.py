@@ -105,9 +105,8 @@ def _parts(now: Snapshot, has_window: bool, is_wide: bool) -> list[str]:
         f"{_short(now.rows_per_s)} rows/s",
         f"{now.shards_done:,}/{now.shards:,} shards",
     ]
-    done = now.share - now.share_before
-    if done > 0 and now.share < 1:
-        parts.append(f"{format_duration(now.elapsed_s * (1 - now.share) / done)} left")
+    if now.left_s is not None:
+        parts.append(f"{format_duration(now.left_s)} left")
     if has_window and now.outlook.chance is not None:
         parts.append(f"{now.outlook.chance:.0%} in time")
     if now.usd is not None:

@@ -1,0 +1,101 @@
+"""`jobs`: what runs in the batch lane of a server."""
+
+from __future__ import annotations
+
+import time
+import urllib.parse
+from typing import Annotated, Any
+
+import typer
+
+from twoshift.cli.commands import command
+from twoshift.cli.output import show, table
+from twoshift.cli.params import JsonFlag, whole
+from twoshift.cli.server import SERVER_FIELDS, On, server_at
+from twoshift.units import format_duration
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Jobs on a server: list, show, pause, resume, cancel, logs.", no_args_is_help=True)
+JobId = Annotated[str, typer.Argument(help="As `twoshift jobs list` shows it.")]
+
+
+@command(app, "list", "twoshift jobs list --on http://127.0.0.1:8000", SERVER_FIELDS)
+def list_command(
+    on: On = None,
+    limit: Annotated[int, whole("The newest so many.", most=1000)] = 20,
+    as_json: JsonFlag = False,
+) -> None:
+    """The newest jobs of a server."""
+    found = server_at(on).get(f"/v1/jobs?limit={limit}")
+    rows = [
+        (job["id"], job["state"], _share(job), job["settings"]["model"], job["settings"]["output"])
+        for job in found["data"]
+    ]
+    show(as_json, found, table(("<job", "<state", "done", "<model", "<output"), rows) if rows else "There are no jobs.")
+
+
+@command(app, "show", "twoshift jobs show job-0123456789ab --on http://127.0.0.1:8000", SERVER_FIELDS)
+def show_command(job: JobId, on: On = None, as_json: JsonFlag = False) -> None:
+    """How far a job is."""
+    found = server_at(on).get(_path(job))
+    show(as_json, found, *_lines(found))
+
+
+@command(app, "pause", "twoshift jobs pause job-0123456789ab --on http://127.0.0.1:8000", SERVER_FIELDS)
+def pause_command(job: JobId, on: On = None, as_json: JsonFlag = False) -> None:
+    """Stop a job after the shards in work, until it is resumed."""
+    _change(job, "pause", on, as_json)
+
+
+@command(app, "resume", "twoshift jobs resume job-0123456789ab --on http://127.0.0.1:8000", SERVER_FIELDS)
+def resume_command(job: JobId, on: On = None, as_json: JsonFlag = False) -> None:
+    """Go on with a job that was paused or has failed."""
+    _change(job, "resume", on, as_json)
+
+
+@command(app, "cancel", "twoshift jobs cancel job-0123456789ab --on http://127.0.0.1:8000", SERVER_FIELDS)
+def cancel_command(job: JobId, on: On = None, as_json: JsonFlag = False) -> None:
+    """Stop a job now and for good; what it has committed stays."""
+    _change(job, "cancel", on, as_json)
+
+
+@command(app, "logs", "twoshift jobs logs job-0123456789ab --on http://127.0.0.1:8000", SERVER_FIELDS)
+def logs_command(job: JobId, on: On = None, as_json: JsonFlag = False) -> None:
+    """What happened to a job."""
+    found = server_at(on).get(f"{_path(job)}/log")
+    shown = (
+        f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(line['at']))}  {line['text']}" for line in found["data"]
+    )
+    show(as_json, found, *shown)
+
+
+def _change(job: str, what: str, on: str | None, as_json: bool) -> None:
+    found = server_at(on).post(f"{_path(job)}/{what}")
+    show(as_json, found, *_lines(found))
+
+
+def _path(job: str) -> str:
+    return f"/v1/jobs/{urllib.parse.quote(job, safe='')}"
+
+
+def _share(job: dict[str, Any]) -> str:
+    return f"{(job['progress'] or {}).get('share', 0.0):.0%}"
+
+
+def _lines(job: dict[str, Any]) -> list[str]:
+    settings, done = job["settings"], job["progress"]
+    lines = [f"{job['id']}: {job['state']}{': ' + job['reason'] if job['reason'] else ''}"]
+    lines.append(f"{settings['model']} over {', '.join(settings['inputs'])} to {settings['output']}")
+    if done:
+        left = (
+            "" if done["left_s"] is None or job["state"] != "running" else f", {format_duration(done['left_s'])} left"
+        )
+        lines.append(
+            f"{done['shards_done']:,} of {done['shards']:,} shards, {done['rows']:,} rows in this run at "
+            f"{done['rows_per_s']:,.1f} rows/s{left}; {done['errors']:,} with an error"
+        )
+        lines.append(f"{done['harvested_s']:,.1f} device seconds harvested, {done['riding_s']:,.1f} of them riding")
+        if done["held"]:
+            lines.append(f"held back now: {done['held']}")
+    return lines

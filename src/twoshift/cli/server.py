@@ -1,0 +1,96 @@
+"""A server as the commands talk to it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import urllib.parse
+from typing import Annotated, Any
+
+from twoshift.cli.params import text
+from twoshift.errors import Broken, Denied, InvalidInput, OverLimit, TryLater
+
+__all__ = ["SERVER_FIELDS", "On", "Server", "server_at"]
+
+_TIMEOUT_S = 30.0
+_RETRY_S = 1.0
+SERVER_FIELDS = {"server": "--on"}
+On = Annotated[
+    str | None, text("The server: http://host:8000; TWOSHIFT_SERVER without it, a key in TWOSHIFT_KEY.", metavar="URL")
+]
+
+
+def server_at(given: str | None) -> Server:
+    """The one that was named, or the environment's; raises InvalidInput where there is none."""
+    url = given or os.environ.get("TWOSHIFT_SERVER", "").strip()
+    if not url:
+        raise InvalidInput("server", None, "the address of a `twoshift serve`, or TWOSHIFT_SERVER")
+    return Server(url, os.environ.get("TWOSHIFT_KEY", "").strip() or None)
+
+
+class _Refused(InvalidInput):
+    """What the server says is wrong, in its own words."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("request", None, message)
+        self.args = (message,)
+
+
+class Server:
+    """Requests, one at a time, and what is wrong with them as our own errors."""
+
+    def __init__(self, url: str, key: str | None) -> None:
+        parsed = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
+        try:
+            port = parsed.port
+        except ValueError:
+            port = -1
+        if parsed.scheme not in ("http", "https") or not parsed.hostname or port == -1:
+            raise InvalidInput("server", url, "an address such as http://127.0.0.1:8000")
+        self.url, self.is_local = url, parsed.hostname in ("127.0.0.1", "localhost", "::1")
+        kind = http.client.HTTPSConnection if parsed.scheme == "https" else http.client.HTTPConnection
+        self._connect = lambda: kind(parsed.hostname or "", port, timeout=_TIMEOUT_S)
+        self._headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
+
+    def get(self, path: str) -> Any:
+        """What lies there."""
+        return self._asked("GET", path, None)
+
+    def post(self, path: str, body: Any = None) -> Any:
+        """What it answers."""
+        return self._asked("POST", path, b"" if body is None else json.dumps(body).encode())
+
+    def _asked(self, method: str, path: str, body: bytes | None) -> Any:
+        connection = self._connect()
+        try:
+            connection.request(method, path, body, self._headers)
+            reply = connection.getresponse()
+            data = reply.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise TryLater(f"the server {self.url} does not answer ({error})", _RETRY_S) from error
+        finally:
+            connection.close()
+        try:
+            decoded = json.loads(data) if data else None
+        except ValueError:
+            raise Broken(f"{self.url} answers {method} {path} with something that is no JSON") from None
+        if reply.status >= 400:
+            raise _error(reply.status, decoded, float(reply.headers.get("retry-after-ms") or 1000) / 1e3)
+        return decoded
+
+
+def _error(status: int, decoded: Any, retry_after_s: float) -> Exception:
+    told = decoded.get("error") if isinstance(decoded, dict) else None
+    message = told.get("message") if isinstance(told, dict) else f"status {status}"
+    match status:
+        case 400 | 404 | 413:
+            return _Refused(str(message))
+        case 401 | 403:
+            return Denied(f"{message} (TWOSHIFT_KEY holds the key)")
+        case 429:
+            return OverLimit(str(message), retry_after_s)
+        case 503:
+            return TryLater(str(message), retry_after_s)
+        case _:
+            return Broken(f"the server: {message}")
