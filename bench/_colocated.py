@@ -8,7 +8,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any, Protocol
 
 from twoshift.engine import Engine
@@ -77,12 +77,14 @@ class OneEngine:
         self._engine.drain()
 
     def _feed(self) -> None:
-        while not self._closed.is_set():
+        while True:
             self._on.wait()
-            self._waiting = [future for future in self._waiting if not future.done()]
-            while len(self._waiting) < _AHEAD and self._on.is_set() and not self._closed.is_set():
+            if self._closed.is_set():
+                return
+            while len(self._waiting) < _AHEAD and self._on.is_set():
                 self._waiting.append(self._engine.submit_block(next(self._blocks)))
-            time.sleep(0.0005)
+            wait(self._waiting, return_when=FIRST_COMPLETED)
+            self._waiting = [future for future in self._waiting if not future.done()]
 
 
 class Strict:

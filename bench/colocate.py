@@ -1,6 +1,6 @@
 """Live queries and a batch job on one device: live alone, batch alone, and both, by several ways to share it.
 
-On a CPU: MiniLM, an SLO of 100 ms, live queries at 30 % of what the device can answer. On a GPU: BERT-base size in bf16,
+On a CPU: MiniLM, an SLO of 100 ms, live queries at 30 % of what the device can answer. On a GPU: BERT-base in bf16,
 packed, 50 queries a second. Arrivals are by the clock, and latency counts from the scheduled arrival. All in one run,
 because the speed of a machine changes: background counts as a share of batch alone right before it.
 """
