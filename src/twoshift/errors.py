@@ -4,7 +4,8 @@ TwoshiftError
 ├── InvalidInput          change the request: it names the field, the value and what is accepted
 │   ├── TooLarge          it can never fit, however long you wait
 │   └── NotFound          nothing of that name is here
-├── Denied                show a key that may do it
+├── Denied                show a key that is known here
+│   └── Forbidden         show one that may do it
 ├── TryLater              come back: `retry_after_s` says when
 │   └── OverLimit         the caller is over a limit of its own; others are served
 ├── Late                  give it more time: it was not done by its deadline, or could not be any more
@@ -19,6 +20,7 @@ __all__ = [
     "BrokenModel",
     "Denied",
     "DeviceLost",
+    "Forbidden",
     "InvalidInput",
     "Late",
     "NotFound",
@@ -53,7 +55,11 @@ class NotFound(InvalidInput):
 
 
 class Denied(TwoshiftError):
-    """No key, one that is not known, or one that may not do this."""
+    """No key, or one that is not known."""
+
+
+class Forbidden(Denied):
+    """The key is known, and may not do this."""
 
 
 class TryLater(TwoshiftError):

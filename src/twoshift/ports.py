@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
@@ -86,7 +86,9 @@ class RuntimeInfo:
     live_stream: bool = False  # whether a live call overtakes background calls that are on the device already
     parity: float | None = None  # of a lossy precision: how near its worst answer is to full precision's; 1 is equal
     inputs: tuple[Tensor, ...] = ()  # what a row has; none where only the user's own class knows
-    example: Any = None  # a row to warm up with, where one can be made up or the user's class has one
+    # a row to warm up with, where one can be made up or the user's class has one
+    example: Any = field(default=None, compare=False)
+    prepare_waits: bool = False  # whether `prepare` is a user's own code, which may wait for anything
 
 
 class Launched(Protocol):

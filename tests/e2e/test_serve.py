@@ -52,6 +52,26 @@ def test_openais_own_client_lists_and_embeds(server: tuple[str, subprocess.Popen
             client.embeddings.create(model="minilm", input=[])
 
 
+def test_token_ids_are_embedded_as_their_text_is(server: tuple[str, subprocess.Popen[str]]) -> None:
+    openai, tokenizers = pytest.importorskip("openai"), pytest.importorskip("tokenizers")
+    from twoshift.runtime.encoder.folder import find_minilm
+
+    tokenizer = tokenizers.Tokenizer.from_file(str(find_minilm() / "tokenizer.json"))
+    tokenizer.no_padding()
+    texts = ["a red fox", "an old road leads to the sea"]
+    ids = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
+    with openai.OpenAI(base_url=f"{server[0]}/v1", api_key="none") as client:
+        expected, found = (client.embeddings.create(model="minilm", input=given) for given in (texts, ids))
+        assert found.usage == expected.usage
+        for one, other in zip(expected.data, found.data, strict=True):
+            assert one.embedding == pytest.approx(other.embedding, abs=1e-5)
+        alone = client.embeddings.create(model="minilm", input=ids[1])
+        assert alone.data[0].embedding == pytest.approx(expected.data[1].embedding, abs=1e-5)
+        for bad in ([30522], [[101, -1]], [[101], []], [[101, 10**20]]):
+            with pytest.raises(openai.BadRequestError):
+                client.embeddings.create(model="minilm", input=bad)
+
+
 def _raw(address: str, data: bytes) -> bytes:
     host, _, port = address.removeprefix("http://").rpartition(":")
     with socket.create_connection((host, int(port)), timeout=20) as connection:

@@ -58,7 +58,14 @@ def examples(page: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("line", [*examples("README.md"), *examples("examples/README.md")])
+@pytest.mark.parametrize(
+    "line",
+    [
+        line
+        for line in (*examples("README.md"), *examples("examples/README.md"))
+        if not line.startswith("twoshift serve")  # which does not end by itself: tests/e2e/test_serve.py runs it
+    ],
+)
 def test_every_command_in_the_readme_runs(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

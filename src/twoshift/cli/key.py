@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated
 
 import typer
@@ -30,4 +31,6 @@ def key_command(
 
 def _quoted(name: str) -> str:
     plain = name.replace("-", "").replace("_", "")
-    return name if plain.isascii() and plain.isalnum() else '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if plain.isascii() and plain.isalnum():
+        return name
+    return json.dumps(name, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML's escapes, but for this one

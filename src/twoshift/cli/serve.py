@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -43,6 +45,7 @@ def serve_command(
     grpc_port: Annotated[int | None, whole(_GRPC, least=0, most=65535)] = None,
     open_: Annotated[bool, typer.Option("--open", help="Serve beyond this machine without keys.")] = False,
     grace: Annotated[str | None, text("What was admitted may finish within this on SIGTERM; 30s.")] = None,
+    otlp_endpoint: Annotated[str | None, text("Where traces go: http://collector:4318.", metavar="URL")] = None,
     call_budget_ms: Annotated[float | None, millis("Instead of what follows from the SLO.")] = None,
     max_batch: Annotated[int | None, whole("Rows of a call, instead of what follows from the SLO.")] = None,
     max_waiting: Annotated[int | None, whole("Rows that may wait, instead of what follows from the SLO.")] = None,
@@ -56,6 +59,7 @@ def serve_command(
     needed("prometheus_client", "serve", "serve", "command")
     of_server: dict[str, Any] = {
         "host": host, "port": port, "grpc_port": grpc_port, "open": open_ or None, "grace": grace,
+        "otlp_endpoint": otlp_endpoint or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
     }  # fmt: skip
     of_model: dict[str, Any] = {
         "slo_ms": slo_ms, "call_budget_ms": call_budget_ms, "max_batch": max_batch, "max_waiting": max_waiting,
@@ -92,21 +96,32 @@ def _name_of(model: str) -> str:
 
 def _serve(settings: ServeSettings) -> int:
     from twoshift.serve.run import serve
-    from twoshift.serve.service import Service
+    from twoshift.serve.service import Service, close_models
     from twoshift.wiring import served_model
 
+    if settings.grpc_port is not None:
+        needed("grpc", "grpc", f"{settings.grpc_port}", "grpc_port")
+        needed("google.protobuf", "grpc", f"{settings.grpc_port}", "grpc_port")
     models: list[ServedModel] = []
+    left_s = settings.grace_s
     try:
         for name, each in settings.models.items():
             models.append(served_model(name, each, int(time.time()), note))
-        ended_in_peace = serve(Service(models), settings, lambda address: _tell(models, address))
+        left_s = serve(Service(models), settings, lambda *addresses: _tell(models, *addresses))
     finally:
-        for model in models:
-            model.close()
-    return 0 if ended_in_peace else 1
+        ended = left_s > 0 and close_models(models, left_s)
+    return 0 if ended else _leave(settings)
 
 
-def _tell(models: list[ServedModel], address: str) -> None:
+def _leave(settings: ServeSettings) -> int:
+    """Ends the process as it is: what does not come back would hold it for ever."""
+    note(f"Not everything ended within {settings.grace}")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
+
+
+def _tell(models: list[ServedModel], address: str, grpc_address: str | None) -> None:
     for model in models:
         derived, info = model.derived, model.engine.runtime.info
         note(f"{model.name} on {info.device} by {info.runtime} in {info.precision}")
@@ -114,6 +129,8 @@ def _tell(models: list[ServedModel], address: str) -> None:
         note(f"  SLO {1e3 * derived.slo_s:g} ms: up to {rows} live rows a call; {budget} for one with background rows;")
         admitted, capacity = f"{derived.admission_rows:,}", f"{derived.capacity_rows_per_s:,.0f}"
         note(f"  {admitted} rows may wait and more are refused; {capacity} rows/s")
+    if grpc_address is not None:
+        note(f"gRPC at {grpc_address}")
     note(f"Ready at {address}")
     note(f"curl {address}{_curl(models[0])}")
 

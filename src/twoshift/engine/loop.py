@@ -106,6 +106,13 @@ class Engine:
             self._changed.notify_all()
             return futures
 
+    def check_possible(self, lengths: Sequence[int], deadline_s: float) -> None:
+        """Raises TooLarge where rows of these lengths can never be answered in time: before they are prepared."""
+        with self._lock:
+            never = self._admission.impossible([Item(-1, deadline_s, n) for n in lengths], self._clock())
+        if never is not None:
+            raise _too_large(never)
+
     def submit_block(
         self,
         rows: Prepared,
@@ -408,7 +415,7 @@ class Engine:
         if os.getpid() != self._process:
             raise Broken("the engine runs in the process that started it, and this one was forked from that")
         if self._dead is not None:
-            raise self._dead
+            raise self._dead.with_traceback(None)  # it is raised again and again: its traceback must not grow
         if self._stopping is not None:
             if self._stopping == "closed":
                 raise Broken("the engine is closed: make another one")
@@ -421,8 +428,8 @@ class Engine:
                 return
             case Refuse(retry_after_s, reason):
                 raise TryLater(reason, retry_after_s)
-            case Never(reason):
-                raise TooLarge("request", reason, "a smaller request, or more time")
+            case Never():
+                raise _too_large(answer)
             case _:
                 assert_never(answer)
 
@@ -462,6 +469,10 @@ class Engine:
             rows, jobs = self._waiting.take_all_rows(), self._waiting.take_all_blocks()
         for waiting in (*rows, *jobs):
             waiting.future.settle(error)
+
+
+def _too_large(never: Never) -> TooLarge:
+    return TooLarge("request", never.reason, "a smaller request, or more time")
 
 
 def _lengths(rows: Prepared) -> NDArray[np.int64]:

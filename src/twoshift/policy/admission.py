@@ -48,7 +48,7 @@ class AdmissionPolicy:
         """All rows of a request or none. Does not queue them: `LanePolicy.submit` does."""
         if not items:
             return Admit(now_s)
-        if never := self._impossible(items, now_s):
+        if never := self.impossible(items, now_s):
             return never
         if len(self._lanes.live) + len(items) > self.max_waiting:
             return Refuse(self._wait_s(items, now_s), f"{len(self._lanes.live)} rows wait already")
@@ -71,7 +71,8 @@ class AdmissionPolicy:
                 own_s = end_s
         return own_s
 
-    def _impossible(self, items: Sequence[Item], now_s: float) -> Never | None:
+    def impossible(self, items: Sequence[Item], now_s: float) -> Never | None:
+        """Why not even an idle device could answer these rows in time; None where it could."""
         limits = self._lanes.limits
         longest = max(item.tokens for item in items)
         if longest > limits.max_tokens:

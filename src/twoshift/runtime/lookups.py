@@ -8,11 +8,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from twoshift.errors import TwoshiftError
+from twoshift.errors import TryLater, TwoshiftError
 from twoshift.runtime.columns import bad_row
 
 __all__ = ["Lookups"]
 
+_AGAIN_S = 1.0
 _AT_ONCE = 256  # rows: a block of a job has thousands, and a store has not so many connections
 
 
@@ -66,6 +67,8 @@ class Lookups:
                 return await self._prepare(row)
             except TwoshiftError:
                 raise
+            except OSError as error:  # the store does not answer: no row is to blame
+                raise TryLater(f"row {number}: its lookup failed: {type(error).__name__}: {error}", _AGAIN_S) from error
             except Exception as error:  # the user's own code may raise anything
                 told = f"a row that prepare takes: {type(error).__name__}: {error}"
                 raise bad_row(number, None, row, told) from error

@@ -49,9 +49,13 @@ def load_python_model(
     info = call_user(model, "say what it is", _info, user, model, checksum, threads)
     if precision not in (None, info.precision):
         raise InvalidInput("precision", precision, f"{info.precision}, which {found.__name__} says it runs in")
-    if inspect.iscoroutinefunction(getattr(user, "prepare", None)):
+    if _looks_up(user):
         return LookupModel(info, _LookupUserModel(user, info))
     return HostModel(info, _UserModel(user, info))
+
+
+def _looks_up(user: Any) -> bool:
+    return inspect.iscoroutinefunction(getattr(user, "prepare", None))
 
 
 def _info(user: Any, model: str, checksum: str, threads: int | None) -> RuntimeInfo:
@@ -64,6 +68,7 @@ def _info(user: Any, model: str, checksum: str, threads: int | None) -> RuntimeI
         max_row_tokens=_max_row_tokens(user, model),
         outputs=_outputs(user, model),
         example=getattr(user, "example", None),
+        prepare_waits=hasattr(user, "tokens") or (hasattr(user, "prepare") and not _looks_up(user)),
     )
 
 

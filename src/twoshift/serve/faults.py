@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from twoshift.errors import Denied, InvalidInput, Late, NotFound, OutOfMemory, OverLimit, TooLarge, TryLater
+from twoshift.errors import Denied, Forbidden, InvalidInput, Late, NotFound, OutOfMemory, OverLimit, TooLarge, TryLater
 
 __all__ = ["Fault", "fault_of"]
 
 _OUT_OF_MEMORY_S = 1.0
+_MOST_CHARACTERS = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +26,28 @@ class Fault:
 def fault_of(error: BaseException) -> Fault:
     """How it is told; what nobody foresaw is a 500."""
     match error:
+        case Forbidden():
+            return Fault(403, "permission_denied", _told(error))
         case Denied():
-            return Fault(401, "invalid_api_key", str(error))
+            return Fault(401, "invalid_api_key", _told(error))
         case NotFound():
-            return Fault(404, "not_found", str(error), error.field)
+            return Fault(404, "not_found", _told(error), error.field)
         case TooLarge():
-            return Fault(413, "too_large", str(error), error.field)
+            return Fault(413, "too_large", _told(error), error.field)
         case InvalidInput():
-            return Fault(400, "invalid_request_error", str(error), error.field)
+            return Fault(400, "invalid_request_error", _told(error), error.field)
         case OverLimit():
-            return Fault(429, "rate_limit_exceeded", str(error), retry_after_s=error.retry_after_s)
+            return Fault(429, "rate_limit_exceeded", _told(error), retry_after_s=error.retry_after_s)
         case TryLater():
-            return Fault(503, "overloaded", str(error), retry_after_s=error.retry_after_s)
+            return Fault(503, "overloaded", _told(error), retry_after_s=error.retry_after_s)
         case OutOfMemory():
-            return Fault(503, "out_of_memory", str(error), retry_after_s=_OUT_OF_MEMORY_S)
+            return Fault(503, "out_of_memory", _told(error), retry_after_s=_OUT_OF_MEMORY_S)
         case Late():
-            return Fault(504, "deadline_exceeded", str(error))
+            return Fault(504, "deadline_exceeded", _told(error))
         case _:
-            return Fault(500, "internal_error", f"the model failed: {type(error).__name__}: {error}")
+            return Fault(500, "internal_error", f"the model failed: {type(error).__name__}: {_told(error)}")
+
+
+def _told(error: BaseException) -> str:
+    """What it says, where that can be sent: a user's own may be as long as its input, or no valid text."""
+    return str(error)[:_MOST_CHARACTERS].encode(errors="backslashreplace").decode()

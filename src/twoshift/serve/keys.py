@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from twoshift.errors import Denied, InvalidInput, OverLimit
+from twoshift.errors import Denied, Forbidden, InvalidInput, OverLimit
 
 __all__ = ["ANYONE", "Caller", "KeySettings", "Keys", "digest_of", "new_key"]
 
@@ -60,7 +60,7 @@ class Caller:
 
     @contextmanager
     def request(self, model: str) -> Iterator[None]:
-        """For the time of one request; raises Denied, OverLimit."""
+        """For the time of one request; raises Forbidden, OverLimit."""
         if self._settings is None:
             yield
             return
@@ -73,7 +73,7 @@ class Caller:
 
     def _take(self, model: str, settings: KeySettings) -> None:
         if settings.models and model not in settings.models:
-            raise Denied(f"the key {self.name} may use {', '.join(settings.models)}, not {model}")
+            raise Forbidden(f"the key {self.name} may use {', '.join(settings.models)}, not {model}")
         if settings.concurrency is not None and self._running >= settings.concurrency:
             raise OverLimit(f"the key {self.name} has {self._running} requests running, its limit", _BUSY_S)
         if self._rate_per_s:
@@ -96,6 +96,9 @@ class Keys:
         self._callers: Sequence[tuple[bytes, Caller]] = [
             (settings.sha256.encode(), Caller(name, settings, clock)) for name, settings in keys.items()
         ]
+
+    def __bool__(self) -> bool:
+        return bool(self._callers)
 
     def caller(self, authorization: str | None) -> Caller:
         """Whose `Bearer` key it is; raises Denied."""

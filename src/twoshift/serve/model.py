@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from twoshift.engine import Engine, RowFuture, RowResult
@@ -17,13 +17,16 @@ from twoshift.serve.completions import Completions
 from twoshift.serve.derived import Derived
 from twoshift.serve.metrics import ModelMetrics
 from twoshift.serve.stages import Stages
+from twoshift.serve.tracing import Traces
 from twoshift.types import Tensor
 
 __all__ = ["Answer", "ServedModel", "output_tensors"]
 
 _INLINE_CHARACTERS = 2_000  # of a request's texts that are prepared on the loop: a thread costs more than they do
 _PREPARE_THREADS = 2
-_BYTES_PER_TOKEN = 64  # of a text: a longer one cannot fit, whatever its tokens are
+_CHARACTERS_PER_TOKEN = 64  # of a text, at most: a longer one cannot fit, whatever its tokens are
+_CHARACTERS_PER_ID = 4
+_CHARACTERS_PER_ROW = 250  # of one that is no text: what preparing it takes
 _NOT_ROWS_FAULT = (TryLater, Late, Broken, InvalidInput, OutOfMemory)
 
 
@@ -48,23 +51,31 @@ class ServedModel:
         self.inputs = engine.runtime.info.inputs
         self.outputs = outputs  # what was seen in its answers; none before the first
         self.metrics = ModelMetrics()
+        self.traces: Traces | None = None
         self._lookups = engine.runtime if isinstance(engine.runtime, LookupRuntime) else None
         self._threads = ThreadPoolExecutor(_PREPARE_THREADS, f"twoshift-prepare-{name}")
+        self._preparing: dict[object, float] = {}  # since when, in threads
 
     def health(self) -> Health:
         """Whether it keeps up; a row that waits, or a call that runs, for much longer than the objective is stuck."""
-        return self.engine.health(max(5.0, 20 * self.derived.slo_s))
+        longest_s = max(5.0, 20 * self.derived.slo_s)
+        health = self.engine.health(longest_s)
+        now_s = time.monotonic()
+        taken_s = now_s - min([*self._preparing.values()], default=now_s)
+        if health.healthy and taken_s > longest_s:
+            return replace(health, healthy=False, reason=f"rows have been in preparation for {taken_s:.3g} s")
+        return health
 
     async def answer(
         self, rows: Sequence[Any], deadline_s: float, completions: Completions, arrived_s: float
     ) -> Answer:
         """The results; raises InvalidInput, TooLarge, TryLater, Late, Broken, or what the model raised for a row."""
-        self._check(rows)
+        characters = self._check(rows, deadline_s)
         stages = Stages(admit=(began_s := time.monotonic()) - arrived_s)
         if self._lookups is not None:
             rows = await self._looked_up(rows, deadline_s)
             stages.lookup, began_s = (now_s := time.monotonic()) - began_s, now_s
-        prepared = await self._prepared(rows)
+        prepared = await self._prepared(rows, characters, deadline_s)
         stages.prepare = (queued_s := time.monotonic()) - began_s
         futures = self.engine.submit(prepared, deadline_s)
         try:
@@ -84,35 +95,61 @@ class ServedModel:
         return Answer(results, int(prepared.lengths.sum()), int(prepared.truncated.sum()), stages)
 
     def close(self) -> None:
-        """Let the model go."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """Let the model go, once what runs has ended."""
+        self._threads.shutdown(cancel_futures=True)
         self.engine.close()
 
-    def _check(self, rows: Sequence[Any]) -> None:
-        """Refuse what can never be answered before it costs anything."""
+    def _check(self, rows: Sequence[Any], deadline_s: float) -> int:
+        """Refuse what can never be answered before it costs anything; about how many characters there are."""
         if not rows:
             raise InvalidInput("input", rows, "at least one row")
         if len(rows) > self.engine.most_rows:
             raise TooLarge("input", f"{len(rows):,} rows", f"at most {self.engine.most_rows:,} in a request")
-        most = _BYTES_PER_TOKEN * self.engine.runtime.info.max_row_tokens
-        if self.engine.runtime.info.max_row_tokens > 1:
-            for place, row in enumerate(rows):
-                if isinstance(row, str) and len(row) > most:
-                    raise TooLarge(f"input[{place}]", f"a text of {len(row):,} characters", f"at most {most:,}")
+        sizes = [_characters(row) for row in rows]
+        most = _CHARACTERS_PER_TOKEN * self.engine.runtime.info.max_row_tokens
+        if self.engine.runtime.info.max_row_tokens > 1 and max(sizes) > most:
+            place = sizes.index(max(sizes))
+            raise TooLarge(f"input[{place}]", f"a text of {sizes[place]:,} characters", f"at most {most:,}")
+        if sum(sizes) >= _INLINE_CHARACTERS and most > _CHARACTERS_PER_TOKEN:
+            self.engine.check_possible([max(1, size // _CHARACTERS_PER_TOKEN) for size in sizes], deadline_s)
+        return sum(sizes)
 
     async def _looked_up(self, rows: Sequence[Any], deadline_s: float) -> Sequence[Any]:
         assert self._lookups is not None  # noqa: S101 - its caller has looked
         found = asyncio.wrap_future(self._lookups.lookup(rows))
         try:
-            return await asyncio.wait_for(found, max(0.0, deadline_s - time.monotonic()))
+            async with _by(deadline_s):
+                return await found
         except TimeoutError:
             raise Late("its lookups were not done by its deadline") from None
 
-    async def _prepared(self, rows: Sequence[Any]) -> Prepared:
+    async def _prepared(self, rows: Sequence[Any], characters: int, deadline_s: float) -> Prepared:
         prepare = self.engine.runtime.prepare if self._lookups is None else self._lookups.looked_up
-        if sum(len(row) if isinstance(row, str) else _INLINE_CHARACTERS // 8 for row in rows) < _INLINE_CHARACTERS:
+        if characters < _INLINE_CHARACTERS and not self.engine.runtime.info.prepare_waits:
             return prepare(rows)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, prepare, rows)
+        prepared = asyncio.get_running_loop().run_in_executor(self._threads, self._in_thread, prepare, rows)
+        try:
+            async with _by(deadline_s):
+                return await prepared
+        except TimeoutError:
+            raise Late("its rows were not prepared by its deadline") from None
+
+    def _in_thread(self, prepare: Callable[[Sequence[Any]], Prepared], rows: Sequence[Any]) -> Prepared:
+        key = object()
+        self._preparing[key] = time.monotonic()
+        try:
+            return prepare(rows)
+        finally:
+            del self._preparing[key]
+
+
+def _characters(row: Any) -> int:
+    """About what a row takes to prepare, as characters of a text."""
+    if isinstance(row, str):
+        return len(row)
+    if isinstance(row, tuple):
+        return sum(len(text) for text in row if isinstance(text, str))
+    return _CHARACTERS_PER_ID * len(row) if isinstance(row, list) else _CHARACTERS_PER_ROW
 
 
 def output_tensors(columns: Columns) -> tuple[Tensor, ...]:
@@ -134,6 +171,11 @@ def _results(futures: Sequence[RowFuture]) -> list[RowResult]:
         else:
             raise InvalidInput(f"row {place}", "it", f"one that the model takes: {type(error).__name__}: {error}")
     return results
+
+
+def _by(deadline_s: float) -> asyncio.Timeout:
+    # not `wait_for`, which forgets that it was cancelled where its result comes at the same time
+    return asyncio.timeout(max(0.0, deadline_s - time.monotonic()))
 
 
 async def _within(done: asyncio.Future[None], timeout_s: float) -> None:

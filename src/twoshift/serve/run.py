@@ -5,52 +5,94 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from twoshift.errors import InvalidInput
 from twoshift.extras import needed
 from twoshift.serve.exposition import ServerMetrics
 from twoshift.serve.http.app import App
 from twoshift.serve.http.connection import HttpLimits
+from twoshift.serve.http.oip import add_oip
 from twoshift.serve.http.openai import add_openai, told_openai
 from twoshift.serve.http.operations import add_operations
 from twoshift.serve.http.server import HttpServer
 from twoshift.serve.keys import Keys
 from twoshift.serve.service import Service
 from twoshift.serve.settings import ServeSettings
+from twoshift.serve.tracing import Traces
+
+if TYPE_CHECKING:
+    from twoshift.serve.grpc.server import GrpcServer
 
 __all__ = ["serve"]
 
+_LEAST_S = 1.0  # for the models to go, after the last reply
 
-def serve(service: Service, settings: ServeSettings, ready: Callable[[str], None]) -> bool:
-    """Until SIGTERM or SIGINT; whether every admitted request was answered. `ready` is told the address."""
+
+def serve(service: Service, settings: ServeSettings, ready: Callable[[str, str | None], None]) -> float:
+    """Until SIGTERM or SIGINT; seconds that are left of the grace, 0 where requests were left without an answer.
+
+    `ready` is told the address, and gRPC's where there is one.
+    """
     return needed("uvloop", "serve", "serve", "command").run(_serve(service, settings, ready))
 
 
-async def _serve(service: Service, settings: ServeSettings, ready: Callable[[str], None]) -> bool:
+async def _serve(service: Service, settings: ServeSettings, ready: Callable[[str, str | None], None]) -> float:
     service.start()
-    app = App(told_openai, Keys(settings.keys))
+    keys = Keys(settings.keys)
+    traces = None if settings.otlp_endpoint is None else Traces(settings.otlp_endpoint)
+    for model in service.models.values():
+        model.traces = traces
+    app = App(told_openai, keys)
     limits = HttpLimits(body_bytes=int(settings.max_body_mib * (1 << 20)), connections=settings.max_connections)
     server = HttpServer(app.handle, app.refused, limits)
+    grpc_server = None if settings.grpc_port is None else _grpc_server(service, settings, keys)
     add_openai(app, service)
+    add_oip(app, service)
     connections = {"http_connections": ("Open connections.", lambda: server.connections)}
     add_operations(app, service, ServerMetrics(service.models, connections))
-    stop = asyncio.Event()
+    stop, hurry = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(ValueError, NotImplementedError):  # not in a test's thread
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+            asyncio.get_running_loop().add_signal_handler(number, _signalled, stop, hurry)
+    address = f"http://{await _listening(server, settings.host, settings.port, 'port')}"
+    grpc_address = None
+    if grpc_server is not None:
+        grpc_address = await _listening(grpc_server, settings.host, settings.grpc_port or 0, "grpc_port")
+    watchdog = asyncio.ensure_future(service.watch())
+    ready(address, grpc_address)
+    await stop.wait()
+    until_s = time.monotonic() + settings.grace_s
+    service.drain()
+    servers = [each for each in (server, grpc_server) if each is not None]
+    in_peace = all(await asyncio.gather(*(each.drain(settings.grace_s, hurry) for each in servers)))
+    watchdog.cancel()
+    if traces is not None:
+        await asyncio.to_thread(traces.close)
+    return max(_LEAST_S, until_s - time.monotonic()) if in_peace else 0.0
+
+
+def _signalled(stop: asyncio.Event, hurry: asyncio.Event) -> None:
+    """The first asks, the second insists."""
+    (hurry if stop.is_set() else stop).set()
+
+
+def _grpc_server(service: Service, settings: ServeSettings, keys: Keys) -> GrpcServer:
+    from twoshift.serve.grpc.server import GrpcServer  # its packages are an extra
+
+    return GrpcServer(service, keys, int(settings.max_body_mib * (1 << 20)), settings.max_connections)
+
+
+async def _listening(server: HttpServer | GrpcServer, host: str, port: int, field: str) -> str:
+    """Where it does; raises InvalidInput that names the setting."""
     try:
-        port = await server.start(settings.host, settings.port)
+        bound = await server.start(host, port)
     except OSError as error:
         accepted = f"an address that is free and ours ({error.strerror or error})"
-        raise InvalidInput("port", f"{settings.host}:{settings.port}", accepted) from error
-    watchdog = asyncio.ensure_future(service.watch())
-    ready(f"http://{_shown(settings.host)}:{port}")
-    await stop.wait()
-    service.drain()
-    in_peace = await server.drain(settings.grace_s)
-    watchdog.cancel()
-    return in_peace
+        raise InvalidInput(field, f"{host}:{port}", accepted) from error
+    return f"{_shown(host)}:{bound}"
 
 
 def _shown(host: str) -> str:

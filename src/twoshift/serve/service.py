@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +14,7 @@ from twoshift.serve.completions import Completions
 from twoshift.serve.keys import ANYONE, Caller
 from twoshift.serve.model import Answer, ServedModel
 
-__all__ = ["Service"]
+__all__ = ["Service", "close_models"]
 
 _logger = logging.getLogger("twoshift.serve")
 _NOT_READY_S = 1.0
@@ -46,7 +48,7 @@ class Service:
         arrived_s: float,
         caller: Caller = ANYONE,
     ) -> Answer:
-        """Within the timeout, or within the model's objective; raises as the model does, Denied, OverLimit."""
+        """Within the timeout, or within the model's objective; raises as the model does, Forbidden, OverLimit."""
         if self._draining:
             raise TryLater("the server is shutting down", _NOT_READY_S)
         assert self._completions is not None  # noqa: S101 - start made it
@@ -82,5 +84,25 @@ class Service:
 
     def close(self) -> None:
         """Let the models go."""
-        for model in self.models.values():
+        close_models([*self.models.values()], None)
+
+
+def close_models(models: Sequence[ServedModel], timeout_s: float | None) -> bool:
+    """Let them go, side by side; False where one has not gone in time: its call or its code does not come back."""
+    failures = list[Exception]()
+
+    def close(model: ServedModel) -> None:
+        try:
             model.close()
+        except Exception as error:  # a user's own code may raise anything
+            failures.append(error)
+
+    threads = [threading.Thread(target=close, args=(model,), daemon=True) for model in models]
+    until_s = None if timeout_s is None else time.monotonic() + timeout_s
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(None if until_s is None else max(0.0, until_s - time.monotonic()))
+    if failures:
+        raise failures[0]
+    return not any(thread.is_alive() for thread in threads)

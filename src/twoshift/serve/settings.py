@@ -59,7 +59,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         for name in ("port", "grpc_port"):
             value = getattr(self, name)
             _require(value is None or 0 <= value <= 65535, name, value, "a port from 0 to 65535")
-        _require(self.max_body_mib > 0, "max_body_mib", self.max_body_mib, "a number above 0")
+        _require(0 < self.max_body_mib <= 4096, "max_body_mib", self.max_body_mib, "a number above 0, up to 4096")
         _require(self.max_connections >= 1, "max_connections", self.max_connections, "a whole number of at least 1")
         for name, key in self.keys.items():
             for model in key.models:

@@ -35,9 +35,11 @@ class Traces:
         self._epoch_ns = time.time_ns() - time.monotonic_ns()
 
     def replied(
-        self, name: str, arrived_s: float, ended_s: float, parent: str | None, stages: Stages | None, **about: Any
-    ) -> None:
+        self, name: str, arrived_s: float, ended_s: float, parent: str | None, stages: Stages | None, model: str,
+        status: int,
+    ) -> None:  # fmt: skip
         """A request that has its reply; `parent` is the client's traceparent."""
+        about = {"twoshift.model": model, "http.response.status_code": status}
         carrier = {"traceparent": parent} if parent else {}
         context = self._parents.TraceContextTextMapPropagator().extract(carrier)
         span = self._tracer.start_span(
@@ -53,7 +55,7 @@ class Traces:
                     part.end(self._ns(at_s + took_s))
                 at_s += took_s
             span.set_attribute("twoshift.call_rows", stages.call_rows)
-        if about.get("http.response.status_code", 200) >= 500:
+        if status >= 500:
             span.set_status(self._context.StatusCode.ERROR)
         span.end(self._ns(ended_s))
 

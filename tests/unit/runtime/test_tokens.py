@@ -263,3 +263,45 @@ def test_a_panic_over_a_text_is_that_row_s_error(tmp_path: Path) -> None:
     texts._tokenizer = Panicking()
     with pytest.raises(InvalidInput, match=r"row 2.*that the tokenizer takes \(no entry"):
         texts.rows(["a", "c", "b", "b"])
+
+
+def test_token_ids_of_the_callers_own_are_used_as_they_are(tmp_path: Path) -> None:
+    made = tokenizer(tmp_path)
+    rows = made.rows([[1, 4, 5, 2], "c", [4] * 8, [5] * 9, [7]])
+    assert listed(rows) == [[1, 4, 5, 2], [1, 6, 2], [4] * 8, [5] * 8, [7]]
+    assert rows.truncated.tolist() == [False, False, False, True, False]
+    prompted = tokenizer(tmp_path, Embedding(("mean",), (), True, "a "))
+    assert listed(prompted.rows(["b", [1, 5, 2]])) == [[1, 4, 5, 2], [1, 5, 2]]
+
+
+def test_a_classifiers_token_ids_are_of_its_first_text(tmp_path: Path) -> None:
+    rows = tokenizer(tmp_path, Classification(("no", "yes"), False)).rows([("a", "b"), [1, 4, 2]])
+    assert rows.type_ids is not None
+    assert rows.type_ids.tolist() == [0, 0, 0, 1, 1, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("bad", "told"),
+    [
+        ([len(WORDS)], r"row 1: 8 cannot be used.*from 0 to 7"),
+        ([4, -1], r"row 1: -1 "),
+        ([10**30], "row 1: 10+ "),
+        ([4, True], "row 1: True "),
+        ([4, "a"], "row 1: 'a' "),
+        ([4, 5.0], "row 1: 5.0 "),
+        ([], r"row 1: \[\] .*a text$"),
+    ],
+)
+def test_token_ids_that_the_model_does_not_have_are_refused(tmp_path: Path, bad: list[Any], told: str) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        tokenizer(tmp_path).rows(["a", bad])
+
+
+def test_a_bad_text_among_token_ids_is_named_by_its_own_row(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="row 2"):
+        tokenizer(tmp_path).rows([[4], [5], "\ud800", "a"])
+
+
+def test_token_ids_are_no_pair_of_texts(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"row 0.*a pair of texts"):
+        tokenizer(tmp_path, Reranking("sigmoid")).rows([[1, 4, 2]])

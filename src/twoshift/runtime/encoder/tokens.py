@@ -89,6 +89,22 @@ def _joined(arrays: list[NDArray[Any]], dtype: Any) -> NDArray[Any]:
     return np.concatenate(arrays) if arrays else np.empty(0, dtype)
 
 
+class _GivenIds:
+    """Token ids of the caller's own, as the library's encodings look."""
+
+    __slots__ = ("ids", "overflowing")
+
+    def __init__(self, ids: Sequence[int], max_tokens: int) -> None:
+        self.ids, self.overflowing = list(ids[:max_tokens]), len(ids) > max_tokens
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def type_ids(self) -> list[int]:
+        return [0] * len(self.ids)
+
+
 class TextTokenizer:
     """A folder's tokenizer. Any thread may call it: nothing is changed after it is made."""
 
@@ -104,7 +120,7 @@ class TextTokenizer:
             self._check_ids(folder)
 
     def rows(self, texts: Sequence[Any]) -> TokenRows:
-        """Token ids of texts, or of pairs of texts; raises InvalidInput that names a row that is neither."""
+        """Token ids of texts, of pairs of texts, or those that were given; raises InvalidInput that names a bad row."""
         encodings = self._encoded(self._checked(texts))
         lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
@@ -117,7 +133,14 @@ class TextTokenizer:
             types = _below(self._types, _flat((encoding.type_ids for encoding in encodings), len(ids)), offsets)
         return _without_empty(TokenRows(ids, offsets, truncated, types), self._pad_id)
 
-    def _encoded(self, texts: list[Any]) -> list[Any]:
+    def _encoded(self, rows: list[Any]) -> list[Any]:
+        if not any(isinstance(each, _GivenIds) for each in rows):
+            return self._encoded_texts(rows)
+        # An empty text keeps the place of each that is given, so that errors name the right row.
+        encoded = self._encoded_texts(["" if isinstance(each, _GivenIds) else each for each in rows])
+        return [row if isinstance(row, _GivenIds) else made for row, made in zip(rows, encoded, strict=True)]
+
+    def _encoded_texts(self, texts: list[Any]) -> list[Any]:
         try:
             return self._tokenizer.encode_batch_fast(texts)
         except (KeyboardInterrupt, SystemExit, MemoryError):
@@ -142,23 +165,34 @@ class TextTokenizer:
     def _checked(self, texts: Sequence[Any]) -> list[Any]:
         if isinstance(texts, str):  # it would be a row a letter
             raise InvalidInput("rows", texts, "a list of texts")
-        checked = [text if type(text) is str else self._pair(row, text) for row, text in enumerate(texts)]
+        checked = [text if type(text) is str else self._other(row, text) for row, text in enumerate(texts)]
         if self._needs_pairs:
-            row = next((row for row, text in enumerate(checked) if isinstance(text, str)), None)
+            row = next((row for row, text in enumerate(checked) if not isinstance(text, tuple)), None)
             if row is not None:
-                raise InvalidInput(f"row {row}", checked[row], "a pair of texts: this model scores a text for a query")
-        return [f"{self._prompt}{text}" for text in checked] if self._prompt else checked
+                raise InvalidInput(f"row {row}", texts[row], "a pair of texts: this model scores a text for a query")
+        if self._prompt:
+            return [text if isinstance(text, _GivenIds) else f"{self._prompt}{text}" for text in checked]
+        return checked
 
-    def _pair(self, row: int, value: Any) -> str | tuple[str, str]:
+    def _other(self, row: int, value: Any) -> str | tuple[str, str] | _GivenIds:
         if isinstance(value, str):  # a subclass, such as numpy's
             return str(value)
         is_pair = isinstance(value, tuple | list) and len(value) == 2 and all(isinstance(each, str) for each in value)
         if is_pair and self._takes_pairs:
             return (str(value[0]), str(value[1]))
+        if isinstance(value, list) and value and type(value[0]) is int:
+            return self._ids(row, value)
         pair = (
             "a pair of texts" if self._needs_pairs else "a text or a pair of texts" if self._takes_pairs else "a text"
         )
         raise InvalidInput(f"row {row}", value, pair)
+
+    def _ids(self, row: int, given: list[Any]) -> _GivenIds:
+        ids = _GivenIds(given, self._max_tokens)
+        for each in ids.ids:
+            if type(each) is not int or not 0 <= each < self._vocabulary:
+                raise InvalidInput(f"row {row}", each, f"the model's own token ids, from 0 to {self._vocabulary - 1}")
+        return ids
 
     def _check_ids(self, folder: ModelFolder) -> None:
         """A token that the network has no vector for would be read from beside the table."""

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
-import time
-import uuid
+import urllib.parse
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from twoshift.errors import InvalidInput, NotFound
+from twoshift.errors import InvalidInput, NotFound, TwoshiftError
+from twoshift.serve.books import Asked, gone, replied, request_id
 from twoshift.serve.faults import Fault, fault_of
 from twoshift.serve.http.messages import HttpError, Reply, Request, refusal
+from twoshift.serve.http.openapi import Operation, Route
 from twoshift.serve.keys import ANYONE, Caller, Keys
 from twoshift.serve.model import Answer, ServedModel
 
 __all__ = ["App", "Exchange", "Face", "Told"]
 
 _logger = logging.getLogger("twoshift.serve")
-_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 _SHOWN_ID = b"x-request-id"
 _LONGEST_MS = 3_600_000
 Told = Callable[[Fault], bytes]  # an error as a face writes it
@@ -66,9 +67,25 @@ class App:
         self._told, self._keys = told, keys  # errors of paths that no face has
         self._exact: dict[str, dict[str, _Route]] = {}  # path -> method -> route
         self._patterns: list[tuple[re.Pattern[str], dict[str, _Route]]] = []
+        self.routes: list[Route] = []  # as OpenAPI shows them
 
-    def add(self, method: str, path: str, face: Face, told: Told, *, open: bool = False) -> None:  # noqa: A002
-        """`{name}` in the path matches anything but a slash."""
+    @property
+    def needs_keys(self) -> bool:
+        """Whether only those who have one may ask."""
+        return bool(self._keys)
+
+    def add(
+        self,
+        method: str,
+        path: str,
+        face: Face,
+        told: Told,
+        about: Operation | None = None,
+        *,
+        open: bool = False,  # noqa: A002
+    ) -> None:
+        """`{name}` in the path matches anything but a slash; one that is escaped is none."""
+        self.routes.append(Route(method, path, open, about))
         route = _Route(face, told, open)
         if "{" not in path:
             self._exact.setdefault(path, {})[method] = route
@@ -88,10 +105,13 @@ class App:
             if not route.open:
                 exchange.caller = self._keys.caller(request.header(b"authorization"))
             reply = await route.face(exchange)
-        except Exception as error:
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+            gone(exchange.model, request.arrived_s)
+            raise
+        except BaseException as error:  # a library's panic is no Exception, and its request wants a reply, too
             fault = _fault(error)
             if fault.status == 500:
-                _logger.exception("%s %s", request.method, request.target.decode("latin-1"), exc_info=error)
+                _log(request, error)
             reply = refusal(fault, told(fault))
             if isinstance(error, HttpError) and error.allow:
                 reply.headers.append((b"allow", ", ".join(error.allow).encode()))
@@ -102,7 +122,7 @@ class App:
         """A request that could not be read."""
         fault = _fault(error)
         reply = refusal(fault, self._told(fault))
-        reply.headers.append((_SHOWN_ID, uuid.uuid4().hex.encode()))
+        reply.headers.append((_SHOWN_ID, request_id(None).encode()))
         reply.close = True
         return reply
 
@@ -112,34 +132,32 @@ class App:
         if routes is None:
             for pattern, found in self._patterns:
                 if matched := pattern.fullmatch(path):
-                    exchange.matched, routes = matched.groupdict(), found
+                    exchange.matched = {name: urllib.parse.unquote(part) for name, part in matched.groupdict().items()}
+                    routes = found
                     break
             else:
                 raise NotFound("path", path, "one that /openapi.json names")
         method = "GET" if exchange.request.method == "HEAD" else exchange.request.method
         route = routes.get(method)
         if route is None:
-            raise HttpError(405, f"{path[:200]!r} takes {', '.join(sorted(routes))}", allow=sorted(routes))
+            allow = sorted({*routes, "HEAD"} if "GET" in routes else routes)
+            raise HttpError(405, f"{path[:200]!r} takes {', '.join(allow)}", allow=allow)
         return route
 
     @staticmethod
     def _finish(exchange: Exchange, reply: Reply, fault: Fault | None) -> None:
-        now_s, arrived_s = time.monotonic(), exchange.request.arrived_s
-        given = exchange.request.header(_SHOWN_ID)
-        shown = given if given and _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
-        reply.headers.append((_SHOWN_ID, shown.encode("latin-1")))
-        answer, model = exchange.answer, exchange.model
-        if answer is None or model is None:
-            reply.headers.append((b"server-timing", b"total;dur=%.3f" % (1e3 * (now_s - arrived_s))))
-        else:
-            answer.stages.finish += now_s
-            reply.headers.append((b"server-timing", answer.stages.header(model.version)))
-            model.metrics.answered(answer.stages)
-        if model is not None:
-            model.metrics.replied(reply.status, now_s - arrived_s, fault.kind if fault is not None else None)
+        shown = request_id(exchange.request.header(_SHOWN_ID))
+        request = exchange.request
+        asked = Asked(f"{request.method} {request.path}", request.arrived_s, request.header(b"traceparent"))
+        timing = replied(asked, exchange.model, exchange.answer, reply.status, fault)
+        reply.headers += [(_SHOWN_ID, shown.encode("latin-1")), (b"server-timing", timing)]
 
 
-def _fault(error: Exception) -> Fault:
-    if isinstance(error, HttpError):
-        return Fault(error.status, "invalid_request_error", str(error))
-    return fault_of(error)
+def _log(request: Request, error: BaseException) -> None:
+    known = isinstance(error, TwoshiftError)  # it says all that there is to say
+    target = request.target[:200].decode("latin-1")
+    _logger.error("%s %s: %s", request.method, target, error, exc_info=None if known else error)
+
+
+def _fault(error: BaseException) -> Fault:
+    return error.fault() if isinstance(error, HttpError) else fault_of(error)

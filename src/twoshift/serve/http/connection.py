@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import time
-import zlib
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import httptools
 
+from twoshift.serve.http.body import Body, Room
 from twoshift.serve.http.messages import HttpError, Reply, Request
 
-__all__ = ["Connection", "Handler", "HttpLimits", "Refusal"]
+__all__ = ["Connection", "Handler", "HttpLimits", "Peers", "Refusal"]
 
 Handler = Callable[[Request], Awaitable[Reply]]
 Refusal = Callable[[HttpError], Reply]
 
-_MOST_WAITING = 16  # requests that a client may send ahead
+_MANY_WAITING = 16  # requests sent ahead, from which no more is read
+_MOST_WAITING = 256  # that one piece of data may hold
+_TAKEN_BYTES = 64 << 10  # of a reply, that a peer takes at least in the time that it has
+_ONCE = frozenset((b"content-length", b"host", b"authorization"))
+_NEVER_S = float("inf")
+_FULL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +34,32 @@ class HttpLimits:
     header_bytes: int = 32 << 10
     headers: int = 100
     body_bytes: int = 64 << 20  # also when unpacked
+    bodies_bytes: int = 256 << 20  # of all large bodies together
     head_s: float = 10.0  # for a request's line and headers
-    body_s: float = 30.0  # between two pieces of a body, and for a reply to be taken
+    body_s: float = 30.0  # between two pieces of a body, and for a piece of a reply to be taken
+    whole_body_s: float = 120.0
     idle_s: float = 75.0  # between requests
+    linger_s: float = 2.0  # for a refused peer to read why, while it still sends
     connections: int = 4096
+
+
+@dataclass(slots=True, eq=False)
+class Peers:
+    """Every connection of a server, and what they share."""
+
+    limits: HttpLimits
+    open: set[Connection] = field(default_factory=lambda: set[Connection]())
+    room: Room = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.room = Room(max(self.limits.bodies_bytes, self.limits.body_bytes))
 
 
 class Connection(asyncio.Protocol):
     """Reads requests, hands them to the handler in order, and writes its replies."""
 
-    def __init__(self, handler: Handler, refusal: Refusal, limits: HttpLimits, open_: set[Connection]) -> None:
-        self._handler, self._refusal, self._limits, self._open = handler, refusal, limits, open_
+    def __init__(self, handler: Handler, refusal: Refusal, peers: Peers) -> None:
+        self._handler, self._refusal, self._peers, self._limits = handler, refusal, peers, peers.limits
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpRequestParser(self)
         self._transport: Any = None
@@ -48,24 +68,28 @@ class Connection(asyncio.Protocol):
         self._closing = False  # no request after those that are read
         self._can_write = asyncio.Event()
         self._can_write.set()
+        self._unsent_bytes = 0  # of replies, when its time began
         self._read_paused = False
-        self.due_s = self._loop.time() + limits.head_s  # when the sweep ends it
+        self.due_s = self._loop.time() + self._limits.head_s  # when the sweep ends it
+        self._body: Body | None = None
         self._reset()
 
     # From the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
-        if len(self._open) >= self._limits.connections:
-            self._waiting.append(HttpError(503, "too many connections"))
-            self._closing = True
-            self._begin()
-        self._open.add(self)
+        if len(self._peers.open) >= self._limits.connections:
+            self._refuse(HttpError(503, "too many connections", retry_after_s=_FULL_S))
+        else:
+            self._peers.open.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._open.discard(self)
+        self._peers.open.discard(self)
         self._closing = True
+        for each in self._waiting:
+            self._give_room(each)
         self._waiting.clear()
+        self._reset()
         self._can_write.set()
         if self._task is not None:
             self._task.cancel()  # nobody is there to answer: what waits for the device is taken back
@@ -73,28 +97,25 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closing:
             return
-        if not self._in_body:
-            self._head_bytes += len(data)
+        self._loose_bytes += len(data)
         try:
             self._parser.feed_data(data)
-            self._check_head()
         except HttpError as error:
             self._refuse(error)
         except httptools.HttpParserUpgrade:
-            self._refuse(HttpError(400, "this server speaks HTTP/1.1 and upgrades to nothing"))
+            self._closing = True  # it is answered as it is: an upgrade may be left out
         except httptools.HttpParserError as error:
             cause = error.__context__
             self._refuse(cause if isinstance(cause, HttpError) else HttpError(400, "no valid HTTP/1.1 request"))
-
-    def _check_head(self) -> None:
-        if self._head_bytes > self._limits.header_bytes and not self._in_body:
-            raise HttpError(431, f"headers of more than {self._limits.header_bytes:,} bytes")
+        if self._loose_bytes > self._limits.header_bytes:
+            self._refuse(HttpError(431, f"headers of more than {self._limits.header_bytes:,} bytes"))
 
     def eof_received(self) -> None:
         return None  # the transport closes, and `connection_lost` follows
 
     def pause_writing(self) -> None:
         self._can_write.clear()
+        self._unsent_bytes = self._transport.get_write_buffer_size()
         self.due_s = self._loop.time() + self._limits.body_s
 
     def resume_writing(self) -> None:
@@ -103,7 +124,6 @@ class Connection(asyncio.Protocol):
     # From the parser
 
     def on_message_begin(self) -> None:
-        self._reset()
         if self._task is None:
             self.due_s = self._loop.time() + self._limits.head_s
 
@@ -115,47 +135,70 @@ class Connection(asyncio.Protocol):
         self._named_bytes += len(name) + len(value)
         if self._count > self._limits.headers or self._named_bytes > self._limits.header_bytes:
             raise HttpError(431, f"more than {self._limits.headers} headers, or {self._limits.header_bytes:,} bytes")
+        if self._in_body:
+            return  # a trailer: nothing is decided by what comes after the decision
         name = name.lower()
         before = self._headers.get(name)
-        if before is not None and name in (b"content-length", b"host", b"authorization"):
+        if before is not None and name in _ONCE:
             raise HttpError(400, f"the header {name.decode('latin-1')} twice")
         self._headers[name] = value if before is None else before + b", " + value
 
     def on_headers_complete(self) -> None:
         self._in_body = True
-        length = self._headers.get(b"content-length")
-        if length is not None and b"transfer-encoding" in self._headers:
+        self._loose_bytes = 0
+        length, coding = self._headers.get(b"content-length"), self._headers.get(b"transfer-encoding")
+        if length is None and coding is None:
+            return
+        if length is not None and coding is not None:
             raise HttpError(400, "both content-length and transfer-encoding")
+        if coding is not None and coding.strip().lower() != b"chunked":
+            raise HttpError(501, "a transfer-encoding other than chunked")
         if length is not None and int(length) > self._limits.body_bytes:
             raise HttpError(413, f"a body of more than {self._limits.body_bytes:,} bytes")
-        if self._headers.get(b"expect", b"").lower() == b"100-continue":
-            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        self._unpacker = _unpacker(self._headers.get(b"content-encoding"))
-        self.due_s = self._loop.time() + self._limits.body_s
+        self._body = Body(self._limits.body_bytes, self._peers.room, self._headers.get(b"content-encoding"))
+        self._body_due_s = self._loop.time() + self._limits.whole_body_s
+        self._body_goes_on()
+        if b"expect" in self._headers and self._headers[b"expect"].lower() == b"100-continue":
+            self._continue()
 
     def on_body(self, data: bytes) -> None:
-        self.due_s = self._loop.time() + self._limits.body_s
-        if self._unpacker is not None:
-            data = self._unpacked(data)
-        self._size += len(data)
-        if self._size > self._limits.body_bytes:
-            raise HttpError(413, f"a body of more than {self._limits.body_bytes:,} bytes")
-        self._body.append(data)
+        assert self._body is not None  # noqa: S101 - the parser reads none that the headers did not name
+        self._loose_bytes = 0
+        self._body.add(data)
+        self._body_goes_on()
 
     def on_message_complete(self) -> None:
-        if self._unpacker is not None and self._size and not self._unpacker.eof:
-            raise HttpError(400, "a packed body that ends too early")
-        method = self._parser.get_method().decode("latin-1")
-        keep = self._parser.should_keep_alive()
-        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        self._waiting.append(Request(method, self._target, self._headers, body, time.monotonic()))
+        if len(self._waiting) >= _MOST_WAITING:
+            raise HttpError(503, f"more than {_MOST_WAITING} requests ahead of their replies", retry_after_s=_FULL_S)
+        method, body, held_bytes = self._parser.get_method().decode("latin-1"), b"", 0
+        if self._body is not None:
+            body, held_bytes = self._body.whole(), self._body.held_bytes
+            self._body = None
+        self._waiting.append(Request(method, self._target, self._headers, body, time.monotonic(), held_bytes))
         self._reset()
-        if not keep:
+        if not self._parser.should_keep_alive():
             self._closing = True
-        if len(self._waiting) >= _MOST_WAITING and not self._read_paused:
+        if len(self._waiting) >= _MANY_WAITING and not self._read_paused:
             self._read_paused = True
             self._transport.pause_reading()
         self._begin()
+
+    def _continue(self) -> None:
+        """The peer waits for it before it sends the body; out of turn, it would be read as another one's reply."""
+        if self._task is None and self._parser.get_http_version() == "1.1":
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _body_goes_on(self) -> None:
+        if self._task is None:
+            self.due_s = min(self._loop.time() + self._limits.body_s, self._body_due_s)
+
+    def _reset(self) -> None:
+        """Between two requests."""
+        self._target, self._headers, self._count, self._named_bytes = b"", dict[bytes, bytes](), 0, 0
+        self._loose_bytes, self._in_body = 0, False  # bytes that are no part of a body, since there was one
+        if self._body is not None:
+            self._peers.room.give(self._body.held_bytes)
+            self._body = None
 
     # The work
 
@@ -166,26 +209,42 @@ class Connection(asyncio.Protocol):
     async def _answer(self) -> None:
         try:
             while self._waiting:
-                request = self._waiting.popleft()
+                asked = self._waiting.popleft()
                 if self._read_paused and not self._waiting:
                     self._read_paused = False
                     self._transport.resume_reading()
-                self.due_s = float("inf")  # the handler knows the deadline
-                if isinstance(request, HttpError):
-                    reply, without_body = self._refusal(request), False
-                else:
-                    reply, without_body = await self._handler(request), request.method == "HEAD"
+                self.due_s = _NEVER_S  # the handler knows the deadline
+                reply, without_body = await self._reply_to(asked)
+                if self._transport.is_closing():
+                    return
                 keep = not (reply.close or (self._closing and not self._waiting))
                 self._transport.write(reply.encoded(keep, without_body))
                 if not self._can_write.is_set():
                     await self._can_write.wait()
                 if not keep:
-                    self._closing = True
-                    self._transport.close()
+                    self._leave(linger=isinstance(asked, HttpError))
                     return
             self.due_s = self._loop.time() + self._limits.idle_s
+        except Exception:
+            self._transport.abort()  # it would wait for a reply that nobody makes
+            raise
         finally:
             self._task = None
+
+    async def _reply_to(self, asked: Request | HttpError) -> tuple[Reply, bool]:
+        """And whether it goes out without its body."""
+        if isinstance(asked, HttpError):
+            return self._refusal(asked), False
+        try:
+            return await self._handler(asked), asked.method == "HEAD"
+        finally:
+            self._give_room(asked)
+
+    def _give_room(self, asked: Request | HttpError) -> None:
+        if isinstance(asked, Request) and asked.held_bytes:
+            self._peers.room.give(asked.held_bytes)
+
+    # The end
 
     def stop(self) -> None:
         """No request after those that are read; closed at once where there is none."""
@@ -201,40 +260,29 @@ class Connection(asyncio.Protocol):
         """Ends a connection that has had its time."""
         if now_s < self.due_s:
             return
-        if self._task is None and (self._head_bytes or self._in_body):
+        unsent = self._transport.get_write_buffer_size()
+        if unsent and unsent + _TAKEN_BYTES <= self._unsent_bytes:  # slow, but it reads
+            self._unsent_bytes, self.due_s = unsent, now_s + self._limits.body_s
+        elif self._task is not None or self._closing or unsent:
+            self._transport.abort()
+        elif self._loose_bytes or self._in_body:
             self._refuse(HttpError(408, "the request did not come in time"))
         else:
-            self._transport.abort()
+            self._transport.close()
 
     def _refuse(self, error: HttpError) -> None:
+        if self._closing:
+            return  # what comes after the last request is nobody's
         self._closing = True
+        self._reset()
         self._waiting.append(error)
         self._begin()
 
-    def _reset(self) -> None:
-        self._target, self._headers, self._count, self._named_bytes = b"", dict[bytes, bytes](), 0, 0
-        self._body, self._size, self._unpacker = list[bytes](), 0, None
-        self._head_bytes, self._in_body = 0, False
-
-    def _unpacked(self, data: bytes) -> bytes:
-        """Never more than a body may hold, however much it would unpack to."""
-        assert self._unpacker is not None  # noqa: S101 - it was looked at before
-        try:
-            unpacked = self._unpacker.decompress(data, self._limits.body_bytes + 1 - self._size)
-        except zlib.error as error:
-            raise HttpError(400, "a body that is not packed as its header says") from error
-        if self._unpacker.unconsumed_tail:
-            raise HttpError(413, f"a body that unpacks to more than {self._limits.body_bytes:,} bytes")
-        return unpacked
-
-
-def _unpacker(encoding: bytes | None) -> Any:
-    match (encoding or b"identity").strip().lower():
-        case b"identity":
-            return None
-        case b"gzip" | b"x-gzip":
-            return zlib.decompressobj(16 + zlib.MAX_WBITS)
-        case b"deflate":
-            return zlib.decompressobj()
-        case other:
-            raise HttpError(415, f"content-encoding {other.decode('latin-1')}: gzip, deflate or none is expected")
+    def _leave(self, linger: bool) -> None:
+        self._closing = True
+        self.due_s = self._loop.time() + (self._limits.linger_s if linger else self._limits.body_s)
+        if linger and self in self._peers.open and not self._transport.is_closing():
+            # A close with bytes unread is a reset, and the peer would lose our last words: they are read and forgotten.
+            self._transport.write_eof()
+        else:
+            self._transport.close()

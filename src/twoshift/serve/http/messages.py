@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http
 import math
-import urllib.parse
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +13,7 @@ __all__ = ["HttpError", "Reply", "Request", "refusal"]
 
 _JSON = b"application/json"
 _REASONS = {status.value: status.phrase.encode() for status in http.HTTPStatus}
+_KINDS = {408: "request_timeout", 413: "too_large", 503: "overloaded"}
 
 
 @dataclass(slots=True)
@@ -25,12 +25,15 @@ class Request:
     headers: dict[bytes, bytes]  # names in lower case; values of the same name joined by commas
     body: bytes
     arrived_s: float  # on the monotonic clock: its last byte
+    held_bytes: int = 0  # of the room that large bodies share
 
     @property
     def path(self) -> str:
-        """Without the query, escapes undone."""
+        """Without the query; escapes as they came, since `%2F` is no slash."""
         raw = self.target.partition(b"?")[0].decode("latin-1")
-        return urllib.parse.unquote(raw) if "%" in raw else raw
+        if raw.startswith("/") or "://" not in raw:
+            return raw
+        return "/" + raw.partition("://")[2].partition("/")[2]  # as proxies are asked; servers must take it, too
 
     def header(self, name: bytes) -> str | None:
         """One header's value."""
@@ -77,7 +80,15 @@ def refusal(fault: Fault, body: bytes) -> Reply:
 class HttpError(Exception):
     """A request that is refused as it is read."""
 
-    def __init__(self, status: int, message: str, allow: Sequence[str] = ()) -> None:
+    def __init__(
+        self, status: int, message: str, allow: Sequence[str] = (), retry_after_s: float | None = None
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.allow = allow  # methods, where it is the wrong one
+        self.retry_after_s = retry_after_s
+
+    def fault(self) -> Fault:
+        """As the faces tell it."""
+        kind = _KINDS.get(self.status, "invalid_request_error")
+        return Fault(self.status, kind, str(self), retry_after_s=self.retry_after_s)

@@ -3,61 +3,75 @@
 from __future__ import annotations
 
 import base64
-from typing import Any, Literal
+import math
+import re
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from twoshift.errors import InvalidInput
+from twoshift.errors import BrokenModel, InvalidInput, TooLarge
 from twoshift.serve.faults import Fault
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.messages import Reply
+from twoshift.serve.http.openai_types import (
+    DerivedReply,
+    Document,
+    Embedding,
+    EmbeddingReply,
+    EmbeddingRequest,
+    ErrorReply,
+    ErrorTold,
+    ModelCard,
+    ModelList,
+    RerankReply,
+    RerankRequest,
+    RerankResult,
+    RerankUsage,
+    TokenIds,
+    Usage,
+)
+from twoshift.serve.http.openapi import ASKING, Operation
 from twoshift.serve.model import Answer, ServedModel
 from twoshift.serve.service import Service
 
 __all__ = ["add_openai", "told_openai"]
 
+_MOST_BYTES = 16 << 20  # of JSON: its values take many times its bytes, and the loop stands still while it is read
 _encoder = msgspec.json.Encoder()
-
-
-class EmbeddingRequest(msgspec.Struct):
-    """POST /v1/embeddings."""
-
-    model: str
-    input: str | list[str | int | list[int]]
-    encoding_format: Literal["float", "base64"] = "float"
-    dimensions: int | None = None
-    user: str | None = None
-
-
-class RerankRequest(msgspec.Struct):
-    """POST /v1/rerank."""
-
-    model: str
-    query: str
-    documents: list[str | dict[str, Any]]
-    top_n: int | None = None
-    return_documents: bool = False
-
-
+_FIRST = re.compile(rb"\[[ \t\r\n]*(.)", re.DOTALL)  # what a list begins with
+_text, _texts = msgspec.json.Decoder(str), msgspec.json.Decoder(list[str])
+_ids, _id_lists = msgspec.json.Decoder(TokenIds), msgspec.json.Decoder(list[TokenIds])
 _embeddings, _reranks = msgspec.json.Decoder(EmbeddingRequest), msgspec.json.Decoder(RerankRequest)
 
 
 def told_openai(fault: Fault) -> bytes:
     """An error as OpenAI's clients read it."""
-    error = {"message": fault.message, "type": fault.kind, "param": fault.param, "code": fault.kind}
-    return _encoder.encode({"error": error})
+    return _encoder.encode(ErrorReply(ErrorTold(fault.message, fault.kind, fault.param, fault.kind)))
 
 
 def add_openai(app: App, service: Service) -> None:
     """The paths below /v1."""
     face = _OpenAi(service)
-    app.add("GET", "/v1/models", face.models, told_openai)
-    app.add("GET", "/v1/models/{model}", face.model, told_openai)
-    app.add("POST", "/v1/embeddings", face.embeddings, told_openai)
-    app.add("POST", "/v1/rerank", face.rerank, told_openai)
-    app.add("GET", "/v1/derived/{model}", face.derived, told_openai)
+    for method, path, answer, about in (
+        ("GET", "/v1/models", face.models, Operation("The models that are served.", ModelList, ErrorReply)),
+        ("GET", "/v1/models/{model}", face.model, _named("One of them.", ModelCard)),
+        ("GET", "/v1/derived/{model}", face.derived, _named("What follows from a model's SLO.", DerivedReply)),
+        ("POST", "/v1/embeddings", face.embeddings,
+         _asking("Texts, or the model's own token ids, to vectors.", EmbeddingRequest, EmbeddingReply)),
+        ("POST", "/v1/rerank", face.rerank,
+         _asking("Documents by how well they answer a query.", RerankRequest, RerankReply)),
+    ):  # fmt: skip
+        app.add(method, path, answer, told_openai, about)
+
+
+def _named(summary: str, gives: Any) -> Operation:
+    return Operation(summary, gives, ErrorReply, statuses=(404,))
+
+
+def _asking(summary: str, takes: Any, gives: Any) -> Operation:
+    return Operation(summary, gives, ErrorReply, takes, statuses=ASKING, timed=True)
 
 
 class _OpenAi:
@@ -66,7 +80,7 @@ class _OpenAi:
 
     async def models(self, _exchange: Exchange) -> Reply:
         listed = [_shown(model) for model in self._service.models.values()]
-        return Reply(200, _encoder.encode({"object": "list", "data": listed}))
+        return Reply(200, _encoder.encode(ModelList(data=listed)))
 
     async def model(self, exchange: Exchange) -> Reply:
         return Reply(200, _encoder.encode(_shown(self._service.find(exchange.matched["model"]))))
@@ -74,8 +88,8 @@ class _OpenAi:
     async def derived(self, exchange: Exchange) -> Reply:
         model = self._service.find(exchange.matched["model"])
         info = model.engine.runtime.info
-        about = {"model": model.name, "runtime": info.runtime, "device": info.device, "precision": info.precision}
-        return Reply(200, _encoder.encode(about | model.derived.to_dict()))
+        about = (model.name, info.runtime, info.device, info.precision)
+        return Reply(200, _encoder.encode(DerivedReply(*about, **model.derived.to_dict())))
 
     async def _answered(self, exchange: Exchange, model: ServedModel, rows: list[Any]) -> Answer:
         return await self._service.answer(model, rows, exchange.timeout_s, exchange.request.arrived_s, exchange.caller)
@@ -83,65 +97,79 @@ class _OpenAi:
     async def embeddings(self, exchange: Exchange) -> Reply:
         asked = _decoded(_embeddings, exchange.request.body)
         model = exchange.model = self._service.find(asked.model)
-        _requires(model, "embedding", "embeddings")
-        rows = _inputs(asked.input)
+        dimensions = _dimensions(model, asked.dimensions)
+        rows = _inputs(asked.input, model.engine.most_rows)
         exchange.answer = answer = await self._answered(exchange, model, rows)
-        vectors = [row["embedding"] for row in answer.rows]
-        if asked.dimensions is not None:
-            vectors = _shortened(vectors, asked.dimensions)
+        vectors = [_finite(row["embedding"], "embedding", 1, k) for k, row in enumerate(answer.rows)]
+        if dimensions is not None:
+            vectors = _shortened(vectors, dimensions)
         encode = _base64 if asked.encoding_format == "base64" else np.ndarray.tolist
-        data = [{"object": "embedding", "index": k, "embedding": encode(each)} for k, each in enumerate(vectors)]
-        usage = {"prompt_tokens": answer.tokens, "total_tokens": answer.tokens}
-        reply = {"object": "list", "data": data, "model": model.name, "usage": usage}
-        return Reply(200, _encoder.encode(reply))
+        data = [Embedding(index=k, embedding=encode(each)) for k, each in enumerate(vectors)]
+        usage = Usage(answer.tokens, answer.tokens)
+        return Reply(200, _encoder.encode(EmbeddingReply(data=data, model=model.name, usage=usage)))
 
     async def rerank(self, exchange: Exchange) -> Reply:
         asked = _decoded(_reranks, exchange.request.body)
         model = exchange.model = self._service.find(asked.model)
         _requires(model, "score", "reranking")
-        if asked.top_n is not None and asked.top_n < 1:
-            raise InvalidInput("top_n", asked.top_n, "at least 1")
-        rows = [(asked.query, _document(document, k)) for k, document in enumerate(asked.documents)]
-        exchange.answer = answer = await self._answered(exchange, model, rows)
-        scores = np.array([row["score"] for row in answer.rows])
-        best = np.argsort(-scores, kind="stable")[: asked.top_n]
-        results = [{"index": int(k), "relevance_score": float(scores[k])} for k in best]
+        texts = [each if isinstance(each, str) else each.text for each in asked.documents]
+        exchange.answer = answer = await self._answered(exchange, model, [(asked.query, text) for text in texts])
+        scores = [float(_finite(row["score"], "score", 0, k)) for k, row in enumerate(answer.rows)]
+        best = sorted(range(len(scores)), key=lambda k: -scores[k])[: asked.top_n]
+        results = [RerankResult(k, scores[k]) for k in best]
         if asked.return_documents:
-            results = [each | {"document": {"text": rows[each["index"]][1]}} for each in results]
-        usage = {"total_tokens": answer.tokens}
-        return Reply(200, _encoder.encode({"model": model.name, "results": results, "usage": usage}))
+            results = [RerankResult(k, scores[k], Document(texts[k])) for k in best]
+        return Reply(200, _encoder.encode(RerankReply(model.name, results, RerankUsage(answer.tokens))))
 
 
-def _shown(model: ServedModel) -> dict[str, Any]:
-    return {"id": model.name, "object": "model", "created": model.created_unix_s, "owned_by": "twoshift"}
+def _shown(model: ServedModel) -> ModelCard:
+    return ModelCard(id=model.name, created=model.created_unix_s)
 
 
-def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
+def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes, field: str = "body") -> Any:
+    if len(body) > _MOST_BYTES:
+        raise TooLarge("body", f"{len(body):,} bytes", f"at most {_MOST_BYTES:,} of JSON")
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput("body", "it", f"a request as the API describes it: {error}") from None
+        raise InvalidInput(field, "it", f"a request as the API describes it: {error}") from None
 
 
 def _requires(model: ServedModel, column: str, what: str) -> None:
-    if column not in model.engine.runtime.info.outputs:
-        raise InvalidInput("model", model.name, f"a model for {what}; this one answers with something else")
+    outputs = model.engine.runtime.info.outputs or [tensor.name for tensor in model.outputs]
+    if column not in outputs:
+        answers = f"answers with {', '.join(outputs)}" if outputs else "does not say what it answers with"
+        raise InvalidInput("model", model.name, f"a model for {what}, whose output is `{column}`; this one {answers}")
 
 
-def _inputs(given: str | list[Any]) -> list[Any]:
+def _dimensions(model: ServedModel, asked: int | None) -> int | None:
+    """What was asked for, if the model has as many: seen before the device is asked."""
+    _requires(model, "embedding", "embeddings")
+    most = next((tensor.shape[0] for tensor in model.outputs if tensor.name == "embedding" and tensor.shape), asked)
+    if asked is not None and most is not None and asked > most:
+        raise InvalidInput("dimensions", asked, f"from 1 to {most}")
+    return asked
+
+
+def _inputs(given: msgspec.Raw, most_rows: int) -> list[Any]:
     """A text, texts, tokens, or lists of tokens: as rows of the model."""
-    if isinstance(given, str):
-        return [given]
-    kinds = {type(each) for each in given}
-    if len(kinds) > 1:
-        raise InvalidInput("input", "a mixed list", "texts, or token ids, or lists of token ids")
-    return [given] if kinds == {int} else given
+    text = bytes(given)
+    first = _FIRST.match(text)
+    match first and first[1]:
+        case None:
+            return [_decoded(_text, text, "input")]
+        case b'"' | b"]":
+            return _decoded(_texts, text, "input")
+        case b"[":
+            if text.count(b"[") > most_rows + 1:  # before millions of lists are made
+                raise TooLarge("input", f"{text.count(b'[') - 1:,} rows", f"at most {most_rows:,} in a request")
+            return _decoded(_id_lists, text, "input")
+        case _:
+            return [_decoded(_ids, text, "input")]
 
 
 def _shortened(vectors: list[NDArray[Any]], dimensions: int) -> list[NDArray[Any]]:
     """The first dimensions, of length 1 again: what models trained for it allow."""
-    if not 1 <= dimensions <= len(vectors[0]):
-        raise InvalidInput("dimensions", dimensions, f"from 1 to {len(vectors[0])}")
     cut = [vector[:dimensions] for vector in vectors]
     return [vector / max(float(np.linalg.norm(vector)), 1e-12) for vector in cut]
 
@@ -150,8 +178,11 @@ def _base64(vector: NDArray[Any]) -> str:
     return base64.b64encode(vector.astype("<f4").tobytes()).decode()
 
 
-def _document(document: str | dict[str, Any], place: int) -> str:
-    text = document if isinstance(document, str) else document.get("text")
-    if not isinstance(text, str):
-        raise InvalidInput(f"documents[{place}]", document, "a text, or an object with the key text")
-    return text
+def _finite(values: Any, column: str, axes: int, row: int) -> Any:
+    """A row's answer, where JSON can say it; raises BrokenModel for another shape, NaN and infinities."""
+    if np.ndim(values) != axes:
+        raise BrokenModel(f"the model's {column} of a row has {np.ndim(values)} axes; expected {axes}")
+    # The product is the cheap look at all of them.
+    if not math.isfinite(np.dot(values, values)) and not np.isfinite(values).all():
+        raise BrokenModel(f"the model's {column} of row {row} has numbers that are not finite")
+    return values

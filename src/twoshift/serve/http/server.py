@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from typing import Any
 
-from twoshift.serve.http.connection import Connection, Handler, HttpLimits, Refusal
+from twoshift.serve.http.connection import Connection, Handler, HttpLimits, Peers, Refusal
 
 __all__ = ["HttpServer"]
 
 _SWEEP_S = 1.0
 _BACKLOG = 2048
+_OTHER_FILES = 128  # that a process has open beside its connections
 
 
 class HttpServer:
     """Listens once `start` was awaited; `drain` ends it in peace."""
 
-    def __init__(self, handler: Handler, refusal: Refusal, limits: HttpLimits | None = None) -> None:
-        self._handler, self._refusal, self.limits = handler, refusal, limits or HttpLimits()
-        self._open: set[Connection] = set()
+    def __init__(
+        self, handler: Handler, refusal: Refusal, limits: HttpLimits | None = None, sweep_s: float = _SWEEP_S
+    ) -> None:
+        wanted = limits or HttpLimits()
+        self.peers = Peers(replace(wanted, connections=_connections(wanted.connections)))
+        self._handler, self._refusal, self._sweep_s = handler, refusal, sweep_s
         self._server: Any = None
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -30,17 +35,20 @@ class HttpServer:
         self._sweeper = loop.create_task(self._sweep())
         return int(self._server.sockets[0].getsockname()[1])
 
-    async def drain(self, grace_s: float) -> bool:
-        """Take no connection and no request any more, answer those that are read; False where time ran out."""
+    async def drain(self, grace_s: float, hurry: asyncio.Event | None = None) -> bool:
+        """Take no connection and no request any more, answer those that are read; False where time ran out.
+
+        `hurry`, once it is set, is the end of the time.
+        """
         self._server.close()
-        for connection in tuple(self._open):
+        for connection in tuple(self.peers.open):
             connection.stop()
         loop = asyncio.get_running_loop()
         until_s = loop.time() + grace_s
-        while self._open and loop.time() < until_s:
+        while self.peers.open and loop.time() < until_s and not (hurry and hurry.is_set()):
             await asyncio.sleep(0.01)
-        in_peace = not self._open
-        for connection in tuple(self._open):
+        in_peace = not self.peers.open
+        for connection in tuple(self.peers.open):
             connection.abort()
         assert self._sweeper is not None  # noqa: S101 - start made it
         self._sweeper.cancel()
@@ -51,15 +59,30 @@ class HttpServer:
     @property
     def connections(self) -> int:
         """How many are open."""
-        return len(self._open)
+        return len(self.peers.open)
 
     def _connection(self) -> Connection:
-        return Connection(self._handler, self._refusal, self.limits, self._open)
+        return Connection(self._handler, self._refusal, self.peers)
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(_SWEEP_S)
+            await asyncio.sleep(self._sweep_s)
             now_s = loop.time()
-            for connection in tuple(self._open):
+            for connection in tuple(self.peers.open):
                 connection.sweep(now_s)
+
+
+def _connections(wanted: int) -> int:
+    """As many as the process may have files for: it asks for more where it has too few."""
+    try:
+        import resource
+    except ImportError:  # no such limit here
+        return wanted
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted + _OTHER_FILES:
+        more = wanted + _OTHER_FILES if hard == resource.RLIM_INFINITY else min(hard, wanted + _OTHER_FILES)
+        with contextlib.suppress(ValueError, OSError):  # a system may allow less than it says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
+            soft = more
+    return wanted if soft == resource.RLIM_INFINITY else max(1, min(wanted, soft - _OTHER_FILES))

@@ -1,0 +1,118 @@
+"""What every call has, whichever method it is: a key, an id, timings, metrics and errors."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import grpc
+
+from twoshift.errors import TwoshiftError
+from twoshift.serve.books import Asked, gone, replied, request_id
+from twoshift.serve.faults import Fault, fault_of
+from twoshift.serve.keys import ANYONE, Caller, Keys
+from twoshift.serve.model import Answer, ServedModel
+
+__all__ = ["Call", "Method", "abort", "begun", "counted", "settled", "unary"]
+
+_logger = logging.getLogger("twoshift.serve")
+_MOST_DETAILS = 2_000  # characters: a status travels in headers, which clients bound
+_LONGEST_S = 3_600.0
+_CODES = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    403: grpc.StatusCode.PERMISSION_DENIED,
+    404: grpc.StatusCode.NOT_FOUND,
+    413: grpc.StatusCode.INVALID_ARGUMENT,  # not RESOURCE_EXHAUSTED, which clients try again: it can never fit
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    503: grpc.StatusCode.UNAVAILABLE,
+    504: grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+
+
+@dataclass(slots=True)
+class Call:
+    """A request on its way to a reply."""
+
+    name: str  # of the method
+    context: Any
+    metadata: dict[str, Any]
+    arrived_s: float
+    caller: Caller = ANYONE
+    model: ServedModel | None = None  # whose metrics it goes into
+    answer: Answer | None = None
+
+    @property
+    def timeout_s(self) -> float | None:
+        """What is left of gRPC's deadline; None without one."""
+        left_s = self.context.time_remaining()
+        return None if left_s is None else min(left_s, _LONGEST_S)
+
+
+Method = Callable[[Any, Call], Awaitable[Any]]
+
+
+def begun(name: str, context: Any) -> Call:
+    """A call that has come in."""
+    return Call(name, context, dict(context.invocation_metadata() or ()), time.monotonic())
+
+
+async def settled(name: str, method: Method, request: Any, call: Call, keys: Keys | None) -> tuple[Any, Fault | None]:
+    """The reply, or why there is none. Without keys the caller is the call's already, or anybody."""
+    try:
+        if keys is not None:
+            call.caller = keys.caller(call.metadata.get("authorization"))
+        return await method(request, call), None
+    except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+        gone(call.model, call.arrived_s)
+        raise
+    except BaseException as error:  # a library's panic is no Exception, and its request wants a reply, too
+        fault = fault_of(error)
+        if fault.status == 500:
+            _log(name, error)
+        return None, fault
+
+
+def _log(name: str, error: BaseException) -> None:
+    known = isinstance(error, TwoshiftError)  # it says all that there is to say
+    _logger.error("gRPC %s: %s", name, error, exc_info=None if known else error)
+
+
+def unary(name: str, method: Method, keys: Keys | None) -> Callable[[Any, Any], Awaitable[Any]]:
+    """A method as gRPC calls it. A client that does not wait cancels it, and with it what waits for the device."""
+
+    async def handler(request: Any, context: Any) -> Any:
+        call = begun(name, context)
+        reply, fault = await settled(name, method, request, call, keys)
+        if fault is not None:
+            await abort(call, fault)
+        context.set_trailing_metadata(_trailing(call, None))
+        return reply
+
+    return handler
+
+
+async def abort(call: Call, fault: Fault) -> NoReturn:
+    """Tell the client, and end the call."""
+    code = _CODES.get(fault.status, grpc.StatusCode.INTERNAL)
+    await call.context.abort(code, fault.message[:_MOST_DETAILS], _trailing(call, fault))
+    raise AssertionError  # abort has raised
+
+
+def counted(call: Call, fault: Fault | None) -> bytes:
+    """In the books; what Server-Timing says of it."""
+    asked = Asked(call.name, call.arrived_s, call.metadata.get("traceparent"))
+    return replied(asked, call.model, call.answer, 200 if fault is None else fault.status, fault)
+
+
+def _trailing(call: Call, fault: Fault | None) -> tuple[tuple[str, str], ...]:
+    timing = counted(call, fault)
+    trailing = ("x-request-id", request_id(call.metadata.get("x-request-id"))), ("server-timing", timing.decode())
+    if fault is None or fault.retry_after_s is None:
+        return trailing
+    return *trailing, ("retry-after-ms", str(max(1, math.ceil(1e3 * fault.retry_after_s))))

@@ -1,0 +1,77 @@
+"""The Open Inference Protocol over gRPC, on the loop of the server."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+
+from twoshift.serve.grpc.calls import unary
+from twoshift.serve.grpc.messages import SERVICE, message
+from twoshift.serve.grpc.methods import Methods
+from twoshift.serve.grpc.streams import Streams
+from twoshift.serve.keys import Keys
+from twoshift.serve.service import Service
+
+__all__ = ["GrpcServer"]
+
+_OPEN = frozenset(("ServerLive", "ServerReady"))  # no key is needed
+
+
+class GrpcServer:
+    """Listens once `start` was awaited; `drain` ends it in peace."""
+
+    def __init__(self, service: Service, keys: Keys, max_message_bytes: int, max_calls: int) -> None:
+        self._methods = Methods(service)
+        self._streams = Streams(self._methods.infer, keys)
+        self._server = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", max_message_bytes),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.so_reuseport", 0),  # a port that somebody has is refused, not shared
+            ],
+            maximum_concurrent_rpcs=max_calls,
+        )
+        self._server.add_generic_rpc_handlers((self._handlers(keys),))
+
+    async def start(self, host: str, port: int) -> int:
+        """The port that it listens on; raises OSError where it cannot."""
+        try:
+            bound = self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        except RuntimeError as error:
+            raise OSError(str(error).partition(";")[0]) from error  # its rest is for those who develop gRPC
+        await self._server.start()
+        return bound
+
+    async def drain(self, grace_s: float, hurry: asyncio.Event | None = None) -> bool:
+        """Take no call any more, answer those that have come; False where time ran out.
+
+        `hurry`, once it is set, is the end of the time.
+        """
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + grace_s
+        self._streams.stop()
+        stopped = asyncio.ensure_future(self._server.stop(grace_s))
+        while not stopped.done() and not (hurry and hurry.is_set()):
+            await asyncio.wait([stopped], timeout=0.05)
+        in_peace = stopped.done() and loop.time() < until_s
+        await self._server.stop(None)
+        await stopped
+        return in_peace
+
+    def _handlers(self, keys: Keys) -> Any:
+        handlers: dict[str, Any] = {
+            name: grpc.unary_unary_rpc_method_handler(
+                unary(name, method, None if name in _OPEN else keys),
+                request_deserializer=message(f"{name}Request").FromString,
+                response_serializer=message(f"{name}Response").SerializeToString,
+            )
+            for name, method in self._methods.by_name.items()
+        }
+        handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
+            self._streams.handler,
+            request_deserializer=message("ModelInferRequest").FromString,
+            response_serializer=message("ModelStreamInferResponse").SerializeToString,
+        )
+        return grpc.method_handlers_generic_handler(SERVICE, handlers)

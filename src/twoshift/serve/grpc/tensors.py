@@ -1,0 +1,87 @@
+"""Protobuf's tensors, read and written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from twoshift.errors import InvalidInput, TooLarge
+from twoshift.serve.grpc.messages import message
+from twoshift.serve.model import ServedModel
+from twoshift.serve.oip.datatypes import BYTES, DTYPES
+from twoshift.serve.oip.outputs import Output
+from twoshift.serve.oip.tensors import Given, bad_tensor, from_raw, from_values, texts_of
+
+__all__ = ["answer_of", "given_of", "parameter", "wanted_of"]
+
+_SHARED = "shared_memory_region"
+_CONTENTS = {
+    "BOOL": "bool_contents", "INT8": "int_contents", "INT16": "int_contents", "INT32": "int_contents",
+    "INT64": "int64_contents", "UINT8": "uint_contents", "UINT16": "uint_contents", "UINT32": "uint_contents",
+    "UINT64": "uint64_contents", "FP32": "fp32_contents", "FP64": "fp64_contents", BYTES: "bytes_contents",
+}  # fmt: skip
+_MOST_VALUES = 1 << 20  # in a message: they are read one by one, bytes all at once
+_Reply = message("ModelInferResponse")
+
+
+def given_of(request: Any) -> list[Given]:
+    """A request's inputs; the bytes of all of them stand beside, or the values of each in it."""
+    raw = request.raw_input_contents
+    if raw and len(raw) != len(request.inputs):
+        raise InvalidInput("raw_input_contents", f"{len(raw)} of them", f"{len(request.inputs)}: one for each input")
+    for each in request.inputs:
+        if _SHARED in each.parameters:
+            raise bad_tensor(each.name, "shared memory", "the tensor in the request: this server shares none")
+    if not raw:
+        return [_from_contents(each) for each in request.inputs]
+    return [
+        from_raw(each.name, each.datatype, tuple(each.shape), data)
+        for each, data in zip(request.inputs, raw, strict=True)
+    ]
+
+
+def wanted_of(request: Any) -> list[str]:
+    """The outputs that are wanted; none: all."""
+    for each in request.outputs:
+        if "classification" in each.parameters or _SHARED in each.parameters:
+            accepted = "the values, in the reply: this server neither ranks them nor shares memory"
+            raise InvalidInput(f"output {each.name[:80]!r}", "classification or shared memory", accepted)
+    return [each.name for each in request.outputs]
+
+
+def parameter(request: Any, name: str) -> object:
+    """One of a request's parameters; None where it is not given."""
+    if name not in request.parameters:
+        return None
+    given = request.parameters[name]
+    chosen = given.WhichOneof("choice")
+    return getattr(given, chosen) if chosen else None
+
+
+def answer_of(request_id: str, model: ServedModel, outputs: Sequence[Output]) -> Any:
+    """Always raw: Triton's client reads nothing else."""
+    reply = _Reply(model_name=model.name, model_version=model.version, id=request_id)
+    for each in outputs:
+        reply.outputs.add(name=each.name, datatype=each.datatype, shape=each.shape)
+        reply.raw_output_contents.append(each.raw())
+    return reply
+
+
+def _from_contents(given: Any) -> Given:
+    name, datatype, shape = given.name, given.datatype, tuple(given.shape)
+    field = _CONTENTS.get(datatype)
+    if field is None:
+        raise bad_tensor(name, datatype, f"raw_input_contents, or one of {', '.join(_CONTENTS)}")
+    values = getattr(given.contents, field)
+    if len(values) > _MOST_VALUES:
+        raise TooLarge(f"input {name[:80]!r}", f"{len(values):,} values", "raw_input_contents for so many")
+    if datatype == BYTES:
+        return from_values(name, datatype, shape, texts_of(name, values))
+    dtype = DTYPES[datatype]
+    if dtype.kind in "iu" and dtype.itemsize < 4 and len(values):
+        limits = np.iinfo(dtype)
+        if min(values) < limits.min or max(values) > limits.max:
+            raise bad_tensor(name, "a number that is too large", f"values of {datatype}")
+    return from_values(name, datatype, shape, list(values))

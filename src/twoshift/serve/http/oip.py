@@ -1,0 +1,231 @@
+"""The Open Inference Protocol over HTTP, with Triton's binary extension."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from twoshift.errors import InvalidInput, TooLarge, TryLater
+from twoshift.serve.faults import Fault
+from twoshift.serve.http.app import App, Exchange
+from twoshift.serve.http.messages import Reply, Request
+from twoshift.serve.http.oip_types import (
+    IndexRequest,
+    InferReply,
+    InferRequest,
+    Live,
+    Loaded,
+    LoadRequest,
+    OipError,
+    OutputTensor,
+    Ready,
+)
+from twoshift.serve.http.openapi import ASKING, Operation
+from twoshift.serve.http.packing import packed
+from twoshift.serve.model import ServedModel
+from twoshift.serve.oip.about import (
+    ModelIndex,
+    ModelMetadata,
+    ServerMetadata,
+    config_of,
+    index_of,
+    metadata_of,
+    statistics_of,
+)
+from twoshift.serve.oip.outputs import Output, outputs_of
+from twoshift.serve.oip.protocol import InferenceProtocol, asked_timeout_s, sooner
+from twoshift.serve.oip.tensors import Given, bad_tensor, from_json, from_raw
+from twoshift.serve.service import Service
+
+__all__ = ["add_oip", "told_oip"]
+
+_HEADER = b"inference-header-content-length"  # bytes of JSON, before those of tensors
+_BINARY = "application/octet-stream"
+_NOT_READY_S = 1.0
+_MOST_BYTES = 16 << 20  # of JSON: its values take many times its bytes, and the loop stands still while it is read
+_encoder = msgspec.json.Encoder()
+_requests = msgspec.json.Decoder(InferRequest)
+_indexes, _loads = msgspec.json.Decoder(IndexRequest), msgspec.json.Decoder(LoadRequest)
+
+
+def told_oip(fault: Fault) -> bytes:
+    """An error as the protocol's clients read it."""
+    return _encoder.encode(OipError(fault.message))
+
+
+def add_oip(app: App, service: Service) -> None:
+    """The paths below /v2."""
+    face = _Oip(service)
+    for model in ("/v2/models/{model}", "/v2/models/{model}/versions/{version}"):
+        app.add("POST", f"{model}/infer", face.infer, told_oip, _INFER)
+        app.add("GET", f"{model}/ready", face.model_ready, told_oip, _of_model("Whether it is ready.", Ready, 503))
+        app.add("GET", model, face.model, told_oip, _of_model("What a model takes and answers.", ModelMetadata))
+        app.add("GET", f"{model}/config", face.config, told_oip, _of_model("As Triton has it.", dict[str, Any]))
+        app.add("GET", f"{model}/stats", face.statistics, told_oip, _of_model("What it counts.", dict[str, Any]))
+    for method, path, answer, about in (
+        ("GET", "/v2", face.server, _about("Who answers.", ServerMetadata)),
+        ("GET", "/v2/models/stats", face.all_statistics, _about("What all models count.", dict[str, Any])),
+        ("POST", "/v2/repository/index", face.index, _about("The models.", list[ModelIndex], 400, takes=IndexRequest)),
+        ("POST", "/v2/repository/models/{model}/load", face.load,
+         _about("Nothing, for a model that is there.", Loaded, 400, takes=LoadRequest)),
+        ("POST", "/v2/repository/models/{model}/unload", face.unload, _about("Refused.", Loaded, 400)),
+    ):  # fmt: skip
+        app.add(method, path, answer, told_oip, about)
+    app.add("GET", "/v2/health/live", face.live, told_oip, _about("Whether the process lives.", Live), open=True)
+    ready = _about("Whether requests should come here.", Ready, 503)
+    app.add("GET", "/v2/health/ready", face.ready, told_oip, ready, open=True)
+
+
+def _about(summary: str, gives: Any, *statuses: int, takes: Any = None) -> Operation:
+    return Operation(summary, gives, OipError, takes, statuses=statuses, may_be_empty=True)
+
+
+def _of_model(summary: str, gives: Any, *statuses: int) -> Operation:
+    return _about(summary, gives, 404, *statuses)
+
+
+_INFER = Operation(
+    "Tensors to tensors, in JSON or as bytes after it.",
+    InferReply,
+    OipError,
+    InferRequest,
+    takes_also=(_BINARY,),
+    gives_also=(_BINARY,),
+    statuses=ASKING,
+    timed=True,
+)
+
+
+class _Oip:
+    def __init__(self, service: Service) -> None:
+        self._service, self._protocol = service, InferenceProtocol(service)
+
+    async def infer(self, exchange: Exchange) -> Reply:
+        model = exchange.model = self._found(exchange)
+        request = exchange.request
+        asked, binary = _read(request)
+        wanted = _wanted(asked)
+        rows = self._protocol.rows(model, _given(asked, binary), wanted)
+        parameters = asked.parameters
+        timeout_s = sooner(asked_timeout_s(parameters.timeout, parameters.priority), exchange.timeout_s)
+        answer = await self._service.answer(model, rows, timeout_s, request.arrived_s, exchange.caller)
+        exchange.answer = answer
+        reply = _reply(model, asked, outputs_of(answer.rows, wanted or None))
+        return await packed(reply, request.headers.get(b"accept-encoding"))
+
+    async def live(self, _exchange: Exchange) -> Reply:
+        return Reply(200, _encoder.encode(Live()))
+
+    async def ready(self, _exchange: Exchange) -> Reply:
+        return _told_ready(self._service.unready())
+
+    async def model_ready(self, exchange: Exchange) -> Reply:
+        return _told_ready(self._service.unready(self._found(exchange).name))
+
+    async def server(self, _exchange: Exchange) -> Reply:
+        return Reply(200, _encoder.encode(ServerMetadata()))
+
+    async def model(self, exchange: Exchange) -> Reply:
+        return Reply(200, _encoder.encode(metadata_of(self._found(exchange))))
+
+    async def config(self, exchange: Exchange) -> Reply:
+        return Reply(200, _encoder.encode(config_of(self._found(exchange))))
+
+    async def statistics(self, exchange: Exchange) -> Reply:
+        return Reply(200, _encoder.encode(statistics_of([self._found(exchange)])))
+
+    async def all_statistics(self, _exchange: Exchange) -> Reply:
+        return Reply(200, _encoder.encode(statistics_of([*self._service.models.values()])))
+
+    async def index(self, exchange: Exchange) -> Reply:
+        asked = _decoded(_indexes, exchange.request.body or b"{}")
+        return Reply(200, _encoder.encode(index_of(self._service, asked.ready)))
+
+    async def load(self, exchange: Exchange) -> Reply:
+        asked = _decoded(_loads, exchange.request.body or b"{}")
+        self._protocol.load(exchange.matched["model"], changed=bool(asked.parameters))
+        return Reply(200, _encoder.encode(Loaded()))
+
+    async def unload(self, exchange: Exchange) -> Reply:
+        self._protocol.unload(exchange.matched["model"])
+        return Reply(200, _encoder.encode(Loaded()))
+
+    def _found(self, exchange: Exchange) -> ServedModel:
+        return self._protocol.find(exchange.matched["model"], exchange.matched.get("version", ""))
+
+
+def _told_ready(why_not: str | None) -> Reply:
+    if why_not is not None:
+        raise TryLater(why_not, _NOT_READY_S)
+    return Reply(200, _encoder.encode(Ready()))
+
+
+def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes | memoryview) -> Any:
+    if len(body) > _MOST_BYTES:
+        raise TooLarge("body", f"{len(body):,} bytes of JSON", f"at most {_MOST_BYTES:,}, and tensors in binary")
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput("body", "it", f"a request as the protocol describes it: {error}") from None
+
+
+def _read(request: Request) -> tuple[InferRequest, memoryview]:
+    """The JSON, and the bytes after it."""
+    given = request.header(_HEADER)
+    if given is None:
+        return _decoded(_requests, request.body), memoryview(b"")
+    if not given.isdecimal() or int(given) > len(request.body):
+        accepted = f"the bytes of JSON at the body's beginning; it has {len(request.body):,}"
+        raise InvalidInput("inference-header-content-length", given, accepted)
+    body, size = memoryview(request.body), int(given)
+    return _decoded(_requests, body[:size]), body[size:]
+
+
+def _given(asked: InferRequest, binary: memoryview) -> list[Given]:
+    """The inputs, with those that are binary taken from the bytes, in order."""
+    found, at = list[Given](), 0
+    for each in asked.inputs:
+        size = each.parameters.binary_data_size
+        if each.parameters.shared_memory_region is not None:
+            raise bad_tensor(each.name, "shared memory", "the tensor in the request: this server shares none")
+        if size is None:
+            found.append(from_json(each.name, each.datatype, each.shape, each.data))
+            continue
+        if not 0 <= size <= len(binary) - at or each.data:
+            accepted = f"a binary_data_size of what follows the JSON, of which {len(binary) - at:,} bytes are left"
+            raise bad_tensor(each.name, f"{size:,}{' and data' if each.data else ''}", accepted)
+        found.append(from_raw(each.name, each.datatype, each.shape, binary[at : at + size]))
+        at += size
+    if at != len(binary):
+        raise InvalidInput("body", f"{len(binary) - at:,} bytes more", "the bytes of the inputs with binary_data_size")
+    return found
+
+
+def _reply(model: ServedModel, asked: InferRequest, outputs: list[Output]) -> Reply:
+    listed, raw = list[OutputTensor](), list[bytes]()
+    for number, output in enumerate(outputs):
+        if _is_binary(asked, number):
+            raw.append(block := output.raw())
+            parameters = {"binary_data_size": len(block)}
+            listed.append(OutputTensor(output.name, output.datatype, output.shape, parameters))
+        else:
+            listed.append(OutputTensor(output.name, output.datatype, output.shape, data=output.listed()))
+    head = _encoder.encode(InferReply(model.name, model.version, listed, UNSET if asked.id is None else asked.id))
+    if not raw:
+        return Reply(200, head)
+    return Reply(200, b"".join([head, *raw]), _BINARY.encode(), [(_HEADER, b"%d" % len(head))])
+
+
+def _wanted(asked: InferRequest) -> list[str]:
+    for output in asked.outputs:
+        if output.parameters.classification or output.parameters.shared_memory_region is not None:
+            accepted = "the values, in the reply: this server neither ranks them nor shares memory"
+            raise InvalidInput(f"output {output.name[:80]!r}", "classification or shared memory", accepted)
+    return [output.name for output in asked.outputs]
+
+
+def _is_binary(asked: InferRequest, number: int) -> bool:
+    binary = asked.outputs[number].parameters.binary_data if asked.outputs else None
+    return asked.parameters.binary_data_output if binary is None else binary

@@ -1,0 +1,129 @@
+"""What the Open Inference Protocol's face reads and writes; the OpenAPI document is made from it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
+
+__all__ = [
+    "IndexRequest",
+    "InferParameters",
+    "InferReply",
+    "InferRequest",
+    "InputParameters",
+    "InputTensor",
+    "Live",
+    "LoadRequest",
+    "Loaded",
+    "OipError",
+    "OutputParameters",
+    "OutputTensor",
+    "Ready",
+    "RequestedOutput",
+]
+
+_VALUES = {"type": "array", "description": "Numbers, bools or texts, flat or nested.", "items": {}}
+
+
+class InputParameters(Struct, frozen=True):
+    """Where an input's bytes are."""
+
+    binary_data_size: int | None = None  # of those after the JSON, in the order of the inputs
+    shared_memory_region: str | None = None
+
+
+class InputTensor(Struct):
+    """One input; the first axis is rows."""
+
+    name: str
+    shape: list[int]
+    datatype: str
+    # Until the datatype says what it should hold; a factory, since a schema cannot show the default itself.
+    data: Annotated[Raw, Meta(extra_json_schema=_VALUES)] = field(default_factory=Raw)
+    parameters: InputParameters = InputParameters()
+
+
+class OutputParameters(Struct, frozen=True):
+    """How an output is wanted."""
+
+    binary_data: bool | None = None
+    classification: int = 0
+    shared_memory_region: str | None = None
+
+
+class RequestedOutput(Struct):
+    """One output that is wanted."""
+
+    name: str
+    parameters: OutputParameters = OutputParameters()
+
+
+class InferParameters(Struct, frozen=True):
+    """What a request says of itself; what is not named here is let pass."""
+
+    timeout: Annotated[int, Meta(ge=0)] | None = None  # in microseconds
+    priority: Annotated[int, Meta(ge=0)] | None = None
+    binary_data_output: bool = False  # of outputs that do not say it themselves
+
+
+class InferRequest(Struct):
+    """POST /v2/models/{model}/infer."""
+
+    inputs: list[InputTensor]
+    outputs: list[RequestedOutput] = []  # all without any
+    id: str | None = None
+    parameters: InferParameters = InferParameters()
+
+
+class OutputTensor(Struct):
+    """One output; without `data` it is among the bytes after the JSON."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    parameters: dict[str, int] | UnsetType = UNSET
+    data: list[Any] | UnsetType = UNSET
+
+
+class InferReply(Struct):
+    """Every column that was asked for."""
+
+    model_name: str
+    model_version: str
+    outputs: list[OutputTensor]
+    id: str | UnsetType = UNSET
+
+
+class Live(Struct):
+    """The process answers."""
+
+    live: Literal[True] = True
+
+
+class Ready(Struct):
+    """The model, or every one of them, is loaded, warm and keeps up."""
+
+    ready: Literal[True] = True
+
+
+class IndexRequest(Struct):
+    """POST /v2/repository/index."""
+
+    ready: bool = False  # whether only models that are
+
+
+class LoadRequest(Struct):
+    """POST /v2/repository/models/{model}/load."""
+
+    parameters: dict[str, Any] = {}
+
+
+class Loaded(Struct):
+    """It is."""
+
+
+class OipError(Struct):
+    """An error as the protocol's clients read it."""
+
+    error: str

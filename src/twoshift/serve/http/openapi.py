@@ -1,0 +1,128 @@
+"""The OpenAPI document: from the routes that there are, and the types that they read and write."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+
+from twoshift._version import __version__
+
+__all__ = ["ASKING", "Operation", "Route", "document"]
+
+ASKING = (400, 403, 404, 413, 429, 500, 503, 504)  # how a request to a model may fail, beside its key
+_JSON = "application/json"
+_SCHEMAS = "#/components/schemas/{name}"
+_RETRY = ("retry-after", "retry-after-ms")
+_MEANINGS = {
+    200: "Done.",
+    400: "Change the request: the message names the field and what is expected.",
+    401: "A key is needed, or this one is not known.",
+    403: "This key may not do it.",
+    404: "Nothing of that name is here.",
+    413: "It can never fit: send less, or give it more time.",
+    415: "The body is packed or written in a way that is not read here.",
+    429: "This key is over its own limit: come back as Retry-After says.",
+    500: "The model failed.",
+    503: "Full for now, not ready or going down: come back as Retry-After says.",
+    504: "It was not answered by its deadline.",
+}
+_HEADERS = {
+    "x-request-id": ("The request's own, or one that was made for it.", {"type": "string"}, True),
+    "server-timing": ("What its stages took, in milliseconds.", {"type": "string"}, False),
+    "retry-after": ("Seconds.", {"type": "integer", "minimum": 0}, False),
+    "retry-after-ms": ("The same in milliseconds.", {"type": "integer", "minimum": 0}, False),
+}
+_TIMEOUT = {
+    "name": "x-request-timeout-ms",
+    "in": "header",
+    "description": "The request's deadline; the model's objective without it.",
+    "schema": {"type": "number", "exclusiveMinimum": 0, "maximum": 3_600_000},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What a route takes and gives. Types are those that its face decodes and encodes; a `str` is a media type."""
+
+    summary: str
+    gives: Any  # a type as JSON, or a media type
+    fails: Any  # how its errors are written
+    takes: Any = None
+    takes_also: Sequence[str] = ()  # other media types of the same request
+    gives_also: Sequence[str] = ()  # and of the same reply
+    may_be_empty: bool = False  # whether its body may be left out
+    statuses: Sequence[int] = ()  # of its errors, beside 401
+    also: Mapping[int, Any] = field(default_factory=dict[int, Any])  # replies with types of their own
+    timed: bool = False  # whether a deadline may be given
+
+
+class Route(NamedTuple):
+    """A route as the document shows it."""
+
+    method: str
+    path: str
+    open: bool  # no key is needed
+    about: Operation | None
+
+
+def document(routes: Sequence[Route], needs_keys: bool) -> dict[str, Any]:
+    """OpenAPI 3.1, of the routes that say what they are."""
+    described = [(route, route.about) for route in routes if route.about is not None]
+    types = list({id(each): each for _, about in described for each in _types(about)}.values())
+    made, schemas = msgspec.json.schema_components(types, ref_template=_SCHEMAS)
+    schema_of = {id(each): schema for each, schema in zip(types, made, strict=True)}
+    paths: dict[str, dict[str, Any]] = {}
+    for route, about in described:
+        shown = _operation(route, about, schema_of)
+        if needs_keys and not route.open:
+            shown["security"] = [{"key": []}]
+            shown["responses"]["401"] = _reply(401, about.fails, schema_of)
+        paths.setdefault(route.path, {})[route.method.lower()] = shown
+    headers = {
+        name: {"description": about, "schema": schema, "required": needed}
+        for name, (about, schema, needed) in _HEADERS.items()
+    }
+    keys = {"key": {"type": "http", "scheme": "bearer", "description": "As `twoshift key` makes it."}}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Twoshift", "version": __version__, "description": "Models, each inside its SLO."},
+        "paths": paths,
+        "components": {"schemas": schemas, "headers": headers, "securitySchemes": keys},
+    }
+
+
+def _types(about: Operation) -> Iterator[Any]:
+    for each in (about.takes, about.gives, about.fails, *about.also.values()):
+        if each is not None and not isinstance(each, str):
+            yield each
+
+
+def _operation(route: Route, about: Operation, schema_of: Mapping[int, Any]) -> dict[str, Any]:
+    replies = {200: about.gives, **dict.fromkeys(about.statuses, about.fails), **about.also}
+    shown: dict[str, Any] = {
+        "summary": about.summary,
+        "operationId": "_".join([route.method.lower(), *re.findall(r"\w+", route.path)]),
+        "responses": {str(status): _reply(status, gives, schema_of) for status, gives in sorted(replies.items())},
+    }
+    shown["responses"]["200"]["content"] |= {kind: {} for kind in about.gives_also}
+    names = re.findall(r"{(\w+)}", route.path)
+    parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+    if about.timed:
+        parameters.append(_TIMEOUT)
+    if parameters:
+        shown["parameters"] = parameters
+    if about.takes is not None:
+        content = {_JSON: {"schema": schema_of[id(about.takes)]}} | {kind: {} for kind in about.takes_also}
+        shown["requestBody"] = {"required": not about.may_be_empty, "content": content}
+    return shown
+
+
+def _reply(status: int, gives: Any, schema_of: Mapping[int, Any]) -> dict[str, Any]:
+    content = {gives: {}} if isinstance(gives, str) else {_JSON: {"schema": schema_of[id(gives)]}}
+    names = [*_HEADERS] if status in (429, 503) else [name for name in _HEADERS if name not in _RETRY]
+    headers = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+    return {"description": _MEANINGS[status], "headers": headers, "content": content}

@@ -1,0 +1,81 @@
+"""The Open Inference Protocol over a service, whatever its messages are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from twoshift.errors import InvalidInput, NotFound, TooLarge
+from twoshift.serve.model import ServedModel
+from twoshift.serve.oip.outputs import unknown_output
+from twoshift.serve.oip.rows import row_reader
+from twoshift.serve.oip.tensors import Given
+from twoshift.serve.service import Service
+
+__all__ = ["InferenceProtocol", "asked_timeout_s", "sooner"]
+
+_LONGEST_US = 3_600_000_000
+
+
+class InferenceProtocol:
+    """What both of its transports do."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._readers = {name: row_reader(model.engine.runtime.info) for name, model in service.models.items()}
+
+    def find(self, name: str, version: str = "") -> ServedModel:
+        """The model; raises NotFound where there is none of that name or version."""
+        model = self.service.find(name)
+        if version not in ("", model.version):
+            raise NotFound("version", version, f"{model.version}, which is the one of {model.name}")
+        return model
+
+    def rows(self, model: ServedModel, given: Sequence[Given], outputs: Sequence[str]) -> list[Any]:
+        """A request's rows; raises InvalidInput for tensors that are not the model's, before they cost anything."""
+        for each in given:
+            if each.shape[0] > model.engine.most_rows:  # not after: a row costs more than its byte
+                accepted = f"at most {model.engine.most_rows:,} in a request"
+                raise TooLarge(f"input {each.name[:80]!r}", f"{each.shape[0]:,} rows", accepted)
+        known = model.engine.runtime.info.outputs  # of a class that does not say, only its answer knows
+        for name in outputs if known else ():
+            if name not in known:
+                raise unknown_output(name, known)
+        return self._readers[model.name](given)
+
+    def load(self, name: str, changed: bool) -> None:
+        """A model that is there stays as it is; raises InvalidInput for anything else."""
+        if name not in self.service.models:
+            raise self._configured("load", name)
+        if changed:
+            raise self._configured("load", f"{name} with parameters")
+
+    def unload(self, name: str) -> None:
+        """Raises InvalidInput."""
+        raise self._configured("unload", name)
+
+    def _configured(self, verb: str, name: str) -> InvalidInput:
+        known = ", ".join(sorted(self.service.models))
+        return InvalidInput(verb, name, f"another configuration: the server has {known} from its start to its end")
+
+
+def asked_timeout_s(timeout_us: object, priority: object) -> float | None:
+    """The parameter `timeout`; 0 is none.
+
+    `priority` is 1 or more, and 0 for the usual: it is checked and changes nothing, as live requests have one lane.
+    """
+    for name, value in (("priority", priority), ("timeout", timeout_us)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+            raise InvalidInput(f"parameters.{name}", value, "a whole number from 0")
+    if not isinstance(timeout_us, int) or timeout_us == 0:
+        return None
+    if timeout_us > _LONGEST_US:
+        raise InvalidInput("parameters.timeout", timeout_us, "microseconds, up to an hour")
+    return timeout_us / 1e6
+
+
+def sooner(one_s: float | None, other_s: float | None) -> float | None:
+    """The shorter of two times, of which either may not be given."""
+    if one_s is None or other_s is None:
+        return other_s if one_s is None else one_s
+    return min(one_s, other_s)

@@ -1,0 +1,139 @@
+"""`twoshift serve` in a process of its own, and how to talk to it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["PROGRAM", "Got", "Server", "until"]
+
+PROGRAM = str(Path(sys.executable).with_name("twoshift"))
+WAIT_S = 60.0  # against hangs
+
+
+@dataclass(frozen=True, slots=True)
+class Got:
+    """A reply."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def message(self) -> str:
+        """Of an error."""
+        return self.json()["error"]["message"]
+
+
+class Server:
+    """Started with these words after `serve`; ready once it is made."""
+
+    def __init__(self, home: Path, *words: str, files: int | None = None) -> None:
+        """`files` is how many it may have open at first; it may ask the system for more."""
+        env = {"TWOSHIFT_HOME": str(home), "PATH": os.environ.get("PATH", "")}
+        command = [PROGRAM, "serve", *words, "--port", "0"]
+        if files is not None:
+            command = ["sh", "-c", f'ulimit -S -n {files}; exec "$@"', "sh", *command]
+        self.process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
+        self.said = ""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        try:
+            until(lambda: "Ready at" in self.said or self.process.poll() is not None)
+            found = re.search(r"Ready at http://(\S+):(\d+)", self.said)
+            assert found, self.said
+        except BaseException:
+            self.end()
+            raise
+        self.host, self.port = found[1].strip("[]"), int(found[2])
+        self.address = f"http://{found[1]}:{self.port}"
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.said += line
+
+    def ask(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None, wait_s: float = WAIT_S
+    ) -> Got:
+        """One request on a connection of its own; what is not bytes goes as JSON."""
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=wait_s)
+        try:
+            connection.request(method, path, data, headers or {})
+            reply = connection.getresponse()
+            return Got(reply.status, {name.lower(): value for name, value in reply.getheaders()}, reply.read())
+        finally:
+            connection.close()
+
+    def embed(self, model: str, given: Any, **headers: str) -> Got:
+        """POST /v1/embeddings; headers with _ for -."""
+        shown = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.ask("POST", "/v1/embeddings", {"model": model, "input": given}, shown)
+
+    def connect(self) -> socket.socket:
+        """A connection as it is."""
+        return socket.create_connection((self.host, self.port), timeout=WAIT_S)
+
+    def raw(self, data: bytes) -> bytes:
+        """What it says to these bytes, until it closes."""
+        with self.connect() as made:
+            made.sendall(data)
+            found = b""
+            while piece := made.recv(1 << 16):
+                found += piece
+        return found
+
+    def counted(self, name: str, **labels: str) -> float:
+        """One of its metrics, summed over the labels that are not said."""
+        from prometheus_client.parser import text_string_to_metric_families
+
+        page = self.ask("GET", "/metrics").body.decode()
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families(page)
+            for sample in family.samples
+            if sample.name == f"twoshift_{name}" and labels.items() <= sample.labels.items()
+        )
+
+    def resident_bytes(self) -> int:
+        """What it holds of the machine's memory."""
+        found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text())
+        assert found
+        return 1024 * int(found[1])
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Its exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(WAIT_S)
+
+    def end(self) -> None:
+        """However it is."""
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for it."""
+    end_s = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < end_s
+        time.sleep(0.01)

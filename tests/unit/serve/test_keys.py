@@ -1,0 +1,137 @@
+"""Who may ask, and how much."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twoshift.cli.key import _quoted
+from twoshift.errors import Denied, Forbidden, InvalidInput, OverLimit
+from twoshift.serve.faults import fault_of
+from twoshift.serve.keys import ANYONE, Caller, Keys, KeySettings, digest_of, new_key
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def caller(clock: Callable[[], float], **settings: object) -> Caller:
+    made = msgspec.convert({"sha256": digest_of("k"), **settings}, KeySettings)
+    return Keys({"alice": made}, clock).caller("Bearer k")
+
+
+def asked(who: Caller, model: str = "m") -> None:
+    with who.request(model):
+        pass
+
+
+def test_a_key_is_new_each_time_and_only_its_digest_is_known() -> None:
+    first, second = new_key(), new_key()
+    assert first != second
+    assert first.startswith("ts-")
+    assert len(first) > 40
+    keys = Keys({"a": KeySettings(digest_of(first)), "b": KeySettings(digest_of(second))})
+    assert keys.caller(f"Bearer {first}").name == "a"
+    assert keys.caller(f"bearer  {second} ").name == "b"
+
+
+@pytest.mark.parametrize("given", [None, "", "Bearer", "Bearer ", "Basic a2V5", "k", "Bearer k2", "Bearer \xe9"])
+def test_without_a_known_key_nobody_is_let_in(given: str | None) -> None:
+    with pytest.raises(Denied) as told:
+        Keys({"a": KeySettings(digest_of("k"))}).caller(given)
+    assert fault_of(told.value).status == 401
+    assert Keys({}).caller(given) is ANYONE
+
+
+def test_every_key_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    compare = hmac.compare_digest
+    monkeypatch.setattr(hmac, "compare_digest", lambda a, b: seen.append((a, b)) or compare(a, b))
+    keys = Keys({name: KeySettings(digest_of(name)) for name in ("a", "b", "c")})
+    assert keys.caller("Bearer a").name == "a"
+    assert len(seen) == 3  # also those after the right one
+    assert all(len(a) == len(b) == 64 for a, b in seen)
+
+
+def test_a_rate_has_a_burst_of_ten_seconds_and_says_when_to_come_back() -> None:
+    clock = Clock()
+    who = caller(clock, requests_per_minute=60)
+    for _ in range(10):
+        asked(who)
+    with pytest.raises(OverLimit) as told:
+        asked(who)
+    assert told.value.retry_after_s == pytest.approx(1.0)
+    assert fault_of(told.value).status == 429
+    clock.now_s += 1.0
+    asked(who)
+    with pytest.raises(OverLimit):
+        asked(who)
+    clock.now_s += 1000
+    for _ in range(10):
+        asked(who)
+    with pytest.raises(OverLimit):
+        asked(who)
+
+
+def test_a_slow_rate_lets_one_request_through() -> None:
+    who = caller(Clock(), requests_per_minute=1)
+    asked(who)
+    with pytest.raises(OverLimit) as told:
+        asked(who)
+    assert told.value.retry_after_s == pytest.approx(60.0)
+
+
+def test_only_so_many_requests_at_once() -> None:
+    who = caller(Clock(), concurrency=2)
+    with who.request("m"), who.request("m"), pytest.raises(OverLimit, match="alice has 2 requests running"):
+        asked(who)
+    asked(who)
+    with pytest.raises(ValueError, match="mine"), who.request("m"):
+        raise ValueError("mine")
+    with who.request("m"):
+        asked(who)
+
+
+def test_a_key_may_be_for_some_models_only() -> None:
+    who = caller(Clock(), models=["m", "n"])
+    asked(who, "n")
+    with pytest.raises(Forbidden, match="may use m, n, not o") as told:
+        asked(who, "o")
+    assert fault_of(told.value).status == 403
+
+
+def test_what_is_refused_costs_nothing_of_the_rate() -> None:
+    clock = Clock()
+    who = caller(clock, requests_per_minute=6, concurrency=1, models=["m"])
+    with pytest.raises(Forbidden):
+        asked(who, "o")
+    with who.request("m"), pytest.raises(OverLimit, match="running"):
+        asked(who)
+    with pytest.raises(OverLimit, match="6 requests a minute"):
+        asked(who)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("sha256", "x" * 64), ("sha256", "ts-secret"), ("sha256", "A" * 64), ("requests_per_minute", 0),
+        ("requests_per_minute", float("nan")), ("concurrency", 0),
+    ],
+)  # fmt: skip
+def test_settings_of_a_key_that_make_no_sense_are_refused(field: str, value: object) -> None:
+    with pytest.raises(InvalidInput, match=field):
+        KeySettings(**({"sha256": digest_of("k")} | {field: value}))  # type: ignore[arg-type]
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_any_name_can_be_a_table_in_the_file(name: str) -> None:
+    assert msgspec.toml.decode(f'[keys.{_quoted(name)}]\nsha256 = "0"') == {"keys": {name: {"sha256": "0"}}}

@@ -1,0 +1,92 @@
+"""What a server is asked to do, from a file or from options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from twoshift.errors import InvalidInput
+from twoshift.serve.keys import digest_of
+from twoshift.serve.settings import ServeSettings, make_settings, read_settings
+
+DIGEST = digest_of("ts-a")
+FILE = f"""
+host = "0.0.0.0"
+grace = "5s"
+[models.minilm]
+slo_ms = 50
+[models.fraud]
+model = "fraud.ubj"
+max_batch = 64
+[keys.alice]
+sha256 = "{DIGEST}"
+requests_per_minute = 600
+concurrency = 16
+models = ["minilm"]
+"""
+
+
+def made(**data: Any) -> ServeSettings:
+    return make_settings({"models": {"m": {}}} | data, "options")
+
+
+def test_a_file_has_several_models_and_keys(tmp_path: Path) -> None:
+    path = tmp_path / "server.toml"
+    path.write_text(FILE)
+    settings = read_settings(path, {"port": 0})
+    assert {name: model.model for name, model in settings.models.items()} == {"minilm": "minilm", "fraud": "fraud.ubj"}
+    assert settings.models["fraud"].max_batch == 64
+    assert settings.keys["alice"].models == ("minilm",)
+    assert (settings.host, settings.port, settings.grace_s) == ("0.0.0.0", 0, 5.0)  # noqa: S104
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost", "::1"])
+def test_this_machine_alone_needs_no_keys(host: str) -> None:
+    assert made(host=host).host == host
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "", "example.org", "localhost.example.org"])  # noqa: S104
+def test_beyond_this_machine_there_must_be_keys_or_the_word_for_none(host: str) -> None:
+    with pytest.raises(InvalidInput, match=r"host.*keys \(twoshift key\), or --open"):
+        made(host=host)
+    assert made(host=host, open=True).open
+    assert made(host=host, keys={"a": {"sha256": DIGEST}}).keys
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ({"prot": 1}, "options: prot: 1 cannot be used; expected a known key, such as port"),
+        ({"models": {"m": {"slo": 5}}}, r"options: models.m: slo: 5 .* such as slo_ms"),
+        ({"models": {"m": {"max_rows": 5}}}, "such as max_"),
+        ({"keys": {"a": {"sha": DIGEST}}}, r"options: keys.a: sha: .* such as sha256"),
+        ({"keys": {"a": {"sha256": DIGEST, "models": ["n"]}}}, r"keys.a.models: 'n' .* one of m"),
+        ({"keys": {"a": {}}}, "sha256"),
+        ({"keys": [1]}, r"tables such as \[keys.first\]"),
+        ({"models": {"m": 1}}, r"tables such as \[models.first\]"),
+        ({"models": {}}, "at least one model"),
+        ({"port": 70_000}, "port: 70000"),
+        ({"port": "80"}, "port"),
+        ({"grace": "soon"}, "grace"),
+        ({"max_body_mib": 0}, "max_body_mib"),
+        ({"max_body_mib": float("inf")}, "max_body_mib"),
+        ({"max_body_mib": float("nan")}, "max_body_mib"),
+        ({"max_connections": 0}, "max_connections"),
+        ({"models": {"m": {"slo_ms": 0}}}, "slo_ms"),
+        ({"models": {"m": {"slo_ms": float("inf")}}}, "slo_ms"),
+        ({"models": {"m": {"max_waiting": 0}}}, "max_waiting"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_its_name(data: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        made(**data)
+
+
+def test_a_file_that_is_none_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="a file that can be read"):
+        read_settings(tmp_path / "none.toml", {})
+    (tmp_path / "bad.toml").write_text("[models")
+    with pytest.raises(InvalidInput, match="TOML"):
+        read_settings(tmp_path / "bad.toml", {})
