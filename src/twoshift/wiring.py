@@ -7,13 +7,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from twoshift.config import home
-from twoshift.errors import InvalidInput, TwoshiftError
+from twoshift.errors import InvalidInput, NotFound, TwoshiftError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     # numpy comes with it: only where a model is used
     from twoshift.batch.device import WorkDevice
+    from twoshift.batch.host import JobHost
     from twoshift.batch.job import Job
     from twoshift.batch.pool import WorkerPool
     from twoshift.batch.settings import JobSettings
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from twoshift.policy.profile import Profile
     from twoshift.ports import Blobs, Profiles, Runtime, RuntimeInfo
     from twoshift.serve.model import ServedModel
-    from twoshift.serve.settings import ModelSettings
+    from twoshift.serve.settings import ModelSettings, ServeSettings
     from twoshift.types import Tensor
 
 _OUTSIDE_S, _OUTSIDE_SHARE = 0.003, 0.1  # of an objective: what HTTP and preparing take of it
@@ -37,6 +38,7 @@ __all__ = [
     "KnownModel",
     "blobs_for",
     "job_for",
+    "job_host",
     "known_models",
     "load_model",
     "profile_name_of",
@@ -188,12 +190,49 @@ def served_model(name: str, settings: ModelSettings, created_unix_s: int, note: 
     return ServedModel(name, engine, derived, created_unix_s, outputs)
 
 
+def job_host(models: Mapping[str, ServedModel], settings: ServeSettings, note: Callable[[str], None]) -> JobHost | None:
+    """Who runs jobs on the models that are served; None, said why, where nobody can."""
+    from importlib.util import find_spec
+
+    if missing := [name for name in ("sqlalchemy", "alembic", "pyarrow") if find_spec(name) is None]:
+        if settings.database is None:
+            return None  # a server without jobs
+        raise InvalidInput("database", settings.database, f"the package {missing[0]}: pip install 'twoshift[fleet]'")
+    from twoshift.batch.confined import confined
+    from twoshift.batch.host import JobHost
+    from twoshift.batch.lane import Replica
+    from twoshift.store.database import Database
+    from twoshift.store.jobs import SqlJobs
+
+    database = Database(settings.database or f"sqlite:///{home() / 'fleet.db'}")
+    if not database.claim():
+        database.close()
+        note(f"No jobs here: another server has {database.shown}; --database names one of its own.")
+        return None
+
+    def replicas_of(name: str) -> list[Replica]:
+        if name not in models:
+            raise NotFound("model", name, f"one of {', '.join(sorted(models))}, which are served here")
+        return [Replica(models[name].engine, models[name].metrics.recent)]
+
+    def check(job: JobSettings) -> None:
+        if settings.job_roots or not settings.is_private:
+            confined(job, settings.job_roots)
+
+    return JobHost(SqlJobs(database), replicas_of, blobs_for, check)
+
+
 def _live_limits(settings: ModelSettings) -> LaneLimits:
     from twoshift.policy.lanes import LaneLimits
 
     slo_s = settings.slo_ms / 1e3
     budget_s = None if settings.call_budget_ms is None else settings.call_budget_ms / 1e3
-    limits = LaneLimits(slo_s=slo_s, outside_s=min(_OUTSIDE_S, _OUTSIDE_SHARE * slo_s), call_budget_s=budget_s)
+    limits = LaneLimits(
+        slo_s=slo_s,
+        outside_s=min(_OUTSIDE_S, _OUTSIDE_SHARE * slo_s),
+        call_budget_s=budget_s,
+        min_share=settings.min_share,
+    )
     return limits if settings.max_batch is None else replace(limits, max_rows=settings.max_batch)
 
 

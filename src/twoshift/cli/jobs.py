@@ -14,7 +14,7 @@ from twoshift.cli.params import JsonFlag, whole
 from twoshift.cli.server import SERVER_FIELDS, On, server_at
 from twoshift.units import format_duration
 
-__all__ = ["app"]
+__all__ = ["app", "job_lines"]
 
 app = typer.Typer(help="Jobs on a server: list, show, pause, resume, cancel, logs.", no_args_is_help=True)
 JobId = Annotated[str, typer.Argument(help="As `twoshift jobs list` shows it.")]
@@ -39,7 +39,7 @@ def list_command(
 def show_command(job: JobId, on: On = None, as_json: JsonFlag = False) -> None:
     """How far a job is."""
     found = server_at(on).get(_path(job))
-    show(as_json, found, *_lines(found))
+    show(as_json, found, *job_lines(found))
 
 
 @command(app, "pause", "twoshift jobs pause job-0123456789ab --on http://127.0.0.1:8000", SERVER_FIELDS)
@@ -72,7 +72,7 @@ def logs_command(job: JobId, on: On = None, as_json: JsonFlag = False) -> None:
 
 def _change(job: str, what: str, on: str | None, as_json: bool) -> None:
     found = server_at(on).post(f"{_path(job)}/{what}")
-    show(as_json, found, *_lines(found))
+    show(as_json, found, *job_lines(found))
 
 
 def _path(job: str) -> str:
@@ -83,7 +83,8 @@ def _share(job: dict[str, Any]) -> str:
     return f"{(job['progress'] or {}).get('share', 0.0):.0%}"
 
 
-def _lines(job: dict[str, Any]) -> list[str]:
+def job_lines(job: dict[str, Any]) -> list[str]:
+    """A job in words."""
     settings, done = job["settings"], job["progress"]
     lines = [f"{job['id']}: {job['state']}{': ' + job['reason'] if job['reason'] else ''}"]
     lines.append(f"{settings['model']} over {', '.join(settings['inputs'])} to {settings['output']}")

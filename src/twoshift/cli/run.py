@@ -14,7 +14,7 @@ from twoshift.cli.app import app
 from twoshift.cli.commands import command
 from twoshift.cli.model_options import Precision, Threads, TrustPickle
 from twoshift.cli.output import note, show
-from twoshift.cli.params import JsonFlag, choice, duration, text, usd, whole
+from twoshift.cli.params import JsonFlag, choice, count, duration, share, text, usd, whole
 from twoshift.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -63,6 +63,13 @@ def run_command(
     retry_errors: Annotated[
         str | None, text("An earlier run's folder: its parts without errors are linked, the others done anew.")
     ] = None,
+    on: Annotated[
+        str | None, text("A running `twoshift serve`: the job rides in its batch lane. http://host:8000", metavar="URL")
+    ] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="With --on: do not wait for its end.")] = False,
+    weight: Annotated[float | None, count("With --on: of its share beside other jobs; 1 without it.")] = None,
+    hours: Annotated[str | None, text("With --on: of the day, in which it may run: 22:00-06:00.")] = None,
+    max_live_load: Annotated[float | None, share("With --on: it gives way where live rows have more.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew: refuse a folder that holds a job.")] = False,
     as_json: JsonFlag = False,
 ) -> int:
@@ -77,8 +84,15 @@ def run_command(
         "shard_rows": shard_rows, "shard_seconds": shard_seconds, "max_errors": max_errors, "window": window,
         "price_usd_per_hour": price, "grace_seconds": grace, "precision": precision, "threads": threads,
         "device": device, "trust_pickle": trust_pickle or None,
+        "weight": weight, "hours": hours, "max_live_load": max_live_load,
     }  # fmt: skip
     settings = _settings(inputs, {name: value for name, value in given.items() if value is not None})
+    if on is not None:
+        from twoshift.cli.run_on import run_on
+
+        if fresh or retry_errors:
+            raise InvalidInput("--fresh" if fresh else "--retry-errors", on, "a job without it: --on has neither")
+        return run_on(on, settings, detach, as_json)
     from twoshift.wiring import job_for
 
     job = job_for(settings)

@@ -45,6 +45,7 @@ def serve_command(
     grpc_port: Annotated[int | None, whole(_GRPC, least=0, most=65535)] = None,
     open_: Annotated[bool, typer.Option("--open", help="Serve beyond this machine without keys.")] = False,
     grace: Annotated[str | None, text("What was admitted may finish within this on SIGTERM; 30s.")] = None,
+    database: Annotated[str | None, text("Which remembers jobs: sqlite:///file or postgresql://...")] = None,
     otlp_endpoint: Annotated[str | None, text("Where traces go: http://collector:4318.", metavar="URL")] = None,
     call_budget_ms: Annotated[float | None, millis("Instead of what follows from the SLO.")] = None,
     max_batch: Annotated[int | None, whole("Rows of a call, instead of what follows from the SLO.")] = None,
@@ -59,6 +60,7 @@ def serve_command(
     needed("prometheus_client", "serve", "serve", "command")
     of_server: dict[str, Any] = {
         "host": host, "port": port, "grpc_port": grpc_port, "open": open_ or None, "grace": grace,
+        "database": database,
         "otlp_endpoint": otlp_endpoint or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
     }  # fmt: skip
     of_model: dict[str, Any] = {
@@ -97,18 +99,25 @@ def _name_of(model: str) -> str:
 def _serve(settings: ServeSettings) -> int:
     from twoshift.serve.run import serve
     from twoshift.serve.service import Service, close_models
-    from twoshift.wiring import served_model
+    from twoshift.wiring import job_host, served_model
 
     if settings.grpc_port is not None:
         needed("grpc", "grpc", f"{settings.grpc_port}", "grpc_port")
         needed("google.protobuf", "grpc", f"{settings.grpc_port}", "grpc_port")
     models: list[ServedModel] = []
+    jobs = None
     left_s = settings.grace_s
     try:
         for name, each in settings.models.items():
             models.append(served_model(name, each, int(time.time()), note))
-        left_s = serve(Service(models), settings, lambda *addresses: _tell(models, *addresses))
+        service = Service(models)
+        jobs = job_host(service.models, settings, note)
+        if jobs is not None:
+            jobs.start()
+        left_s = serve(service, settings, lambda *addresses: _tell(models, *addresses), jobs)
     finally:
+        if jobs is not None:
+            jobs.close(left_s)
         ended = left_s > 0 and close_models(models, left_s)
     return 0 if ended else _leave(settings)
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import bisect
+import time
+from collections import deque
 
 from twoshift.serve.stages import STAGES, Stages
 
 __all__ = ["Histogram", "ModelMetrics"]
 
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+_RECENT = 4096
 
 
 class Histogram:
@@ -34,6 +38,7 @@ class ModelMetrics:
         self.latency = Histogram(_SECONDS)
         self.requests: dict[int, int] = {}  # status -> how many
         self.refusals: dict[str, int] = {}  # reason -> how many
+        self._recent: deque[tuple[float, float]] = deque(maxlen=_RECENT)
 
     def answered(self, stages: Stages) -> None:
         """A request that has its results."""
@@ -44,5 +49,11 @@ class ModelMetrics:
         """A request that has its reply."""
         self.requests[status] = self.requests.get(status, 0) + 1
         self.latency.observe(seconds)
+        if status == 200:
+            self._recent.append((time.monotonic(), seconds))
         if refusal is not None:
             self.refusals[refusal] = self.refusals.get(refusal, 0) + 1
+
+    def recent(self) -> list[tuple[float, float]]:
+        """The last requests that were answered: when, on the monotonic clock, and their seconds. From any thread."""
+        return list(self._recent.copy())

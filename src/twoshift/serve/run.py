@@ -14,6 +14,7 @@ from twoshift.extras import needed
 from twoshift.serve.exposition import ServerMetrics
 from twoshift.serve.http.app import App
 from twoshift.serve.http.connection import HttpLimits
+from twoshift.serve.http.jobs import JobDesk, add_jobs
 from twoshift.serve.http.oip import add_oip
 from twoshift.serve.http.openai import add_openai, told_openai
 from twoshift.serve.http.operations import add_operations
@@ -31,15 +32,19 @@ __all__ = ["serve"]
 _LEAST_S = 1.0  # for the models to go, after the last reply
 
 
-def serve(service: Service, settings: ServeSettings, ready: Callable[[str, str | None], None]) -> float:
+def serve(
+    service: Service, settings: ServeSettings, ready: Callable[[str, str | None], None], jobs: JobDesk | None = None
+) -> float:
     """Until SIGTERM or SIGINT; seconds that are left of the grace, 0 where requests were left without an answer.
 
     `ready` is told the address, and gRPC's where there is one.
     """
-    return needed("uvloop", "serve", "serve", "command").run(_serve(service, settings, ready))
+    return needed("uvloop", "serve", "serve", "command").run(_serve(service, settings, ready, jobs))
 
 
-async def _serve(service: Service, settings: ServeSettings, ready: Callable[[str, str | None], None]) -> float:
+async def _serve(
+    service: Service, settings: ServeSettings, ready: Callable[[str, str | None], None], jobs: JobDesk | None
+) -> float:
     service.start()
     keys = Keys(settings.keys)
     traces = None if settings.otlp_endpoint is None else Traces(settings.otlp_endpoint)
@@ -51,6 +56,8 @@ async def _serve(service: Service, settings: ServeSettings, ready: Callable[[str
     grpc_server = None if settings.grpc_port is None else _grpc_server(service, settings, keys)
     add_openai(app, service)
     add_oip(app, service)
+    if jobs is not None:
+        add_jobs(app, jobs)
     connections = {"http_connections": ("Open connections.", lambda: server.connections)}
     add_operations(app, service, ServerMetrics(service.models, connections))
     stop, hurry = asyncio.Event(), asyncio.Event()

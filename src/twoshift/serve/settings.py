@@ -28,6 +28,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     trust_pickle: bool = False
 
     call_budget_ms: float | None = None
+    min_share: float = 0.0  # of the device, for jobs that would miss their window otherwise
     max_batch: int | None = None
     max_waiting: int | None = None
 
@@ -38,6 +39,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         for name in ("threads", "max_batch", "max_waiting"):
             value = getattr(self, name)
             _require(value is None or value >= 1, name, value, "a whole number of at least 1")
+        _require(0 <= self.min_share <= 0.5, "min_share", self.min_share, "a share from 0 to 0.5")
 
 
 class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -51,6 +53,8 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     open: bool = False  # whether everybody who reaches it may ask
     grace: str = "30s"
     otlp_endpoint: str | None = None  # where traces go
+    database: str | None = None  # which remembers jobs; None: a file of this user's
+    job_roots: tuple[str, ...] = ()  # folders and s3:// prefixes where jobs may read and write
     max_body_mib: float = 64.0
     max_connections: int = 4096
 
@@ -69,6 +73,11 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         if not (self.keys or self.open or _is_loopback(self.host)):
             accepted = "127.0.0.1, or keys (twoshift key), or --open where everybody who reaches it may ask"
             raise InvalidInput("host", self.host, accepted)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether only those who are on this machine anyway can ask, without a key."""
+        return not self.keys and _is_loopback(self.host)
 
     @property
     def grace_s(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ __all__ = ["Database"]
 
 _BUSY_MS = 10_000  # that a writer waits for another one
 _RETRY_S = 1.0
+_CLAIM = 7_746_872_043  # a number of our own among PostgreSQL's advisory locks
 _ACCEPTED = "sqlite:///path/to/file.db, or postgresql://user:password@host/name"
 
 
@@ -29,6 +31,7 @@ class Database:
         """Raises InvalidInput where the URL cannot be used, TryLater where nobody answers there."""
         self.url = _checked(url)
         self._engine = _engine(self.url)
+        self._claim: Any = None
         with self._told():
             _migrate(self._engine)
 
@@ -38,8 +41,29 @@ class Database:
         with self._told(), self._engine.begin() as connection:
             yield connection
 
+    @property
+    def shown(self) -> str:
+        """Its URL without the password."""
+        return make_url(self.url).render_as_string(hide_password=True)
+
+    def claim(self) -> bool:
+        """Whether it is ours alone from now on, until this process ends: one server runs a database's jobs."""
+        parsed = make_url(self.url)
+        if parsed.drivername == "sqlite":
+            self._claim = Path(f"{parsed.database}.lock").open("w")  # noqa: SIM115 - held until the end
+            try:
+                fcntl.flock(self._claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return False
+            return True
+        with self._told():
+            self._claim = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+            return bool(self._claim.exec_driver_sql(f"SELECT pg_try_advisory_lock({_CLAIM})").scalar())
+
     def close(self) -> None:
-        """End every connection."""
+        """End every connection, and the claim."""
+        if self._claim is not None:
+            self._claim.close()
         self._engine.dispose()
 
     @contextlib.contextmanager
@@ -47,8 +71,9 @@ class Database:
         try:
             yield
         except DBAPIError as error:
-            shown = make_url(self.url).render_as_string(hide_password=True)
-            raise TryLater(f"the database {shown} does not answer ({_first_line(error.orig)})", _RETRY_S) from error
+            raise TryLater(
+                f"the database {self.shown} does not answer ({_first_line(error.orig)})", _RETRY_S
+            ) from error
 
 
 def _checked(url: str) -> str:

@@ -1,0 +1,148 @@
+"""Jobs on the replicas that serve: submit, look, pause, resume, cancel."""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.parse
+from collections.abc import Callable
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from twoshift.errors import InvalidInput
+from twoshift.ports import JobRecord
+from twoshift.serve.http.app import App, Exchange
+from twoshift.serve.http.messages import Reply
+from twoshift.serve.http.openai import told_openai
+from twoshift.serve.http.openai_types import ErrorReply
+from twoshift.serve.http.openapi import Operation
+
+__all__ = ["JobDesk", "add_jobs"]
+
+_MOST_LISTED = 1000
+_encoder, _settings = msgspec.json.Encoder(), msgspec.json.Decoder(dict[str, Any])
+
+
+class JobDesk(Protocol):
+    """Who runs them. Calls take a while: they are made in threads."""
+
+    def submit(self, data: dict[str, Any]) -> JobRecord: ...
+
+    def get(self, job_id: str) -> JobRecord: ...
+
+    def list(self, limit: int = 100, after: str | None = None) -> list[JobRecord]: ...
+
+    def notes(self, job_id: str) -> list[tuple[float, str]]: ...
+
+    def pause(self, job_id: str) -> JobRecord: ...
+
+    def resume(self, job_id: str) -> JobRecord: ...
+
+    def cancel(self, job_id: str) -> JobRecord: ...
+
+
+class JobView(msgspec.Struct, kw_only=True):
+    """A job as clients see it."""
+
+    object: Literal["job"] = "job"
+    id: str
+    state: str
+    reason: str
+    created_at: float
+    updated_at: float
+    settings: dict[str, Any]
+    progress: dict[str, Any] | None
+
+
+class JobList(msgspec.Struct, kw_only=True):
+    """The newest first."""
+
+    object: Literal["list"] = "list"
+    data: list[JobView]
+
+
+class LogLine(msgspec.Struct):
+    """Something that happened."""
+
+    at: float
+    text: str
+
+
+class JobLog(msgspec.Struct, kw_only=True):
+    """The oldest first."""
+
+    object: Literal["list"] = "list"
+    data: list[LogLine]
+
+
+def add_jobs(app: App, desk: JobDesk) -> None:
+    """The paths below /v1/jobs."""
+    face = _Jobs(desk)
+    asking = Operation(
+        "Map a served model over a dataset, in the idle time of its replicas; keys as in a job file.",
+        JobView, ErrorReply, dict[str, Any], statuses=(400, 404, 503),
+    )  # fmt: skip
+    app.add("POST", "/v1/jobs", face.submit, told_openai, asking)
+    listing = Operation("The newest jobs; `limit` and `after` page.", JobList, ErrorReply, statuses=(400, 503))
+    app.add("GET", "/v1/jobs", face.list, told_openai, listing)
+    app.add("GET", "/v1/jobs/{job}", face.one(desk.get), told_openai, _of_one("How far a job is.", JobView))
+    app.add("GET", "/v1/jobs/{job}/log", face.log, told_openai, _of_one("What happened to a job.", JobLog))
+    for name, about, change in (
+        ("pause", "Stop a job after the shards in work, until it is resumed.", desk.pause),
+        ("resume", "Go on with a job that was paused, or has failed.", desk.resume),
+        ("cancel", "Stop a job now and for good.", desk.cancel),
+    ):
+        app.add("POST", f"/v1/jobs/{{job}}/{name}", face.one(change), told_openai, _of_one(about, JobView))
+
+
+def _of_one(summary: str, gives: Any) -> Operation:
+    return Operation(summary, gives, ErrorReply, statuses=(400, 404, 503))
+
+
+class _Jobs:
+    def __init__(self, desk: JobDesk) -> None:
+        self._desk = desk
+
+    async def submit(self, exchange: Exchange) -> Reply:
+        try:
+            data = _settings.decode(exchange.request.body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InvalidInput("body", "it", f"a JSON object with the keys of a job: {error}") from None
+        return _told(await asyncio.to_thread(self._desk.submit, data))
+
+    async def list(self, exchange: Exchange) -> Reply:
+        asked = dict(urllib.parse.parse_qsl(exchange.request.target.partition(b"?")[2].decode("latin-1")))
+        given = asked.get("limit", "100")
+        if not given.isascii() or not given.isdigit() or not 1 <= int(given[:9]) <= _MOST_LISTED:
+            raise InvalidInput("limit", given, f"a whole number from 1 to {_MOST_LISTED}")
+        found = await asyncio.to_thread(self._desk.list, int(given), asked.get("after"))
+        return Reply(200, _encoder.encode(JobList(data=[_view(each) for each in found])))
+
+    async def log(self, exchange: Exchange) -> Reply:
+        found = await asyncio.to_thread(self._desk.notes, exchange.matched["job"])
+        return Reply(200, _encoder.encode(JobLog(data=[LogLine(at, text) for at, text in found])))
+
+    @staticmethod
+    def one(of: Callable[[str], JobRecord]) -> Callable[[Exchange], Any]:
+        """A face over one job."""
+
+        async def face(exchange: Exchange) -> Reply:
+            return _told(await asyncio.to_thread(of, exchange.matched["job"]))
+
+        return face
+
+
+def _told(record: JobRecord) -> Reply:
+    return Reply(200, _encoder.encode(_view(record)))
+
+
+def _view(record: JobRecord) -> JobView:
+    return JobView(
+        id=record.id,
+        state=str(record.state),
+        reason=record.reason,
+        created_at=record.created_unix_s,
+        updated_at=record.updated_unix_s,
+        settings=record.settings,
+        progress=record.progress,
+    )
