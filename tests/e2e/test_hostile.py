@@ -95,6 +95,7 @@ def test_a_hostile_request_gets_an_answer_and_nothing_else(server: Server, sent:
     assert status is None or int(reply.split()[1]) == status
     assert len(reply) < 2000
     assert b"x-request-id: " in reply
+    assert b"server-timing: " in reply
 
 
 def test_thousands_of_idle_connections_leave_room_for_a_client(server: Server) -> None:

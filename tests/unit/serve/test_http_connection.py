@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import socket
+import struct
 import zlib
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("httptools", reason="the serve extra is not installed")
 pytest.importorskip("uvloop", reason="the serve extra is not installed")
@@ -17,6 +21,7 @@ from tried_server import BIG, TriedServer, everything, parted, statuses
 from twoshift.serve.http.connection import HttpLimits
 
 END = b"connection: close\r\n\r\n"
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER: on, and no time
 LIMITS = HttpLimits(body_bytes=1 << 20, bodies_bytes=1 << 20)
 
 
@@ -231,11 +236,33 @@ def test_large_bodies_share_a_room_and_small_ones_need_none(server: TriedServer)
     server.until(lambda: server.server.peers.room.held_bytes == 0)
 
 
-def test_a_handler_that_fails_ends_the_connection_and_not_the_server(
-    server: TriedServer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_handler_that_fails_ends_the_connection_and_not_the_server(server: TriedServer) -> None:
     assert server.said_to(b"GET /broken HTTP/1.1\r\n\r\n") == b""
     assert statuses(server.said_to(b"GET /a HTTP/1.1\r\n" + END)) == [200]
+
+
+PIECES = [
+    b"GET", b"POST", b"HEAD", b"CONNECT", b" ", b"  ", b"/a", b"/big", b"/slow", b"*", b"http://x/y", b"?q=%00",
+    b"HTTP/1.1", b"HTTP/1.0", b"\r\n", b"\r\n\r\n", b"\n", b"\r", b"\x00", b"\xff", b":", b"host: a",
+    b"content-length: 5", b"content-length: 0", b"transfer-encoding: chunked", b"connection: close",
+    b"connection: upgrade", b"upgrade: h2c", b"expect: 100-continue", b"content-encoding: gzip", b"5\r\nhello\r\n",
+    b"0\r\n\r\n", b"hello", gzip.compress(b"a"), b"GET /a HTTP/1.1\r\n\r\n",
+    b"POST /a HTTP/1.1\r\ncontent-length: 5\r\n\r\nhello", b"x" * 70_000,
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=25), st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_whatever_is_sent_is_answered_or_ended_and_harms_nobody(
+    server: TriedServer, pieces: list[bytes], reset: bool
+) -> None:
+    with server.connection() as made, contextlib.suppress(OSError):
+        for piece in pieces:
+            made.sendall(piece)
+        if reset:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+    assert statuses(server.said_to(b"GET /a HTTP/1.1\r\n" + END)) == [200]
+    assert [each for each in server.failures if "a handler that fails" not in repr(each)] == []
 
 
 def test_more_requests_ahead_than_anybody_sends_are_refused(server: TriedServer) -> None:
@@ -258,7 +285,7 @@ def test_a_reset_ends_the_request_too(server: TriedServer) -> None:
     with server.connection() as made:
         made.sendall(b"GET /slow HTTP/1.1\r\n\r\nGET /a HTTP/1.1\r\n\r\n")
         server.until(lambda: server.asked[-1].target == b"/slow")
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     server.until(lambda: server.cancelled == before + 1)
     assert server.asked[-1].target == b"/slow"  # what was sent ahead is not begun
 

@@ -27,10 +27,12 @@ class TriedServer:
     def __init__(self) -> None:
         self.asked: list[Request] = []
         self.cancelled = 0
+        self.failures: list[dict[str, Any]] = []  # that nobody caught
         self.port = 0
         self.server: Any = None
         self._gate: Any = None
         self._loop = uvloop.new_event_loop()
+        self._loop.set_exception_handler(lambda _, about: self.failures.append(about))
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
     async def _handle(self, request: Request) -> Reply:

@@ -122,7 +122,7 @@ class App:
         """A request that could not be read."""
         fault = _fault(error)
         reply = refusal(fault, self._told(fault))
-        reply.headers.append((_SHOWN_ID, request_id(None).encode()))
+        reply.headers += [(_SHOWN_ID, request_id(None).encode()), (b"server-timing", b"total;dur=0")]
         reply.close = True
         return reply
 
