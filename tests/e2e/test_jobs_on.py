@@ -1,0 +1,164 @@
+"""Jobs in the batch lane of a running server: `twoshift run --on`, `twoshift jobs`, restarts."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from servers import PROGRAM, Server, until
+
+for needs in ("httptools", "sqlalchemy"):
+    pytest.importorskip(needs)
+pytestmark = pytest.mark.slow
+MODEL = """
+import time
+import numpy as np
+
+
+class Square:
+    outputs = ("squared",)
+    example = {"x": 1.0}
+
+    def load(self):
+        pass
+
+    def predict(self, batch):
+        time.sleep(0.002)
+        return {"squared": batch["x"] ** 2}
+"""
+ROWS = 600
+
+
+class Fleet:
+    """A folder with a model and its input, and a server over it that can be started again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        (path / "m.py").write_text(MODEL)
+        pq.write_table(pa.table({"id": np.arange(ROWS), "x": np.arange(float(ROWS))}), path / "in.parquet")
+        self.server = self.started()
+
+    def started(self) -> Server:
+        words = [f"{self.path}/m.py:Square", "--slo-ms", "2000", "--max-batch", "8", "--grace", "5s"]
+        self.server = Server(self.path / "home", *words)
+        return self.server
+
+    def run(self, *words: str, code: int = 0) -> Any:
+        given = [PROGRAM, *words, "--on", self.server.address, "--json"]
+        done = subprocess.run(given, cwd=self.path, capture_output=True, text=True, timeout=120)
+        assert done.returncode == code, done.stderr
+        return json.loads(done.stdout) if code == 0 else done.stderr
+
+    def job(self, *more: str, output: str = "out") -> Any:
+        given = ["--model", "Square", "--columns", "x", "--keep", "id", "--shard-rows", "50", "-o", output]
+        return self.run("run", "in.parquet", *given, *more)
+
+    def live(self) -> int:
+        tensor = {"name": "x", "datatype": "FP64", "shape": [1], "data": [3.0]}
+        return self.server.ask("POST", "/v2/models/Square/infer", {"inputs": [tensor]}).status
+
+    def check(self, output: str = "out") -> None:
+        table = pq.read_table(self.path / output).sort_by("id")
+        assert table["id"].to_pylist() == list(range(ROWS))
+        assert table["squared"].to_pylist() == [float(k) ** 2 for k in range(ROWS)]
+        assert (self.path / output / "_SUCCESS").exists()
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    made = Fleet(tmp_path)
+    yield made
+    made.server.end()
+
+
+def test_a_job_rides_beside_live_requests_and_says_what_it_took(fleet: Fleet) -> None:
+    job = fleet.job("--detach")
+    while fleet.server.ask("GET", f"/v1/jobs/{job['id']}").json()["state"] in ("queued", "running"):
+        assert fleet.live() == 200
+    fleet.check()
+    shown = fleet.run("jobs", "show", job["id"])
+    assert (shown["state"], shown["progress"]["shards_done"]) == ("done", 12)
+    assert [each["id"] for each in fleet.run("jobs", "list")["data"]] == [job["id"]]
+    assert fleet.run("jobs", "logs", job["id"])["data"][-1]["text"] == "done"
+    report = json.loads((fleet.path / "out" / "_twoshift" / "report.json").read_text())
+    assert report["harvested_s"] > 0
+    assert report["dedicated_s"] == 0
+    assert report["live"]["beside"]["requests"] > 0
+    assert report["parity"]["worst_difference"] == 0
+
+
+def test_the_command_waits_for_its_job_and_a_job_here_is_the_same(fleet: Fleet) -> None:
+    assert fleet.job()["state"] == "done"
+    fleet.check()
+    here = [PROGRAM, "run", "in.parquet", "--model", "m.py:Square", "--columns", "x", "--keep", "id", "-o", "local"]
+    env = {"TWOSHIFT_HOME": str(fleet.path / "other")}
+    subprocess.run([*here, "--shard-rows", "50"], cwd=fleet.path, env=env, check=True, capture_output=True)
+    for part in sorted((fleet.path / "out").glob("part-*")):
+        assert pq.read_table(part).equals(pq.read_table(fleet.path / "local" / part.name))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_server_that_goes_down_in_mid_job_goes_on_with_it(fleet: Fleet, number: signal.Signals) -> None:
+    job = fleet.job("--detach")
+    until(lambda: len(list((fleet.path / "out").glob("part-*"))) >= 2)
+    fleet.server.process.send_signal(number)
+    fleet.server.process.wait(30)
+    fleet.server.end()
+    fleet.started()
+    until(lambda: fleet.server.ask("GET", f"/v1/jobs/{job['id']}").json()["state"] == "done")
+    fleet.check()
+    lines = [line["text"] for line in fleet.run("jobs", "logs", job["id"])["data"]]
+    assert any("shards done before" in line for line in lines)
+
+
+def test_a_job_is_paused_resumed_and_cancelled_by_command(fleet: Fleet) -> None:
+    job = fleet.job("--detach")["id"]
+    fleet.run("jobs", "pause", job)
+    until(lambda: fleet.run("jobs", "show", job)["state"] == "paused")
+    fleet.run("jobs", "resume", job)
+    until(lambda: fleet.run("jobs", "show", job)["state"] != "paused")
+    second = fleet.job("--detach", output="second")["id"]
+    fleet.run("jobs", "cancel", second)
+    until(lambda: fleet.run("jobs", "show", second)["state"] == "cancelled")
+    until(lambda: fleet.run("jobs", "show", job)["state"] == "done")
+    fleet.check()
+
+
+def test_a_job_outside_its_hours_waits(fleet: Fleet) -> None:
+    import time
+
+    minute = 60 * time.localtime().tm_hour + time.localtime().tm_min
+    later = [(minute + add) % 1440 for add in (120, 180)]
+    hours = "-".join(f"{each // 60:02d}:{each % 60:02d}" for each in later)
+    job = fleet.job("--detach", "--hours", hours)["id"]
+    until(lambda: bool((fleet.run("jobs", "show", job)["progress"] or {}).get("held")))
+    assert not list((fleet.path / "out").glob("part-*"))
+    fleet.run("jobs", "cancel", job)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--model", "other"), "Square"),
+        (("--model", "Square", "--engine", "ray"), "own replicas"),
+        (("--model", "Square", "--fresh"), "--fresh"),
+    ],
+)
+def test_what_a_server_cannot_do_is_told(fleet: Fleet, words: tuple[str, ...], said: str) -> None:
+    told = fleet.run("run", "in.parquet", *words, "-o", "out", code=2)
+    assert said in told
+
+
+def test_a_server_that_is_not_there_is_told(tmp_path: Path) -> None:
+    words = ["jobs", "list", "--on", "http://127.0.0.1:9"]
+    done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 75
+    assert "does not answer" in done.stderr
