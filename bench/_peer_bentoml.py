@@ -1,7 +1,7 @@
 """BentoML with adaptive batching: `bentoml serve _peer_bentoml:Embedder` or `:Identity`.
 
-One worker, whose model has both threads. Its batcher learns how long to wait, and refuses what it expects to take longer
-than `max_latency_ms`: the objective that Twoshift is given.
+One worker, whose model has both threads. Its batcher learns how long to wait, and refuses what it expects to take
+longer than `max_latency_ms`: the objective that Twoshift is given.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ litserve: Any = importlib.import_module("litserve")  # only the peers' own envir
 
 WAIT_S = knob("WAIT_MS", 2) / 1e3
 FRONTS = int(knob("FRONTS", 1))
+FAST_QUEUE = bool(knob("FAST_QUEUE", 1))
 
 
 class Api(litserve.LitAPI):
@@ -45,7 +46,7 @@ class Api(litserve.LitAPI):
 
 
 def main(name: str, port: int) -> None:
-    server = litserve.LitServer(Api(name), accelerator="cpu", workers_per_device=INSTANCES, fast_queue=True)
+    server = litserve.LitServer(Api(name), accelerator="cpu", workers_per_device=INSTANCES, fast_queue=FAST_QUEUE)
     server.run(host="127.0.0.1", port=port, num_api_servers=FRONTS, generate_client_file=False, log_level="warning")
 
 

@@ -5,6 +5,7 @@ An environment is made under build/peers once and kept. The model inside each is
 
 from __future__ import annotations
 
+import argparse
 import base64
 import json
 import shutil
@@ -12,7 +13,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -47,7 +48,12 @@ class Peer:
     packages: tuple[str, ...] = ()  # none: this very environment
     numpy: str = "numpy"
     system_python: bool = False
-    extra: Mapping[str, str] = field(default_factory=dict[str, str])
+    extra: Mapping[str, str] = field(default_factory=dict[str, str])  # of its environment: as tuned
+    plain: Mapping[str, str] = field(default_factory=dict[str, str])  # over it: as its first examples have it
+
+    def changed(self, extra: Mapping[str, str]) -> Peer:
+        """With other settings."""
+        return replace(self, extra={**self.extra, **extra})
 
     def command(self, model: str, port: int) -> list[str]:
         """Raises Skipped where it cannot be installed."""
@@ -123,7 +129,7 @@ def _oip_text(text: str) -> bytes:
 
 
 def _oip_numbers(row: Sequence[float]) -> bytes:
-    given = {"name": "x", "shape": [1, len(row)], "datatype": "FP32", "data": [list(row)]}
+    given = {"name": "x", "shape": [1, len(row)], "datatype": "FP32", "data": list(row)}
     return _oip("identity", {"inputs": [given]})
 
 
@@ -187,16 +193,36 @@ TRITON = Peer(
     numpy="numpy<2",  # it takes no newer one
     system_python=True,
 )
-LITSERVE = Peer("LitServe", _PLAIN, _program("_peer_litserve.py"), ("litserve", "uvloop", "httptools"))
-BENTOML = Peer("BentoML", _LISTS, _bentoml_words, ("bentoml", "uvloop", "httptools"))
+LITSERVE = Peer(
+    "LitServe",
+    _PLAIN,
+    _program("_peer_litserve.py"),
+    ("litserve", "uvloop", "httptools"),
+    plain={"PEER_FAST_QUEUE": "0", "PEER_WAIT_MS": "50"},
+)
+BENTOML = Peer(
+    "BentoML", _LISTS, _bentoml_words, ("bentoml", "uvloop", "httptools"), plain={"PEER_SLOWEST_MS": "60000"}
+)
 RAY = Peer(
     "Ray Serve",
     _PLAIN,
     _program("_peer_ray.py"),
     ("ray[serve]",),
     extra={"RAY_AUTH_MODE": "disabled", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1", "RAY_SERVE_ENABLE_HA_PROXY": "1"},
+    plain={"RAY_SERVE_THROUGHPUT_OPTIMIZED": "0", "RAY_SERVE_ENABLE_HA_PROXY": "0", "PEER_WAIT_MS": "10"},
 )
 PEERS = (TRITON, LITSERVE, BENTOML, RAY)
+
+
+def add_choice(parser: argparse.ArgumentParser) -> None:
+    """Which peers, and how."""
+    parser.add_argument("--only", nargs="*", default=[peer.name for peer in PEERS], help="the peers, by name")
+    parser.add_argument("--plain", action="store_true", help="the peers as their first examples have them, not tuned")
+
+
+def chosen(options: argparse.Namespace) -> list[Peer]:
+    """The peers that were asked for."""
+    return [peer.changed(peer.plain if options.plain else {}) for peer in PEERS if peer.name in options.only]
 
 
 def take_turns(peers: Sequence[Peer], measured: Callable[[Peer], T], turns: int) -> dict[str, list[T]]:
@@ -209,6 +235,8 @@ def take_turns(peers: Sequence[Peer], measured: Callable[[Peer], T], turns: int)
             try:
                 found[peer.name].append(measured(peer))
             except Skipped as why:
+                if peer is TWOSHIFT:
+                    raise SystemExit(str(why)) from None
                 print(f"  skipped: {why}", flush=True)
                 left.remove(peer)
     return {name: each for name, each in found.items() if each}

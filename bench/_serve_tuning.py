@@ -7,7 +7,6 @@ wins is what the peers' programs have by default.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import statistics
 from collections.abc import Mapping
 
@@ -49,9 +48,10 @@ def main() -> None:
             for variant in VARIANTS[peer.name]:
                 shown = " ".join(f"{key}={value}" for key, value in variant.items()) or "as it is"
                 print(f"{peer.name}, {shown}", flush=True)
-                tuned = dataclasses.replace(peer, extra={**peer.extra, **variant})
                 try:
-                    found.setdefault((peer.name, shown), []).append(tried(tuned, bare, texts, options.seconds))
+                    found.setdefault((peer.name, shown), []).append(
+                        tried(peer.changed(variant), bare, texts, options.seconds)
+                    )
                 except Skipped as why:
                     print(f"  skipped: {why}", flush=True)
     for (name, shown), turns in found.items():

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from _corpus import queries
 from _load import Plan, Report, run_load
-from _serve_peers import PEERS, TWOSHIFT, Peer, take_turns
+from _serve_peers import TWOSHIFT, Peer, add_choice, chosen, take_turns
 from _servers import Skipped, environment, first_reply, free_port, running
 
 os.environ.update(environment({}))
@@ -106,12 +106,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=15.0, help="of a run")
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--only", nargs="*", default=[peer.name for peer in PEERS], help="the peers, by name")
+    add_choice(parser)
     options = parser.parse_args()
     texts = queries(find_minilm() / "tokenizer.json", QUERIES, TOKENS)
     bare = Bare(texts)
-    chosen = [TWOSHIFT, *(peer for peer in PEERS if peer.name in options.only)]
-    runs = take_turns(chosen, lambda peer: measure(peer, bare, texts, options.seconds), options.turns)
+    runs = take_turns(
+        [TWOSHIFT, *chosen(options)], lambda peer: measure(peer, bare, texts, options.seconds), options.turns
+    )
     for clients in CLIENTS:
         alone_per_s, call_ms = bare.run(clients, options.seconds)
         ours = median(runs[TWOSHIFT.name], clients)

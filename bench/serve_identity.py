@@ -10,13 +10,12 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from _load import Plan, Report, run_load
-from _serve_peers import PEERS, TWOSHIFT, Peer, take_turns
+from _serve_peers import TWOSHIFT, Peer, add_choice, chosen, take_turns
 from _servers import Skipped, environment, first_reply, free_port, running
 
 os.environ.update(environment({}))
@@ -79,14 +78,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=8.0, help="of a run")
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--only", nargs="*", default=[peer.name for peer in PEERS], help="the peers, by name")
+    add_choice(parser)
     options = parser.parse_args()
     given = rows()
-    chosen = [constant(), TWOSHIFT, *(peer for peer in PEERS if peer.name in options.only)]
-    reports = take_turns(chosen, lambda peer: measure(peer, given, options.seconds), options.turns)
-    ours = reports.pop(TWOSHIFT.name, None)
-    if ours is None:
-        sys.exit("twoshift itself did not run")
+    all_of_them = [constant(), TWOSHIFT, *chosen(options)]
+    reports = take_turns(all_of_them, lambda peer: measure(peer, given, options.seconds), options.turns)
+    ours = reports.pop(TWOSHIFT.name)
     for name, theirs in reports.items():
         asked = f" (at least {AT_LEAST[name]})" if name in AT_LEAST else ""
         shown = (f"{face.removeprefix('identity, ')} {ratio(ours, theirs, face):.2f}" for face in ours[0])
