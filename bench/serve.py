@@ -104,7 +104,7 @@ def main() -> None:
     from twoshift.runtime.encoder.folder import find_minilm
 
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=15.0, help="of a run")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of a run")
     parser.add_argument("--turns", type=int, default=3)
     add_choice(parser)
     options = parser.parse_args()
