@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -70,6 +71,11 @@ def environment(extra: Mapping[str, str]) -> dict[str, str]:
     """A server's: the same model files and profiles for all of them."""
     BUILD.mkdir(parents=True, exist_ok=True)
     return {**os.environ, "TWOSHIFT_HOME": str(BUILD / "home"), "HF_HUB_OFFLINE": "1", **extra}
+
+
+def forget_profiles() -> None:
+    """So that the first server of a run measures its model anew: an older profile may be of a busier machine."""
+    shutil.rmtree(BUILD / "home" / "profiles", ignore_errors=True)
 
 
 @contextlib.contextmanager

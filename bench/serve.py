@@ -22,7 +22,7 @@ import numpy as np
 from _corpus import queries
 from _load import Plan, Report, run_load
 from _serve_peers import TWOSHIFT, Peer, add_choice, chosen, take_turns
-from _servers import Skipped, environment, first_reply, free_port, running
+from _servers import Skipped, environment, first_reply, forget_profiles, free_port, running
 
 os.environ.update(environment({}))
 QUERIES, TOKENS, CLIENTS = 1_024, 16, (32, 128)
@@ -108,6 +108,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3)
     add_choice(parser)
     options = parser.parse_args()
+    forget_profiles()
     texts = queries(find_minilm() / "tokenizer.json", QUERIES, TOKENS)
     bare = Bare(texts)
     runs = take_turns(

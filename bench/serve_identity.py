@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from _load import Plan, Report, run_load
 from _serve_peers import TWOSHIFT, Peer, add_choice, chosen, take_turns
-from _servers import Skipped, environment, first_reply, free_port, running
+from _servers import Skipped, environment, first_reply, forget_profiles, free_port, running
 
 os.environ.update(environment({}))
 CLIENTS, ROWS = 64, 256
@@ -80,6 +80,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3)
     add_choice(parser)
     options = parser.parse_args()
+    forget_profiles()
     given = rows()
     all_of_them = [constant(), TWOSHIFT, *chosen(options)]
     reports = take_turns(all_of_them, lambda peer: measure(peer, given, options.seconds), options.turns)

@@ -15,7 +15,7 @@ import sys
 
 from _corpus import queries
 from _load import Plan, Report, post, run_load
-from _servers import environment, first_reply, free_port, running
+from _servers import environment, first_reply, forget_profiles, free_port, running
 
 os.environ.update(environment({}))
 TOKENS, QUERIES, CLIENTS = 16, 1_024, 64
@@ -58,6 +58,7 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--slo-ms", type=float, default=200.0)
     options = parser.parse_args()
+    forget_profiles()
     texts = queries(find_minilm() / "tokenizer.json", QUERIES, TOKENS)
     answered: dict[float, list[float]] = {load: [] for load in LOADS}
     refused_ms = list[float]()

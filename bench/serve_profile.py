@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from _corpus import queries
 from _load import Plan, run_load
 from _serve_peers import TWOSHIFT
-from _servers import BUILD, ROOT, Line, cpu_s, environment, first_reply, free_port, running
+from _servers import BUILD, ROOT, Line, cpu_s, environment, first_reply, forget_profiles, free_port, running
 from serve_identity import constant, rows
 
 os.environ.update(environment({}))
@@ -134,6 +134,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=3_000, help="one after the other")
     parser.add_argument("--seconds", type=float, default=8.0, help="with many clients")
     options = parser.parse_args()
+    forget_profiles()
     given, texts = rows(), queries(find_minilm() / "tokenizer.json", 1_024, 16)
     numbers = [TWOSHIFT.faces["identity"].request(row) for row in given]
     asks = {"minilm": [TWOSHIFT.faces["minilm"].request(text) for text in texts], "identity": numbers}

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from _servers import environment, first_reply, free_port, running
+from _servers import environment, first_reply, forget_profiles, free_port, running
 
 LIMIT_S = 3.0
 READY = b"GET /readyz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
@@ -44,7 +44,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=5)
     options = parser.parse_args()
-    ready_s()  # stores the profile and the graph, where there are none
+    forget_profiles()
+    ready_s()  # stores the profile, and the graph where there is none
     beyond_s = list[float]()
     for turn in range(options.turns):
         whole_s, alone_s = ready_s(), loaded_s()
