@@ -58,7 +58,7 @@ unit: setup  ## the fast tests
 
 test: check  ## the checks and every test
 	@echo "== all tests"
-	@$(BIN)/pytest -n auto -rs tests
+	@$(BIN)/pytest -n auto --dist loadscope -rs tests  # a server that a module starts is started once
 
 fault: $(TEST_STAMP)  ## jobs killed at every write point and at 200 random moments
 	@echo "== faults"

@@ -18,7 +18,7 @@ from twoshift.errors import InvalidInput
 __all__ = ["Window", "described"]
 
 _MOST_ERROR = 500  # characters
-_Block = tuple[NDArray[np.int64], BlockFuture]  # the rows' places, longest first, and their results
+_Block = tuple[NDArray[np.int64], BlockFuture]  # the rows' places, and their results
 
 
 @dataclass(slots=True)
@@ -34,7 +34,8 @@ class Window:
     _blocks: list[_Block] = field(default_factory=list[_Block])
 
     def submit(self, engine: Engine, rows: Sequence[Any], owner: BlockOwner | None = None) -> None:
-        """Hand the rows to the engine, longest first; not those that have an error already."""
+        """Hand the rows to the engine, in the best order for it; not those that have an error already."""
+        packs = engine.runtime.info.live_stream
         places = np.array([place for place in range(len(rows)) if place not in self.errors], np.int64)
         for start, part in prepared_parts(engine.runtime, [rows[place] for place in places]):
             if isinstance(part, Exception):
@@ -42,7 +43,8 @@ class Window:
                 continue
             self.tokens += int(part.lengths.sum())
             self.truncated += int(part.truncated.sum())
-            order = np.argsort(-part.lengths, kind="stable")
+            # Padded calls want rows of one length; packed ones are all alike where lengths are mixed, and predictable
+            order = np.arange(len(part.lengths)) if packs else np.argsort(-part.lengths, kind="stable")
             future = engine.submit_block(part.take(order), owner=owner)
             self._blocks.append((places[start : start + len(order)][order], future))
 
