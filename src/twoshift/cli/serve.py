@@ -104,6 +104,8 @@ def _serve(settings: ServeSettings) -> int:
     if settings.grpc_port is not None:
         needed("grpc", "grpc", f"{settings.grpc_port}", "grpc_port")
         needed("google.protobuf", "grpc", f"{settings.grpc_port}", "grpc_port")
+    # One text is tokenised faster by the thread that has it than by a pool that is woken for it
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     models: list[ServedModel] = []
     jobs = None
     left_s = settings.grace_s

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from twoshift.engine.counters import Counters
 from twoshift.engine.device_time import DeviceTime
 from twoshift.engine.flight import Flight, as_broken, waited
-from twoshift.engine.results import BlockFuture, Filling, RowFuture, RowResult
+from twoshift.engine.results import BlockFuture, Filling, RowFuture, RowResult, RowSink
 from twoshift.engine.stats import EngineStats, Health, Queue
 from twoshift.engine.waiting import BlockJob, BlockOwner, LiveRow, Piece, Waiting
 from twoshift.errors import Broken, DeviceLost, InvalidInput, Late, OutOfMemory, TooLarge, TryLater
@@ -30,6 +30,8 @@ from twoshift.ports import Columns, Launched, Prepared, Runtime
 from twoshift.types import Item, Lane
 
 __all__ = ["Engine"]
+
+S = TypeVar("S", bound=RowSink)
 
 _BACKGROUND_DEPTH = 2  # the next call is on the device as one ends
 _PIECE_ROWS = 16_384  # of a block, queued at a time
@@ -92,6 +94,15 @@ class Engine:
 
     def submit(self, rows: Prepared, deadline_s: float) -> list[RowFuture]:
         """Live rows, all or none: raises TryLater where they cannot be answered in time, TooLarge where never, Late."""
+        futures = self.submit_to(RowFuture, rows, deadline_s)
+        self.wake()
+        return futures
+
+    def submit_to(self, make: Callable[[Callable[[], None]], S], rows: Prepared, deadline_s: float) -> list[S]:
+        """The same, with something of the caller's own waiting for each row; `make` is given how to forget the row.
+
+        The device may rest until `wake` is called: a caller may have more rows to submit at this moment.
+        """
         with self._lock:
             self._check_open(deadline_s)
             now_s = self._clock()
@@ -102,9 +113,12 @@ class Engine:
                 raise Late(f"the deadline {deadline_s:.3f} has passed on the clock of engine.now_s(): {now_s:.3f}")
             items = [Item(self._waiting.new_key(), deadline_s, n) for n in lengths]
             self._admit(items, now_s)
-            futures = [self._queue_row(rows, at, item, now_s) for at, item in enumerate(items)]
+            return [self._queue_row(make, rows, at, item, now_s) for at, item in enumerate(items)]
+
+    def wake(self) -> None:
+        """Look at what was submitted."""
+        with self._lock:
             self._changed.notify_all()
-            return futures
 
     def check_possible(self, lengths: Sequence[int], deadline_s: float) -> None:
         """Raises TooLarge where rows of these lengths can never be answered in time: before they are prepared."""
@@ -112,6 +126,12 @@ class Engine:
             never = self._admission.impossible([Item(-1, deadline_s, n) for n in lengths], self._clock())
         if never is not None:
             raise _too_large(never)
+
+    def check_room(self, lengths: Sequence[int], deadline_s: float) -> None:
+        """Raises TryLater where rows of at least these lengths would be refused now: before they are prepared."""
+        with self._lock:
+            if len(self._policy.live):
+                self._admit([Item(-1, deadline_s, n) for n in lengths], self._clock())
 
     def submit_block(
         self,
@@ -433,10 +453,12 @@ class Engine:
             case _:
                 assert_never(answer)
 
-    def _queue_row(self, rows: Prepared, at: int, item: Item, now_s: float) -> RowFuture:
-        future = RowFuture(lambda: self._forget_row(item.key))
-        self._waiting.add_row(item, LiveRow(rows, at, future, now_s))
-        return future
+    def _queue_row(
+        self, make: Callable[[Callable[[], None]], S], rows: Prepared, at: int, item: Item, now_s: float
+    ) -> S:
+        sink = make(partial(self._forget_row, item.key))
+        self._waiting.add_row(item, LiveRow(rows, at, sink, now_s))
+        return sink
 
     def _forget_row(self, key: int) -> None:
         with self._lock:

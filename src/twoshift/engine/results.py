@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from twoshift.errors import Broken
 from twoshift.ports import Columns
 
-__all__ = ["BlockFuture", "BlockResult", "Filling", "RowFuture", "RowResult", "widened"]
+__all__ = ["BlockFuture", "BlockResult", "Filling", "RowFuture", "RowResult", "RowSink", "widened"]
 
 T = TypeVar("T")
 _logger = logging.getLogger("twoshift")
@@ -72,6 +72,14 @@ class _Cancellable(Future[T]):
             pass
         except BaseException:  # a callback's SystemExit is its own affair: others wait for their results
             _logger.exception("a callback of a future has failed")
+
+
+class RowSink(Protocol):
+    """What waits for a live row: a future, or whatever a caller of `Engine.submit_to` makes."""
+
+    def settle(self, result: RowResult | Exception) -> None:
+        """In a thread of the engine's; it may come twice, and the first counts."""
+        ...
 
 
 RowFuture = _Cancellable[RowResult]

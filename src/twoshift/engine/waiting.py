@@ -6,7 +6,7 @@ import itertools
 import math
 from dataclasses import dataclass, field
 
-from twoshift.engine.results import BlockFuture, BlockResult, Filling, RowFuture
+from twoshift.engine.results import BlockFuture, BlockResult, Filling, RowSink
 from twoshift.engine.stats import Queue
 from twoshift.policy.background_queue import Block, Slice
 from twoshift.policy.lanes import LanePolicy, LaneUse
@@ -22,7 +22,7 @@ class LiveRow:
 
     rows: Prepared
     at: int
-    future: RowFuture
+    future: RowSink
     arrived_s: float
 
     def prepared(self) -> Prepared:

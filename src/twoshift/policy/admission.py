@@ -80,7 +80,7 @@ class AdmissionPolicy:
         if len(items) > self.max_waiting:
             return Never(f"{len(items)} rows; the queue holds {self.max_waiting}")
         left_s = min(item.deadline_s for item in items) - now_s
-        whole = CallSize.of(item.tokens for item in items)
+        whole = CallSize.uniform(1, longest) if len(items) == 1 else CallSize.of(item.tokens for item in items)
         one_call = whole.rows <= limits.max_rows and whole.tokens <= limits.max_tokens
         if one_call and self._lanes.ever_s(whole) <= min(left_s, limits.live_call_s):
             return None

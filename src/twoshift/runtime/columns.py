@@ -119,6 +119,8 @@ def cast(array: NDArray[Any], dtype: np.dtype[Any], field: str) -> NDArray[Any]:
 
 def array_of(values: Sequence[Any], field: str, missing: bool = False) -> NDArray[Any]:
     """One column of Python values: int64, float64, bool, or object for strings; lists add an axis."""
+    if len(values) == 1 and type(values[0]) is np.ndarray and values[0].dtype.kind in "bifu":
+        return values[0][np.newaxis]  # one row of a request: what follows is for many
     kinds = set(map(type, values))  # one pass in C: nearly always a single type
     if type(None) in kinds and not missing:
         raise bad_row(_first(values, lambda value: value is None), field, None, _MISSING)

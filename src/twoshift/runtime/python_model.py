@@ -86,11 +86,17 @@ class _UserModel:
             return self._columns(rows)
 
     def _columns(self, rows: Sequence[Any]) -> ColumnRows:
-        columns = self._prepared(list(rows)) if hasattr(self._user, "prepare") else self._plain(rows)
+        if not hasattr(self._user, "prepare"):
+            return self._plain(rows)
+        columns = self._prepared(list(rows))
         return ColumnRows(columns, self._lengths(columns, len(rows)))
 
-    def _plain(self, rows: Sequence[Any]) -> dict[str, NDArray[Any]]:
-        return ColumnRows.from_rows(rows, missing=bool(getattr(self._user, "missing", False))).columns
+    def _plain(self, rows: Sequence[Any]) -> ColumnRows:
+        """The rows' fields as columns, with what the user says that each row costs."""
+        plain = ColumnRows.from_rows(rows, missing=bool(getattr(self._user, "missing", False)))
+        if not hasattr(self._user, "tokens"):
+            return plain
+        return ColumnRows(plain.columns, self._lengths(plain.columns, len(rows)))
 
     def predict(self, columns: dict[str, NDArray[Any]]) -> Columns:
         with contained(self._info.model, "predict"):
@@ -152,8 +158,7 @@ class _LookupUserModel(_UserModel):
     def looked_up(self, rows: Sequence[Any]) -> ColumnRows:
         """What was looked up, as columns."""
         with contained(self._info.model, "count tokens"):
-            columns = self._plain(rows)
-            return ColumnRows(columns, self._lengths(columns, len(rows)))
+            return self._plain(rows)
 
     def prepare(self, rows: Sequence[Any]) -> ColumnRows:
         return self.looked_up(self.lookup(rows).result()) if rows else ColumnRows({})

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import re
 import time
-import uuid
 from typing import NamedTuple
 
 from twoshift.serve.faults import Fault
@@ -13,12 +13,13 @@ from twoshift.serve.model import Answer, ServedModel
 __all__ = ["Asked", "gone", "replied", "request_id"]
 
 _SHOWN = re.compile(r"[\x21-\x7e]{1,128}")
+_random = random.Random()  # noqa: S311 - an id, no secret: the system's own source would hold up the loop each time
 _GONE = 499  # as proxies count a client that did not wait for its reply
 
 
 def request_id(given: str | None) -> str:
     """The client's own, where it can be shown."""
-    return given if given and _SHOWN.fullmatch(given) else uuid.uuid4().hex
+    return given if given and _SHOWN.fullmatch(given) else f"{_random.getrandbits(128):032x}"
 
 
 class Asked(NamedTuple):

@@ -1,47 +1,90 @@
-"""Results from the engine's threads to the loop of the server, many with one wake-up."""
+"""Rows to the engines' threads and results back to the loop of the server, many with one wake-up each way."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable
 
-from twoshift.engine import RowFuture
+from twoshift.engine import Engine, RowResult
+from twoshift.ports import Prepared
 
-__all__ = ["Completions"]
+__all__ = ["Completions", "Pending"]
+
+_GATHER_S = 0.001  # while requests come in with every turn of the loop; a single one waits for one turn
 
 
-class _Pending:
-    """Rows of one request that are not settled yet."""
+class Pending:
+    """The rows of one request, with an engine."""
 
-    __slots__ = ("done", "left")
+    __slots__ = ("done", "left", "results", "rows")
 
-    def __init__(self, done: asyncio.Future[None], left: int) -> None:
-        self.done, self.left = done, left
+    def __init__(self, done: asyncio.Future[None]) -> None:
+        self.done = done
+        self.rows: list[_Row] = []
+        self.results: list[RowResult | Exception | None] = []
+        self.left = 0
+
+    def cancel(self) -> None:
+        """Nobody waits any more: what is not on the device yet never will be."""
+        for row in self.rows:
+            row.forget()
+
+
+class _Row:
+    """A live row's place in its request; lighter than a future, of which a server makes thousands a second."""
+
+    __slots__ = ("_home", "_pending", "_place", "forget")
+
+    def __init__(self, home: Completions, pending: Pending, forget: Callable[[], None]) -> None:
+        self._home, self._pending, self._place, self.forget = home, pending, len(pending.results), forget
+        pending.results.append(None)
+
+    def settle(self, result: RowResult | Exception) -> None:  # in an engine's thread
+        if self._pending.results[self._place] is None:
+            self._pending.results[self._place] = result
+            self._home.settled(self._pending)
 
 
 class Completions:
-    """For the futures of however many engines; made on the loop."""
+    """For however many engines; made on the loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._settled: deque[_Pending] = deque()
+        self._settled: deque[Pending] = deque()
         self._woken = False
+        self._waiting: set[Engine] = set()  # that have rows to look at
+        self._submitted = self._seen = 0  # requests; up to the last turn of the loop
+        self._wake_by_s = 0.0
 
-    def all_of(self, futures: Sequence[RowFuture]) -> asyncio.Future[None]:
-        """Done once every one of these is settled, whatever the results."""
-        pending = _Pending(self._loop.create_future(), len(futures))
+    def submit(self, engine: Engine, rows: Prepared, deadline_s: float) -> Pending:
+        """As `Engine.submit`; the engine looks once every request that is here by now has been submitted."""
+        pending = Pending(self._loop.create_future())
+        pending.rows = engine.submit_to(lambda forget: _Row(self, pending, forget), rows, deadline_s)
+        pending.left = len(pending.rows)
+        self._submitted += 1
+        if not self._waiting:
+            self._wake_by_s = time.monotonic() + _GATHER_S
+            self._loop.call_soon(self._wake)
+        self._waiting.add(engine)
+        return pending
 
-        def settled(_future: Any) -> None:  # in an engine's thread
-            self._settled.append(pending)
-            if not self._woken:
-                self._woken = True
-                self._loop.call_soon_threadsafe(self._deliver)
+    def settled(self, pending: Pending) -> None:
+        """A row has its result; in an engine's thread."""
+        self._settled.append(pending)
+        if not self._woken:
+            self._woken = True
+            self._loop.call_soon_threadsafe(self._deliver)
 
-        for future in futures:
-            future.add_done_callback(settled)
-        return pending.done
+    def _wake(self) -> None:
+        if self._submitted != self._seen and time.monotonic() < self._wake_by_s:
+            self._seen = self._submitted
+            self._loop.call_soon(self._wake)  # after another look at the connections
+            return
+        for engine in self._waiting:
+            engine.wake()
+        self._waiting.clear()
 
     def _deliver(self) -> None:
         self._woken = False  # before the look: who comes after it wakes us again

@@ -9,11 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from twoshift.engine import Engine, RowFuture, RowResult
+from numpy.typing import NDArray
+
+from twoshift.engine import Engine, RowResult
 from twoshift.engine.stats import Health
 from twoshift.errors import Broken, InvalidInput, Late, OutOfMemory, TooLarge, TryLater
 from twoshift.ports import Columns, LookupRuntime, Prepared
-from twoshift.serve.completions import Completions
+from twoshift.serve.completions import Completions, Pending
 from twoshift.serve.derived import Derived
 from twoshift.serve.metrics import ModelMetrics
 from twoshift.serve.stages import Stages
@@ -52,6 +54,7 @@ class ServedModel:
         self.outputs = outputs  # what was seen in its answers; none before the first
         self.metrics = ModelMetrics()
         self.traces: Traces | None = None
+        self._counts_tokens = engine.runtime.info.max_row_tokens > 1
         self._lookups = engine.runtime if isinstance(engine.runtime, LookupRuntime) else None
         self._threads = ThreadPoolExecutor(_PREPARE_THREADS, f"twoshift-prepare-{name}")
         self._preparing: dict[object, float] = {}  # since when, in threads
@@ -77,14 +80,13 @@ class ServedModel:
             stages.lookup, began_s = (now_s := time.monotonic()) - began_s, now_s
         prepared = await self._prepared(rows, characters, deadline_s)
         stages.prepare = (queued_s := time.monotonic()) - began_s
-        futures = self.engine.submit(prepared, deadline_s)
+        pending = completions.submit(self.engine, prepared, deadline_s)
         try:
-            await _within(completions.all_of(futures), deadline_s - queued_s)
-        except BaseException:  # nobody waits any more: what is not on the device yet never will be
-            for future in futures:
-                future.cancel()
+            await _within(pending.done, deadline_s - queued_s)
+        except BaseException:
+            pending.cancel()
             raise
-        results = _results(futures)
+        results = _results(pending)
         ended_s = time.monotonic()
         stages.forward = max(result.forward_s for result in results)
         stages.queue = max(0.0, ended_s - queued_s - stages.forward)
@@ -92,7 +94,7 @@ class ServedModel:
         stages.finish = -ended_s  # until the reply is made
         if not self.outputs:
             self.outputs = output_tensors(results[0].columns)
-        return Answer(results, int(prepared.lengths.sum()), int(prepared.truncated.sum()), stages)
+        return Answer(results, _total(prepared.lengths), _total(prepared.truncated), stages)
 
     def close(self) -> None:
         """Let the model go, once what runs has ended."""
@@ -107,11 +109,14 @@ class ServedModel:
             raise TooLarge("input", f"{len(rows):,} rows", f"at most {self.engine.most_rows:,} in a request")
         sizes = [_characters(row) for row in rows]
         most = _CHARACTERS_PER_TOKEN * self.engine.runtime.info.max_row_tokens
-        if self.engine.runtime.info.max_row_tokens > 1 and max(sizes) > most:
+        if self._counts_tokens and max(sizes) > most:
             place = sizes.index(max(sizes))
             raise TooLarge(f"input[{place}]", f"a text of {sizes[place]:,} characters", f"at most {most:,}")
-        if sum(sizes) >= _INLINE_CHARACTERS and most > _CHARACTERS_PER_TOKEN:
-            self.engine.check_possible([max(1, size // _CHARACTERS_PER_TOKEN) for size in sizes], deadline_s)
+        if self._counts_tokens:  # at the least so many: a refusal should not cost what an answer does
+            least = [max(1, size // _CHARACTERS_PER_TOKEN) for size in sizes]
+            if sum(sizes) >= _INLINE_CHARACTERS:
+                self.engine.check_possible(least, deadline_s)
+            self.engine.check_room(least, deadline_s)
         return sum(sizes)
 
     async def _looked_up(self, rows: Sequence[Any], deadline_s: float) -> Sequence[Any]:
@@ -143,6 +148,10 @@ class ServedModel:
             del self._preparing[key]
 
 
+def _total(numbers: NDArray[Any]) -> int:
+    return int(numbers[0]) if len(numbers) == 1 else int(numbers.sum())  # most requests have one row
+
+
 def _characters(row: Any) -> int:
     """About what a row takes to prepare, as characters of a text."""
     if isinstance(row, str):
@@ -160,16 +169,16 @@ def output_tensors(columns: Columns) -> tuple[Tensor, ...]:
     )
 
 
-def _results(futures: Sequence[RowFuture]) -> list[RowResult]:
-    results = []
-    for place, future in enumerate(futures):
-        error = future.exception()
-        if error is None:
-            results.append(future.result())
-        elif isinstance(error, _NOT_ROWS_FAULT) or len(futures) == 1:
-            raise error
-        else:
-            raise InvalidInput(f"row {place}", "it", f"one that the model takes: {type(error).__name__}: {error}")
+def _results(pending: Pending) -> list[RowResult]:
+    results = list[RowResult]()
+    for place, result in enumerate(pending.results):
+        if isinstance(result, RowResult):
+            results.append(result)
+            continue
+        assert result is not None  # noqa: S101 - all are settled
+        if isinstance(result, _NOT_ROWS_FAULT) or len(pending.results) == 1:
+            raise result
+        raise InvalidInput(f"row {place}", "it", f"one that the model takes: {type(result).__name__}: {result}")
     return results
 
 

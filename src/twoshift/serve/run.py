@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 import time
 from collections.abc import Callable
@@ -69,6 +70,8 @@ async def _serve(
     if grpc_server is not None:
         grpc_address = await _listening(grpc_server, settings.host, settings.grpc_port or 0, "grpc_port")
     watchdog = asyncio.ensure_future(service.watch())
+    gc.collect()
+    gc.freeze()  # what is there now stays: looking through it again and again would hold up requests
     ready(address, grpc_address)
     await stop.wait()
     until_s = time.monotonic() + settings.grace_s

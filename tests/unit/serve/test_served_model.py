@@ -158,7 +158,7 @@ def test_models_that_do_not_come_back_are_left(careful: Careful) -> None:
     service = served(careful)
     careful.predict_gate.clear()
     with pytest.raises(Late):
-        run(service, lambda: asked(service, "a", timeout_s=0.05))
+        run(service, lambda: asked(service, "a", timeout_s=0.5))
     models = [*service.models.values()]
     assert not close_models(models, 0.1)
     careful.predict_gate.set()
