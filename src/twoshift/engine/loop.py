@@ -32,6 +32,14 @@ from twoshift.types import Item, Lane
 __all__ = ["Engine"]
 
 S = TypeVar("S", bound=RowSink)
+_forks = [0]  # that lie between this process and its first; asking the system each time would cost more
+
+
+def _forked() -> None:
+    _forks[0] += 1
+
+
+os.register_at_fork(after_in_child=_forked)
 
 _BACKGROUND_DEPTH = 2  # the next call is on the device as one ends
 _PIECE_ROWS = 16_384  # of a block, queued at a time
@@ -68,7 +76,7 @@ class Engine:
         self._changed = threading.Condition(self._lock)
         self._counters = Counters(self._policy, limits.max_tokens)
         self._flying: dict[Slot, deque[Flight]] = {slot: deque() for slot in self._slots}
-        self._process = os.getpid()
+        self._forks = _forks[0]
         self._stopping: str | None = None  # why nothing new is taken
         self._dead: Broken | None = None
         self._threads = [
@@ -203,7 +211,7 @@ class Engine:
             reason = ""
             if self._dead is not None:
                 reason = str(self._dead)
-            elif os.getpid() != self._process:
+            elif _forks[0] != self._forks:
                 reason = "this process was forked from the one that the engine runs in"
             elif running_s > longest_wait_s:
                 reason = f"a call has been on the device for {running_s:.3g} s"
@@ -432,7 +440,7 @@ class Engine:
     def _check_open(self, deadline_s: float) -> None:
         if math.isnan(deadline_s):
             raise InvalidInput("deadline_s", deadline_s, "a time on the engine's clock, or inf")
-        if os.getpid() != self._process:
+        if _forks[0] != self._forks:
             raise Broken("the engine runs in the process that started it, and this one was forked from that")
         if self._dead is not None:
             raise self._dead.with_traceback(None)  # it is raised again and again: its traceback must not grow

@@ -8,26 +8,28 @@ from collections import deque
 from collections.abc import Callable
 
 from twoshift.engine import Engine, RowResult
+from twoshift.errors import Late
 from twoshift.ports import Prepared
 
 __all__ = ["Completions", "Pending"]
 
+_TICK_S = 0.005  # a deadline is told at most so much later
 _GATHER_S = 0.001  # while requests come in with every turn of the loop; a single one waits for one turn
 
 
 class Pending:
     """The rows of one request, with an engine."""
 
-    __slots__ = ("done", "left", "results", "rows")
+    __slots__ = ("done", "due", "left", "results", "rows")
 
-    def __init__(self, done: asyncio.Future[None]) -> None:
-        self.done = done
+    def __init__(self, done: asyncio.Future[None], due: int) -> None:
+        self.done, self.due = done, due
         self.rows: list[_Row] = []
         self.results: list[RowResult | Exception | None] = []
         self.left = 0
 
     def cancel(self) -> None:
-        """Nobody waits any more: what is not on the device yet never will be."""
+        """What is not on the device yet never will be."""
         for row in self.rows:
             row.forget()
 
@@ -57,12 +59,14 @@ class Completions:
         self._waiting: set[Engine] = set()  # that have rows to look at
         self._submitted = self._seen = 0  # requests; up to the last turn of the loop
         self._wake_by_s = 0.0
+        self._due: dict[int, set[Pending]] = {}  # requests that are not answered, by when they are given up
 
     def submit(self, engine: Engine, rows: Prepared, deadline_s: float) -> Pending:
         """As `Engine.submit`; the engine looks once every request that is here by now has been submitted."""
-        pending = Pending(self._loop.create_future())
+        pending = Pending(self._loop.create_future(), int(deadline_s / _TICK_S) + 1)
         pending.rows = engine.submit_to(lambda forget: _Row(self, pending, forget), rows, deadline_s)
         pending.left = len(pending.rows)
+        self._watch(pending)
         self._submitted += 1
         if not self._waiting:
             self._wake_by_s = time.monotonic() + _GATHER_S
@@ -92,4 +96,23 @@ class Completions:
             pending = self._settled.popleft()
             pending.left -= 1
             if not pending.left and not pending.done.done():
+                self.forget(pending)
                 pending.done.set_result(None)
+
+    def forget(self, pending: Pending) -> None:
+        """It is answered, or nobody waits for it."""
+        if pending.due in self._due:
+            self._due[pending.due].discard(pending)
+
+    def _watch(self, pending: Pending) -> None:
+        """Many deadlines to one timer: a timer each would cost more than all the rest here."""
+        if pending.due not in self._due:
+            self._due[pending.due] = set()
+            left_s = max(0.0, pending.due * _TICK_S - time.monotonic())
+            self._loop.call_later(left_s, self._expire, pending.due)
+        self._due[pending.due].add(pending)
+
+    def _expire(self, due: int) -> None:
+        for pending in self._due.pop(due):
+            if not pending.done.done():
+                pending.done.set_exception(Late("it was not answered by its deadline"))

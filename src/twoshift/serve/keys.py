@@ -7,8 +7,7 @@ import hmac
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -58,18 +57,15 @@ class Caller:
         self._most = max(1.0, self._rate_per_s * _BURST_S)
         self._left, self._filled_s = self._most, clock()
 
-    @contextmanager
-    def request(self, model: str) -> Iterator[None]:
-        """For the time of one request; raises Forbidden, OverLimit."""
-        if self._settings is None:
-            yield
-            return
-        self._take(model, self._settings)
+    def enter(self, model: str) -> None:
+        """Begins a request; `leave` ends it. Raises Forbidden, OverLimit."""
+        if self._settings is not None:
+            self._take(model, self._settings)
         self._running += 1
-        try:
-            yield
-        finally:
-            self._running -= 1
+
+    def leave(self) -> None:
+        """Ends a request."""
+        self._running -= 1
 
     def _take(self, model: str, settings: KeySettings) -> None:
         if settings.models and model not in settings.models:

@@ -82,9 +82,10 @@ class ServedModel:
         stages.prepare = (queued_s := time.monotonic()) - began_s
         pending = completions.submit(self.engine, prepared, deadline_s)
         try:
-            await _within(pending.done, deadline_s - queued_s)
+            await pending.done
         except BaseException:
             pending.cancel()
+            completions.forget(pending)
             raise
         results = _results(pending)
         ended_s = time.monotonic()
@@ -185,17 +186,3 @@ def _results(pending: Pending) -> list[RowResult]:
 def _by(deadline_s: float) -> asyncio.Timeout:
     # not `wait_for`, which forgets that it was cancelled where its result comes at the same time
     return asyncio.timeout(max(0.0, deadline_s - time.monotonic()))
-
-
-async def _within(done: asyncio.Future[None], timeout_s: float) -> None:
-    """Raises Late where it is not done in time."""
-    timer = asyncio.get_running_loop().call_later(max(0.0, timeout_s), _expire, done)
-    try:
-        await done
-    finally:
-        timer.cancel()
-
-
-def _expire(done: asyncio.Future[None]) -> None:
-    if not done.done():
-        done.set_exception(Late("it was not answered by its deadline"))

@@ -53,8 +53,11 @@ class Service:
             raise TryLater("the server is shutting down", _NOT_READY_S)
         assert self._completions is not None  # noqa: S101 - start made it
         deadline_s = arrived_s + (model.derived.slo_s if timeout_s is None else timeout_s)
-        with caller.request(model.name):
+        caller.enter(model.name)
+        try:
             return await model.answer(rows, deadline_s, self._completions, arrived_s)
+        finally:
+            caller.leave()
 
     def unready(self, name: str | None = None) -> str | None:
         """Why no request should come here, or to one model; None where all is well."""

@@ -8,6 +8,8 @@ __all__ = ["STAGES", "Stages"]
 
 STAGES = ("admit", "lookup", "prepare", "queue", "forward", "finish")
 
+_HEADER = b", ".join(b"%b;dur=%%.3f" % name.encode() for name in STAGES) + b', batch;desc="%d", version;desc="%b"'
+
 
 @dataclass(slots=True)
 class Stages:
@@ -23,9 +25,7 @@ class Stages:
 
     def header(self, version: str) -> bytes:
         """As Server-Timing has it: milliseconds; the call's rows and the version that answered besides."""
-        return (
-            f"admit;dur={1e3 * self.admit:.3f}, lookup;dur={1e3 * self.lookup:.3f}, "
-            f"prepare;dur={1e3 * self.prepare:.3f}, queue;dur={1e3 * self.queue:.3f}, "
-            f"forward;dur={1e3 * self.forward:.3f}, finish;dur={1e3 * self.finish:.3f}, "
-            f'batch;desc="{self.call_rows}", version;desc="{version}"'
-        ).encode()
+        return _HEADER % (
+            1e3 * self.admit, 1e3 * self.lookup, 1e3 * self.prepare, 1e3 * self.queue, 1e3 * self.forward,
+            1e3 * self.finish, self.call_rows, version.encode(),
+        )  # fmt: skip

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
@@ -24,13 +25,23 @@ class Clock:
         return self.now_s
 
 
+@contextlib.contextmanager
+def during(who: Caller, model: str) -> Iterator[None]:
+    """A request."""
+    who.enter(model)
+    try:
+        yield
+    finally:
+        who.leave()
+
+
 def caller(clock: Callable[[], float], **settings: object) -> Caller:
     made = msgspec.convert({"sha256": digest_of("k"), **settings}, KeySettings)
     return Keys({"alice": made}, clock).caller("Bearer k")
 
 
 def asked(who: Caller, model: str = "m") -> None:
-    with who.request(model):
+    with during(who, model):
         pass
 
 
@@ -92,12 +103,12 @@ def test_a_slow_rate_lets_one_request_through() -> None:
 
 def test_only_so_many_requests_at_once() -> None:
     who = caller(Clock(), concurrency=2)
-    with who.request("m"), who.request("m"), pytest.raises(OverLimit, match="alice has 2 requests running"):
+    with during(who, "m"), during(who, "m"), pytest.raises(OverLimit, match="alice has 2 requests running"):
         asked(who)
     asked(who)
-    with pytest.raises(ValueError, match="mine"), who.request("m"):
+    with pytest.raises(ValueError, match="mine"), during(who, "m"):
         raise ValueError("mine")
-    with who.request("m"):
+    with during(who, "m"):
         asked(who)
 
 
@@ -114,7 +125,7 @@ def test_what_is_refused_costs_nothing_of_the_rate() -> None:
     who = caller(clock, requests_per_minute=6, concurrency=1, models=["m"])
     with pytest.raises(Forbidden):
         asked(who, "o")
-    with who.request("m"), pytest.raises(OverLimit, match="running"):
+    with during(who, "m"), pytest.raises(OverLimit, match="running"):
         asked(who)
     with pytest.raises(OverLimit, match="6 requests a minute"):
         asked(who)

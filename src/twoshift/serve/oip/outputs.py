@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -38,9 +39,10 @@ class Output:
         """For JSON, flat; raises InvalidInput where it holds what JSON has not."""
         if self.datatype == BYTES:
             return self._texts()
-        if self.values.dtype.kind == "f" and not np.isfinite(self.values).all():
+        listed = self.values.ravel().tolist()
+        if self.values.dtype.kind == "f" and not math.isfinite(sum(listed)) and not np.isfinite(self.values).all():
             raise self._binary_only("NaN or infinity")
-        return self.values.ravel().tolist()
+        return listed
 
     def _elements(self) -> list[bytes]:
         return [each if isinstance(each, bytes) else str(each).encode() for each in self.values.ravel().tolist()]
