@@ -8,6 +8,7 @@ TwoshiftError
 │   └── Forbidden         show one that may do it
 ├── TryLater              come back: `retry_after_s` says when
 │   └── OverLimit         the caller is over a limit of its own; others are served
+├── NoRoom                give the device a larger call budget: nothing is wrong with the row
 ├── Late                  give it more time: it was not done by its deadline, or could not be any more
 └── Broken                stop: something is damaged and trying again will not help
     └── BrokenModel       the model's own code does not keep its contract: change that
@@ -23,6 +24,7 @@ __all__ = [
     "Forbidden",
     "InvalidInput",
     "Late",
+    "NoRoom",
     "NotFound",
     "OutOfMemory",
     "OverLimit",
@@ -72,6 +74,10 @@ class TryLater(TwoshiftError):
 
 class OverLimit(TryLater):
     """The caller is over a limit of its own; others are served."""
+
+
+class NoRoom(TwoshiftError):
+    """A background row that no call within the device's budget can hold; nothing is wrong with it."""
 
 
 class Late(TwoshiftError):

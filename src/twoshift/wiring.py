@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from twoshift.policy.plan.row import RowSize
     from twoshift.policy.profile import Profile
     from twoshift.ports import Blobs, Profiles, Runtime, RuntimeInfo
+    from twoshift.serve.http.jobs import NoJobs
     from twoshift.serve.model import ServedModel
     from twoshift.serve.settings import ModelSettings, ServeSettings
     from twoshift.types import Tensor
@@ -167,7 +168,7 @@ def served_model(name: str, settings: ModelSettings, created_unix_s: int, note: 
     """A model behind an engine, warm, with its curve: the one that is stored, or measured now."""
     from twoshift.engine import Engine
     from twoshift.policy.admission import MAX_WAITING
-    from twoshift.serve.derived import derive
+    from twoshift.serve.derived import check_objective, derive
     from twoshift.serve.model import ServedModel
 
     note(f"Loading {settings.model}")
@@ -181,22 +182,28 @@ def served_model(name: str, settings: ModelSettings, created_unix_s: int, note: 
     try:
         profile = stored_profile(runtime.info) or _measured_profile(runtime, note)
         limits, max_waiting = _live_limits(settings), settings.max_waiting or MAX_WAITING
-        derived = derive(profile.cost, limits, profile.row, max_waiting)
+        check_objective(profile.cost, limits)
         outputs = _warmed(runtime)
     except BaseException:
         runtime.close()
         raise
     engine = Engine(runtime, profile.cost, limits, max_waiting=max_waiting)
-    return ServedModel(name, engine, derived, created_unix_s, outputs)
+    return ServedModel(
+        name, engine, lambda cost: derive(cost, limits, profile.row, max_waiting), created_unix_s, outputs
+    )
 
 
-def job_host(models: Mapping[str, ServedModel], settings: ServeSettings, note: Callable[[str], None]) -> JobHost | None:
-    """Who runs jobs on the models that are served; None, said why, where nobody can."""
+def job_host(
+    models: Mapping[str, ServedModel], settings: ServeSettings, note: Callable[[str], None]
+) -> JobHost | NoJobs:
+    """Who runs jobs on the models that are served; where nobody can, who says why."""
     from importlib.util import find_spec
+
+    from twoshift.serve.http.jobs import NoJobs
 
     if missing := [name for name in ("sqlalchemy", "alembic", "pyarrow") if find_spec(name) is None]:
         if settings.database is None:
-            return None  # a server without jobs
+            return NoJobs(f"a server with the package {missing[0]}: pip install 'twoshift[fleet]'")
         raise InvalidInput("database", settings.database, f"the package {missing[0]}: pip install 'twoshift[fleet]'")
     from twoshift.batch.confined import confined
     from twoshift.batch.host import JobHost
@@ -208,7 +215,7 @@ def job_host(models: Mapping[str, ServedModel], settings: ServeSettings, note: C
     if not database.claim():
         database.close()
         note(f"No jobs here: another server has {database.shown}; --database names one of its own.")
-        return None
+        return NoJobs(f"the server that has {database.shown}, or one with a --database of its own")
 
     def replicas_of(name: str) -> list[Replica]:
         if name not in models:

@@ -15,6 +15,7 @@ import msgspec
 
 from twoshift.batch.coordinator import Ending
 from twoshift.batch.engine_pool import EnginePool
+from twoshift.batch.inputs import kept_schema, resolve
 from twoshift.batch.job import Job, JobResult, Resumed
 from twoshift.batch.lane import JobLane, Replica
 from twoshift.batch.progress import Snapshot
@@ -39,7 +40,6 @@ class _Running:
     job: Job
     lane: JobLane
     thread: threading.Thread
-    then: JobState | None = None  # its state when it has stopped; None: it goes on with the next server
 
 
 class JobHost:
@@ -68,10 +68,15 @@ class JobHost:
         self._begin_queued()
 
     def submit(self, data: dict[str, Any]) -> JobRecord:
-        """A new job; raises InvalidInput, NotFound."""
+        """A new job, or the very same one that is not over yet; raises InvalidInput, NotFound."""
         settings = self._settings(data)
         now_s = time.time()
         encoded = msgspec.to_builtins(settings)
+        if (same := self._of_output(settings.output)) is not None:
+            if msgspec.convert(same.settings, JobSettings) != settings:
+                raise InvalidInput("output", settings.output, f"another folder: {same.id} works on this one")
+            return same
+        self._look(settings)
         record = JobRecord(f"job-{uuid.uuid4().hex[:12]}", encoded, JobState.QUEUED, now_s, now_s)
         self._store.add(record)
         self._store.note(record.id, f"{settings.model} over {', '.join(settings.inputs)} to {settings.output}")
@@ -93,16 +98,17 @@ class JobHost:
 
     def pause(self, job_id: str) -> JobRecord:
         """Stop it after the shards in work, until it is told to go on; raises NotFound, InvalidInput."""
-        return self._stop(job_id, JobState.PAUSED, "paused", now=False)
+        return self._stop(job_id, [JobState.QUEUED, JobState.RUNNING], JobState.PAUSED, now=False)
 
     def cancel(self, job_id: str) -> JobRecord:
         """Stop it now and for good; what it has committed stays. Raises NotFound, InvalidInput."""
-        return self._stop(job_id, JobState.CANCELLED, "cancelled", now=True)
+        waiting = [JobState.QUEUED, JobState.RUNNING, JobState.PAUSED, JobState.FAILED]
+        return self._stop(job_id, waiting, JobState.CANCELLED, now=True)
 
     def resume(self, job_id: str) -> JobRecord:
         """Go on with one that was paused, or that failed; raises NotFound, InvalidInput."""
         if not self._store.move(job_id, [JobState.PAUSED, JobState.FAILED], JobState.QUEUED, "resumed"):
-            raise InvalidInput("job", self._store.get(job_id).state, "one that is paused or has failed")
+            raise InvalidInput("job", str(self._store.get(job_id).state), "one that is paused or has failed")
         self._store.note(job_id, "resumed")
         self._begin_queued()
         return self._store.get(job_id)
@@ -118,7 +124,7 @@ class JobHost:
         with self._lock:
             running = list(self._running.values())
         for each in running:
-            each.job.ask_to_stop()
+            each.job.ask_to_stop(now=bool(each.lane.why_held))  # which would not get on in any time
         until_s = time.monotonic() + grace_s
         for each in running:
             each.thread.join(max(0.0, until_s - time.monotonic()))
@@ -135,16 +141,25 @@ class JobHost:
         self._check(settings)
         return msgspec.structs.replace(settings, workers=len(replicas))
 
-    def _stop(self, job_id: str, then: JobState, reason: str, now: bool) -> JobRecord:
-        waiting = [JobState.QUEUED, JobState.PAUSED, *([JobState.FAILED] if then is JobState.CANCELLED else [])]
-        if not self._store.move(job_id, waiting, then, reason):
-            with self._lock:
-                running = self._running.get(job_id)
-                if running is None:
-                    raise InvalidInput("job", self._store.get(job_id).state, "one that is not over")
-                running.then = then
+    def _of_output(self, output: str) -> JobRecord | None:
+        """The job that is not over and writes there."""
+        unfinished = self._store.unfinished()
+        return next((each for each in unfinished if each.settings["output"].rstrip("/") == output.rstrip("/")), None)
+
+    def _look(self, settings: JobSettings) -> None:
+        """What is wrong with its input is told at once; raises InvalidInput."""
+        files = resolve(settings.inputs, self._blobs_for, settings.input_format)
+        kept_schema(files, self._blobs_for, (*settings.keep, *(settings.model_columns or ())))
+
+    def _stop(self, job_id: str, expected: Sequence[JobState], then: JobState, now: bool) -> JobRecord:
+        """The store says it first: whoever starts this server again must know."""
+        if not self._store.move(job_id, expected, then, str(then)):
+            raise InvalidInput("job", str(self._store.get(job_id).state), "one that is not over, or stopped already")
+        self._store.note(job_id, str(then))
+        with self._lock:
+            running = self._running.get(job_id)
+        if running is not None:
             running.job.ask_to_stop(now)
-        self._store.note(job_id, reason)
         return self._store.get(job_id)
 
     def _begin_queued(self) -> None:
@@ -173,7 +188,7 @@ class JobHost:
         state, reason = JobState.FAILED, ""
         try:
             result = running.job.run(lambda found: self._found(job_id, found), self._reporter(job_id, running.lane))
-            state, reason = self._ended(running, result)
+            state, reason = self._ended(result)
             self._store.progressed(job_id, _progress(result.last, running.lane))
         except TwoshiftError as error:
             reason = str(error)
@@ -185,17 +200,18 @@ class JobHost:
             with self._lock:
                 del self._running[job_id]
             with contextlib.suppress(TwoshiftError):  # the next server finds it running, and goes on
-                self._store.move(job_id, [JobState.RUNNING], state, reason)
-                self._store.note(job_id, f"{state}: {reason}" if reason else str(state))
+                if self._store.move(job_id, [JobState.RUNNING], state, reason):
+                    self._store.note(job_id, f"{state}: {reason}" if reason else str(state))
         if not self._closed.is_set():
             self._begin_queued()
 
-    def _ended(self, running: _Running, result: JobResult) -> tuple[JobState, str]:
+    @staticmethod
+    def _ended(result: JobResult) -> tuple[JobState, str]:
         match result.ending:
             case Ending.DONE:
                 return JobState.DONE, ""
             case Ending.STOPPED:
-                return running.then or JobState.QUEUED, "stopped"
+                return JobState.QUEUED, "stopped with its server"  # unless the store knows better
             case Ending.TOO_MANY_ERRORS:
                 return JobState.FAILED, "too many rows failed; what was committed is kept"
             case Ending.DEAD_SHARDS:

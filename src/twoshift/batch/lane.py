@@ -81,7 +81,7 @@ class JobLane:
         self._max_load = settings.max_live_load
         self._loads = tuple(_Load() for _ in replicas)
         self._phase = _Phase(clock(), False, clock())
-        self._closed = False  # outside its hours, or too much live load
+        self._why = ""  # it may not run now
         self._probe_due_s = clock() + _PROBE_EVERY_S
         self._beside: list[float] = []
         self._alone: list[float] = []
@@ -90,8 +90,8 @@ class JobLane:
         """Hold the rows back or let them go on, by the clock, the live load and the probe."""
         now_s = self._clock()
         self._listen(now_s)
-        self._closed = not self._may_run(now_s)
-        self._set_held(self._closed or self._probes(now_s), now_s)
+        self._why = self._held_by(now_s)
+        self._set_held(bool(self._why) or self._probes(now_s), now_s)
 
     def follow(self, now: Snapshot) -> None:
         """Put the job's rows in the order of its slack; where there is none left, they may be owed a share."""
@@ -107,7 +107,7 @@ class JobLane:
     @property
     def why_held(self) -> str:
         """For people; empty where it runs."""
-        return "outside its hours, or beside too much live load" if self._closed else ""
+        return self._why
 
     @property
     def device_s(self) -> float:
@@ -123,20 +123,21 @@ class JobLane:
         """What live requests took with and without it."""
         return LiveImpact(Percentiles.of(self._beside), Percentiles.of(self._alone))
 
-    def _may_run(self, now_s: float) -> bool:
+    def _held_by(self, now_s: float) -> str:
+        """What keeps it from running now; empty where nothing does."""
         loads = [
             load.share(now_s, replica.engine.stats().lanes[Lane.ONLINE].device_s)
             for load, replica in zip(self._loads, self.replicas, strict=True)
         ]
         if self._hours is not None and not self._hours.contains(self._minute()):
-            return False
-        if self._max_load is None:
-            return True
-        return max(loads) <= self._max_load * (_GIVE_BACK if self._closed else 1.0)
+            return f"outside its hours, {self._hours}"
+        if self._max_load is None or max(loads) <= self._max_load * (_GIVE_BACK if self._why else 1.0):
+            return ""
+        return f"live rows have {max(loads):.0%} of a device, and it gives way above {self._max_load:.0%}"
 
     def _probes(self, now_s: float) -> bool:
         """Whether the lane is to be empty now so that live requests are seen alone."""
-        if self._closed or len(self._alone) >= _PROBED_ENOUGH:
+        if self._why or len(self._alone) >= _PROBED_ENOUGH:
             return False
         if self._phase.held:
             return now_s < self._phase.began_s + _PROBE_S

@@ -25,7 +25,7 @@ from twoshift.engine import BlockFuture, Engine
 from twoshift.engine.results import BlockResult
 from twoshift.engine.waiting import BlockOwner
 from twoshift.engine.window import Window
-from twoshift.errors import Broken, InvalidInput, TryLater
+from twoshift.errors import Broken, InvalidInput, NoRoom, TryLater
 from twoshift.ports import Blobs
 
 __all__ = ["ShardScorer", "Stopped", "model_rows", "readable_rows"]
@@ -164,6 +164,10 @@ class ShardScorer:
     def _finished(self, kept: pa.RecordBatch, window: Window, tally: _Tally, stop: threading.Event) -> pa.RecordBatch:
         """The window's rows as the part has them, in the order of the input."""
         values = window.columns(lambda future: _result(future, stop))
+        unfit = next((window.errors[place] for place, kind in window.kinds.items() if kind == NoRoom.__name__), None)
+        if unfit is not None:  # the row is good: it is for the server to change, or for another one to do
+            accepted = "a larger --slo-ms or --call-budget-ms of the server; or run the job on workers of its own"
+            raise InvalidInput("call budget", unfit, accepted)
         tally.rows += window.rows
         tally.errors += len(window.errors)
         tally.tokens += window.tokens

@@ -87,11 +87,14 @@ def run_command(
         "weight": weight, "hours": hours, "max_live_load": max_live_load,
     }  # fmt: skip
     settings = _settings(inputs, {name: value for name, value in given.items() if value is not None})
+    elsewhere = {"--weight": weight, "--hours": hours, "--max-live-load": max_live_load, "--detach": detach or None}
+    here = {"--fresh": fresh or None, "--retry-errors": retry_errors, "--workers": workers}
+    for option, value in (here if on is not None else elsewhere).items():
+        if value is not None:
+            raise InvalidInput(option, value, "a job without it, on a server" if on is not None else "--on with it")
     if on is not None:
         from twoshift.cli.run_on import run_on
 
-        if fresh or retry_errors:
-            raise InvalidInput("--fresh" if fresh else "--retry-errors", on, "a job without it: --on has neither")
         return run_on(on, settings, detach, as_json)
     from twoshift.wiring import job_for
 

@@ -10,14 +10,16 @@ from twoshift.cli.jobs import job_lines
 from twoshift.cli.output import note, show
 from twoshift.cli.progress import progress_bar
 from twoshift.cli.server import Server, server_at
+from twoshift.errors import TryLater
 
 if TYPE_CHECKING:
     from twoshift.batch.settings import JobSettings
 
 __all__ = ["run_on"]
 
-_POLL_S = 0.5
-_CODES = {"done": 0, "paused": 3, "cancelled": 3}
+_POLL_S, _AGAIN_S = 0.5, 5.0
+_PATIENCE_S = 120.0  # for a server that is started again
+_CODES = {"done": 0, "paused": 3, "cancelled": 3, "queued": 3, "running": 3}  # the last two: nobody waits any more
 
 
 def run_on(url: str, settings: JobSettings, detach: bool, as_json: bool) -> int:
@@ -28,7 +30,9 @@ def run_on(url: str, settings: JobSettings, detach: bool, as_json: bool) -> int:
     if not detach:
         job = _followed(server, job)
     show(as_json, job, *job_lines(job))
-    return _CODES.get(job["state"], 0 if detach else 5)
+    if job["state"] == "done" and not as_json:
+        note(f"Report: {job['settings']['output'].rstrip('/')}/_twoshift/report.html")
+    return 0 if detach else _CODES.get(job["state"], 5)
 
 
 def _data(server: Server, settings: JobSettings) -> dict[str, Any]:
@@ -58,8 +62,21 @@ def _followed(server: Server, job: dict[str, Any]) -> dict[str, Any]:
         with progress_bar(f"{job['id']}") as progress:
             while job["state"] in ("queued", "running"):
                 time.sleep(_POLL_S)
-                job = server.get(f"/v1/jobs/{job['id']}")
+                job = _asked(server, job["id"])
                 progress((job["progress"] or {}).get("share", 0.0))
     except KeyboardInterrupt:
         note(f"It goes on: `twoshift jobs cancel {job['id']}` ends it.")
     return job
+
+
+def _asked(server: Server, job_id: str) -> dict[str, Any]:
+    """How far it is; a server that is started again goes on with it, so it is asked again for a while."""
+    until_s = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            return server.get(f"/v1/jobs/{job_id}")
+        except TryLater as error:
+            if time.monotonic() >= until_s:
+                raise
+            note(f"{error}: {job_id} goes on when the server does")
+            time.sleep(_AGAIN_S)

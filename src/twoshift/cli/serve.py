@@ -114,8 +114,7 @@ def _serve(settings: ServeSettings) -> int:
             models.append(served_model(name, each, int(time.time()), note))
         service = Service(models)
         jobs = job_host(service.models, settings, note)
-        if jobs is not None:
-            jobs.start()
+        jobs.start()
         left_s = serve(service, settings, lambda *addresses: _tell(models, *addresses), jobs)
     finally:
         if jobs is not None:

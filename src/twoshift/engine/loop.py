@@ -22,7 +22,7 @@ from twoshift.engine.flight import Flight, as_broken, waited
 from twoshift.engine.results import BlockFuture, Filling, RowFuture, RowResult, RowSink
 from twoshift.engine.stats import EngineStats, Health, Queue
 from twoshift.engine.waiting import BlockJob, BlockOwner, LiveRow, Piece, Waiting
-from twoshift.errors import Broken, DeviceLost, InvalidInput, Late, OutOfMemory, TooLarge, TryLater
+from twoshift.errors import Broken, DeviceLost, InvalidInput, Late, NoRoom, OutOfMemory, TooLarge, TryLater
 from twoshift.policy.admission import MAX_WAITING, AdmissionPolicy, Admit, Never, Refuse
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lanes import Call, Drop, Idle, LaneLimits, LanePolicy, Run, Slot
@@ -215,7 +215,7 @@ class Engine:
                 reason = "this process was forked from the one that the engine runs in"
             elif running_s > longest_wait_s:
                 reason = f"a call has been on the device for {running_s:.3g} s"
-            elif oldest_s > longest_wait_s:
+            elif oldest_s > longest_wait_s and self._waiting.is_overdue(now_s):  # others have brought the time
                 reason = f"a row has waited for {oldest_s:.3g} s"
             return Health(not reason, reason, running_s, oldest_s)
 
@@ -432,8 +432,7 @@ class Engine:
             row.future.settle(Late("the deadline could no longer be met"))
         for piece in pieces:
             tokens = int(piece.job.rows.lengths[piece.start])
-            accepted = f"a row that a call within {budget_s:.3g} s can hold"
-            piece.fail(TooLarge("row", f"{tokens} tokens", accepted))
+            piece.fail(NoRoom(f"a row of {tokens:,} tokens takes longer than the {1e3 * budget_s:.3g} ms of a call"))
 
     # Bookkeeping
 
@@ -465,7 +464,7 @@ class Engine:
         self, make: Callable[[Callable[[], None]], S], rows: Prepared, at: int, item: Item, now_s: float
     ) -> S:
         sink = make(partial(self._forget_row, item.key))
-        self._waiting.add_row(item, LiveRow(rows, at, sink, now_s))
+        self._waiting.add_row(item, LiveRow(rows, at, sink, now_s, item.deadline_s))
         return sink
 
     def _forget_row(self, key: int) -> None:
@@ -502,7 +501,7 @@ class Engine:
 
 
 def _too_large(never: Never) -> TooLarge:
-    return TooLarge("request", never.reason, "a smaller request, or more time")
+    return TooLarge("request", never.reason, "a smaller request, or a longer timeout than the model's objective")
 
 
 def _lengths(rows: Prepared) -> NDArray[np.int64]:

@@ -24,6 +24,7 @@ class LiveRow:
     at: int
     future: RowSink
     arrived_s: float
+    deadline_s: float
 
     def prepared(self) -> Prepared:
         """The row by itself."""
@@ -167,6 +168,10 @@ class Waiting:
     def oldest_row_s(self, now_s: float) -> float:
         """How long the live row that waits longest has waited."""
         return max((now_s - row.arrived_s for row in self._rows.values()), default=0.0)
+
+    def is_overdue(self, now_s: float) -> bool:
+        """Whether a live row waits although its deadline has passed."""
+        return any(row.deadline_s < now_s for row in self._rows.values())
 
     def _take_piece(self, part: Slice) -> Piece:
         job, offset = self._parts[part.block]

@@ -30,6 +30,9 @@ class Hours:
                 return cls(begin, end)
         raise InvalidInput(field, given, "two times of the day, such as 22:00-06:00")
 
+    def __str__(self) -> str:
+        return "-".join(f"{each // 60:02d}:{each % 60:02d}" for each in (self.begin, self.end))
+
     def contains(self, minute: int) -> bool:
         """Whether a minute of the day lies in them."""
         if self.begin < self.end:

@@ -19,7 +19,7 @@ __all__ = ["Call", "Drop", "Idle", "LaneLimits", "LanePolicy", "LaneUse", "Run",
 
 _EMPTY = CallSize(0, 0, 0, 0)
 _EPSILON_S = 1e-9
-_FORGET_S = 5.0  # of silence, after which what was learned about a slow device is tried anew
+_FORGET_S = 1.0  # of silence, after which what was learned about a slow device is tried anew
 
 
 class Slot(enum.StrEnum):
@@ -211,8 +211,8 @@ class LanePolicy:
         return self._cautious[slot or self._live_slot].seconds(size)
 
     def ever_s(self, size: CallSize) -> float:
-        """The prediction for the device as it was measured: what decides whether a row can ever fit."""
-        return self._measured.seconds(size)
+        """What it may take at the best, as measured or as learned since: decides whether a row can ever fit."""
+        return min(self._measured.seconds(size), self._cautious[self._live_slot].seconds(size))
 
     def busy_until_s(self, now_s: float) -> float:
         """When the call that live rows must wait for is predicted to end; now, where there is none."""

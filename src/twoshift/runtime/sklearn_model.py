@@ -130,12 +130,21 @@ class _Estimator:
         self.inputs, self.example = self._takes()
 
     def _takes(self) -> tuple[tuple[Tensor, ...], Any]:
-        """What a row has, and one; none for named columns, which may hold texts."""
+        """What a row has, and one, if it can be made up."""
         if self._takes_text:
             return (Tensor(TEXT, "text"),), "an old road"
         if self._names is not None:
-            return tuple(Tensor(name, "float64") for name in self._names), None
+            return tuple(Tensor(name, "float64") for name in self._names), self._zeros(self._names)
         return (Tensor(FEATURES, "float64", (self._width,)),), [0.0] * self._width
+
+    def _zeros(self, names: Sequence[str]) -> dict[str, float] | None:
+        """A row of zeros, where the estimator takes it: columns may hold texts as well."""
+        row = dict.fromkeys(names, 0.0)
+        try:
+            self.predict(self.prepare([row]).columns)
+        except Exception:  # an estimator may raise anything
+            return None
+        return row
 
     def prepare(self, rows: Sequence[Any]) -> ColumnRows:
         if self._takes_text:

@@ -12,7 +12,7 @@ from twoshift.policy.plan.row import RowSize
 from twoshift.policy.plan.table import cap
 from twoshift.types import CallSize
 
-__all__ = ["Derived", "derive"]
+__all__ = ["Derived", "check_objective", "derive"]
 
 _QUANTILE = 0.9  # as the lane policy predicts
 
@@ -34,13 +34,18 @@ class Derived:
         return asdict(self)
 
 
-def derive(cost: CallCost, limits: LaneLimits, row: RowSize, max_waiting: int) -> Derived:
-    """Everything that a user might otherwise have had to set."""
+def check_objective(cost: CallCost, limits: LaneLimits) -> None:
+    """Raises InvalidInput where not even the shortest row could be answered in time."""
     assert limits.slo_s is not None  # noqa: S101 - a server has an objective
     least_s = limits.outside_s + cost.seconds(CallSize.uniform(1), _QUANTILE)
     if least_s > limits.slo_s:
         accepted = f"at least {1e3 * least_s:.3g}: the shortest row takes so long on this device"
         raise InvalidInput("slo_ms", f"{1e3 * limits.slo_s:g}", accepted)
+
+
+def derive(cost: CallCost, limits: LaneLimits, row: RowSize, max_waiting: int) -> Derived:
+    """Everything that a user might otherwise have had to set."""
+    assert limits.slo_s is not None  # noqa: S101 - a server has an objective
     budget_s = limits.budget_s
     live = max(
         1, min(limits.max_rows, cap(cost, limits.slo_s, limits.live_call_s / limits.slo_s, row, _QUANTILE).batch)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from twoshift.engine import Engine, RowResult
 from twoshift.engine.stats import Health
 from twoshift.errors import Broken, InvalidInput, Late, OutOfMemory, TooLarge, TryLater
+from twoshift.policy.cost import CallCost
 from twoshift.ports import Columns, LookupRuntime, Prepared
 from twoshift.serve.completions import Completions, Pending
 from twoshift.serve.derived import Derived
@@ -46,9 +47,15 @@ class ServedModel:
     """A model, the engine that owns its device, and what follows from its objective."""
 
     def __init__(
-        self, name: str, engine: Engine, derived: Derived, created_unix_s: int, outputs: tuple[Tensor, ...] = ()
+        self,
+        name: str,
+        engine: Engine,
+        derive: Callable[[CallCost], Derived],
+        created_unix_s: int,
+        outputs: tuple[Tensor, ...] = (),
     ) -> None:
-        self.name, self.engine, self.derived, self.created_unix_s = name, engine, derived, created_unix_s
+        self.name, self.engine, self.derive, self.created_unix_s = name, engine, derive, created_unix_s
+        self.derived = derive(engine.cost())  # from the curve that it began with
         self.version = "1"
         self.inputs = engine.runtime.info.inputs
         self.outputs = outputs  # what was seen in its answers; none before the first

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import logging
 import signal
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from twoshift.extras import needed
 from twoshift.serve.exposition import ServerMetrics
 from twoshift.serve.http.app import App
 from twoshift.serve.http.connection import HttpLimits
-from twoshift.serve.http.jobs import JobDesk, add_jobs
+from twoshift.serve.http.jobs import JobDesk, NoJobs, add_jobs
 from twoshift.serve.http.oip import add_oip
 from twoshift.serve.http.openai import add_openai, told_openai
 from twoshift.serve.http.operations import add_operations
@@ -30,11 +31,12 @@ if TYPE_CHECKING:
 
 __all__ = ["serve"]
 
+_logger = logging.getLogger("twoshift.serve")
 _LEAST_S = 1.0  # for the models to go, after the last reply
 
 
 def serve(
-    service: Service, settings: ServeSettings, ready: Callable[[str, str | None], None], jobs: JobDesk | None = None
+    service: Service, settings: ServeSettings, ready: Callable[[str, str | None], None], jobs: JobDesk | NoJobs
 ) -> float:
     """Until SIGTERM or SIGINT; seconds that are left of the grace, 0 where requests were left without an answer.
 
@@ -44,7 +46,7 @@ def serve(
 
 
 async def _serve(
-    service: Service, settings: ServeSettings, ready: Callable[[str, str | None], None], jobs: JobDesk | None
+    service: Service, settings: ServeSettings, ready: Callable[[str, str | None], None], jobs: JobDesk | NoJobs
 ) -> float:
     service.start()
     keys = Keys(settings.keys)
@@ -57,8 +59,7 @@ async def _serve(
     grpc_server = None if settings.grpc_port is None else _grpc_server(service, settings, keys)
     add_openai(app, service)
     add_oip(app, service)
-    if jobs is not None:
-        add_jobs(app, jobs)
+    add_jobs(app, jobs)
     connections = {"http_connections": ("Open connections.", lambda: server.connections)}
     add_operations(app, service, ServerMetrics(service.models, connections))
     stop, hurry = asyncio.Event(), asyncio.Event()
@@ -74,6 +75,7 @@ async def _serve(
     gc.freeze()  # what is there now stays: looking through it again and again would hold up requests
     ready(address, grpc_address)
     await stop.wait()
+    _logger.warning("stopping: what was admitted is answered within %s; a second signal ends it now", settings.grace)
     until_s = time.monotonic() + settings.grace_s
     service.drain()
     servers = [each for each in (server, grpc_server) if each is not None]

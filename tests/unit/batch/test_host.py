@@ -152,6 +152,8 @@ def test_several_jobs_run_side_by_side(fleet: Fleet) -> None:
         ({"windw": "2h"}, "window"),
         ({"hours": "25:00-26:00"}, "two times of the day"),
         ({"max_live_load": 2.0}, "a share"),
+        ({"inputs": ["/nowhere/at/all.parquet"]}, "/nowhere"),
+        ({"keep": ["idd"]}, "idd"),
     ],
 )
 def test_a_job_that_cannot_run_here_is_refused(fleet: Fleet, change: dict[str, Any], said: str) -> None:
@@ -160,7 +162,34 @@ def test_a_job_that_cannot_run_here_is_refused(fleet: Fleet, change: dict[str, A
     assert fleet.host.list() == []
 
 
-def test_a_job_whose_input_is_not_there_fails_with_the_reason(fleet: Fleet) -> None:
-    job = fleet.host.submit(fleet.settings(inputs=["/nowhere/at/all.parquet"]))
+def test_a_job_that_fails_says_why_and_can_go_on_later(fleet: Fleet) -> None:
+    fleet.model.gate.set()
+    (fleet.path / "out").mkdir()
+    (fleet.path / "out" / "part-of-something-else").touch()
+    job = fleet.host.submit(fleet.settings())
     assert fleet.wait(job.id, lambda state: state.is_over) is JobState.FAILED
-    assert "/nowhere" in fleet.host.get(job.id).reason
+    assert "part-of-something-else" in fleet.host.get(job.id).reason
+    (fleet.path / "out" / "part-of-something-else").unlink()
+    fleet.host.resume(job.id)
+    assert fleet.wait(job.id, lambda state: state.is_over) is JobState.DONE
+    fleet.check()
+
+
+def test_the_same_job_again_is_the_one_that_runs_and_another_in_its_folder_is_refused(fleet: Fleet) -> None:
+    job = fleet.host.submit(fleet.settings())
+    assert fleet.host.submit(fleet.settings()).id == job.id
+    with pytest.raises(InvalidInput, match=job.id):
+        fleet.host.submit(fleet.settings(shard_rows=7))
+
+
+def test_a_pause_outlives_the_server(fleet: Fleet) -> None:
+    job = fleet.host.submit(fleet.settings(grace_seconds=5.0))
+    fleet.wait(job.id, lambda state: state is JobState.RUNNING)
+    assert fleet.host.pause(job.id).state is JobState.PAUSED
+    fleet.host.close(0.0)  # in the middle of its last shards
+    fleet.model.gate.set()
+    fleet.started()
+    assert fleet.host.get(job.id).state is JobState.PAUSED
+    fleet.host.resume(job.id)
+    assert fleet.wait(job.id, lambda state: state.is_over) is JobState.DONE
+    fleet.check()

@@ -50,7 +50,7 @@ def doubling_service() -> Iterator[tuple[Service, Doubling]]:
     model = Doubling()
     runtime = HostModel(RuntimeInfo("m", "0", "python", "cpu", "fp32", 1, ()), model)
     engine = Engine(runtime, _COST, _LIMITS, max_waiting=MOST_ROWS)
-    service = Service([ServedModel("m", engine, derive(_COST, _LIMITS, RowSize.uniform(1), MOST_ROWS), 0)])
+    service = Service([ServedModel("m", engine, lambda cost: derive(cost, _LIMITS, RowSize.uniform(1), MOST_ROWS), 0)])
     try:
         yield service, model
     finally:

@@ -36,7 +36,7 @@ class Same:
 @pytest.fixture
 def model() -> Iterator[ServedModel]:
     engine = Engine(HostModel(RuntimeInfo("m", "0", "python", "cpu", "fp32", 1, ()), Same()), COST, LIMITS)
-    made = ServedModel("m", engine, derive(COST, LIMITS, RowSize.uniform(1), 10), 0)
+    made = ServedModel("m", engine, lambda cost: derive(cost, LIMITS, RowSize.uniform(1), 10), 0)
     yield made
     made.close()
 

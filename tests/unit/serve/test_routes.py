@@ -47,7 +47,7 @@ class Same:
 @pytest.fixture(scope="module")
 def app() -> Iterator[App]:
     engine = Engine(HostModel(RuntimeInfo("m", "0", "python", "cpu", "fp32", 1, ("x",)), Same()), COST, LIMITS)
-    service = Service([ServedModel("a/b", engine, derive(COST, LIMITS, RowSize.uniform(1), 10), 0)])
+    service = Service([ServedModel("a/b", engine, lambda cost: derive(cost, LIMITS, RowSize.uniform(1), 10), 0)])
     made = App(told_openai, Keys({}))
     add_openai(made, service)
     add_oip(made, service)

@@ -73,7 +73,7 @@ def service(careful: Careful) -> Iterator[Service]:
 
 def served(careful: Careful, **info: Any) -> Service:
     engine = Engine(HostModel(replace(INFO, **info), careful), COST, LIMITS)
-    return Service([ServedModel("m", engine, derive(COST, LIMITS, RowSize.uniform(1), 4096), 0)])
+    return Service([ServedModel("m", engine, lambda cost: derive(cost, LIMITS, RowSize.uniform(1), 4096), 0)])
 
 
 def run(service: Service, test: Callable[[], Awaitable[Any]]) -> Any:

@@ -20,7 +20,7 @@ from twoshift.policy.plan.row import RowSize
 from twoshift.ports import RuntimeInfo
 from twoshift.runtime.columns import ColumnRows
 from twoshift.runtime.host_model import HostModel
-from twoshift.serve.derived import derive
+from twoshift.serve.derived import check_objective, derive
 from twoshift.serve.model import Answer, ServedModel
 from twoshift.serve.service import Service
 from twoshift.types import Tensor
@@ -56,7 +56,7 @@ def doubling() -> Doubling:
 @pytest.fixture
 def service(doubling: Doubling) -> Iterator[Service]:
     engine = Engine(HostModel(RuntimeInfo("m", "0", "python", "cpu", "fp32", 1, ("double",)), doubling), COST, LIMITS)
-    served = Service([ServedModel("m", engine, derive(COST, LIMITS, RowSize.uniform(1), 4096), 0)])
+    served = Service([ServedModel("m", engine, lambda cost: derive(cost, LIMITS, RowSize.uniform(1), 4096), 0)])
     yield served
     doubling.gate.set()
     served.close()
@@ -167,7 +167,7 @@ def test_a_call_that_does_not_come_back_makes_it_unready(service: Service, doubl
 
 def test_an_objective_below_one_call_is_refused() -> None:
     with pytest.raises(InvalidInput, match="at least 4"):
-        derive(CallCost.line(0.004, 1e-5), LaneLimits(slo_s=0.003), RowSize.uniform(1), 100)
+        check_objective(CallCost.line(0.004, 1e-5), LaneLimits(slo_s=0.003))
 
 
 def test_what_is_derived_follows_the_curve() -> None:

@@ -17,7 +17,7 @@ from twoshift.serve.http.openai import told_openai
 from twoshift.serve.http.openai_types import ErrorReply
 from twoshift.serve.http.openapi import Operation
 
-__all__ = ["JobDesk", "add_jobs"]
+__all__ = ["JobDesk", "NoJobs", "add_jobs"]
 
 _MOST_LISTED = 1000
 _encoder, _settings = msgspec.json.Encoder(), msgspec.json.Decoder(dict[str, Any])
@@ -75,7 +75,26 @@ class JobLog(msgspec.Struct, kw_only=True):
     data: list[LogLine]
 
 
-def add_jobs(app: App, desk: JobDesk) -> None:
+class NoJobs:
+    """A desk where nobody is."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def start(self) -> None:
+        """There is nothing to go on with."""
+
+    def close(self, grace_s: float) -> None:
+        """There is nothing to end."""
+
+    def __getattr__(self, name: str) -> Any:
+        def refuse(*_: Any) -> Any:
+            raise InvalidInput("jobs", "none", self._why)
+
+        return refuse
+
+
+def add_jobs(app: App, desk: JobDesk | NoJobs) -> None:
     """The paths below /v1/jobs."""
     face = _Jobs(desk)
     asking = Operation(
@@ -100,7 +119,7 @@ def _of_one(summary: str, gives: Any) -> Operation:
 
 
 class _Jobs:
-    def __init__(self, desk: JobDesk) -> None:
+    def __init__(self, desk: JobDesk | NoJobs) -> None:
         self._desk = desk
 
     async def submit(self, exchange: Exchange) -> Reply:

@@ -89,7 +89,8 @@ class _OpenAi:
         model = self._service.find(exchange.matched["model"])
         info = model.engine.runtime.info
         about = (model.name, info.runtime, info.device, info.precision)
-        return Reply(200, _encoder.encode(DerivedReply(*about, **model.derived.to_dict())))
+        derived = model.derive(model.engine.cost())  # as learned so far
+        return Reply(200, _encoder.encode(DerivedReply(*about, **derived.to_dict())))
 
     async def _answered(self, exchange: Exchange, model: ServedModel, rows: list[Any]) -> Answer:
         return await self._service.answer(model, rows, exchange.timeout_s, exchange.request.arrived_s, exchange.caller)

@@ -52,7 +52,7 @@ def row_reader(info: RuntimeInfo) -> RowReader:
         return _text_rows
     if info.inputs == (_QUERY, _TEXT):
         return _pair_rows
-    typed = info.example is not None  # a model that cannot make up a row is not sure of its columns' types
+    typed = info.runtime != "sklearn"  # which takes whatever numbers and texts its columns held
     return _Declared(info.inputs, typed).rows
 
 
