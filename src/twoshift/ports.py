@@ -154,6 +154,7 @@ class JobRecord:
     updated_unix_s: float
     reason: str = ""  # of its state
     progress: dict[str, Any] | None = None  # JSON-ready: how far it was when last heard of
+    owner: str = ""  # the key that asked for it; empty where there are none
 
 
 class JobStore(Protocol):
@@ -170,8 +171,8 @@ class JobStore(Protocol):
         """The job of that id; raises NotFound."""
         ...
 
-    def list(self, limit: int = 100, after: str | None = None) -> list[JobRecord]:
-        """The newest first; `after` is the id of the last one that was seen."""
+    def list(self, limit: int = 100, after: str | None = None, owner: str | None = None) -> list[JobRecord]:
+        """The newest first, of one owner or of all; `after` is the id of the last one that was seen."""
         ...
 
     def unfinished(self) -> list[JobRecord]:

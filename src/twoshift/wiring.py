@@ -10,11 +10,12 @@ from twoshift.config import home
 from twoshift.errors import InvalidInput, NotFound, TwoshiftError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     # numpy comes with it: only where a model is used
     from twoshift.batch.device import WorkDevice
     from twoshift.batch.host import JobHost
+    from twoshift.batch.inputs import InputFile
     from twoshift.batch.job import Job
     from twoshift.batch.pool import WorkerPool
     from twoshift.batch.settings import JobSettings
@@ -222,9 +223,9 @@ def job_host(
             raise NotFound("model", name, f"one of {', '.join(sorted(models))}, which are served here")
         return [Replica(models[name].engine, models[name].metrics.recent)]
 
-    def check(job: JobSettings) -> None:
+    def check(job: JobSettings, files: Sequence[InputFile]) -> None:
         if settings.job_roots or not settings.is_private:
-            confined(job, settings.job_roots)
+            confined(job, files, settings.job_roots)
 
     return JobHost(SqlJobs(database), replicas_of, blobs_for, check)
 

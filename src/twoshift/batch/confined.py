@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from twoshift.batch.inputs import InputFile
 from twoshift.batch.settings import JobSettings
 from twoshift.errors import InvalidInput
 
 __all__ = ["confined"]
 
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
-def confined(settings: JobSettings, roots: Sequence[str]) -> None:
-    """Raises InvalidInput where it would go beyond the roots; links are followed first."""
-    for field, location in (*(("inputs", each) for each in settings.inputs), ("output", settings.output)):
+
+def confined(settings: JobSettings, files: Sequence[InputFile], roots: Sequence[str]) -> None:
+    """Raises InvalidInput where it would go beyond the roots; links are followed first, of every file by itself."""
+    named = [*(("inputs", each) for each in settings.inputs), *(("inputs", each.location) for each in files)]
+    for field, location in (*named, ("output", settings.output)):
         if not any(_is_below(location, root) for root in roots):
-            raise InvalidInput(field, location, f"a place below {', '.join(roots) or 'a root: this server has none'}")
+            allowed = ", ".join(roots) or "one of the server's `job_roots`, of which it has none"
+            raise InvalidInput(field, location, f"a place below {allowed}")
 
 
 def _is_below(location: str, root: str) -> bool:
-    if "://" in location or "://" in root:
+    if _URL.match(location) or _URL.match(root):
         return f"{location.rstrip('/')}/".startswith(f"{root.rstrip('/')}/") and ".." not in location.split("/")
     if not Path(location).is_absolute():  # a list file or a folder of the server's own
         return False

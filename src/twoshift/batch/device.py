@@ -103,7 +103,7 @@ class SharedDevice:
         """It goes on serving."""
 
     def _run(self, part: Prepared) -> Columns:
-        result = self._engine.submit_block(part).result()
+        result = self._engine.submit_block(part).result()  # a few rows, also where the job is held back
         if result.errors:
             raise next(iter(result.errors.values()))
         return result.columns

@@ -43,6 +43,7 @@ class EnginePool:
         self._heard: queue.SimpleQueue[tuple[int, FromWorker | Died]] = queue.SimpleQueue()
         self._places: dict[int, _Place] = {}
         self._forgotten: set[int] = set()
+        self._closed: list[_Place] = []
         self._started = 0
 
     def start(self) -> int:
@@ -82,14 +83,20 @@ class EnginePool:
         place = self._places.pop(worker, None)
         if place is not None:
             self._forgotten.add(worker)
+            self._closed.append(place)
             place.told.put(None)
             self._heard.put((worker, Died("it hung, and was given up")))
 
     def close(self, grace_s: float) -> None:
         """End them all: in peace where they go in time."""
         places, self._places = list(self._places.values()), {}
+        self._closed += places
         until_s = time.monotonic() + grace_s
         for place in places:
             place.told.put(None)
         for place in places:
             place.thread.join(max(0.0, until_s - time.monotonic()))
+
+    def is_stuck(self) -> bool:
+        """A thread cannot be killed."""
+        return any(place.thread.is_alive() for place in self._closed)

@@ -15,7 +15,7 @@ import msgspec
 
 from twoshift.batch.coordinator import Ending
 from twoshift.batch.engine_pool import EnginePool
-from twoshift.batch.inputs import kept_schema, resolve
+from twoshift.batch.inputs import InputFile, kept_schema, resolve
 from twoshift.batch.job import Job, JobResult, Resumed
 from twoshift.batch.lane import JobLane, Replica
 from twoshift.batch.progress import Snapshot
@@ -29,7 +29,8 @@ __all__ = ["JobHost"]
 _logger = logging.getLogger("twoshift.jobs")
 _TICK_S = 0.05
 _PROGRESS_S = 1.0  # between two entries in the store
-_MOST_AT_ONCE = 16
+_MOST_AT_ONCE, _MOST_HELD = 16, 128
+_BEGIN_S = 5.0  # between looks at jobs that wait for their turn
 _NOT_HERE = ("engine", "address", "resources", "device", "precision", "threads", "trust_pickle")  # the server's to say
 
 
@@ -38,6 +39,7 @@ class _Running:
     """A job with a thread."""
 
     job: Job
+    pool: EnginePool
     lane: JobLane
     thread: threading.Thread
 
@@ -50,7 +52,8 @@ class JobHost:
         store: JobStore,
         replicas_of: Callable[[str], Sequence[Replica]],  # raises NotFound
         blobs_for: Callable[[str], Blobs],
-        check: Callable[[JobSettings], None] = lambda _: None,  # raises where its files are not to be touched
+        # raises where its files are not to be touched
+        check: Callable[[JobSettings, Sequence[InputFile]], None] = lambda _settings, _files: None,
     ) -> None:
         self._store, self._replicas_of, self._blobs_for, self._check = store, replicas_of, blobs_for, check
         self._running: dict[str, _Running] = {}
@@ -67,17 +70,17 @@ class JobHost:
                 self._store.note(record.id, "the server was restarted")
         self._begin_queued()
 
-    def submit(self, data: dict[str, Any]) -> JobRecord:
+    def submit(self, data: dict[str, Any], owner: str = "") -> JobRecord:
         """A new job, or the very same one that is not over yet; raises InvalidInput, NotFound."""
         settings = self._settings(data)
         now_s = time.time()
         encoded = msgspec.to_builtins(settings)
         if (same := self._of_output(settings.output)) is not None:
-            if msgspec.convert(same.settings, JobSettings) != settings:
+            if msgspec.convert(same.settings, JobSettings) != settings or same.owner != owner:
                 raise InvalidInput("output", settings.output, f"another folder: {same.id} works on this one")
             return same
         self._look(settings)
-        record = JobRecord(f"job-{uuid.uuid4().hex[:12]}", encoded, JobState.QUEUED, now_s, now_s)
+        record = JobRecord(f"job-{uuid.uuid4().hex[:12]}", encoded, JobState.QUEUED, now_s, now_s, owner=owner)
         self._store.add(record)
         self._store.note(record.id, f"{settings.model} over {', '.join(settings.inputs)} to {settings.output}")
         self._begin_queued()
@@ -87,9 +90,9 @@ class JobHost:
         """Raises NotFound."""
         return self._store.get(job_id)
 
-    def list(self, limit: int = 100, after: str | None = None) -> list[JobRecord]:
-        """The newest first."""
-        return self._store.list(limit, after)
+    def list(self, limit: int = 100, after: str | None = None, owner: str | None = None) -> list[JobRecord]:
+        """The newest first, of that owner or of all."""
+        return self._store.list(limit, after, owner)
 
     def notes(self, job_id: str) -> list[tuple[float, str]]:
         """Its log; raises NotFound."""
@@ -118,8 +121,8 @@ class JobHost:
         with self._lock:
             return {job_id: each.lane for job_id, each in self._running.items()}
 
-    def close(self, grace_s: float) -> None:
-        """Stop every job; the next server goes on with them."""
+    def close(self, grace_s: float) -> bool:
+        """Stop every job; the next server goes on with them. False where one has not ended in time."""
         self._closed.set()
         with self._lock:
             running = list(self._running.values())
@@ -129,8 +132,9 @@ class JobHost:
         for each in running:
             each.thread.join(max(0.0, until_s - time.monotonic()))
         if self._ticker.is_alive():
-            self._ticker.join()
+            self._ticker.join(max(_TICK_S, until_s - time.monotonic()))
         self._store.close()
+        return not any(each.thread.is_alive() or each.pool.is_stuck() for each in running)
 
     def _settings(self, data: dict[str, Any]) -> JobSettings:
         for name in _NOT_HERE:
@@ -138,7 +142,6 @@ class JobHost:
                 raise InvalidInput(name, data[name], "a job without it: it runs on the server's own replicas")
         settings = make_settings(data, "job")
         replicas = self._replicas_of(settings.model)
-        self._check(settings)
         return msgspec.structs.replace(settings, workers=len(replicas))
 
     def _of_output(self, output: str) -> JobRecord | None:
@@ -148,8 +151,12 @@ class JobHost:
 
     def _look(self, settings: JobSettings) -> None:
         """What is wrong with its input is told at once; raises InvalidInput."""
-        files = resolve(settings.inputs, self._blobs_for, settings.input_format)
+        files = self._files(settings)
+        self._check(settings, files)
         kept_schema(files, self._blobs_for, (*settings.keep, *(settings.model_columns or ())))
+
+    def _files(self, settings: JobSettings) -> tuple[InputFile, ...]:
+        return tuple(resolve(settings.inputs, self._blobs_for, settings.input_format))
 
     def _stop(self, job_id: str, expected: Sequence[JobState], then: JobState, now: bool) -> JobRecord:
         """The store says it first: whoever starts this server again must know."""
@@ -159,13 +166,14 @@ class JobHost:
         with self._lock:
             running = self._running.get(job_id)
         if running is not None:
-            running.job.ask_to_stop(now)
+            running.job.ask_to_stop(now or bool(running.lane.why_held))
         return self._store.get(job_id)
 
     def _begin_queued(self) -> None:
         with self._lock:
             for record in self._store.unfinished():
-                if len(self._running) >= _MOST_AT_ONCE or self._closed.is_set():
+                at_work = sum(not each.lane.why_held for each in self._running.values())
+                if at_work >= _MOST_AT_ONCE or len(self._running) >= _MOST_HELD or self._closed.is_set():
                     return
                 if record.id not in self._running and self._store.move(record.id, [JobState.QUEUED], JobState.RUNNING):
                     self._begin(record)
@@ -173,13 +181,15 @@ class JobHost:
     def _begin(self, record: JobRecord) -> None:
         try:
             settings = msgspec.convert(record.settings, JobSettings)
+            self._check(settings, self._files(settings))
             lane = JobLane(settings, self._replicas_of(settings.model))
         except (TwoshiftError, msgspec.ValidationError) as error:  # the server serves something else now
             self._store.move(record.id, [JobState.RUNNING], JobState.FAILED, str(error))
             return
-        job = Job(settings, self._blobs_for, EnginePool(settings, lane, self._blobs_for), lane)
+        pool = EnginePool(settings, lane, self._blobs_for)
+        job = Job(settings, self._blobs_for, pool, lane)
         thread = threading.Thread(target=self._run, args=(record.id,), name=f"twoshift-{record.id}", daemon=True)
-        self._running[record.id] = _Running(job, lane, thread)
+        self._running[record.id] = _Running(job, pool, lane, thread)
         thread.start()
 
     def _run(self, job_id: str) -> None:
@@ -199,11 +209,20 @@ class JobHost:
             running.lane.close()
             with self._lock:
                 del self._running[job_id]
-            with contextlib.suppress(TwoshiftError):  # the next server finds it running, and goes on
+            self._settle(job_id, state, reason)
+        if not self._closed.is_set():
+            with contextlib.suppress(TwoshiftError):  # the ticker tries again
+                self._begin_queued()
+
+    def _settle(self, job_id: str, state: JobState, reason: str) -> None:
+        """Until the store knows it; the next server finds it running, and goes on, where this one ends first."""
+        while True:
+            with contextlib.suppress(TwoshiftError):
                 if self._store.move(job_id, [JobState.RUNNING], state, reason):
                     self._store.note(job_id, f"{state}: {reason}" if reason else str(state))
-        if not self._closed.is_set():
-            self._begin_queued()
+                return
+            if self._closed.wait(_PROGRESS_S):
+                return
 
     @staticmethod
     def _ended(result: JobResult) -> tuple[JobState, str]:
@@ -215,11 +234,13 @@ class JobHost:
             case Ending.TOO_MANY_ERRORS:
                 return JobState.FAILED, "too many rows failed; what was committed is kept"
             case Ending.DEAD_SHARDS:
-                shard, why = next(iter(result.dead.items()))
-                return JobState.FAILED, f"shard {shard} could not be done: {why}"
+                dead = (f"shard {shard} could not be done: {why}" for shard, why in result.dead.items())
+                return JobState.FAILED, next(dead, "; ".join(result.failures) or "its shards could not be done")
 
     def _found(self, job_id: str, found: Resumed | None) -> None:
-        if found is not None:
+        if found is None:
+            return
+        with contextlib.suppress(TwoshiftError):
             self._store.note(job_id, f"{found.done:,} of {found.shards:,} shards done before")
 
     def _reporter(self, job_id: str, lane: JobLane) -> Callable[[Snapshot], None]:
@@ -236,9 +257,14 @@ class JobHost:
         return report
 
     def _tick(self) -> None:
+        due_s = time.monotonic() + _BEGIN_S
         while not self._closed.wait(_TICK_S):
             for lane in self.running().values():
                 lane.tick()
+            if time.monotonic() >= due_s:
+                due_s = time.monotonic() + _BEGIN_S
+                with contextlib.suppress(TwoshiftError):  # the database does not answer: the next time
+                    self._begin_queued()
 
 
 def _progress(now: Snapshot, lane: JobLane) -> dict[str, Any]:

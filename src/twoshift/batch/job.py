@@ -163,7 +163,10 @@ class Job:
     def _files(self) -> tuple[InputFile, ...]:
         """The input; what lies in this very job's output folder, which may be in an input folder, is none of it."""
         found = resolve(self.settings.inputs, self._blobs_for, self.settings.input_format)
-        return tuple(file for file in found if not _is_below(file.location, self.settings.output))
+        files = tuple(file for file in found if not _is_below(file.location, self.settings.output))
+        if found and not files:
+            raise InvalidInput("output", self.settings.output, "a folder that does not hold all of the input")
+        return files
 
     def _planned(
         self, existing: Plan | None, earlier: Plan | None, files: tuple[InputFile, ...], info: RuntimeInfo

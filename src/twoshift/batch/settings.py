@@ -61,7 +61,10 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         _require(self.pair is None or self.text is not None, "pair", self.pair, "--text with the first text, too")
         _require(not (self.text and self.columns), "columns", self.columns, "either --text or --columns")
         _require(self.workers >= 1, "workers", self.workers, "at least 1")
-        _require(0 < self.weight < math.inf, "weight", self.weight, "a number above 0")
+        _require(0.001 <= self.weight <= 1000, "weight", self.weight, "a number from 0.001 to 1000")
+        for name, values in (("inputs", self.inputs), ("output", (self.output,))):
+            for value in values:
+                _require(bool(value.strip()) and "\0" not in value, name, value, "the name of a file or folder")
         if self.hours is not None:
             Hours.parse(self.hours)
         load = self.max_live_load

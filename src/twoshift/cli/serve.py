@@ -28,6 +28,7 @@ _CURL = {
     "embedding": '/v1/embeddings -d \'{"model": "%s", "input": "a red fox"}\'',
     "score": '/v1/rerank -d \'{"model": "%s", "query": "a red fox", "documents": ["an old road"]}\'',
 }
+_LEAST_S = 0.5  # for the models to go, whatever the jobs took
 _PORT, _GRPC = "The port to listen on; 8000 without it, 0 takes a free one.", "The port for gRPC; none without it."
 
 
@@ -117,9 +118,9 @@ def _serve(settings: ServeSettings) -> int:
         jobs.start()
         left_s = serve(service, settings, lambda *addresses: _tell(models, *addresses), jobs)
     finally:
-        if jobs is not None:
-            jobs.close(left_s)
-        ended = left_s > 0 and close_models(models, left_s)
+        until_s = time.monotonic() + left_s
+        ended = jobs is None or jobs.close(left_s)
+        ended &= left_s > 0 and close_models(models, max(_LEAST_S, until_s - time.monotonic()))
     return 0 if ended else _leave(settings)
 
 

@@ -328,7 +328,8 @@ class Engine:
             for piece, part in zip(flight.pieces, flight.call.background, strict=True):
                 part_s = device_s * part.tokens / max(1, flight.call.size.tokens)
                 piece.job.filling.device_s += part_s
-                piece.job.owner.had(len(piece), part.tokens, part_s, bool(flight.rows))
+                rows = 0 if isinstance(result, Exception) else len(piece)  # they will be tried again
+                piece.job.owner.had(rows, part.tokens, part_s, bool(flight.rows))
             self._policy.finished(flight.call, elapsed_s, isinstance(result, Exception), device_s)
             self._counters.landed(flight, result)
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from twoshift.errors import Broken
+from twoshift.errors import Broken, TryLater
 from twoshift.ports import Prepared, Runtime
 
 __all__ = ["prepared_parts"]
@@ -18,7 +18,7 @@ def prepared_parts(runtime: Runtime, rows: Sequence[Any]) -> Iterator[tuple[int,
         start, stop = left.pop()
         try:
             part = runtime.prepare(rows[start:stop])
-        except (Broken, KeyboardInterrupt):
+        except (Broken, TryLater, KeyboardInterrupt):  # no row is to blame
             raise
         except BaseException as error:  # a user's own class may raise anything, and a library panic
             if stop - start > 1:

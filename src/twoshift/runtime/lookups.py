@@ -14,7 +14,8 @@ from twoshift.runtime.columns import bad_row
 __all__ = ["Lookups"]
 
 _AGAIN_S = 1.0
-_AT_ONCE = 256  # rows: a block of a job has thousands, and a store has not so many connections
+_AT_ONCE, _JOBS_AT_ONCE = 256, 64  # rows: a job has thousands, and a store has not so many connections
+_LONGEST_S = 60.0  # for a row of a job: nobody else would notice that it never comes back
 
 
 class Lookups:
@@ -26,13 +27,16 @@ class Lookups:
     def __init__(self, prepare: Callable[[Any], Awaitable[Any]]) -> None:
         self._prepare = prepare
         self._loop = asyncio.new_event_loop()
-        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._live, self._jobs = asyncio.Semaphore(_AT_ONCE), asyncio.Semaphore(_JOBS_AT_ONCE)
         self._thread = threading.Thread(target=self._loop.run_forever, name="twoshift-lookups", daemon=True)
         self._thread.start()
 
-    def begin(self, rows: Sequence[Any]) -> Future[list[Any]]:
-        """The rows as `prepare` gives them, in order; cancelled together, and failed by the first that fails."""
-        return asyncio.run_coroutine_threadsafe(self._all(rows), self._loop)
+    def begin(self, rows: Sequence[Any], live: bool) -> Future[list[Any]]:
+        """The rows as `prepare` gives them, in order; cancelled together, and failed by the first that fails.
+
+        A live request has a deadline of its own and never waits for rows of a job.
+        """
+        return asyncio.run_coroutine_threadsafe(self._all(rows, live), self._loop)
 
     def close(self, leave: Callable[[], Coroutine[Any, Any, Any]] | None = None) -> None:
         """Ends the loop, after the user's own `async def close`."""
@@ -51,20 +55,21 @@ class Lookups:
         if leave is not None:
             await leave()
 
-    async def _all(self, rows: Sequence[Any]) -> list[Any]:
+    async def _all(self, rows: Sequence[Any], live: bool) -> list[Any]:
         if len(rows) == 1:
-            return [await self._one(0, rows[0])]
-        tasks = [asyncio.ensure_future(self._one(number, row)) for number, row in enumerate(rows)]
+            return [await self._one(0, rows[0], live)]
+        tasks = [asyncio.ensure_future(self._one(number, row, live)) for number, row in enumerate(rows)]
         try:
             return list(await asyncio.gather(*tasks))
         finally:
             for task in tasks:
                 task.cancel()
 
-    async def _one(self, number: int, row: Any) -> Any:
-        async with self._room:
+    async def _one(self, number: int, row: Any, live: bool) -> Any:
+        async with self._live if live else self._jobs:
             try:
-                return await self._prepare(row)
+                async with asyncio.timeout(None if live else _LONGEST_S):
+                    return await self._prepare(row)
             except TwoshiftError:
                 raise
             except OSError as error:  # the store does not answer: no row is to blame

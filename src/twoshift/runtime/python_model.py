@@ -153,7 +153,7 @@ class _LookupUserModel(_UserModel):
         self._lookups = Lookups(user.prepare)
 
     def lookup(self, rows: Sequence[Any]) -> Future[list[Any]]:
-        return self._lookups.begin(rows)
+        return self._lookups.begin(rows, live=True)
 
     def looked_up(self, rows: Sequence[Any]) -> ColumnRows:
         """What was looked up, as columns."""
@@ -161,7 +161,7 @@ class _LookupUserModel(_UserModel):
             return self._plain(rows)
 
     def prepare(self, rows: Sequence[Any]) -> ColumnRows:
-        return self.looked_up(self.lookup(rows).result()) if rows else ColumnRows({})
+        return self.looked_up(self._lookups.begin(rows, live=False).result()) if rows else ColumnRows({})
 
     def close(self) -> None:
         leave = getattr(self._user, "close", None)

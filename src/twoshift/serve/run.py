@@ -7,6 +7,7 @@ import contextlib
 import gc
 import logging
 import signal
+import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["serve"]
 
 _logger = logging.getLogger("twoshift.serve")
+_TRACES_S = 5.0
 _LEAST_S = 1.0  # for the models to go, after the last reply
 
 
@@ -82,8 +84,17 @@ async def _serve(
     in_peace = all(await asyncio.gather(*(each.drain(settings.grace_s, hurry) for each in servers)))
     watchdog.cancel()
     if traces is not None:
-        await asyncio.to_thread(traces.close)
+        await _closed(traces, min(_TRACES_S, max(0.0, until_s - time.monotonic())))
     return max(_LEAST_S, until_s - time.monotonic()) if in_peace else 0.0
+
+
+async def _closed(traces: Traces, timeout_s: float) -> None:
+    """What is left is sent, if somebody takes it in time; a thread that is not waited for does it."""
+    closing = threading.Thread(target=traces.close, daemon=True)
+    closing.start()
+    until_s = time.monotonic() + timeout_s
+    while closing.is_alive() and time.monotonic() < until_s:
+        await asyncio.sleep(0.02)
 
 
 def _signalled(stop: asyncio.Event, hurry: asyncio.Event) -> None:

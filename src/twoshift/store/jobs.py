@@ -34,6 +34,7 @@ class SqlJobs:
             "state": str(job.state),
             "reason": job.reason,
             "progress": job.progress,
+            "owner": job.owner,
             "created_unix_s": job.created_unix_s,
             "updated_unix_s": job.updated_unix_s,
         }
@@ -53,9 +54,11 @@ class SqlJobs:
             raise NotFound("job", job_id, "the id of a job that this server knows")
         return _record(row)
 
-    def list(self, limit: int = 100, after: str | None = None) -> list[JobRecord]:
-        """The newest first; `after` is the id of the last one that was seen."""
+    def list(self, limit: int = 100, after: str | None = None, owner: str | None = None) -> list[JobRecord]:
+        """The newest first, of one owner or of all; `after` is the id of the last one that was seen."""
         wanted = select(jobs).order_by(jobs.c.number.desc()).limit(limit)
+        if owner is not None:
+            wanted = wanted.where(jobs.c.owner == owner)
         if after is not None:
             wanted = wanted.where(jobs.c.number < select(jobs.c.number).where(jobs.c.id == after).scalar_subquery())
         with self._database.begin() as connection:
@@ -111,4 +114,5 @@ def _record(row: Any) -> JobRecord:
         updated_unix_s=row.updated_unix_s,
         reason=row.reason,
         progress=row.progress,
+        owner=row.owner,
     )

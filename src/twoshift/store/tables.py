@@ -17,6 +17,7 @@ jobs = Table(
     Column("state", String(16), nullable=False, index=True),
     Column("reason", Text, nullable=False),
     Column("progress", JSON),
+    Column("owner", String(200), nullable=False),
     Column("created_unix_s", Float, nullable=False),
     Column("updated_unix_s", Float, nullable=False),
 )

@@ -29,6 +29,8 @@ class GrpcServer:
             options=[
                 ("grpc.max_receive_message_length", max_message_bytes),
                 ("grpc.max_send_message_length", -1),
+                ("grpc.server.max_pending_requests", 10_000),  # those beyond are cancelled without a word
+                ("grpc.server.max_pending_requests_hard_limit", 20_000),
                 ("grpc.so_reuseport", 0),  # a port that somebody has is refused, not shared
             ],
             maximum_concurrent_rpcs=max_calls,

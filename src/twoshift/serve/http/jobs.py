@@ -9,13 +9,14 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from twoshift.errors import InvalidInput
+from twoshift.errors import Forbidden, InvalidInput, NotFound
 from twoshift.ports import JobRecord
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openai import told_openai
 from twoshift.serve.http.openai_types import ErrorReply
 from twoshift.serve.http.openapi import Operation
+from twoshift.serve.keys import ANYONE
 
 __all__ = ["JobDesk", "NoJobs", "add_jobs"]
 
@@ -26,11 +27,11 @@ _encoder, _settings = msgspec.json.Encoder(), msgspec.json.Decoder(dict[str, Any
 class JobDesk(Protocol):
     """Who runs them. Calls take a while: they are made in threads."""
 
-    def submit(self, data: dict[str, Any]) -> JobRecord: ...
+    def submit(self, data: dict[str, Any], owner: str = "") -> JobRecord: ...
 
     def get(self, job_id: str) -> JobRecord: ...
 
-    def list(self, limit: int = 100, after: str | None = None) -> list[JobRecord]: ...
+    def list(self, limit: int = 100, after: str | None = None, owner: str | None = None) -> list[JobRecord]: ...
 
     def notes(self, job_id: str) -> list[tuple[float, str]]: ...
 
@@ -84,8 +85,9 @@ class NoJobs:
     def start(self) -> None:
         """There is nothing to go on with."""
 
-    def close(self, grace_s: float) -> None:
+    def close(self, grace_s: float) -> bool:
         """There is nothing to end."""
+        return True
 
     def __getattr__(self, name: str) -> Any:
         def refuse(*_: Any) -> Any:
@@ -99,7 +101,7 @@ def add_jobs(app: App, desk: JobDesk | NoJobs) -> None:
     face = _Jobs(desk)
     asking = Operation(
         "Map a served model over a dataset, in the idle time of its replicas; keys as in a job file.",
-        JobView, ErrorReply, dict[str, Any], statuses=(400, 404, 503),
+        JobView, ErrorReply, dict[str, Any], statuses=(400, 403, 404, 429, 503),
     )  # fmt: skip
     app.add("POST", "/v1/jobs", face.submit, told_openai, asking)
     listing = Operation("The newest jobs; `limit` and `after` page.", JobList, ErrorReply, statuses=(400, 503))
@@ -115,7 +117,7 @@ def add_jobs(app: App, desk: JobDesk | NoJobs) -> None:
 
 
 def _of_one(summary: str, gives: Any) -> Operation:
-    return Operation(summary, gives, ErrorReply, statuses=(400, 404, 503))
+    return Operation(summary, gives, ErrorReply, statuses=(400, 403, 404, 429, 503))
 
 
 class _Jobs:
@@ -127,28 +129,54 @@ class _Jobs:
             data = _settings.decode(exchange.request.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidInput("body", "it", f"a JSON object with the keys of a job: {error}") from None
-        return _told(await asyncio.to_thread(self._desk.submit, data))
+        _refuse_pages(exchange)
+        caller, model = exchange.caller, str(data.get("model"))
+        caller.enter(model)  # a key that may not ask the model may not run a job on it
+        try:
+            return _told(await asyncio.to_thread(self._desk.submit, data, _owner(exchange) or ""))
+        finally:
+            caller.leave()
 
     async def list(self, exchange: Exchange) -> Reply:
         asked = dict(urllib.parse.parse_qsl(exchange.request.target.partition(b"?")[2].decode("latin-1")))
         given = asked.get("limit", "100")
-        if not given.isascii() or not given.isdigit() or not 1 <= int(given[:9]) <= _MOST_LISTED:
+        if not given.isascii() or not given.isdigit() or len(given) > 4 or not 1 <= int(given) <= _MOST_LISTED:
             raise InvalidInput("limit", given, f"a whole number from 1 to {_MOST_LISTED}")
-        found = await asyncio.to_thread(self._desk.list, int(given), asked.get("after"))
+        found = await asyncio.to_thread(self._desk.list, int(given), asked.get("after"), _owner(exchange))
         return Reply(200, _encoder.encode(JobList(data=[_view(each) for each in found])))
 
     async def log(self, exchange: Exchange) -> Reply:
+        await asyncio.to_thread(self._own, exchange)
         found = await asyncio.to_thread(self._desk.notes, exchange.matched["job"])
         return Reply(200, _encoder.encode(JobLog(data=[LogLine(at, text) for at, text in found])))
 
-    @staticmethod
-    def one(of: Callable[[str], JobRecord]) -> Callable[[Exchange], Any]:
+    def one(self, of: Callable[[str], JobRecord]) -> Callable[[Exchange], Any]:
         """A face over one job."""
 
         async def face(exchange: Exchange) -> Reply:
+            if exchange.request.method == "POST":
+                _refuse_pages(exchange)
+            await asyncio.to_thread(self._own, exchange)
             return _told(await asyncio.to_thread(of, exchange.matched["job"]))
 
         return face
+
+    def _own(self, exchange: Exchange) -> None:
+        """Raises NotFound where the job is another key's: nobody can tell that from one that is not there."""
+        owner, job_id = _owner(exchange), exchange.matched["job"]
+        if self._desk.get(job_id).owner != owner and owner is not None:
+            raise NotFound("job", job_id, "the id of a job that this server knows")
+
+
+def _owner(exchange: Exchange) -> str | None:
+    """The key's name; None where there are none, and all is everybody's."""
+    return None if exchange.caller is ANYONE else exchange.caller.name
+
+
+def _refuse_pages(exchange: Exchange) -> None:
+    """A job touches files: no web page that somebody looks at beside this server may ask for one."""
+    if exchange.request.header(b"origin") is not None:
+        raise Forbidden("jobs are not taken from web pages: the request has an Origin")
 
 
 def _told(record: JobRecord) -> Reply:

@@ -18,6 +18,7 @@ def upgrade() -> None:
         sa.Column("state", sa.String(16), nullable=False, index=True),
         sa.Column("reason", sa.Text, nullable=False),
         sa.Column("progress", sa.JSON),
+        sa.Column("owner", sa.String(200), nullable=False),
         sa.Column("created_unix_s", sa.Float, nullable=False),
         sa.Column("updated_unix_s", sa.Float, nullable=False),
     )
