@@ -162,3 +162,57 @@ def test_a_server_that_is_not_there_is_told(tmp_path: Path) -> None:
     done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, timeout=60)
     assert done.returncode == 75
     assert "does not answer" in done.stderr
+
+
+def test_a_key_has_jobs_of_its_own_on_its_own_models_below_the_roots(tmp_path: Path) -> None:
+    import hashlib
+
+    (tmp_path / "m.py").write_text(MODEL)
+    (tmp_path / "data").mkdir()
+    pq.write_table(pa.table({"x": np.arange(10.0)}), tmp_path / "data" / "in.parquet")
+    (tmp_path / "secret").mkdir()
+    pq.write_table(pa.table({"x": np.arange(10.0)}), tmp_path / "secret" / "in.parquet")
+    (tmp_path / "data" / "link").symlink_to(tmp_path / "secret")
+    digests = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("alice", "bob")}
+    (tmp_path / "serve.toml").write_text(f"""
+job_roots = ["{tmp_path}/data"]
+[models.A]
+model = "{tmp_path}/m.py:Square"
+slo_ms = 2000
+[models.B]
+model = "{tmp_path}/m.py:Square"
+slo_ms = 2000
+[keys.alice]
+sha256 = "{digests["alice"]}"
+models = ["A"]
+[keys.bob]
+sha256 = "{digests["bob"]}"
+""")
+    server = Server(tmp_path / "home", "--config", str(tmp_path / "serve.toml"))
+
+    def ask(who: str, method: str, path: str, body: Any = None, **headers: str) -> Any:
+        return server.ask(method, path, body, {"authorization": f"Bearer {who}", **headers})
+
+    try:
+        job = {"inputs": [f"{tmp_path}/data/in.parquet"], "output": f"{tmp_path}/data/out", "columns": ["x"]}
+        assert ask("alice", "POST", "/v1/jobs", {**job, "model": "B"}).status == 403
+        made = ask("alice", "POST", "/v1/jobs", {**job, "model": "A"})
+        assert made.status == 200
+        path = f"/v1/jobs/{made.json()['id']}"
+        assert ask("bob", "GET", path).status == ask("bob", "POST", f"{path}/cancel").status == 404
+        assert ask("bob", "GET", "/v1/jobs").json()["data"] == []
+        assert len(ask("alice", "GET", "/v1/jobs").json()["data"]) == 1
+        for outside in (
+            "secret/in.parquet",
+            "data/link/in.parquet",
+            "data/lin*/in.parquet",
+            "data/../secret/in.parquet",
+        ):
+            given = {**job, "model": "A", "inputs": [f"{tmp_path}/{outside}"], "output": f"{tmp_path}/data/other"}
+            assert "below" in ask("bob", "POST", "/v1/jobs", given).message, outside
+        given = {**job, "model": "A", "output": f"{tmp_path}/data/link/x://out"}
+        assert "below" in ask("bob", "POST", "/v1/jobs", given).message
+        assert ask("bob", "POST", "/v1/jobs", {**job, "model": "A"}, origin="http://page").status == 403
+        until(lambda: ask("alice", "GET", path).json()["state"] == "done")
+    finally:
+        server.end()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from numpy.typing import NDArray
 
 from twoshift.batch.coordinator import Ending
@@ -18,6 +19,7 @@ from twoshift.batch.lane import JobLane, Replica
 from twoshift.batch.settings import JobSettings
 from twoshift.blobs.local import LocalBlobs
 from twoshift.engine import Engine
+from twoshift.errors import InvalidInput
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lanes import LaneLimits
 from twoshift.ports import RuntimeInfo
@@ -77,3 +79,15 @@ def test_a_worker_that_hangs_is_replaced_and_what_it_says_later_is_not_heard(tmp
         assert {worker for worker, _ in said} == {number}
         assert pool.start() == number + 1
         pool.close(5.0)
+
+
+def test_rows_for_which_the_budget_has_no_room_are_no_errors_of_their_own(tmp_path: Path) -> None:
+    info = RuntimeInfo("m", "sum", "python", "cpu", "fp32", 1, ("squared",))
+    slow = CallCost.line(0.4, 1e-6)  # half of the objective is 0.25 s
+    with Engine(HostModel(info, Square()), slow, LaneLimits(slo_s=0.5)) as only:
+        chosen = settings(tmp_path, "out")
+        lane = JobLane(chosen, [Replica(only, list)])
+        job = Job(chosen, lambda _: LocalBlobs(), EnginePool(chosen, lane, lambda _: LocalBlobs()), lane)
+        with pytest.raises(InvalidInput, match="takes longer than the 250 ms of a call"):
+            job.run(lambda _: None, lambda _: None)
+    assert not list((tmp_path / "out").glob("part-*"))
