@@ -63,8 +63,7 @@ class CallSize(NamedTuple):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """One prepared row that somebody waits for."""
 
     key: int

@@ -21,7 +21,7 @@ T = TypeVar("T")
 _logger = logging.getLogger("twoshift")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RowResult:
     """One row of a finished call."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from twoshift.policy.lanes import LanePolicy
 from twoshift.types import CallSize, Item
@@ -15,23 +15,20 @@ MAX_WAITING = 4096  # rows
 _EPSILON_S = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class Admit:
+class Admit(NamedTuple):
     """It is predicted to finish in time, and nobody admitted before it becomes late."""
 
     finish_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(NamedTuple):
     """Full for now; with no new arrivals the same request is admitted after `retry_after_s`."""
 
     retry_after_s: float
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Never:
+class Never(NamedTuple):
     """It cannot be served in its time even by an idle device."""
 
     reason: str
