@@ -1,4 +1,6 @@
 """A constant over Starlette, for uvicorn and granian: the body is read whole, as every face of Twoshift does."""
+# pyright: reportMissingImports=false, reportUnknownVariableType=false
+# Starlette is in an environment of its own
 
 from __future__ import annotations
 
