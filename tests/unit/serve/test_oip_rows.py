@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -71,7 +72,8 @@ def test_bfloat16_is_taken_where_its_floats_are_expected() -> None:
 
 
 def test_a_model_that_is_not_sure_of_its_types_takes_others() -> None:
-    assert row_reader(info(Tensor("city", "float64")))([texts("city", "Ulm")]) == [{"city": "Ulm"}]
+    table = dataclasses.replace(info(Tensor("city", "float64")), runtime="sklearn")
+    assert row_reader(table)([texts("city", "Ulm")]) == [{"city": "Ulm"}]
 
 
 def test_a_class_that_declares_nothing_takes_what_comes() -> None:
