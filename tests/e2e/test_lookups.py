@@ -10,18 +10,9 @@ from pathlib import Path
 
 import pytest
 from servers import PROGRAM, Got, Server, until
-from user_models import written
 
 pytestmark = pytest.mark.slow
 MODEL = "Looked"
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("httptools")
-    made = tmp_path_factory.mktemp("home")
-    written(made)
-    return made
 
 
 @pytest.fixture(scope="module")

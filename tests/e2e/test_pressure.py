@@ -11,19 +11,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from servers import Got, Server, until
-from user_models import written
 
 pytestmark = pytest.mark.slow
 MODEL = "Troubled"
 MOST_WAITING = 8
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("httptools")
-    made = tmp_path_factory.mktemp("home")
-    written(made)
-    return made
 
 
 @pytest.fixture(scope="module")

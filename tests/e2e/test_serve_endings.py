@@ -12,18 +12,9 @@ from pathlib import Path
 
 import pytest
 from servers import PROGRAM, Server, until
-from user_models import written
 
 pytestmark = pytest.mark.slow
 MODEL = "Troubled"
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("httptools")
-    made = tmp_path_factory.mktemp("home")
-    written(made)
-    return made
 
 
 @pytest.fixture

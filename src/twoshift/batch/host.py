@@ -181,7 +181,6 @@ class JobHost:
     def _begin(self, record: JobRecord) -> None:
         try:
             settings = msgspec.convert(record.settings, JobSettings)
-            self._check(settings, self._files(settings))
             lane = JobLane(settings, self._replicas_of(settings.model))
         except (TwoshiftError, msgspec.ValidationError) as error:  # the server serves something else now
             self._store.move(record.id, [JobState.RUNNING], JobState.FAILED, str(error))
@@ -195,11 +194,13 @@ class JobHost:
     def _run(self, job_id: str) -> None:
         with self._lock:
             running = self._running[job_id]
-        state, reason = JobState.FAILED, ""
+        state, reason, settings = JobState.FAILED, "", running.job.settings
         try:
+            self._check(settings, self._files(settings))  # it may be of an earlier server, with other roots
             result = running.job.run(lambda found: self._found(job_id, found), self._reporter(job_id, running.lane))
             state, reason = self._ended(result)
-            self._store.progressed(job_id, _progress(result.last, running.lane))
+            with contextlib.suppress(TwoshiftError):
+                self._store.progressed(job_id, _progress(result.last, running.lane))
         except TwoshiftError as error:
             reason = str(error)
         except Exception as error:  # one job's failure is its own

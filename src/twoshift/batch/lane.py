@@ -125,15 +125,19 @@ class JobLane:
 
     def _held_by(self, now_s: float) -> str:
         """What keeps it from running now; empty where nothing does."""
-        loads = [
-            load.share(now_s, replica.engine.stats().lanes[Lane.ONLINE].device_s)
-            for load, replica in zip(self._loads, self.replicas, strict=True)
-        ]
+        load = 0.0 if self._max_load is None else self._live_load(now_s)
         if self._hours is not None and not self._hours.contains(self._minute()):
             return f"outside its hours, {self._hours}"
-        if self._max_load is None or max(loads) <= self._max_load * (_GIVE_BACK if self._why else 1.0):
+        if self._max_load is None or load <= self._max_load * (_GIVE_BACK if self._why else 1.0):
             return ""
-        return f"live rows have {max(loads):.0%} of a device, and it gives way above {self._max_load:.0%}"
+        return f"live rows have {load:.0%} of a device, and it gives way above {self._max_load:.0%}"
+
+    def _live_load(self, now_s: float) -> float:
+        """The largest share that live rows have of a device."""
+        return max(
+            load.share(now_s, replica.engine.stats().lanes[Lane.ONLINE].device_s)
+            for load, replica in zip(self._loads, self.replicas, strict=True)
+        )
 
     def _probes(self, now_s: float) -> bool:
         """Whether the lane is to be empty now so that live requests are seen alone."""

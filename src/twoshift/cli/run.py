@@ -86,12 +86,11 @@ def run_command(
         "device": device, "trust_pickle": trust_pickle or None,
         "weight": weight, "hours": hours, "max_live_load": max_live_load,
     }  # fmt: skip
+    if on is None:
+        _refuse("--on with it", weight=weight, hours=hours, max_live_load=max_live_load, detach=detach or None)
+    else:
+        _refuse("a job without it, on a server", fresh=fresh or None, retry_errors=retry_errors, workers=workers)
     settings = _settings(inputs, {name: value for name, value in given.items() if value is not None})
-    elsewhere = {"--weight": weight, "--hours": hours, "--max-live-load": max_live_load, "--detach": detach or None}
-    here = {"--fresh": fresh or None, "--retry-errors": retry_errors, "--workers": workers}
-    for option, value in (here if on is not None else elsewhere).items():
-        if value is not None:
-            raise InvalidInput(option, value, "a job without it, on a server" if on is not None else "--on with it")
     if on is not None:
         from twoshift.cli.run_on import run_on
 
@@ -105,6 +104,13 @@ def run_command(
         result = job.run(progress.found, progress.draw, fresh=fresh, retry_errors=retry_errors)
         progress.ended(result.last)
     return _tell(settings, result, as_json)
+
+
+def _refuse(accepted: str, **options: object) -> None:
+    """Raises InvalidInput for the first option that was given."""
+    for name, value in options.items():
+        if value is not None:
+            raise InvalidInput(f"--{name.replace('_', '-')}", value, accepted)
 
 
 def _settings(inputs: list[str], given: dict[str, Any]) -> JobSettings:
