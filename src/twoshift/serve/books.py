@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 from twoshift.serve.faults import Fault
@@ -26,23 +27,31 @@ class Asked(NamedTuple):
     """A request, whatever it came over."""
 
     name: str  # POST /v1/embeddings, ModelInfer
-    arrived_s: float
     parent: str | None = None  # the client's traceparent
 
 
-def replied(asked: Asked, model: ServedModel | None, answer: Answer | None, status: int, fault: Fault | None) -> bytes:
+def replied(
+    arrived_s: float,
+    model: ServedModel | None,
+    answer: Answer | None,
+    status: int,
+    fault: Fault | None,
+    asked: Callable[[], Asked],
+) -> bytes:
     """Counts a request that has its reply; what Server-Timing says of it. The status is HTTP's, over gRPC too."""
     now_s = time.monotonic()
+    took_s = now_s - arrived_s
     stages = None if answer is None else answer.stages
     if stages is not None:
         stages.finish += now_s
     if model is None:
-        return b"total;dur=%.3f" % (1e3 * (now_s - asked.arrived_s))
-    model.metrics.replied(status, now_s - asked.arrived_s, fault.kind if fault is not None else None)
+        return b"total;dur=%.3f" % (1e3 * took_s)
+    model.metrics.replied(status, took_s, None if fault is None else fault.kind)
     if model.traces is not None:
-        model.traces.replied(asked.name, asked.arrived_s, now_s, asked.parent, stages, model.name, status)
+        name, parent = asked()
+        model.traces.replied(name, arrived_s, now_s, parent, stages, model.name, status)
     if stages is None:
-        return b"total;dur=%.3f" % (1e3 * (now_s - asked.arrived_s))
+        return b"total;dur=%.3f" % (1e3 * took_s)
     model.metrics.answered(stages)
     return stages.header(model.version)
 

@@ -106,8 +106,12 @@ async def abort(call: Call, fault: Fault) -> NoReturn:
 
 def counted(call: Call, fault: Fault | None) -> bytes:
     """In the books; what Server-Timing says of it."""
-    asked = Asked(call.name, call.arrived_s, call.metadata.get("traceparent"))
-    return replied(asked, call.model, call.answer, 200 if fault is None else fault.status, fault)
+    status = 200 if fault is None else fault.status
+
+    def asked() -> Asked:
+        return Asked(call.name, call.metadata.get("traceparent"))
+
+    return replied(call.arrived_s, call.model, call.answer, status, fault, asked)
 
 
 def _trailing(call: Call, fault: Fault | None) -> tuple[tuple[str, str], ...]:

@@ -155,6 +155,8 @@ def _dimensions(model: ServedModel, asked: int | None) -> int | None:
 def _inputs(given: msgspec.Raw, most_rows: int) -> list[Any]:
     """A text, texts, tokens, or lists of tokens: as rows of the model."""
     text = bytes(given)
+    if text.startswith(b'"'):
+        return [_decoded(_text, text, "input")]
     first = _FIRST.match(text)
     match first and first[1]:
         case None:
@@ -176,7 +178,7 @@ def _shortened(vectors: list[NDArray[Any]], dimensions: int) -> list[NDArray[Any
 
 
 def _base64(vector: NDArray[Any]) -> str:
-    return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+    return base64.b64encode(vector.astype("<f4", copy=False).tobytes()).decode("ascii")
 
 
 def _finite(values: Any, column: str, axes: int, row: int) -> Any:
