@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import re
 import time
@@ -11,8 +12,9 @@ from typing import NamedTuple
 from twoshift.serve.faults import Fault
 from twoshift.serve.model import Answer, ServedModel
 
-__all__ = ["Asked", "gone", "replied", "request_id"]
+__all__ = ["Asked", "gone", "log_access", "replied", "request_id", "writes_access"]
 
+_access = logging.getLogger("twoshift.access")
 _SHOWN = re.compile(r"[\x21-\x7e]{1,128}")
 _random = random.Random()  # noqa: S311 - an id, no secret: the system's own source would hold up the loop each time
 _GONE = 499  # as proxies count a client that did not wait for its reply
@@ -54,6 +56,16 @@ def replied(
         return b"total;dur=%.3f" % (1e3 * took_s)
     model.metrics.answered(stages)
     return stages.header(model.version)
+
+
+def writes_access() -> bool:
+    """Whether there is a log of requests."""
+    return _access.isEnabledFor(logging.INFO)
+
+
+def log_access(what: str, status: int, arrived_s: float, caller: str, shown_id: str) -> None:
+    """A request that has its reply, a line each."""
+    _access.info('"%s" %d %.1f ms, %s, %s', what, status, 1e3 * (time.monotonic() - arrived_s), caller, shown_id)
 
 
 def gone(model: ServedModel | None, arrived_s: float) -> None:

@@ -189,9 +189,9 @@ def _results(pending: Pending) -> list[RowResult]:
             results.append(result)
             continue
         assert result is not None  # noqa: S101 - all are settled
-        if isinstance(result, _NOT_ROWS_FAULT) or len(pending.results) == 1:
-            raise result
-        raise InvalidInput(f"row {place}", "it", f"one that the model takes: {type(result).__name__}: {result}")
+        if len(pending.results) > 1 and not isinstance(result, _NOT_ROWS_FAULT):
+            result.add_note(f"row {place} of {len(pending.results)}")
+        raise result
     return results
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from twoshift.errors import InvalidInput, NotFound, TwoshiftError
-from twoshift.serve.books import Asked, gone, replied, request_id
+from twoshift.serve.books import Asked, gone, log_access, replied, request_id, writes_access
 from twoshift.serve.faults import Fault, fault_of
 from twoshift.serve.http.messages import HttpError, Reply, Request, refusal
 from twoshift.serve.http.openapi import Operation, Route
@@ -165,8 +165,11 @@ class App:
             return Asked(f"{request.method} {request.path}", request.header(b"traceparent"))
 
         timing = replied(request.arrived_s, exchange.model, exchange.answer, reply.status, fault, asked)
-        shown = request_id(request.header(_SHOWN_ID)).encode("latin-1")
-        reply.headers += [(_SHOWN_ID, shown), (b"server-timing", timing)]
+        shown = request_id(request.header(_SHOWN_ID))
+        reply.headers += [(_SHOWN_ID, shown.encode("latin-1")), (b"server-timing", timing)]
+        if writes_access():
+            what = f"{request.method} {request.target[:200].decode('latin-1')}"
+            log_access(what, reply.status, request.arrived_s, exchange.caller.name, shown)
 
 
 def _log(request: Request, error: BaseException) -> None:
