@@ -16,6 +16,7 @@ from twoshift.types import JobState, Tensor
 
 __all__ = [
     "PARITY_BAR",
+    "Actuator",
     "Blob",
     "Blobs",
     "Columns",
@@ -26,6 +27,7 @@ __all__ = [
     "LossyRuntime",
     "Prepared",
     "Profiles",
+    "ReplicaCounts",
     "Runtime",
     "RuntimeInfo",
 ]
@@ -254,4 +256,24 @@ class Blobs(Protocol):
 
     def delete(self, location: str) -> None:
         """Remove the file, if there is one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaCounts:
+    """How many replicas there are; those that drain are in neither."""
+
+    ready: int
+    starting: int
+
+
+class Actuator(Protocol):
+    """Who carries out how many replicas there should be; any thread may call it, and neither call waits."""
+
+    def counts(self) -> ReplicaCounts:
+        """As it is now."""
+        ...
+
+    def scale_to(self, replicas: int) -> None:
+        """So many from now on; the counts follow. Those that go finish what they have begun."""
         ...

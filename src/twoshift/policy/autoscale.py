@@ -84,7 +84,7 @@ class ReplicaPolicy:
         need = _ceil(rate / (each * self.settings.target_load), self.settings.max_replicas)
         present = state.ready + state.starting
         if need > present and _can_borrow(state, self.settings.borrow_load):
-            why = f"{rate:g} rows/s fit the {_replicas(state.ready)} that are ready as batch work gives way"
+            why = f"{rate:g} rows/s fit {_replicas(state.ready)} as batch work gives way"
             return _Need(present, Signal.BORROW, why)
         return _Need(need, Signal.RATE, f"{rate:g} rows/s need {_replicas(need)} at {each:g} each")
 

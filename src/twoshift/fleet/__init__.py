@@ -1,0 +1,1 @@
+"""The replicas, wherever they run: observe, decide, act."""
