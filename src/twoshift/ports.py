@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.policy.profile import Profile
-from twoshift.types import JobState, Tensor
+from twoshift.types import JobState, ReplicaCounts, Tensor
 
 __all__ = [
     "PARITY_BAR",
@@ -27,7 +27,6 @@ __all__ = [
     "LossyRuntime",
     "Prepared",
     "Profiles",
-    "ReplicaCounts",
     "Runtime",
     "RuntimeInfo",
 ]
@@ -257,14 +256,6 @@ class Blobs(Protocol):
     def delete(self, location: str) -> None:
         """Remove the file, if there is one."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaCounts:
-    """How many replicas there are; those that drain are in neither."""
-
-    ready: int
-    starting: int
 
 
 class Actuator(Protocol):

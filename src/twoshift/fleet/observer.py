@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from twoshift.policy.autoscale import FleetState, ReplicaState, WorkerState
@@ -17,7 +17,7 @@ _RATE_S = 10.0  # over which rates are measured
 
 @dataclass(frozen=True, slots=True)
 class ModelCounts:
-    """One model over all replicas: totals since the start, and what is so now."""
+    """A model over all of its replicas: totals since the start, and what is so now."""
 
     offered_rows: int  # live, refused ones included
     refused_rows: int  # of those: they would have been answered by a larger fleet
@@ -35,61 +35,47 @@ class Backlog:
     time_left_s: float  # of its window; infinite where it has none
 
 
-@dataclass(frozen=True, slots=True)
-class _Point:
-    at_s: float
-    models: tuple[ModelCounts, ...]
-
-
 class FleetObserver:
-    """Totals to rates, models to one fleet; called by one thread."""
+    """Totals to rates; called by one thread."""
 
     def __init__(
-        self,
-        models: Callable[[], Sequence[ModelCounts]],  # the same models in the same order, every time
-        backlogs: Callable[[], Iterable[Backlog]],
-        actuator: Actuator,
+        self, model: Callable[[], ModelCounts], backlogs: Callable[[], Iterable[Backlog]], actuator: Actuator
     ) -> None:
-        self._models, self._backlogs, self._actuator = models, backlogs, actuator
-        self._points: deque[_Point] = deque()
+        self._model, self._backlogs, self._actuator = model, backlogs, actuator
+        self._points: deque[tuple[float, ModelCounts]] = deque()
 
     def observe(self, now_s: float) -> FleetState:
         """The fleet as it is, and what came lately."""
-        now = _Point(now_s, tuple(self._models()))
-        if self._points and _has_fallen(self._points[-1], now):
+        now, counts = self._model(), self._actuator.counts()
+        if self._points and _has_fallen(self._points[-1][1], now):
             self._points.clear()  # who counted was replaced
-        self._points.append(now)
-        while len(self._points) > 2 and self._points[1].at_s <= now_s - _RATE_S:
+        self._points.append((now_s, now))
+        while len(self._points) > 2 and self._points[1][0] <= now_s - _RATE_S:
             self._points.popleft()
-        counts, rates = self._actuator.counts(), self._rates
-        offered = rates("offered_rows")
-        replica_rows_per_s = _of_the_mix(offered, [each.replica_rows_per_s for each in now.models])
-        harvested = sum(rates("harvested_rows"))
         replicas = ReplicaState(
             ready=counts.ready,
             starting=counts.starting,
-            waiting=sum(each.waiting for each in now.models),
-            oldest_wait_s=_rounded(max((each.oldest_wait_s for each in now.models), default=0.0)),
-            live_rows_per_s=_rounded(sum(offered)),
-            refused_rows_per_s=_rounded(sum(rates("refused_rows"))),
-            replica_rows_per_s=_rounded(replica_rows_per_s),
-            harvested_rows_per_s=_rounded(harvested),
+            waiting=now.waiting,
+            oldest_wait_s=_rounded(now.oldest_wait_s),
+            live_rows_per_s=self._rate("offered_rows"),
+            refused_rows_per_s=self._rate("refused_rows"),
+            replica_rows_per_s=_rounded(now.replica_rows_per_s),
+            harvested_rows_per_s=self._rate("harvested_rows"),
         )
         urgent = most_urgent(self._backlogs())
         workers = WorkerState(
             pending_items=urgent.pending_rows,
-            worker_items_per_s=_rounded(replica_rows_per_s),
+            worker_items_per_s=replicas.replica_rows_per_s,
             time_left_s=_rounded(urgent.time_left_s),
-            harvested_items_per_s=_rounded(harvested),
+            harvested_items_per_s=replicas.harvested_rows_per_s,
         )
         return FleetState(replicas, workers)
 
-    def _rates(self, name: str) -> list[float]:
-        """Of each model, since the first point."""
-        first, last = self._points[0], self._points[-1]
-        took_s = last.at_s - first.at_s
-        counted = zip(first.models, last.models, strict=True)
-        return [(getattr(new, name) - getattr(old, name)) / took_s if took_s > 0 else 0.0 for old, new in counted]
+    def _rate(self, name: str) -> float:
+        """Rows a second, since the first point."""
+        (first_s, first), (last_s, last) = self._points[0], self._points[-1]
+        took_s = last_s - first_s
+        return _rounded((getattr(last, name) - getattr(first, name)) / took_s) if took_s > 0 else 0.0
 
 
 def most_urgent(backlogs: Iterable[Backlog]) -> Backlog:
@@ -104,20 +90,9 @@ def most_urgent(backlogs: Iterable[Backlog]) -> Backlog:
     return found
 
 
-def _has_fallen(old: _Point, new: _Point) -> bool:
+def _has_fallen(old: ModelCounts, new: ModelCounts) -> bool:
     names = ("offered_rows", "refused_rows", "harvested_rows")
-    counted = zip(old.models, new.models, strict=True)
-    return any(getattr(after, name) < getattr(before, name) for before, after in counted for name in names)
-
-
-def _of_the_mix(rates: Sequence[float], capacities: Sequence[float]) -> float:
-    """Rows a second of one replica when its models are asked for in this proportion; 0 where one is not known."""
-    asked = [(rate, capacity) for rate, capacity in zip(rates, capacities, strict=True) if rate > 0]
-    if not asked:
-        return min(capacities, default=0.0)
-    if any(capacity <= 0 for _, capacity in asked):
-        return 0.0
-    return sum(rate for rate, _ in asked) / sum(rate / capacity for rate, capacity in asked)
+    return any(getattr(new, name) < getattr(old, name) for name in names)
 
 
 def _rounded(value: float) -> float:

@@ -29,8 +29,10 @@ class Scaler:
         actuator: Actuator,
         log: ScaleLog | None = None,
         clock: Callable[[], float] = time.monotonic,
+        model: str = "",  # for people
     ) -> None:
         self._policy, self._observe, self._actuator, self._log, self._clock = policy, observe, actuator, log, clock
+        self._of = f"{model}: " if model else ""
         self.decisions: Counter[tuple[str, Signal]] = Counter()  # by direction and what they followed from
         self.state: FleetState | None = None  # as it was last seen
         self._logged = 0
@@ -92,8 +94,8 @@ class Scaler:
         self.decisions[direction, signal] += 1
         if change:
             why = scale.workers.reason if for_jobs else scale.replicas.reason
-            _logger.warning("%d replicas from now on: %s", scale.target, why)
+            _logger.warning("%sthe fleet goes to %d: %s", self._of, scale.target, why)
         borrows = scale.replicas.signal is Signal.BORROW
         if borrows and not self._borrowed:
-            _logger.warning("batch rows give way, no replica is added: %s", scale.replicas.reason)
+            _logger.warning("%sbatch rows give way, no replica is added: %s", self._of, scale.replicas.reason)
         self._borrowed = borrows
