@@ -261,7 +261,7 @@ class Blobs(Protocol):
 class Actuator(Protocol):
     """Who carries out how many replicas there should be; any thread may call it, and neither call waits."""
 
-    def counts(self) -> ReplicaCounts:
+    def replicas(self) -> ReplicaCounts:
         """As it is now."""
         ...
 

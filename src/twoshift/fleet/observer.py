@@ -46,7 +46,7 @@ class FleetObserver:
 
     def observe(self, now_s: float) -> FleetState:
         """The fleet as it is, and what came lately."""
-        now, counts = self._model(), self._actuator.counts()
+        now, counts = self._model(), self._actuator.replicas()
         if self._points and _has_fallen(self._points[-1][1], now):
             self._points.clear()  # who counted was replaced
         self._points.append((now_s, now))

@@ -32,7 +32,7 @@ class FakeFleet:
     starting: int = 0
     asked: list[int] = field(default_factory=list[int])
 
-    def counts(self) -> ReplicaCounts:
+    def replicas(self) -> ReplicaCounts:
         return ReplicaCounts(self.ready, self.starting)
 
     def scale_to(self, replicas: int) -> None:
