@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,10 @@ from twoshift.serve.metrics import ModelMetrics
 from twoshift.serve.model import ServedModel
 from twoshift.types import Lane
 
-__all__ = ["ServerMetrics"]
+__all__ = ["MoreMetrics", "ServerMetrics"]
+
+MoreMetrics = Callable[[], Iterable[tuple[str, str, str, tuple[str, ...], Sequence[tuple[Any, ...]]]]]
+# Of each family: its kind, name, what it is, its labels; and its samples: the labels' values, then their own
 
 _ONLINE = str(Lane.ONLINE)
 
@@ -104,10 +107,13 @@ class ServerMetrics:
     """A collector for prometheus-client, over every model."""
 
     def __init__(
-        self, models: Mapping[str, ServedModel], gauges: Mapping[str, tuple[str, Callable[[], float]]]
+        self,
+        models: Mapping[str, ServedModel],
+        gauges: Mapping[str, tuple[str, Callable[[], float]]],
+        more: Sequence[MoreMetrics] = (),
     ) -> None:
-        """`gauges` are the server's own: name -> what it is, and its value."""
-        self._models, self._gauges = models, gauges
+        """`gauges` are the server's own: name -> what it is, and its value. `more` are of others."""
+        self._models, self._gauges, self._more = models, gauges, more
 
     def text(self) -> tuple[bytes, bytes]:
         """The page and its content type."""
@@ -130,6 +136,11 @@ class ServerMetrics:
             for name, model in seen.items():
                 for sample in family.samples(model):
                     made.add_metric([name, *sample[: len(family.labels)]], *sample[len(family.labels) :])
+            yield made
+        for kind, name, about, labels, samples in (family for each in self._more for family in each()):
+            made = kinds[kind](f"twoshift_{name}", about, labels=labels)
+            for sample in samples:
+                made.add_metric(sample[:-1], sample[-1])
             yield made
 
 
