@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from twoshift.batch.pool import WorkerPool
     from twoshift.batch.settings import JobSettings
     from twoshift.blobs.s3_connection import S3Settings
+    from twoshift.fleet.model import FleetModel
     from twoshift.policy.cost import CallCost
     from twoshift.policy.lanes import LaneLimits
     from twoshift.policy.plan.row import RowSize
     from twoshift.policy.profile import Profile
     from twoshift.ports import Blobs, Profiles, Runtime, RuntimeInfo
     from twoshift.serve.http.jobs import NoJobs
+    from twoshift.serve.live_model import LiveModel
     from twoshift.serve.model import ServedModel
     from twoshift.serve.settings import ModelSettings, ServeSettings
     from twoshift.types import Tensor
@@ -39,9 +41,11 @@ _GUESS_S = 0.002, 1e-4  # a call, and each of its rows
 __all__ = [
     "KnownModel",
     "blobs_for",
+    "fleet_model",
     "job_for",
     "job_host",
     "known_models",
+    "live_model",
     "load_model",
     "profile_name_of",
     "profile_of",
@@ -194,9 +198,38 @@ def served_model(name: str, settings: ModelSettings, created_unix_s: int, note: 
     )
 
 
-def job_host(
-    models: Mapping[str, ServedModel], settings: ServeSettings, note: Callable[[str], None]
-) -> JobHost | NoJobs:
+def live_model(name: str, settings: ModelSettings, created_unix_s: int, note: Callable[[str], None]) -> LiveModel:
+    """A model that is served: in this process, or by replicas in processes of their own."""
+    if settings.replicas == 1:
+        return served_model(name, settings, created_unix_s, note)
+    return fleet_model(name, settings, created_unix_s, note)
+
+
+def fleet_model(
+    name: str, settings: ModelSettings, created_unix_s: int, note: Callable[[str], None], most: int | None = None
+) -> FleetModel:
+    """A model with replica processes, all ready; the cores are shared out among as many as there can ever be."""
+    import msgspec
+
+    from twoshift.fleet.model import FleetModel
+    from twoshift.fleet.replica_process import ReplicaSpec
+    from twoshift.fleet.supervisor import Supervisor
+    from twoshift.runtime.devices import usable_threads, visible_gpus
+
+    threads = settings.threads or max(1, usable_threads() // (most or settings.replicas))
+    each = msgspec.structs.replace(settings, threads=threads)
+    spec = ReplicaSpec(name, each, created_unix_s, served_model, blobs_for)
+    model = FleetModel(name, created_unix_s)
+    supervisor = Supervisor(spec, settings.replicas, visible_gpus(settings.device), model, note)
+    try:
+        model.begin(supervisor)
+    except BaseException:
+        supervisor.close()
+        raise
+    return model
+
+
+def job_host(models: Mapping[str, LiveModel], settings: ServeSettings, note: Callable[[str], None]) -> JobHost | NoJobs:
     """Who runs jobs on the models that are served; where nobody can, who says why."""
     from importlib.util import find_spec
 
@@ -208,7 +241,9 @@ def job_host(
         raise InvalidInput("database", settings.database, f"the package {missing[0]}: pip install 'twoshift[fleet]'")
     from twoshift.batch.confined import confined
     from twoshift.batch.host import JobHost
-    from twoshift.batch.lane import Replica
+    from twoshift.batch.places import EngineReplica, LiveFleet
+    from twoshift.fleet.model import FleetModel
+    from twoshift.serve.model import ServedModel
     from twoshift.store.database import Database
     from twoshift.store.jobs import SqlJobs
 
@@ -218,16 +253,20 @@ def job_host(
         note(f"No jobs here: another server has {database.shown}; --database names one of its own.")
         return NoJobs(f"the server that has {database.shown}, or one with a --database of its own")
 
-    def replicas_of(name: str) -> list[Replica]:
-        if name not in models:
+    here = {name: [EngineReplica(model.engine)] for name, model in models.items() if isinstance(model, ServedModel)}
+
+    def fleet_of(name: str) -> LiveFleet:
+        model = models.get(name)
+        if model is None:
             raise NotFound("model", name, f"one of {', '.join(sorted(models))}, which are served here")
-        return [Replica(models[name].engine, models[name].metrics.recent)]
+        replicas = model.lane_replicas if isinstance(model, FleetModel) else lambda: here[name]
+        return LiveFleet(replicas, model.metrics.recent)
 
     def check(job: JobSettings, files: Sequence[InputFile]) -> None:
         if settings.job_roots or not settings.is_private:
             confined(job, files, settings.job_roots)
 
-    return JobHost(SqlJobs(database), replicas_of, blobs_for, check)
+    return JobHost(SqlJobs(database), fleet_of, blobs_for, check)
 
 
 def _live_limits(settings: ModelSettings) -> LaneLimits:

@@ -15,7 +15,6 @@ from twoshift.batch.messages import (
     Begin,
     Calibrated,
     Failed,
-    FromWorker,
     GiveUp,
     Loading,
     Ready,
@@ -27,7 +26,7 @@ from twoshift.batch.messages import (
 )
 from twoshift.batch.part import PartStats
 from twoshift.batch.plan import Plan
-from twoshift.batch.pool import Died, WorkerPool
+from twoshift.batch.pool import Died, FromPool, Joined, Left, WorkerPool
 from twoshift.batch.progress import Snapshot
 from twoshift.batch.summary import RunRecord
 from twoshift.errors import Broken, TryLater
@@ -140,7 +139,7 @@ class Coordinator:
         at_s = self._clock() + grace_s
         self._stop_at_s = at_s if self._stop_at_s is None else min(self._stop_at_s, at_s)
 
-    def run(self, report: Callable[[Snapshot], None], heard: Iterable[tuple[int, FromWorker | Died]] = ()) -> Ending:
+    def run(self, report: Callable[[Snapshot], None], heard: Iterable[tuple[int, FromPool]] = ()) -> Ending:
         """Until every shard is committed or dead, or the job is stopped. `heard` is what workers have said by now."""
         for number, message in heard:
             self._hear(number, message)
@@ -157,11 +156,14 @@ class Coordinator:
 
     # Events
 
-    def _hear(self, number: int, message: FromWorker | Died) -> None:
+    def _hear(self, number: int, message: FromPool) -> None:
+        now_s = self._clock()
+        if isinstance(message, Joined):
+            self._workers[number] = _Worker(moved_s=now_s)
+            return
         worker = self._workers.get(number)
         if worker is None:
             return
-        now_s = self._clock()
         match message:
             case Loading():
                 worker.has_room, worker.moved_s = True, now_s
@@ -184,6 +186,8 @@ class Coordinator:
                 self._failed(worker, message, now_s)
             case Died(reason):
                 self._died(number, worker, reason, now_s)
+            case Left():
+                self._left(number, worker, now_s)
             case _:
                 assert_never(message)
 
@@ -271,6 +275,13 @@ class Coordinator:
             raise Broken(f"{self._idle_deaths} workers died one after the other before they had a shard: {reason}")
         if self._stop_at_s is None and self._shards.counts().pending + self._shards.counts().leased:
             self._workers[self._pool.start()] = _Worker(moved_s=now_s)
+
+    def _left(self, number: int, worker: _Worker, now_s: float) -> None:
+        del self._workers[number]
+        if worker.beat is not None:
+            self._gone = _summed([self._gone, worker.beat])
+        for lease in worker.leases.values():
+            self._shards.released(lease, now_s)
 
     def _check_hung(self) -> None:
         now_s = self._clock()

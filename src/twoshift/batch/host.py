@@ -17,7 +17,8 @@ from twoshift.batch.coordinator import Ending
 from twoshift.batch.engine_pool import EnginePool
 from twoshift.batch.inputs import InputFile, kept_schema, resolve
 from twoshift.batch.job import Job, JobResult, Resumed
-from twoshift.batch.lane import JobLane, Replica
+from twoshift.batch.lane import JobLane
+from twoshift.batch.places import LiveFleet
 from twoshift.batch.progress import NOTHING_YET, Snapshot
 from twoshift.batch.settings import JobSettings, make_settings
 from twoshift.errors import InvalidInput, TwoshiftError
@@ -51,12 +52,12 @@ class JobHost:
     def __init__(
         self,
         store: JobStore,
-        replicas_of: Callable[[str], Sequence[Replica]],  # raises NotFound
+        fleet_of: Callable[[str], LiveFleet],  # raises NotFound
         blobs_for: Callable[[str], Blobs],
         # raises where its files are not to be touched
         check: Callable[[JobSettings, Sequence[InputFile]], None] = lambda _settings, _files: None,
     ) -> None:
-        self._store, self._replicas_of, self._blobs_for, self._check = store, replicas_of, blobs_for, check
+        self._store, self._fleet_of, self._blobs_for, self._check = store, fleet_of, blobs_for, check
         self._running: dict[str, _Running] = {}
         self._lock = threading.Lock()  # guards the one above
         self._closed = threading.Event()
@@ -77,7 +78,8 @@ class JobHost:
         now_s = time.time()
         encoded = msgspec.to_builtins(settings)
         if (same := self._of_output(settings.output)) is not None:
-            if msgspec.convert(same.settings, JobSettings) != settings or same.owner != owner:
+            before = msgspec.structs.replace(msgspec.convert(same.settings, JobSettings), workers=settings.workers)
+            if before != settings or same.owner != owner:
                 raise InvalidInput("output", settings.output, f"another folder: {same.id} works on this one")
             return same
         self._look(settings)
@@ -151,8 +153,8 @@ class JobHost:
             if data.get(name) is not None:
                 raise InvalidInput(name, data[name], "a job without it: it runs on the server's own replicas")
         settings = make_settings(data, "job")
-        replicas = self._replicas_of(settings.model)
-        return msgspec.structs.replace(settings, workers=len(replicas))
+        replicas = self._fleet_of(settings.model).replicas()
+        return msgspec.structs.replace(settings, workers=max(1, len(replicas)))
 
     def _of_output(self, output: str) -> JobRecord | None:
         """The job that is not over and writes there."""
@@ -191,7 +193,7 @@ class JobHost:
     def _begin(self, record: JobRecord) -> None:
         try:
             settings = msgspec.convert(record.settings, JobSettings)
-            lane = JobLane(settings, self._replicas_of(settings.model))
+            lane = JobLane(settings, self._fleet_of(settings.model))
         except (TwoshiftError, msgspec.ValidationError) as error:  # the server serves something else now
             self._store.move(record.id, [JobState.RUNNING], JobState.FAILED, str(error))
             return

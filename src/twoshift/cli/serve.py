@@ -19,7 +19,7 @@ from twoshift.errors import InvalidInput
 from twoshift.extras import needed
 
 if TYPE_CHECKING:
-    from twoshift.serve.model import ServedModel
+    from twoshift.serve.live_model import LiveModel
     from twoshift.serve.settings import ServeSettings
 
 __all__ = ["serve_command"]
@@ -48,6 +48,7 @@ def serve_command(
     grace: Annotated[str | None, text("What was admitted may finish within this on SIGTERM; 30s.")] = None,
     database: Annotated[str | None, text("Which remembers jobs: sqlite:///file or postgresql://...")] = None,
     otlp_endpoint: Annotated[str | None, text("Where traces go: http://collector:4318.", metavar="URL")] = None,
+    replicas: Annotated[int | None, whole("Processes, a GPU or a share of the cores each; 1.", most=1024)] = None,
     call_budget_ms: Annotated[float | None, millis("Instead of what follows from the SLO.")] = None,
     max_batch: Annotated[int | None, whole("Rows of a call, instead of what follows from the SLO.")] = None,
     max_waiting: Annotated[int | None, whole("Rows that may wait, instead of what follows from the SLO.")] = None,
@@ -67,7 +68,7 @@ def serve_command(
     of_model: dict[str, Any] = {
         "slo_ms": slo_ms, "call_budget_ms": call_budget_ms, "max_batch": max_batch, "max_waiting": max_waiting,
         "device": None if device == "auto" else device, "precision": precision, "threads": threads,
-        "trust_pickle": trust_pickle or None,
+        "trust_pickle": trust_pickle or None, "replicas": replicas,
     }  # fmt: skip
     return _serve(_settings(model, name, config, _given(of_server), _given(of_model)))
 
@@ -100,19 +101,19 @@ def _name_of(model: str) -> str:
 def _serve(settings: ServeSettings) -> int:
     from twoshift.serve.run import serve
     from twoshift.serve.service import Service, close_models
-    from twoshift.wiring import job_host, served_model
+    from twoshift.wiring import job_host, live_model
 
     if settings.grpc_port is not None:
         needed("grpc", "grpc", f"{settings.grpc_port}", "grpc_port")
         needed("google.protobuf", "grpc", f"{settings.grpc_port}", "grpc_port")
     # One text is tokenised faster by the thread that has it than by a pool that is woken for it
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    models: list[ServedModel] = []
+    models: list[LiveModel] = []
     jobs = None
     left_s = settings.grace_s
     try:
         for name, each in settings.models.items():
-            models.append(served_model(name, each, int(time.time()), note))
+            models.append(live_model(name, each, int(time.time()), note))
         service = Service(models)
         jobs = job_host(service.models, settings, note)
         jobs.start()
@@ -132,9 +133,9 @@ def _leave(settings: ServeSettings) -> int:
     os._exit(1)
 
 
-def _tell(models: list[ServedModel], address: str, grpc_address: str | None) -> None:
+def _tell(models: list[LiveModel], address: str, grpc_address: str | None) -> None:
     for model in models:
-        derived, info = model.derived, model.engine.runtime.info
+        derived, info = model.derived, model.info
         note(f"{model.name} on {info.device} by {info.runtime} in {info.precision}")
         budget, rows = f"{1e3 * derived.call_budget_s:.3g} ms", f"{derived.largest_live_rows:,}"
         note(f"  SLO {1e3 * derived.slo_s:g} ms: up to {rows} live rows a call; {budget} for one with background rows;")
@@ -146,6 +147,6 @@ def _tell(models: list[ServedModel], address: str, grpc_address: str | None) -> 
     note(f"curl {address}{_curl(models[0])}")
 
 
-def _curl(model: ServedModel) -> str:
-    outputs = model.engine.runtime.info.outputs
+def _curl(model: LiveModel) -> str:
+    outputs = model.info.outputs
     return next((curl % model.name for output, curl in _CURL.items() if output in outputs), f"/v2/models/{model.name}")

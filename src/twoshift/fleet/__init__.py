@@ -1,1 +1,1 @@
-"""The replicas, wherever they run: observe, decide, act."""
+"""The replicas of a model, wherever they run: routing, supervision, jobs in their lanes."""

@@ -8,7 +8,8 @@ import time
 from typing import NamedTuple
 
 from twoshift.serve.faults import Fault
-from twoshift.serve.model import Answer, ServedModel
+from twoshift.serve.live_model import LiveModel
+from twoshift.serve.model import Answer
 
 __all__ = ["Asked", "gone", "replied", "request_id"]
 
@@ -30,7 +31,7 @@ class Asked(NamedTuple):
     parent: str | None = None  # the client's traceparent
 
 
-def replied(asked: Asked, model: ServedModel | None, answer: Answer | None, status: int, fault: Fault | None) -> bytes:
+def replied(asked: Asked, model: LiveModel | None, answer: Answer | None, status: int, fault: Fault | None) -> bytes:
     """Counts a request that has its reply; what Server-Timing says of it. The status is HTTP's, over gRPC too."""
     now_s = time.monotonic()
     stages = None if answer is None else answer.stages
@@ -47,7 +48,7 @@ def replied(asked: Asked, model: ServedModel | None, answer: Answer | None, stat
     return stages.header(model.version)
 
 
-def gone(model: ServedModel | None, arrived_s: float) -> None:
+def gone(model: LiveModel | None, arrived_s: float) -> None:
     """Counts a request whose client did not wait."""
     if model is not None:
         model.metrics.replied(_GONE, time.monotonic() - arrived_s, "client_gone")

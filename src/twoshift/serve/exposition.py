@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from twoshift.engine.stats import CALL_ROWS, EngineStats, Health, Queue
+from twoshift.serve.live_model import LiveModel
 from twoshift.serve.metrics import ModelMetrics
-from twoshift.serve.model import ServedModel
-from twoshift.types import Lane
+from twoshift.types import Lane, ReplicaCounts
 
 __all__ = ["MoreMetrics", "ServerMetrics"]
 
@@ -27,6 +27,7 @@ class _Seen:
     stats: EngineStats
     health: Health
     waiting: Mapping[Lane, Queue]
+    replicas: ReplicaCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,8 @@ _FAMILIES = (
             lambda seen: ((str(lane), each.rows) for lane, each in seen.waiting.items())),
     _Family("gauge", "oldest_wait_seconds", "How long the oldest row has waited.", ("lane",),
             lambda seen: ((str(lane), each.oldest_s) for lane, each in seen.waiting.items())),
+    _Family("gauge", "replicas", "Replicas, by whether they take requests.", ("state",),
+            lambda seen: (("ready", seen.replicas.ready), ("starting", seen.replicas.starting))),
     _Family("gauge", "healthy", "1 while the model's loop lives and keeps up.", (),
             lambda seen: [(float(seen.health.healthy),)]),
 )  # fmt: skip
@@ -108,7 +111,7 @@ class ServerMetrics:
 
     def __init__(
         self,
-        models: Mapping[str, ServedModel],
+        models: Mapping[str, LiveModel],
         gauges: Mapping[str, tuple[str, Callable[[], float]]],
         more: Sequence[MoreMetrics] = (),
     ) -> None:
@@ -144,5 +147,5 @@ class ServerMetrics:
             yield made
 
 
-def _look(model: ServedModel) -> _Seen:
-    return _Seen(model.metrics, model.engine.stats(), model.health(), model.engine.waiting())
+def _look(model: LiveModel) -> _Seen:
+    return _Seen(model.metrics, model.stats(), model.health(), model.waiting(), model.replicas())

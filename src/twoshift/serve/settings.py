@@ -26,6 +26,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     precision: str | None = None
     threads: int | None = None
     trust_pickle: bool = False
+    replicas: int = 1  # processes, a GPU each or a share of the cores
 
     call_budget_ms: float | None = None
     min_share: float = 0.0  # of the device, for jobs that would miss their window otherwise
@@ -36,7 +37,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         for name in ("slo_ms", "call_budget_ms"):
             value = getattr(self, name)
             _require(value is None or (math.isfinite(value) and value > 0), name, value, "milliseconds above 0")
-        for name in ("threads", "max_batch", "max_waiting"):
+        for name in ("threads", "replicas", "max_batch", "max_waiting"):
             value = getattr(self, name)
             _require(value is None or value >= 1, name, value, "a whole number of at least 1")
         _require(0 <= self.min_share <= 0.5, "min_share", self.min_share, "a share from 0 to 0.5")

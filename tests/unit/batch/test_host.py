@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 pytest.importorskip("sqlalchemy")
 
 from twoshift.batch.host import JobHost
-from twoshift.batch.lane import Replica
+from twoshift.batch.places import EngineReplica, LiveFleet
 from twoshift.blobs.local import LocalBlobs
 from twoshift.engine import Engine
 from twoshift.errors import InvalidInput, NotFound
@@ -56,18 +56,19 @@ class Fleet:
         pq.write_table(pa.table({"id": np.arange(500), "x": np.arange(500.0)}), path / "in.parquet")
         info = RuntimeInfo("square", "sum", "python", "cpu", "fp32", 1, ("squared",))
         self.engine = Engine(HostModel(info, self.model), CallCost.line(1e-3, 1e-6), LaneLimits(slo_s=0.5, max_rows=64))
+        self.replica = EngineReplica(self.engine)
         self.host = self.started()
 
     def started(self) -> JobHost:
         store = SqlJobs(Database(f"sqlite:///{self.path}/state.db"))
-        self.host = JobHost(store, self.replicas, lambda _: LocalBlobs())
+        self.host = JobHost(store, self.fleet_of, lambda _: LocalBlobs())
         self.host.start()
         return self.host
 
-    def replicas(self, name: str) -> list[Replica]:
+    def fleet_of(self, name: str) -> LiveFleet:
         if name != "square":
             raise NotFound("model", name, "one of square")
-        return [Replica(self.engine, list)]
+        return LiveFleet(lambda: [self.replica], list)
 
     def settings(self, **more: Any) -> dict[str, Any]:
         given = {"inputs": [str(self.path / "in.parquet")], "output": str(self.path / "out"), "model": "square"}
