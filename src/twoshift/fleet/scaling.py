@@ -3,44 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
-from twoshift.engine.stats import EngineStats, Queue
+from twoshift.engine.stats import EngineStats
+from twoshift.fleet.model import FleetModel
 from twoshift.fleet.observer import Backlog, FleetObserver, ModelCounts, most_urgent
 from twoshift.fleet.scale_log import ScaleLog
 from twoshift.fleet.scaler import Scaler
 from twoshift.policy.autoscale import AutoscalePolicy
-from twoshift.ports import Actuator
 from twoshift.serve.derived import Derived
-from twoshift.serve.metrics import ModelMetrics
+from twoshift.serve.live_model import LiveModel
 from twoshift.types import Lane
 
-__all__ = ["ScaledModel", "decisions", "model_counts", "scaler_for", "signals"]
+__all__ = ["decisions", "model_counts", "scaler_for", "signals"]
 
 Backlogs = Callable[[], Iterable[Backlog]]
 Samples = Iterator[tuple[str, str, str, tuple[str, ...], list[tuple[Any, ...]]]]
 
 
-class ScaledModel(Actuator, Protocol):
-    """A model with replicas that come and go."""
-
-    name: str
-    metrics: ModelMetrics
-
-    def derived_now(self) -> Derived: ...
-
-    def stats(self) -> EngineStats: ...
-
-    def waiting(self) -> Mapping[Lane, Queue]: ...
-
-
-def scaler_for(model: ScaledModel, policy: AutoscalePolicy, backlogs: Backlogs, log: ScaleLog | None) -> Scaler:
+def scaler_for(model: FleetModel, policy: AutoscalePolicy, backlogs: Backlogs, log: ScaleLog | None) -> Scaler:
     """Not started."""
     observer = FleetObserver(lambda: model_counts(model), backlogs, model)
     return Scaler(policy, observer.observe, model, log, model=model.name)
 
 
-def model_counts(model: ScaledModel) -> ModelCounts:
+def model_counts(model: LiveModel) -> ModelCounts:
     """As it is now."""
     stats, queue = model.stats(), model.waiting()[Lane.ONLINE]
     return ModelCounts(
@@ -61,7 +48,7 @@ def _capacity(derived: Derived, stats: EngineStats) -> float:
     return derived.capacity_rows_per_s * derived.row_tokens * live.rows / live.tokens
 
 
-def signals(models: Mapping[str, ScaledModel], backlogs: Callable[[str], Iterable[Backlog]]) -> Samples:
+def signals(models: Mapping[str, LiveModel], backlogs: Callable[[str], Iterable[Backlog]]) -> Samples:
     """What an autoscaler outside may read, as families of metrics: kind, name, what it is, labels, samples."""
     names = {name: (list(backlogs(name)), model_counts(model)) for name, model in models.items()}
 
