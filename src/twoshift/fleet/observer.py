@@ -97,4 +97,4 @@ def _has_fallen(old: ModelCounts, new: ModelCounts) -> bool:
 
 def _rounded(value: float) -> float:
     """No more digits than mean something: they are logged."""
-    return value if value in (0, math.inf) else float(f"{value:.6g}")
+    return value if value in (0, math.inf) else float(f"{value:.4g}")
