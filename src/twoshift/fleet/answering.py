@@ -50,6 +50,8 @@ class _Outgoing:
 
     def __init__(self, made: socket.socket) -> None:
         self._socket = made
+        self._writable = select.poll()
+        self._writable.register(made, select.POLLOUT)
         self._lock = threading.Lock()
 
     def send(self, data: bytes) -> None:
@@ -59,7 +61,7 @@ class _Outgoing:
                 try:
                     left = left[self._socket.send(left) :]
                 except BlockingIOError:
-                    select.select([], [self._socket], [])
+                    self._writable.poll()
 
 
 class _Watched:

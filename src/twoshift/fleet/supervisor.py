@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing import connection
+from multiprocessing.util import Finalize
 from typing import Protocol, assert_never
 
 from twoshift.errors import Broken
@@ -82,6 +83,7 @@ class Supervisor:
     def start(self) -> None:
         """Until all are ready; raises what the first that cannot start says."""
         self._thread.start()
+        Finalize(None, self.close, exitpriority=1)  # a program that forgets it would wait for its replicas for ever
         with self._lock:
             self._lock.wait_for(lambda: self._first_error is not None or self._settled)
             if self._first_error is not None:

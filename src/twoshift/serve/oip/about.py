@@ -87,7 +87,7 @@ def config_of(model: LiveModel) -> dict[str, Any]:
         "max_batch_size": most_rows,
         "input": _configured(declared_inputs(info)),
         "output": _configured(model.outputs),
-        "instance_group": [{"name": f"{model.name}_0", "kind": kind, "count": 1}],
+        "instance_group": [{"name": f"{model.name}_0", "kind": kind, "count": max(1, model.replicas().ready)}],
         "dynamic_batching": {"max_queue_delay_microseconds": 0, "default_queue_policy": queue},
         "parameters": {name: {"string_value": value} for name, value in about.items()},
     }
