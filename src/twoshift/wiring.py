@@ -10,7 +10,8 @@ from twoshift.config import home
 from twoshift.errors import InvalidInput, NotFound, TwoshiftError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Any
 
     # numpy comes with it: only where a model is used
     from twoshift.batch.device import WorkDevice
@@ -21,11 +22,15 @@ if TYPE_CHECKING:
     from twoshift.batch.settings import JobSettings
     from twoshift.blobs.s3_connection import S3Settings
     from twoshift.fleet.model import FleetModel
+    from twoshift.fleet.observer import Backlog
+    from twoshift.fleet.scale_log import ScaleLog
+    from twoshift.fleet.scaler import Scaler
     from twoshift.policy.cost import CallCost
     from twoshift.policy.lanes import LaneLimits
     from twoshift.policy.plan.row import RowSize
     from twoshift.policy.profile import Profile
     from twoshift.ports import Blobs, Profiles, Runtime, RuntimeInfo
+    from twoshift.serve.exposition import MoreMetrics
     from twoshift.serve.http.jobs import NoJobs
     from twoshift.serve.live_model import LiveModel
     from twoshift.serve.model import ServedModel
@@ -50,6 +55,8 @@ __all__ = [
     "profile_name_of",
     "profile_of",
     "profiles",
+    "scalers_for",
+    "scaling_metrics",
     "served_model",
     "stored_cost",
     "stored_profile",
@@ -200,9 +207,9 @@ def served_model(name: str, settings: ModelSettings, created_unix_s: int, note: 
 
 def live_model(name: str, settings: ModelSettings, created_unix_s: int, note: Callable[[str], None]) -> LiveModel:
     """A model that is served: in this process, or by replicas in processes of their own."""
-    if settings.replicas == 1:
+    if settings.first_replicas == 1 and not settings.is_scaled:
         return served_model(name, settings, created_unix_s, note)
-    return fleet_model(name, settings, created_unix_s, note)
+    return fleet_model(name, settings, created_unix_s, note, settings.max_replicas)
 
 
 def fleet_model(
@@ -216,11 +223,11 @@ def fleet_model(
     from twoshift.fleet.supervisor import Supervisor
     from twoshift.runtime.devices import usable_threads, visible_gpus
 
-    threads = settings.threads or max(1, usable_threads() // (most or settings.replicas))
+    threads = settings.threads or max(1, usable_threads() // (most or settings.first_replicas))
     each = msgspec.structs.replace(settings, threads=threads)
     spec = ReplicaSpec(name, each, created_unix_s, served_model, blobs_for)
     model = FleetModel(name, created_unix_s)
-    supervisor = Supervisor(spec, settings.replicas, visible_gpus(settings.device), model, note)
+    supervisor = Supervisor(spec, settings.first_replicas, visible_gpus(settings.device), model, note)
     try:
         model.begin(supervisor)
     except BaseException:
@@ -267,6 +274,61 @@ def job_host(models: Mapping[str, LiveModel], settings: ServeSettings, note: Cal
             confined(job, files, settings.job_roots)
 
     return JobHost(SqlJobs(database), fleet_of, blobs_for, check)
+
+
+def scalers_for(
+    models: Mapping[str, LiveModel], settings: ServeSettings, jobs: JobHost | NoJobs, note: Callable[[str], None]
+) -> dict[str, Scaler]:
+    """Who sizes the fleets of the models whose replicas are scaled, with a decision log each; not started."""
+    from twoshift.fleet.model import FleetModel
+    from twoshift.fleet.scaling import scaler_for
+
+    found: dict[str, Scaler] = {}
+    for name, model in models.items():
+        each = settings.models[name]
+        if each.is_scaled and each.max_replicas is not None and isinstance(model, FleetModel):
+            policy = each.scale.policy(each.min_replicas or 1, each.max_replicas)
+            found[name] = scaler_for(model, policy, _backlogs(jobs, name), _scale_log(name, settings, note))
+    return found
+
+
+def _scale_log(name: str, settings: ServeSettings, note: Callable[[str], None]) -> ScaleLog | None:
+    """None where another server has it, and no folder was named for this one."""
+    from pathlib import Path
+    from urllib.parse import quote
+
+    from twoshift.fleet.scale_log import ScaleLog
+
+    folder = home() / "scale" if settings.scale_log is None else Path(settings.scale_log).expanduser()
+    try:
+        return ScaleLog(folder / f"{quote(name, safe='')}.jsonl")
+    except InvalidInput as error:
+        if settings.scale_log is not None:
+            raise
+        note(f"No decision log here: {error}; --scale-log names a folder of its own.")
+        return None
+
+
+def scaling_metrics(
+    models: Mapping[str, LiveModel], scalers: Mapping[str, Scaler], jobs: JobHost | NoJobs
+) -> MoreMetrics:
+    """What an autoscaler outside may read, and what those here have decided."""
+    from twoshift.fleet.scaling import decisions, signals
+
+    def metrics() -> Iterator[Any]:
+        yield from signals(models, lambda name: _backlogs(jobs, name)())
+        yield from decisions(scalers)
+
+    return metrics
+
+
+def _backlogs(jobs: JobHost | NoJobs, model: str) -> Callable[[], list[Backlog]]:
+    from twoshift.fleet.observer import Backlog
+    from twoshift.serve.http.jobs import NoJobs
+
+    if isinstance(jobs, NoJobs):
+        return list
+    return lambda: [Backlog(*each) for each in jobs.backlog(model)]
 
 
 def _live_limits(settings: ModelSettings) -> LaneLimits:

@@ -400,6 +400,8 @@ class Coordinator:
             workers=workers,
             usd=None if price is None else price * self._worker_s / 3600,
             outlook=self._deadline.outlook(self._left_bytes, workers, now_s),
+            rows_left=self._rows_left(total.rows),
+            window_left_s=self._deadline.deadline_s - now_s,
         )
 
     def _deadline_s(self, before: Sequence[RunRecord]) -> float:
@@ -408,6 +410,11 @@ class Coordinator:
             return math.inf
         passed_s = time.time() - min((run.began_unix_s for run in before), default=time.time())
         return self._began_s + self._settings.window_s - passed_s
+
+    def _rows_left(self, rows: int) -> int:
+        """By the rows that there are, or by the bytes that the first ones had."""
+        all_rows = self._plan.rows or self._all_bytes / max(1.0, self._plan.row_bytes)
+        return math.ceil((1 - self._share(rows)) * all_rows)
 
     def _share(self, rows: int) -> float:
         """Of the input: by rows, where they are known, because a shard in work is not nothing."""

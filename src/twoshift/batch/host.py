@@ -19,7 +19,7 @@ from twoshift.batch.inputs import InputFile, kept_schema, resolve
 from twoshift.batch.job import Job, JobResult, Resumed
 from twoshift.batch.lane import JobLane
 from twoshift.batch.places import LiveFleet
-from twoshift.batch.progress import Snapshot
+from twoshift.batch.progress import NOTHING_YET, Snapshot
 from twoshift.batch.settings import JobSettings, make_settings
 from twoshift.errors import InvalidInput, TwoshiftError
 from twoshift.ports import Blobs, JobRecord, JobStore
@@ -43,6 +43,7 @@ class _Running:
     pool: EnginePool
     lane: JobLane
     thread: threading.Thread
+    last: Snapshot = NOTHING_YET
 
 
 class JobHost:
@@ -123,6 +124,15 @@ class JobHost:
         with self._lock:
             return {job_id: each.lane for job_id, each in self._running.items()}
 
+    def backlog(self, model: str) -> list[tuple[int, float]]:
+        """Of each job that runs over a model: rows left, and seconds left of its window, infinite without one.
+
+        Those that are held back for their hours are not in it: more replicas would not help them.
+        """
+        with self._lock:
+            at_work = [each for each in self._running.values() if not each.lane.why_held]
+        return [(each.last.rows_left, each.last.window_left_s) for each in at_work if each.job.settings.model == model]
+
     def close(self, grace_s: float) -> bool:
         """Stop every job; the next server goes on with them. False where one has not ended in time."""
         self._closed.set()
@@ -199,7 +209,7 @@ class JobHost:
         state, reason, settings = JobState.FAILED, "", running.job.settings
         try:
             self._check(settings, self._files(settings))  # it may be of an earlier server, with other roots
-            result = running.job.run(lambda found: self._found(job_id, found), self._reporter(job_id, running.lane))
+            result = running.job.run(lambda found: self._found(job_id, found), self._reporter(job_id, running))
             state, reason = self._ended(result)
             with contextlib.suppress(TwoshiftError):
                 self._store.progressed(job_id, _progress(result.last, running.lane))
@@ -246,11 +256,12 @@ class JobHost:
         with contextlib.suppress(TwoshiftError):
             self._store.note(job_id, f"{found.done:,} of {found.shards:,} shards done before")
 
-    def _reporter(self, job_id: str, lane: JobLane) -> Callable[[Snapshot], None]:
-        due_s = 0.0
+    def _reporter(self, job_id: str, running: _Running) -> Callable[[Snapshot], None]:
+        due_s, lane = 0.0, running.lane
 
         def report(now: Snapshot) -> None:
             nonlocal due_s
+            running.last = now
             lane.follow(now)
             if time.monotonic() >= due_s:
                 due_s = time.monotonic() + _PROGRESS_S

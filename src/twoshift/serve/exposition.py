@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,10 @@ from twoshift.serve.live_model import LiveModel
 from twoshift.serve.metrics import ModelMetrics
 from twoshift.types import Lane, ReplicaCounts
 
-__all__ = ["ServerMetrics"]
+__all__ = ["MoreMetrics", "ServerMetrics"]
+
+MoreMetrics = Callable[[], Iterable[tuple[str, str, str, tuple[str, ...], Sequence[tuple[Any, ...]]]]]
+# Of each family: its kind, name, what it is, its labels; and its samples: the labels' values, then their own
 
 _ONLINE = str(Lane.ONLINE)
 
@@ -73,6 +76,10 @@ _FAMILIES = (
             lambda seen: ((_ONLINE, str(status), n) for status, n in sorted(seen.metrics.requests.items()))),
     _Family("counter", "refusals", "Requests refused, by reason.", ("lane", "reason"),
             lambda seen: ((_ONLINE, why, n) for why, n in sorted(seen.metrics.refusals.items()))),
+    _Family("counter", "offered_rows", "Rows asked for, refused ones included.", ("lane",),
+            lambda seen: [(_ONLINE, seen.metrics.offered_rows)]),
+    _Family("counter", "refused_rows", "Rows refused that more replicas would have answered.", ("lane",),
+            lambda seen: [(_ONLINE, seen.metrics.refused_rows)]),
     _Family("histogram", "stage_seconds", "Time of a request's stages.", ("lane", "stage"), _stages),
     _Family("histogram", "request_seconds", "From a request's first byte to its reply.", ("lane",), _latency),
     _Family("histogram", "call_rows", "Rows of a forward call, by who led it.", ("lane",), _call_rows),
@@ -102,9 +109,14 @@ _FAMILIES = (
 class ServerMetrics:
     """A collector for prometheus-client, over every model."""
 
-    def __init__(self, models: Mapping[str, LiveModel], gauges: Mapping[str, tuple[str, Callable[[], float]]]) -> None:
-        """`gauges` are the server's own: name -> what it is, and its value."""
-        self._models, self._gauges = models, gauges
+    def __init__(
+        self,
+        models: Mapping[str, LiveModel],
+        gauges: Mapping[str, tuple[str, Callable[[], float]]],
+        more: Sequence[MoreMetrics] = (),
+    ) -> None:
+        """`gauges` are the server's own: name -> what it is, and its value. `more` are of others."""
+        self._models, self._gauges, self._more = models, gauges, more
 
     def text(self) -> tuple[bytes, bytes]:
         """The page and its content type."""
@@ -127,6 +139,11 @@ class ServerMetrics:
             for name, model in seen.items():
                 for sample in family.samples(model):
                     made.add_metric([name, *sample[: len(family.labels)]], *sample[len(family.labels) :])
+            yield made
+        for kind, name, about, labels, samples in (family for each in self._more for family in each()):
+            made = kinds[kind](f"twoshift_{name}", about, labels=labels)
+            for sample in samples:
+                made.add_metric(sample[:-1], sample[-1])
             yield made
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from twoshift.errors import NotFound, TryLater
+from twoshift.errors import Late, NotFound, TryLater
 from twoshift.serve.completions import Completions
 from twoshift.serve.keys import ANYONE, Caller
 from twoshift.serve.live_model import LiveModel
@@ -57,8 +57,14 @@ class Service:
         assert self._completions is not None  # noqa: S101 - start made it
         deadline_s = arrived_s + (model.derived.slo_s if timeout_s is None else timeout_s)
         caller.enter(model.name)
+        metrics, slo_s = model.metrics, model.derived.slo_s
+        metrics.offered_rows += len(rows)
         try:
             return await model.answer(rows, deadline_s, self._completions, arrived_s)
+        except (TryLater, Late):
+            if deadline_s >= arrived_s + slo_s:  # in less time than that nobody has promised it
+                metrics.refused_rows += len(rows)
+            raise
         finally:
             caller.leave()
 

@@ -109,6 +109,19 @@ def test_a_job_is_done_with_its_log_and_progress(fleet: Fleet) -> None:
     assert [text for _, text in fleet.host.notes(job.id)][-1] == "done"
 
 
+def test_a_job_says_what_it_has_left_against_its_window(fleet: Fleet) -> None:
+    job = fleet.host.submit(fleet.settings(window="1h"))
+    while not list(fleet.path.glob("out/part-*")):
+        time.sleep(0.02)
+    ((rows_left, window_left_s),) = fleet.host.backlog("square")
+    assert 0 < rows_left < 500
+    assert 3500 < window_left_s < 3600
+    assert fleet.host.backlog("another") == []
+    fleet.model.gate.set()
+    fleet.wait(job.id, lambda state: state.is_over)
+    assert fleet.host.backlog("square") == []
+
+
 def test_a_job_goes_on_by_itself_after_a_restart(fleet: Fleet) -> None:
     job = fleet.host.submit(fleet.settings(grace_seconds=0.0))
     fleet.wait(job.id, lambda state: state is JobState.RUNNING)
