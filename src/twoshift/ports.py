@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.policy.profile import Profile
-from twoshift.types import JobState, Tensor
+from twoshift.types import JobState, ReplicaCounts, Tensor
 
 __all__ = [
     "PARITY_BAR",
+    "Actuator",
     "Blob",
     "Blobs",
     "Columns",
@@ -263,4 +264,16 @@ class Blobs(Protocol):
 
     def delete(self, location: str) -> None:
         """Remove the file, if there is one."""
+        ...
+
+
+class Actuator(Protocol):
+    """Who carries out how many replicas there should be; any thread may call it, and neither call waits."""
+
+    def replicas(self) -> ReplicaCounts:
+        """As it is now."""
+        ...
+
+    def scale_to(self, replicas: int) -> None:
+        """So many from now on; the counts follow. Those that go finish what they have begun."""
         ...

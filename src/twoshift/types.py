@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["CallSize", "Item", "JobState", "Lane", "Tensor"]
+__all__ = ["CallSize", "Item", "JobState", "Lane", "ReplicaCounts", "Tensor"]
 
 
 class Lane(enum.StrEnum):
@@ -78,3 +78,11 @@ class Tensor:
     name: str
     dtype: str  # as numpy names it, or "text"
     shape: tuple[int, ...] = ()  # of one row; -1: any size
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaCounts:
+    """The replicas of a model; one that drains is in neither."""
+
+    ready: int
+    starting: int = 0

@@ -10,7 +10,8 @@ from twoshift.config import home
 from twoshift.errors import InvalidInput, NotFound, TwoshiftError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Any
 
     # numpy comes with it: only where a model is used
     from twoshift.batch.device import WorkDevice
@@ -20,12 +21,18 @@ if TYPE_CHECKING:
     from twoshift.batch.pool import WorkerPool
     from twoshift.batch.settings import JobSettings
     from twoshift.blobs.s3_connection import S3Settings
+    from twoshift.fleet.model import FleetModel
+    from twoshift.fleet.observer import Backlog
+    from twoshift.fleet.scale_log import ScaleLog
+    from twoshift.fleet.scaler import Scaler
     from twoshift.policy.cost import CallCost
     from twoshift.policy.lanes import LaneLimits
     from twoshift.policy.plan.row import RowSize
     from twoshift.policy.profile import Profile
     from twoshift.ports import Blobs, Profiles, Runtime, RuntimeInfo
+    from twoshift.serve.exposition import MoreMetrics
     from twoshift.serve.http.jobs import NoJobs
+    from twoshift.serve.live_model import LiveModel
     from twoshift.serve.model import ServedModel
     from twoshift.serve.settings import ModelSettings, ServeSettings
     from twoshift.types import Tensor
@@ -39,13 +46,17 @@ _GUESS_S = 0.002, 1e-4  # a call, and each of its rows
 __all__ = [
     "KnownModel",
     "blobs_for",
+    "fleet_model",
     "job_for",
     "job_host",
     "known_models",
+    "live_model",
     "load_model",
     "profile_name_of",
     "profile_of",
     "profiles",
+    "scalers_for",
+    "scaling_metrics",
     "served_model",
     "stored_cost",
     "stored_profile",
@@ -194,9 +205,38 @@ def served_model(name: str, settings: ModelSettings, created_unix_s: int, note: 
     )
 
 
-def job_host(
-    models: Mapping[str, ServedModel], settings: ServeSettings, note: Callable[[str], None]
-) -> JobHost | NoJobs:
+def live_model(name: str, settings: ModelSettings, created_unix_s: int, note: Callable[[str], None]) -> LiveModel:
+    """A model that is served: in this process, or by replicas in processes of their own."""
+    if settings.first_replicas == 1 and not settings.is_scaled:
+        return served_model(name, settings, created_unix_s, note)
+    return fleet_model(name, settings, created_unix_s, note, settings.max_replicas)
+
+
+def fleet_model(
+    name: str, settings: ModelSettings, created_unix_s: int, note: Callable[[str], None], most: int | None = None
+) -> FleetModel:
+    """A model with replica processes, all ready; the cores are shared out among as many as there can ever be."""
+    import msgspec
+
+    from twoshift.fleet.model import FleetModel
+    from twoshift.fleet.replica_process import ReplicaSpec
+    from twoshift.fleet.supervisor import Supervisor
+    from twoshift.runtime.devices import usable_threads, visible_gpus
+
+    threads = settings.threads or max(1, usable_threads() // (most or settings.first_replicas))
+    each = msgspec.structs.replace(settings, threads=threads)
+    spec = ReplicaSpec(name, each, created_unix_s, served_model, blobs_for)
+    model = FleetModel(name, created_unix_s)
+    supervisor = Supervisor(spec, settings.first_replicas, visible_gpus(settings.device), model, note)
+    try:
+        model.begin(supervisor)
+    except BaseException:
+        supervisor.close()
+        raise
+    return model
+
+
+def job_host(models: Mapping[str, LiveModel], settings: ServeSettings, note: Callable[[str], None]) -> JobHost | NoJobs:
     """Who runs jobs on the models that are served; where nobody can, who says why."""
     from importlib.util import find_spec
 
@@ -208,7 +248,9 @@ def job_host(
         raise InvalidInput("database", settings.database, f"the package {missing[0]}: pip install 'twoshift[fleet]'")
     from twoshift.batch.confined import confined
     from twoshift.batch.host import JobHost
-    from twoshift.batch.lane import Replica
+    from twoshift.batch.places import EngineReplica, LiveFleet
+    from twoshift.fleet.model import FleetModel
+    from twoshift.serve.model import ServedModel
     from twoshift.store.database import Database
     from twoshift.store.jobs import SqlJobs
 
@@ -218,16 +260,75 @@ def job_host(
         note(f"No jobs here: another server has {database.shown}; --database names one of its own.")
         return NoJobs(f"the server that has {database.shown}, or one with a --database of its own")
 
-    def replicas_of(name: str) -> list[Replica]:
-        if name not in models:
+    here = {name: [EngineReplica(model.engine)] for name, model in models.items() if isinstance(model, ServedModel)}
+
+    def fleet_of(name: str) -> LiveFleet:
+        model = models.get(name)
+        if model is None:
             raise NotFound("model", name, f"one of {', '.join(sorted(models))}, which are served here")
-        return [Replica(models[name].engine, models[name].metrics.recent)]
+        replicas = model.lane_replicas if isinstance(model, FleetModel) else lambda: here[name]
+        return LiveFleet(replicas, model.metrics.recent)
 
     def check(job: JobSettings, files: Sequence[InputFile]) -> None:
         if settings.job_roots or not settings.is_private:
             confined(job, files, settings.job_roots)
 
-    return JobHost(SqlJobs(database), replicas_of, blobs_for, check)
+    return JobHost(SqlJobs(database), fleet_of, blobs_for, check)
+
+
+def scalers_for(
+    models: Mapping[str, LiveModel], settings: ServeSettings, jobs: JobHost | NoJobs, note: Callable[[str], None]
+) -> dict[str, Scaler]:
+    """Who sizes the fleets of the models whose replicas are scaled, with a decision log each; not started."""
+    from twoshift.fleet.model import FleetModel
+    from twoshift.fleet.scaling import scaler_for
+
+    found: dict[str, Scaler] = {}
+    for name, model in models.items():
+        each = settings.models[name]
+        if each.is_scaled and each.max_replicas is not None and isinstance(model, FleetModel):
+            policy = each.scale.policy(each.min_replicas or 1, each.max_replicas)
+            found[name] = scaler_for(model, policy, _backlogs(jobs, name), _scale_log(name, settings, note))
+    return found
+
+
+def _scale_log(name: str, settings: ServeSettings, note: Callable[[str], None]) -> ScaleLog | None:
+    """None where another server has it, and no folder was named for this one."""
+    from pathlib import Path
+    from urllib.parse import quote
+
+    from twoshift.fleet.scale_log import ScaleLog
+
+    folder = home() / "scale" if settings.scale_log is None else Path(settings.scale_log).expanduser()
+    try:
+        return ScaleLog(folder / f"{quote(name, safe='')}.jsonl")
+    except InvalidInput as error:
+        if settings.scale_log is not None:
+            raise
+        note(f"No decision log here: {error}; --scale-log names a folder of its own.")
+        return None
+
+
+def scaling_metrics(
+    models: Mapping[str, LiveModel], scalers: Mapping[str, Scaler], jobs: JobHost | NoJobs
+) -> MoreMetrics:
+    """What an autoscaler outside may read, and what those here have decided."""
+    from twoshift.fleet.scaling import decisions, signals
+
+    def metrics() -> Iterator[Any]:
+        yield from signals(models, lambda name: _backlogs(jobs, name)())
+        yield from decisions(scalers)
+
+    return metrics
+
+
+def _backlogs(jobs: JobHost | NoJobs, model: str) -> Callable[[], list[Backlog]]:
+    from twoshift.fleet.observer import Backlog
+    from twoshift.serve.http.jobs import NoJobs
+
+    if isinstance(jobs, NoJobs):
+        return list
+    return lambda: [Backlog(*each) for each in jobs.backlog(model)]
 
 
 def _live_limits(settings: ModelSettings) -> LaneLimits:

@@ -15,7 +15,6 @@ from twoshift.batch.messages import (
     Begin,
     Calibrated,
     Failed,
-    FromWorker,
     GiveUp,
     Loading,
     Ready,
@@ -27,7 +26,7 @@ from twoshift.batch.messages import (
 )
 from twoshift.batch.part import PartStats
 from twoshift.batch.plan import Plan
-from twoshift.batch.pool import Died, WorkerPool
+from twoshift.batch.pool import Died, FromPool, Joined, Left, WorkerPool
 from twoshift.batch.progress import Snapshot
 from twoshift.batch.summary import RunRecord
 from twoshift.errors import Broken, TryLater
@@ -140,7 +139,7 @@ class Coordinator:
         at_s = self._clock() + grace_s
         self._stop_at_s = at_s if self._stop_at_s is None else min(self._stop_at_s, at_s)
 
-    def run(self, report: Callable[[Snapshot], None], heard: Iterable[tuple[int, FromWorker | Died]] = ()) -> Ending:
+    def run(self, report: Callable[[Snapshot], None], heard: Iterable[tuple[int, FromPool]] = ()) -> Ending:
         """Until every shard is committed or dead, or the job is stopped. `heard` is what workers have said by now."""
         for number, message in heard:
             self._hear(number, message)
@@ -157,11 +156,14 @@ class Coordinator:
 
     # Events
 
-    def _hear(self, number: int, message: FromWorker | Died) -> None:
+    def _hear(self, number: int, message: FromPool) -> None:
+        now_s = self._clock()
+        if isinstance(message, Joined):
+            self._workers[number] = _Worker(moved_s=now_s)
+            return
         worker = self._workers.get(number)
         if worker is None:
             return
-        now_s = self._clock()
         match message:
             case Loading():
                 worker.has_room, worker.moved_s = True, now_s
@@ -184,6 +186,8 @@ class Coordinator:
                 self._failed(worker, message, now_s)
             case Died(reason):
                 self._died(number, worker, reason, now_s)
+            case Left():
+                self._left(number, worker, now_s)
             case _:
                 assert_never(message)
 
@@ -271,6 +275,13 @@ class Coordinator:
             raise Broken(f"{self._idle_deaths} workers died one after the other before they had a shard: {reason}")
         if self._stop_at_s is None and self._shards.counts().pending + self._shards.counts().leased:
             self._workers[self._pool.start()] = _Worker(moved_s=now_s)
+
+    def _left(self, number: int, worker: _Worker, now_s: float) -> None:
+        del self._workers[number]
+        if worker.beat is not None:
+            self._gone = _summed([self._gone, worker.beat])
+        for lease in worker.leases.values():
+            self._shards.released(lease, now_s)
 
     def _check_hung(self) -> None:
         now_s = self._clock()
@@ -389,6 +400,8 @@ class Coordinator:
             workers=workers,
             usd=None if price is None else price * self._worker_s / 3600,
             outlook=self._deadline.outlook(self._left_bytes, workers, now_s),
+            rows_left=self._rows_left(total.rows),
+            window_left_s=self._deadline.deadline_s - now_s,
         )
 
     def _deadline_s(self, before: Sequence[RunRecord]) -> float:
@@ -397,6 +410,11 @@ class Coordinator:
             return math.inf
         passed_s = time.time() - min((run.began_unix_s for run in before), default=time.time())
         return self._began_s + self._settings.window_s - passed_s
+
+    def _rows_left(self, rows: int) -> int:
+        """By the rows that there are, or by the bytes that the first ones had."""
+        all_rows = self._plan.rows or self._all_bytes / max(1.0, self._plan.row_bytes)
+        return math.ceil((1 - self._share(rows)) * all_rows)
 
     def _share(self, rows: int) -> float:
         """Of the input: by rows, where they are known, because a shard in work is not nothing."""

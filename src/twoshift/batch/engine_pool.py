@@ -1,74 +1,59 @@
-"""A job's workers as threads beside engines that also answer live requests: its rows ride in their batch lane."""
+"""A job's workers beside replicas that also answer live requests: its rows ride in their batch lanes."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import queue
-import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from twoshift.batch.device import SharedDevice
 from twoshift.batch.lane import JobLane
 from twoshift.batch.messages import FromWorker, ToWorker
-from twoshift.batch.pool import Died
+from twoshift.batch.places import LaneReplica, LaneWorker, Place
+from twoshift.batch.pool import Died, FromPool, Joined, Left
 from twoshift.batch.settings import JobSettings
-from twoshift.batch.worker import ShardWorker
 from twoshift.ports import Blobs
 
 __all__ = ["EnginePool"]
 
 
-class _Place:
-    """A worker's thread, and what it is told."""
-
-    def __init__(self, worker: ShardWorker) -> None:
-        self.worker = worker
-        self.told: queue.SimpleQueue[ToWorker | None] = queue.SimpleQueue()
-        self.thread = threading.Thread(target=self._work, name="twoshift-job-worker", daemon=True)
-        self.thread.start()
-
-    def _work(self) -> None:
-        self.worker.start()
-        while (message := self.told.get()) is not None:
-            self.worker.handle(message)
-        self.worker.close()
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    replica: LaneReplica
+    worker: LaneWorker
 
 
 class EnginePool:
-    """A worker an engine, in turn. A thread cannot be killed: one that hangs is told to give up and forgotten."""
+    """A worker a replica. One that hangs is told to give up and forgotten: it is the replica's to end."""
 
     def __init__(self, settings: JobSettings, lane: JobLane, blobs_for: Callable[[str], Blobs]) -> None:
         self._settings, self._lane, self._blobs_for = settings, lane, blobs_for
-        self._heard: queue.SimpleQueue[tuple[int, FromWorker | Died]] = queue.SimpleQueue()
-        self._places: dict[int, _Place] = {}
+        self._heard: queue.SimpleQueue[tuple[int, FromPool]] = queue.SimpleQueue()
+        self._placed: dict[int, _Placed] = {}
+        self._unplaced: deque[int] = deque()  # workers that wait for a replica
+        self._seen: set[LaneReplica] = set()  # that have had a worker: who ends one starts the next
         self._forgotten: set[int] = set()
-        self._closed: list[_Place] = []
-        self._started = 0
+        self._closed: list[LaneWorker] = []
+        self._numbers = itertools.count()
 
     def start(self) -> int:
-        """A new worker; its model is loaded already."""
-        number, self._started = self._started, self._started + 1
-        place = number % len(self._lane.replicas)
-        engine, owner = self._lane.replicas[place].engine, self._lane.owners[place]
-
-        def send(message: FromWorker) -> None:
-            if number not in self._forgotten:  # what such a one says is of no interest
-                self._heard.put((number, message))
-
-        worker = ShardWorker(
-            self._settings, f"lane:{number}", lambda _: SharedDevice(engine), self._blobs_for, send, owner
-        )  # fmt: skip
-        self._places[number] = _Place(worker)
+        """A new worker; its model is loaded already, once there is a replica that has none."""
+        number = next(self._numbers)
+        self._unplaced.append(number)
+        self._settle()
         return number
 
     def send(self, worker: int, message: ToWorker) -> None:
         """A message to a worker; lost where it is gone."""
-        if worker in self._places:
-            self._places[worker].told.put(message)
+        if worker in self._placed:
+            self._placed[worker].worker.tell(message)
 
-    def poll(self, timeout_s: float) -> list[tuple[int, FromWorker | Died]]:
+    def poll(self, timeout_s: float) -> list[tuple[int, FromPool]]:
         """What workers have said since, waiting for the first of it."""
+        self._follow_replicas()
         try:
             heard = [self._heard.get(timeout=timeout_s)]
         except queue.Empty:
@@ -80,23 +65,58 @@ class EnginePool:
 
     def kill(self, worker: int) -> None:
         """Forget a worker that hangs; `poll` will say that it died."""
-        place = self._places.pop(worker, None)
-        if place is not None:
-            self._forgotten.add(worker)
-            self._closed.append(place)
-            place.told.put(None)
-            self._heard.put((worker, Died("it hung, and was given up")))
+        self._forget(worker, Died("it hung, and was given up"))
 
     def close(self, grace_s: float) -> None:
         """End them all: in peace where they go in time."""
-        places, self._places = list(self._places.values()), {}
-        self._closed += places
+        workers = [each.worker for each in self._placed.values()]
+        self._placed.clear()
+        self._unplaced.clear()
+        self._closed += workers
         until_s = time.monotonic() + grace_s
-        for place in places:
-            place.told.put(None)
-        for place in places:
-            place.thread.join(max(0.0, until_s - time.monotonic()))
+        for worker in workers:
+            worker.tell(None)
+        for worker in workers:
+            worker.join(max(0.0, until_s - time.monotonic()))
 
     def is_stuck(self) -> bool:
-        """A thread cannot be killed."""
-        return any(place.thread.is_alive() for place in self._closed)
+        """Whether a worker does not end."""
+        return any(worker.is_alive() for worker in self._closed)
+
+    def _follow_replicas(self) -> None:
+        """Workers of replicas that are gone are lost; a replica that has come brings one."""
+        places = self._lane.places()
+        for number, each in tuple(self._placed.items()):
+            if each.replica not in places:
+                self._forget(number, Died(each.replica.gone) if each.replica.gone else Left())
+        self._settle()
+        for replica in [each for each in self._free(places) if each not in self._seen]:
+            number = next(self._numbers)
+            self._heard.put((number, Joined()))
+            self._put(number, replica, places[replica])
+
+    def _settle(self) -> None:
+        places = self._lane.places()
+        for replica in self._free(places)[: len(self._unplaced)]:
+            self._put(self._unplaced.popleft(), replica, places[replica])
+
+    def _free(self, places: dict[LaneReplica, Place]) -> list[LaneReplica]:
+        taken = {each.replica for each in self._placed.values()}
+        return [replica for replica in places if replica not in taken]
+
+    def _put(self, number: int, replica: LaneReplica, place: Place) -> None:
+        def send(message: FromWorker) -> None:
+            if number not in self._forgotten:  # what such a one says is of no interest
+                self._heard.put((number, message))
+
+        self._seen.add(replica)
+        worker = place.work(self._settings, f"lane:{number}", self._blobs_for, send)
+        self._placed[number] = _Placed(replica, worker)
+
+    def _forget(self, number: int, fate: Died | Left) -> None:
+        each = self._placed.pop(number, None)
+        if each is not None:
+            self._forgotten.add(number)
+            self._closed.append(each.worker)
+            each.worker.tell(None)
+            self._heard.put((number, fate))

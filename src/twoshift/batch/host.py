@@ -17,8 +17,9 @@ from twoshift.batch.coordinator import Ending
 from twoshift.batch.engine_pool import EnginePool
 from twoshift.batch.inputs import InputFile, kept_schema, resolve
 from twoshift.batch.job import Job, JobResult, Resumed
-from twoshift.batch.lane import JobLane, Replica
-from twoshift.batch.progress import Snapshot
+from twoshift.batch.lane import JobLane
+from twoshift.batch.places import LiveFleet
+from twoshift.batch.progress import NOTHING_YET, Snapshot
 from twoshift.batch.settings import JobSettings, make_settings
 from twoshift.errors import InvalidInput, TwoshiftError
 from twoshift.ports import Blobs, JobRecord, JobStore
@@ -42,6 +43,7 @@ class _Running:
     pool: EnginePool
     lane: JobLane
     thread: threading.Thread
+    last: Snapshot = NOTHING_YET
 
 
 class JobHost:
@@ -50,12 +52,12 @@ class JobHost:
     def __init__(
         self,
         store: JobStore,
-        replicas_of: Callable[[str], Sequence[Replica]],  # raises NotFound
+        fleet_of: Callable[[str], LiveFleet],  # raises NotFound
         blobs_for: Callable[[str], Blobs],
         # raises where its files are not to be touched
         check: Callable[[JobSettings, Sequence[InputFile]], None] = lambda _settings, _files: None,
     ) -> None:
-        self._store, self._replicas_of, self._blobs_for, self._check = store, replicas_of, blobs_for, check
+        self._store, self._fleet_of, self._blobs_for, self._check = store, fleet_of, blobs_for, check
         self._running: dict[str, _Running] = {}
         self._lock = threading.Lock()  # guards the one above
         self._closed = threading.Event()
@@ -76,7 +78,8 @@ class JobHost:
         now_s = time.time()
         encoded = msgspec.to_builtins(settings)
         if (same := self._of_output(settings.output)) is not None:
-            if msgspec.convert(same.settings, JobSettings) != settings or same.owner != owner:
+            before = msgspec.structs.replace(msgspec.convert(same.settings, JobSettings), workers=settings.workers)
+            if before != settings or same.owner != owner:
                 raise InvalidInput("output", settings.output, f"another folder: {same.id} works on this one")
             return same
         self._look(settings)
@@ -121,6 +124,15 @@ class JobHost:
         with self._lock:
             return {job_id: each.lane for job_id, each in self._running.items()}
 
+    def backlog(self, model: str) -> list[tuple[int, float]]:
+        """Of each job that runs over a model: rows left, and seconds left of its window, infinite without one.
+
+        Those that are held back for their hours are not in it: more replicas would not help them.
+        """
+        with self._lock:
+            at_work = [each for each in self._running.values() if not each.lane.why_held]
+        return [(each.last.rows_left, each.last.window_left_s) for each in at_work if each.job.settings.model == model]
+
     def close(self, grace_s: float) -> bool:
         """Stop every job; the next server goes on with them. False where one has not ended in time."""
         self._closed.set()
@@ -141,8 +153,8 @@ class JobHost:
             if data.get(name) is not None:
                 raise InvalidInput(name, data[name], "a job without it: it runs on the server's own replicas")
         settings = make_settings(data, "job")
-        replicas = self._replicas_of(settings.model)
-        return msgspec.structs.replace(settings, workers=len(replicas))
+        replicas = self._fleet_of(settings.model).replicas()
+        return msgspec.structs.replace(settings, workers=max(1, len(replicas)))
 
     def _of_output(self, output: str) -> JobRecord | None:
         """The job that is not over and writes there."""
@@ -181,7 +193,7 @@ class JobHost:
     def _begin(self, record: JobRecord) -> None:
         try:
             settings = msgspec.convert(record.settings, JobSettings)
-            lane = JobLane(settings, self._replicas_of(settings.model))
+            lane = JobLane(settings, self._fleet_of(settings.model))
         except (TwoshiftError, msgspec.ValidationError) as error:  # the server serves something else now
             self._store.move(record.id, [JobState.RUNNING], JobState.FAILED, str(error))
             return
@@ -197,7 +209,7 @@ class JobHost:
         state, reason, settings = JobState.FAILED, "", running.job.settings
         try:
             self._check(settings, self._files(settings))  # it may be of an earlier server, with other roots
-            result = running.job.run(lambda found: self._found(job_id, found), self._reporter(job_id, running.lane))
+            result = running.job.run(lambda found: self._found(job_id, found), self._reporter(job_id, running))
             state, reason = self._ended(result)
             with contextlib.suppress(TwoshiftError):
                 self._store.progressed(job_id, _progress(result.last, running.lane))
@@ -244,11 +256,12 @@ class JobHost:
         with contextlib.suppress(TwoshiftError):
             self._store.note(job_id, f"{found.done:,} of {found.shards:,} shards done before")
 
-    def _reporter(self, job_id: str, lane: JobLane) -> Callable[[Snapshot], None]:
-        due_s = 0.0
+    def _reporter(self, job_id: str, running: _Running) -> Callable[[Snapshot], None]:
+        due_s, lane = 0.0, running.lane
 
         def report(now: Snapshot) -> None:
             nonlocal due_s
+            running.last = now
             lane.follow(now)
             if time.monotonic() >= due_s:
                 due_s = time.monotonic() + _PROGRESS_S

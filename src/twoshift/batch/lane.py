@@ -1,25 +1,24 @@
-"""A job's place in the lanes of replicas that serve: whose rows, when they may run, what live requests notice."""
+"""A job in the batch lanes of replicas that serve: when its rows may run, what live requests notice."""
 
 from __future__ import annotations
 
 import bisect
 import itertools
 import math
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from twoshift.batch.impact import LiveImpact, Percentiles
+from twoshift.batch.places import LaneReplica, LiveFleet, Place
 from twoshift.batch.progress import Snapshot
 from twoshift.batch.settings import JobSettings
-from twoshift.engine import Engine
-from twoshift.engine.waiting import BlockOwner
 from twoshift.policy.deadline import Verdict
 from twoshift.policy.hours import Hours
-from twoshift.types import Lane
 
-__all__ = ["JobLane", "Latencies", "Replica"]
+__all__ = ["JobLane"]
 
 _PROBE_EVERY_S, _PROBE_S = 10.0, 0.5  # how often, and for how long, the lane is empty so that live can be seen alone
 _SETTLE_S = 0.1  # after a change, before what live requests see counts
@@ -27,17 +26,6 @@ _PROBED_ENOUGH = 500  # live requests seen alone: more would cost the job more t
 _LOAD_S = 5.0  # over which live load is measured
 _GIVE_BACK = 0.8  # of the load at which a job gives way: below it, it goes on
 _MOST_LATENCIES = 20_000
-_keys = itertools.count(1)  # of this process
-
-Latencies = Callable[[], Sequence[tuple[float, float]]]  # of live requests: when each ended, and its seconds; in order
-
-
-@dataclass(frozen=True, slots=True)
-class Replica:
-    """A model that serves."""
-
-    engine: Engine
-    latencies: Latencies
 
 
 @dataclass(slots=True)
@@ -63,23 +51,32 @@ class _Load:
         return (device_s - self.points[0][1]) / took_s if took_s > 0 else 0.0
 
 
+@dataclass(slots=True)
+class _Part:
+    """The job at one replica."""
+
+    place: Place
+    load: _Load = field(default_factory=_Load)
+
+
 class JobLane:
-    """One job over some replicas; `tick` is called a few times a second, by one thread."""
+    """One job over the replicas of a model; `tick` is called a few times a second, by one thread."""
 
     def __init__(
         self,
         settings: JobSettings,
-        replicas: Sequence[Replica],
+        fleet: LiveFleet,
         clock: Callable[[], float] = time.monotonic,
         minute: Callable[[], int] = lambda: 60 * time.localtime().tm_hour + time.localtime().tm_min,
     ) -> None:
-        key = next(_keys)
-        self.replicas = tuple(replicas)
-        self.owners = tuple(BlockOwner(key, settings.weight) for _ in replicas)
+        self._fleet, self._weight = fleet, settings.weight
+        self._parts: dict[LaneReplica, _Part] = {}
+        self._urgency = (math.inf, False)  # a deadline, and whether a share is owed
+        self._gone_s = (0.0, 0.0)  # had of replicas that are no more; of that, in calls with live rows
+        self._lock = threading.RLock()  # guards these
         self._clock, self._minute = clock, minute
         self._hours = None if settings.hours is None else Hours.parse(settings.hours)
         self._max_load = settings.max_live_load
-        self._loads = tuple(_Load() for _ in replicas)
         self._phase = _Phase(clock(), False, clock())
         self._why = ""  # it may not run now
         self._probe_due_s = clock() + _PROBE_EVERY_S
@@ -89,6 +86,7 @@ class JobLane:
     def tick(self) -> None:
         """Hold the rows back or let them go on, by the clock, the live load and the probe."""
         now_s = self._clock()
+        self.places()
         self._listen(now_s)
         self._why = self._held_by(now_s)
         self._set_held(bool(self._why) or self._probes(now_s), now_s)
@@ -96,13 +94,29 @@ class JobLane:
     def follow(self, now: Snapshot) -> None:
         """Put the job's rows in the order of its slack; where there is none left, they may be owed a share."""
         laxity_s = now.outlook.laxity_s
-        for owner in self.owners:
-            owner.deadline_s = math.inf if laxity_s is None else self._clock() + laxity_s
-            owner.owed = now.outlook.verdict in (Verdict.AT_RISK, Verdict.WILL_MISS)
+        deadline_s = math.inf if laxity_s is None else self._clock() + laxity_s
+        with self._lock:
+            self._urgency = (deadline_s, now.outlook.verdict in (Verdict.AT_RISK, Verdict.WILL_MISS))
+            for place in self.places().values():
+                place.follow(*self._urgency)
 
     def close(self) -> None:
-        """Nothing of it is held back any more."""
+        """It leaves its places; what it has had of them stays known."""
         self._set_held(False, self._clock())
+        with self._lock:
+            for part in self._parts.values():
+                part.place.leave()
+
+    def places(self) -> dict[LaneReplica, Place]:
+        """The job at each replica that there is now."""
+        with self._lock:
+            there = self._fleet.replicas()
+            for replica in [each for each in self._parts if each not in there]:
+                self._gone_s = _added(self._gone_s, self._parts.pop(replica).place.used())
+            for replica in there:
+                if replica not in self._parts:
+                    self._parts[replica] = _Part(self._joined(replica))
+            return {replica: part.place for replica, part in self._parts.items()}
 
     @property
     def why_held(self) -> str:
@@ -112,12 +126,12 @@ class JobLane:
     @property
     def device_s(self) -> float:
         """That it has had of the replicas."""
-        return sum(owner.use.device_s for owner in self.owners)
+        return self._used()[0]
 
     @property
     def riding_s(self) -> float:
         """Of those: in calls that live rows were in."""
-        return sum(owner.riding_s for owner in self.owners)
+        return self._used()[1]
 
     def impact(self) -> LiveImpact:
         """What live requests took with and without it."""
@@ -134,10 +148,9 @@ class JobLane:
 
     def _live_load(self, now_s: float) -> float:
         """The largest share that live rows have of a device."""
-        return max(
-            load.share(now_s, replica.engine.stats().lanes[Lane.ONLINE].device_s)
-            for load, replica in zip(self._loads, self.replicas, strict=True)
-        )
+        with self._lock:
+            parts = list(self._parts.items())
+        return max((part.load.share(now_s, replica.live_device_s()) for replica, part in parts), default=0.0)
 
     def _probes(self, now_s: float) -> bool:
         """Whether the lane is to be empty now so that live requests are seen alone."""
@@ -151,23 +164,41 @@ class JobLane:
         return True
 
     def _has_live(self, now_s: float) -> bool:
-        ended = [replica.latencies() for replica in self.replicas]
-        return any(each and each[-1][0] > now_s - _PROBE_EVERY_S for each in ended)
+        ended = self._fleet.latencies()
+        return bool(ended) and ended[-1][0] > now_s - _PROBE_EVERY_S
 
     def _set_held(self, held: bool, now_s: float) -> None:
         if held is self._phase.held:
             return
-        for replica, owner in zip(self.replicas, self.owners, strict=True):
-            (replica.engine.hold if held else replica.engine.release)(owner)
-        self._phase = _Phase(now_s, held, now_s)
+        with self._lock:
+            self._phase = _Phase(now_s, held, now_s)
+            for part in self._parts.values():
+                (part.place.hold if held else part.place.release)()
+
+    def _joined(self, replica: LaneReplica) -> Place:
+        place = replica.place(self._weight)
+        place.follow(*self._urgency)
+        if self._phase.held:
+            place.hold()
+        return place
+
+    def _used(self) -> tuple[float, float]:
+        with self._lock:
+            used = self._gone_s
+            for part in self._parts.values():
+                used = _added(used, part.place.used())
+            return used
 
     def _listen(self, now_s: float) -> None:
         """Count what ended since the last look and lay wholly within this phase."""
         counted = self._alone if self._phase.held else self._beside
-        for replica in self.replicas:
-            ended = replica.latencies()
-            first = bisect.bisect_right(ended, (self._phase.seen_s, math.inf))
-            for ended_s, seconds in itertools.islice(ended, first, None):
-                if ended_s - seconds >= self._phase.began_s + _SETTLE_S and len(counted) < _MOST_LATENCIES:
-                    counted.append(seconds)
+        ended = self._fleet.latencies()
+        first = bisect.bisect_right(ended, (self._phase.seen_s, math.inf))
+        for ended_s, seconds in itertools.islice(ended, first, None):
+            if ended_s - seconds >= self._phase.began_s + _SETTLE_S and len(counted) < _MOST_LATENCIES:
+                counted.append(seconds)
         self._phase.seen_s = now_s
+
+
+def _added(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    return one[0] + other[0], one[1] + other[1]

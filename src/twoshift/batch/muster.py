@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections import deque
 
-from twoshift.batch.messages import Calibrate, Calibrated, FromWorker, Loading, Ready, Unusable
-from twoshift.batch.pool import Died, WorkerPool
+from twoshift.batch.messages import Calibrate, Calibrated, Loading, Ready, Unusable
+from twoshift.batch.pool import Died, FromPool, Joined, Left, WorkerPool
 from twoshift.batch.settings import JobSettings
 from twoshift.errors import Broken, InvalidInput
 from twoshift.ports import RuntimeInfo
@@ -26,7 +26,7 @@ class Muster:
     def __init__(self, settings: JobSettings, pool: WorkerPool) -> None:
         self._settings, self._pool = settings, pool
         self.workers: dict[int, bool] = {}  # number -> whether its model is loaded
-        self.heard: deque[tuple[int, FromWorker | Died]] = deque()  # and not looked at yet
+        self.heard: deque[tuple[int, FromPool]] = deque()  # and not looked at yet
         self._busy_since_s: dict[int, float] = {}  # worker -> when it began to load, or to do what it was asked
         self._hung: dict[int, str] = {}  # workers that were ended, and why
         self._early_deaths = 0
@@ -56,7 +56,7 @@ class Muster:
                     self._busy_since_s.pop(number, None)
                     return heard
 
-    def _next_heard(self) -> tuple[int, FromWorker | Died]:
+    def _next_heard(self) -> tuple[int, FromPool]:
         while not self.heard:
             if self.interrupted:
                 raise Interrupted
@@ -73,6 +73,10 @@ class Muster:
                 self._busy_since_s.pop(number, None)
             case Died(reason):
                 self._replace(number, reason)
+            case Joined():
+                self.workers[number] = False
+            case Left():
+                self.workers.pop(number, None)
             case _:
                 pass
         return number, message

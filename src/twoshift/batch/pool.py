@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection, resource_tracker
 from typing import Any, Protocol
@@ -21,7 +21,7 @@ from twoshift.batch.messages import FromWorker, ToWorker
 from twoshift.batch.settings import JobSettings
 from twoshift.ports import Blobs
 
-__all__ = ["Died", "LocalPool", "WorkerPool"]
+__all__ = ["Died", "FromPool", "Joined", "Left", "LocalPool", "WorkerPool"]
 
 _STOP = None  # in place of a message: no more will come
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -32,6 +32,19 @@ class Died:
     """A worker is gone."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A worker that nobody has asked for: there is a place more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A worker has gone with its place, and nobody is to blame; what it had in work is for others to do."""
+
+
+FromPool = FromWorker | Died | Joined | Left
 
 
 class WorkerPool(Protocol):
@@ -45,7 +58,7 @@ class WorkerPool(Protocol):
         """A message to a worker; lost where it is gone."""
         ...
 
-    def poll(self, timeout_s: float) -> list[tuple[int, FromWorker | Died]]:
+    def poll(self, timeout_s: float) -> Sequence[tuple[int, FromPool]]:
         """What workers have said since, waiting for the first of it; each dead one is named once."""
         ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from twoshift.policy.deadline import Outlook, Verdict
@@ -27,6 +28,8 @@ class Snapshot:
     workers: int
     usd: float | None
     outlook: Outlook
+    rows_left: int = 0  # about, where the formats do not say how many there are
+    window_left_s: float = math.inf  # negative where it is missed
 
     @property
     def left_s(self) -> float | None:

@@ -20,7 +20,8 @@ from twoshift.errors import InvalidInput
 from twoshift.extras import needed
 
 if TYPE_CHECKING:
-    from twoshift.serve.model import ServedModel
+    from twoshift.fleet.scaler import Scaler
+    from twoshift.serve.live_model import LiveModel
     from twoshift.serve.settings import ServeSettings
 
 __all__ = ["serve_command"]
@@ -49,6 +50,11 @@ def serve_command(
     grace: Annotated[str | None, text("What was admitted may finish within this on SIGTERM; 30s.")] = None,
     database: Annotated[str | None, text("Which remembers jobs: sqlite:///file or postgresql://...")] = None,
     otlp_endpoint: Annotated[str | None, text("Where traces go: http://collector:4318.", metavar="URL")] = None,
+    replicas: Annotated[int | None, whole("Processes, a GPU or a share of the cores each; 1.", most=1024)] = None,
+    min_replicas: Annotated[int | None, whole("The least, where they are scaled; 1.", most=1024)] = None,
+    max_replicas: Annotated[int | None, whole("The most: they are scaled by live load.", most=1024)] = None,
+    cooldown: Annotated[str | None, text("A replica that was needed within this stays; 5m.")] = None,
+    scale_log: Annotated[str | None, text("Where scaling decisions are logged.", metavar="FOLDER")] = None,
     access_log: Annotated[bool, typer.Option("--access-log", help="A line for each request, on stderr.")] = False,
     call_budget_ms: Annotated[float | None, millis("Instead of what follows from the SLO.")] = None,
     max_batch: Annotated[int | None, whole("Rows of a call, instead of what follows from the SLO.")] = None,
@@ -63,13 +69,14 @@ def serve_command(
     needed("prometheus_client", "serve", "serve", "command")
     of_server: dict[str, Any] = {
         "host": host, "port": port, "grpc_port": grpc_port, "open": open_ or None, "grace": grace,
-        "database": database, "access_log": access_log or None,
+        "database": database, "access_log": access_log or None, "scale_log": scale_log,
         "otlp_endpoint": otlp_endpoint or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
     }  # fmt: skip
     of_model: dict[str, Any] = {
         "slo_ms": slo_ms, "call_budget_ms": call_budget_ms, "max_batch": max_batch, "max_waiting": max_waiting,
         "device": None if device == "auto" else device, "precision": precision, "threads": threads,
-        "trust_pickle": trust_pickle or None,
+        "trust_pickle": trust_pickle or None, "replicas": replicas, "min_replicas": min_replicas,
+        "max_replicas": max_replicas, "scale": None if cooldown is None else {"cooldown": cooldown},
     }  # fmt: skip
     return _serve(_settings(model, name, config, _given(of_server), _given(of_model)))
 
@@ -84,7 +91,8 @@ def _settings(
     from twoshift.serve.settings import make_settings, read_settings
 
     if config is not None:
-        if extra := ["MODEL"] * (model is not None) + [f"--{key.replace('_', '-')}" for key in of_model]:
+        flags = [f"--{key.replace('_', '-')}" for key in of_model]
+        if extra := ["MODEL"] * (model is not None) + ["--cooldown" if flag == "--scale" else flag for flag in flags]:
             raise InvalidInput(extra[0], model or next(iter(of_model.values())), f"a table in {config}, not an option")
         return read_settings(Path(config), of_server)
     if model is None:
@@ -102,7 +110,7 @@ def _name_of(model: str) -> str:
 def _serve(settings: ServeSettings) -> int:
     from twoshift.serve.run import check_address, serve
     from twoshift.serve.service import Service, close_models
-    from twoshift.wiring import job_host, served_model
+    from twoshift.wiring import job_host, live_model, scalers_for, scaling_metrics
 
     if settings.grpc_port is not None:
         needed("grpc", "grpc", f"{settings.grpc_port}", "grpc_port")
@@ -113,18 +121,25 @@ def _serve(settings: ServeSettings) -> int:
         _log_accesses()
     # One text is tokenised faster by the thread that has it than by a pool that is woken for it
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    models: list[ServedModel] = []
+    models: list[LiveModel] = []
     jobs = None
+    scalers: dict[str, Scaler] = {}
     left_s = settings.grace_s
     try:
         for name, each in settings.models.items():
-            models.append(served_model(name, each, int(time.time()), note))
+            models.append(live_model(name, each, int(time.time()), note))
         service = Service(models)
         jobs = job_host(service.models, settings, note)
         jobs.start()
-        left_s = serve(service, settings, lambda *addresses: _tell(models, *addresses), jobs)
+        scalers = scalers_for(service.models, settings, jobs, note)
+        metrics = scaling_metrics(service.models, scalers, jobs)
+        for name, scaler in scalers.items():
+            scaler.start(settings.models[name].scale.every_s)
+        left_s = serve(service, settings, lambda *addresses: _tell(models, *addresses), jobs, [metrics])
     finally:
         until_s = time.monotonic() + left_s
+        for scaler in scalers.values():
+            scaler.close()
         ended = jobs is None or jobs.close(left_s)
         ended &= left_s > 0 and close_models(models, max(_LEAST_S, until_s - time.monotonic()))
     return 0 if ended else _leave(settings)
@@ -147,9 +162,9 @@ def _leave(settings: ServeSettings) -> int:
     os._exit(1)
 
 
-def _tell(models: list[ServedModel], address: str, grpc_address: str | None) -> None:
+def _tell(models: list[LiveModel], address: str, grpc_address: str | None) -> None:
     for model in models:
-        derived, info = model.derived, model.engine.runtime.info
+        derived, info = model.derived, model.info
         note(f"{model.name} on {info.device} by {info.runtime} in {info.precision}")
         budget, rows = f"{1e3 * derived.call_budget_s:.3g} ms", f"{derived.largest_live_rows:,}"
         note(f"  SLO {1e3 * derived.slo_s:g} ms: up to {rows} live rows a call; {budget} for one with background rows;")
@@ -161,6 +176,6 @@ def _tell(models: list[ServedModel], address: str, grpc_address: str | None) -> 
     note(f"curl {address}{_curl(models[0])}")
 
 
-def _curl(model: ServedModel) -> str:
-    outputs = model.engine.runtime.info.outputs
+def _curl(model: LiveModel) -> str:
+    outputs = model.info.outputs
     return next((curl % model.name for output, curl in _CURL.items() if output in outputs), f"/v2/models/{model.name}")

@@ -64,6 +64,7 @@ class Engine:
         start: bool = True,
     ) -> None:
         self.runtime = runtime
+        self.on_launch: Callable[[Sequence[LiveRow]], None] | None = None  # told in the loop's thread
         self._clock = clock
         self._slots = (Slot.LIVE, Slot.BACKGROUND) if runtime.info.live_stream else (Slot.SHARED,)
         depth = max(limits.background_depth, _BACKGROUND_DEPTH) if runtime.info.live_stream else 0
@@ -311,6 +312,8 @@ class Engine:
 
     def _fly(self, slot: Slot, flight: Flight) -> None:
         prepared = [each.prepared() for each in (*flight.rows, *flight.pieces)]
+        if self.on_launch is not None and flight.rows:
+            self.on_launch(flight.rows)
         flight.launched = self._launched(prepared, live=bool(flight.rows))
         if slot is Slot.SHARED and self.runtime.info.overlaps and not isinstance(flight.launched, Exception):
             cast("Overlapping", flight.launched).wait_room()

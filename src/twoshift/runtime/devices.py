@@ -12,7 +12,7 @@ from pathlib import Path
 from twoshift.errors import InvalidInput
 from twoshift.extras import needed
 
-__all__ = ["checked_device", "chosen_cuda", "cpu_device", "cpu_only", "cuda_device", "usable_threads"]
+__all__ = ["checked_device", "chosen_cuda", "cpu_device", "cpu_only", "cuda_device", "usable_threads", "visible_gpus"]
 
 
 def checked_device(device: str) -> str:
@@ -46,6 +46,16 @@ def chosen_cuda(device: str) -> str | None:
 def _may_have_gpu() -> bool:
     """Whether it is worth the seconds that importing PyTorch takes."""
     return importlib.util.find_spec("torch") is not None and any(Path("/dev").glob("nvidia[0-9]*"))
+
+
+def visible_gpus(device: str) -> list[str]:
+    """The GPUs for processes to share out, as CUDA_VISIBLE_DEVICES names them; none where one was chosen."""
+    if checked_device(device) not in ("auto", "cuda") or not _may_have_gpu():
+        return []
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        return [name for name in chosen.split(",") if name.strip()]
+    return [str(number) for number in range(len(list(Path("/dev").glob("nvidia[0-9]*"))))]
 
 
 def cpu_device(threads: int) -> str:

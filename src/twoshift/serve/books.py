@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from twoshift.serve.faults import Fault
-from twoshift.serve.model import Answer, ServedModel
+from twoshift.serve.live_model import LiveModel
+from twoshift.serve.model import Answer
 
 __all__ = ["Asked", "gone", "log_access", "replied", "request_id", "writes_access"]
 
@@ -34,7 +35,7 @@ class Asked(NamedTuple):
 
 def replied(
     arrived_s: float,
-    model: ServedModel | None,
+    model: LiveModel | None,
     answer: Answer | None,
     status: int,
     fault: Fault | None,
@@ -68,7 +69,7 @@ def log_access(what: str, status: int, arrived_s: float, caller: str, shown_id: 
     _access.info('"%s" %d %.1f ms, %s, %s', what, status, 1e3 * (time.monotonic() - arrived_s), caller, shown_id)
 
 
-def gone(model: ServedModel | None, arrived_s: float) -> None:
+def gone(model: LiveModel | None, arrived_s: float) -> None:
     """Counts a request whose client did not wait."""
     if model is not None:
         model.metrics.replied(_GONE, time.monotonic() - arrived_s, "client_gone")

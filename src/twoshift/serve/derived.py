@@ -28,6 +28,7 @@ class Derived:
     largest_background_rows: int
     admission_rows: int  # typical rows that may wait and still be answered in time
     capacity_rows_per_s: float  # of typical rows, in the largest live calls
+    row_tokens: float  # of a typical row
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -60,4 +61,5 @@ def derive(cost: CallCost, limits: LaneLimits, row: RowSize, max_waiting: int) -
         largest_background_rows=background,
         admission_rows=min(max_waiting, int(live * max(1.0, (limits.slo_s - limits.outside_s) // live_s))),
         capacity_rows_per_s=live / live_s,
+        row_tokens=row.tokens,
     )

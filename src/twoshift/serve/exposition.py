@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from twoshift.engine.stats import CALL_ROWS, EngineStats, Health, Queue
+from twoshift.serve.live_model import LiveModel
 from twoshift.serve.metrics import ModelMetrics
-from twoshift.serve.model import ServedModel
-from twoshift.types import Lane
+from twoshift.types import Lane, ReplicaCounts
 
-__all__ = ["ServerMetrics"]
+__all__ = ["MoreMetrics", "ServerMetrics"]
+
+MoreMetrics = Callable[[], Iterable[tuple[str, str, str, tuple[str, ...], Sequence[tuple[Any, ...]]]]]
+# Of each family: its kind, name, what it is, its labels; and its samples: the labels' values, then their own
 
 _ONLINE = str(Lane.ONLINE)
 
@@ -24,6 +27,7 @@ class _Seen:
     stats: EngineStats
     health: Health
     waiting: Mapping[Lane, Queue]
+    replicas: ReplicaCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,10 @@ _FAMILIES = (
             lambda seen: ((_ONLINE, str(status), n) for status, n in sorted(seen.metrics.requests.items()))),
     _Family("counter", "refusals", "Requests refused, by reason.", ("lane", "reason"),
             lambda seen: ((_ONLINE, why, n) for why, n in sorted(seen.metrics.refusals.items()))),
+    _Family("counter", "offered_rows", "Rows asked for, refused ones included.", ("lane",),
+            lambda seen: [(_ONLINE, seen.metrics.offered_rows)]),
+    _Family("counter", "refused_rows", "Rows refused that more replicas would have answered.", ("lane",),
+            lambda seen: [(_ONLINE, seen.metrics.refused_rows)]),
     _Family("histogram", "stage_seconds", "Time of a request's stages.", ("lane", "stage"), _stages),
     _Family("histogram", "request_seconds", "From a request's first byte to its reply.", ("lane",), _latency),
     _Family("histogram", "call_rows", "Rows of a forward call, by who led it.", ("lane",), _call_rows),
@@ -91,6 +99,8 @@ _FAMILIES = (
             lambda seen: ((str(lane), each.rows) for lane, each in seen.waiting.items())),
     _Family("gauge", "oldest_wait_seconds", "How long the oldest row has waited.", ("lane",),
             lambda seen: ((str(lane), each.oldest_s) for lane, each in seen.waiting.items())),
+    _Family("gauge", "replicas", "Replicas, by whether they take requests.", ("state",),
+            lambda seen: (("ready", seen.replicas.ready), ("starting", seen.replicas.starting))),
     _Family("gauge", "healthy", "1 while the model's loop lives and keeps up.", (),
             lambda seen: [(float(seen.health.healthy),)]),
 )  # fmt: skip
@@ -100,10 +110,13 @@ class ServerMetrics:
     """A collector for prometheus-client, over every model."""
 
     def __init__(
-        self, models: Mapping[str, ServedModel], gauges: Mapping[str, tuple[str, Callable[[], float]]]
+        self,
+        models: Mapping[str, LiveModel],
+        gauges: Mapping[str, tuple[str, Callable[[], float]]],
+        more: Sequence[MoreMetrics] = (),
     ) -> None:
-        """`gauges` are the server's own: name -> what it is, and its value."""
-        self._models, self._gauges = models, gauges
+        """`gauges` are the server's own: name -> what it is, and its value. `more` are of others."""
+        self._models, self._gauges, self._more = models, gauges, more
 
     def text(self) -> tuple[bytes, bytes]:
         """The page and its content type."""
@@ -127,7 +140,12 @@ class ServerMetrics:
                 for sample in family.samples(model):
                     made.add_metric([name, *sample[: len(family.labels)]], *sample[len(family.labels) :])
             yield made
+        for kind, name, about, labels, samples in (family for each in self._more for family in each()):
+            made = kinds[kind](f"twoshift_{name}", about, labels=labels)
+            for sample in samples:
+                made.add_metric(sample[:-1], sample[-1])
+            yield made
 
 
-def _look(model: ServedModel) -> _Seen:
-    return _Seen(model.metrics, model.engine.stats(), model.health(), model.engine.waiting())
+def _look(model: LiveModel) -> _Seen:
+    return _Seen(model.metrics, model.stats(), model.health(), model.waiting(), model.replicas())

@@ -53,6 +53,8 @@ class ModelMetrics:
         self._replied: list[float] = []
         self.requests: dict[int, int] = {}  # status -> how many
         self.refusals: dict[str, int] = {}  # reason -> how many
+        self.offered_rows = 0  # refused ones included
+        self.refused_rows = 0  # that a larger fleet would have answered
         self._recent: deque[tuple[float, float]] = deque(maxlen=_RECENT)
 
     def answered(self, stages: Stages) -> None:

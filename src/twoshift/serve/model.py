@@ -13,18 +13,18 @@ from typing import Any
 from numpy.typing import NDArray
 
 from twoshift.engine import Engine, RowResult
-from twoshift.engine.stats import Health
+from twoshift.engine.stats import EngineStats, Health, Queue
 from twoshift.errors import Broken, InvalidInput, Late, OutOfMemory, TooLarge, TryLater
 from twoshift.policy.cost import CallCost
-from twoshift.ports import Columns, LookupRuntime, Prepared
+from twoshift.ports import Columns, LookupRuntime, Prepared, RuntimeInfo
 from twoshift.serve.completions import Completions, Pending
 from twoshift.serve.derived import Derived
 from twoshift.serve.metrics import ModelMetrics
 from twoshift.serve.stages import Stages
 from twoshift.serve.tracing import Traces
-from twoshift.types import Tensor
+from twoshift.types import Lane, ReplicaCounts, Tensor
 
-__all__ = ["Answer", "ServedModel", "output_tensors"]
+__all__ = ["Answer", "ServedModel", "characters_of", "output_tensors"]
 
 _INLINE_CHARACTERS = 2_000  # of a request's texts that are prepared on the loop: a thread costs more than they do
 _PREPARE_THREADS = 2
@@ -78,6 +78,35 @@ class ServedModel:
             return replace(health, healthy=False, reason=f"rows have been in preparation for {taken_s:.3g} s")
         return health
 
+    @property
+    def info(self) -> RuntimeInfo:
+        """Of the model."""
+        return self.engine.runtime.info
+
+    @property
+    def most_rows(self) -> int:
+        """Of the largest request that can ever be admitted."""
+        return self.engine.most_rows
+
+    def start(self) -> None:
+        """Its engine runs already."""
+
+    def derived_now(self) -> Derived:
+        """From the curve as learned so far."""
+        return self.derive(self.engine.cost())
+
+    def stats(self) -> EngineStats:
+        """What its device has done."""
+        return self.engine.stats()
+
+    def waiting(self) -> dict[Lane, Queue]:
+        """Who waits for it."""
+        return self.engine.waiting()
+
+    def replicas(self) -> ReplicaCounts:
+        """Itself."""
+        return ReplicaCounts(1)
+
     async def answer(
         self, rows: Sequence[Any], deadline_s: float, completions: Completions, arrived_s: float
     ) -> Answer:
@@ -117,7 +146,7 @@ class ServedModel:
             raise InvalidInput("input", rows, "at least one row")
         if len(rows) > self.engine.most_rows:
             raise TooLarge("input", f"{len(rows):,} rows", f"at most {self.engine.most_rows:,} in a request")
-        sizes = [_characters(row) for row in rows]
+        sizes = [characters_of(row) for row in rows]
         total = sum(sizes)
         if not self._counts_tokens:
             return total
@@ -165,7 +194,7 @@ def _total(numbers: NDArray[Any]) -> int:
     return int(numbers[0]) if len(numbers) == 1 else int(numbers.sum())  # most requests have one row
 
 
-def _characters(row: Any) -> int:
+def characters_of(row: Any) -> int:
     """About what a row takes to prepare, as characters of a text."""
     if isinstance(row, str):
         return len(row)

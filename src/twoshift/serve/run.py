@@ -10,12 +10,12 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from twoshift.errors import InvalidInput
 from twoshift.extras import needed
-from twoshift.serve.exposition import ServerMetrics
+from twoshift.serve.exposition import MoreMetrics, ServerMetrics
 from twoshift.serve.http.app import App
 from twoshift.serve.http.connection import HttpLimits
 from twoshift.serve.http.jobs import JobDesk, NoJobs, add_jobs
@@ -39,17 +39,25 @@ _LEAST_S = 1.0  # for the models to go, after the last reply
 
 
 def serve(
-    service: Service, settings: ServeSettings, ready: Callable[[str, str | None], None], jobs: JobDesk | NoJobs
+    service: Service,
+    settings: ServeSettings,
+    ready: Callable[[str, str | None], None],
+    jobs: JobDesk | NoJobs,
+    metrics: Sequence[MoreMetrics] = (),
 ) -> float:
     """Until SIGTERM or SIGINT; seconds that are left of the grace, 0 where requests were left without an answer.
 
-    `ready` is told the address, and gRPC's where there is one.
+    `ready` is told the address, and gRPC's where there is one; `metrics` are shown beside the server's own.
     """
-    return needed("uvloop", "serve", "serve", "command").run(_serve(service, settings, ready, jobs))
+    return needed("uvloop", "serve", "serve", "command").run(_serve(service, settings, ready, jobs, metrics))
 
 
 async def _serve(
-    service: Service, settings: ServeSettings, ready: Callable[[str, str | None], None], jobs: JobDesk | NoJobs
+    service: Service,
+    settings: ServeSettings,
+    ready: Callable[[str, str | None], None],
+    jobs: JobDesk | NoJobs,
+    metrics: Sequence[MoreMetrics],
 ) -> float:
     service.start()
     keys = Keys(settings.keys)
@@ -64,7 +72,7 @@ async def _serve(
     add_oip(app, service)
     add_jobs(app, jobs)
     connections = {"http_connections": ("Open connections.", lambda: server.connections)}
-    add_operations(app, service, ServerMetrics(service.models, connections))
+    add_operations(app, service, ServerMetrics(service.models, connections, metrics))
     stop, hurry = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(ValueError, NotImplementedError):  # not in a test's thread

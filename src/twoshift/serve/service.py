@@ -9,10 +9,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from twoshift.errors import NotFound, TryLater
+from twoshift.errors import Late, NotFound, TryLater
 from twoshift.serve.completions import Completions
 from twoshift.serve.keys import ANYONE, Caller
-from twoshift.serve.model import Answer, ServedModel
+from twoshift.serve.live_model import LiveModel
+from twoshift.serve.model import Answer
 
 __all__ = ["Service", "close_models"]
 
@@ -24,7 +25,7 @@ _WATCH_S = 1.0
 class Service:
     """Requests to results, once each."""
 
-    def __init__(self, models: Sequence[ServedModel]) -> None:
+    def __init__(self, models: Sequence[LiveModel]) -> None:
         self.models = {model.name: model for model in models}
         self._completions: Completions | None = None
         self._draining = False
@@ -32,8 +33,10 @@ class Service:
     def start(self) -> None:
         """On the loop that will serve."""
         self._completions = Completions()
+        for model in self.models.values():
+            model.start()
 
-    def find(self, name: str) -> ServedModel:
+    def find(self, name: str) -> LiveModel:
         """The model of that name; raises NotFound with the known ones."""
         model = self.models.get(name)
         if model is None:
@@ -42,7 +45,7 @@ class Service:
 
     async def answer(
         self,
-        model: ServedModel,
+        model: LiveModel,
         rows: Sequence[Any],
         timeout_s: float | None,
         arrived_s: float,
@@ -54,8 +57,14 @@ class Service:
         assert self._completions is not None  # noqa: S101 - start made it
         deadline_s = arrived_s + (model.derived.slo_s if timeout_s is None else timeout_s)
         caller.enter(model.name)
+        metrics, slo_s = model.metrics, model.derived.slo_s
+        metrics.offered_rows += len(rows)
         try:
             return await model.answer(rows, deadline_s, self._completions, arrived_s)
+        except (TryLater, Late):
+            if deadline_s >= arrived_s + slo_s:  # in less time than that nobody has promised it
+                metrics.refused_rows += len(rows)
+            raise
         finally:
             caller.leave()
 
@@ -90,11 +99,11 @@ class Service:
         close_models([*self.models.values()], None)
 
 
-def close_models(models: Sequence[ServedModel], timeout_s: float | None) -> bool:
+def close_models(models: Sequence[LiveModel], timeout_s: float | None) -> bool:
     """Let them go, side by side; False where one has not gone in time: its call or its code does not come back."""
     failures = list[Exception]()
 
-    def close(model: ServedModel) -> None:
+    def close(model: LiveModel) -> None:
         try:
             model.close()
         except Exception as error:  # a user's own code may raise anything

@@ -12,6 +12,7 @@ import msgspec
 from twoshift.config import read_toml, settings_of
 from twoshift.errors import InvalidInput
 from twoshift.serve.keys import KeySettings
+from twoshift.serve.scale_settings import ScaleSettings
 from twoshift.units import parse_duration
 
 __all__ = ["ModelSettings", "ServeSettings", "make_settings", "read_settings"]
@@ -26,6 +27,10 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     precision: str | None = None
     threads: int | None = None
     trust_pickle: bool = False
+    replicas: int = 1  # processes, a GPU each or a share of the cores; to begin with, where they are scaled
+    min_replicas: int | None = None
+    max_replicas: int | None = None
+    scale: ScaleSettings = ScaleSettings()
 
     call_budget_ms: float | None = None
     min_share: float = 0.0  # of the device, for jobs that would miss their window otherwise
@@ -36,10 +41,24 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         for name in ("slo_ms", "call_budget_ms"):
             value = getattr(self, name)
             _require(value is None or (math.isfinite(value) and value > 0), name, value, "milliseconds above 0")
-        for name in ("threads", "max_batch", "max_waiting"):
+        for name in ("threads", "replicas", "min_replicas", "max_replicas", "max_batch", "max_waiting"):
             value = getattr(self, name)
             _require(value is None or value >= 1, name, value, "a whole number of at least 1")
         _require(0 <= self.min_share <= 0.5, "min_share", self.min_share, "a share from 0 to 0.5")
+        least, most = max(self.replicas, self.min_replicas or 1), self.max_replicas
+        _require(most is None or most >= least, "max_replicas", most, f"at least {least}, as there are to be")
+        bounded = self.min_replicas is None or most is not None
+        _require(bounded, "min_replicas", self.min_replicas, "max_replicas beside it")
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether the number of its replicas changes by itself."""
+        return self.max_replicas is not None and (self.min_replicas is not None or self.max_replicas > self.replicas)
+
+    @property
+    def first_replicas(self) -> int:
+        """How many it begins with."""
+        return max(self.replicas, self.min_replicas or 1)
 
 
 class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -55,6 +74,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     otlp_endpoint: str | None = None  # where traces go
     access_log: bool = False  # a line for each request
     database: str | None = None  # which remembers jobs; None: a file of this user's
+    scale_log: str | None = None  # the folder of decision logs; None: one of this user's
     job_roots: tuple[str, ...] = ()  # folders and s3:// prefixes where jobs may read and write
     max_body_mib: float = 64.0
     max_connections: int = 4096
@@ -94,7 +114,7 @@ def read_settings(path: Path, overrides: dict[str, Any]) -> ServeSettings:
 def make_settings(data: dict[str, Any], where: str) -> ServeSettings:
     """Settings from plain values; raises InvalidInput that names the key. A model is called like its table."""
     models = {
-        name: settings_of(ModelSettings, {"model": name, **each}, f"{where}: models.{name}")
+        name: _model_settings(name, each, f"{where}: models.{name}")
         for name, each in _tables(data, "models", where).items()
     }
     keys = {
@@ -102,6 +122,13 @@ def make_settings(data: dict[str, Any], where: str) -> ServeSettings:
         for name, each in _tables(data, "keys", where).items()
     }
     return settings_of(ServeSettings, {**data, "models": models, "keys": keys}, where)
+
+
+def _model_settings(name: str, data: dict[str, Any], where: str) -> ModelSettings:
+    given = {"model": name, **data}
+    if isinstance(scale := given.get("scale"), dict):
+        given["scale"] = settings_of(ScaleSettings, scale, f"{where}.scale")
+    return settings_of(ModelSettings, given, where)
 
 
 def _tables(data: dict[str, Any], name: str, where: str) -> dict[str, dict[str, Any]]:

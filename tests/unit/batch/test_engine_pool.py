@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from twoshift.batch.coordinator import Ending
 from twoshift.batch.engine_pool import EnginePool
 from twoshift.batch.job import Job
-from twoshift.batch.lane import JobLane, Replica
+from twoshift.batch.lane import JobLane
+from twoshift.batch.places import EngineReplica, LiveFleet
 from twoshift.batch.settings import JobSettings
 from twoshift.blobs.local import LocalBlobs
 from twoshift.engine import Engine
@@ -40,6 +41,11 @@ def engine() -> Engine:
     return Engine(HostModel(info, Square()), CallCost.line(1e-3, 1e-6), LaneLimits(slo_s=0.5))
 
 
+def live(*engines: Engine) -> LiveFleet:
+    replicas = [EngineReplica(each) for each in engines]
+    return LiveFleet(lambda: replicas, list)
+
+
 def settings(tmp_path: Path, name: str, **more: Any) -> JobSettings:
     table = pa.table({"id": np.arange(500), "x": np.arange(500.0)})
     pq.write_table(table, tmp_path / "in.parquet")
@@ -52,7 +58,7 @@ def settings(tmp_path: Path, name: str, **more: Any) -> JobSettings:
 def test_a_job_runs_in_the_lane_of_engines_that_go_on_serving(tmp_path: Path) -> None:
     with engine() as first, engine() as second:
         chosen = settings(tmp_path, "out", workers=2)
-        lane = JobLane(chosen, [Replica(first, list), Replica(second, list)])
+        lane = JobLane(chosen, live(first, second))
         job = Job(chosen, lambda _: LocalBlobs(), EnginePool(chosen, lane, lambda _: LocalBlobs()), lane)
         result = job.run(lambda _: None, lambda _: None)
         assert result.ending is Ending.DONE
@@ -70,7 +76,7 @@ def test_a_job_runs_in_the_lane_of_engines_that_go_on_serving(tmp_path: Path) ->
 def test_a_worker_that_hangs_is_replaced_and_what_it_says_later_is_not_heard(tmp_path: Path) -> None:
     with engine() as only:
         chosen = settings(tmp_path, "out")
-        pool = EnginePool(chosen, JobLane(chosen, [Replica(only, list)]), lambda _: LocalBlobs())
+        pool = EnginePool(chosen, JobLane(chosen, live(only)), lambda _: LocalBlobs())
         number = pool.start()
         pool.kill(number)
         said = []
@@ -86,7 +92,7 @@ def test_rows_for_which_the_budget_has_no_room_are_no_errors_of_their_own(tmp_pa
     slow = CallCost.line(0.4, 1e-6)  # half of the objective is 0.25 s
     with Engine(HostModel(info, Square()), slow, LaneLimits(slo_s=0.5)) as only:
         chosen = settings(tmp_path, "out")
-        lane = JobLane(chosen, [Replica(only, list)])
+        lane = JobLane(chosen, live(only))
         job = Job(chosen, lambda _: LocalBlobs(), EnginePool(chosen, lane, lambda _: LocalBlobs()), lane)
         with pytest.raises(InvalidInput, match="takes longer than the 250 ms of a call"):
             job.run(lambda _: None, lambda _: None)

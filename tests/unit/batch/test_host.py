@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 pytest.importorskip("sqlalchemy")
 
 from twoshift.batch.host import JobHost
-from twoshift.batch.lane import Replica
+from twoshift.batch.places import EngineReplica, LiveFleet
 from twoshift.blobs.local import LocalBlobs
 from twoshift.engine import Engine
 from twoshift.errors import InvalidInput, NotFound
@@ -56,18 +56,19 @@ class Fleet:
         pq.write_table(pa.table({"id": np.arange(500), "x": np.arange(500.0)}), path / "in.parquet")
         info = RuntimeInfo("square", "sum", "python", "cpu", "fp32", 1, ("squared",))
         self.engine = Engine(HostModel(info, self.model), CallCost.line(1e-3, 1e-6), LaneLimits(slo_s=0.5, max_rows=64))
+        self.replica = EngineReplica(self.engine)
         self.host = self.started()
 
     def started(self) -> JobHost:
         store = SqlJobs(Database(f"sqlite:///{self.path}/state.db"))
-        self.host = JobHost(store, self.replicas, lambda _: LocalBlobs())
+        self.host = JobHost(store, self.fleet_of, lambda _: LocalBlobs())
         self.host.start()
         return self.host
 
-    def replicas(self, name: str) -> list[Replica]:
+    def fleet_of(self, name: str) -> LiveFleet:
         if name != "square":
             raise NotFound("model", name, "one of square")
-        return [Replica(self.engine, list)]
+        return LiveFleet(lambda: [self.replica], list)
 
     def settings(self, **more: Any) -> dict[str, Any]:
         given = {"inputs": [str(self.path / "in.parquet")], "output": str(self.path / "out"), "model": "square"}
@@ -106,6 +107,19 @@ def test_a_job_is_done_with_its_log_and_progress(fleet: Fleet) -> None:
     assert found.progress["shards_done"] == 10
     assert found.progress["harvested_s"] > 0
     assert [text for _, text in fleet.host.notes(job.id)][-1] == "done"
+
+
+def test_a_job_says_what_it_has_left_against_its_window(fleet: Fleet) -> None:
+    job = fleet.host.submit(fleet.settings(window="1h"))
+    while not list(fleet.path.glob("out/part-*")):
+        time.sleep(0.02)
+    ((rows_left, window_left_s),) = fleet.host.backlog("square")
+    assert 0 < rows_left < 500
+    assert 3500 < window_left_s < 3600
+    assert fleet.host.backlog("another") == []
+    fleet.model.gate.set()
+    fleet.wait(job.id, lambda state: state.is_over)
+    assert fleet.host.backlog("square") == []
 
 
 def test_a_job_goes_on_by_itself_after_a_restart(fleet: Fleet) -> None:

@@ -220,7 +220,7 @@ def test_the_memory_of_the_cool_down_is_bounded_by_the_maximum(rates: list[float
     policy = ReplicaPolicy(ReplicaSettings(max_replicas=10))
     for step in range(2000):
         policy.decide(at(rates[step % len(rates)], 1), step * 0.1)
-        assert len(policy._window._needs) <= 11  # pyright: ignore[reportPrivateUsage]
+        assert len(policy.window.held) <= 11
 
 
 def test_batch_workers_are_sized_to_the_window() -> None:

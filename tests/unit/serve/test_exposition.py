@@ -96,3 +96,11 @@ def test_rows_that_wait_are_seen_by_lane_with_the_oldest_age(model: ServedModel)
     waiting = engine.waiting()
     assert {str(lane): queue.rows for lane, queue in waiting.items()} == {"online": 3, "micro": 0, "batch": 3}
     assert min(waiting[lane].oldest_s for lane in waiting if waiting[lane].rows) >= 0.01
+
+
+def test_what_others_count_is_on_the_same_page(model: ServedModel) -> None:
+    def more() -> list[tuple[str, str, str, tuple[str, ...], list[tuple[Any, ...]]]]:
+        return [("counter", "scale_decisions", "Decisions.", ("model", "direction"), [("m", "up", 3)])]
+
+    page, _ = ServerMetrics({"m": model}, {}, [more]).text()
+    assert b'twoshift_scale_decisions_total{direction="up",model="m"} 3.0' in page

@@ -42,6 +42,28 @@ def test_a_file_has_several_models_and_keys(tmp_path: Path) -> None:
     assert (settings.host, settings.port, settings.grace_s) == ("0.0.0.0", 0, 5.0)  # noqa: S104
 
 
+@pytest.mark.parametrize(
+    ("given", "is_scaled", "first"),
+    [
+        ({}, False, 1),
+        ({"replicas": 2}, False, 2),
+        ({"max_replicas": 3}, True, 1),
+        ({"replicas": 3, "max_replicas": 3}, False, 3),
+        ({"replicas": 3, "min_replicas": 1, "max_replicas": 3}, True, 3),
+        ({"min_replicas": 2, "max_replicas": 3}, True, 2),
+    ],
+)
+def test_replicas_are_scaled_where_there_is_room_to(given: dict[str, Any], is_scaled: bool, first: int) -> None:
+    model = made(models={"m": given}).models["m"]
+    assert (model.is_scaled, model.first_replicas) == (is_scaled, first)
+
+
+def test_how_they_are_scaled_may_be_said() -> None:
+    scale = made(models={"m": {"scale": {"cooldown": "1m", "batch_replicas": 2}}}).models["m"].scale
+    policy = scale.policy(1, 4)
+    assert (policy.replicas.settings.cooldown_s, policy.workers.settings.quota, policy.device_limit) == (60.0, 2, 4)
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost", "::1"])
 def test_this_machine_alone_needs_no_keys(host: str) -> None:
     assert made(host=host).host == host
@@ -61,6 +83,11 @@ def test_beyond_this_machine_there_must_be_keys_or_the_word_for_none(host: str) 
         ({"prot": 1}, "options: prot: 1 cannot be used; expected a known key, such as port"),
         ({"models": {"m": {"slo": 5}}}, r"options: models.m: slo: 5 .* such as slo_ms"),
         ({"models": {"m": {"max_rows": 5}}}, "such as max_"),
+        ({"models": {"m": {"scale": {"cool": "1m"}}}}, r"options: models.m.scale: cool: .* such as cooldown"),
+        ({"models": {"m": {"scale": {"target_load": 2.0}}}}, "target_load"),
+        ({"models": {"m": {"scale": {"every": "1ms"}}}}, "every"),
+        ({"models": {"m": {"replicas": 3, "max_replicas": 2}}}, "max_replicas: 2 .* at least 3"),
+        ({"models": {"m": {"min_replicas": 2}}}, "min_replicas: 2 .* max_replicas beside it"),
         ({"keys": {"a": {"sha": DIGEST}}}, r"options: keys.a: sha: .* such as sha256"),
         ({"keys": {"a": {"sha256": DIGEST, "models": ["n"]}}}, r"keys.a.models: 'n' .* one of m"),
         ({"keys": {"a": {}}}, "sha256"),

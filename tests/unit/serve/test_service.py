@@ -155,6 +155,7 @@ def test_an_unknown_model_is_told_with_the_known_ones(service: Service) -> None:
 def test_a_call_that_does_not_come_back_makes_it_unready(service: Service, doubling: Doubling) -> None:
     assert service.unready() is None
     model = service.find("m")
+    assert isinstance(model, ServedModel)
     rows = model.engine.runtime.prepare([{"x": np.int64(1)}])
     doubling.gate.clear()
     future = model.engine.submit(rows, model.engine.now_s() + 60)[0]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
 from twoshift.cli.commands import command
 from twoshift.cli.files import check_writable, write_text
 from twoshift.cli.output import note, pretty, show, table
-from twoshift.cli.params import JsonFlag, count, duration, share, usd, whole
+from twoshift.cli.params import JsonFlag, count, duration, share, text, usd, whole
 from twoshift.cli.plan.curves import ProfileName
 from twoshift.cli.progress import progress_bar
 from twoshift.cli.sim.app import (
@@ -22,7 +24,9 @@ from twoshift.cli.sim.app import (
     TraceFile,
     app,
 )
+from twoshift.cli.sim.day_replay import replay_day
 from twoshift.cli.sim.devices import chosen_device, read_trace
+from twoshift.errors import InvalidInput
 from twoshift.units import format_count
 
 if TYPE_CHECKING:
@@ -30,9 +34,18 @@ if TYPE_CHECKING:
 
 __all__ = ["day_command"]
 
+_REPLAY = "Decide the decision log of a server again, and compare; the next three try it with other settings."
+_OF_REPLAY = ("replay", "min_replicas", "max_replicas", "cooldown")
 
-@command(app, "day", "twoshift sim day --peak 20000 --batch-items 400M --price 2.50")
+
+@command(
+    app,
+    "day",
+    "twoshift sim day --peak 20000 --batch-items 400M --price 2.50",
+    {"cooldown_s": "cooldown"},
+)
 def day_command(
+    context: typer.Context,
     overhead_ms: OverheadMs = None,
     item_ms: ItemMs = None,
     max_batch: MaxBatch = 32,
@@ -49,14 +62,23 @@ def day_command(
     trace: TraceFile = None,
     copies: Annotated[int, whole("Of the trace, each shifted a little: a larger service.", most=10_000)] = 1,
     seed: Seed = 1,
+    replay: Annotated[str | None, text(_REPLAY, metavar="FILE")] = None,
+    min_replicas: Annotated[int | None, whole("Of a replay, instead of the recorded.", most=1_000_000)] = None,
+    max_replicas: Annotated[int | None, whole("Of a replay, instead of the recorded.", most=1_000_000)] = None,
+    cooldown: Annotated[float | None, duration("Of a replay, instead of the recorded.", zero=True)] = None,
     report: ReportFile = None,
     as_json: JsonFlag = False,
-) -> None:
+) -> int:
     """A fleet over 24 hours of diurnal traffic, or over a trace: autoscaled, batch rows in the idle time.
 
     Beside it two separate fleets for the same work: an online fleet with the same autoscaler, and batch workers that
-    are paid only while they work.
+    are paid only while they work. With --replay no day is made up: what a server's autoscaler saw is decided again by
+    the same policy, and the exit code is 1 where a decision differs.
     """
+    _check_replay(context, replay)
+    if replay is not None:
+        given = {"min_replicas": min_replicas, "max_replicas": max_replicas, "cooldown_s": cooldown}
+        return replay_day(replay, {name: value for name, value in given.items() if value is not None}, as_json)
     from twoshift.sim.day import DaySpec, simulate_day
     from twoshift.sim.lanes import LanesSpec
 
@@ -85,6 +107,17 @@ def day_command(
         write_text(report, day_report(spec, result), "--report")
         note(f"Report: {report}")
     show(as_json, day_data(spec, result), _table(result), day_words(spec, result))
+    return 0
+
+
+def _check_replay(context: typer.Context, replay: str | None) -> None:
+    """Either kind of day has options that mean nothing to the other; raises InvalidInput."""
+    names = [name for name in context.params if name not in (*_OF_REPLAY, "as_json")]
+    for name in names if replay is not None else _OF_REPLAY[1:]:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            accepted = "a day without --replay" if replay is not None else "--replay FILE beside it"
+            raise InvalidInput(name, context.params[name], accepted)
 
 
 def day_data(spec: DaySpec, result: DayResult) -> dict[str, Any]:

@@ -42,6 +42,8 @@ def _entry(line: str, number: int) -> list[Any]:
         entry = json.loads(line, parse_constant=_not_a_number)
     except (ValueError, RecursionError):
         raise InvalidInput(f"JOURNAL line {number}", line, "a JSON list on each line") from None
+    if isinstance(entry, dict) and number == 1:
+        raise InvalidInput("JOURNAL", line, "what sim lanes --record wrote; sim day --replay takes a decision log")
     if not isinstance(entry, list) or not entry:
         raise InvalidInput(f"JOURNAL line {number}", line, "a JSON list on each line")
     return entry

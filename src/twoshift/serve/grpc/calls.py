@@ -16,7 +16,8 @@ from twoshift.errors import TwoshiftError
 from twoshift.serve.books import Asked, gone, log_access, replied, request_id, writes_access
 from twoshift.serve.faults import Fault, fault_of
 from twoshift.serve.keys import ANYONE, Caller, Keys
-from twoshift.serve.model import Answer, ServedModel
+from twoshift.serve.live_model import LiveModel
+from twoshift.serve.model import Answer
 
 __all__ = ["Call", "Method", "abort", "begun", "counted", "settled", "unary"]
 
@@ -44,7 +45,7 @@ class Call:
     metadata: dict[str, Any]
     arrived_s: float
     caller: Caller = ANYONE
-    model: ServedModel | None = None  # whose metrics it goes into
+    model: LiveModel | None = None  # whose metrics it goes into
     answer: Answer | None = None
 
     @property

@@ -16,7 +16,8 @@ from twoshift.serve.faults import Fault, fault_of
 from twoshift.serve.http.messages import HttpError, Reply, Request, refusal
 from twoshift.serve.http.openapi import Operation, Route
 from twoshift.serve.keys import ANYONE, Caller, Keys
-from twoshift.serve.model import Answer, ServedModel
+from twoshift.serve.live_model import LiveModel
+from twoshift.serve.model import Answer
 
 __all__ = ["App", "Exchange", "Face", "Told"]
 
@@ -34,7 +35,7 @@ class Exchange:
     request: Request
     matched: dict[str, str]  # of the path; shared: to be read
     caller: Caller = ANYONE
-    model: ServedModel | None = None  # whose books it goes into
+    model: LiveModel | None = None  # whose books it goes into
     answer: Answer | None = None
 
     @property

@@ -25,7 +25,7 @@ from twoshift.serve.http.oip_types import (
 )
 from twoshift.serve.http.openapi import ASKING, Operation
 from twoshift.serve.http.packing import packed
-from twoshift.serve.model import ServedModel
+from twoshift.serve.live_model import LiveModel
 from twoshift.serve.oip.about import (
     ModelIndex,
     ModelMetadata,
@@ -153,7 +153,7 @@ class _Oip:
         self._protocol.unload(exchange.matched["model"])
         return Reply(200, _encoder.encode(Loaded()))
 
-    def _found(self, exchange: Exchange) -> ServedModel:
+    def _found(self, exchange: Exchange) -> LiveModel:
         return self._protocol.find(exchange.matched["model"], exchange.matched.get("version", ""))
 
 
@@ -195,7 +195,7 @@ def _given(asked: InferRequest, binary: memoryview) -> list[Given]:
     return found
 
 
-def _reply(model: ServedModel, asked: InferRequest, outputs: list[Output]) -> Reply:
+def _reply(model: LiveModel, asked: InferRequest, outputs: list[Output]) -> Reply:
     listed, raw = list[OutputTensor](), list[bytes]()
     for number, output in enumerate(outputs):
         if _is_binary(asked, number):

@@ -34,7 +34,8 @@ from twoshift.serve.http.openai_types import (
     Usage,
 )
 from twoshift.serve.http.openapi import ASKING, Operation
-from twoshift.serve.model import Answer, ServedModel
+from twoshift.serve.live_model import LiveModel
+from twoshift.serve.model import Answer
 from twoshift.serve.service import Service
 
 __all__ = ["add_openai", "told_openai"]
@@ -87,19 +88,19 @@ class _OpenAi:
 
     async def derived(self, exchange: Exchange) -> Reply:
         model = self._service.find(exchange.matched["model"])
-        info = model.engine.runtime.info
+        info = model.info
         about = (model.name, info.runtime, info.device, info.precision)
-        derived = model.derive(model.engine.cost())  # as learned so far
+        derived = model.derived_now()
         return Reply(200, _encoder.encode(DerivedReply(*about, **derived.to_dict())))
 
-    async def _answered(self, exchange: Exchange, model: ServedModel, rows: list[Any]) -> Answer:
+    async def _answered(self, exchange: Exchange, model: LiveModel, rows: list[Any]) -> Answer:
         return await self._service.answer(model, rows, exchange.timeout_s, exchange.request.arrived_s, exchange.caller)
 
     async def embeddings(self, exchange: Exchange) -> Reply:
         asked = decoded(_embeddings, exchange.request.body)
         model = exchange.model = self._service.find(asked.model)
         dimensions = _dimensions(model, asked.dimensions)
-        rows = _inputs(asked.input, model.engine.most_rows)
+        rows = _inputs(asked.input, model.most_rows)
         exchange.answer = answer = await self._answered(exchange, model, rows)
         vectors = [_finite(row["embedding"], "embedding", 1, k) for k, row in enumerate(answer.rows)]
         if dimensions is not None:
@@ -123,18 +124,18 @@ class _OpenAi:
         return Reply(200, _encoder.encode(RerankReply(model.name, results, RerankUsage(answer.tokens))))
 
 
-def _shown(model: ServedModel) -> ModelCard:
+def _shown(model: LiveModel) -> ModelCard:
     return ModelCard(id=model.name, created=model.created_unix_s)
 
 
-def _requires(model: ServedModel, column: str, what: str) -> None:
-    outputs = model.engine.runtime.info.outputs or [tensor.name for tensor in model.outputs]
+def _requires(model: LiveModel, column: str, what: str) -> None:
+    outputs = model.info.outputs or [tensor.name for tensor in model.outputs]
     if column not in outputs:
         answers = f"answers with {', '.join(outputs)}" if outputs else "does not say what it answers with"
         raise InvalidInput("model", model.name, f"a model for {what}, whose output is `{column}`; this one {answers}")
 
 
-def _dimensions(model: ServedModel, asked: int | None) -> int | None:
+def _dimensions(model: LiveModel, asked: int | None) -> int | None:
     """What was asked for, if the model has as many: seen before the device is asked."""
     _requires(model, "embedding", "embeddings")
     most = next((tensor.shape[0] for tensor in model.outputs if tensor.name == "embedding" and tensor.shape), asked)

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import msgspec
 
 from twoshift._version import __version__
+from twoshift.serve.live_model import LiveModel
 from twoshift.serve.metrics import Histogram
-from twoshift.serve.model import ServedModel
 from twoshift.serve.oip.datatypes import datatype_of
 from twoshift.serve.oip.rows import declared_inputs
 from twoshift.serve.service import Service
@@ -65,16 +65,16 @@ class ModelIndex(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
 
 
-def metadata_of(model: ServedModel) -> ModelMetadata:
+def metadata_of(model: LiveModel) -> ModelMetadata:
     """What it takes and answers."""
-    info = model.engine.runtime.info
+    info = model.info
     inputs, outputs = _tensors(declared_inputs(info)), _tensors(model.outputs)
     return ModelMetadata(model.name, [model.version], info.runtime, inputs, outputs)
 
 
-def config_of(model: ServedModel) -> dict[str, Any]:
+def config_of(model: LiveModel) -> dict[str, Any]:
     """As Triton's model configuration has it."""
-    info, most_rows = model.engine.runtime.info, model.engine.most_rows
+    info, most_rows = model.info, model.most_rows
     slo_us = round(1e6 * model.derived.slo_s)
     queue = {"default_timeout_microseconds": slo_us, "allow_timeout_override": True, "max_queue_size": most_rows}
     kind = "KIND_GPU" if info.device.startswith("cuda") else "KIND_CPU"
@@ -87,13 +87,13 @@ def config_of(model: ServedModel) -> dict[str, Any]:
         "max_batch_size": most_rows,
         "input": _configured(declared_inputs(info)),
         "output": _configured(model.outputs),
-        "instance_group": [{"name": f"{model.name}_0", "kind": kind, "count": 1}],
+        "instance_group": [{"name": f"{model.name}_0", "kind": kind, "count": max(1, model.replicas().ready)}],
         "dynamic_batching": {"max_queue_delay_microseconds": 0, "default_queue_policy": queue},
         "parameters": {name: {"string_value": value} for name, value in about.items()},
     }
 
 
-def statistics_of(models: Sequence[ServedModel]) -> dict[str, Any]:
+def statistics_of(models: Sequence[LiveModel]) -> dict[str, Any]:
     """As Triton's statistics extension has them; what is not counted here is left out."""
     return {"model_stats": [_model_statistics(model) for model in models]}
 
@@ -126,9 +126,9 @@ def _config_type(datatype: str) -> str:
     return _CONFIG_TYPES.get(datatype, f"TYPE_{datatype}")
 
 
-def _model_statistics(model: ServedModel) -> dict[str, Any]:
+def _model_statistics(model: LiveModel) -> dict[str, Any]:
     stages, requests = model.metrics.stages, model.metrics.requests
-    engine = model.engine.stats()
+    engine = model.stats()
     answered_s = sum(each.total for each in stages.values())
     failed = sum(count for status, count in requests.items() if status != 200)
     return {

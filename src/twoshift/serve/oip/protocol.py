@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from twoshift.errors import InvalidInput, NotFound, TooLarge
-from twoshift.serve.model import ServedModel
+from twoshift.serve.live_model import LiveModel
 from twoshift.serve.oip.outputs import unknown_output
 from twoshift.serve.oip.rows import row_reader
 from twoshift.serve.oip.tensors import Given
@@ -22,22 +22,22 @@ class InferenceProtocol:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self._readers = {name: row_reader(model.engine.runtime.info) for name, model in service.models.items()}
+        self._readers = {name: row_reader(model.info) for name, model in service.models.items()}
 
-    def find(self, name: str, version: str = "") -> ServedModel:
+    def find(self, name: str, version: str = "") -> LiveModel:
         """The model; raises NotFound where there is none of that name or version."""
         model = self.service.find(name)
         if version not in ("", model.version):
             raise NotFound("version", version, f"{model.version}, which is the one of {model.name}")
         return model
 
-    def rows(self, model: ServedModel, given: Sequence[Given], outputs: Sequence[str]) -> list[Any]:
+    def rows(self, model: LiveModel, given: Sequence[Given], outputs: Sequence[str]) -> list[Any]:
         """A request's rows; raises InvalidInput for tensors that are not the model's, before they cost anything."""
         for each in given:
-            if each.shape[0] > model.engine.most_rows:  # not after: a row costs more than its byte
-                accepted = f"at most {model.engine.most_rows:,} in a request"
+            if each.shape[0] > model.most_rows:  # not after: a row costs more than its byte
+                accepted = f"at most {model.most_rows:,} in a request"
                 raise TooLarge(f"input {each.name[:80]!r}", f"{each.shape[0]:,} rows", accepted)
-        known = model.engine.runtime.info.outputs  # of a class that does not say, only its answer knows
+        known = model.info.outputs  # of a class that does not say, only its answer knows
         for name in outputs if known else ():
             if name not in known:
                 raise unknown_output(name, known)

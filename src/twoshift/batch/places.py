@@ -1,0 +1,181 @@
+"""A job's places in the batch lanes of replicas that serve, wherever those run."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from twoshift.batch.device import SharedDevice
+from twoshift.batch.messages import FromWorker, ToWorker
+from twoshift.batch.settings import JobSettings
+from twoshift.batch.worker import ShardWorker
+from twoshift.engine import Engine
+from twoshift.engine.waiting import BlockOwner
+from twoshift.ports import Blobs
+from twoshift.types import Lane
+
+__all__ = ["EngineReplica", "LaneReplica", "LaneWorker", "Latencies", "LiveFleet", "Place"]
+
+_keys = itertools.count(1)  # of this process
+
+Latencies = Callable[[], Sequence[tuple[float, float]]]  # of live requests: when each ended, and its seconds; in order
+
+
+class LaneWorker(Protocol):
+    """A job's worker beside a replica."""
+
+    def tell(self, message: ToWorker | None) -> None:
+        """A message; None: it shall end."""
+        ...
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for its end."""
+        ...
+
+    def is_alive(self) -> bool:
+        """Whether it has not ended."""
+        ...
+
+
+class Place(Protocol):
+    """A job in the batch lane of one replica; any thread may call it."""
+
+    def hold(self) -> None:
+        """Its rows wait from the next call on."""
+        ...
+
+    def release(self) -> None:
+        """Its rows run again."""
+        ...
+
+    def follow(self, deadline_s: float, owed: bool) -> None:
+        """How urgent it is from now on."""
+        ...
+
+    def used(self) -> tuple[float, float]:
+        """Seconds that it has had of the device; of those, in calls that live rows were in."""
+        ...
+
+    def work(
+        self, settings: JobSettings, name: str, blobs_for: Callable[[str], Blobs], send: Callable[[FromWorker], None]
+    ) -> LaneWorker:
+        """A worker of the job; what it says goes to `send`."""
+        ...
+
+    def leave(self) -> None:
+        """The job has ended."""
+        ...
+
+
+class LaneReplica(Protocol):
+    """A model that serves, on one device."""
+
+    @property
+    def gone(self) -> str:
+        """How it ended; empty where it has not."""
+        ...
+
+    def live_device_s(self) -> float:
+        """That live rows have had of its device."""
+        ...
+
+    def place(self, weight: float) -> Place:
+        """A job's place in its batch lane."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFleet:
+    """The replicas of a model as they are now, and what live requests took."""
+
+    replicas: Callable[[], Sequence[LaneReplica]]
+    latencies: Latencies
+
+
+class EngineReplica:
+    """A replica in this process."""
+
+    gone = ""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def live_device_s(self) -> float:
+        """That live rows have had of its device."""
+        return self._engine.stats().lanes[Lane.ONLINE].device_s
+
+    def place(self, weight: float) -> EnginePlace:
+        """A job's place in its batch lane."""
+        return EnginePlace(self._engine, BlockOwner(next(_keys), weight))
+
+
+class EnginePlace:
+    """A job in the batch lane of an engine of this process."""
+
+    def __init__(self, engine: Engine, owner: BlockOwner) -> None:
+        self._engine, self._owner = engine, owner
+
+    def hold(self) -> None:
+        """Its rows wait from the next call on."""
+        self._engine.hold(self._owner)
+
+    def release(self) -> None:
+        """Its rows run again."""
+        self._engine.release(self._owner)
+
+    def follow(self, deadline_s: float, owed: bool) -> None:
+        """How urgent it is from now on."""
+        self._owner.deadline_s, self._owner.owed = deadline_s, owed
+
+    def used(self) -> tuple[float, float]:
+        """Seconds that it has had of the device; of those, in calls that live rows were in."""
+        return self._owner.use.device_s, self._owner.riding_s
+
+    def work(
+        self,
+        settings: JobSettings,
+        name: str,
+        blobs_for: Callable[[str], Blobs],
+        send: Callable[[FromWorker], None],
+        ended: Callable[[], None] = lambda: None,
+    ) -> EngineWorker:
+        """A worker of the job in a thread."""
+        device = SharedDevice(self._engine)
+        return EngineWorker(ShardWorker(settings, name, lambda _: device, blobs_for, send, self._owner), ended)
+
+    def leave(self) -> None:
+        """Nothing of it is held back any more."""
+        self.release()
+
+
+class EngineWorker:
+    """A worker's thread, and what it is told."""
+
+    def __init__(self, worker: ShardWorker, ended: Callable[[], None]) -> None:
+        self._worker, self._ended = worker, ended
+        self._told: queue.SimpleQueue[ToWorker | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="twoshift-job-worker", daemon=True)
+        self._thread.start()
+
+    def tell(self, message: ToWorker | None) -> None:
+        """A message; None: it shall end."""
+        self._told.put(message)
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for its end."""
+        self._thread.join(timeout_s)
+
+    def is_alive(self) -> bool:
+        """A thread cannot be killed."""
+        return self._thread.is_alive()
+
+    def _work(self) -> None:
+        self._worker.start()
+        while (message := self._told.get()) is not None:
+            self._worker.handle(message)
+        self._worker.close()
+        self._ended()

@@ -1,0 +1,189 @@
+"""A replica's side of live requests: frames in, the model's answers out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import select
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, assert_never
+
+from twoshift.engine import Engine, RowResult
+from twoshift.engine.waiting import LiveRow
+from twoshift.errors import TwoshiftError
+from twoshift.fleet.told import told
+from twoshift.fleet.wire import (
+    Ask,
+    Beat,
+    Done,
+    Forget,
+    Frames,
+    FromReplica,
+    Hello,
+    Refused,
+    Results,
+    Started,
+    framed,
+    to_replica,
+)
+from twoshift.policy.cost import CallCost
+from twoshift.ports import Prepared
+from twoshift.serve.completions import Completions, Pending
+from twoshift.serve.model import Answer, ServedModel
+
+__all__ = ["Answering"]
+
+_logger = logging.getLogger("twoshift.fleet")
+_BEAT_S = 0.5
+_DERIVED_S = 5.0
+
+
+class _Outgoing:
+    """Whole frames, from any thread: the engine's says what it launches before it does, on a call that may be its end.
+
+    Waits where the front does not read; it always does, or is gone.
+    """
+
+    def __init__(self, made: socket.socket) -> None:
+        self._socket = made
+        self._writable = select.poll()
+        self._writable.register(made, select.POLLOUT)
+        self._lock = threading.Lock()
+
+    def send(self, data: bytes) -> None:
+        with self._lock:
+            left = memoryview(data)
+            while left:
+                try:
+                    left = left[self._socket.send(left) :]
+                except BlockingIOError:
+                    self._writable.poll()
+
+
+class _Watched:
+    """Completions of one request: its rows are known before the engine can launch them."""
+
+    def __init__(self, inner: Completions, requests: dict[int, int], request: int) -> None:
+        self._inner, self._requests, self._request = inner, requests, request
+        self._rows: Prepared | None = None
+
+    def submit(self, engine: Engine, rows: Prepared, deadline_s: float) -> Pending:
+        self._rows = rows
+        self._requests[id(rows)] = self._request
+        return self._inner.submit(engine, rows, deadline_s)
+
+    def forget(self, pending: Pending) -> None:
+        self._inner.forget(pending)
+
+    def over(self) -> None:
+        if self._rows is not None:
+            self._requests.pop(id(self._rows), None)
+
+
+class Answering(asyncio.Protocol):
+    """One model, one front. Where the front listens no more, nobody waits: the control line says what then."""
+
+    def __init__(self, model: ServedModel, live: socket.socket) -> None:
+        self._model, self._loop = model, asyncio.get_running_loop()
+        self._completions = Completions()
+        self._outgoing = _Outgoing(live)
+        self._frames = Frames()
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._requests: dict[int, int] = {}  # id of prepared rows -> their request
+        self._replies: list[bytes] = []  # of this turn of the loop
+        self._beats: asyncio.Task[None] | None = None
+        model.engine.on_launch = self._launching
+
+    def data_received(self, data: bytes) -> None:
+        for frame in self._frames.feed(data):
+            message = to_replica(frame)
+            match message:
+                case Ask():
+                    self._tasks[message.id] = self._loop.create_task(self._answer(message))
+                case Forget(request):
+                    if (task := self._tasks.pop(request, None)) is not None:
+                        task.cancel()
+                case Hello():
+                    self._beats = self._loop.create_task(self._beat())
+                case _:
+                    assert_never(message)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._beats is not None:
+            self._beats.cancel()
+        for task in self._tasks.values():
+            task.cancel()
+
+    async def _answer(self, ask: Ask) -> None:
+        rows: Sequence[Any] = [tuple(row) for row in ask.rows] if ask.pairs else ask.rows
+        watched: Any = _Watched(self._completions, self._requests, ask.id)
+        try:
+            answer = await self._model.answer(rows, ask.deadline_s, watched, ask.arrived_s)
+            reply = framed(_done(ask.id, answer))
+        except asyncio.CancelledError:
+            return
+        except BaseException as error:  # a library's panic is no Exception, and its request wants a reply, too
+            if not isinstance(error, TwoshiftError):
+                _logger.exception("a request has failed")
+            reply = framed(Refused(ask.id, told(error)))
+        finally:
+            watched.over()
+            self._tasks.pop(ask.id, None)
+        if not self._replies:
+            self._loop.call_soon(self._flush)
+        self._replies.append(reply)
+
+    def _flush(self) -> None:
+        replies, self._replies = self._replies, []
+        self._send(b"".join(replies))
+
+    def _launching(self, rows: Sequence[LiveRow]) -> None:  # in the engine's thread
+        ids = {self._requests.get(id(row.rows)) for row in rows}
+        self._send(framed(Started([each for each in ids if each is not None])))
+
+    def _send(self, data: bytes) -> None:
+        with contextlib.suppress(OSError):  # nobody listens any more
+            self._outgoing.send(data)
+
+    async def _beat(self) -> None:
+        cost: CallCost | None = None
+        derived_s = time.monotonic() + _DERIVED_S
+        while True:
+            model, now_s = self._model, time.monotonic()
+            before, cost = cost, model.engine.cost()
+            derived = None
+            if now_s >= derived_s:
+                derived, derived_s = model.derived_now().to_dict(), now_s + _DERIVED_S
+            changed = None if cost is before else cost.to_dict()
+            health = model.health()
+            self._tell(Beat(model.stats(), model.waiting(), health.running_s, health.reason, changed, derived))
+            await asyncio.sleep(_BEAT_S)
+
+    def _tell(self, message: FromReplica) -> None:
+        self._send(framed(message))
+
+
+def _done(request: int, answer: Answer) -> Done:
+    stages = answer.stages
+    passed = (
+        stages.admit, stages.lookup, stages.prepare, stages.queue, stages.forward, stages.finish, stages.call_rows,
+    )  # fmt: skip
+    return Done(request, _results(answer.rows), answer.tokens, answer.truncated, passed)
+
+
+def _results(rows: Sequence[RowResult]) -> list[Results]:
+    """Rows that lie side by side in one call go together, without a copy."""
+    found, start = list[Results](), 0
+    for at in range(1, len(rows) + 1):
+        first = rows[start]
+        if at < len(rows) and rows[at].columns is first.columns and rows[at].index == first.index + at - start:
+            continue
+        stop = first.index + at - start
+        columns = {name: values[first.index : stop] for name, values in first.columns.items()}
+        found.append(Results(columns, at - start, first.forward_s, first.call_rows))
+        start = at
+    return found

@@ -1,0 +1,100 @@
+"""A replica's process, as its front sees it."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import socket
+import threading
+import time
+from multiprocessing import resource_tracker
+from typing import Any
+
+from twoshift.fleet.control import FromChild, Stop, ToChild
+from twoshift.fleet.replica_process import SIGNALS, ReplicaSpec, replica_main
+
+__all__ = ["Child"]
+
+_LISTENS_S = 1.0
+_LIVE_BYTES = 1 << 20  # that a socket holds: a call's results, without waiting for who reads
+
+
+class Child:
+    """Started in a thread that outlives it: the system ends it with that thread."""
+
+    def __init__(self, spec: ReplicaSpec, gpu: str | None) -> None:
+        context = multiprocessing.get_context("spawn")  # a fork would share locks and device handles
+        live, theirs = socket.socketpair()
+        self._live: socket.socket | None = live
+        self._lock = threading.Lock()  # of what is sent
+        for each in (live, theirs):
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LIVE_BYTES)
+        self.control, other = context.Pipe()
+        given = (theirs, other, spec, gpu, os.getpid())
+        self._process: Any = context.Process(target=replica_main, args=given, name=f"twoshift-{spec.name}")
+        resource_tracker.ensure_running()  # its own start would unblock them again
+        # Blocked from its first moment: Ctrl-C goes to every process of a terminal
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        try:
+            self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            theirs.close()  # or its end would never be seen
+            other.close()
+
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        return self._process.pid
+
+    def take_live(self) -> socket.socket:
+        """The socket for live requests: whoever takes it closes it."""
+        live, self._live = self._live, None
+        assert live is not None  # noqa: S101 - it is taken once
+        return live
+
+    def send(self, message: ToChild) -> None:
+        """From any thread; lost where it is gone."""
+        with self._lock, contextlib.suppress(OSError):
+            self.control.send(message)
+
+    def ask_to_stop(self) -> None:
+        """It ends by itself; where it does not even listen, it is made to."""
+        if not self._lock.acquire(timeout=_LISTENS_S):
+            self.kill()
+            return
+        try:
+            self.control.send(Stop())
+        except OSError:
+            pass
+        finally:
+            self._lock.release()
+
+    def heard(self) -> tuple[list[FromChild], bool]:
+        """What it has said by now, and whether that was all."""
+        said, over = list[FromChild](), not self._process.is_alive()
+        try:
+            while self.control.poll():
+                said.append(self.control.recv())
+        except (EOFError, OSError):
+            over = True
+        return said, over
+
+    def kill(self) -> None:
+        """Whatever it does."""
+        with contextlib.suppress(OSError, ValueError):
+            self._process.kill()
+
+    def bury(self, until_s: float) -> str:
+        """Wait for its end until then, and make it; how it ended."""
+        self._process.join(max(0.0, until_s - time.monotonic()))
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+        code = self._process.exitcode
+        self.control.close()
+        if self._live is not None:
+            self._live.close()
+        return f"killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"ended with code {code}"

@@ -1,0 +1,159 @@
+"""What a front and a replica that it has started tell each other beside live requests.
+
+It goes over a pipe between a process and its own child: jobs' rows and a model's example may be any Python value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from twoshift.fleet.wire import Told
+from twoshift.policy.cost import CallCost
+from twoshift.ports import RuntimeInfo
+from twoshift.serve.derived import Derived
+from twoshift.types import Tensor
+
+if TYPE_CHECKING:  # a server without jobs does without their packages
+    from twoshift.batch.messages import FromWorker, ToWorker
+    from twoshift.batch.settings import JobSettings
+
+__all__ = [
+    "Follow",
+    "FromChild",
+    "GoOn",
+    "Had",
+    "Hold",
+    "Leave",
+    "Noted",
+    "Opened",
+    "Stop",
+    "TakePlace",
+    "ToChild",
+    "Unopened",
+    "Work",
+    "WorkEnded",
+    "WorkSaid",
+    "WorkTold",
+]
+
+
+# To a replica
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End, in peace: there are no live requests any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakePlace:
+    """A job has a place in the batch lane."""
+
+    place: int
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Its rows wait."""
+
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class GoOn:
+    """Its rows run again."""
+
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """How urgent it is from now on."""
+
+    place: int
+    deadline_s: float
+    owed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The job has ended."""
+
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Start a worker of the job."""
+
+    work: int
+    place: int
+    settings: JobSettings
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkTold:
+    """A message to a worker; None: it shall end."""
+
+    work: int
+    message: ToWorker | None
+
+
+ToChild = Stop | TakePlace | Hold | GoOn | Follow | Leave | Work | WorkTold
+
+# From a replica
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """How far its start is, for people."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The model is loaded and warm."""
+
+    info: RuntimeInfo
+    derived: Derived
+    outputs: tuple[Tensor, ...]
+    most_rows: int
+    cost: CallCost
+
+
+@dataclass(frozen=True, slots=True)
+class Unopened:
+    """The model cannot be loaded."""
+
+    error: Told
+
+
+@dataclass(frozen=True, slots=True)
+class Had:
+    """What a job has had of the device so far."""
+
+    place: int
+    device_s: float
+    riding_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkSaid:
+    """A message from a worker."""
+
+    work: int
+    message: FromWorker
+
+
+@dataclass(frozen=True, slots=True)
+class WorkEnded:
+    """Its thread is over."""
+
+    work: int
+
+
+FromChild = Noted | Opened | Unopened | Had | WorkSaid | WorkEnded

@@ -1,0 +1,84 @@
+"""Jobs at a replica, in its own process: the workers that jobs have anywhere, told what to do by the front."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import assert_never
+
+from twoshift.batch.messages import FromWorker
+from twoshift.batch.places import EnginePlace, EngineReplica, EngineWorker
+from twoshift.engine import Engine
+from twoshift.fleet.control import (
+    Follow,
+    FromChild,
+    GoOn,
+    Had,
+    Hold,
+    Leave,
+    Stop,
+    TakePlace,
+    ToChild,
+    Work,
+    WorkEnded,
+    WorkSaid,
+    WorkTold,
+)
+from twoshift.ports import Blobs
+
+__all__ = ["JobDesk"]
+
+_CLOSE_S = 2.0  # for workers to give up what they have
+
+
+class JobDesk:
+    """Handles messages one at a time; answers go to `send`, from several threads."""
+
+    def __init__(self, engine: Engine, blobs_for: Callable[[str], Blobs], send: Callable[[FromChild], None]) -> None:
+        self._replica, self._blobs_for, self._send = EngineReplica(engine), blobs_for, send
+        self._places: dict[int, EnginePlace] = {}
+        self._workers: dict[int, EngineWorker] = {}
+
+    def handle(self, message: ToChild) -> None:
+        """Do what it says, or begin to."""
+        match message:
+            case TakePlace(place, weight):
+                self._places[place] = self._replica.place(weight)
+            case Hold(place):
+                self._places[place].hold()
+            case GoOn(place):
+                self._places[place].release()
+            case Follow(place, deadline_s, owed):
+                self._places[place].follow(deadline_s, owed)
+            case Leave(place):
+                self._places.pop(place).leave()
+            case Work():
+                self._begin(message)
+            case WorkTold(work, told):
+                self._workers[work].tell(told)
+                if told is None:
+                    del self._workers[work]
+            case Stop():
+                self.close()
+            case _:
+                assert_never(message)
+
+    def close(self) -> None:
+        """Give up what is in work: others will do it."""
+        until_s = time.monotonic() + _CLOSE_S
+        for worker in self._workers.values():
+            worker.tell(None)
+        for worker in self._workers.values():
+            worker.join(max(0.0, until_s - time.monotonic()))
+
+    def _begin(self, work: Work) -> None:
+        place = self._places[work.place]
+
+        def send(message: FromWorker) -> None:
+            self._send(Had(work.place, *place.used()))
+            self._send(WorkSaid(work.work, message))
+
+        def ended() -> None:
+            self._send(WorkEnded(work.work))
+
+        self._workers[work.work] = place.work(work.settings, work.name, self._blobs_for, send, ended)

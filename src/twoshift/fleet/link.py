@@ -1,0 +1,165 @@
+"""A front's side of live requests: one replica, the requests that it has, and how it is."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, assert_never
+
+from twoshift.errors import Late, Malformed
+from twoshift.fleet.told import raised
+from twoshift.fleet.wire import (
+    Ask,
+    Beat,
+    Done,
+    Forget,
+    Frames,
+    Hello,
+    Refused,
+    Started,
+    framed,
+    from_replica,
+)
+
+__all__ = ["Link", "ReplicaLost"]
+
+_TICK_S = 0.005  # a deadline is told at most so much later
+_REPLY_S = 0.02  # after a deadline, in which the replica's own word for it arrives
+
+
+class ReplicaLost(Exception):
+    """The replica is gone, and the request with it."""
+
+    def __init__(self, started: bool) -> None:
+        self.started = started
+        super().__init__("the replica is gone")
+
+
+class _Asked:
+    """A request that has no reply yet."""
+
+    __slots__ = ("due", "reply", "started")
+
+    def __init__(self, reply: asyncio.Future[Done], due: int) -> None:
+        self.reply, self.due = reply, due
+        self.started = False
+
+
+class Link(asyncio.Protocol):
+    """On the server's loop."""
+
+    def __init__(
+        self,
+        heard: Callable[[Beat], None],
+        started: Callable[[Sequence[int]], None],
+        lost: Callable[[], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._heard, self._started, self._lost = heard, started, lost
+        self._frames = Frames()
+        self._asked: dict[int, _Asked] = {}
+        self._due: dict[int, set[int]] = {}  # requests by when they are given up
+        self._transport: Any = None
+        self._is_lost = False
+        self._outgoing: list[bytes] = [framed(Hello())]  # of this turn of the loop
+        self.heard_s = time.monotonic()  # of it, the last time
+
+    async def connect(self, live: socket.socket) -> None:
+        """What is asked before goes out then; the replica is told that it is listened to."""
+        live.setblocking(False)
+        try:
+            await self._loop.create_unix_connection(lambda: self, sock=live)
+        except OSError as error:
+            self.connection_lost(error)
+
+    @property
+    def outstanding(self) -> int:
+        """Requests that have no reply yet."""
+        return len(self._asked)
+
+    async def ask(self, request: int, rows: Sequence[Any], deadline_s: float, arrived_s: float) -> Done:
+        """The answer; raises what the replica raised, ReplicaLost, and Late where it says nothing in time."""
+        pairs = isinstance(rows[0], tuple) if rows else False
+        try:
+            frame = framed(Ask(request, list(rows), pairs, deadline_s, arrived_s))
+        except (TypeError, OverflowError, UnicodeEncodeError) as error:
+            raise Malformed("input", f"numbers, texts and lists of them: {error}") from error
+        if self._is_lost:
+            raise ReplicaLost(started=False)
+        asked = _Asked(self._loop.create_future(), int((deadline_s + _REPLY_S) / _TICK_S) + 1)
+        self._asked[request] = asked
+        self._watch(request, asked.due)
+        self._write(frame)
+        try:
+            return await asked.reply
+        except asyncio.CancelledError:
+            self._write(framed(Forget(request)))
+            raise
+        finally:
+            self._asked.pop(request, None)
+            if asked.due in self._due:
+                self._due[asked.due].discard(request)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        self.heard_s = time.monotonic()
+        for frame in self._frames.feed(data):
+            message = from_replica(frame)
+            match message:
+                case Started(ids):
+                    for request in ids:
+                        if request in self._asked:
+                            self._asked[request].started = True
+                    self._started(ids)
+                case Done(request):
+                    if (asked := self._asked.get(request)) and not asked.reply.done():
+                        asked.reply.set_result(message)
+                case Refused(request, error):
+                    if (asked := self._asked.get(request)) and not asked.reply.done():
+                        asked.reply.set_exception(raised(error))
+                case Beat():
+                    self._heard(message)
+                case _:
+                    assert_never(message)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_lost = True
+        for asked in self._asked.values():
+            if not asked.reply.done():
+                asked.reply.set_exception(ReplicaLost(asked.started))
+        self._lost()
+
+    def close(self) -> None:
+        """What it has not answered is lost."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def _write(self, data: bytes) -> None:
+        """With everything else that is written in this turn of the loop."""
+        if not self._outgoing and self._transport is not None:
+            self._loop.call_soon(self._flush)
+        self._outgoing.append(data)
+
+    def _flush(self) -> None:
+        outgoing, self._outgoing = self._outgoing, []
+        if not self._is_lost:
+            self._transport.write(b"".join(outgoing))
+
+    def _watch(self, request: int, due: int) -> None:
+        """Many deadlines to one timer."""
+        if due not in self._due:
+            self._due[due] = set()
+            self._loop.call_later(max(0.0, due * _TICK_S - time.monotonic()), self._expire, due)
+        self._due[due].add(request)
+
+    def _expire(self, due: int) -> None:
+        for request in self._due.pop(due):
+            asked = self._asked.get(request)
+            if asked is not None and not asked.reply.done():
+                asked.reply.set_exception(Late("it was not answered by its deadline"))
+                self._write(framed(Forget(request)))

@@ -1,0 +1,100 @@
+"""What a running fleet has counted, as the state that the autoscaler decides by."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from twoshift.policy.autoscale import FleetState, ReplicaState, WorkerState
+from twoshift.ports import Actuator
+
+__all__ = ["Backlog", "FleetObserver", "ModelCounts", "most_urgent"]
+
+_RATE_S = 10.0  # over which rates are measured
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCounts:
+    """A model over all of its replicas: totals since the start, and what is so now."""
+
+    offered_rows: int  # live, refused ones included
+    refused_rows: int  # of those: they would have been answered by a larger fleet
+    harvested_rows: int  # of jobs
+    waiting: int  # live
+    oldest_wait_s: float
+    replica_rows_per_s: float  # inside the SLO, by one replica that does nothing else; 0: not known yet
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What a job has left."""
+
+    pending_rows: int
+    time_left_s: float  # of its window; infinite where it has none
+
+
+class FleetObserver:
+    """Totals to rates; called by one thread."""
+
+    def __init__(
+        self, model: Callable[[], ModelCounts], backlogs: Callable[[], Iterable[Backlog]], actuator: Actuator
+    ) -> None:
+        self._model, self._backlogs, self._actuator = model, backlogs, actuator
+        self._points: deque[tuple[float, ModelCounts]] = deque()
+
+    def observe(self, now_s: float) -> FleetState:
+        """The fleet as it is, and what came lately."""
+        now, counts = self._model(), self._actuator.replicas()
+        if self._points and _has_fallen(self._points[-1][1], now):
+            self._points.clear()  # who counted was replaced
+        self._points.append((now_s, now))
+        while len(self._points) > 2 and self._points[1][0] <= now_s - _RATE_S:
+            self._points.popleft()
+        replicas = ReplicaState(
+            ready=counts.ready,
+            starting=counts.starting,
+            waiting=now.waiting,
+            oldest_wait_s=_rounded(now.oldest_wait_s),
+            live_rows_per_s=self._rate("offered_rows"),
+            refused_rows_per_s=self._rate("refused_rows"),
+            replica_rows_per_s=_rounded(now.replica_rows_per_s),
+            harvested_rows_per_s=self._rate("harvested_rows"),
+        )
+        urgent = most_urgent(self._backlogs())
+        workers = WorkerState(
+            pending_items=urgent.pending_rows,
+            worker_items_per_s=replicas.replica_rows_per_s,
+            time_left_s=_rounded(urgent.time_left_s),
+            harvested_items_per_s=replicas.harvested_rows_per_s,
+        )
+        return FleetState(replicas, workers)
+
+    def _rate(self, name: str) -> float:
+        """Rows a second, since the first point."""
+        (first_s, first), (last_s, last) = self._points[0], self._points[-1]
+        took_s = last_s - first_s
+        return _rounded((getattr(last, name) - getattr(first, name)) / took_s) if took_s > 0 else 0.0
+
+
+def most_urgent(backlogs: Iterable[Backlog]) -> Backlog:
+    """Of the jobs with a window, those up to the one that asks for the highest rate, as one; none: nothing pending."""
+    found, pending = Backlog(0, math.inf), 0
+    for each in sorted(backlogs, key=lambda each: each.time_left_s):
+        if each.time_left_s == math.inf:
+            break
+        pending += each.pending_rows
+        if pending and pending * max(found.time_left_s, 1.0) > found.pending_rows * max(each.time_left_s, 1.0):
+            found = Backlog(pending, each.time_left_s)
+    return found
+
+
+def _has_fallen(old: ModelCounts, new: ModelCounts) -> bool:
+    names = ("offered_rows", "refused_rows", "harvested_rows")
+    return any(getattr(new, name) < getattr(old, name) for name in names)
+
+
+def _rounded(value: float) -> float:
+    """No more digits than mean something: they are logged."""
+    return value if value in (0, math.inf) else float(f"{value:.4g}")

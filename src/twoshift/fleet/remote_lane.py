@@ -1,0 +1,119 @@
+"""Jobs at a replica in another process, as the front sees them."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from typing import assert_never
+
+from twoshift.batch.messages import FromWorker, ToWorker
+from twoshift.batch.settings import JobSettings
+from twoshift.fleet.control import Follow, GoOn, Had, Hold, Leave, TakePlace, Work, WorkEnded, WorkSaid, WorkTold
+from twoshift.fleet.member import Member
+from twoshift.ports import Blobs
+from twoshift.types import Lane
+
+__all__ = ["RemoteReplica"]
+
+_numbers = itertools.count(1)  # of places and of workers, in this process
+
+
+class RemoteReplica:
+    """A replica whose batch lane jobs may use."""
+
+    def __init__(self, member: Member) -> None:
+        self.member = member
+        self.places: dict[int, RemotePlace] = {}
+        self.workers: dict[int, RemoteWorker] = {}
+
+    @property
+    def gone(self) -> str:
+        """How it ended; empty where it has not."""
+        return self.member.gone
+
+    def live_device_s(self) -> float:
+        """That live rows have had of its device, as it said last."""
+        return 0.0 if self.member.beat is None else self.member.beat.stats.lanes[Lane.ONLINE].device_s
+
+    def place(self, weight: float) -> RemotePlace:
+        """A job's place in its batch lane."""
+        number = next(_numbers)
+        made = self.places[number] = RemotePlace(self, number)
+        self.member.child.send(TakePlace(number, weight))
+        return made
+
+    def hear(self, message: Had | WorkSaid | WorkEnded) -> None:
+        """What the replica says of jobs; in the supervisor's thread."""
+        match message:
+            case Had(number, device_s, riding_s):
+                if number in self.places:
+                    self.places[number].had = (device_s, riding_s)
+            case WorkSaid(number, said):
+                if number in self.workers:
+                    self.workers[number].send(said)
+            case WorkEnded(number):
+                if (worker := self.workers.pop(number, None)) is not None:
+                    worker.ended.set()
+            case _:
+                assert_never(message)
+
+
+class RemotePlace:
+    """A job in the batch lane of a replica in another process."""
+
+    def __init__(self, replica: RemoteReplica, number: int) -> None:
+        self._replica, self._number = replica, number
+        self._child = replica.member.child
+        self.had = (0.0, 0.0)
+
+    def hold(self) -> None:
+        """Its rows wait from the next call on."""
+        self._child.send(Hold(self._number))
+
+    def release(self) -> None:
+        """Its rows run again."""
+        self._child.send(GoOn(self._number))
+
+    def follow(self, deadline_s: float, owed: bool) -> None:
+        """How urgent it is from now on."""
+        self._child.send(Follow(self._number, deadline_s, owed))
+
+    def used(self) -> tuple[float, float]:
+        """Seconds that it has had of the device; of those, in calls that live rows were in."""
+        return self.had
+
+    def work(
+        self, settings: JobSettings, name: str, blobs_for: Callable[[str], Blobs], send: Callable[[FromWorker], None]
+    ) -> RemoteWorker:
+        """A worker in the replica's process, which has its own ways to files."""
+        number = next(_numbers)
+        worker = self._replica.workers[number] = RemoteWorker(self._replica.member, number, send)
+        self._child.send(Work(number, self._number, settings, f"replica-{self._replica.member.number}:{name}"))
+        return worker
+
+    def leave(self) -> None:
+        """The job has ended."""
+        self._child.send(Leave(self._number))
+        self._replica.places.pop(self._number, None)
+
+
+class RemoteWorker:
+    """A job's worker in a replica's process."""
+
+    def __init__(self, member: Member, number: int, send: Callable[[FromWorker], None]) -> None:
+        self._member, self._number, self.send = member, number, send
+        self.ended = threading.Event()
+
+    def tell(self, message: ToWorker | None) -> None:
+        """A message; None: it shall end."""
+        self._member.child.send(WorkTold(self._number, message))
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for its end."""
+        if not self._member.gone:
+            self.ended.wait(timeout_s)
+
+    def is_alive(self) -> bool:
+        """Never for ever: its process can be killed."""
+        return False

@@ -1,0 +1,121 @@
+"""A replica in a process of its own: a model, its engine, and two lines to the front that has started it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
+
+from twoshift.extras import needed
+from twoshift.fleet.answering import Answering
+from twoshift.fleet.control import FromChild, Noted, Opened, Stop, ToChild, Unopened
+from twoshift.fleet.told import told
+from twoshift.fleet.wire import is_plain
+from twoshift.ports import Blobs, RuntimeInfo
+from twoshift.serve.model import ServedModel
+from twoshift.serve.settings import ModelSettings
+
+if TYPE_CHECKING:
+    from twoshift.fleet.job_desk import JobDesk
+
+__all__ = ["SIGNALS", "OpenModel", "ReplicaSpec", "replica_main"]
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # whether a replica ends is for its front to say
+OpenModel = Callable[[str, ModelSettings, int, Callable[[str], None]], ServedModel]
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSpec:
+    """What each replica of a model is made of; `open_model` and `blobs_for` are functions of a module."""
+
+    name: str
+    settings: ModelSettings
+    created_unix_s: int
+    open_model: OpenModel
+    blobs_for: Callable[[str], Blobs]
+
+
+def replica_main(live: socket.socket, control: Connection, spec: ReplicaSpec, gpu: str | None, front: int) -> None:
+    """The process, from its start to its end."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    _end_with(front)
+    if gpu is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu
+    if spec.settings.threads is not None:
+        os.environ["RAYON_NUM_THREADS"] = str(spec.settings.threads)  # the tokenizer's
+    line = _Line(control)
+    try:
+        model = spec.open_model(
+            spec.name, spec.settings, spec.created_unix_s, lambda text: line.send(Noted(text))
+        )  # fmt: skip
+    except Exception as error:
+        line.send(Unopened(told(error)))
+        os._exit(1)
+    threading.Thread(target=_listen, args=(line, model, spec), name="twoshift-control", daemon=True).start()
+    line.send(Opened(_sendable(model.info), model.derived, model.outputs, model.most_rows, model.engine.cost()))
+    needed("uvloop", "serve", "serve", "command").run(_serve(model, live))
+
+
+async def _serve(model: ServedModel, live: socket.socket) -> None:
+    live.setblocking(False)
+    incoming = live.dup()  # the loop reads from this one; what is sent goes past it
+    await asyncio.get_running_loop().create_unix_connection(lambda: Answering(model, live), sock=incoming)
+    await asyncio.Event().wait()
+
+
+class _Line:
+    """The pipe to the front, for several threads."""
+
+    def __init__(self, control: Connection) -> None:
+        self._control = control
+        self._lock = threading.Lock()
+
+    def send(self, message: FromChild) -> None:
+        with self._lock, contextlib.suppress(OSError):  # the front is gone, and so are we in a moment
+            self._control.send(message)
+
+    def receive(self) -> ToChild:
+        return self._control.recv()
+
+
+def _listen(line: _Line, model: ServedModel, spec: ReplicaSpec) -> None:
+    desk: JobDesk | None = None
+    try:
+        while not isinstance(message := line.receive(), Stop):
+            if desk is None:
+                from twoshift.fleet.job_desk import JobDesk  # jobs have packages of their own
+
+                desk = JobDesk(model.engine, spec.blobs_for, line.send)
+            desk.handle(message)
+        if desk is not None:
+            desk.close()
+        model.close()
+    finally:  # also where the front is gone
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def _end_with(front: int) -> None:
+    """Where the front is killed, the closed lines are noticed; but not by a model that never gives up the GIL."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != front:
+        os._exit(0)
+
+
+def _sendable(info: RuntimeInfo) -> RuntimeInfo:
+    """Without an example that only the model's own process can understand."""
+    return info if is_plain(info.example) else replace(info, example=None)

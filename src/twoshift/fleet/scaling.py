@@ -1,0 +1,81 @@
+"""A scaler for a model that is served: what it counts, what jobs have left, who adds and removes its replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from twoshift.engine.stats import EngineStats
+from twoshift.fleet.model import FleetModel
+from twoshift.fleet.observer import Backlog, FleetObserver, ModelCounts, most_urgent
+from twoshift.fleet.scale_log import ScaleLog
+from twoshift.fleet.scaler import Scaler
+from twoshift.policy.autoscale import AutoscalePolicy
+from twoshift.serve.derived import Derived
+from twoshift.serve.live_model import LiveModel
+from twoshift.types import Lane
+
+__all__ = ["decisions", "model_counts", "scaler_for", "signals"]
+
+Backlogs = Callable[[], Iterable[Backlog]]
+Samples = Iterator[tuple[str, str, str, tuple[str, ...], list[tuple[Any, ...]]]]
+
+
+def scaler_for(model: FleetModel, policy: AutoscalePolicy, backlogs: Backlogs, log: ScaleLog | None) -> Scaler:
+    """Not started."""
+    observer = FleetObserver(lambda: model_counts(model), backlogs, model)
+    return Scaler(policy, observer.observe, model, log, model=model.name)
+
+
+def model_counts(model: LiveModel) -> ModelCounts:
+    """As it is now."""
+    stats, queue = model.stats(), model.waiting()[Lane.ONLINE]
+    return ModelCounts(
+        offered_rows=model.metrics.offered_rows,
+        refused_rows=model.metrics.refused_rows,
+        harvested_rows=stats.lanes[Lane.BATCH].rows,
+        waiting=queue.rows,
+        oldest_wait_s=queue.oldest_s,
+        replica_rows_per_s=_capacity(model.derived_now(), stats) / max(1, model.replicas().ready),
+    )
+
+
+def _capacity(derived: Derived, stats: EngineStats) -> float:
+    """Of rows such as are asked for: the curve knows tokens, and a typical row is only a guess at theirs."""
+    live = stats.lanes[Lane.ONLINE]
+    if live.rows == 0 or live.tokens == 0:
+        return derived.capacity_rows_per_s
+    return derived.capacity_rows_per_s * derived.row_tokens * live.rows / live.tokens
+
+
+def signals(models: Mapping[str, LiveModel], backlogs: Callable[[str], Iterable[Backlog]]) -> Samples:
+    """What an autoscaler outside may read, as families of metrics: kind, name, what it is, labels, samples."""
+    names = {name: (list(backlogs(name)), model_counts(model)) for name, model in models.items()}
+
+    def each(value: Callable[[list[Backlog], ModelCounts], float]) -> list[tuple[Any, ...]]:
+        return [(name, value(jobs, counts)) for name, (jobs, counts) in names.items()]
+
+    label = ("model",)
+    yield ("gauge", "job_rows_left", "Rows that jobs have left.", label,
+           each(lambda jobs, _: sum(job.pending_rows for job in jobs)))  # fmt: skip
+    yield ("gauge", "urgent_rows_left", "Of those: up to the end of the window that asks for the highest rate.", label,
+           each(lambda jobs, _: most_urgent(jobs).pending_rows))  # fmt: skip
+    yield ("gauge", "urgent_seconds_left", "To the end of that window; infinite where no job has one.", label,
+           each(lambda jobs, _: most_urgent(jobs).time_left_s))  # fmt: skip
+    yield ("gauge", "replica_rows_per_second", "What one replica can do inside the SLO.", label,
+           each(lambda _, counts: counts.replica_rows_per_s))  # fmt: skip
+
+
+def decisions(scalers: Mapping[str, Scaler]) -> Samples:
+    """What was decided, by direction and what it followed from."""
+    yield (
+        "counter",
+        "scale_decisions",
+        "What the autoscaler decided.",
+        ("model", "direction", "reason"),
+        [
+            (name, direction, str(signal), count)
+            for name, scaler in scalers.items()
+            for (direction, signal), count in sorted(scaler.decisions.copy().items())
+        ],
+    )

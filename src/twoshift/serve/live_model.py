@@ -1,0 +1,71 @@
+"""What a server knows of a model, wherever its replicas run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from twoshift.engine.stats import EngineStats, Health, Queue
+from twoshift.ports import RuntimeInfo
+from twoshift.serve.completions import Completions
+from twoshift.serve.derived import Derived
+from twoshift.serve.metrics import ModelMetrics
+from twoshift.serve.model import Answer
+from twoshift.serve.tracing import Traces
+from twoshift.types import Lane, ReplicaCounts, Tensor
+
+__all__ = ["LiveModel"]
+
+
+class LiveModel(Protocol):
+    """A model with its engine in this process, or with replicas in others."""
+
+    name: str
+    version: str
+    created_unix_s: int
+    derived: Derived  # from the curve that it began with
+    outputs: tuple[Tensor, ...]  # what was seen in its answers; none before the first
+    metrics: ModelMetrics
+    traces: Traces | None
+
+    @property
+    def info(self) -> RuntimeInfo: ...
+
+    @property
+    def most_rows(self) -> int:
+        """Of the largest request that can ever be admitted."""
+        ...
+
+    def start(self) -> None:
+        """On the loop that will serve."""
+        ...
+
+    def derived_now(self) -> Derived:
+        """From the curve as learned so far."""
+        ...
+
+    def health(self) -> Health:
+        """Whether it keeps up."""
+        ...
+
+    def stats(self) -> EngineStats:
+        """What its devices have done since the start."""
+        ...
+
+    def waiting(self) -> Mapping[Lane, Queue]:
+        """Who waits for them."""
+        ...
+
+    def replicas(self) -> ReplicaCounts:
+        """How many there are."""
+        ...
+
+    async def answer(
+        self, rows: Sequence[Any], deadline_s: float, completions: Completions, arrived_s: float
+    ) -> Answer:
+        """The results; raises InvalidInput, TooLarge, TryLater, Late, Broken, or what the model raised for a row."""
+        ...
+
+    def close(self) -> None:
+        """Let it go, once what runs has ended."""
+        ...

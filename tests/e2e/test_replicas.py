@@ -1,0 +1,259 @@
+"""Replica processes behind one front: crashes, hangs, ends, and jobs over all of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from servers import PROGRAM, Server, until
+
+for needs in ("httptools", "sqlalchemy", "pyarrow"):
+    pytest.importorskip(needs)
+pytestmark = pytest.mark.slow
+PATIENT = {"x_request_timeout_ms": "30000"}
+SOURCE = '''
+import os
+import time
+
+import numpy as np
+
+
+class Sized:
+    """Texts to their sizes; a text may ask for trouble, and who has it writes who it is into a file."""
+
+    outputs = ("embedding",)
+    example = "a"
+    max_row_tokens = 50
+
+    def load(self):
+        if os.path.exists(os.path.join(os.path.dirname(__file__), "broken")):
+            raise ValueError("it does not load today")
+
+    def prepare(self, rows):
+        texts = np.empty(len(rows), object)
+        texts[:] = [row["text"] if isinstance(row, dict) else row for row in rows]
+        return {"text": texts}
+
+    def predict(self, batch):
+        for text in batch["text"]:
+            word, _, rest = text.partition(" ")
+            if word == "raise":
+                raise ArithmeticError("this text is bad")
+            if word in ("sleep", "die"):
+                seconds, _, told = rest.partition(" ")
+                if told:
+                    with open(told + ".new", "w") as file:
+                        file.write(str(os.getpid()))
+                    os.rename(told + ".new", told)
+                if word == "die":
+                    os.kill(os.getpid(), 9)
+                time.sleep(float(seconds))
+        time.sleep(0.002)
+        return {"embedding": np.array([[len(text), os.getpid()] for text in batch["text"]], float)}
+'''
+
+
+def children(pid: int) -> set[int]:
+    """Its processes that live, by what they were started for."""
+    found = set()
+    for each in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = each.read_text().rpartition(") ")[2].split()
+            words = each.with_name("cmdline").read_bytes()
+        except OSError:
+            continue  # it has just ended
+        if int(fields[1]) == pid and b"spawn_main" in words and fields[0] != "Z":
+            found.add(int(each.parent.name))
+    return found
+
+
+def lives(pid: int) -> bool:
+    try:
+        return not Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
+    except OSError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("replicas")
+    (made / "m.py").write_text(SOURCE)
+    return made
+
+
+def started(folder: Path, *words: str) -> Server:
+    return Server(folder / "home", f"{folder}/m.py:Sized", "--slo-ms", "500", "--replicas", "2", *words)
+
+
+@pytest.fixture(scope="module")
+def shared(folder: Path) -> Iterator[Server]:
+    """For tests that leave it as they found it."""
+    server = started(folder)
+    yield server
+    server.end()
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(16) as made:
+        yield made
+
+
+def embedded(server: Server, text: str, **headers: str) -> tuple[int, int]:
+    """The status, and who has answered."""
+    got = server.embed("Sized", text, **headers)
+    return got.status, int(got.json()["data"][0]["embedding"][1]) if got.status == 200 else 0
+
+
+def both_are_ready(server: Server) -> bool:
+    return server.counted("replicas", state="ready") == 2
+
+
+def test_two_replicas_answer_as_one_and_are_counted_together(shared: Server) -> None:
+    whole = children(shared.process.pid)
+    assert len(whole) == 2
+    answered = [embedded(shared, "a" * size) for size in range(1, 21)]
+    assert {who for _, who in answered} == whole
+    got = shared.embed("Sized", ["a", "bb", "ccc"])
+    assert [each["embedding"][0] for each in got.json()["data"]] == [1, 2, 3]
+    until(lambda: shared.counted("rows_total", lane="online") == 23)
+    assert "forward;dur=" in got.headers["server-timing"]
+    assert shared.ask("GET", "/v1/derived/Sized").json()["device"].startswith("cpu")
+    assert shared.ask("GET", "/v2/models/Sized").json()["outputs"][0]["name"] == "embedding"
+
+
+def test_errors_are_told_as_one_process_tells_them(shared: Server) -> None:
+    refused = shared.embed("Sized", "a " * 10_000)
+    assert (refused.status, refused.json()["error"]["param"]) == (413, "input[0]")
+    assert "ArithmeticError: this text is bad" in shared.embed("Sized", "raise it").message
+    assert shared.embed("Sized", "sleep 1").status == 504
+
+
+def test_a_crash_costs_what_had_begun_and_nothing_else(
+    shared: Server, pool: ThreadPoolExecutor, tmp_path: Path
+) -> None:
+    until(lambda: both_are_ready(shared))
+    told = tmp_path / "told"
+    begun = pool.submit(shared.embed, "Sized", f"sleep 20 {told}", **PATIENT)
+    until(told.exists)
+    victim = int(told.read_text())
+    load = [pool.submit(embedded, shared, f"word {k}", **PATIENT) for k in range(100)]
+    os.kill(victim, signal.SIGKILL)
+    got = begun.result(10)
+    assert got.status == 503
+    assert "had begun" in got.message
+    assert float(got.headers["retry-after"]) >= 1
+    assert {each.result(20)[0] for each in load} == {200}
+    until(lambda: both_are_ready(shared))
+    assert victim not in children(shared.process.pid)
+    assert "killed by SIGKILL" in shared.said
+    until(lambda: shared.counted("rows_total", lane="online") >= 100)
+
+
+def test_rows_that_wait_for_a_call_that_kills_its_replica_are_answered_by_the_other(
+    shared: Server, pool: ThreadPoolExecutor, tmp_path: Path
+) -> None:
+    until(lambda: both_are_ready(shared))
+    for k in range(100):  # both have forgotten what was slow before
+        assert embedded(shared, f"word {k}")[0] == 200
+    held = [tmp_path / f"told-{k}" for k in range(2)]
+    for each in held:  # on both, so that others wait
+        pool.submit(shared.embed, "Sized", f"sleep 2 {each}", **PATIENT)
+        until(each.exists)
+    assert held[0].read_text() != held[1].read_text()
+    waiting = [pool.submit(embedded, shared, f"word {k}", **PATIENT) for k in range(8)]
+    until(lambda: shared.counted("waiting_rows", lane="online") >= 8)
+    os.kill(int(held[0].read_text()), signal.SIGKILL)
+    assert {each.result(20) for each in waiting} == {(200, int(held[1].read_text()))}
+
+
+def test_a_replica_that_hangs_is_replaced(shared: Server, tmp_path: Path) -> None:
+    until(lambda: both_are_ready(shared))
+    told = tmp_path / "told"
+    assert shared.embed("Sized", f"sleep 60 {told}").status == 504
+    victim = int(told.read_text())
+    assert shared.embed("Sized", "a").status == 200
+    until(lambda: not lives(victim))
+    until(lambda: both_are_ready(shared))
+    assert "a call has been on the device" in shared.said
+    assert shared.ask("GET", "/readyz").status == 200
+
+
+def test_what_was_admitted_is_answered_after_the_notice_to_stop(
+    folder: Path, pool: ThreadPoolExecutor, tmp_path: Path
+) -> None:
+    server = started(folder)
+    try:
+        replicas = children(server.process.pid)
+        running = pool.submit(server.embed, "Sized", f"sleep 1 {tmp_path / 'told'}", **PATIENT)
+        until((tmp_path / "told").exists)
+        assert server.stop() == 0
+        assert running.result().status == 200
+        assert not any(lives(pid) for pid in replicas)
+        assert "has ended" not in server.said
+    finally:
+        server.end()
+
+
+def test_replicas_do_not_outlive_a_front_that_is_killed(folder: Path, tmp_path: Path) -> None:
+    server = started(folder)
+    try:
+        replicas = children(server.process.pid)
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(server.raw, b"")  # somebody is connected
+            server.process.kill()
+        assert len(replicas) == 2
+        until(lambda: not any(lives(pid) for pid in replicas))
+    finally:
+        server.end()
+
+
+def test_a_model_that_does_not_load_is_told_as_one_process_tells_it(folder: Path) -> None:
+    (folder / "broken").touch()
+    try:
+        words = [PROGRAM, "serve", f"{folder}/m.py:Sized", "--replicas", "2", "--port", "0"]
+        env = {"TWOSHIFT_HOME": str(folder / "home")}
+        ended = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
+    finally:
+        (folder / "broken").unlink()
+    assert ended.returncode in (1, 2)
+    assert "it does not load today" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_job_runs_on_all_replicas_and_a_crash_loses_no_row(folder: Path, tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = 4000
+    pq.write_table(pa.table({"id": range(rows), "text": [f"w{k}" for k in range(rows)]}), tmp_path / "in.parquet")
+    database = f"sqlite:///{tmp_path}/fleet.db"  # the other server has its own
+    server = started(folder, "--max-batch", "4", "--database", database)
+    try:
+        words = ["run", str(tmp_path / "in.parquet"), "--model", "Sized", "--text", "text", "--keep", "id"]
+        more = ["--shard-rows", "50", "-o", str(tmp_path / "out"), "--detach", "--on", server.address, "--json"]
+        sent = subprocess.run([PROGRAM, *words, *more], capture_output=True, text=True, timeout=60, check=True)
+        path = f"/v1/jobs/{json.loads(sent.stdout)['id']}"
+        until(lambda: len(list((tmp_path / "out").glob("part-*"))) >= 10)
+        os.kill(min(children(server.process.pid)), signal.SIGKILL)
+        assert server.embed("Sized", "a").status == 200
+        until(lambda: server.ask("GET", path).json()["state"] in ("done", "failed"))
+        shown = server.ask("GET", path).json()
+        assert shown["state"] == "done", shown
+        assert shown["progress"]["harvested_s"] > 0
+        table = pq.read_table(tmp_path / "out").sort_by("id")
+        assert table["id"].to_pylist() == list(range(rows))
+        assert [each[0] for each in table["embedding"].to_pylist()] == [len(f"w{k}") for k in range(rows)]
+        assert len({each[1] for each in table["embedding"].to_pylist()}) >= 2
+        report: Any = json.loads((tmp_path / "out" / "_twoshift" / "report.json").read_text())
+        assert report["parity"]["worst_difference"] is not None
+        assert server.stop() == 0
+    finally:
+        server.end()

@@ -1,0 +1,113 @@
+"""What crosses between processes comes out as it went in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twoshift import errors
+from twoshift.errors import InvalidInput, TooLarge, TryLater, TwoshiftError
+from twoshift.fleet.told import raised, told
+from twoshift.fleet.wire import Ask, Done, Frames, Results, framed, from_replica, is_plain, to_replica
+
+
+def crossed(message: Any, decode: Any = from_replica) -> Any:
+    (frame,) = Frames().feed(framed(message))
+    return decode(frame)
+
+
+@given(st.lists(st.binary(max_size=40), max_size=20), st.data())
+def test_frames_are_whole_however_they_are_cut(texts: list[bytes], data: st.DataObject) -> None:
+    sent = [framed(Ask(k, [text.hex()], False, 1.0, 0.5)) for k, text in enumerate(texts)]
+    whole, frames, found = b"".join(sent), Frames(), []
+    while whole:
+        size = data.draw(st.integers(1, len(whole)))
+        found += [to_replica(frame) for frame in frames.feed(whole[:size])]
+        whole = whole[size:]
+    assert [ask.rows for ask in found] == [[text.hex()] for text in texts]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "a text",
+        [1, 2, 3],
+        {"x": 1.5, "words": ["a", "b"]},
+        {"x": np.arange(6, dtype="int16").reshape(2, 3)},
+        {"x": np.float32(1.5), "none": None},
+    ],
+)
+def test_rows_cross(row: Any) -> None:
+    found = crossed(Ask(7, [row], False, 1.0, 0.5), to_replica)
+    np.testing.assert_equal(found.rows, [row])
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        np.arange(6.0).reshape(2, 3),
+        np.array([True, False]),
+        np.zeros((2, 0), "float16"),
+        np.array(["a", "ü"], object),
+        np.array(["a", "bc"]),
+        np.array([b"a", b"\xff"], object),
+        np.array([[["a"], None], [1, 2.5]], object),
+        np.array(["2026-01-01"], "datetime64[D]"),
+        np.arange(8)[::2],
+    ],
+)
+def test_columns_cross(column: np.ndarray[Any, Any]) -> None:
+    done = Done(1, [Results({"c": column}, len(column), 0.1, 3)], 5, 0, (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 3))
+    found = crossed(done).results[0].columns["c"]
+    assert found.dtype == column.dtype
+    np.testing.assert_array_equal(found, column)
+
+
+def test_lists_in_a_column_stay_lists() -> None:
+    column = np.empty(2, object)
+    column[0], column[1] = [1, 2], [3, 4]
+    done = Done(1, [Results({"c": column}, 2, 0.1, 3)], 5, 0, (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 3))
+    assert crossed(done).results[0].columns["c"].tolist() == [[1, 2], [3, 4]]
+
+
+def test_what_is_no_plain_value_is_known_as_such() -> None:
+    assert is_plain({"x": [1, "a", np.zeros(2)]})
+    assert not is_plain(object())
+    assert not is_plain("\ud800")
+
+
+@pytest.mark.parametrize("error", [InvalidInput("input", 3, "a text"), TooLarge("input[0]", "it", "less")])
+def test_an_error_of_the_request_is_raised_again_as_it_was(error: InvalidInput) -> None:
+    again = raised(told(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert isinstance(again, InvalidInput)
+    assert (again.field, again.accepted) == (error.field, error.accepted)
+
+
+def test_when_to_come_back_crosses() -> None:
+    again = raised(told(TryLater("full", 0.125)))
+    assert isinstance(again, TryLater)
+    assert again.retry_after_s == 0.125
+    assert str(again) == "full; try again in 0.125 s"
+
+
+@pytest.mark.parametrize("name", ["Late", "Broken", "BrokenModel", "OutOfMemory", "DeviceLost", "NoRoom"])
+def test_every_other_error_of_ours_keeps_its_class(name: str) -> None:
+    kind: type[TwoshiftError] = getattr(errors, name)
+    again = raised(told(kind("what happened")))
+    assert type(again) is kind
+    assert str(again) == "what happened"
+
+
+def test_what_a_model_raises_keeps_its_name_and_words() -> None:
+    error = ArithmeticError("this row \ud800 is bad")
+    error.add_note("row 3 of 5")
+    again = raised(told(error))
+    assert again.__notes__ == ["row 3 of 5"]
+    assert type(again).__name__ == "ArithmeticError"
+    assert str(again) == "this row \\ud800 is bad"
