@@ -209,14 +209,18 @@ def job_host(
     from twoshift.batch.confined import confined
     from twoshift.batch.host import JobHost
     from twoshift.batch.lane import Replica
+    from twoshift.store.claim import SqlClaim
     from twoshift.store.database import Database
     from twoshift.store.jobs import SqlJobs
 
     database = Database(settings.database or f"sqlite:///{home() / 'fleet.db'}")
-    if not database.claim():
-        database.close()
-        note(f"No jobs here: another server has {database.shown}; --database names one of its own.")
-        return NoJobs(f"the server that has {database.shown}, or one with a --database of its own")
+    claim = SqlClaim(database)
+    if not claim.take():
+        if settings.database is None:  # a server of something else, as it may be
+            database.close()
+            note(f"No jobs here: another server has {database.shown}; --database names one of its own.")
+            return NoJobs(f"the server that has {database.shown}, or one with a --database of its own")
+        note(f"Jobs wait: {claim.told}. They go on here when that one ends.")
 
     def replicas_of(name: str) -> list[Replica]:
         if name not in models:
@@ -227,7 +231,7 @@ def job_host(
         if settings.job_roots or not settings.is_private:
             confined(job, files, settings.job_roots)
 
-    return JobHost(SqlJobs(database), replicas_of, blobs_for, check)
+    return JobHost(SqlJobs(database, claim=claim), replicas_of, blobs_for, check, claim)
 
 
 def _live_limits(settings: ModelSettings) -> LaneLimits:

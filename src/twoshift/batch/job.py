@@ -34,12 +34,16 @@ from twoshift.batch.summary import RunRecord, Summary
 from twoshift.errors import Broken, InvalidInput, TwoshiftError
 from twoshift.ports import Blobs, RuntimeInfo
 
-__all__ = ["Job", "JobResult", "Resumed"]
+__all__ = ["FolderTaken", "Job", "JobResult", "Resumed"]
 
 _MOST_SHARD_ROWS = 1_000_000  # redoing one must stay cheap
 _RECORD_S = 5.0  # between records of a run: what a report may not know of one that was killed
 _CLOSE_S = 5.0  # for workers to give their devices back
 _RECEIPT_ROWS, _RECEIPT_SHARDS, _RECEIPT_S = 32, 4, 60.0
+
+
+class FolderTaken(InvalidInput):
+    """Another run works in the output folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +336,7 @@ def _one_coordinator(output: str) -> Iterator[None]:
         except OSError as error:
             file.seek(0)
             accepted = f"a folder that no other run works on (process {file.read()} does)"
-            raise InvalidInput("output", output, accepted) from error
+            raise FolderTaken("output", output, accepted) from error
         with contextlib.suppress(OSError):  # a full disk: it is locked all the same
             file.truncate(0)
             os.write(file.fileno(), str(os.getpid()).encode())
