@@ -40,14 +40,15 @@ ROWS = 600
 class Fleet:
     """A folder with a model and its input, and a server over it that can be started again."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        (path / "m.py").write_text(MODEL)
-        pq.write_table(pa.table({"id": np.arange(ROWS), "x": np.arange(float(ROWS))}), path / "in.parquet")
+    def __init__(self, path: Path, *more: str) -> None:
+        self.path, self.more = path, more
+        if not (path / "m.py").exists():  # another server may be over it already
+            (path / "m.py").write_text(MODEL)
+            pq.write_table(pa.table({"id": np.arange(ROWS), "x": np.arange(float(ROWS))}), path / "in.parquet")
         self.server = self.started()
 
     def started(self) -> Server:
-        words = [f"{self.path}/m.py:Square", "--slo-ms", "2000", "--max-batch", "8", "--grace", "5s"]
+        words = [f"{self.path}/m.py:Square", "--slo-ms", "2000", "--max-batch", "8", "--grace", "5s", *self.more]
         self.server = Server(self.path / "home", *words)
         return self.server
 
