@@ -40,8 +40,8 @@ ROWS = 600
 class Fleet:
     """A folder with a model and its input, and a server over it that can be started again."""
 
-    def __init__(self, path: Path, *more: str) -> None:
-        self.path, self.more = path, more
+    def __init__(self, path: Path, *more: str, **environment: str) -> None:
+        self.path, self.more, self.environment = path, more, environment
         if not (path / "m.py").exists():  # another server may be over it already
             (path / "m.py").write_text(MODEL)
             pq.write_table(pa.table({"id": np.arange(ROWS), "x": np.arange(float(ROWS))}), path / "in.parquet")
@@ -49,7 +49,7 @@ class Fleet:
 
     def started(self) -> Server:
         words = [f"{self.path}/m.py:Square", "--slo-ms", "2000", "--max-batch", "8", "--grace", "5s", *self.more]
-        self.server = Server(self.path / "home", *words)
+        self.server = Server(self.path / "home", *words, **self.environment)
         return self.server
 
     def run(self, *words: str, code: int = 0) -> Any:
@@ -217,3 +217,16 @@ sha256 = "{digests["bob"]}"
         until(lambda: ask("alice", "GET", path).json()["state"] == "done")
     finally:
         server.end()
+
+
+def test_the_first_job_imports_nothing_that_live_requests_would_have_to_wait_for(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, PYTHONPROFILEIMPORTTIME="1")
+    try:
+        assert fleet.live() == 200
+        before = fleet.server.said.count("\n")
+        assert fleet.job()["state"] == "done"
+        lines = [line for line in fleet.server.said.splitlines()[before:] if line.startswith("import time:")]
+    finally:
+        fleet.server.end()
+    took_us = sum(int(line.removeprefix("import time:").split("|")[0]) for line in lines)
+    assert took_us < 50_000, lines

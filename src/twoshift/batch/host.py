@@ -18,6 +18,7 @@ from twoshift.batch.job import FolderTaken, Job, Resumed
 from twoshift.batch.lane import JobLane, Replica
 from twoshift.batch.running import RunningJob, state_after
 from twoshift.batch.settings import JobSettings, make_settings
+from twoshift.batch.warm import warm
 from twoshift.errors import Elsewhere, InvalidInput, TryLater, TwoshiftError
 from twoshift.ports import Blobs, Claim, JobRecord, JobStore
 from twoshift.types import JobState
@@ -63,6 +64,7 @@ class JobHost:
 
     def start(self) -> None:
         """Go on with what an earlier server has left, once it is gone; raises TryLater."""
+        warm()
         self._look_at_claim()
         self._ticker.start()
         self._keeper.start()
