@@ -27,6 +27,9 @@ class Snapshot:
     workers: int
     usd: float | None
     outlook: Outlook
+    rows_before: int = 0  # committed by earlier runs
+    errors_before: int = 0  # of those
+    rows_total: int | None = None  # of the input, where its formats tell
 
     @property
     def left_s(self) -> float | None:

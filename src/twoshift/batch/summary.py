@@ -84,7 +84,7 @@ class Summary(msgspec.Struct, frozen=True):
     harvested_s: float = 0.0  # device time that serving left idle
     riding_s: float = 0.0  # of that: in calls that live rows were in
     dedicated_s: float = 0.0  # device time of workers of its own
-    live: LiveImpact | None = None  # of the last run beside live requests
+    live: LiveImpact | None = None  # what live requests noticed, over all runs beside them
     inputs: tuple[str, ...] = ()  # as they were given
     output: str = ""
 
@@ -131,7 +131,7 @@ class Summary(msgspec.Struct, frozen=True):
             harvested_s=(harvested_s := sum(run.harvested_s for run in runs)),
             riding_s=sum(run.riding_s for run in runs),
             dedicated_s=max(0.0, busy_s - harvested_s),
-            live=next((run.live for run in reversed(runs) if run.live is not None), None),
+            live=LiveImpact.over(run.live for run in runs),
             inputs=plan.settings.inputs,
             output=plan.settings.output,
         )
