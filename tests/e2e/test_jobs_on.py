@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -131,6 +133,34 @@ def test_a_job_is_paused_resumed_and_cancelled_by_command(fleet: Fleet) -> None:
     until(lambda: fleet.run("jobs", "show", second)["state"] == "cancelled")
     until(lambda: fleet.run("jobs", "show", job)["state"] == "done")
     fleet.check()
+
+
+def test_a_job_of_a_server_goes_on_here_by_the_command_that_it_shows(fleet: Fleet, tmp_path: Path) -> None:
+    job = fleet.job("--detach")["id"]
+    until(lambda: len(list((fleet.path / "out").glob("part-*"))) >= 2)
+    fleet.run("jobs", "pause", job)
+    until(lambda: "To go on here: " in _told(fleet, "jobs", "show", job))
+    fleet.run("jobs", "cancel", job)
+    words = shlex.split(_told(fleet, "jobs", "show", job).partition("To go on here: ")[2])
+    (tmp_path / "elsewhere").mkdir()
+    done = subprocess.run([PROGRAM, *words[1:]], cwd=tmp_path / "elsewhere", capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "Resuming: " in done.stderr
+    fleet.check()
+
+
+def test_the_list_says_how_far_jobs_are_with_their_errors(fleet: Fleet) -> None:
+    fleet.job()
+    told = _told(fleet, "jobs", "list", columns="200")
+    assert "rows" in told
+    assert "errors" in told
+    assert f"{ROWS}/{ROWS}" in told
+
+
+def _told(fleet: Fleet, *words: str, columns: str = "80") -> str:
+    given = [PROGRAM, *words, "--on", fleet.server.address]
+    env = {**os.environ, "COLUMNS": columns}
+    return subprocess.run(given, cwd=fleet.path, env=env, capture_output=True, text=True, timeout=60, check=True).stdout
 
 
 def test_a_job_outside_its_hours_waits(fleet: Fleet) -> None:

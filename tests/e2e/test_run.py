@@ -7,12 +7,13 @@ import gzip
 import io
 import json
 import lzma
+import subprocess
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from job_runs import JobFolder, end_group, wait_for
+from job_runs import PROGRAM, SQUARES, JobFolder, end_group, wait_for
 from pyarrow import csv, ipc
 
 from twoshift.batch.settings import JobSettings
@@ -205,6 +206,19 @@ def test_a_job_whose_folder_was_moved_resumes(job: JobFolder) -> None:
     assert "5 of 6 shards done" in job.run("-o", str(job.path / "moved")).err
     job.check_squares(300, "moved")
     assert not job.out.exists()
+
+
+def test_a_job_resumes_from_another_folder(job: JobFolder) -> None:
+    job.run()
+    for name in ("part-000001.parquet", "_SUCCESS"):
+        (job.out / name).unlink()
+    (job.path / "other").mkdir()
+    here = ["--model", str(job.path / "m.py:Square"), "-o", "../out", *SQUARES[3:]]
+    words = [PROGRAM, "run", "../docs", *here]
+    done = subprocess.run(words, cwd=job.path / "other", capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "5 of 6 shards done" in done.stderr
+    job.check_squares(300)
 
 
 def test_what_changed_is_named_and_refused(job: JobFolder) -> None:

@@ -105,10 +105,11 @@ class Coordinator:
         clock: Callable[[], float] = time.monotonic,
         before: Sequence[RunRecord] = (),  # earlier runs of the job
         worker_s: float = 0.0,  # that the workers have had so far
+        locations: tuple[str, ...] | None = None,  # of the files, where they are not those of the stored plan
     ) -> None:
         self._plan, self._pool, self._clock = plan, pool, clock
         settings = plan.settings
-        self._settings = settings
+        self._settings, self._locations = settings, locations
         limits = ShardLimits(lease_s=math.inf, max_deaths=_MOST_DEATHS)  # who hangs is found by its beats
         self._shards = ShardPolicy(len(plan.shards), limits, committed)
         self._began_s = clock()
@@ -189,7 +190,7 @@ class Coordinator:
                 assert_never(message)
 
     def _begin(self, number: int) -> None:
-        self._pool.send(number, Begin(self._settings.output, self._plan.seconds_per_row))
+        self._pool.send(number, Begin(self._settings.output, self._plan.seconds_per_row, self._locations))
         self._workers[number].wants = True
 
     def _beat(self, worker: _Worker, beat: Beat, now_s: float) -> None:

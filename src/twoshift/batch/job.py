@@ -24,7 +24,7 @@ from twoshift.batch.lane import JobLane
 from twoshift.batch.messages import Recheck, Rechecked
 from twoshift.batch.muster import Interrupted, Muster
 from twoshift.batch.part import output_schema, read_stats
-from twoshift.batch.plan import Plan, PlannedModel, part_location, plan_location, read_plan, refuse_changes
+from twoshift.batch.plan import Plan, PlannedModel, part_location, plan_location, read_plan, same_files
 from twoshift.batch.pool import Died, WorkerPool
 from twoshift.batch.progress import NOTHING_YET, Snapshot
 from twoshift.batch.receipt import Receipt
@@ -83,6 +83,7 @@ class Job:
         self._interrupted = False
         self._asked: tuple[bool, ...] = ()  # by another thread, and whether at once
         self._last = NOTHING_YET
+        self.model: PlannedModel | None = None  # once it is loaded
 
     def run(
         self,
@@ -125,7 +126,11 @@ class Job:
         found(Resumed(len(committed), len(plan.shards)) if existing or earlier else None)
         before = read_runs(self._output, self.settings.output)
         spent_s = (time.monotonic() - began_s) * len(muster.workers)
-        coordinator = Coordinator(plan, committed, self._pool, muster.workers, before=before, worker_s=spent_s)
+        moved = existing is not None and existing.files != plan.files
+        locations = tuple(file.location for file in plan.files) if moved else None
+        coordinator = Coordinator(
+            plan, committed, self._pool, muster.workers, before=before, worker_s=spent_s, locations=locations
+        )
         return self._run(plan, coordinator, report)
 
     def stop(self, now: bool = False) -> None:
@@ -176,15 +181,17 @@ class Job:
         self, existing: Plan | None, earlier: Plan | None, files: tuple[InputFile, ...], info: RuntimeInfo
     ) -> Plan:
         """The job's plan with the settings of this run: as it was, or as it is now frozen."""
-        model = PlannedModel.of(info)
+        self.model = model = PlannedModel.of(info)
         if earlier is not None:
-            refuse_changes(earlier, self.settings, model, files, is_retry=True)
+            earlier = msgspec.structs.replace(
+                earlier, files=same_files(earlier, self.settings, model, files, is_retry=True), folder=str(Path.cwd())
+            )
         if existing is not None and earlier is not None and existing.retry_of != earlier.settings.output.rstrip("/"):
             accepted = f"a new folder: this one holds a job that is no retry of {earlier.settings.output}"
             raise InvalidInput("output", self.settings.output, accepted)
         if existing is not None:
-            refuse_changes(existing, self.settings, model, files, is_retry=existing.retry_of is not None)
-            return msgspec.structs.replace(existing, settings=self.settings)
+            files = same_files(existing, self.settings, model, files, is_retry=existing.retry_of is not None)
+            return msgspec.structs.replace(existing, settings=self.settings, files=files)
         if earlier is not None:
             folder = earlier.settings.output.rstrip("/")
             plan = msgspec.structs.replace(earlier, settings=self.settings, model=model, retry_of=folder)
@@ -204,7 +211,9 @@ class Job:
         results = {} if measured.schema is None else _fields(measured.schema)
         kept = kept_schema(files, self._blobs_for, settings.keep)
         schema = output_schema(kept, results)
-        return Plan.make(settings, model, files, shards, schema, measured.seconds_per_row, samples.row_bytes)
+        return Plan.make(
+            settings, model, files, shards, schema, measured.seconds_per_row, samples.row_bytes, str(Path.cwd())
+        )
 
     def _earlier(self, folder: str) -> Plan:
         plan = read_plan(self._blobs_for(folder), folder)

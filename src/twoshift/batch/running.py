@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from twoshift.batch.coordinator import Ending
@@ -48,7 +49,18 @@ class RunningJob:
             "harvested_s": self.lane.device_s,
             "riding_s": self.lane.riding_s,
             "held": self.lane.why_held,
+            "loaded": _loaded(self.job),
         }
+
+
+def _loaded(job: Job) -> dict[str, str] | None:
+    """The model as another run can have it."""
+    if job.model is None:
+        return None
+    path, colon, name = job.model.name.partition(".py:")
+    path = f"{path}{colon[:-1]}"
+    found = str(Path(path).absolute()) if Path(path).exists() else path
+    return {"model": f"{found}:{name}" if colon else found, "precision": job.model.precision}
 
 
 def state_after(result: JobResult) -> tuple[JobState, str]:

@@ -58,12 +58,17 @@ def _absolute(location: str) -> str:
 
 def _followed(server: Server, job: dict[str, Any]) -> dict[str, Any]:
     """Until it is over or paused; an interrupt leaves it running."""
+    told = ""
     try:
         with progress_bar(f"{job['id']}") as progress:
             while job["state"] in ("queued", "running"):
                 time.sleep(_POLL_S)
                 job = _asked(server, job["id"])
                 progress((job["progress"] or {}).get("share", 0.0))
+                why = (job["reason"] if job["state"] == "queued" else "") or (job["progress"] or {}).get("held") or ""
+                if why and not told:  # nobody should have to ask why nothing happens
+                    note(f"{job['id']} waits: {why}")
+                told = why
     except KeyboardInterrupt:
         note(f"It goes on: `twoshift jobs cancel {job['id']}` ends it.")
     return job
