@@ -40,7 +40,7 @@ class RealPostgres:
 
     def restart(self) -> None:
         """As after a loss of power: nobody is told."""
-        from pgserver._commands import pg_ctl
+        from pgserver._commands import pg_ctl  # pyright: ignore[reportAttributeAccessIssue] - made as it is imported
 
         pg_ctl(["-w", "-m", "immediate", "stop"], pgdata=self._server.pgdata, user=self._server.system_user)
         self._server.ensure_postgres_running()

@@ -51,7 +51,7 @@ class Fleet:
 
     def started(self) -> Server:
         words = [f"{self.path}/m.py:Square", "--slo-ms", "2000", "--max-batch", "8", "--grace", "5s", *self.more]
-        self.server = Server(self.path / "home", *words, **self.environment)
+        self.server = Server(self.path / "home", *words, more=self.environment)
         return self.server
 
     def run(self, *words: str, code: int = 0) -> Any:

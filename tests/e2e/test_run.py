@@ -199,6 +199,35 @@ def test_a_job_that_is_done_stays_as_it_is(job: JobFolder) -> None:
     assert again["rows_per_s"] == report["rows_per_s"]
 
 
+def test_parts_of_a_finished_job_that_are_gone_or_changed_are_named(job: JobFolder) -> None:
+    job.run()
+    (job.out / "part-000001.parquet").unlink()
+    assert "part-000001.parquet" in job.run().err
+    job.check_squares(300)
+    part = job.out / "part-000004.parquet"
+    whole, report = part.read_bytes(), (job.out / "_twoshift" / "report.json").read_bytes()
+    part.write_bytes(whole[:-1])
+    assert "part-000004.parquet in out is not as the job left it" in job.run(expect=1).err
+    assert part.read_bytes() == whole[:-1]
+    part.unlink()
+    job.run()
+    job.check_squares(300)
+    assert (job.out / "_twoshift" / "report.json").read_bytes() != report
+
+
+def test_a_part_that_is_gone_takes_the_word_of_success_with_it(job: JobFolder) -> None:
+    job.run()
+    (job.out / "part-000001.parquet").unlink()
+    (job.path / "docs" / "000.parquet").rename(job.path / "away")
+    assert "gone: docs/000.parquet" in job.run(expect=2).err  # another job, as it seems: nothing is touched
+    assert (job.out / "_SUCCESS").exists()
+    (job.path / "away").rename(job.path / "docs" / "000.parquet")
+    process = job.start()
+    wait_for(lambda: not (job.out / "_SUCCESS").exists(), "the job to begin")
+    process.communicate(timeout=60)
+    job.check_squares(300)
+
+
 def test_a_job_whose_folder_was_moved_resumes(job: JobFolder) -> None:
     job.run()
     (job.out / "part-000001.parquet").unlink()

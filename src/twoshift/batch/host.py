@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 
 from twoshift.batch.engine_pool import EnginePool
+from twoshift.batch.folder import FolderTaken
 from twoshift.batch.inputs import InputFile, kept_schema, resolve
-from twoshift.batch.job import FolderTaken, Job, Resumed
+from twoshift.batch.job import Job, Resumed
 from twoshift.batch.lane import JobLane, Replica
 from twoshift.batch.running import RunningJob, state_after
 from twoshift.batch.settings import JobSettings, make_settings
@@ -31,6 +32,7 @@ _KEEP_S = 1.0  # between two words with the store: the claim, how far jobs are
 _MOST_AT_ONCE, _MOST_HELD = 16, 128
 _BEGIN_S = 5.0  # between looks at jobs that wait for their turn, and at a claim that another server has
 _TAKEN_S = 3.0  # after which a job looks again whether its folder is free
+_NAMED = 3  # parts in a line of the log
 _CLOSE_S = 2.0  # that a database without an answer may hold up the end
 _NOT_HERE = ("engine", "address", "resources", "device", "precision", "threads", "trust_pickle")  # the server's to say
 
@@ -126,7 +128,8 @@ class JobHost:
         with self._lock:
             running = list(self._running.values())
         for each in running:
-            each.job.ask_to_stop(now=bool(each.lane.why_held))  # which would not get on in any time
+            # One that is held back would not get on in any time
+            each.job.ask_to_stop(now=bool(each.lane.why_held), why="the server was stopped")
         until_s = time.monotonic() + grace_s
         for each in running:
             each.thread.join(max(0.0, until_s - time.monotonic()))
@@ -175,7 +178,7 @@ class JobHost:
         with self._lock:
             running = self._running.get(job_id)
         if running is not None:
-            running.job.ask_to_stop(now or bool(running.lane.why_held))
+            running.job.ask_to_stop(now or bool(running.lane.why_held), str(then))
         return self._store.get(job_id)
 
     # The claim, and what is told to the store
@@ -219,7 +222,7 @@ class JobHost:
             running = list(self._running.values())
         for each in running:
             each.is_ours = False
-            each.job.ask_to_stop(now=True)
+            each.job.ask_to_stop(now=True, why="another server goes on")
         told = "" if self._claim is None else self._claim.told
         _logger.warning("%s by now: %d of them stop here", told, len(running))
 
@@ -316,6 +319,8 @@ class JobHost:
             return
         with contextlib.suppress(TwoshiftError):
             self._store.note(job_id, f"{found.done:,} of {found.shards:,} shards done before")
+            if found.gone:
+                self._store.note(job_id, f"done anew because gone: {', '.join(found.gone[:_NAMED])}")
 
     def _tick(self) -> None:
         while not self._closed.wait(_TICK_S):

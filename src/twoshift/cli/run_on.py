@@ -30,7 +30,7 @@ def run_on(url: str, settings: JobSettings, detach: bool, as_json: bool) -> int:
     if not detach:
         job = _followed(server, job)
     show(as_json, job, *job_lines(job))
-    if job["state"] == "done" and not as_json:
+    if job["state"] in ("done", "paused", "cancelled", "failed") and job["progress"] and not as_json:
         note(f"Report: {job['settings']['output'].rstrip('/')}/_twoshift/report.html")
     return 0 if detach else _CODES.get(job["state"], 5)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 pytest.importorskip("sqlalchemy")
 
+from twoshift.batch.folder import one_coordinator
 from twoshift.batch.host import JobHost
 from twoshift.batch.lane import Replica
 from twoshift.blobs.local import LocalBlobs
@@ -134,6 +136,30 @@ def test_a_job_is_paused_goes_on_and_is_cancelled(fleet: Fleet) -> None:
         fleet.host.cancel(job.id)
     with pytest.raises(InvalidInput, match="paused or has failed"):
         fleet.host.resume(job.id)
+
+
+def test_a_job_that_is_cancelled_leaves_a_report_of_what_it_did(fleet: Fleet) -> None:
+    job = fleet.host.submit(fleet.settings(grace_seconds=0.1))
+    while not list(fleet.path.glob("out/part-*")):
+        time.sleep(0.02)
+    fleet.host.cancel(job.id)
+    while not (fleet.path / "out" / "_twoshift" / "report.json").exists():
+        time.sleep(0.02)
+    report = json.loads((fleet.path / "out" / "_twoshift" / "report.json").read_text())
+    assert (report["state"], report["reason"], report["shards"]) == ("stopped", "cancelled", 10)
+    assert 0 < report["shards_done"] < 10
+    assert report["harvested_s"] > 0
+    assert not (fleet.path / "out" / "_SUCCESS").exists()
+
+
+def test_a_job_whose_folder_another_run_has_waits_for_it(fleet: Fleet) -> None:
+    fleet.model.gate.set()
+    with one_coordinator(str(fleet.path / "out")):
+        job = fleet.host.submit(fleet.settings())
+        fleet.wait(job.id, lambda state: state is JobState.QUEUED and bool(fleet.host.get(job.id).reason))
+        assert "no other run works on" in fleet.host.get(job.id).reason
+    assert fleet.wait(job.id, lambda state: state.is_over) is JobState.DONE
+    fleet.check()
 
 
 def test_several_jobs_run_side_by_side(fleet: Fleet) -> None:
