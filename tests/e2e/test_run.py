@@ -303,6 +303,20 @@ def test_a_kept_column_called_like_a_result_is_refused(job: JobFolder) -> None:
         assert f"result column '{name}'" in job.run(expect=2).err
 
 
+def test_a_kept_column_that_parquet_cannot_hold_is_refused_before_the_model_is_loaded(job: JobFolder) -> None:
+    table = pa.table({"x": [1.0, 2.0], "meta": pa.nulls(2, pa.month_day_nano_interval())})
+    with ipc.new_file(str(job.path / "docs.arrow"), table.schema) as writer:
+        writer.write(table)
+    (job.path / "m.py").write_text("raise SystemExit('loaded')")
+    words = ["docs.arrow", "--model", "m.py:Square", "--columns", "x", "--keep", "meta"]
+    job.options = words
+    told = job.run(expect=2).err
+    assert "keep: 'meta' cannot be used" in told
+    assert "--output-format jsonl" in told
+    job.model()
+    job.run("--output-format", "jsonl")
+
+
 def test_output_inside_the_input_folder_can_be_resumed(job: JobFolder) -> None:
     job.run("-o", "docs/out")
     (job.path / "docs/out/part-000001.parquet").unlink()

@@ -11,12 +11,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from twoshift.batch.engine_pool import EnginePool
 from twoshift.batch.folder import FolderTaken
 from twoshift.batch.inputs import InputFile, kept_schema, resolve
 from twoshift.batch.job import Job, Resumed
 from twoshift.batch.lane import JobLane, Replica
+from twoshift.batch.part import check_kept
 from twoshift.batch.running import RunningJob, state_after
 from twoshift.batch.settings import JobSettings, make_settings
 from twoshift.batch.warm import warm
@@ -165,7 +167,8 @@ class JobHost:
         """What is wrong with its input is told at once; raises InvalidInput."""
         files = self._files(settings)
         self._check(settings, files)
-        kept_schema(files, self._blobs_for, (*settings.keep, *(settings.model_columns or ())))
+        found = kept_schema(files, self._blobs_for, (*settings.keep, *(settings.model_columns or ())))
+        check_kept(pa.schema([found.field(name) for name in settings.keep]), settings.output_format)
 
     def _files(self, settings: JobSettings) -> tuple[InputFile, ...]:
         return tuple(resolve(settings.inputs, self._blobs_for, settings.input_format))

@@ -23,7 +23,7 @@ from twoshift.batch.inputs import InputFile, Target, cut, kept_schema, resolve
 from twoshift.batch.lane import JobLane
 from twoshift.batch.messages import Recheck, Rechecked
 from twoshift.batch.muster import Interrupted, Muster
-from twoshift.batch.part import output_schema, read_stats
+from twoshift.batch.part import check_kept, output_schema, read_stats
 from twoshift.batch.plan import Plan, PlannedModel, part_location, plan_location, read_plan, same_files
 from twoshift.batch.pool import Died, WorkerPool
 from twoshift.batch.progress import NOTHING_YET, Snapshot
@@ -114,10 +114,11 @@ class Job:
         existing = self._existing(fresh)
         earlier = None if retry_errors is None else self._earlier(retry_errors)
         files = self._files()
+        kept = None if existing or earlier else self._kept(files)  # what cannot be is told before a model is loaded
         began_s = time.monotonic()
         muster = self._muster
         muster.start()
-        plan = self._planned(existing, earlier, files, muster.first_ready())
+        plan = self._planned(existing, earlier, files, kept, muster.first_ready())
         if earlier is not None:
             self._take_over(earlier, plan)
         gone = check_parts(self._output, plan) if existing else []
@@ -177,9 +178,15 @@ class Job:
             raise InvalidInput("output", self.settings.output, "a folder that does not hold all of the input")
         return files
 
+    def _kept(self, files: tuple[InputFile, ...]) -> pa.Schema:
+        kept = kept_schema(files, self._blobs_for, self.settings.keep)
+        check_kept(kept, self.settings.output_format)
+        return kept
+
     def _planned(
-        self, existing: Plan | None, earlier: Plan | None, files: tuple[InputFile, ...], info: RuntimeInfo
-    ) -> Plan:
+        self, existing: Plan | None, earlier: Plan | None, files: tuple[InputFile, ...], kept: pa.Schema | None,
+        info: RuntimeInfo,
+    ) -> Plan:  # fmt: skip
         """The job's plan with the settings of this run: as it was, or as it is now frozen."""
         self.model = model = PlannedModel.of(info)
         if earlier is not None:
@@ -196,12 +203,12 @@ class Job:
             folder = earlier.settings.output.rstrip("/")
             plan = msgspec.structs.replace(earlier, settings=self.settings, model=model, retry_of=folder)
         else:
-            plan = self._new_plan(files, model)
+            plan = self._new_plan(files, kept or pa.schema([]), model)
         if not self._output.create(plan_location(self.settings.output), msgspec.json.encode(plan)):
             raise InvalidInput("output", self.settings.output, "a folder in which no other job was begun just now")
         return plan
 
-    def _new_plan(self, files: tuple[InputFile, ...], model: PlannedModel) -> Plan:
+    def _new_plan(self, files: tuple[InputFile, ...], kept: pa.Schema, model: PlannedModel) -> Plan:
         settings, samples = self.settings, Samples(files, self._blobs_for, self.settings)
         measured = measured_on(samples, self._muster)
         model = msgspec.structs.replace(model, parity=measured.parity)
@@ -209,7 +216,6 @@ class Job:
         target = Target(rows=min(rows, settings.shard_rows or rows), row_bytes=samples.row_bytes)
         shards = cut(files, self._blobs_for, target)
         results = {} if measured.schema is None else _fields(measured.schema)
-        kept = kept_schema(files, self._blobs_for, settings.keep)
         schema = output_schema(kept, results)
         return Plan.make(
             settings, model, files, shards, schema, measured.seconds_per_row, samples.row_bytes, str(Path.cwd())

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
+from pyarrow import feather
 
 pytest.importorskip("sqlalchemy")
 
@@ -180,9 +181,15 @@ def test_several_jobs_run_side_by_side(fleet: Fleet) -> None:
         ({"max_live_load": 2.0}, "a share"),
         ({"inputs": ["/nowhere/at/all.parquet"]}, "/nowhere"),
         ({"keep": ["idd"]}, "idd"),
+        ({"keep": ["odd"], "inputs": ["odd.arrow"]}, "columns that Parquet can hold, and odd is a"),
     ],
 )
-def test_a_job_that_cannot_run_here_is_refused(fleet: Fleet, change: dict[str, Any], said: str) -> None:
+def test_a_job_that_cannot_run_here_is_refused(
+    fleet: Fleet, change: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = pa.table({"x": [1.0], "odd": pa.nulls(1, pa.month_day_nano_interval())})
+    monkeypatch.chdir(fleet.path)
+    feather.write_feather(odd, "odd.arrow")
     with pytest.raises(InvalidInput, match=said):
         fleet.host.submit(fleet.settings(**change))
     assert fleet.host.list() == []
