@@ -8,7 +8,8 @@ TwoshiftError
 ├── Denied                show a key that is known here
 │   └── Forbidden         show one that may do it
 ├── TryLater              come back: `retry_after_s` says when
-│   └── OverLimit         the caller is over a limit of its own; others are served
+│   ├── OverLimit         the caller is over a limit of its own; others are served
+│   └── Elsewhere         another server does this now: ask that one
 ├── NoRoom                give the device a larger call budget: nothing is wrong with the row
 ├── Late                  give it more time: it was not done by its deadline, or could not be any more
 └── Broken                stop: something is damaged and trying again will not help
@@ -22,6 +23,7 @@ __all__ = [
     "BrokenModel",
     "Denied",
     "DeviceLost",
+    "Elsewhere",
     "Forbidden",
     "InvalidInput",
     "Late",
@@ -84,6 +86,10 @@ class TryLater(TwoshiftError):
 
 class OverLimit(TryLater):
     """The caller is over a limit of its own; others are served."""
+
+
+class Elsewhere(TryLater):
+    """Another server does this now."""
 
 
 class NoRoom(TwoshiftError):

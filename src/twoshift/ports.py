@@ -19,6 +19,7 @@ __all__ = [
     "Actuator",
     "Blob",
     "Blobs",
+    "Claim",
     "Columns",
     "JobRecord",
     "JobStore",
@@ -167,10 +168,35 @@ class JobRecord:
     owner: str = ""  # the key that asked for it; empty where there are none
 
 
+class Claim(Protocol):
+    """Which server runs the jobs of a store: one at a time.
+
+    Raises TryLater where the database does not answer; that alone takes it from nobody.
+    """
+
+    def take(self) -> bool:
+        """Whether it is ours from now on."""
+        ...
+
+    def renew(self) -> bool:
+        """Whether it still is; to be asked every few seconds."""
+        ...
+
+    def release(self) -> None:
+        """Others may have it at once."""
+        ...
+
+    @property
+    def told(self) -> str:
+        """Who has it, for people."""
+        ...
+
+
 class JobStore(Protocol):
     """The jobs of a fleet; any thread may call it. Losing it loses no result.
 
-    Raises TryLater where the database does not answer.
+    Raises TryLater where the database does not answer, and Elsewhere, instead of a change, where another server runs
+    the jobs by now.
     """
 
     def add(self, job: JobRecord) -> bool:

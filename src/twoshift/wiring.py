@@ -251,14 +251,18 @@ def job_host(models: Mapping[str, LiveModel], settings: ServeSettings, note: Cal
     from twoshift.batch.places import EngineReplica, LiveFleet
     from twoshift.fleet.model import FleetModel
     from twoshift.serve.model import ServedModel
+    from twoshift.store.claim import SqlClaim
     from twoshift.store.database import Database
     from twoshift.store.jobs import SqlJobs
 
     database = Database(settings.database or f"sqlite:///{home() / 'fleet.db'}")
-    if not database.claim():
-        database.close()
-        note(f"No jobs here: another server has {database.shown}; --database names one of its own.")
-        return NoJobs(f"the server that has {database.shown}, or one with a --database of its own")
+    claim = SqlClaim(database)
+    if not claim.take():
+        if settings.database is None:  # a server of something else, as it may be
+            database.close()
+            note(f"No jobs here: another server has {database.shown}; --database names one of its own.")
+            return NoJobs(f"the server that has {database.shown}, or one with a --database of its own")
+        note(f"Jobs wait: {claim.told}. They go on here when that one ends.")
 
     here = {name: [EngineReplica(model.engine)] for name, model in models.items() if isinstance(model, ServedModel)}
 
@@ -273,7 +277,7 @@ def job_host(models: Mapping[str, LiveModel], settings: ServeSettings, note: Cal
         if settings.job_roots or not settings.is_private:
             confined(job, files, settings.job_roots)
 
-    return JobHost(SqlJobs(database), fleet_of, blobs_for, check)
+    return JobHost(SqlJobs(database, claim=claim), fleet_of, blobs_for, check, claim)
 
 
 def scalers_for(

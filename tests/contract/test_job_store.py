@@ -10,6 +10,8 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
+from real_postgres import RealPostgres
+
 from twoshift.errors import InvalidInput, NotFound, TryLater
 from twoshift.ports import JobRecord
 from twoshift.store.database import Database
@@ -19,25 +21,18 @@ from twoshift.types import JobState
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    pgserver = pytest.importorskip("pgserver")
-    server = pgserver.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="delete")
-    yield server.get_uri()
-    server.cleanup()
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[RealPostgres]:
+    made = RealPostgres()
+    yield made
+    made.end()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/some/folder/state.db"
-    base = request.getfixturevalue("postgres")
-    import psycopg
-
-    name = f"jobs_{abs(hash(tmp_path)):x}"
-    with psycopg.connect(base, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}".encode())
-    return base.replace("/postgres?", f"/{name}?")
+    return request.getfixturevalue("postgres").url()
 
 
 @pytest.fixture

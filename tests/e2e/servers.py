@@ -43,9 +43,9 @@ class Got:
 class Server:
     """Started with these words after `serve`; ready once it is made."""
 
-    def __init__(self, home: Path, *words: str, files: int | None = None) -> None:
-        """`files` is how many it may have open at first; it may ask the system for more."""
-        env = {"TWOSHIFT_HOME": str(home), "PATH": os.environ.get("PATH", "")}
+    def __init__(self, home: Path, *words: str, files: int | None = None, more: dict[str, str] | None = None) -> None:
+        """`files` is how many it may have open at first; it may ask the system for more. `more` is its environment."""
+        env = {"TWOSHIFT_HOME": str(home), "PATH": os.environ.get("PATH", ""), **(more or {})}
         command = [PROGRAM, "serve", *words, "--port", "0"]
         if files is not None:
             command = ["sh", "-c", f'ulimit -S -n {files}; exec "$@"', "sh", *command]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -40,15 +42,16 @@ ROWS = 600
 class Fleet:
     """A folder with a model and its input, and a server over it that can be started again."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        (path / "m.py").write_text(MODEL)
-        pq.write_table(pa.table({"id": np.arange(ROWS), "x": np.arange(float(ROWS))}), path / "in.parquet")
+    def __init__(self, path: Path, *more: str, **environment: str) -> None:
+        self.path, self.more, self.environment = path, more, environment
+        if not (path / "m.py").exists():  # another server may be over it already
+            (path / "m.py").write_text(MODEL)
+            pq.write_table(pa.table({"id": np.arange(ROWS), "x": np.arange(float(ROWS))}), path / "in.parquet")
         self.server = self.started()
 
     def started(self) -> Server:
-        words = [f"{self.path}/m.py:Square", "--slo-ms", "2000", "--max-batch", "8", "--grace", "5s"]
-        self.server = Server(self.path / "home", *words)
+        words = [f"{self.path}/m.py:Square", "--slo-ms", "2000", "--max-batch", "8", "--grace", "5s", *self.more]
+        self.server = Server(self.path / "home", *words, more=self.environment)
         return self.server
 
     def run(self, *words: str, code: int = 0) -> Any:
@@ -130,6 +133,34 @@ def test_a_job_is_paused_resumed_and_cancelled_by_command(fleet: Fleet) -> None:
     until(lambda: fleet.run("jobs", "show", second)["state"] == "cancelled")
     until(lambda: fleet.run("jobs", "show", job)["state"] == "done")
     fleet.check()
+
+
+def test_a_job_of_a_server_goes_on_here_by_the_command_that_it_shows(fleet: Fleet, tmp_path: Path) -> None:
+    job = fleet.job("--detach")["id"]
+    until(lambda: len(list((fleet.path / "out").glob("part-*"))) >= 2)
+    fleet.run("jobs", "pause", job)
+    until(lambda: "To go on here: " in _told(fleet, "jobs", "show", job))
+    fleet.run("jobs", "cancel", job)
+    words = shlex.split(_told(fleet, "jobs", "show", job).partition("To go on here: ")[2])
+    (tmp_path / "elsewhere").mkdir()
+    done = subprocess.run([PROGRAM, *words[1:]], cwd=tmp_path / "elsewhere", capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "Resuming: " in done.stderr
+    fleet.check()
+
+
+def test_the_list_says_how_far_jobs_are_with_their_errors(fleet: Fleet) -> None:
+    fleet.job()
+    told = _told(fleet, "jobs", "list", columns="200")
+    assert "rows" in told
+    assert "errors" in told
+    assert f"{ROWS}/{ROWS}" in told
+
+
+def _told(fleet: Fleet, *words: str, columns: str = "80") -> str:
+    given = [PROGRAM, *words, "--on", fleet.server.address]
+    env = {**os.environ, "COLUMNS": columns}
+    return subprocess.run(given, cwd=fleet.path, env=env, capture_output=True, text=True, timeout=60, check=True).stdout
 
 
 def test_a_job_outside_its_hours_waits(fleet: Fleet) -> None:
@@ -216,3 +247,16 @@ sha256 = "{digests["bob"]}"
         until(lambda: ask("alice", "GET", path).json()["state"] == "done")
     finally:
         server.end()
+
+
+def test_the_first_job_imports_nothing_that_live_requests_would_have_to_wait_for(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, PYTHONPROFILEIMPORTTIME="1")
+    try:
+        assert fleet.live() == 200
+        before = fleet.server.said.count("\n")
+        assert fleet.job()["state"] == "done"
+        lines = [line for line in fleet.server.said.splitlines()[before:] if line.startswith("import time:")]
+    finally:
+        fleet.server.end()
+    took_us = sum(int(line.removeprefix("import time:").split("|")[0]) for line in lines)
+    assert took_us < 50_000, lines

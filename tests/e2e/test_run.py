@@ -7,12 +7,13 @@ import gzip
 import io
 import json
 import lzma
+import subprocess
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from job_runs import JobFolder, end_group, wait_for
+from job_runs import PROGRAM, SQUARES, JobFolder, end_group, wait_for
 from pyarrow import csv, ipc
 
 from twoshift.batch.settings import JobSettings
@@ -198,6 +199,35 @@ def test_a_job_that_is_done_stays_as_it_is(job: JobFolder) -> None:
     assert again["rows_per_s"] == report["rows_per_s"]
 
 
+def test_parts_of_a_finished_job_that_are_gone_or_changed_are_named(job: JobFolder) -> None:
+    job.run()
+    (job.out / "part-000001.parquet").unlink()
+    assert "part-000001.parquet" in job.run().err
+    job.check_squares(300)
+    part = job.out / "part-000004.parquet"
+    whole, report = part.read_bytes(), (job.out / "_twoshift" / "report.json").read_bytes()
+    part.write_bytes(whole[:-1])
+    assert "part-000004.parquet in out is not as the job left it" in job.run(expect=1).err
+    assert part.read_bytes() == whole[:-1]
+    part.unlink()
+    job.run()
+    job.check_squares(300)
+    assert (job.out / "_twoshift" / "report.json").read_bytes() != report
+
+
+def test_a_part_that_is_gone_takes_the_word_of_success_with_it(job: JobFolder) -> None:
+    job.run()
+    (job.out / "part-000001.parquet").unlink()
+    (job.path / "docs" / "000.parquet").rename(job.path / "away")
+    assert "gone: docs/000.parquet" in job.run(expect=2).err  # another job, as it seems: nothing is touched
+    assert (job.out / "_SUCCESS").exists()
+    (job.path / "away").rename(job.path / "docs" / "000.parquet")
+    process = job.start()
+    wait_for(lambda: not (job.out / "_SUCCESS").exists(), "the job to begin")
+    process.communicate(timeout=60)
+    job.check_squares(300)
+
+
 def test_a_job_whose_folder_was_moved_resumes(job: JobFolder) -> None:
     job.run()
     (job.out / "part-000001.parquet").unlink()
@@ -205,6 +235,19 @@ def test_a_job_whose_folder_was_moved_resumes(job: JobFolder) -> None:
     assert "5 of 6 shards done" in job.run("-o", str(job.path / "moved")).err
     job.check_squares(300, "moved")
     assert not job.out.exists()
+
+
+def test_a_job_resumes_from_another_folder(job: JobFolder) -> None:
+    job.run()
+    for name in ("part-000001.parquet", "_SUCCESS"):
+        (job.out / name).unlink()
+    (job.path / "other").mkdir()
+    here = ["--model", str(job.path / "m.py:Square"), "-o", "../out", *SQUARES[3:]]
+    words = [PROGRAM, "run", "../docs", *here]
+    done = subprocess.run(words, cwd=job.path / "other", capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "5 of 6 shards done" in done.stderr
+    job.check_squares(300)
 
 
 def test_what_changed_is_named_and_refused(job: JobFolder) -> None:
@@ -258,6 +301,20 @@ def test_a_kept_column_called_like_a_result_is_refused(job: JobFolder) -> None:
     for name in ("squared", "error"):
         job.options = ["d.parquet", "--model", "m.py:Square", "--columns", "x", "--keep", name]
         assert f"result column '{name}'" in job.run(expect=2).err
+
+
+def test_a_kept_column_that_parquet_cannot_hold_is_refused_before_the_model_is_loaded(job: JobFolder) -> None:
+    table = pa.table({"x": [1.0, 2.0], "meta": pa.nulls(2, pa.month_day_nano_interval())})
+    with ipc.new_file(str(job.path / "docs.arrow"), table.schema) as writer:
+        writer.write(table)
+    (job.path / "m.py").write_text("raise SystemExit('loaded')")
+    words = ["docs.arrow", "--model", "m.py:Square", "--columns", "x", "--keep", "meta"]
+    job.options = words
+    told = job.run(expect=2).err
+    assert "keep: 'meta' cannot be used" in told
+    assert "--output-format jsonl" in told
+    job.model()
+    job.run("--output-format", "jsonl")
 
 
 def test_output_inside_the_input_folder_can_be_resumed(job: JobFolder) -> None:

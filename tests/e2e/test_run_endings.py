@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+from typing import Any
 
 import pytest
 from job_runs import JobFolder, children, wait_for
@@ -50,8 +51,17 @@ def test_a_signal_ends_it_with_what_is_in_work_done(job: JobFolder, number: sign
     done = len(list(job.out.glob("part-*")))
     assert 1 <= done < 6
     job.check_clean()
+    left = _report(job)
+    assert (left["state"], left["shards_done"], left["rows"], left["shards"]) == ("stopped", done, 50 * done, 6)
+    assert "Not done" in (job.out / "_twoshift" / "report.html").read_text()
+    assert not (job.out / "_SUCCESS").exists()
     assert f"{done} of 6 shards done" in job.run().err
     job.check_squares(300)
+    assert (_report(job)["state"], _report(job)["rows"]) == ("done", 300)
+
+
+def _report(job: JobFolder) -> Any:
+    return json.loads((job.out / "_twoshift" / "report.json").read_text())
 
 
 def test_a_signal_before_the_first_shard_ends_it_too(job: JobFolder) -> None:
@@ -102,6 +112,8 @@ def test_too_many_errors_end_it_and_keep_what_was_committed(job: JobFolder) -> N
     assert "too many rows failed" in done.out
     rows = job.rows()
     assert 150 <= len(rows) < 300
+    assert (_report(job)["state"], _report(job)["rows"]) == ("too many errors", len(rows))
+    assert _report(job)["error_kinds"] == {"ValueError": _report(job)["errors"]}
     assert not (job.out / "_SUCCESS").exists()
     assert json.loads(job.run("--max-errors", "200", "--json").out)["rows"] == 300
 
@@ -120,6 +132,8 @@ def test_a_shard_that_cannot_be_done_is_named_with_the_cause(job: JobFolder) -> 
     assert "Shard 2 could not be done: docs/001.parquet" in done.out
     assert "is damaged" in done.out
     assert max(path.name for path in job.out.glob("part-*")) == "part-000005.parquet"
+    assert _report(job)["state"] == "dead shards"
+    assert "is damaged" in _report(job)["reason"]
     assert not (job.out / "_SUCCESS").exists()
 
 

@@ -104,10 +104,11 @@ class Coordinator:
         clock: Callable[[], float] = time.monotonic,
         before: Sequence[RunRecord] = (),  # earlier runs of the job
         worker_s: float = 0.0,  # that the workers have had so far
+        locations: tuple[str, ...] | None = None,  # of the files, where they are not those of the stored plan
     ) -> None:
         self._plan, self._pool, self._clock = plan, pool, clock
         settings = plan.settings
-        self._settings = settings
+        self._settings, self._locations = settings, locations
         limits = ShardLimits(lease_s=math.inf, max_deaths=_MOST_DEATHS)  # who hangs is found by its beats
         self._shards = ShardPolicy(len(plan.shards), limits, committed)
         self._began_s = clock()
@@ -123,6 +124,7 @@ class Coordinator:
         self._gone = Beat(0, 0.0, 0, 0, 0, 0, 0)  # what workers that are no more had done
         self._rows = self._errors = 0
         self._earlier = (sum(run.errors for run in before), sum(run.rows for run in before))
+        self._rows_before = _rows_of(plan, committed, self._earlier[1])
         self._idle_deaths = self._deadly_shards = self._delays = 0  # since the last commit
         self._same_failures: tuple[str, int] = ("", 0)  # since then: the last cause, and how often in a row
         self._causes: dict[int, str] = {}  # shard -> why it failed last
@@ -192,7 +194,7 @@ class Coordinator:
                 assert_never(message)
 
     def _begin(self, number: int) -> None:
-        self._pool.send(number, Begin(self._settings.output, self._plan.seconds_per_row))
+        self._pool.send(number, Begin(self._settings.output, self._plan.seconds_per_row, self._locations))
         self._workers[number].wants = True
 
     def _beat(self, worker: _Worker, beat: Beat, now_s: float) -> None:
@@ -402,6 +404,9 @@ class Coordinator:
             outlook=self._deadline.outlook(self._left_bytes, workers, now_s),
             rows_left=self._rows_left(total.rows),
             window_left_s=self._deadline.deadline_s - now_s,
+            rows_before=self._rows_before,
+            errors_before=self._earlier[0],
+            rows_total=self._plan.rows,
         )
 
     def _deadline_s(self, before: Sequence[RunRecord]) -> float:
@@ -420,6 +425,12 @@ class Coordinator:
         """Of the input: by rows, where they are known, because a shard in work is not nothing."""
         committed = 1 - self._left_bytes / self._all_bytes
         return max(committed, min(1.0, self._share_before + rows / self._plan.rows)) if self._plan.rows else committed
+
+
+def _rows_of(plan: Plan, shards: Iterable[int], recorded: int) -> int:
+    """Of shards that are committed: by the plan, or, where the formats do not say so, by what the runs recorded."""
+    counts = [plan.shard_rows(shard) for shard in shards]
+    return recorded if None in counts else sum(count or 0 for count in counts)
 
 
 def _summed(beats: list[Beat]) -> Beat:

@@ -1,4 +1,4 @@
-"""The end of a job: every part's stats, the manifest, the report, and last of all `_SUCCESS`."""
+"""The end of a job: every part's stats, the manifest, the report, and last of all `_SUCCESS`; or what there is."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from twoshift.batch.summary import RunRecord, Summary, summary_page
 from twoshift.errors import Broken
 from twoshift.ports import Blobs
 
-__all__ = ["finish", "read_runs", "read_summary", "write_run"]
+__all__ = ["check_parts", "finish", "leave", "read_runs", "read_summary", "write_run"]
 
 _READERS = 8
+_NAMED = 3
 
 
 def write_run(output: Blobs, folder: str, number: int, record: RunRecord) -> None:
@@ -61,11 +62,61 @@ def finish(
     if budget is not None and budget.is_spent(summary.errors, summary.rows, least_rows=1):
         return None
     folder = f"{plan.settings.output.rstrip('/')}/_twoshift"
-    output.write(f"{folder}/manifest.json", msgspec.json.format(msgspec.json.encode(_manifest(plan, stats)), indent=1))
-    output.write(f"{folder}/report.json", msgspec.json.format(msgspec.json.encode(summary), indent=1))
-    output.write(f"{folder}/report.html", summary_page(summary, stats).encode())
+    manifest = _manifest(plan, stats, _sizes(output, plan))
+    output.write(f"{folder}/manifest.json", msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+    _write_report(output, plan, summary, stats)
     output.create(f"{plan.settings.output.rstrip('/')}/_SUCCESS", b"")
     return summary
+
+
+def leave(output: Blobs, plan: Plan, summary: Summary, stats: list[PartStats]) -> None:
+    """The report of a run that ended before the job was done; nothing where it is done after all."""
+    if output.stat(f"{plan.settings.output.rstrip('/')}/_SUCCESS") is None:
+        _write_report(output, plan, summary, stats)
+
+
+def _write_report(output: Blobs, plan: Plan, summary: Summary, stats: list[PartStats]) -> None:
+    folder = f"{plan.settings.output.rstrip('/')}/_twoshift"
+    output.write(f"{folder}/report.json", msgspec.json.format(msgspec.json.encode(summary), indent=1))
+    output.write(f"{folder}/report.html", summary_page(summary, stats).encode())
+
+
+class _ListedPart(msgspec.Struct, frozen=True):
+    name: str
+    bytes: int | None = None
+
+
+class _Manifest(msgspec.Struct, frozen=True):
+    parts: tuple[_ListedPart, ...]
+
+
+def check_parts(output: Blobs, plan: Plan) -> list[str]:
+    """Parts of a finished job that are gone; raises Broken that names those that are not as they were.
+
+    By names and sizes alone, in one listing. Of a job that is not finished nothing can be said: none.
+    """
+    folder = plan.settings.output.rstrip("/")
+    data = output.read(f"{folder}/_twoshift/manifest.json")
+    if data is None or output.stat(f"{folder}/_SUCCESS") is None:
+        return []
+    try:
+        listed = msgspec.json.decode(data, type=_Manifest).parts
+    except msgspec.DecodeError:
+        return []  # they are all looked at before another one is written
+    there = _sizes(output, plan)
+    if changed := [part.name for part in listed if part.bytes not in (None, there.get(part.name, part.bytes))]:
+        more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
+        told = f"{', '.join(changed[:_NAMED])}{more} in {folder}"
+        are, them = ("is", "it") if len(changed) == 1 else ("are", "them")
+        raise Broken(f"{told} {are} not as the job left {them}; delete {them} to have {them} written anew")
+    return [part.name for part in listed if part.name not in there]
+
+
+def _sizes(output: Blobs, plan: Plan) -> dict[str, int]:
+    folder = f"{plan.settings.output.rstrip('/')}/"
+    if not plan.shards:
+        return {}
+    return {blob.location.removeprefix(folder): blob.size_bytes for blob in output.list(folder)}
 
 
 def _all_stats(output: Blobs, plan: Plan, known: Iterable[PartStats]) -> list[PartStats]:
@@ -90,7 +141,8 @@ def _all_stats(output: Blobs, plan: Plan, known: Iterable[PartStats]) -> list[Pa
     return [by_shard[shard] for shard in range(len(plan.shards))]
 
 
-def _manifest(plan: Plan, stats: list[PartStats]) -> dict[str, object]:
+def _manifest(plan: Plan, stats: list[PartStats], sizes: dict[str, int]) -> dict[str, object]:
+    named = [(part_location(plan, each.shard).rpartition("/")[2], each) for each in stats]
     return {
         "format": 1,
         "model": plan.model,
@@ -100,7 +152,6 @@ def _manifest(plan: Plan, stats: list[PartStats]) -> dict[str, object]:
         "rows": sum(each.rows for each in stats),
         "errors": sum(each.errors for each in stats),
         "parts": [
-            {"name": part_location(plan, each.shard).rpartition("/")[2], "rows": each.rows, "errors": each.errors}
-            for each in stats
+            {"name": name, "rows": each.rows, "errors": each.errors, "bytes": sizes.get(name)} for name, each in named
         ],
     }

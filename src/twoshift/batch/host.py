@@ -8,46 +8,44 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
-from twoshift.batch.coordinator import Ending
 from twoshift.batch.engine_pool import EnginePool
+from twoshift.batch.folder import FolderTaken
 from twoshift.batch.inputs import InputFile, kept_schema, resolve
-from twoshift.batch.job import Job, JobResult, Resumed
+from twoshift.batch.job import Job, Resumed
 from twoshift.batch.lane import JobLane
+from twoshift.batch.part import check_kept
 from twoshift.batch.places import LiveFleet
-from twoshift.batch.progress import NOTHING_YET, Snapshot
+from twoshift.batch.running import RunningJob, state_after
 from twoshift.batch.settings import JobSettings, make_settings
-from twoshift.errors import InvalidInput, TwoshiftError
-from twoshift.ports import Blobs, JobRecord, JobStore
+from twoshift.batch.warm import warm
+from twoshift.errors import Elsewhere, InvalidInput, TryLater, TwoshiftError
+from twoshift.ports import Blobs, Claim, JobRecord, JobStore
 from twoshift.types import JobState
 
 __all__ = ["JobHost"]
 
 _logger = logging.getLogger("twoshift.jobs")
 _TICK_S = 0.05
-_PROGRESS_S = 1.0  # between two entries in the store
+_KEEP_S = 1.0  # between two words with the store: the claim, how far jobs are
 _MOST_AT_ONCE, _MOST_HELD = 16, 128
-_BEGIN_S = 5.0  # between looks at jobs that wait for their turn
+_BEGIN_S = 5.0  # between looks at jobs that wait for their turn, and at a claim that another server has
+_TAKEN_S = 3.0  # after which a job looks again whether its folder is free
+_NAMED = 3  # parts in a line of the log
+_CLOSE_S = 2.0  # that a database without an answer may hold up the end
 _NOT_HERE = ("engine", "address", "resources", "device", "precision", "threads", "trust_pickle")  # the server's to say
 
 
-@dataclass(slots=True)
-class _Running:
-    """A job with a thread."""
-
-    job: Job
-    pool: EnginePool
-    lane: JobLane
-    thread: threading.Thread
-    last: Snapshot = NOTHING_YET
-
-
 class JobHost:
-    """Any thread may call it. The store remembers which jobs there are; what they have done lies in their folders."""
+    """Any thread may call it. The store remembers which jobs there are; what they have done lies in their folders.
+
+    Jobs go on while the database does not answer. Where another server has their claim they stop here, and every
+    question about them raises Elsewhere.
+    """
 
     def __init__(
         self,
@@ -56,21 +54,25 @@ class JobHost:
         blobs_for: Callable[[str], Blobs],
         # raises where its files are not to be touched
         check: Callable[[JobSettings, Sequence[InputFile]], None] = lambda _settings, _files: None,
+        claim: Claim | None = None,  # without it nobody else has the store
     ) -> None:
-        self._store, self._fleet_of, self._blobs_for, self._check = store, fleet_of, blobs_for, check
-        self._running: dict[str, _Running] = {}
-        self._lock = threading.Lock()  # guards the one above
-        self._closed = threading.Event()
+        self._known, self._fleet_of, self._blobs_for, self._check = store, fleet_of, blobs_for, check
+        self._claim, self._is_ours = claim, False
+        self._running: dict[str, RunningJob] = {}  # until the store knows how they ended
+        self._later_s: dict[str, float] = {}  # jobs that are to wait before they are tried again
+        self._lock = threading.Lock()  # guards the two above; never held while the database is asked
+        self._beginning = threading.Lock()  # one at a time looks for jobs to begin
+        self._closed = threading.Event()  # nothing is begun any more
+        self._left = threading.Event()  # and nothing runs
         self._ticker = threading.Thread(target=self._tick, name="twoshift-lanes", daemon=True)
+        self._keeper = threading.Thread(target=self._keep, name="twoshift-keeper", daemon=True)
 
     def start(self) -> None:
-        """Go on with what an earlier server has left."""
+        """Go on with what an earlier server has left, once it is gone; raises TryLater."""
+        warm()
+        self._look_at_claim()
         self._ticker.start()
-        for record in self._store.unfinished():
-            if record.state is JobState.RUNNING:
-                self._store.move(record.id, [JobState.RUNNING], JobState.QUEUED, "the server was restarted")
-                self._store.note(record.id, "the server was restarted")
-        self._begin_queued()
+        self._keeper.start()
 
     def submit(self, data: dict[str, Any], owner: str = "") -> JobRecord:
         """A new job, or the very same one that is not over yet; raises InvalidInput, NotFound."""
@@ -139,14 +141,25 @@ class JobHost:
         with self._lock:
             running = list(self._running.values())
         for each in running:
-            each.job.ask_to_stop(now=bool(each.lane.why_held))  # which would not get on in any time
+            # One that is held back would not get on in any time
+            each.job.ask_to_stop(now=bool(each.lane.why_held), why="the server was stopped")
         until_s = time.monotonic() + grace_s
         for each in running:
             each.thread.join(max(0.0, until_s - time.monotonic()))
         if self._ticker.is_alive():
             self._ticker.join(max(_TICK_S, until_s - time.monotonic()))
-        self._store.close()
+        self._left.set()
+        if self._keeper.is_alive():
+            self._keeper.join(_CLOSE_S)
+        self._known.close()
         return not any(each.thread.is_alive() or each.pool.is_stuck() for each in running)
+
+    @property
+    def _store(self) -> JobStore:
+        """The store; raises Elsewhere where it is another server's."""
+        if not self._is_ours and self._claim is not None:
+            raise Elsewhere(self._claim.told, _BEGIN_S)
+        return self._known
 
     def _settings(self, data: dict[str, Any]) -> JobSettings:
         for name in _NOT_HERE:
@@ -165,7 +178,8 @@ class JobHost:
         """What is wrong with its input is told at once; raises InvalidInput."""
         files = self._files(settings)
         self._check(settings, files)
-        kept_schema(files, self._blobs_for, (*settings.keep, *(settings.model_columns or ())))
+        found = kept_schema(files, self._blobs_for, (*settings.keep, *(settings.model_columns or ())))
+        check_kept(pa.schema([found.field(name) for name in settings.keep]), settings.output_format)
 
     def _files(self, settings: JobSettings) -> tuple[InputFile, ...]:
         return tuple(resolve(settings.inputs, self._blobs_for, settings.input_format))
@@ -178,17 +192,83 @@ class JobHost:
         with self._lock:
             running = self._running.get(job_id)
         if running is not None:
-            running.job.ask_to_stop(now or bool(running.lane.why_held))
+            running.job.ask_to_stop(now or bool(running.lane.why_held), str(then))
         return self._store.get(job_id)
 
-    def _begin_queued(self) -> None:
+    # The claim, and what is told to the store
+
+    def _keep(self) -> None:
+        due_s = time.monotonic() + _BEGIN_S
+        while not self._left.wait(_KEEP_S):
+            is_due = time.monotonic() >= due_s
+            due_s = time.monotonic() + _BEGIN_S if is_due else due_s
+            with contextlib.suppress(TwoshiftError):  # the database does not answer: the next time
+                if self._is_ours or is_due:
+                    self._look_at_claim()
+                if self._is_ours:
+                    self._tell()
+                    if is_due:
+                        self._begin_queued()
+        with contextlib.suppress(TwoshiftError):  # then others have to wait until its time has passed
+            if self._claim is not None and self._is_ours:
+                self._claim.release()
+
+    def _look_at_claim(self) -> None:
+        if self._is_ours:
+            if self._claim is not None and not self._claim.renew():
+                self._lose()
+        elif not self.running() and (self._claim is None or self._claim.take()):
+            self._is_ours = True
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """With what another server, or an earlier start of this one, has left."""
+        for record in self._store.unfinished():
+            if record.state is JobState.RUNNING:
+                self._store.move(record.id, [JobState.RUNNING], JobState.QUEUED, "the server was restarted")
+                self._store.note(record.id, "the server was restarted")
+        self._begin_queued()
+
+    def _lose(self) -> None:
+        """Another server has the jobs: what they have committed is there, and that one goes on."""
+        self._is_ours = False
         with self._lock:
+            running = list(self._running.values())
+        for each in running:
+            each.is_ours = False
+            each.job.ask_to_stop(now=True, why="another server goes on")
+        told = "" if self._claim is None else self._claim.told
+        _logger.warning("%s by now: %d of them stop here", told, len(running))
+
+    def _tell(self) -> None:
+        with self._lock:
+            running = list(self._running.items())
+        for job_id, each in running:
+            now, each.now = each.now, None
+            if now is not None:
+                self._store.progressed(job_id, each.progress(now))
+
+    # A job's life
+
+    def _begin_queued(self) -> None:
+        with self._beginning:
             for record in self._store.unfinished():
-                at_work = sum(not each.lane.why_held for each in self._running.values())
-                if at_work >= _MOST_AT_ONCE or len(self._running) >= _MOST_HELD or self._closed.is_set():
+                if self._closed.is_set() or not self._has_room():
                     return
-                if record.id not in self._running and self._store.move(record.id, [JobState.QUEUED], JobState.RUNNING):
+                if self._may_begin(record.id) and (
+                    record.state is JobState.RUNNING  # and nobody runs it: what said so was lost on its way
+                    or self._store.move(record.id, [JobState.QUEUED], JobState.RUNNING)
+                ):
                     self._begin(record)
+
+    def _has_room(self) -> bool:
+        with self._lock:
+            at_work = sum(not each.lane.why_held for each in self._running.values())
+            return at_work < _MOST_AT_ONCE and len(self._running) < _MOST_HELD
+
+    def _may_begin(self, job_id: str) -> bool:
+        with self._lock:
+            return job_id not in self._running and self._later_s.get(job_id, 0.0) <= time.monotonic()
 
     def _begin(self, record: JobRecord) -> None:
         try:
@@ -200,7 +280,9 @@ class JobHost:
         pool = EnginePool(settings, lane, self._blobs_for)
         job = Job(settings, self._blobs_for, pool, lane)
         thread = threading.Thread(target=self._run, args=(record.id,), name=f"twoshift-{record.id}", daemon=True)
-        self._running[record.id] = _Running(job, pool, lane, thread)
+        with self._lock:
+            self._later_s.pop(record.id, None)
+            self._running[record.id] = RunningJob(job, pool, lane, thread)
         thread.start()
 
     def _run(self, job_id: str) -> None:
@@ -209,10 +291,14 @@ class JobHost:
         state, reason, settings = JobState.FAILED, "", running.job.settings
         try:
             self._check(settings, self._files(settings))  # it may be of an earlier server, with other roots
-            result = running.job.run(lambda found: self._found(job_id, found), self._reporter(job_id, running))
-            state, reason = self._ended(result)
-            with contextlib.suppress(TwoshiftError):
-                self._store.progressed(job_id, _progress(result.last, running.lane))
+            result = running.job.run(lambda found: self._found(job_id, found), running.heard)
+            state, reason = state_after(result)
+            running.now = result.last
+        except (FolderTaken, TryLater) as error:  # a run that ends, a full disk, an object store that is silent
+            wait_s = error.retry_after_s if isinstance(error, TryLater) else _TAKEN_S
+            with self._lock:
+                self._later_s[job_id] = time.monotonic() + wait_s
+            state, reason = JobState.QUEUED, str(error)
         except TwoshiftError as error:
             reason = str(error)
         except Exception as error:  # one job's failure is its own
@@ -220,80 +306,37 @@ class JobHost:
             reason = f"{type(error).__name__}: {error}"
         finally:
             running.lane.close()
+            self._settle(job_id, running, state, reason)
             with self._lock:
                 del self._running[job_id]
-            self._settle(job_id, state, reason)
         if not self._closed.is_set():
-            with contextlib.suppress(TwoshiftError):  # the ticker tries again
+            with contextlib.suppress(TwoshiftError):  # the keeper tries again
                 self._begin_queued()
 
-    def _settle(self, job_id: str, state: JobState, reason: str) -> None:
+    def _settle(self, job_id: str, running: RunningJob, state: JobState, reason: str) -> None:
         """Until the store knows it; the next server finds it running, and goes on, where this one ends first."""
-        while True:
-            with contextlib.suppress(TwoshiftError):
+        while running.is_ours:
+            try:
+                if running.now is not None:
+                    self._store.progressed(job_id, running.progress(running.now))
                 if self._store.move(job_id, [JobState.RUNNING], state, reason):
                     self._store.note(job_id, f"{state}: {reason}" if reason else str(state))
-                return
-            if self._closed.wait(_PROGRESS_S):
-                return
-
-    @staticmethod
-    def _ended(result: JobResult) -> tuple[JobState, str]:
-        match result.ending:
-            case Ending.DONE:
-                return JobState.DONE, ""
-            case Ending.STOPPED:
-                return JobState.QUEUED, "stopped with its server"  # unless the store knows better
-            case Ending.TOO_MANY_ERRORS:
-                return JobState.FAILED, "too many rows failed; what was committed is kept"
-            case Ending.DEAD_SHARDS:
-                dead = (f"shard {shard} could not be done: {why}" for shard, why in result.dead.items())
-                return JobState.FAILED, next(dead, "; ".join(result.failures) or "its shards could not be done")
+                break
+            except Elsewhere:
+                break
+            except TwoshiftError:
+                if self._closed.wait(_KEEP_S):
+                    return
 
     def _found(self, job_id: str, found: Resumed | None) -> None:
         if found is None:
             return
         with contextlib.suppress(TwoshiftError):
             self._store.note(job_id, f"{found.done:,} of {found.shards:,} shards done before")
-
-    def _reporter(self, job_id: str, running: _Running) -> Callable[[Snapshot], None]:
-        due_s, lane = 0.0, running.lane
-
-        def report(now: Snapshot) -> None:
-            nonlocal due_s
-            running.last = now
-            lane.follow(now)
-            if time.monotonic() >= due_s:
-                due_s = time.monotonic() + _PROGRESS_S
-                with contextlib.suppress(TwoshiftError):  # people wait a little longer for it
-                    self._store.progressed(job_id, _progress(now, lane))
-
-        return report
+            if found.gone:
+                self._store.note(job_id, f"done anew because gone: {', '.join(found.gone[:_NAMED])}")
 
     def _tick(self) -> None:
-        due_s = time.monotonic() + _BEGIN_S
         while not self._closed.wait(_TICK_S):
             for lane in self.running().values():
                 lane.tick()
-            if time.monotonic() >= due_s:
-                due_s = time.monotonic() + _BEGIN_S
-                with contextlib.suppress(TwoshiftError):  # the database does not answer: the next time
-                    self._begin_queued()
-
-
-def _progress(now: Snapshot, lane: JobLane) -> dict[str, Any]:
-    """For people and programs that ask."""
-    return {
-        "shards": now.shards,
-        "shards_done": now.shards_done,
-        "share": now.share,
-        "rows": now.rows,
-        "errors": now.errors,
-        "rows_per_s": now.rows_per_s,
-        "elapsed_s": now.elapsed_s,
-        "left_s": now.left_s,
-        "chance": now.outlook.chance,
-        "harvested_s": lane.device_s,
-        "riding_s": lane.riding_s,
-        "held": lane.why_held,
-    }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
 import math
 import os
@@ -18,13 +17,14 @@ import msgspec
 import pyarrow as pa
 
 from twoshift.batch.coordinator import Coordinator, Ending
-from twoshift.batch.finish import finish, read_runs, read_summary, write_run
+from twoshift.batch.finish import check_parts, finish, leave, read_runs, read_summary, write_run
+from twoshift.batch.folder import is_below, one_coordinator, remove_leftovers
 from twoshift.batch.inputs import InputFile, Target, cut, kept_schema, resolve
 from twoshift.batch.lane import JobLane
 from twoshift.batch.messages import Recheck, Rechecked
 from twoshift.batch.muster import Interrupted, Muster
-from twoshift.batch.part import output_schema, read_stats
-from twoshift.batch.plan import Plan, PlannedModel, part_location, plan_location, read_plan, refuse_changes
+from twoshift.batch.part import check_kept, output_schema, read_stats
+from twoshift.batch.plan import Plan, PlannedModel, part_location, plan_location, read_plan, same_files
 from twoshift.batch.pool import Died, WorkerPool
 from twoshift.batch.progress import NOTHING_YET, Snapshot
 from twoshift.batch.receipt import Receipt
@@ -48,6 +48,7 @@ class Resumed:
 
     done: int
     shards: int
+    gone: tuple[str, ...] = ()  # parts that were there when the job was done
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,8 @@ class Job:
         self._interrupted = False
         self._asked: tuple[bool, ...] = ()  # by another thread, and whether at once
         self._last = NOTHING_YET
+        self._why = ""  # it was asked to stop
+        self.model: PlannedModel | None = None  # once it is loaded
 
     def run(
         self,
@@ -93,12 +96,12 @@ class Job:
         `retry_errors` is the folder of a job that has ended: what has no errors there is taken over.
         """
         try:
-            with _one_coordinator(self.settings.output):
-                _remove_leftovers(self.settings.output)
+            with one_coordinator(self.settings.output):
+                remove_leftovers(self.settings.output)
                 try:
                     return self._begun(found, report, fresh, retry_errors)
                 finally:
-                    _remove_leftovers(self.settings.output)
+                    remove_leftovers(self.settings.output)
         except Interrupted:
             return JobResult(Ending.STOPPED, self._last, None, {}, {})
         finally:
@@ -111,17 +114,23 @@ class Job:
         existing = self._existing(fresh)
         earlier = None if retry_errors is None else self._earlier(retry_errors)
         files = self._files()
+        kept = None if existing or earlier else self._kept(files)  # what cannot be is told before a model is loaded
         began_s = time.monotonic()
         muster = self._muster
         muster.start()
-        plan = self._planned(existing, earlier, files, muster.first_ready())
+        plan = self._planned(existing, earlier, files, kept, muster.first_ready())
         if earlier is not None:
             self._take_over(earlier, plan)
+        gone = check_parts(self._output, plan) if existing else []
         committed = self._committed(plan)
-        found(Resumed(len(committed), len(plan.shards)) if existing or earlier else None)
+        found(Resumed(len(committed), len(plan.shards), tuple(gone)) if existing or earlier else None)
         before = read_runs(self._output, self.settings.output)
         spent_s = (time.monotonic() - began_s) * len(muster.workers)
-        coordinator = Coordinator(plan, committed, self._pool, muster.workers, before=before, worker_s=spent_s)
+        moved = existing is not None and existing.files != plan.files
+        locations = tuple(file.location for file in plan.files) if moved else None
+        coordinator = Coordinator(
+            plan, committed, self._pool, muster.workers, before=before, worker_s=spent_s, locations=locations
+        )
         return self._run(plan, coordinator, report)
 
     def stop(self, now: bool = False) -> None:
@@ -133,8 +142,9 @@ class Job:
             self._interrupted = True
             raise Interrupted
 
-    def ask_to_stop(self, now: bool = False) -> None:
+    def ask_to_stop(self, now: bool = False, why: str = "") -> None:
         """The same from another thread."""
+        self._why = why
         self._stop_at_s = time.monotonic() + (0.0 if now else self.settings.grace_seconds)
         self._asked, self._muster.interrupted = (now,), True
         if self._coordinator is not None:
@@ -163,34 +173,42 @@ class Job:
     def _files(self) -> tuple[InputFile, ...]:
         """The input; what lies in this very job's output folder, which may be in an input folder, is none of it."""
         found = resolve(self.settings.inputs, self._blobs_for, self.settings.input_format)
-        files = tuple(file for file in found if not _is_below(file.location, self.settings.output))
+        files = tuple(file for file in found if not is_below(file.location, self.settings.output))
         if found and not files:
             raise InvalidInput("output", self.settings.output, "a folder that does not hold all of the input")
         return files
 
+    def _kept(self, files: tuple[InputFile, ...]) -> pa.Schema:
+        kept = kept_schema(files, self._blobs_for, self.settings.keep)
+        check_kept(kept, self.settings.output_format)
+        return kept
+
     def _planned(
-        self, existing: Plan | None, earlier: Plan | None, files: tuple[InputFile, ...], info: RuntimeInfo
-    ) -> Plan:
+        self, existing: Plan | None, earlier: Plan | None, files: tuple[InputFile, ...], kept: pa.Schema | None,
+        info: RuntimeInfo,
+    ) -> Plan:  # fmt: skip
         """The job's plan with the settings of this run: as it was, or as it is now frozen."""
-        model = PlannedModel.of(info)
+        self.model = model = PlannedModel.of(info)
         if earlier is not None:
-            refuse_changes(earlier, self.settings, model, files, is_retry=True)
+            earlier = msgspec.structs.replace(
+                earlier, files=same_files(earlier, self.settings, model, files, is_retry=True), folder=str(Path.cwd())
+            )
         if existing is not None and earlier is not None and existing.retry_of != earlier.settings.output.rstrip("/"):
             accepted = f"a new folder: this one holds a job that is no retry of {earlier.settings.output}"
             raise InvalidInput("output", self.settings.output, accepted)
         if existing is not None:
-            refuse_changes(existing, self.settings, model, files, is_retry=existing.retry_of is not None)
-            return msgspec.structs.replace(existing, settings=self.settings)
+            files = same_files(existing, self.settings, model, files, is_retry=existing.retry_of is not None)
+            return msgspec.structs.replace(existing, settings=self.settings, files=files)
         if earlier is not None:
             folder = earlier.settings.output.rstrip("/")
             plan = msgspec.structs.replace(earlier, settings=self.settings, model=model, retry_of=folder)
         else:
-            plan = self._new_plan(files, model)
+            plan = self._new_plan(files, kept or pa.schema([]), model)
         if not self._output.create(plan_location(self.settings.output), msgspec.json.encode(plan)):
             raise InvalidInput("output", self.settings.output, "a folder in which no other job was begun just now")
         return plan
 
-    def _new_plan(self, files: tuple[InputFile, ...], model: PlannedModel) -> Plan:
+    def _new_plan(self, files: tuple[InputFile, ...], kept: pa.Schema, model: PlannedModel) -> Plan:
         settings, samples = self.settings, Samples(files, self._blobs_for, self.settings)
         measured = measured_on(samples, self._muster)
         model = msgspec.structs.replace(model, parity=measured.parity)
@@ -198,9 +216,10 @@ class Job:
         target = Target(rows=min(rows, settings.shard_rows or rows), row_bytes=samples.row_bytes)
         shards = cut(files, self._blobs_for, target)
         results = {} if measured.schema is None else _fields(measured.schema)
-        kept = kept_schema(files, self._blobs_for, settings.keep)
         schema = output_schema(kept, results)
-        return Plan.make(settings, model, files, shards, schema, measured.seconds_per_row, samples.row_bytes)
+        return Plan.make(
+            settings, model, files, shards, schema, measured.seconds_per_row, samples.row_bytes, str(Path.cwd())
+        )
 
     def _earlier(self, folder: str) -> Plan:
         plan = read_plan(self._blobs_for(folder), folder)
@@ -240,7 +259,25 @@ class Job:
             summary = read_summary(self._output, self.settings.output)
             if summary is not None:
                 return JobResult(Ending.DONE, self._last, summary, {}, {})  # it was done before
-            self._output.delete(f"{self.settings.output.rstrip('/')}/_SUCCESS")  # until its parts are looked at anew
+        self._output.delete(f"{self.settings.output.rstrip('/')}/_SUCCESS")  # until its parts are looked at anew
+        try:
+            result = self._worked(plan, coordinator, report)
+        except BaseException as error:
+            reason = self._why if isinstance(error, Interrupted) else str(error) or type(error).__name__
+            self._leave(plan, coordinator, "stopped" if isinstance(error, Interrupted) else "failed", reason)
+            raise
+        if result.summary is None:
+            reasons = [self._why, *(f"shard {shard}: {why}" for shard, why in result.dead.items()), *result.failures]
+            self._leave(plan, coordinator, result.ending, next(filter(None, reasons), ""))
+        return result
+
+    def _leave(self, plan: Plan, coordinator: Coordinator, state: str, reason: str) -> None:
+        """A report of what is done so far."""
+        with contextlib.suppress(TwoshiftError, OSError):  # the parts are what counts
+            runs, stats = read_runs(self._output, self.settings.output), coordinator.log.stats
+            leave(self._output, plan, Summary.so_far(plan, stats, runs, coordinator.snapshot(), state, reason), stats)
+
+    def _worked(self, plan: Plan, coordinator: Coordinator, report: Callable[[Snapshot], None]) -> JobResult:
         with self._recorded(coordinator) as record:
 
             def tell(now: Snapshot) -> None:
@@ -312,48 +349,6 @@ class Job:
                 if isinstance(message, Died) and number == worker:
                     return Receipt(0, None, None, 0, problem=f"the worker died: {message.reason}")
         return Receipt(0, None, None, 0, problem=f"the worker did not answer within {_RECEIPT_S:.0f} s")
-
-
-@contextlib.contextmanager
-def _one_coordinator(output: str) -> Iterator[None]:
-    """Holds a lock on a local folder; elsewhere two would do the same work twice, and neither would harm the other."""
-    if "://" in output:
-        yield
-        return
-    folder = Path(output) / "_twoshift"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / "lock").open("a+")
-    except OSError as error:
-        raise InvalidInput("output", output, f"a folder that can be written ({error.strerror})") from error
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            file.seek(0)
-            accepted = f"a folder that no other run works on (process {file.read()} does)"
-            raise InvalidInput("output", output, accepted) from error
-        with contextlib.suppress(OSError):  # a full disk: it is locked all the same
-            file.truncate(0)
-            os.write(file.fileno(), str(os.getpid()).encode())
-        yield
-
-
-def _remove_leftovers(output: str) -> None:
-    """What writers that were killed had begun in a local folder, which is ours alone now; none of it is published."""
-    if "://" in output:
-        return
-    folder = Path(output)
-    begun = [*folder.glob("_twoshift/staging/part-*"), *folder.glob(".*.twoshift-tmp")]
-    for path in (*begun, *folder.glob("_twoshift/**/.*.twoshift-tmp")):
-        with contextlib.suppress(OSError):  # it does no harm where it is
-            path.unlink()
-
-
-def _is_below(location: str, folder: str) -> bool:
-    if "://" in folder:
-        return location.startswith(f"{folder.rstrip('/')}/")
-    return "://" not in location and Path(location).resolve().is_relative_to(Path(folder).resolve())
 
 
 def _fields(schema: bytes) -> dict[str, pa.DataType]:

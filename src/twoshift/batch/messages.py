@@ -45,6 +45,7 @@ class Begin:
 
     output: str
     seconds_per_row: float
+    locations: tuple[str, ...] | None = None  # of its files, where they have other names by now
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from twoshift.errors import Broken, InvalidInput
 
-__all__ = ["ERROR", "PartStats", "PartWriter", "open_part", "output_schema", "read_stats", "result_array"]
+__all__ = ["ERROR", "PartStats", "PartWriter", "check_kept", "open_part", "output_schema", "read_stats", "result_array"]
 
 ERROR = "error"
 _METADATA = b"twoshift"
@@ -136,6 +136,17 @@ def _counted(file: Any, location: str) -> PartStats:
         errors += msgspec.json.decode(line).get(ERROR) is not None
     shard = int(re.findall(r"\d+", Path(location).name)[0])
     return PartStats(shard, rows, errors, 0, 0, 0.0, 0.0, "", {"unknown": errors} if errors else {})
+
+
+def check_kept(kept: pa.Schema, output_format: str) -> None:
+    """Raises InvalidInput that names the column where Parquet has no place for one."""
+    for field in kept if output_format == "parquet" else ():
+        try:
+            with pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([field])):
+                pass
+        except pa.ArrowException:
+            accepted = f"columns that Parquet can hold, and {field.name} is a {field.type}: leave it out, or write "
+            raise InvalidInput("keep", field.name, f"{accepted}--output-format jsonl") from None
 
 
 def output_schema(kept: pa.Schema, results: Mapping[str, pa.DataType]) -> pa.Schema:

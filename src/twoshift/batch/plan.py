@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from twoshift.batch.settings import JobSettings
 from twoshift.errors import Broken, InvalidInput
 from twoshift.ports import Blobs, RuntimeInfo
 
-__all__ = ["Plan", "PlannedModel", "part_location", "plan_location", "read_plan", "refuse_changes"]
+__all__ = ["Plan", "PlannedModel", "part_location", "plan_location", "read_plan", "same_files"]
 
 _FORMAT = 1
 _NAMED_FILES = 3
@@ -48,6 +49,7 @@ class Plan(msgspec.Struct, frozen=True):
     seconds_per_row: float  # as measured on the first rows
     row_bytes: float = 100.0  # of them
     retry_of: str | None = None  # the job whose parts without errors were taken over
+    folder: str = ""  # where the command was run: relative names of files begin there
 
     @classmethod
     def make(
@@ -59,12 +61,25 @@ class Plan(msgspec.Struct, frozen=True):
         schema: pa.Schema,
         seconds_per_row: float,
         row_bytes: float = 100.0,
+        folder: str = "",
     ) -> Plan:
         """A plan for these shards."""
         counts = [piece.rows for shard in shards for piece in shard]
         rows = None if None in counts else sum(count or 0 for count in counts)
         encoded = base64.b64encode(schema.serialize().to_pybytes()).decode()
-        return cls(_FORMAT, model, settings, files, shards, rows, encoded, seconds_per_row, row_bytes)
+        return cls(
+            _FORMAT, model, settings, files, shards, rows, encoded, seconds_per_row, row_bytes, folder=folder
+        )  # fmt: skip
+
+    def located(self, locations: Sequence[str] | None) -> Plan:
+        """The same with its files at these places."""
+        if locations is None:
+            return self
+        moved = (
+            msgspec.structs.replace(file, location=location)
+            for file, location in zip(self.files, locations, strict=True)
+        )
+        return msgspec.structs.replace(self, files=tuple(moved))
 
     @property
     def schema(self) -> pa.Schema:
@@ -135,28 +150,37 @@ def _damage(plan: Plan) -> str | None:
     return None
 
 
-def refuse_changes(
+def same_files(
     plan: Plan, settings: JobSettings, model: PlannedModel, files: tuple[InputFile, ...], is_retry: bool = False
-) -> None:
-    """Raises InvalidInput that names what differs from the job as it was begun.
+) -> tuple[InputFile, ...]:
+    """The plan's files by their names of today; raises InvalidInput that names what differs from the job as begun.
 
     Where errors are retried a user's own class may be another by now: that is what it was mended for. Weights may
     not, because the vectors of two models do not go together.
     """
     differences = [*_changed_model(plan.model, model, is_retry), *_changed_settings(plan.settings, settings, is_retry)]
-    differences += _changed_files(plan.files, files)
+    was, new = _placed(plan, files)
+    differences += _changed_files(was, new)
     if differences:
         ways = "or run all of it into a new folder" if is_retry else "or take another output folder (--fresh)"
         accepted = f"the job in {plan.settings.output}, which differs: {'; '.join(differences)}. Put that back, {ways}"
         raise InvalidInput("output", settings.output, accepted)
+    return tuple(new[place] for place in was)
 
 
 def _changed_model(before: PlannedModel, now: PlannedModel, is_retry: bool) -> Iterator[str]:
-    names = ("name", "precision") if is_retry and ":" in now.name else ("name", "checksum", "precision")
-    for name in names:
+    """By its content: the same weights may be called by another name, or lie elsewhere."""
+    if _class_of(before.name) != _class_of(now.name):
+        yield f"the model's name was {before.name}, now {now.name}"
+    for name in ("precision",) if is_retry and _class_of(now.name) else ("checksum", "precision"):
         was, new = getattr(before, name), getattr(now, name)
         if was != new:
             yield f"the model's {name} was {was}, now {new}"
+
+
+def _class_of(name: str) -> str:
+    """Of a file that holds several."""
+    return name.rpartition(":")[2] if ".py:" in name else ""
 
 
 # Everything else about a job may change between its runs.
@@ -170,15 +194,33 @@ def _changed_settings(before: JobSettings, now: JobSettings, is_retry: bool) -> 
             yield f"{name} was {_shown(was)}, now {_shown(new)}"
 
 
-def _changed_files(before: tuple[InputFile, ...], now: tuple[InputFile, ...]) -> Iterator[str]:
-    was, new = ({file.location: file.identity for file in files} for files in (before, now))
-    gone, added = [name for name in was if name not in new], [name for name in new if name not in was]
-    changed = [name for name in was if name in new and was[name] != new[name]]
+_Files = dict[str, InputFile]  # by their place
+
+
+def _placed(plan: Plan, files: tuple[InputFile, ...]) -> tuple[_Files, _Files]:
+    """The files then and now: by their names, where those are the same, and else by where they lie on this machine."""
+    was, new = ({file.location: file for file in each} for each in (plan.files, files))
+    if was.keys() == new.keys() or not plan.folder:
+        return was, new
+    return (
+        {_place(name, plan.folder): file for name, file in was.items()},
+        {_place(name, ""): file for name, file in new.items()},
+    )
+
+
+def _place(location: str, folder: str) -> str:
+    return location if "://" in location else os.path.abspath(os.path.join(folder, location))  # noqa: PTH100, PTH118
+
+
+def _changed_files(before: _Files, now: _Files) -> Iterator[str]:
+    gone = [file.location for place, file in before.items() if place not in now]
+    added = [file.location for place, file in now.items() if place not in before]
+    changed = [file.location for place, file in before.items() if place in now and file.identity != now[place].identity]
     for what, names in (("gone", gone), ("new", added), ("changed", changed)):
         if names:
             more = f" and {len(names) - _NAMED_FILES} more" if len(names) > _NAMED_FILES else ""
             yield f"input files {what}: {', '.join(names[:_NAMED_FILES])}{more}"
-    if not (gone or added or changed) and list(was) != list(new):
+    if not (gone or added or changed) and list(before) != list(now):
         yield "the input files are in another order"
 
 

@@ -30,6 +30,9 @@ class Snapshot:
     outlook: Outlook
     rows_left: int = 0  # about, where the formats do not say how many there are
     window_left_s: float = math.inf  # negative where it is missed
+    rows_before: int = 0  # committed by earlier runs
+    errors_before: int = 0  # of those
+    rows_total: int | None = None  # of the input, where its formats tell
 
     @property
     def left_s(self) -> float | None:

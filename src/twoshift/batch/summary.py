@@ -1,4 +1,4 @@
-"""A finished job in numbers: totals over every part and every run, as JSON and as a page."""
+"""A job in numbers: totals over every part and every run, as JSON and as a page; of one that stopped, so far."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from twoshift._version import __version__
 from twoshift.batch.impact import LiveImpact, Percentiles
 from twoshift.batch.part import PartStats
 from twoshift.batch.plan import Plan
+from twoshift.batch.progress import Snapshot
 from twoshift.batch.receipt import Receipt
 
 __all__ = ["RunRecord", "Summary", "counted", "dollars", "summary_page"]
@@ -84,9 +85,31 @@ class Summary(msgspec.Struct, frozen=True):
     harvested_s: float = 0.0  # device time that serving left idle
     riding_s: float = 0.0  # of that: in calls that live rows were in
     dedicated_s: float = 0.0  # device time of workers of its own
-    live: LiveImpact | None = None  # of the last run beside live requests
+    live: LiveImpact | None = None  # what live requests noticed, over all runs beside them
     inputs: tuple[str, ...] = ()  # as they were given
     output: str = ""
+    state: str = "done"  # or how its last run ended before that
+    reason: str = ""  # why
+    shards_done: int | None = None  # where it is not done
+
+    @classmethod
+    def so_far(
+        cls, plan: Plan, stats: Sequence[PartStats], runs: Sequence[RunRecord], last: Snapshot, state: str, reason: str
+    ) -> Summary:
+        """Of a job that stopped: `stats` are those of its last run alone, and what was lost is not known yet."""
+        sums = cls.of(plan, stats, runs, None)
+        rows, busy_s = last.rows_before + last.committed_rows, sum(run.busy_s for run in runs)
+        return msgspec.structs.replace(
+            sums,
+            rows=rows,
+            errors=last.errors_before + last.errors,
+            rows_per_s=sum(run.rows for run in runs) / max(1e-9, sums.elapsed_s),
+            device_s=busy_s,
+            wasted_s=0.0,
+            state=state,
+            reason=reason,
+            shards_done=last.shards_done,
+        )
 
     @classmethod
     def of(cls, plan: Plan, stats: Sequence[PartStats], runs: Sequence[RunRecord], parity: Receipt | None) -> Summary:
@@ -131,7 +154,7 @@ class Summary(msgspec.Struct, frozen=True):
             harvested_s=(harvested_s := sum(run.harvested_s for run in runs)),
             riding_s=sum(run.riding_s for run in runs),
             dedicated_s=max(0.0, busy_s - harvested_s),
-            live=next((run.live for run in reversed(runs) if run.live is not None), None),
+            live=LiveImpact.over(run.live for run in runs),
             inputs=plan.settings.inputs,
             output=plan.settings.output,
         )
@@ -161,7 +184,8 @@ def dollars(usd: float) -> str:
 
 def summary_page(summary: Summary, stats: Sequence[PartStats]) -> str:
     """The report as one HTML file."""
-    sections = [report.Section("In short", [report.figures_row(_cards(summary)), report.text(_words(summary))])]
+    words = [*_state_words(summary), *_words(summary)]
+    sections = [report.Section("In short", [report.figures_row(_cards(summary)), report.text(words)])]
     if over_time := tuple(_time_figures(summary)):
         sections.append(report.Section("Over time", [over_time]))
     if len(stats) >= _FEWEST_POINTS:
@@ -172,6 +196,15 @@ def summary_page(summary: Summary, stats: Sequence[PartStats]) -> str:
         sections.append(report.Section("What went wrong", [report.table(("of", "what", "times"), rows)]))
     title = f"{summary.model} in {summary.precision} over {counted(summary.rows, 'row')}"
     return report.page(title, _what_ran(summary), sections, f"Made by twoshift {__version__}")
+
+
+def _state_words(summary: Summary) -> Iterator[str]:
+    """Of a job that is not done."""
+    if summary.shards_done is None:
+        return
+    why = f": {summary.reason}" if summary.reason else ""
+    yield f"Not done: {summary.state}{why}."
+    yield f"{summary.shards_done:,} of {counted(summary.shards, 'shard')} are committed; the same command goes on."
 
 
 def _what_ran(summary: Summary) -> str:
@@ -190,7 +223,7 @@ def _what_ran(summary: Summary) -> str:
 def _cards(summary: Summary) -> list[report.Card]:
     share = summary.errors / max(1, summary.rows)
     cards = [
-        report.Card("rows", f"{summary.rows:,}", counted(summary.shards, "shard")),
+        report.Card("rows", f"{summary.rows:,}", counted(summary.shards_done or summary.shards, "shard")),
         report.Card("rows a second", f"{summary.rows_per_s:,.1f}", f"{summary.elapsed_s:,.0f} s in all"),
         report.Card("errors", f"{summary.errors:,}", f"{share:.2%}", "bad" if summary.errors else "good"),
         report.Card("device busy", f"{summary.busy:.0%}", f"{summary.padding:.1%} padding" if summary.padding else ""),

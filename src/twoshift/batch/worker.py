@@ -97,8 +97,8 @@ class ShardWorker:
         match message:
             case Calibrate(rows):
                 self._send(self._loaded().calibrate(rows))
-            case Begin(output, seconds_per_row):
-                self._begin(output, seconds_per_row)
+            case Begin():
+                self._begin(message)
             case Score(lease, shard):
                 with self._lock:
                     stop = self._stops[lease] = threading.Event()
@@ -123,13 +123,14 @@ class ShardWorker:
         if self._device is not None:
             self._device.close()
 
-    def _begin(self, output: str, seconds_per_row: float) -> None:
-        plan = read_plan(self._blobs_for(output), output)
+    def _begin(self, told: Begin) -> None:
+        plan = read_plan(self._blobs_for(told.output), told.output)
         if plan is None:
-            raise Broken(f"{output} has no plan")
-        # The folder may have been moved since the job was begun
-        plan = msgspec.structs.replace(plan, settings=msgspec.structs.replace(plan.settings, output=output))
-        self._engine = self._loaded().begin(seconds_per_row)
+            raise Broken(f"{told.output} has no plan")
+        # The folder may have been moved since the job was begun, and the command may be run elsewhere
+        settings = msgspec.structs.replace(plan.settings, output=told.output)
+        plan = msgspec.structs.replace(plan, settings=settings).located(told.locations)
+        self._engine = self._loaded().begin(told.seconds_per_row)
         self._plan = plan
         self._scorer = ShardScorer(self._engine, plan, self._blobs_for, self._name, self._owner)
 

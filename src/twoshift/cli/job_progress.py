@@ -25,6 +25,7 @@ _WIDE = 120  # columns, from which there is room for what few people need
 _BAR, _WIDE_BAR = 10, 30  # columns
 _AROUND = len(" 100 % ")  # what is between the bar and the text
 _MOST_LINES = 2
+_NAMED = 3  # parts
 _FEWEST_TOKENS = 2  # a row, of a model that has tokens: there are some around every text
 
 
@@ -56,6 +57,9 @@ class JobProgress:
         """What lay in the output folder."""
         if resumed is not None:
             note(f"Resuming: {resumed.done:,} of {resumed.shards:,} shards done.")
+        if resumed is not None and resumed.gone:
+            more = f" and {len(resumed.gone) - _NAMED:,} more" if len(resumed.gone) > _NAMED else ""
+            note(f"It was done before; done anew because gone: {', '.join(resumed.gone[:_NAMED])}{more}.")
 
     def draw(self, now: Snapshot) -> None:
         """A moment of the job."""

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from twoshift.cli.commands import command
+from twoshift.cli.job_command import local_command
 from twoshift.cli.output import show, table
 from twoshift.cli.params import JsonFlag, whole
 from twoshift.cli.server import SERVER_FIELDS, On, server_at
@@ -17,6 +18,7 @@ from twoshift.units import format_duration
 __all__ = ["app", "job_lines"]
 
 app = typer.Typer(help="Jobs on a server: list, show, pause, resume, cancel, logs.", no_args_is_help=True)
+_COLUMNS = ("<job", "<state", "done", "rows", "errors", "left", "<model", "<output")
 JobId = Annotated[str, typer.Argument(help="As `twoshift jobs list` shows it.")]
 
 
@@ -28,18 +30,18 @@ def list_command(
 ) -> None:
     """The newest jobs of a server."""
     found = server_at(on).get(f"/v1/jobs?limit={limit}")
-    rows = [
-        (job["id"], job["state"], _share(job), job["settings"]["model"], job["settings"]["output"])
-        for job in found["data"]
-    ]
-    show(as_json, found, table(("<job", "<state", "done", "<model", "<output"), rows) if rows else "There are no jobs.")
+    rows = [_row(job) for job in found["data"]]
+    show(as_json, found, table(_COLUMNS, rows) if rows else "There are no jobs.")
 
 
 @command(app, "show", "twoshift jobs show job-0123456789ab --on http://127.0.0.1:8000", SERVER_FIELDS)
 def show_command(job: JobId, on: On = None, as_json: JsonFlag = False) -> None:
     """How far a job is."""
-    found = server_at(on).get(_path(job))
+    server = server_at(on)
+    found = server.get(_path(job))
     show(as_json, found, *job_lines(found))
+    for line in () if as_json else _here_lines(found, server.is_local):
+        typer.echo(line)  # in one piece: to be copied
 
 
 @command(app, "pause", "twoshift jobs pause job-0123456789ab --on http://127.0.0.1:8000", SERVER_FIELDS)
@@ -79,8 +81,29 @@ def _path(job: str) -> str:
     return f"/v1/jobs/{urllib.parse.quote(job, safe='')}"
 
 
-def _share(job: dict[str, Any]) -> str:
-    return f"{(job['progress'] or {}).get('share', 0.0):.0%}"
+def _row(job: dict[str, Any]) -> tuple[str, ...]:
+    """Of the list."""
+    done, settings = job["progress"] or {}, job["settings"]
+    share, errors = f"{done.get('share', 0.0):.0%}", f"{done.get('errors', 0):,}"
+    return job["id"], job["state"], share, _rows(done), errors, _left(job), settings["model"], settings["output"]
+
+
+def _rows(done: dict[str, Any]) -> str:
+    """Those that are done, and of how many, where that is known."""
+    total = done.get("rows_total")
+    return f"{done.get('rows', 0):,}" + ("" if total is None else f"/{total:,}")
+
+
+def _left(job: dict[str, Any]) -> str:
+    left_s = (job["progress"] or {}).get("left_s")
+    return "" if left_s is None or job["state"] != "running" else format_duration(left_s)
+
+
+def _here_lines(job: dict[str, Any], is_here: bool) -> list[str]:
+    """How to go on without the server, where that makes sense."""
+    seen = is_here or all("://" in each for each in (*job["settings"]["inputs"], job["settings"]["output"]))
+    command = local_command(job) if seen and job["state"] in ("paused", "failed", "cancelled") else None
+    return [] if command is None else [f"To go on here: {command}"]
 
 
 def job_lines(job: dict[str, Any]) -> list[str]:
@@ -89,11 +112,9 @@ def job_lines(job: dict[str, Any]) -> list[str]:
     lines = [f"{job['id']}: {job['state']}{': ' + job['reason'] if job['reason'] else ''}"]
     lines.append(f"{settings['model']} over {', '.join(settings['inputs'])} to {settings['output']}")
     if done:
-        left = (
-            "" if done["left_s"] is None or job["state"] != "running" else f", {format_duration(done['left_s'])} left"
-        )
+        left = f", {_left(job)} left" if _left(job) else ""
         lines.append(
-            f"{done['shards_done']:,} of {done['shards']:,} shards, {done['rows']:,} rows in this run at "
+            f"{done['shards_done']:,} of {done['shards']:,} shards, {_rows(done)} rows at "
             f"{done['rows_per_s']:,.1f} rows/s{left}; {done['errors']:,} with an error"
         )
         lines.append(f"{done['harvested_s']:,.1f} device seconds harvested, {done['riding_s']:,.1f} of them riding")

@@ -173,7 +173,7 @@ def _data(settings: JobSettings, result: JobResult) -> dict[str, object]:
     return {
         "ending": result.ending,
         "output": settings.output,
-        "report": _report(settings) if whole else None,
+        "report": _report(settings) if whole or last.shards else None,
         "shards": last.shards,
         "shards_done": last.shards_done,
         "rows": whole.rows if whole else last.committed_rows,
@@ -219,6 +219,8 @@ def _lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
         case "dead shards":
             yield from _dead_lines(result)
     yield from (f"{count} x {message}" for message, count in list(result.failures.items())[:_NAMED_SHARDS])
+    if result.summary is None and last.shards:
+        yield f"Report so far: {_report(settings)}"
 
 
 def _done_lines(settings: JobSettings, result: JobResult) -> Iterator[str]:

@@ -30,7 +30,7 @@ def run_on(url: str, settings: JobSettings, detach: bool, as_json: bool) -> int:
     if not detach:
         job = _followed(server, job)
     show(as_json, job, *job_lines(job))
-    if job["state"] == "done" and not as_json:
+    if job["state"] in ("done", "paused", "cancelled", "failed") and job["progress"] and not as_json:
         note(f"Report: {job['settings']['output'].rstrip('/')}/_twoshift/report.html")
     return 0 if detach else _CODES.get(job["state"], 5)
 
@@ -58,12 +58,17 @@ def _absolute(location: str) -> str:
 
 def _followed(server: Server, job: dict[str, Any]) -> dict[str, Any]:
     """Until it is over or paused; an interrupt leaves it running."""
+    told = ""
     try:
         with progress_bar(f"{job['id']}") as progress:
             while job["state"] in ("queued", "running"):
                 time.sleep(_POLL_S)
                 job = _asked(server, job["id"])
                 progress((job["progress"] or {}).get("share", 0.0))
+                why = (job["reason"] if job["state"] == "queued" else "") or (job["progress"] or {}).get("held") or ""
+                if why and not told:  # nobody should have to ask why nothing happens
+                    note(f"{job['id']} waits: {why}")
+                told = why
     except KeyboardInterrupt:
         note(f"It goes on: `twoshift jobs cancel {job['id']}` ends it.")
     return job

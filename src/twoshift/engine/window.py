@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,10 @@ from twoshift.errors import InvalidInput
 
 __all__ = ["Window", "described"]
 
-_MOST_ERROR = 500  # characters
+_MOST_ERROR, _MOST_VALUE = 500, 80  # characters
+_LOOKED_AT = 20_000  # characters of a message
+# What a message has of a row's own values: quoted, or in one piece; the apostrophe of a word quotes nothing
+_VALUES = re.compile(r"""(?<!\w)(?:'[^']{80,}(?:'|$)|"[^"]{80,}(?:"|$))|[^\s'"]{81,}""")
 _Block = tuple[NDArray[np.int64], BlockFuture]  # the rows' places, and their results
 
 
@@ -75,11 +79,12 @@ class Window:
 
 
 def described(error: BaseException) -> str:
-    """An error as it is stored beside its row, whatever a user's code has put into it."""
+    """An error as it is stored beside its row, whatever a user's code has put into it; of values only a beginning."""
     try:
         message = str(error)
     except Exception:
         message = "it cannot be shown"
     if not isinstance(error, InvalidInput):
         message = f"{type(error).__name__}: {message}"
+    message = _VALUES.sub(lambda found: f"{found[0][: _MOST_VALUE - 3]}...", message[:_LOOKED_AT])
     return message[:_MOST_ERROR].encode("utf-8", "backslashreplace").decode()

@@ -3,77 +3,83 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from twoshift.errors import InvalidInput, TryLater
 from twoshift.extras import needed
 
 __all__ = ["Database"]
 
-_BUSY_MS = 10_000  # that a writer waits for another one
+_BUSY_MS = 5_000  # that a writer waits for another one
 _RETRY_S = 1.0
-_CLAIM = 7_746_872_043  # a number of our own among PostgreSQL's advisory locks
+_PATIENCE_S = 5.0  # with a database that is started again, before the caller is told
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 0.5
 _ACCEPTED = "sqlite:///path/to/file.db, or postgresql://user:password@host/name"
+_T = TypeVar("_T")
 
 
 class Database:
-    """Connections to one database; any thread may ask for one."""
+    """Transactions on one database; any thread may ask for one."""
 
     def __init__(self, url: str) -> None:
         """Raises InvalidInput where the URL cannot be used, TryLater where nobody answers there."""
         self.url = _checked(url)
-        self._engine = _engine(self.url)
-        self._claim: Any = None
+        self._closed = threading.Event()
+        self._engine = _engine(self.url, self._closed)
         with self._told():
             _migrate(self._engine)
 
-    @contextlib.contextmanager
-    def begin(self) -> Iterator[Connection]:
-        """A transaction: all of it or nothing; raises TryLater where the database does not answer."""
-        with self._told(), self._engine.begin() as connection:
-            yield connection
+    def run(self, work: Callable[[Connection], _T]) -> _T:
+        """What it gives, in a transaction: all of it or nothing; raises TryLater where the database does not answer.
+
+        Where the connection is lost it is done anew, for a while: unless it may have been committed.
+        """
+        until_s, pause_s = time.monotonic() + _PATIENCE_S, _FIRST_PAUSE_S
+        while True:
+            done: list[_T] = []
+            try:
+                with self._told(), self._engine.begin() as connection:
+                    done.append(work(connection))
+                return done[0]
+            except TryLater as error:
+                is_lost = isinstance(error.__cause__, (OperationalError, InterfaceError))
+                if done or not is_lost or time.monotonic() + pause_s > until_s or self._closed.wait(pause_s):
+                    raise
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     @property
     def shown(self) -> str:
         """Its URL without the password."""
         return make_url(self.url).render_as_string(hide_password=True)
 
-    def claim(self) -> bool:
-        """Whether it is ours alone from now on, until this process ends: one server runs a database's jobs."""
+    @property
+    def file(self) -> Path | None:
+        """Of SQLite."""
         parsed = make_url(self.url)
-        if parsed.drivername == "sqlite":
-            self._claim = Path(f"{parsed.database}.lock").open("w")  # noqa: SIM115 - held until the end
-            try:
-                fcntl.flock(self._claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                return False
-            return True
-        with self._told():
-            self._claim = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-            return bool(self._claim.exec_driver_sql(f"SELECT pg_try_advisory_lock({_CLAIM})").scalar())
+        return Path(str(parsed.database)) if parsed.drivername == "sqlite" else None
 
     def close(self) -> None:
-        """End every connection, and the claim."""
-        if self._claim is not None:
-            self._claim.close()
+        """End every connection; who waits for an answer gets none any more."""
+        self._closed.set()
         self._engine.dispose()
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
         try:
             yield
-        except DBAPIError as error:
-            raise TryLater(
-                f"the database {self.shown} does not answer ({_first_line(error.orig)})", _RETRY_S
-            ) from error
+        except (DBAPIError, PoolTimeout) as error:
+            why = _first_line(error.orig if isinstance(error, DBAPIError) else error)
+            raise TryLater(f"the database {self.shown} does not answer ({why})", _RETRY_S) from error
 
 
 def _checked(url: str) -> str:
@@ -88,11 +94,13 @@ def _checked(url: str) -> str:
     return parsed.render_as_string(hide_password=False)
 
 
-def _engine(url: str) -> Engine:
+def _engine(url: str, closed: threading.Event) -> Engine:
     parsed = make_url(url)
     if parsed.drivername != "sqlite":
         needed("psycopg", "postgres", parsed.render_as_string(hide_password=True), "database")
-        return create_engine(url, pool_pre_ping=True, pool_size=4)  # a server that was restarted is found again
+        from twoshift.store.postgres import postgres_engine
+
+        return postgres_engine(url, closed)
     if not parsed.database or parsed.database == ":memory:":
         raise InvalidInput("database", url, "a file: state must outlive the process")
     try:

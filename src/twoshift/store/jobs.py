@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeVar
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import Connection, Select, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from twoshift.errors import NotFound
 from twoshift.ports import JobRecord
+from twoshift.store.claim import SqlClaim
 from twoshift.store.database import Database
 from twoshift.store.tables import jobs, notes
 from twoshift.types import JobState
@@ -18,13 +19,16 @@ from twoshift.types import JobState
 __all__ = ["SqlJobs"]
 
 _MOST_NOTES = 10_000  # of a job: the oldest go
+_T = TypeVar("_T")
 
 
 class SqlJobs:
-    """A JobStore."""
+    """A JobStore; with a claim, of the server that has it."""
 
-    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
-        self._database, self._clock = database, clock
+    def __init__(
+        self, database: Database, clock: Callable[[], float] = time.time, claim: SqlClaim | None = None
+    ) -> None:
+        self._database, self._clock, self._claim = database, clock, claim
 
     def add(self, job: JobRecord) -> bool:
         """Remember it; False where its id is taken."""
@@ -38,21 +42,23 @@ class SqlJobs:
             "created_unix_s": job.created_unix_s,
             "updated_unix_s": job.updated_unix_s,
         }
-        with self._database.begin() as connection:
+
+        def added(connection: Connection) -> bool:
             try:
                 with connection.begin_nested():
                     connection.execute(insert(jobs).values(values))
             except IntegrityError:
                 return False
-        return True
+            return True
+
+        return self._changed(added)
 
     def get(self, job_id: str) -> JobRecord:
         """The job of that id; raises NotFound."""
-        with self._database.begin() as connection:
-            row = connection.execute(select(jobs).where(jobs.c.id == job_id)).one_or_none()
-        if row is None:
+        found = self._found(select(jobs).where(jobs.c.id == job_id))
+        if not found:
             raise NotFound("job", job_id, "the id of a job that this server knows")
-        return _record(row)
+        return _record(found[0])
 
     def list(self, limit: int = 100, after: str | None = None, owner: str | None = None) -> list[JobRecord]:
         """The newest first, of one owner or of all; `after` is the id of the last one that was seen."""
@@ -61,48 +67,57 @@ class SqlJobs:
             wanted = wanted.where(jobs.c.owner == owner)
         if after is not None:
             wanted = wanted.where(jobs.c.number < select(jobs.c.number).where(jobs.c.id == after).scalar_subquery())
-        with self._database.begin() as connection:
-            return [_record(row) for row in connection.execute(wanted)]
+        return [_record(row) for row in self._found(wanted)]
 
     def unfinished(self) -> list[JobRecord]:
         """Those that are not over, oldest first."""
         over = [str(state) for state in JobState if state.is_over]
-        wanted = select(jobs).where(jobs.c.state.not_in(over)).order_by(jobs.c.number)
-        with self._database.begin() as connection:
-            return [_record(row) for row in connection.execute(wanted)]
+        return [
+            _record(row) for row in self._found(select(jobs).where(jobs.c.state.not_in(over)).order_by(jobs.c.number))
+        ]
 
     def move(self, job_id: str, expected: Collection[JobState], state: JobState, reason: str = "") -> bool:
         """Another state, if it is in one of those that are expected; whether it was."""
         change = update(jobs).where(jobs.c.id == job_id, jobs.c.state.in_([str(each) for each in expected]))
         change = change.values(state=str(state), reason=reason, updated_unix_s=self._clock())
-        with self._database.begin() as connection:
-            return connection.execute(change).rowcount == 1
+        return self._changed(lambda connection: connection.execute(change).rowcount == 1)
 
     def progressed(self, job_id: str, progress: dict[str, Any]) -> None:
         """How far it is."""
         change = update(jobs).where(jobs.c.id == job_id).values(progress=progress, updated_unix_s=self._clock())
-        with self._database.begin() as connection:
-            connection.execute(change)
+        self._changed(lambda connection: connection.execute(change))
 
     def note(self, job_id: str, text: str) -> None:
         """A line for its log."""
-        with self._database.begin() as connection:
+
+        def noted(connection: Connection) -> None:
             connection.execute(insert(notes).values(job_id=job_id, at_unix_s=self._clock(), text=text))
             kept = select(notes.c.number).where(notes.c.job_id == job_id).order_by(notes.c.number.desc())
             oldest = connection.execute(kept.offset(_MOST_NOTES).limit(1)).scalar()
             if oldest is not None:
                 connection.execute(delete(notes).where(notes.c.job_id == job_id, notes.c.number <= oldest))
 
+        self._changed(noted)
+
     def notes(self, job_id: str, limit: int = 1000) -> list[tuple[float, str]]:
         """Its log: times and lines, oldest first, the last ones."""
-        wanted = select(notes).where(notes.c.job_id == job_id).order_by(notes.c.number.desc()).limit(limit)
-        with self._database.begin() as connection:
-            found = [(float(row.at_unix_s), str(row.text)) for row in connection.execute(wanted)]
-        return found[::-1]
+        found = self._found(select(notes).where(notes.c.job_id == job_id).order_by(notes.c.number.desc()).limit(limit))
+        return [(float(row.at_unix_s), str(row.text)) for row in reversed(found)]
 
     def close(self) -> None:
         """Let the database go."""
         self._database.close()
+
+    def _found(self, wanted: Select[Any]) -> Sequence[Any]:
+        return self._database.run(lambda connection: connection.execute(wanted).all())
+
+    def _changed(self, work: Callable[[Connection], _T]) -> _T:
+        def checked(connection: Connection) -> _T:
+            if self._claim is not None:
+                self._claim.check(connection)
+            return work(connection)
+
+        return self._database.run(checked)
 
 
 def _record(row: Any) -> JobRecord:

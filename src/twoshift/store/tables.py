@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import JSON, Column, Float, ForeignKey, Index, Integer, MetaData, String, Table, Text
 
-__all__ = ["jobs", "metadata", "notes"]
+__all__ = ["claims", "jobs", "metadata", "notes"]
 
 metadata = MetaData()
 
@@ -30,4 +30,15 @@ notes = Table(
     Column("at_unix_s", Float, nullable=False),
     Column("text", Text, nullable=False),
     Index("job_notes_by_job", "job_id", "number"),
+)
+
+claims = Table(
+    "claims",
+    metadata,
+    Column("name", String(32), primary_key=True),
+    Column("owner", String(64), nullable=False),  # one start of a server
+    Column("shown", String(200), nullable=False),  # to people
+    Column("place", String(200), nullable=False),  # where its process number means something
+    Column("process", Integer, nullable=False),
+    Column("seen_unix_s", Float, nullable=False),  # by the database's clock
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,9 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
+from pyarrow import feather
 
 pytest.importorskip("sqlalchemy")
 
+from twoshift.batch.folder import one_coordinator
 from twoshift.batch.host import JobHost
 from twoshift.batch.places import EngineReplica, LiveFleet
 from twoshift.blobs.local import LocalBlobs
@@ -150,6 +153,30 @@ def test_a_job_is_paused_goes_on_and_is_cancelled(fleet: Fleet) -> None:
         fleet.host.resume(job.id)
 
 
+def test_a_job_that_is_cancelled_leaves_a_report_of_what_it_did(fleet: Fleet) -> None:
+    job = fleet.host.submit(fleet.settings(grace_seconds=0.1))
+    while not list(fleet.path.glob("out/part-*")):
+        time.sleep(0.02)
+    fleet.host.cancel(job.id)
+    while not (fleet.path / "out" / "_twoshift" / "report.json").exists():
+        time.sleep(0.02)
+    report = json.loads((fleet.path / "out" / "_twoshift" / "report.json").read_text())
+    assert (report["state"], report["reason"], report["shards"]) == ("stopped", "cancelled", 10)
+    assert 0 < report["shards_done"] < 10
+    assert report["harvested_s"] > 0
+    assert not (fleet.path / "out" / "_SUCCESS").exists()
+
+
+def test_a_job_whose_folder_another_run_has_waits_for_it(fleet: Fleet) -> None:
+    fleet.model.gate.set()
+    with one_coordinator(str(fleet.path / "out")):
+        job = fleet.host.submit(fleet.settings())
+        fleet.wait(job.id, lambda state: state is JobState.QUEUED and bool(fleet.host.get(job.id).reason))
+        assert "no other run works on" in fleet.host.get(job.id).reason
+    assert fleet.wait(job.id, lambda state: state.is_over) is JobState.DONE
+    fleet.check()
+
+
 def test_several_jobs_run_side_by_side(fleet: Fleet) -> None:
     fleet.model.gate.set()
     jobs = [fleet.host.submit(fleet.settings(output=str(fleet.path / f"out{k}"))) for k in range(3)]
@@ -168,9 +195,15 @@ def test_several_jobs_run_side_by_side(fleet: Fleet) -> None:
         ({"max_live_load": 2.0}, "a share"),
         ({"inputs": ["/nowhere/at/all.parquet"]}, "/nowhere"),
         ({"keep": ["idd"]}, "idd"),
+        ({"keep": ["odd"], "inputs": ["odd.arrow"]}, "columns that Parquet can hold, and odd is a"),
     ],
 )
-def test_a_job_that_cannot_run_here_is_refused(fleet: Fleet, change: dict[str, Any], said: str) -> None:
+def test_a_job_that_cannot_run_here_is_refused(
+    fleet: Fleet, change: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = pa.table({"x": [1.0], "odd": pa.nulls(1, pa.month_day_nano_interval())})
+    monkeypatch.chdir(fleet.path)
+    feather.write_feather(odd, "odd.arrow")
     with pytest.raises(InvalidInput, match=said):
         fleet.host.submit(fleet.settings(**change))
     assert fleet.host.list() == []

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from twoshift.batch.inputs import InputFile, Piece
-from twoshift.batch.plan import Plan, PlannedModel, part_location, plan_location, read_plan, refuse_changes
+from twoshift.batch.plan import Plan, PlannedModel, part_location, plan_location, read_plan, same_files
 from twoshift.batch.settings import JobSettings
 from twoshift.blobs.local import LocalBlobs
 from twoshift.errors import Broken, InvalidInput
@@ -66,7 +66,7 @@ def test_a_part_has_one_name() -> None:
 
 def test_nothing_is_refused_where_nothing_changed() -> None:
     now = settings(workers=4, window="2h", price_usd_per_hour=1.0, max_errors="1%", device="cpu", threads=1)
-    refuse_changes(plan(), now, MODEL, FILES)
+    same_files(plan(), now, MODEL, FILES)
 
 
 @pytest.mark.parametrize(
@@ -80,20 +80,38 @@ def test_nothing_is_refused_where_nothing_changed() -> None:
 )
 def test_changed_settings_are_named(given: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
-        refuse_changes(plan(), settings(**given), MODEL, FILES)
+        same_files(plan(), settings(**given), MODEL, FILES)
 
 
 def test_a_changed_model_is_named() -> None:
     now = PlannedModel("minilm", "xyz", "int8", ("embedding",))
     with pytest.raises(InvalidInput, match=r"checksum was abc, now xyz; the model's precision was fp32, now int8"):
-        refuse_changes(plan(), settings(), now, FILES)
+        same_files(plan(), settings(), now, FILES)
+
+
+def test_a_model_is_known_by_its_content_and_a_class_by_its_name_too() -> None:
+    same_files(plan(), settings(), msgspec.structs.replace(MODEL, name="/models/minilm"), FILES)
+    begun = msgspec.structs.replace(plan(), model=msgspec.structs.replace(MODEL, name="m.py:Square"))
+    same_files(begun, settings(), msgspec.structs.replace(MODEL, name="/some/where/m.py:Square"), FILES)
+    with pytest.raises(InvalidInput, match=r"name was m.py:Square, now m.py:Cube"):
+        same_files(begun, settings(), msgspec.structs.replace(MODEL, name="m.py:Cube"), FILES)
+
+
+def test_the_same_files_by_other_names_are_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    begun = msgspec.structs.replace(plan(), folder=str(tmp_path))
+    monkeypatch.chdir(tmp_path.parent)
+    now = tuple(msgspec.structs.replace(file, location=f"{tmp_path.name}/{file.location}") for file in FILES)
+    assert same_files(begun, settings(), MODEL, now) == now
+    assert same_files(begun, settings(), MODEL, FILES) == FILES  # where all was moved, names included
+    with pytest.raises(InvalidInput, match=r"gone: docs/5\.parquet"):
+        same_files(begun, settings(), MODEL, now[:-1])
 
 
 def test_changed_files_are_named_a_few_at_least() -> None:
     changed = tuple(msgspec.structs.replace(file, identity="new") for file in FILES)
     with pytest.raises(InvalidInput, match=r"changed: docs/0\.parquet, docs/1\.parquet, docs/2\.parquet and 3 more"):
-        refuse_changes(plan(), settings(), MODEL, changed)
+        same_files(plan(), settings(), MODEL, changed)
     with pytest.raises(InvalidInput, match=r"gone: docs/5\.parquet"):
-        refuse_changes(plan(), settings(), MODEL, FILES[:-1])
+        same_files(plan(), settings(), MODEL, FILES[:-1])
     with pytest.raises(InvalidInput, match="another order"):
-        refuse_changes(plan(), settings(), MODEL, FILES[::-1])
+        same_files(plan(), settings(), MODEL, FILES[::-1])

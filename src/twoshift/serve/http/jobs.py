@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import urllib.parse
 from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
-from twoshift.errors import Forbidden, InvalidInput, NotFound
+from twoshift.errors import Forbidden, InvalidInput, NotFound, TryLater
 from twoshift.ports import JobRecord
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.json_body import decoded
@@ -22,6 +23,10 @@ from twoshift.serve.keys import ANYONE
 __all__ = ["JobDesk", "NoJobs", "add_jobs"]
 
 _MOST_LISTED = 1000
+_THREADS, _MOST_WAITING = 4, 64
+_ANSWER_S, _SUBMIT_S = 8.0, 60.0  # a new job's input is listed, wherever it lies
+_RETRY_S = 1.0
+_T = TypeVar("_T")
 _encoder, _settings = msgspec.json.Encoder(), msgspec.json.Decoder(dict[str, Any])
 
 
@@ -121,9 +126,31 @@ def _of_one(summary: str, gives: Any) -> Operation:
     return Operation(summary, gives, ErrorReply, statuses=(400, 403, 404, 429, 503))
 
 
+class _Clerks:
+    """Threads of the desk's own: a database that does not answer holds up nobody who asks for something else."""
+
+    def __init__(self, wait_s: float) -> None:
+        self._threads = ThreadPoolExecutor(_THREADS, "twoshift-desk")
+        self._wait_s, self._waiting = wait_s, 0
+
+    async def ask(self, call: Callable[..., _T], *given: Any) -> _T:
+        """What it gives; raises TryLater where that takes too long, or where too many wait."""
+        if self._waiting >= _MOST_WAITING:
+            raise TryLater("too many requests about jobs wait already", _RETRY_S)
+        self._waiting += 1
+        try:
+            asked = asyncio.get_running_loop().run_in_executor(self._threads, call, *given)
+            return await asyncio.wait_for(asked, self._wait_s)
+        except TimeoutError:
+            raise TryLater(f"no answer about jobs within {self._wait_s:g} s", _RETRY_S) from None
+        finally:
+            self._waiting -= 1
+
+
 class _Jobs:
     def __init__(self, desk: JobDesk | NoJobs) -> None:
         self._desk = desk
+        self._quick, self._slow = _Clerks(_ANSWER_S), _Clerks(_SUBMIT_S)
 
     async def submit(self, exchange: Exchange) -> Reply:
         data = decoded(_settings, exchange.request.body)
@@ -131,7 +158,7 @@ class _Jobs:
         caller, model = exchange.caller, str(data.get("model"))
         caller.enter(model)  # a key that may not ask the model may not run a job on it
         try:
-            return _told(await asyncio.to_thread(self._desk.submit, data, _owner(exchange) or ""))
+            return _told(await self._slow.ask(self._desk.submit, data, _owner(exchange) or ""))
         finally:
             caller.leave()
 
@@ -140,12 +167,12 @@ class _Jobs:
         given = asked.get("limit", "100")
         if not given.isascii() or not given.isdigit() or len(given) > 4 or not 1 <= int(given) <= _MOST_LISTED:
             raise InvalidInput("limit", given, f"a whole number from 1 to {_MOST_LISTED}")
-        found = await asyncio.to_thread(self._desk.list, int(given), asked.get("after"), _owner(exchange))
+        found = await self._quick.ask(self._desk.list, int(given), asked.get("after"), _owner(exchange))
         return Reply(200, _encoder.encode(JobList(data=[_view(each) for each in found])))
 
     async def log(self, exchange: Exchange) -> Reply:
-        await asyncio.to_thread(self._own, exchange)
-        found = await asyncio.to_thread(self._desk.notes, exchange.matched["job"])
+        await self._quick.ask(self._own, exchange)
+        found = await self._quick.ask(self._desk.notes, exchange.matched["job"])
         return Reply(200, _encoder.encode(JobLog(data=[LogLine(at, text) for at, text in found])))
 
     def one(self, of: Callable[[str], JobRecord]) -> Callable[[Exchange], Any]:
@@ -154,8 +181,8 @@ class _Jobs:
         async def face(exchange: Exchange) -> Reply:
             if exchange.request.method == "POST":
                 _refuse_pages(exchange)
-            await asyncio.to_thread(self._own, exchange)
-            return _told(await asyncio.to_thread(of, exchange.matched["job"]))
+            await self._quick.ask(self._own, exchange)
+            return _told(await self._quick.ask(of, exchange.matched["job"]))
 
         return face
 

@@ -1,0 +1,141 @@
+"""Which server runs the jobs of a database: one at a time, and every write of another one is refused."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Float, cast, delete, extract, func, insert, literal, select, update
+from sqlalchemy.exc import IntegrityError
+
+from twoshift.errors import Elsewhere
+from twoshift.store.database import Database
+from twoshift.store.tables import claims
+
+__all__ = ["SqlClaim"]
+
+_NAME = "jobs"
+_LASTS_S = 15.0  # without a word from its owner, after which others may have it
+_RETRY_S = 5.0
+
+
+class SqlClaim:
+    """A Claim: a row that its owner says a word in now and then.
+
+    It outlives a restart of the database, and a proxy that hands connections round. Of SQLite the owner also holds a
+    lock on a file, which ends with it: others need not wait.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._owner = uuid.uuid4().hex
+        self._file: Any = None  # locked
+        self.holder = ""
+
+    def take(self) -> bool:
+        """Whether it is ours from now on."""
+        return self._locked() and self._database.run(self._take)
+
+    def renew(self) -> bool:
+        """Whether it still is; to be asked every few seconds."""
+        return self._database.run(self._renew)
+
+    def release(self) -> None:
+        """Others may have it at once."""
+        self._database.run(lambda made: made.execute(delete(claims).where(_ours(self._owner))))
+        self._unlock()
+
+    def check(self, connection: Connection) -> None:
+        """For the rest of this transaction it is ours; raises Elsewhere where it is not."""
+        found = connection.execute(select(claims).where(claims.c.name == _NAME).with_for_update(read=True)).first()
+        if found is None or found.owner != self._owner:
+            self.holder = self.holder if found is None else found.shown
+            raise Elsewhere(self.told, _RETRY_S)
+
+    @property
+    def told(self) -> str:
+        """Who has it, for people."""
+        return f"{self.holder or 'another server'} runs the jobs of {self._database.shown}"
+
+    def _take(self, connection: Connection) -> bool:
+        now = _now(connection)
+        values = {
+            "owner": self._owner, "shown": f"the server {socket.gethostname()}, process {os.getpid()},",
+            "place": _place(), "process": os.getpid(), "seen_unix_s": now,
+        }  # fmt: skip
+        found = connection.execute(select(claims, now.label("now")).where(claims.c.name == _NAME)).first()
+        if found is None:
+            try:
+                with connection.begin_nested():
+                    connection.execute(insert(claims).values(name=_NAME, **values))
+            except IntegrityError:  # somebody was faster
+                return False
+            return True
+        is_free = found.now - found.seen_unix_s > _LASTS_S or self._file is not None or _has_ended(found)
+        if found.owner != self._owner and not is_free:
+            self.holder = found.shown
+            return False
+        as_seen = _ours(found.owner) & (claims.c.seen_unix_s == found.seen_unix_s)
+        return connection.execute(update(claims).where(as_seen).values(values)).rowcount == 1
+
+    def _renew(self, connection: Connection) -> bool:
+        change = update(claims).where(_ours(self._owner)).values(seen_unix_s=_now(connection))
+        if connection.execute(change).rowcount == 1:
+            return True
+        self.holder = connection.execute(select(claims.c.shown).where(claims.c.name == _NAME)).scalar() or ""
+        return False
+
+    def _locked(self) -> bool:
+        """Of SQLite: whether nobody else is alive who had it."""
+        if self._database.file is None or self._file is not None:
+            return True
+        file = Path(f"{self._database.file}.lock").open("w")  # noqa: SIM115 - held until the end
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            return False
+        self._file = file
+        return True
+
+    def _unlock(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _ours(owner: str) -> Any:
+    return (claims.c.name == _NAME) & (claims.c.owner == owner)
+
+
+def _now(connection: Connection) -> Any:
+    """By one clock for all: PostgreSQL's; who shares an SQLite file shares a machine."""
+    if connection.dialect.name == "postgresql":
+        return cast(extract("epoch", func.clock_timestamp()), Float)
+    return cast(literal(time.time()), Float)
+
+
+def _place() -> str:
+    """Where a process number means one process: this start of this machine, and its container."""
+    try:
+        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:  # not Linux
+        return ""
+
+
+def _has_ended(found: Any) -> bool:
+    """Whether its process ran here, and is no more: nobody has to wait for its time to pass."""
+    if not found.place or found.place != _place():
+        return False
+    try:
+        os.kill(found.process, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False

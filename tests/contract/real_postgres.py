@@ -1,0 +1,118 @@
+"""A PostgreSQL of the tests' own, which can be restarted, and a relay before it that can fall silent or be cut."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import socket
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+__all__ = ["RealPostgres", "Relay"]
+
+_names = itertools.count()
+
+
+class RealPostgres:
+    """Runs once it is made, in a folder of its own: pytest's are for one user, and PostgreSQL does not run as root."""
+
+    def __init__(self) -> None:
+        pgserver = pytest.importorskip("pgserver")
+        self._server: Any = pgserver.get_server(Path(tempfile.mkdtemp(prefix="postgres-")), cleanup_mode="delete")
+        self._socket = str(self._server.get_postmaster_info().socket_dir)
+
+    def url(self) -> str:
+        """Of a new, empty database."""
+        name = f"jobs_{next(_names)}"
+        self.execute(f"CREATE DATABASE {name}")
+        return f"postgresql://postgres:@/{name}?host={self._socket}"
+
+    def execute(self, statement: str, url: str | None = None) -> None:
+        """As somebody else would."""
+        import psycopg
+
+        with psycopg.connect(url or self._server.get_uri(), autocommit=True) as connection:
+            connection.execute(statement.encode())
+
+    def restart(self) -> None:
+        """As after a loss of power: nobody is told."""
+        from pgserver._commands import pg_ctl  # pyright: ignore[reportAttributeAccessIssue] - made as it is imported
+
+        pg_ctl(["-w", "-m", "immediate", "stop"], pgdata=self._server.pgdata, user=self._server.system_user)
+        self._server.ensure_postgres_running()
+
+    def relay(self, url: str) -> Relay:
+        """A way to that database through a port of this machine."""
+        return Relay(f"{self._socket}/.s.PGSQL.5432", url.partition("/jobs_")[2].partition("?")[0])
+
+    def end(self) -> None:
+        """Stop it, and delete what it had."""
+        self._server.cleanup()
+
+
+class Relay:
+    """Passes bytes on both ways, unless it is silent: then it takes connections and bytes, and says nothing."""
+
+    def __init__(self, target: str, number: str) -> None:
+        self._target, self._number = target, number
+        self._open = threading.Event()
+        self._open.set()
+        self._ends: list[socket.socket] = []
+        self._is_over = False
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        """Of the database behind it."""
+        return f"postgresql://postgres:@127.0.0.1:{self._listener.getsockname()[1]}/jobs_{self._number}?sslmode=disable"
+
+    def fall_silent(self) -> None:
+        self._open.clear()
+
+    def speak(self) -> None:
+        self._open.set()
+
+    def end(self) -> None:
+        self._is_over = True
+        self._open.set()
+        for each in (self._listener, *self._ends):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near = self._listener.accept()[0]
+            except OSError:
+                return
+            self._ends.append(near)
+            threading.Thread(target=self._connect, args=(near,), daemon=True).start()
+
+    def _connect(self, near: socket.socket) -> None:
+        self._open.wait()
+        if self._is_over:
+            return
+        far = socket.socket(socket.AF_UNIX)
+        self._ends.append(far)
+        try:
+            far.connect(self._target)
+        except OSError:
+            near.close()
+            return
+        for one, other in ((near, far), (far, near)):
+            threading.Thread(target=self._pass_on, args=(one, other), daemon=True).start()
+
+    def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := one.recv(1 << 16):
+                self._open.wait()
+                other.sendall(data)
+        for each in (one, other):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
