@@ -2,6 +2,7 @@
 
 TwoshiftError
 ├── InvalidInput          change the request: it names the field, the value and what is accepted
+│   ├── Malformed         it could not be read: there is no value to show
 │   ├── TooLarge          it can never fit, however long you wait
 │   └── NotFound          nothing of that name is here
 ├── Denied                show a key that is known here
@@ -24,6 +25,7 @@ __all__ = [
     "Forbidden",
     "InvalidInput",
     "Late",
+    "Malformed",
     "NoRoom",
     "NotFound",
     "OutOfMemory",
@@ -46,6 +48,14 @@ class InvalidInput(TwoshiftError, ValueError):
         self.value = value
         self.accepted = accepted
         super().__init__(f"{field}: {_shown(value)} cannot be used; expected {accepted}")
+
+
+class Malformed(InvalidInput):
+    """It could not be read, so there is no value to show."""
+
+    def __init__(self, field: str, accepted: str) -> None:
+        super().__init__(field, None, accepted)
+        self.args = (f"{field}: expected {accepted}",)
 
 
 class TooLarge(InvalidInput):

@@ -103,8 +103,8 @@ def test_a_row_that_raises_has_the_error_alone(server: Server, pool: ThreadPoolE
     assert [got.json()["data"][0]["embedding"][0] for got in (a, b, d)] == [1.0, 2.0, 4.0]
     assert bad.status == 500
     assert "this text is bad" in bad.message
-    assert mixed.status == 400
-    assert "row 1" in mixed.message
+    assert mixed.status == 500
+    assert "row 1 of 2" in mixed.message
     assert server.counted("failed_calls_total") > failed
 
 

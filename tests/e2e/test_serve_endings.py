@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 import signal
 import subprocess
 import time
@@ -155,3 +156,13 @@ def test_an_address_that_is_taken_is_refused_with_its_name(start: Callable[..., 
     assert ended.returncode == 2
     assert f"127.0.0.1:{server.port}" in ended.stderr
     assert "--port" in ended.stderr
+    assert "Loading" not in ended.stderr  # a large model would have taken minutes first
+
+
+def test_each_request_is_a_line_where_that_is_asked_for(start: Callable[..., Server]) -> None:
+    server = start("--slo-ms", "1000", "--access-log")
+    assert server.embed(MODEL, "a", x_request_id="mine").status == 200
+    assert server.ask("GET", "/nowhere").status == 404
+    until(lambda: "/nowhere" in server.said)
+    assert re.search(r'"POST /v1/embeddings" 200 [\d.]+ ms, anyone, mine', server.said)
+    assert re.search(r'"GET /nowhere" 404 [\d.]+ ms, anyone, [0-9a-f]{32}', server.said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
@@ -54,6 +55,7 @@ def serve_command(
     max_replicas: Annotated[int | None, whole("The most: they are scaled by live load.", most=1024)] = None,
     cooldown: Annotated[str | None, text("A replica that was needed within this stays; 5m.")] = None,
     scale_log: Annotated[str | None, text("Where scaling decisions are logged.", metavar="FOLDER")] = None,
+    access_log: Annotated[bool, typer.Option("--access-log", help="A line for each request, on stderr.")] = False,
     call_budget_ms: Annotated[float | None, millis("Instead of what follows from the SLO.")] = None,
     max_batch: Annotated[int | None, whole("Rows of a call, instead of what follows from the SLO.")] = None,
     max_waiting: Annotated[int | None, whole("Rows that may wait, instead of what follows from the SLO.")] = None,
@@ -67,7 +69,7 @@ def serve_command(
     needed("prometheus_client", "serve", "serve", "command")
     of_server: dict[str, Any] = {
         "host": host, "port": port, "grpc_port": grpc_port, "open": open_ or None, "grace": grace,
-        "database": database, "scale_log": scale_log,
+        "database": database, "access_log": access_log or None, "scale_log": scale_log,
         "otlp_endpoint": otlp_endpoint or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
     }  # fmt: skip
     of_model: dict[str, Any] = {
@@ -106,13 +108,17 @@ def _name_of(model: str) -> str:
 
 
 def _serve(settings: ServeSettings) -> int:
-    from twoshift.serve.run import serve
+    from twoshift.serve.run import check_address, serve
     from twoshift.serve.service import Service, close_models
     from twoshift.wiring import job_host, live_model, scalers_for, scaling_metrics
 
     if settings.grpc_port is not None:
         needed("grpc", "grpc", f"{settings.grpc_port}", "grpc_port")
         needed("google.protobuf", "grpc", f"{settings.grpc_port}", "grpc_port")
+    for field, port in (("port", settings.port), ("grpc_port", settings.grpc_port)):
+        check_address(settings.host, port or 0, field)  # now, not after a model has been loaded
+    if settings.access_log:
+        _log_accesses()
     # One text is tokenised faster by the thread that has it than by a pool that is woken for it
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     models: list[LiveModel] = []
@@ -137,6 +143,15 @@ def _serve(settings: ServeSettings) -> int:
         ended = jobs is None or jobs.close(left_s)
         ended &= left_s > 0 and close_models(models, max(_LEAST_S, until_s - time.monotonic()))
     return 0 if ended else _leave(settings)
+
+
+def _log_accesses() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    access = logging.getLogger("twoshift.access")
+    access.addHandler(handler)
+    access.setLevel(logging.INFO)
+    access.propagate = False
 
 
 def _leave(settings: ServeSettings) -> int:

@@ -33,7 +33,7 @@ class _Refused(InvalidInput):
     """What the server says is wrong, in its own words."""
 
     def __init__(self, message: str) -> None:
-        super().__init__("request", "it", message)
+        super().__init__("request", None, message)
         self.args = (message,)
 
 

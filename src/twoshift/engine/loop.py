@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar, assert_never
+from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,6 @@ from twoshift.types import Item, Lane
 
 __all__ = ["Engine"]
 
-S = TypeVar("S", bound=RowSink)
 _forks = [0]  # that lie between this process and its first; asking the system each time would cost more
 
 
@@ -103,12 +102,13 @@ class Engine:
 
     def submit(self, rows: Prepared, deadline_s: float) -> list[RowFuture]:
         """Live rows, all or none: raises TryLater where they cannot be answered in time, TooLarge where never, Late."""
-        futures = self.submit_to(RowFuture, rows, deadline_s)
+        futures = [RowFuture(lambda at=at: self.forget(keys[at : at + 1])) for at in range(len(_lengths(rows)))]
+        keys = self.submit_to(futures, rows, deadline_s)
         self.wake()
         return futures
 
-    def submit_to(self, make: Callable[[Callable[[], None]], S], rows: Prepared, deadline_s: float) -> list[S]:
-        """The same, with something of the caller's own waiting for each row; `make` is given how to forget the row.
+    def submit_to(self, sinks: Sequence[RowSink], rows: Prepared, deadline_s: float) -> list[int]:
+        """The same, with something of the caller's own waiting for each row; the rows' keys, which `forget` takes.
 
         The device may rest until `wake` is called: a caller may have more rows to submit at this moment.
         """
@@ -116,18 +116,24 @@ class Engine:
             self._check_open(deadline_s)
             now_s = self._clock()
             lengths = _lengths(rows).tolist()
-            if not lengths:
-                return []
-            if deadline_s <= now_s:
+            if deadline_s <= now_s and lengths:
                 raise Late(f"the deadline {deadline_s:.3f} has passed on the clock of engine.now_s(): {now_s:.3f}")
             items = [Item(self._waiting.new_key(), deadline_s, n) for n in lengths]
             self._admit(items, now_s)
-            return [self._queue_row(make, rows, at, item, now_s) for at, item in enumerate(items)]
+            for at, (item, sink) in enumerate(zip(items, sinks, strict=True)):
+                self._waiting.add_row(item, LiveRow(rows, at, sink, now_s, deadline_s))
+            return [item.key for item in items]
 
     def wake(self) -> None:
         """Look at what was submitted."""
         with self._lock:
             self._changed.notify_all()
+
+    def forget(self, keys: Sequence[int]) -> None:
+        """Live rows that nobody wants any more: what is not on the device yet never will be."""
+        with self._lock:
+            for key in keys:
+                self._waiting.forget_row(key)
 
     def check_possible(self, lengths: Sequence[int], deadline_s: float) -> None:
         """Raises TooLarge where rows of these lengths can never be answered in time: before they are prepared."""
@@ -139,8 +145,9 @@ class Engine:
     def check_room(self, lengths: Sequence[int], deadline_s: float) -> None:
         """Raises TryLater where rows of at least these lengths would be refused now: before they are prepared."""
         with self._lock:
-            if len(self._policy.live):
-                self._admit([Item(-1, deadline_s, n) for n in lengths], self._clock())
+            now_s = self._clock()
+            if self._admission.is_tight(deadline_s, now_s):
+                self._admit([Item(-1, deadline_s, n) for n in lengths], now_s)
 
     def submit_block(
         self,
@@ -463,17 +470,6 @@ class Engine:
                 raise _too_large(answer)
             case _:
                 assert_never(answer)
-
-    def _queue_row(
-        self, make: Callable[[Callable[[], None]], S], rows: Prepared, at: int, item: Item, now_s: float
-    ) -> S:
-        sink = make(partial(self._forget_row, item.key))
-        self._waiting.add_row(item, LiveRow(rows, at, sink, now_s, item.deadline_s))
-        return sink
-
-    def _forget_row(self, key: int) -> None:
-        with self._lock:
-            self._waiting.forget_row(key)
 
     def _forget_block(self, job: BlockJob) -> None:
         with self._lock:

@@ -28,7 +28,7 @@ class LiveRow:
 
     def prepared(self) -> Prepared:
         """The row by itself."""
-        return self.rows.slice(self.at, self.at + 1)
+        return self.rows if len(self.rows.lengths) == 1 else self.rows.slice(self.at, self.at + 1)
 
     @property
     def tokens(self) -> int:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, assert_never
 
-from twoshift.errors import InvalidInput, Late
+from twoshift.errors import Late, Malformed
 from twoshift.fleet.told import raised
 from twoshift.fleet.wire import (
     Ask,
@@ -85,7 +85,7 @@ class Link(asyncio.Protocol):
         try:
             frame = framed(Ask(request, list(rows), pairs, deadline_s, arrived_s))
         except (TypeError, OverflowError, UnicodeEncodeError) as error:
-            raise InvalidInput("input", "it", f"numbers, texts and lists of them: {error}") from error
+            raise Malformed("input", f"numbers, texts and lists of them: {error}") from error
         if self._is_lost:
             raise ReplicaLost(started=False)
         asked = _Asked(self._loop.create_future(), int((deadline_s + _REPLY_S) / _TICK_S) + 1)

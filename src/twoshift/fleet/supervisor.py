@@ -74,7 +74,7 @@ class Supervisor:
         self._given_up = ""  # why no more are started
         self._first_error: Exception | None = None
         self._settled = False  # all were ready once
-        self._closing = False
+        self._closing = self._ended_all = False
         self._lock = threading.Condition()  # guards all of this
         self._woken, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
@@ -106,7 +106,7 @@ class Supervisor:
         with self._lock:
             self._wanted = max(1, replicas)
             self._given_up, self._failed_starts = "", 0
-        self._nudge()
+            self._nudge()
 
     def replace(self, member: Member, why: str) -> None:
         """End one that hangs; another one is started."""
@@ -125,7 +125,7 @@ class Supervisor:
         """End them all."""
         with self._lock:
             self._closing = True
-        self._nudge()
+            self._nudge()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -147,7 +147,8 @@ class Supervisor:
 
     def _nudge(self) -> None:
         with contextlib.suppress(BlockingIOError):  # it is awake
-            os.write(self._wake, b".")
+            if not self._ended_all:
+                os.write(self._wake, b".")
 
     def _listen(self, member: Member) -> None:
         said, over = member.child.heard()
@@ -273,8 +274,10 @@ class Supervisor:
                 member.child.ask_to_stop()
         for member in self._members:
             member.child.bury(until_s)
-        os.close(self._wake)
-        os.close(self._woken)
+        with self._lock:
+            self._ended_all = True
+            os.close(self._wake)
+            os.close(self._woken)
 
 
 def _surplus(there: Sequence[Member], count: int) -> list[Member]:

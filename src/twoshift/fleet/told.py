@@ -30,7 +30,7 @@ def told(error: BaseException) -> Told:
         case TryLater():
             return Told(kind, message, retry_after_s=error.retry_after_s)
         case _:
-            return Told(kind, message)
+            return Told(kind, message, notes=tuple(map(_text, getattr(error, "__notes__", ()))))
 
 
 def raised(what: Told) -> Exception:
@@ -42,6 +42,8 @@ def raised(what: Told) -> Exception:
         error.field, error.value, error.accepted = what.field, what.value, what.accepted
     elif isinstance(error, TryLater):
         error.retry_after_s = what.retry_after_s
+    for note in what.notes:
+        error.add_note(note)
     return error
 
 

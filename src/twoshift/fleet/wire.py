@@ -98,6 +98,7 @@ class Told(msgspec.Struct, frozen=True, array_like=True):
     value: str = ""
     accepted: str = ""
     retry_after_s: float = 0.0
+    notes: tuple[str, ...] = ()
 
 
 class Refused(_Message, frozen=True):

@@ -45,6 +45,8 @@ class AdmissionPolicy:
         """All rows of a request or none. Does not queue them: `LanePolicy.submit` does."""
         if not items:
             return Admit(now_s)
+        if len(items) == 1 and (finish_s := self._last_finish_s(items[0], now_s)) is not None:
+            return Admit(finish_s)
         if never := self.impossible(items, now_s):
             return never
         if len(self._lanes.live) + len(items) > self.max_waiting:
@@ -55,6 +57,28 @@ class AdmissionPolicy:
         if finish_s is None:
             return Refuse(self._wait_s(items, now_s), "the queue is too long to answer in time")
         return Admit(finish_s)
+
+    def is_tight(self, deadline_s: float, now_s: float) -> bool:
+        """Whether what waits takes more than half of the time until then: only there is a refusal near."""
+        lanes = self._lanes
+        if not len(lanes.live):
+            return False
+        drained_s = lanes.busy_until_s(now_s) + lanes.live.planned_s() * lanes.live_pace
+        return drained_s - now_s > (deadline_s - now_s) / 2 or len(lanes.live) > self.max_waiting // 2
+
+    def _last_finish_s(self, item: Item, now_s: float) -> float | None:
+        """When a single row at the end of the queue would be answered: most requests, and without a look at them all.
+
+        None where it would be late, or make somebody in its call late, or does not go to the end.
+        """
+        lanes = self._lanes
+        if item.tokens > lanes.limits.max_tokens or len(lanes.live) >= self.max_waiting:
+            return None
+        joined = lanes.live.joined(item, now_s)
+        if joined is None:
+            return None
+        end_s = lanes.busy_until_s(now_s) + joined.end_s * lanes.live_pace
+        return None if end_s > joined.call.deadline_s + _EPSILON_S else end_s
 
     def _finish_s(self, items: Sequence[Item], now_s: float) -> float | None:
         """When these rows would be answered; None where that, or somebody before them, would be late."""

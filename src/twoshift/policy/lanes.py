@@ -216,8 +216,10 @@ class LanePolicy:
 
     def busy_until_s(self, now_s: float) -> float:
         """When the call that live rows must wait for is predicted to end; now, where there is none."""
-        ends_s = (end_s for call, end_s in self._running.values() if call.slot is not Slot.BACKGROUND)
-        return max([now_s, *ends_s])
+        for call, end_s in self._running.values():
+            if end_s > now_s and call.slot is not Slot.BACKGROUND:
+                now_s = end_s
+        return now_s
 
     @property
     def running(self) -> bool:

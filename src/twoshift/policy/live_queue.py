@@ -34,6 +34,14 @@ class PlannedCall(NamedTuple):
     oldest_s: float  # when the one that waits longest arrived
 
 
+class Joined(NamedTuple):
+    """The last call of the plan with one more row in it."""
+
+    call: PlannedCall
+    opens: bool  # a call of its own, since the last one has no room
+    end_s: float  # predicted seconds of the plan up to its end
+
+
 def _by_deadline(entry: _Entry) -> tuple[float, int]:
     return entry[:2]
 
@@ -47,7 +55,9 @@ class LiveQueue:
         self._entries: list[_Entry] = []  # sorted by deadline, then arrival
         self._where: dict[int, tuple[float, int]] = {}  # key of every row in _entries -> its sort key
         self._plan: deque[PlannedCall] = deque()  # covers _entries exactly, unless stale
+        self._plan_s = 0.0  # that its calls are predicted to take
         self._stale = False
+        self._tried: tuple[Item, Joined] | None = None  # what `joined` was asked last, while nothing has changed since
         self._arrivals = itertools.count()
 
     def __len__(self) -> int:
@@ -64,11 +74,17 @@ class LiveQueue:
         self._where[item.key] = entry[:2]
         if self._entries and entry[:2] < self._entries[-1][:2]:
             bisect.insort(self._entries, entry, key=_by_deadline)
-            self._stale = True
+            self.reprice()
             return
         self._entries.append(entry)
-        if not self._stale:
-            self._append_to(self._plan, item, now_s)
+        if self._stale:
+            return
+        tried, self._tried = self._tried, None
+        joined = tried[1] if tried is not None and tried[0] is item else self._joined(item, now_s)
+        if not joined.opens:
+            self._plan.pop()
+        self._plan.append(joined.call)
+        self._plan_s = joined.end_s
 
     def remove(self, key: int) -> bool:
         """Forget a row; False when it does not wait here."""
@@ -76,7 +92,7 @@ class LiveQueue:
         if where is None:
             return False
         del self._entries[bisect.bisect_left(self._entries, where, key=_by_deadline)]
-        self._stale = True
+        self.reprice()
         return True
 
     def take(self, rows: int) -> list[Item]:
@@ -85,8 +101,10 @@ class LiveQueue:
         del self._entries[:rows]
         for item in taken:
             del self._where[item.key]
+        self._tried = None
         if not self._stale and self._plan and self._plan[0].size.rows == rows:
-            self._plan.popleft()
+            first = self._plan.popleft()
+            self._plan_s = self._plan_s - first.predicted_s if self._plan else 0.0
         elif rows:
             self._stale = True
         return taken
@@ -95,11 +113,12 @@ class LiveQueue:
         """Cut by another room from now on."""
         if room != self._room:
             self._room = room
-            self._stale = True
+            self.reprice()
 
     def reprice(self) -> None:
         """The cost has changed: cut again before the next answer."""
         self._stale = True
+        self._tried = None
 
     def plan(self) -> deque[PlannedCall]:
         """The calls that the waiting rows make, first to last. Read it, do not change it."""
@@ -107,8 +126,15 @@ class LiveQueue:
             self._plan = deque()
             for entry in self._entries:
                 self._append_to(self._plan, entry[2], entry[3])
+            self._plan_s = sum(call.predicted_s for call in self._plan)
             self._stale = False
         return self._plan
+
+    def planned_s(self) -> float:
+        """What the calls of the plan are predicted to take together."""
+        if self._stale:
+            self.plan()
+        return self._plan_s
 
     def late(self, now_s: float) -> int:
         """How many rows, earliest deadline first, miss it in the call that they would be in.
@@ -132,6 +158,19 @@ class LiveQueue:
             end_s += call.predicted_s
             slack_s = min(slack_s, call.deadline_s - end_s)
         return slack_s
+
+    def joined(self, item: Item, now_s: float) -> Joined | None:
+        """The end of the plan if this row joined as the last one; None where others wait behind it.
+
+        What `plan_with` says of one row, without a look at the whole plan.
+        """
+        if self._entries and item.deadline_s < self._entries[-1][0]:
+            return None
+        if self._stale:
+            self.plan()
+        found = self._joined(item, now_s)
+        self._tried = item, found
+        return found
 
     def plan_with(self, items: Sequence[Item]) -> Iterator[PlannedCall]:
         """The plan if these rows joined: what admission asks. Nothing is queued."""
@@ -163,18 +202,41 @@ class LiveQueue:
                 break
         return calls[0]
 
+    def _joined(self, item: Item, arrived_s: float) -> Joined:
+        if self._plan:
+            last = self._plan[-1]
+            if (grown := self._grown(last, item, arrived_s)) is not None:
+                return Joined(grown, False, self._plan_s - last.predicted_s + grown.predicted_s)
+        alone = self._alone(item, arrived_s)
+        return Joined(alone, True, self._plan_s + alone.predicted_s)
+
     def _append_to(self, calls: deque[PlannedCall], item: Item, arrived_s: float) -> None:
         """Put one more row into the last call, or open the next where it does not fit."""
-        room, n = self._room, item.tokens
-        if calls:
-            last = calls[-1]
-            size = last.size
-            grown = CallSize(size.rows + 1, size.tokens + n, max(size.longest, n), size.squares + n * n)
-            if grown.rows <= room.max_rows and grown.tokens <= room.max_tokens:
-                predicted_s = self._predict_s(grown)
-                if predicted_s <= room.seconds:
-                    deadline_s, oldest_s = min(last.deadline_s, item.deadline_s), min(last.oldest_s, arrived_s)
-                    calls[-1] = PlannedCall(grown, predicted_s, deadline_s, oldest_s)
-                    return
-        alone = CallSize(1, n, n, n * n)
-        calls.append(PlannedCall(alone, self._predict_s(alone), item.deadline_s, arrived_s))
+        if calls and (grown := self._grown(calls[-1], item, arrived_s)) is not None:
+            calls[-1] = grown
+        else:
+            calls.append(self._alone(item, arrived_s))
+
+    def _grown(self, last: PlannedCall, item: Item, arrived_s: float) -> PlannedCall | None:
+        """The call with one more row; None where it does not fit."""
+        # Unpacked and without `min` and `max`: every live row comes here.
+        _, deadline_s, n = item
+        (rows, tokens, longest, squares), _, first_s, oldest_s = last
+        max_rows, max_tokens, seconds = self._room
+        if rows >= max_rows or tokens + n > max_tokens:
+            return None
+        size = CallSize(rows + 1, tokens + n, max(longest, n), squares + n * n)
+        predicted_s = self._predict_s(size)
+        if predicted_s > seconds:
+            return None
+        return PlannedCall(
+            size,
+            predicted_s,
+            min(first_s, deadline_s),
+            min(oldest_s, arrived_s),
+        )
+
+    def _alone(self, item: Item, arrived_s: float) -> PlannedCall:
+        n = item.tokens
+        size = CallSize(1, n, n, n * n)
+        return PlannedCall(size, self._predict_s(size), item.deadline_s, arrived_s)

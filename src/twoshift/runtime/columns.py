@@ -17,6 +17,8 @@ _ACCEPTED = "a number, a bool, a string, or a list of the same size in every row
 _MISSING = "a value: this model does not take missing ones"
 _NUMBERS = (bool, int, float, np.bool_, np.integer, np.floating)
 _LISTS = (list, tuple, np.ndarray)
+_ONE, _WHOLE = np.ones(1, np.int64), np.zeros(1, np.bool_)  # shared: nobody writes to them
+_ONE.flags.writeable = _WHOLE.flags.writeable = False
 
 
 class Done:
@@ -43,12 +45,16 @@ class ColumnRows:
 
     def __init__(self, columns: Mapping[str, NDArray[Any]], lengths: NDArray[np.int64] | None = None) -> None:
         self.columns = dict(columns)
-        sizes = {name: len(array) for name, array in self.columns.items()}
-        rows = next(iter(sizes.values()), 0) if lengths is None else len(lengths)
-        if any(size != rows for size in sizes.values()):
-            raise InvalidInput("columns", sizes, f"{rows} rows in every column")
-        self.lengths = np.ones(rows, np.int64) if lengths is None else lengths
-        self.truncated = np.zeros(rows, np.bool_)
+        rows = len(next(iter(self.columns.values()), ())) if lengths is None else len(lengths)
+        for array in self.columns.values():
+            if len(array) != rows:
+                sizes = {name: len(array) for name, array in self.columns.items()}
+                raise InvalidInput("columns", sizes, f"{rows} rows in every column")
+        if rows == 1:  # as most requests have
+            self.lengths, self.truncated = _ONE if lengths is None else lengths, _WHOLE
+        else:
+            self.lengths = np.ones(rows, np.int64) if lengths is None else lengths
+            self.truncated = np.zeros(rows, np.bool_)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -142,10 +148,10 @@ def array_of(values: Sequence[Any], field: str, missing: bool = False) -> NDArra
 def _fields(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """The fields of the first row, which every other row must have, and no more."""
     for number, row in enumerate(rows):
-        if not isinstance(row, Mapping):
+        if type(row) is not dict and not isinstance(row, Mapping):
             raise bad_row(number, None, row, "a dict of fields")
     first = rows[0].keys()
-    for number, row in enumerate(rows):
+    for number, row in enumerate(rows[1:], 1):
         if row.keys() != first:
             wrong = min(map(str, row.keys() ^ first))
             found = "it is not in the rows before it" if wrong in row else "it is missing"

@@ -78,6 +78,8 @@ class _UserModel:
     def __init__(self, user: Any, info: RuntimeInfo) -> None:
         self._user = user
         self._info = info
+        self._prepares, self._counts = hasattr(user, "prepare"), hasattr(user, "tokens")
+        self._missing = bool(getattr(user, "missing", False))
 
     def prepare(self, rows: Sequence[Any]) -> ColumnRows:
         if not rows:
@@ -86,15 +88,15 @@ class _UserModel:
             return self._columns(rows)
 
     def _columns(self, rows: Sequence[Any]) -> ColumnRows:
-        if not hasattr(self._user, "prepare"):
+        if not self._prepares:
             return self._plain(rows)
         columns = self._prepared(list(rows))
         return ColumnRows(columns, self._lengths(columns, len(rows)))
 
     def _plain(self, rows: Sequence[Any]) -> ColumnRows:
         """The rows' fields as columns, with what the user says that each row costs."""
-        plain = ColumnRows.from_rows(rows, missing=bool(getattr(self._user, "missing", False)))
-        if not hasattr(self._user, "tokens"):
+        plain = ColumnRows.from_rows(rows, missing=self._missing)
+        if not self._counts:
             return plain
         return ColumnRows(plain.columns, self._lengths(plain.columns, len(rows)))
 
@@ -130,7 +132,7 @@ class _UserModel:
         return 0, error
 
     def _lengths(self, columns: Mapping[str, NDArray[Any]], rows: int) -> NDArray[np.int64]:
-        if not hasattr(self._user, "tokens"):
+        if not self._counts:
             return np.ones(rows, np.int64)
         lengths = np.asarray(self._user.tokens(columns))
         if lengths.shape != (rows,) or lengths.dtype.kind not in "iu":

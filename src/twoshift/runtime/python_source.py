@@ -10,8 +10,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -67,15 +66,21 @@ def call_user(model: str, doing: str, function: Any, *arguments: Any) -> Any:
         raise InvalidInput("model", model, f"code that can {doing}; {_user_line(error)}") from error
 
 
-@contextmanager
-def contained(model: str, doing: str) -> Iterator[None]:
+class contained:  # noqa: N801 - used as a function; a class, since every live row passes through it
     """Around the user's code: what would end the program, such as sys.exit, is only this call's error."""
-    try:
-        yield
-    except (Exception, KeyboardInterrupt):
-        raise
-    except BaseException as error:
-        raise InvalidInput("model", model, f"code that can {doing}; {_user_line(error)}") from error
+
+    __slots__ = ("_doing", "_model")
+
+    def __init__(self, model: str, doing: str) -> None:
+        self._model, self._doing = model, doing
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if error is not None and not isinstance(error, (Exception, KeyboardInterrupt)):
+            accepted = f"code that can {self._doing}; {_user_line(error)}"
+            raise InvalidInput("model", self._model, accepted) from error
 
 
 class _FreshSource(SourceFileLoader):

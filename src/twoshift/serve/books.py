@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import re
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 from twoshift.serve.faults import Fault
 from twoshift.serve.live_model import LiveModel
 from twoshift.serve.model import Answer
 
-__all__ = ["Asked", "gone", "replied", "request_id"]
+__all__ = ["Asked", "gone", "log_access", "replied", "request_id", "writes_access"]
 
+_access = logging.getLogger("twoshift.access")
 _SHOWN = re.compile(r"[\x21-\x7e]{1,128}")
 _random = random.Random()  # noqa: S311 - an id, no secret: the system's own source would hold up the loop each time
 _GONE = 499  # as proxies count a client that did not wait for its reply
@@ -27,25 +30,43 @@ class Asked(NamedTuple):
     """A request, whatever it came over."""
 
     name: str  # POST /v1/embeddings, ModelInfer
-    arrived_s: float
     parent: str | None = None  # the client's traceparent
 
 
-def replied(asked: Asked, model: LiveModel | None, answer: Answer | None, status: int, fault: Fault | None) -> bytes:
+def replied(
+    arrived_s: float,
+    model: LiveModel | None,
+    answer: Answer | None,
+    status: int,
+    fault: Fault | None,
+    asked: Callable[[], Asked],
+) -> bytes:
     """Counts a request that has its reply; what Server-Timing says of it. The status is HTTP's, over gRPC too."""
     now_s = time.monotonic()
+    took_s = now_s - arrived_s
     stages = None if answer is None else answer.stages
     if stages is not None:
         stages.finish += now_s
     if model is None:
-        return b"total;dur=%.3f" % (1e3 * (now_s - asked.arrived_s))
-    model.metrics.replied(status, now_s - asked.arrived_s, fault.kind if fault is not None else None)
+        return b"total;dur=%.3f" % (1e3 * took_s)
+    model.metrics.replied(status, took_s, None if fault is None else fault.kind)
     if model.traces is not None:
-        model.traces.replied(asked.name, asked.arrived_s, now_s, asked.parent, stages, model.name, status)
+        name, parent = asked()
+        model.traces.replied(name, arrived_s, now_s, parent, stages, model.name, status)
     if stages is None:
-        return b"total;dur=%.3f" % (1e3 * (now_s - asked.arrived_s))
+        return b"total;dur=%.3f" % (1e3 * took_s)
     model.metrics.answered(stages)
     return stages.header(model.version)
+
+
+def writes_access() -> bool:
+    """Whether there is a log of requests."""
+    return _access.isEnabledFor(logging.INFO)
+
+
+def log_access(what: str, status: int, arrived_s: float, caller: str, shown_id: str) -> None:
+    """A request that has its reply, a line each."""
+    _access.info('"%s" %d %.1f ms, %s, %s', what, status, 1e3 * (time.monotonic() - arrived_s), caller, shown_id)
 
 
 def gone(model: LiveModel | None, arrived_s: float) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
 
 from twoshift.engine import Engine, RowResult
 from twoshift.errors import Late
@@ -18,35 +17,38 @@ _GATHER_S = 0.001  # while requests come in with every turn of the loop; a singl
 
 
 class Pending:
-    """The rows of one request, with an engine."""
+    """The rows of one request, with an engine; it waits for its first row itself, and `_Row` for each other."""
 
-    __slots__ = ("done", "due", "left", "results", "rows")
+    __slots__ = ("_engine", "_home", "done", "due", "keys", "left", "results")
 
-    def __init__(self, done: asyncio.Future[None], due: int) -> None:
-        self.done, self.due = done, due
-        self.rows: list[_Row] = []
-        self.results: list[RowResult | Exception | None] = []
-        self.left = 0
+    def __init__(self, home: Completions, engine: Engine, done: asyncio.Future[None], due: int, rows: int) -> None:
+        self._home, self._engine, self.done, self.due, self.left = home, engine, done, due, rows
+        self.results: list[RowResult | Exception | None] = [None] * rows
+        self.keys: list[int] = []
+
+    def settle(self, result: RowResult | Exception) -> None:
+        self.settle_row(0, result)
+
+    def settle_row(self, place: int, result: RowResult | Exception) -> None:  # in an engine's thread
+        if self.results[place] is None:
+            self.results[place] = result
+            self._home.settled(self)
 
     def cancel(self) -> None:
         """What is not on the device yet never will be."""
-        for row in self.rows:
-            row.forget()
+        self._engine.forget(self.keys)
 
 
 class _Row:
     """A live row's place in its request; lighter than a future, of which a server makes thousands a second."""
 
-    __slots__ = ("_home", "_pending", "_place", "forget")
+    __slots__ = ("_pending", "_place")
 
-    def __init__(self, home: Completions, pending: Pending, forget: Callable[[], None]) -> None:
-        self._home, self._pending, self._place, self.forget = home, pending, len(pending.results), forget
-        pending.results.append(None)
+    def __init__(self, pending: Pending, place: int) -> None:
+        self._pending, self._place = pending, place
 
-    def settle(self, result: RowResult | Exception) -> None:  # in an engine's thread
-        if self._pending.results[self._place] is None:
-            self._pending.results[self._place] = result
-            self._home.settled(self._pending)
+    def settle(self, result: RowResult | Exception) -> None:
+        self._pending.settle_row(self._place, result)
 
 
 class Completions:
@@ -63,9 +65,9 @@ class Completions:
 
     def submit(self, engine: Engine, rows: Prepared, deadline_s: float) -> Pending:
         """As `Engine.submit`; the engine looks once every request that is here by now has been submitted."""
-        pending = Pending(self._loop.create_future(), int(deadline_s / _TICK_S) + 1)
-        pending.rows = engine.submit_to(lambda forget: _Row(self, pending, forget), rows, deadline_s)
-        pending.left = len(pending.rows)
+        count = len(rows.lengths)
+        pending = Pending(self, engine, self._loop.create_future(), int(deadline_s / _TICK_S) + 1, count)
+        pending.keys = engine.submit_to([pending, *(_Row(pending, k) for k in range(1, count))], rows, deadline_s)
         self._watch(pending)
         self._submitted += 1
         if not self._waiting:

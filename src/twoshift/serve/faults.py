@@ -45,7 +45,9 @@ def fault_of(error: BaseException) -> Fault:
         case Late():
             return Fault(504, "deadline_exceeded", _told(error))
         case _:
-            return Fault(500, "internal_error", f"the model failed: {type(error).__name__}: {_told(error)}")
+            where = "".join(f" at {note}" for note in getattr(error, "__notes__", ()))
+            told = f"the model failed{where[:200]}: {type(error).__name__}: {_told(error)}"
+            return Fault(500, "internal_error", told)
 
 
 def _told(error: BaseException) -> str:

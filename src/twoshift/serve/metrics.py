@@ -5,6 +5,10 @@ from __future__ import annotations
 import bisect
 import time
 from collections import deque
+from collections.abc import Sequence
+from operator import attrgetter
+
+import numpy as np
 
 from twoshift.serve.stages import STAGES, Stages
 
@@ -13,6 +17,8 @@ __all__ = ["Histogram", "ModelMetrics"]
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 _RECENT = 4096
+_MANY = 256  # requests that go into the histograms together: one by one they would cost many times as much
+_all_stages = attrgetter(*STAGES)
 
 
 class Histogram:
@@ -29,13 +35,22 @@ class Histogram:
         self.counts[bisect.bisect_left(self.bounds, value)] += 1
         self.total += value
 
+    def observe_all(self, values: Sequence[float]) -> None:
+        """Many at once."""
+        array = np.array(values)
+        found = np.bincount(np.searchsorted(self.bounds, array), minlength=len(self.counts))
+        self.counts = [before + more for before, more in zip(self.counts, found.tolist(), strict=True)]
+        self.total += float(array.sum())
+
 
 class ModelMetrics:
     """One model's; observed on the server's loop alone."""
 
     def __init__(self) -> None:
-        self.stages = {name: Histogram(_SECONDS) for name in STAGES}
-        self.latency = Histogram(_SECONDS)
+        self._stages = {name: Histogram(_SECONDS) for name in STAGES}
+        self._latency = Histogram(_SECONDS)
+        self._answered: list[Stages] = []  # since the histograms were brought up to date
+        self._replied: list[float] = []
         self.requests: dict[int, int] = {}  # status -> how many
         self.refusals: dict[str, int] = {}  # reason -> how many
         self.offered_rows = 0  # refused ones included
@@ -44,17 +59,43 @@ class ModelMetrics:
 
     def answered(self, stages: Stages) -> None:
         """A request that has its results."""
-        for name, histogram in self.stages.items():
-            histogram.observe(getattr(stages, name))
+        self._answered.append(stages)
+        if len(self._answered) >= _MANY:
+            self._add_stages()
 
     def replied(self, status: int, seconds: float, refusal: str | None) -> None:
         """A request that has its reply."""
         self.requests[status] = self.requests.get(status, 0) + 1
-        self.latency.observe(seconds)
+        self._replied.append(seconds)
+        if len(self._replied) >= _MANY:
+            self._add_latencies()
         if status == 200:
             self._recent.append((time.monotonic(), seconds))
         if refusal is not None:
             self.refusals[refusal] = self.refusals.get(refusal, 0) + 1
+
+    @property
+    def stages(self) -> dict[str, Histogram]:
+        """Seconds of each stage, of requests that have their results."""
+        self._add_stages()
+        return self._stages
+
+    @property
+    def latency(self) -> Histogram:
+        """Seconds of requests that have their reply."""
+        self._add_latencies()
+        return self._latency
+
+    def _add_stages(self) -> None:
+        found, self._answered = self._answered, []
+        if found:
+            for name, values in zip(STAGES, zip(*map(_all_stages, found), strict=True), strict=True):
+                self._stages[name].observe_all(values)
+
+    def _add_latencies(self) -> None:
+        found, self._replied = self._replied, []
+        if found:
+            self._latency.observe_all(found)
 
     def recent(self) -> list[tuple[float, float]]:
         """The last requests that were answered: when, on the monotonic clock, and their seconds. From any thread."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 from numpy.typing import NDArray
@@ -31,6 +32,7 @@ _CHARACTERS_PER_TOKEN = 64  # of a text, at most: a longer one cannot fit, whate
 _CHARACTERS_PER_ID = 4
 _CHARACTERS_PER_ROW = 250  # of one that is no text: what preparing it takes
 _NOT_ROWS_FAULT = (TryLater, Late, Broken, InvalidInput, OutOfMemory)
+_forward_s = attrgetter("forward_s")
 
 
 @dataclass(slots=True)
@@ -125,9 +127,9 @@ class ServedModel:
             raise
         results = _results(pending)
         ended_s = time.monotonic()
-        stages.forward = max(result.forward_s for result in results)
+        slowest = results[0] if len(results) == 1 else max(results, key=_forward_s)
+        stages.forward, stages.call_rows = slowest.forward_s, slowest.call_rows
         stages.queue = max(0.0, ended_s - queued_s - stages.forward)
-        stages.call_rows = max(result.call_rows for result in results)
         stages.finish = -ended_s  # until the reply is made
         if not self.outputs:
             self.outputs = output_tensors(results[0].columns)
@@ -145,16 +147,19 @@ class ServedModel:
         if len(rows) > self.engine.most_rows:
             raise TooLarge("input", f"{len(rows):,} rows", f"at most {self.engine.most_rows:,} in a request")
         sizes = [characters_of(row) for row in rows]
+        total = sum(sizes)
+        if not self._counts_tokens:
+            return total
         most = _CHARACTERS_PER_TOKEN * self.engine.runtime.info.max_row_tokens
-        if self._counts_tokens and max(sizes) > most:
+        if total > most and max(sizes) > most:
             place = sizes.index(max(sizes))
             raise TooLarge(f"input[{place}]", f"a text of {sizes[place]:,} characters", f"at most {most:,}")
-        if self._counts_tokens:  # at the least so many: a refusal should not cost what an answer does
-            least = [max(1, size // _CHARACTERS_PER_TOKEN) for size in sizes]
-            if sum(sizes) >= _INLINE_CHARACTERS:
-                self.engine.check_possible(least, deadline_s)
-            self.engine.check_room(least, deadline_s)
-        return sum(sizes)
+        # At the least so many tokens: a refusal should not cost what an answer does.
+        least = [max(1, size // _CHARACTERS_PER_TOKEN) for size in sizes]
+        if total >= _INLINE_CHARACTERS:
+            self.engine.check_possible(least, deadline_s)
+        self.engine.check_room(least, deadline_s)
+        return total
 
     async def _looked_up(self, rows: Sequence[Any], deadline_s: float) -> Sequence[Any]:
         assert self._lookups is not None  # noqa: S101 - its caller has looked
@@ -213,9 +218,9 @@ def _results(pending: Pending) -> list[RowResult]:
             results.append(result)
             continue
         assert result is not None  # noqa: S101 - all are settled
-        if isinstance(result, _NOT_ROWS_FAULT) or len(pending.results) == 1:
-            raise result
-        raise InvalidInput(f"row {place}", "it", f"one that the model takes: {type(result).__name__}: {result}")
+        if len(pending.results) > 1 and not isinstance(result, _NOT_ROWS_FAULT):
+            result.add_note(f"row {place} of {len(pending.results)}")
+        raise result
     return results
 
 

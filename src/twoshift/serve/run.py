@@ -7,6 +7,7 @@ import contextlib
 import gc
 import logging
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -30,7 +31,7 @@ from twoshift.serve.tracing import Traces
 if TYPE_CHECKING:
     from twoshift.serve.grpc.server import GrpcServer
 
-__all__ = ["serve"]
+__all__ = ["check_address", "serve"]
 
 _logger = logging.getLogger("twoshift.serve")
 _TRACES_S = 5.0
@@ -121,9 +122,24 @@ async def _listening(server: HttpServer | GrpcServer, host: str, port: int, fiel
     try:
         bound = await server.start(host, port)
     except OSError as error:
-        accepted = f"an address that is free and ours ({error.strerror or error})"
-        raise InvalidInput(field, f"{host}:{port}", accepted) from error
+        raise _not_ours(error, host, port, field) from error
     return f"{_shown(host)}:{bound}"
+
+
+def check_address(host: str, port: int, field: str) -> None:
+    """Raises InvalidInput that names the setting where nobody can listen there now."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind(address)
+    except OSError as error:
+        raise _not_ours(error, host, port, field) from error
+
+
+def _not_ours(error: OSError, host: str, port: int, field: str) -> InvalidInput:
+    accepted = f"an address that is free and ours ({error.strerror or error})"
+    return InvalidInput(field, f"{host}:{port}", accepted)
 
 
 def _shown(host: str) -> str:

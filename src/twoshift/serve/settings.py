@@ -72,6 +72,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     open: bool = False  # whether everybody who reaches it may ask
     grace: str = "30s"
     otlp_endpoint: str | None = None  # where traces go
+    access_log: bool = False  # a line for each request
     database: str | None = None  # which remembers jobs; None: a file of this user's
     scale_log: str | None = None  # the folder of decision logs; None: one of this user's
     job_roots: tuple[str, ...] = ()  # folders and s3:// prefixes where jobs may read and write

@@ -105,6 +105,9 @@ def test_every_other_error_of_ours_keeps_its_class(name: str) -> None:
 
 
 def test_what_a_model_raises_keeps_its_name_and_words() -> None:
-    again = raised(told(ArithmeticError("this row \ud800 is bad")))
+    error = ArithmeticError("this row \ud800 is bad")
+    error.add_note("row 3 of 5")
+    again = raised(told(error))
+    assert again.__notes__ == ["row 3 of 5"]
     assert type(again).__name__ == "ArithmeticError"
     assert str(again) == "this row \\ud800 is bad"

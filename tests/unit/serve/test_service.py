@@ -21,6 +21,7 @@ from twoshift.ports import RuntimeInfo
 from twoshift.runtime.columns import ColumnRows
 from twoshift.runtime.host_model import HostModel
 from twoshift.serve.derived import check_objective, derive
+from twoshift.serve.faults import fault_of
 from twoshift.serve.model import Answer, ServedModel
 from twoshift.serve.service import Service
 from twoshift.types import Tensor
@@ -88,9 +89,10 @@ def test_a_row_that_fails_is_named_and_harms_no_other_request(service: Service) 
         return await asyncio.gather(asked(service, 1, -1), asked(service, 5), return_exceptions=True)
 
     failed, answered = run(service, both)
-    assert isinstance(failed, InvalidInput)
-    assert "row 1" in str(failed)
-    assert "negative" in str(failed)
+    told = fault_of(failed)
+    assert told.status == 500
+    assert "at row 1 of 2: ArithmeticError" in told.message
+    assert "negative" in told.message
     assert answered.rows[0]["double"] == 10
 
 

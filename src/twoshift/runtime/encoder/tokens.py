@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,24 +21,25 @@ from twoshift.runtime.encoder.task import Embedding
 __all__ = ["TextTokenizer", "TokenRows", "concat"]
 
 _ANY_ID = 1 << 31  # where the config does not say how many there are
+_WHOLE = np.zeros(1, np.bool_)  # shared: nobody writes to it
+_WHOLE.flags.writeable = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class TokenRows:
-    """Rows of tokens, end to end: row k is `ids[offsets[k]:offsets[k + 1]]`."""
+    """Rows of tokens, end to end: row k is `ids[offsets[k]:offsets[k + 1]]`. Not to be changed."""
 
     ids: NDArray[np.int32]
     offsets: NDArray[np.int64]  # one more than there are rows; need not begin at 0
     truncated: NDArray[np.bool_]
     type_ids: NDArray[np.int32] | None = None  # beside `ids`; None: every token is of the first text
+    lengths: NDArray[np.int64] = field(init=False)  # tokens of each row
+
+    def __post_init__(self) -> None:
+        self.lengths = self.offsets[1:] - self.offsets[:-1]
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        """Tokens of each row."""
-        return np.diff(self.offsets)
 
     def slice(self, start: int, stop: int) -> TokenRows:
         """Views of rows `start` to `stop`."""
@@ -122,6 +123,8 @@ class TextTokenizer:
     def rows(self, texts: Sequence[Any]) -> TokenRows:
         """Token ids of texts, of pairs of texts, or those that were given; raises InvalidInput that names a bad row."""
         encodings = self._encoded(self._checked(texts))
+        if len(encodings) == 1 and 0 < len(encodings[0]) < self._max_tokens:
+            return self._one_row(encodings[0])
         lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
         truncated = np.zeros(len(encodings), np.bool_)
@@ -132,6 +135,13 @@ class TextTokenizer:
         if self._typed:
             types = _below(self._types, _flat((encoding.type_ids for encoding in encodings), len(ids)), offsets)
         return _without_empty(TokenRows(ids, offsets, truncated, types), self._pad_id)
+
+    def _one_row(self, encoding: Any) -> TokenRows:
+        """What most requests have; of the ordinary length."""
+        offsets = np.array((0, len(encoding)))
+        ids = _below(self._vocabulary, np.array(encoding.ids, np.uint32), offsets)
+        types = _below(self._types, np.array(encoding.type_ids, np.uint32), offsets) if self._typed else None
+        return TokenRows(ids, offsets, _WHOLE, types)
 
     def _encoded(self, rows: list[Any]) -> list[Any]:
         if not any(isinstance(each, _GivenIds) for each in rows):
@@ -233,7 +243,7 @@ def _flat(lists: Any, count: int) -> NDArray[np.uint32]:
 
 def _below(limit: int, numbers: NDArray[np.uint32], offsets: NDArray[np.int64]) -> NDArray[np.int32]:
     """The numbers, each with a place in the network's table; raises InvalidInput that names a row without one."""
-    largest = int(numbers.max(initial=0))
+    largest = numbers.max(initial=0)
     if largest >= limit:
         row = int(np.searchsorted(offsets, numbers.argmax(), side="right")) - 1
         accepted = f"tokens whose ids and types are below the model's {limit}"

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import grpc
 
 from twoshift.errors import TwoshiftError
-from twoshift.serve.books import Asked, gone, replied, request_id
+from twoshift.serve.books import Asked, gone, log_access, replied, request_id, writes_access
 from twoshift.serve.faults import Fault, fault_of
 from twoshift.serve.keys import ANYONE, Caller, Keys
 from twoshift.serve.live_model import LiveModel
@@ -107,13 +107,21 @@ async def abort(call: Call, fault: Fault) -> NoReturn:
 
 def counted(call: Call, fault: Fault | None) -> bytes:
     """In the books; what Server-Timing says of it."""
-    asked = Asked(call.name, call.arrived_s, call.metadata.get("traceparent"))
-    return replied(asked, call.model, call.answer, 200 if fault is None else fault.status, fault)
+    status = 200 if fault is None else fault.status
+
+    def asked() -> Asked:
+        return Asked(call.name, call.metadata.get("traceparent"))
+
+    return replied(call.arrived_s, call.model, call.answer, status, fault, asked)
 
 
 def _trailing(call: Call, fault: Fault | None) -> tuple[tuple[str, str], ...]:
     timing = counted(call, fault)
-    trailing = ("x-request-id", request_id(call.metadata.get("x-request-id"))), ("server-timing", timing.decode())
+    shown = request_id(call.metadata.get("x-request-id"))
+    if writes_access():
+        status = 200 if fault is None else fault.status
+        log_access(f"gRPC {call.name}", status, call.arrived_s, call.caller.name, shown)
+    trailing = ("x-request-id", shown), ("server-timing", timing.decode())
     if fault is None or fault.retry_after_s is None:
         return trailing
     return *trailing, ("retry-after-ms", str(max(1, math.ceil(1e3 * fault.retry_after_s))))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from twoshift.errors import InvalidInput, NotFound, TwoshiftError
-from twoshift.serve.books import Asked, gone, replied, request_id
+from twoshift.serve.books import Asked, gone, log_access, replied, request_id, writes_access
 from twoshift.serve.faults import Fault, fault_of
 from twoshift.serve.http.messages import HttpError, Reply, Request, refusal
 from twoshift.serve.http.openapi import Operation, Route
@@ -24,6 +24,7 @@ __all__ = ["App", "Exchange", "Face", "Told"]
 _logger = logging.getLogger("twoshift.serve")
 _SHOWN_ID = b"x-request-id"
 _LONGEST_MS = 3_600_000
+_MANY_TARGETS, _SHORT_TARGET = 1024, 256  # that are remembered; of how many bytes each
 Told = Callable[[Fault], bytes]  # an error as a face writes it
 
 
@@ -32,7 +33,7 @@ class Exchange:
     """A request on its way to a reply."""
 
     request: Request
-    matched: dict[str, str]  # of the path
+    matched: dict[str, str]  # of the path; shared: to be read
     caller: Caller = ANYONE
     model: LiveModel | None = None  # whose books it goes into
     answer: Answer | None = None
@@ -61,6 +62,11 @@ class _Route(NamedTuple):
     open: bool  # no key is needed
 
 
+class _Found(NamedTuple):
+    routes: dict[str, _Route]  # by method
+    matched: dict[str, str]
+
+
 class App:
     """Routes, keys, request ids, timings, metrics and errors."""
 
@@ -68,6 +74,7 @@ class App:
         self._told, self._keys = told, keys  # errors of paths that no face has
         self._exact: dict[str, dict[str, _Route]] = {}  # path -> method -> route
         self._patterns: list[tuple[re.Pattern[str], dict[str, _Route]]] = []
+        self._found: dict[bytes, _Found] = {}  # by target, as it came
         self.routes: list[Route] = []  # as OpenAPI shows them
 
     @property
@@ -128,30 +135,42 @@ class App:
         return reply
 
     def _route(self, exchange: Exchange) -> _Route:
-        path = exchange.request.path
-        routes = self._exact.get(path)
-        if routes is None:
-            for pattern, found in self._patterns:
-                if matched := pattern.fullmatch(path):
-                    exchange.matched = {name: urllib.parse.unquote(part) for name, part in matched.groupdict().items()}
-                    routes = found
-                    break
-            else:
-                raise NotFound("path", path, "one that /openapi.json names")
-        method = "GET" if exchange.request.method == "HEAD" else exchange.request.method
-        route = routes.get(method)
+        request = exchange.request
+        found = self._found.get(request.target)
+        if found is None:
+            found = self._looked_up(request.path)
+            if len(self._found) >= _MANY_TARGETS:
+                self._found.clear()
+            if len(request.target) <= _SHORT_TARGET:
+                self._found[request.target] = found
+        routes, exchange.matched = found
+        route = routes.get("GET" if request.method == "HEAD" else request.method)
         if route is None:
             allow = sorted({*routes, "HEAD"} if "GET" in routes else routes)
-            raise HttpError(405, f"{path[:200]!r} takes {', '.join(allow)}", allow=allow)
+            raise HttpError(405, f"{request.path[:200]!r} takes {', '.join(allow)}", allow=allow)
         return route
+
+    def _looked_up(self, path: str) -> _Found:
+        if (routes := self._exact.get(path)) is not None:
+            return _Found(routes, {})
+        for pattern, routes in self._patterns:
+            if matched := pattern.fullmatch(path):
+                return _Found(routes, {name: urllib.parse.unquote(part) for name, part in matched.groupdict().items()})
+        raise NotFound("path", path, "one that /openapi.json names")
 
     @staticmethod
     def _finish(exchange: Exchange, reply: Reply, fault: Fault | None) -> None:
-        shown = request_id(exchange.request.header(_SHOWN_ID))
         request = exchange.request
-        asked = Asked(f"{request.method} {request.path}", request.arrived_s, request.header(b"traceparent"))
-        timing = replied(asked, exchange.model, exchange.answer, reply.status, fault)
+
+        def asked() -> Asked:
+            return Asked(f"{request.method} {request.path}", request.header(b"traceparent"))
+
+        timing = replied(request.arrived_s, exchange.model, exchange.answer, reply.status, fault, asked)
+        shown = request_id(request.header(_SHOWN_ID))
         reply.headers += [(_SHOWN_ID, shown.encode("latin-1")), (b"server-timing", timing)]
+        if writes_access():
+            what = f"{request.method} {request.target[:200].decode('latin-1')}"
+            log_access(what, reply.status, request.arrived_s, exchange.caller.name, shown)
 
 
 def _log(request: Request, error: BaseException) -> None:

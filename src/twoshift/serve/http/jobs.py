@@ -12,6 +12,7 @@ import msgspec
 from twoshift.errors import Forbidden, InvalidInput, NotFound
 from twoshift.ports import JobRecord
 from twoshift.serve.http.app import App, Exchange
+from twoshift.serve.http.json_body import decoded
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openai import told_openai
 from twoshift.serve.http.openai_types import ErrorReply
@@ -125,10 +126,7 @@ class _Jobs:
         self._desk = desk
 
     async def submit(self, exchange: Exchange) -> Reply:
-        try:
-            data = _settings.decode(exchange.request.body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise InvalidInput("body", "it", f"a JSON object with the keys of a job: {error}") from None
+        data = decoded(_settings, exchange.request.body)
         _refuse_pages(exchange)
         caller, model = exchange.caller, str(data.get("model"))
         caller.enter(model)  # a key that may not ask the model may not run a job on it

@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from twoshift.errors import InvalidInput, TooLarge, TryLater
+from twoshift.errors import InvalidInput, TryLater
 from twoshift.serve.faults import Fault
 from twoshift.serve.http.app import App, Exchange
+from twoshift.serve.http.json_body import decoded
 from twoshift.serve.http.messages import Reply, Request
 from twoshift.serve.http.oip_types import (
     IndexRequest,
@@ -43,8 +44,8 @@ __all__ = ["add_oip", "told_oip"]
 
 _HEADER = b"inference-header-content-length"  # bytes of JSON, before those of tensors
 _BINARY = "application/octet-stream"
+_BINARY_INSTEAD = ", and tensors in binary"
 _NOT_READY_S = 1.0
-_MOST_BYTES = 16 << 20  # of JSON: its values take many times its bytes, and the loop stands still while it is read
 _encoder = msgspec.json.Encoder()
 _requests = msgspec.json.Decoder(InferRequest)
 _indexes, _loads = msgspec.json.Decoder(IndexRequest), msgspec.json.Decoder(LoadRequest)
@@ -140,11 +141,11 @@ class _Oip:
         return Reply(200, _encoder.encode(statistics_of([*self._service.models.values()])))
 
     async def index(self, exchange: Exchange) -> Reply:
-        asked = _decoded(_indexes, exchange.request.body or b"{}")
+        asked = decoded(_indexes, exchange.request.body or b"{}")
         return Reply(200, _encoder.encode(index_of(self._service, asked.ready)))
 
     async def load(self, exchange: Exchange) -> Reply:
-        asked = _decoded(_loads, exchange.request.body or b"{}")
+        asked = decoded(_loads, exchange.request.body or b"{}")
         self._protocol.load(exchange.matched["model"], changed=bool(asked.parameters))
         return Reply(200, _encoder.encode(Loaded()))
 
@@ -162,25 +163,16 @@ def _told_ready(why_not: str | None) -> Reply:
     return Reply(200, _encoder.encode(Ready()))
 
 
-def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes | memoryview) -> Any:
-    if len(body) > _MOST_BYTES:
-        raise TooLarge("body", f"{len(body):,} bytes of JSON", f"at most {_MOST_BYTES:,}, and tensors in binary")
-    try:
-        return decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput("body", "it", f"a request as the protocol describes it: {error}") from None
-
-
 def _read(request: Request) -> tuple[InferRequest, memoryview]:
     """The JSON, and the bytes after it."""
     given = request.header(_HEADER)
     if given is None:
-        return _decoded(_requests, request.body), memoryview(b"")
+        return decoded(_requests, request.body, else_=_BINARY_INSTEAD), memoryview(b"")
     if not given.isdecimal() or int(given) > len(request.body):
         accepted = f"the bytes of JSON at the body's beginning; it has {len(request.body):,}"
         raise InvalidInput("inference-header-content-length", given, accepted)
     body, size = memoryview(request.body), int(given)
-    return _decoded(_requests, body[:size]), body[size:]
+    return decoded(_requests, body[:size], else_=_BINARY_INSTEAD), body[size:]
 
 
 def _given(asked: InferRequest, binary: memoryview) -> list[Given]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from twoshift.errors import BrokenModel, InvalidInput, TooLarge
 from twoshift.serve.faults import Fault
 from twoshift.serve.http.app import App, Exchange
+from twoshift.serve.http.json_body import decoded
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openai_types import (
     DerivedReply,
@@ -39,7 +40,6 @@ from twoshift.serve.service import Service
 
 __all__ = ["add_openai", "told_openai"]
 
-_MOST_BYTES = 16 << 20  # of JSON: its values take many times its bytes, and the loop stands still while it is read
 _encoder = msgspec.json.Encoder()
 _FIRST = re.compile(rb"\[[ \t\r\n]*(.)", re.DOTALL)  # what a list begins with
 _text, _texts = msgspec.json.Decoder(str), msgspec.json.Decoder(list[str])
@@ -97,7 +97,7 @@ class _OpenAi:
         return await self._service.answer(model, rows, exchange.timeout_s, exchange.request.arrived_s, exchange.caller)
 
     async def embeddings(self, exchange: Exchange) -> Reply:
-        asked = _decoded(_embeddings, exchange.request.body)
+        asked = decoded(_embeddings, exchange.request.body)
         model = exchange.model = self._service.find(asked.model)
         dimensions = _dimensions(model, asked.dimensions)
         rows = _inputs(asked.input, model.most_rows)
@@ -111,7 +111,7 @@ class _OpenAi:
         return Reply(200, _encoder.encode(EmbeddingReply(data=data, model=model.name, usage=usage)))
 
     async def rerank(self, exchange: Exchange) -> Reply:
-        asked = _decoded(_reranks, exchange.request.body)
+        asked = decoded(_reranks, exchange.request.body)
         model = exchange.model = self._service.find(asked.model)
         _requires(model, "score", "reranking")
         texts = [each if isinstance(each, str) else each.text for each in asked.documents]
@@ -126,15 +126,6 @@ class _OpenAi:
 
 def _shown(model: LiveModel) -> ModelCard:
     return ModelCard(id=model.name, created=model.created_unix_s)
-
-
-def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes, field: str = "body") -> Any:
-    if len(body) > _MOST_BYTES:
-        raise TooLarge("body", f"{len(body):,} bytes", f"at most {_MOST_BYTES:,} of JSON")
-    try:
-        return decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput(field, "it", f"a request as the API describes it: {error}") from None
 
 
 def _requires(model: LiveModel, column: str, what: str) -> None:
@@ -156,18 +147,20 @@ def _dimensions(model: LiveModel, asked: int | None) -> int | None:
 def _inputs(given: msgspec.Raw, most_rows: int) -> list[Any]:
     """A text, texts, tokens, or lists of tokens: as rows of the model."""
     text = bytes(given)
+    if text.startswith(b'"'):
+        return [decoded(_text, text, "input")]
     first = _FIRST.match(text)
     match first and first[1]:
         case None:
-            return [_decoded(_text, text, "input")]
+            return [decoded(_text, text, "input")]
         case b'"' | b"]":
-            return _decoded(_texts, text, "input")
+            return decoded(_texts, text, "input")
         case b"[":
             if text.count(b"[") > most_rows + 1:  # before millions of lists are made
                 raise TooLarge("input", f"{text.count(b'[') - 1:,} rows", f"at most {most_rows:,} in a request")
-            return _decoded(_id_lists, text, "input")
+            return decoded(_id_lists, text, "input")
         case _:
-            return [_decoded(_ids, text, "input")]
+            return [decoded(_ids, text, "input")]
 
 
 def _shortened(vectors: list[NDArray[Any]], dimensions: int) -> list[NDArray[Any]]:
@@ -177,7 +170,7 @@ def _shortened(vectors: list[NDArray[Any]], dimensions: int) -> list[NDArray[Any
 
 
 def _base64(vector: NDArray[Any]) -> str:
-    return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+    return base64.b64encode(vector.astype("<f4", copy=False).tobytes()).decode("ascii")
 
 
 def _finite(values: Any, column: str, axes: int, row: int) -> Any:

@@ -78,7 +78,7 @@ def _column(rows: Sequence[RowResult], name: str) -> NDArray[Any]:
     """One value a row; rows that lie side by side in their call are not copied."""
     first = rows[0]
     whole, start, stop = first.columns, first.index, first.index + len(rows)
-    if all(row.columns is whole and row.index == at for at, row in enumerate(rows, start)):
+    if len(rows) == 1 or all(row.columns is whole and row.index == at for at, row in enumerate(rows, start)):
         return whole[name][start:stop]
     try:
         return np.concatenate([row.columns[name][row.index : row.index + 1] for row in rows])

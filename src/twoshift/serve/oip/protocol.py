@@ -64,6 +64,8 @@ def asked_timeout_s(timeout_us: object, priority: object) -> float | None:
 
     `priority` is 1 or more, and 0 for the usual: it is checked and changes nothing, as live requests have one lane.
     """
+    if timeout_us is None and priority is None:
+        return None
     for name, value in (("priority", priority), ("timeout", timeout_us)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
             raise InvalidInput(f"parameters.{name}", value, "a whole number from 0")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -107,9 +106,12 @@ def _count(name: str, shape: Sequence[int]) -> int:
     """How many values it has. Rows of nothing are refused: they cost no bytes, so there could be any number."""
     if not 1 <= len(shape) <= _MOST_AXES:
         raise bad_tensor(name, f"{len(shape)} axes", f"1 to {_MOST_AXES}, the first of them rows")
-    if shape[0] < 0 or min(shape[1:], default=1) < 1 or max(shape) > _LARGEST_AXIS:
-        raise bad_tensor(name, list(shape), "a shape of sizes from 1")
-    return math.prod(shape)
+    count, least = 1, 0  # there may be no rows
+    for size in shape:
+        if not least <= size <= _LARGEST_AXIS:
+            raise bad_tensor(name, list(shape), "a shape of sizes from 1")
+        count, least = count * size, 1
+    return count
 
 
 def _texts(name: str, raw: bytes | memoryview, count: int) -> list[str]:

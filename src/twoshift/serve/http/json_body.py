@@ -1,0 +1,34 @@
+"""A request's JSON, read into the type that the OpenAPI document shows; what does not fit is refused by its field."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from twoshift.errors import InvalidInput, Malformed, TooLarge
+
+__all__ = ["decoded", "malformed"]
+
+_MOST_BYTES = 16 << 20  # its values take many times its bytes, and the loop stands still while it is read
+_PLACE = re.compile(r"at `\$\.?([^`]+)`$")
+_MISSING = re.compile(r"missing required field `([^`]+)`")
+
+
+def decoded(decoder: msgspec.json.Decoder[Any], body: bytes | memoryview, field: str = "body", else_: str = "") -> Any:
+    """Raises InvalidInput that names the field; `else_` is what to send instead of too much."""
+    if len(body) > _MOST_BYTES:
+        raise TooLarge(field, f"{len(body):,} bytes of JSON", f"at most {_MOST_BYTES:,}{else_}")
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise malformed(error, field) from None
+
+
+def malformed(error: Exception, field: str = "body") -> InvalidInput:
+    """The error for what msgspec could not read."""
+    told = str(error)
+    place, missing = _PLACE.search(told), _MISSING.search(told)
+    named = ".".join([*([place[1]] if place else []), *([missing[1]] if missing else [])])
+    return Malformed(named or field, f"a request as /openapi.json describes it: {told}")
