@@ -15,7 +15,7 @@ from twoshift.serve.derived import Derived
 from twoshift.serve.live_model import LiveModel
 from twoshift.types import Lane
 
-__all__ = ["decisions", "model_counts", "scaler_for", "signals"]
+__all__ = ["capacity_of", "decisions", "model_counts", "scaler_for", "signals"]
 
 Backlogs = Callable[[], Iterable[Backlog]]
 Samples = Iterator[tuple[str, str, str, tuple[str, ...], list[tuple[Any, ...]]]]
@@ -36,11 +36,11 @@ def model_counts(model: LiveModel) -> ModelCounts:
         harvested_rows=stats.lanes[Lane.BATCH].rows,
         waiting=queue.rows,
         oldest_wait_s=queue.oldest_s,
-        replica_rows_per_s=_capacity(model.derived_now(), stats) / max(1, model.replicas().ready),
+        replica_rows_per_s=capacity_of(model.derived_now(), stats) / max(1, model.replicas().ready),
     )
 
 
-def _capacity(derived: Derived, stats: EngineStats) -> float:
+def capacity_of(derived: Derived, stats: EngineStats) -> float:
     """Of rows such as are asked for: the curve knows tokens, and a typical row is only a guess at theirs."""
     live = stats.lanes[Lane.ONLINE]
     if live.rows == 0 or live.tokens == 0:
