@@ -90,9 +90,7 @@ def with_job(server: Server, live: Live, at: Moments, rows: int) -> tuple[Lane, 
     while job["state"] in ("queued", "running") and time.monotonic() < at.job_began_s + LONGEST_S:
         time.sleep(POLL_S)
         job = server.ask("GET", f"/v1/jobs/{job['id']}")
-        if at.killed_s and not at.back_s and server.counted("replicas", state="ready") >= REPLICAS:
-            at.back_s = time.monotonic()
-            print(f"  {REPLICAS} replicas again after {at.back_s - at.killed_s:.1f} s")
+        look_for_replicas(server, at)
         if not at.killed_s and (job["progress"] or {}).get("share", 0.0) >= KILL_AT:
             at.killed_s = time.monotonic()
             say(f"4. kill -9 of a replica, process {server.kill_a_replica()}")
@@ -102,8 +100,18 @@ def with_job(server: Server, live: Live, at: Moments, rows: int) -> tuple[Lane, 
     if job["state"] != "done":
         sys.exit(f"The job is {job['state']}: {job['reason']}; see {OUT}/server.log")
     at.job_ended_s = time.monotonic()
-    at.back_s = at.back_s or at.job_ended_s
+    at.killed_s = at.killed_s or at.job_ended_s  # it was over before anybody could
+    while not at.back_s and time.monotonic() < at.job_ended_s + LONGEST_S:
+        time.sleep(POLL_S)
+        look_for_replicas(server, at)
     return lane_of(server, "online").since(before[0]), lane_of(server, "batch").since(before[1]), job
+
+
+def look_for_replicas(server: Server, at: Moments) -> None:
+    """Whether there are as many again as before the kill."""
+    if at.killed_s and not at.back_s and server.counted("replicas", state="ready") >= REPLICAS:
+        at.back_s = time.monotonic()
+        print(f"  {REPLICAS} replicas again after {at.back_s - at.killed_s:.1f} s")
 
 
 def follow(live: Live, seconds: float) -> None:

@@ -11,13 +11,18 @@ __all__ = ["paragraphs", "write_corpus"]
 
 ROOT = Path(__file__).resolve().parents[2]
 _SHORTEST, _LONGEST = 80, 200  # characters: a heading is no document
+_PROSE = 0.93  # of them letters and spaces: tables and code are not, either
 
 
 def paragraphs() -> list[str]:
     """In the order of the files."""
     files = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
     found = (" ".join(each.split()) for path in files for each in path.read_text(encoding="utf-8").split("\n\n"))
-    return [each[:_LONGEST] for each in found if len(each) >= _SHORTEST]
+    return [each[:_LONGEST] for each in found if len(each) >= _SHORTEST and _is_prose(each)]
+
+
+def _is_prose(text: str) -> bool:
+    return sum(each.isalpha() or each.isspace() for each in text) >= _PROSE * len(text)
 
 
 def write_corpus(path: Path, rows: int) -> list[str]:

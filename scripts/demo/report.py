@@ -58,7 +58,7 @@ def _latency(figures: Figures) -> report.Figure:
         report.Series(name, [x for x, _ in known], [percentile_ms(each, share) for _, each in known], tone)
         for name, share, tone in (("p50", 0.5, "teal"), ("p99", 0.99, "blue"))
     ]
-    moments = [(at.job_began_s, "job"), (at.killed_s, "kill -9"), (at.back_s, "replaced"), (at.job_ended_s, "done")]
+    moments = [(at.job_began_s, "job"), (at.killed_s, "kill -9"), (at.job_ended_s, "done")]
     marks = [report.Mark(slo_ms, f"SLO {slo_ms:g} ms")]
     marks += [report.Mark(when - at.began_s, label, axis="x") for when, label in moments]
     x, y = report.Axis("time", kind="seconds", lo=0.0), report.Axis("latency", kind="ms", lo=0.0)

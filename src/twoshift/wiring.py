@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from twoshift.blobs.s3_connection import S3Settings
     from twoshift.fleet.model import FleetModel
     from twoshift.fleet.observer import Backlog
+    from twoshift.fleet.ray_model import RayModel
     from twoshift.fleet.scale_log import ScaleLog
     from twoshift.fleet.scaler import Scaler
     from twoshift.policy.cost import CallCost
@@ -55,6 +56,7 @@ __all__ = [
     "profile_name_of",
     "profile_of",
     "profiles",
+    "ray_model",
     "scalers_for",
     "scaling_metrics",
     "served_model",
@@ -205,11 +207,30 @@ def served_model(name: str, settings: ModelSettings, created_unix_s: int, note: 
     )
 
 
-def live_model(name: str, settings: ModelSettings, created_unix_s: int, note: Callable[[str], None]) -> LiveModel:
-    """A model that is served: in this process, or by replicas in processes of their own."""
-    if settings.first_replicas == 1 and not settings.is_scaled:
-        return served_model(name, settings, created_unix_s, note)
-    return fleet_model(name, settings, created_unix_s, note, settings.max_replicas)
+def live_model(name: str, settings: ServeSettings, created_unix_s: int, note: Callable[[str], None]) -> LiveModel:
+    """A model that is served: in this process, by replicas in processes of their own, or by Ray Serve."""
+    each = settings.models[name]
+    if settings.engine == "ray":
+        return ray_model(name, each, created_unix_s, settings.address, note)
+    if each.first_replicas == 1 and not each.is_scaled:
+        return served_model(name, each, created_unix_s, note)
+    return fleet_model(name, each, created_unix_s, note, each.max_replicas)
+
+
+def ray_model(
+    name: str, settings: ModelSettings, created_unix_s: int, address: str | None, note: Callable[[str], None]
+) -> RayModel:
+    """A model whose replicas are a deployment of Ray Serve, ready."""
+    from twoshift.fleet.ray_model import RayModel
+    from twoshift.fleet.replica_process import ReplicaSpec
+
+    model = RayModel(ReplicaSpec(name, settings, created_unix_s, served_model, blobs_for), address, note)
+    try:
+        model.begin()
+    except BaseException:
+        model.close()
+        raise
+    return model
 
 
 def fleet_model(
@@ -250,6 +271,7 @@ def job_host(models: Mapping[str, LiveModel], settings: ServeSettings, note: Cal
     from twoshift.batch.host import JobHost
     from twoshift.batch.places import EngineReplica, LiveFleet
     from twoshift.fleet.model import FleetModel
+    from twoshift.fleet.ray_model import RayModel
     from twoshift.serve.model import ServedModel
     from twoshift.store.claim import SqlClaim
     from twoshift.store.database import Database
@@ -270,7 +292,7 @@ def job_host(models: Mapping[str, LiveModel], settings: ServeSettings, note: Cal
         model = models.get(name)
         if model is None:
             raise NotFound("model", name, f"one of {', '.join(sorted(models))}, which are served here")
-        replicas = model.lane_replicas if isinstance(model, FleetModel) else lambda: here[name]
+        replicas = model.lane_replicas if isinstance(model, FleetModel | RayModel) else lambda: here[name]
         return LiveFleet(replicas, model.metrics.recent)
 
     def check(job: JobSettings, files: Sequence[InputFile]) -> None:

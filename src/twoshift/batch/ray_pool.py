@@ -23,7 +23,7 @@ from twoshift.errors import InvalidInput
 from twoshift.extras import needed
 from twoshift.ports import Blobs
 
-__all__ = ["RayPool", "fitting_threads"]
+__all__ = ["RayPool", "connected", "fitting_threads"]
 
 _MOST_REASON = 300  # characters
 _logger = logging.getLogger("twoshift")
@@ -45,7 +45,7 @@ class RayPool:
     def __init__(
         self, settings: JobSettings, load: Callable[[JobSettings], WorkDevice], blobs_for: Callable[[str], Blobs]
     ) -> None:
-        self._ray, self._is_ours = _connected(settings.address)
+        self._ray, self._is_ours = connected(settings.address)
         device = _device(settings.device)
         cpus = [int(node.get("CPU", 0)) for node in self._nodes(settings.resources)]
         threads = settings.threads or fitting_threads(cpus, settings.workers)
@@ -155,7 +155,7 @@ def fitting_threads(cpus: list[int], workers: int) -> int:
     return next(fitting, 1)
 
 
-def _connected(address: str | None) -> tuple[Any, bool]:
+def connected(address: str | None) -> tuple[Any, bool]:
     """Ray, and whether it was us who connected; raises InvalidInput where no cluster is there."""
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # whoever wants its makers to know says so

@@ -15,7 +15,7 @@ from twoshift.cli.app import app
 from twoshift.cli.commands import command
 from twoshift.cli.model_options import ERROR_FIELDS, Device, Precision, Threads, TrustPickle
 from twoshift.cli.output import note
-from twoshift.cli.params import millis, text, whole
+from twoshift.cli.params import choice, millis, text, whole
 from twoshift.errors import InvalidInput
 from twoshift.extras import needed
 
@@ -51,6 +51,8 @@ def serve_command(
     database: Annotated[str | None, text("Which remembers jobs: sqlite:///file or postgresql://...")] = None,
     otlp_endpoint: Annotated[str | None, text("Where traces go: http://collector:4318.", metavar="URL")] = None,
     replicas: Annotated[int | None, whole("Processes, a GPU or a share of the cores each; 1.", most=1024)] = None,
+    engine: Annotated[str | None, choice("Where replicas run; local without it.", ["local", "ray"])] = None,
+    address: Annotated[str | None, text("The Ray cluster: auto or host:port; a local one without it.")] = None,
     min_replicas: Annotated[int | None, whole("The least, where they are scaled; 1.", most=1024)] = None,
     max_replicas: Annotated[int | None, whole("The most: they are scaled by live load.", most=1024)] = None,
     cooldown: Annotated[str | None, text("A replica that was needed within this stays; 5m.")] = None,
@@ -70,6 +72,7 @@ def serve_command(
     of_server: dict[str, Any] = {
         "host": host, "port": port, "grpc_port": grpc_port, "open": open_ or None, "grace": grace,
         "database": database, "access_log": access_log or None, "scale_log": scale_log,
+        "engine": engine, "address": address,
         "otlp_endpoint": otlp_endpoint or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
     }  # fmt: skip
     of_model: dict[str, Any] = {
@@ -126,8 +129,8 @@ def _serve(settings: ServeSettings) -> int:
     scalers: dict[str, Scaler] = {}
     left_s = settings.grace_s
     try:
-        for name, each in settings.models.items():
-            models.append(live_model(name, each, int(time.time()), note))
+        for name in settings.models:
+            models.append(live_model(name, settings, int(time.time()), note))
         service = Service(models)
         jobs = job_host(service.models, settings, note)
         jobs.start()

@@ -35,7 +35,7 @@ from twoshift.ports import Prepared
 from twoshift.serve.completions import Completions, Pending
 from twoshift.serve.model import Answer, ServedModel
 
-__all__ = ["Answering"]
+__all__ = ["Answering", "beat_of", "done_of"]
 
 _logger = logging.getLogger("twoshift.fleet")
 _BEAT_S = 0.5
@@ -123,7 +123,7 @@ class Answering(asyncio.Protocol):
         watched: Any = _Watched(self._completions, self._requests, ask.id)
         try:
             answer = await self._model.answer(rows, ask.deadline_s, watched, ask.arrived_s)
-            reply = framed(_done(ask.id, answer))
+            reply = framed(done_of(ask.id, answer))
         except asyncio.CancelledError:
             return
         except BaseException as error:  # a library's panic is no Exception, and its request wants a reply, too
@@ -159,15 +159,20 @@ class Answering(asyncio.Protocol):
             if now_s >= derived_s:
                 derived, derived_s = model.derived_now().to_dict(), now_s + _DERIVED_S
             changed = None if cost is before else cost.to_dict()
-            health = model.health()
-            self._tell(Beat(model.stats(), model.waiting(), health.running_s, health.reason, changed, derived))
+            self._tell(beat_of(model, changed, derived))
             await asyncio.sleep(_BEAT_S)
 
     def _tell(self, message: FromReplica) -> None:
         self._send(framed(message))
 
 
-def _done(request: int, answer: Answer) -> Done:
+def beat_of(model: ServedModel, cost: dict[str, Any] | None, derived: dict[str, Any] | None) -> Beat:
+    """How it is; the curve and what follows from it where they are to be told."""
+    health = model.health()
+    return Beat(model.stats(), model.waiting(), health.running_s, health.reason, cost, derived)
+
+
+def done_of(request: int, answer: Answer) -> Done:
     stages = answer.stages
     passed = (
         stages.admit, stages.lookup, stages.prepare, stages.queue, stages.forward, stages.finish, stages.call_rows,

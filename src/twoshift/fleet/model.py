@@ -32,7 +32,7 @@ from twoshift.types import CallSize, Lane, ReplicaCounts, Tensor
 if TYPE_CHECKING:
     from twoshift.fleet.remote_lane import RemoteReplica
 
-__all__ = ["FleetModel"]
+__all__ = ["FleetModel", "answer_of"]
 
 _TRIES = 2  # at two replicas, inside its deadline
 _RETRY_S = 1.0  # when to come back after a crash
@@ -132,7 +132,7 @@ class FleetModel:
         while len(tried) < _TRIES and (found := self._routing.choose(size, time.monotonic(), tried)) is not None:
             tried.append(found)
             try:
-                answer = _answer(await self._ask(found, size, rows, deadline_s, arrived_s))
+                answer = answer_of(await self._ask(found, size, rows, deadline_s, arrived_s))
             except ReplicaLost as lost:
                 if lost.started:
                     raise TryLater("the replica that had begun with it was lost", _RETRY_S) from None
@@ -264,7 +264,8 @@ class FleetModel:
                 self._loop.call_soon_threadsafe(what)
 
 
-def _answer(done: Done) -> Answer:
+def answer_of(done: Done) -> Answer:
+    """As the faces want it."""
     rows = [
         RowResult(part.columns, at, part.forward_s, part.call_rows) for part in done.results for at in range(part.rows)
     ]

@@ -22,9 +22,18 @@ class ModelCounts:
     offered_rows: int  # live, refused ones included
     refused_rows: int  # of those: they would have been answered by a larger fleet
     harvested_rows: int  # of jobs
+    answered_rows: int  # live
+    answered_tokens: int  # of those
     waiting: int  # live
     oldest_wait_s: float
-    replica_rows_per_s: float  # inside the SLO, by one replica that does nothing else; 0: not known yet
+    replica_tokens_per_s: float  # inside the SLO, by one replica that does nothing else; 0: not known yet
+    row_tokens: float  # of a typical row: a guess until there are some
+
+    def rows_per_s_since(self, before: ModelCounts | None) -> float:
+        """What one replica can do of rows as long as those that came since; the curve knows tokens."""
+        rows = self.answered_rows - (before.answered_rows if before else 0)
+        tokens = self.answered_tokens - (before.answered_tokens if before else 0)
+        return self.replica_tokens_per_s / (tokens / rows if rows > 0 and tokens > 0 else self.row_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +68,7 @@ class FleetObserver:
             oldest_wait_s=_rounded(now.oldest_wait_s),
             live_rows_per_s=self._rate("offered_rows"),
             refused_rows_per_s=self._rate("refused_rows"),
-            replica_rows_per_s=_rounded(now.replica_rows_per_s),
+            replica_rows_per_s=_rounded(now.rows_per_s_since(self._points[0][1])),
             harvested_rows_per_s=self._rate("harvested_rows"),
         )
         urgent = most_urgent(self._backlogs())
@@ -91,7 +100,7 @@ def most_urgent(backlogs: Iterable[Backlog]) -> Backlog:
 
 
 def _has_fallen(old: ModelCounts, new: ModelCounts) -> bool:
-    names = ("offered_rows", "refused_rows", "harvested_rows")
+    names = ("offered_rows", "refused_rows", "harvested_rows", "answered_rows", "answered_tokens")
     return any(getattr(new, name) < getattr(old, name) for name in names)
 
 

@@ -5,24 +5,55 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable
-from typing import assert_never
+from typing import Protocol, assert_never
 
 from twoshift.batch.messages import FromWorker, ToWorker
 from twoshift.batch.settings import JobSettings
-from twoshift.fleet.control import Follow, GoOn, Had, Hold, Leave, TakePlace, Work, WorkEnded, WorkSaid, WorkTold
-from twoshift.fleet.member import Member
+from twoshift.fleet.control import (
+    Follow,
+    GoOn,
+    Had,
+    Hold,
+    Leave,
+    TakePlace,
+    ToChild,
+    Work,
+    WorkEnded,
+    WorkSaid,
+    WorkTold,
+)
+from twoshift.fleet.wire import Beat
 from twoshift.ports import Blobs
 from twoshift.types import Lane
 
-__all__ = ["RemoteReplica"]
+__all__ = ["Remote", "RemoteReplica"]
 
 _numbers = itertools.count(1)  # of places and of workers, in this process
+
+
+class Line(Protocol):
+    """A way to a replica."""
+
+    def send(self, message: ToChild) -> None:
+        """From any thread; lost where it is gone."""
+        ...
+
+
+class Remote(Protocol):
+    """A replica as its front knows it."""
+
+    number: int
+    beat: Beat | None
+    gone: str  # how it ended; empty where it has not
+
+    @property
+    def child(self) -> Line: ...
 
 
 class RemoteReplica:
     """A replica whose batch lane jobs may use."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: Remote) -> None:
         self.member = member
         self.places: dict[int, RemotePlace] = {}
         self.workers: dict[int, RemoteWorker] = {}
@@ -101,7 +132,7 @@ class RemotePlace:
 class RemoteWorker:
     """A job's worker in a replica's process."""
 
-    def __init__(self, member: Member, number: int, send: Callable[[FromWorker], None]) -> None:
+    def __init__(self, member: Remote, number: int, send: Callable[[FromWorker], None]) -> None:
         self._member, self._number, self.send = member, number, send
         self.ended = threading.Event()
 

@@ -27,7 +27,7 @@ from twoshift.serve.settings import ModelSettings
 if TYPE_CHECKING:
     from twoshift.fleet.job_desk import JobDesk
 
-__all__ = ["SIGNALS", "OpenModel", "ReplicaSpec", "replica_main"]
+__all__ = ["SIGNALS", "OpenModel", "ReplicaSpec", "replica_main", "sendable"]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # whether a replica ends is for its front to say
 OpenModel = Callable[[str, ModelSettings, int, Callable[[str], None]], ServedModel]
@@ -64,7 +64,7 @@ def replica_main(live: socket.socket, control: Connection, spec: ReplicaSpec, gp
         line.send(Unopened(told(error)))
         os._exit(1)
     threading.Thread(target=_listen, args=(line, model, spec), name="twoshift-control", daemon=True).start()
-    line.send(Opened(_sendable(model.info), model.derived, model.outputs, model.most_rows, model.engine.cost()))
+    line.send(Opened(sendable(model.info), model.derived, model.outputs, model.most_rows, model.engine.cost()))
     needed("uvloop", "serve", "serve", "command").run(_serve(model, live))
 
 
@@ -116,6 +116,6 @@ def _end_with(front: int) -> None:
         os._exit(0)
 
 
-def _sendable(info: RuntimeInfo) -> RuntimeInfo:
+def sendable(info: RuntimeInfo) -> RuntimeInfo:
     """Without an example that only the model's own process can understand."""
     return info if is_plain(info.example) else replace(info, example=None)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from twoshift.engine.stats import EngineStats
 from twoshift.fleet.model import FleetModel
 from twoshift.fleet.observer import Backlog, FleetObserver, ModelCounts, most_urgent
 from twoshift.fleet.scale_log import ScaleLog
 from twoshift.fleet.scaler import Scaler
 from twoshift.policy.autoscale import AutoscalePolicy
-from twoshift.serve.derived import Derived
 from twoshift.serve.live_model import LiveModel
 from twoshift.types import Lane
 
@@ -29,23 +27,20 @@ def scaler_for(model: FleetModel, policy: AutoscalePolicy, backlogs: Backlogs, l
 
 def model_counts(model: LiveModel) -> ModelCounts:
     """As it is now."""
-    stats, queue = model.stats(), model.waiting()[Lane.ONLINE]
+    stats, derived, queue = model.stats(), model.derived_now(), model.waiting()[Lane.ONLINE]
+    live = stats.lanes[Lane.ONLINE]
+    tokens_per_s = derived.capacity_rows_per_s * derived.row_tokens  # of all that are ready
     return ModelCounts(
         offered_rows=model.metrics.offered_rows,
         refused_rows=model.metrics.refused_rows,
         harvested_rows=stats.lanes[Lane.BATCH].rows,
+        answered_rows=live.rows,
+        answered_tokens=live.tokens,
         waiting=queue.rows,
         oldest_wait_s=queue.oldest_s,
-        replica_rows_per_s=_capacity(model.derived_now(), stats) / max(1, model.replicas().ready),
+        replica_tokens_per_s=tokens_per_s / max(1, model.replicas().ready),
+        row_tokens=derived.row_tokens,
     )
-
-
-def _capacity(derived: Derived, stats: EngineStats) -> float:
-    """Of rows such as are asked for: the curve knows tokens, and a typical row is only a guess at theirs."""
-    live = stats.lanes[Lane.ONLINE]
-    if live.rows == 0 or live.tokens == 0:
-        return derived.capacity_rows_per_s
-    return derived.capacity_rows_per_s * derived.row_tokens * live.rows / live.tokens
 
 
 def signals(models: Mapping[str, LiveModel], backlogs: Callable[[str], Iterable[Backlog]]) -> Samples:
@@ -63,7 +58,7 @@ def signals(models: Mapping[str, LiveModel], backlogs: Callable[[str], Iterable[
     yield ("gauge", "urgent_seconds_left", "To the end of that window; infinite where no job has one.", label,
            each(lambda jobs, _: most_urgent(jobs).time_left_s))  # fmt: skip
     yield ("gauge", "replica_rows_per_second", "What one replica can do inside the SLO.", label,
-           each(lambda _, counts: counts.replica_rows_per_s))  # fmt: skip
+           each(lambda _, counts: counts.rows_per_s_since(None)))  # fmt: skip
 
 
 def decisions(scalers: Mapping[str, Scaler]) -> Samples:

@@ -34,9 +34,9 @@ class ScaleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         """Between two looks."""
         return parse_duration(self.every, "every")
 
-    def policy(self, min_replicas: int, max_replicas: int) -> AutoscalePolicy:
-        """Who decides; raises InvalidInput."""
-        replicas = ReplicaSettings(
+    def replicas(self, min_replicas: int, max_replicas: int) -> ReplicaSettings:
+        """How live load sizes them; raises InvalidInput."""
+        return ReplicaSettings(
             min_replicas=min_replicas,
             max_replicas=max_replicas,
             waiting_per_replica=self.waiting_per_replica,
@@ -46,9 +46,12 @@ class ScaleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             borrow_load=self.borrow_load,
             cooldown_s=parse_duration(self.cooldown, "cooldown"),
         )
+
+    def policy(self, min_replicas: int, max_replicas: int) -> AutoscalePolicy:
+        """Who decides; raises InvalidInput."""
         workers = WorkerSettings(
             quota=self.batch_replicas,
             start_s=parse_duration(self.start, "start"),
             cooldown_s=parse_duration(self.cooldown, "cooldown"),
         )
-        return AutoscalePolicy(replicas, workers, max_replicas, shared=True)
+        return AutoscalePolicy(self.replicas(min_replicas, max_replicas), workers, max_replicas, shared=True)

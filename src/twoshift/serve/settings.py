@@ -74,6 +74,8 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     otlp_endpoint: str | None = None  # where traces go
     access_log: bool = False  # a line for each request
     database: str | None = None  # which remembers jobs; None: a file of this user's
+    engine: str = "local"  # where replicas run: processes of this machine, or Ray Serve
+    address: str | None = None  # of the Ray cluster
     scale_log: str | None = None  # the folder of decision logs; None: one of this user's
     job_roots: tuple[str, ...] = ()  # folders and s3:// prefixes where jobs may read and write
     max_body_mib: float = 64.0
@@ -91,6 +93,8 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
                 accepted = f"one of {', '.join(sorted(self.models))}"
                 _require(model in self.models, f"keys.{name}.models", model, accepted)
         parse_duration(self.grace, "grace")
+        _require(self.engine in ("local", "ray"), "engine", self.engine, "local or ray")
+        _require(self.address is None or self.engine == "ray", "address", self.address, "engine = ray beside it")
         if not (self.keys or self.open or _is_loopback(self.host)):
             accepted = "127.0.0.1, or keys (twoshift key), or --open where everybody who reaches it may ask"
             raise InvalidInput("host", self.host, accepted)

@@ -21,7 +21,7 @@ from twoshift.policy.autoscale import AutoscalePolicy, ReplicaSettings, Signal, 
 from twoshift.policy.scale_journal import ReplayedScale, scale_replay
 from twoshift.types import ReplicaCounts
 
-NOTHING = ModelCounts(0, 0, 0, 0, 0.0, 100.0)
+NOTHING = ModelCounts(0, 0, 0, 0, 0, 0, 0.0, 1000.0, 10.0)  # 100 rows a second
 
 
 @dataclass
@@ -112,14 +112,14 @@ def test_batch_rows_give_way_before_a_replica_is_added(caplog: pytest.LogCapture
 
 def test_what_is_refused_adds_a_replica_where_the_queue_never_forms() -> None:
     world = World(policy())
-    world.live(5, offered=100, refused=20, replica_rows_per_s=1e6)
+    world.live(5, offered=100, refused=20, replica_tokens_per_s=1e7)
     assert world.fleet.asked[0] == 2
     assert world.scaler.decisions["up", Signal.REFUSED] >= 1
 
 
 def test_a_replica_that_starts_slowly_calls_for_no_second_one() -> None:
     world = World(policy())
-    world.live(30, offered=100, refused=20, starts=False, replica_rows_per_s=1e6)
+    world.live(30, offered=100, refused=20, starts=False, replica_tokens_per_s=1e7)
     assert world.fleet.asked == [2]
 
 
@@ -139,6 +139,17 @@ def test_a_job_without_a_window_calls_for_nothing() -> None:
     world.backlogs = [Backlog(10**9, math.inf)]
     world.live(20, offered=10, harvested=0)
     assert world.fleet.asked == []
+
+
+def test_capacity_follows_the_length_of_the_rows_that_come() -> None:
+    world = World(policy())
+    world.live(3, offered=30)
+    for _ in range(20):
+        rows, tokens = world.counts.answered_rows, world.counts.answered_tokens
+        world.live(1, offered=30, answered_rows=rows + 30, answered_tokens=tokens + 30 * 40)
+    assert world.scaler.state is not None
+    assert world.scaler.state.replicas.replica_rows_per_s == 25  # of 40 tokens each
+    assert world.fleet.asked == [2]
 
 
 def test_counts_that_begin_again_are_no_negative_rate() -> None:

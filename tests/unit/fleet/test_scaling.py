@@ -39,7 +39,7 @@ def test_rows_offered_and_refused_are_counted_and_hopeless_ones_blame_nobody() -
         counts = model_counts(model)
         assert counts.offered_rows == 2 + 3 * 60 + 4
         assert counts.refused_rows >= 60
-        assert counts.replica_rows_per_s == pytest.approx(model.derived_now().capacity_rows_per_s)
+        assert counts.rows_per_s_since(None) == pytest.approx(model.derived_now().capacity_rows_per_s)
 
 
 def test_the_signals_for_autoscalers_outside_are_there_without_one_here() -> None:

@@ -350,3 +350,40 @@ def test_refusals_add_replicas_in_proportion_and_double_at_most() -> None:
         return ReplicaPolicy(ReplicaSettings(max_replicas=50)).decide(state, 0.0).target
 
     assert [target(refused) for refused in (0.5, 5.0, 30.0, 90.0)] == [4, 5, 6, 8]
+
+
+@UNTIMED
+@given(st.lists(st.tuples(loads, backlogs, st.floats(0, 100)), max_size=25), st.integers(0, 25))
+def test_a_policy_that_is_handed_a_memory_decides_as_the_one_that_had_it(
+    seen: list[tuple[ReplicaState, WorkerState, float]], cut: int
+) -> None:
+    def made() -> AutoscalePolicy:
+        return AutoscalePolicy(
+            ReplicaSettings(max_replicas=6, cooldown_s=60.0), WorkerSettings(quota=3), 6, shared=True
+        )
+
+    policy, now_s = made(), 0.0
+    other = policy
+    for step, (live, batch, wait_s) in enumerate(seen):
+        now_s += wait_s
+        if step == cut:
+            other = made()
+            other.remember(*policy.memory)
+        state = FleetState(live, batch)
+        decided = policy.decide(state, now_s)
+        if other is not policy:
+            assert other.decide(state, now_s) == decided
+        assert decided.target <= 6  # both shifts on one set of replicas
+
+
+def test_replicas_that_live_load_does_not_need_work_for_a_window_and_are_given_back() -> None:
+    workers = WorkerSettings(quota=2, straggler_margin=0.0, start_s=0.0, cooldown_s=10.0)
+    policy = AutoscalePolicy(ReplicaSettings(max_replicas=4, cooldown_s=10.0), workers, 4, shared=True)
+    backlog = WorkerState(pending_items=30_000, worker_items_per_s=100.0, time_left_s=120.0, harvested_items_per_s=50.0)
+    first = policy.decide(FleetState(at(10.0, 1), backlog), 0.0)
+    assert (first.replicas.target, first.workers.target, first.target) == (1, 2, 3)
+    # three are there now, and live load takes two of them: the job keeps one more and the harvest of those
+    busier = policy.decide(FleetState(at(150.0, 3), backlog), 20.0)
+    assert (busier.replicas.target, busier.target) == (2, 4)
+    assert policy.decide(FleetState(at(10.0, 4), WorkerState()), 30.0).target == 2  # what live load needed a while ago
+    assert policy.decide(FleetState(at(10.0, 2), WorkerState()), 45.0).target == 1

@@ -1,0 +1,128 @@
+"""`twoshift serve --engine ray` on a real Ray cluster of several nodes, all on this machine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from servers import PROGRAM, Server, until
+from test_replicas import SOURCE, embedded
+
+pytest.importorskip("ray.serve", reason="the ray extra is not installed")
+pytest.importorskip("sqlalchemy")
+
+from test_ray import Nodes
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Nodes]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        made = Nodes()
+        yield made
+        made.close()
+
+
+def started(folder: Path, cluster: Nodes, *words: str) -> Server:
+    (folder / "m.py").write_text(SOURCE)
+    ray = ["--engine", "ray", "--address", cluster.address]
+    return Server(folder / "home", f"{folder}/m.py:Sized", "--slo-ms", "2000", "--max-batch", "4", *ray, *words)
+
+
+def run_job(server: Server, folder: Path, rows: int) -> str:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"id": range(rows), "text": [f"w{k}" for k in range(rows)]}), folder / "in.parquet")
+    words = ["run", str(folder / "in.parquet"), "--model", "Sized", "--text", "text", "--keep", "id"]
+    more = ["--shard-rows", "50", "-o", str(folder / "out"), "--detach", "--on", server.address, "--json"]
+    sent = subprocess.run([PROGRAM, *words, *more], capture_output=True, text=True, timeout=60, check=True)
+    return f"/v1/jobs/{json.loads(sent.stdout)['id']}"
+
+
+def test_both_shifts_on_two_nodes_and_a_replica_that_dies(cluster: Nodes, tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    nodes = [cluster.add(), cluster.add()]
+    server = started(tmp_path, cluster, "--replicas", "2")
+    try:
+        who = {embedded(server, "a" * size) for size in range(1, 30)}
+        assert {status for status, _ in who} == {200}
+        assert len(who) == 2
+        assert server.embed("Sized", "a " * 10_000).status == 413
+        assert "ArithmeticError: this text is bad" in server.embed("Sized", "raise it").message
+        assert server.embed("Sized", "sleep 3").status == 504
+        until(lambda: server.counted("rows_total", lane="online") >= 29)
+        path = run_job(server, tmp_path, 3000)
+        until(lambda: len(list((tmp_path / "out").glob("part-*"))) >= 5)
+        lost = server.embed("Sized", "die 0")
+        assert lost.status == 503
+        assert float(lost.headers["retry-after"]) >= 1
+        until(lambda: embedded(server, "a", x_request_timeout_ms="20000")[0] == 200)
+        until(lambda: server.ask("GET", path).json()["state"] in ("done", "failed"))
+        shown = server.ask("GET", path).json()
+        assert shown["state"] == "done", shown
+        table = pq.read_table(tmp_path / "out").sort_by("id")
+        assert table["id"].to_pylist() == list(range(3000))
+        assert len({each[1] for each in table["embedding"].to_pylist()}) >= 2
+        until(lambda: server.counted("replicas", state="ready") == 2)
+        assert server.stop() == 0
+    finally:
+        server.end()
+        for node in nodes:
+            cluster.kill(node)
+
+
+def test_ray_scales_by_our_policy(cluster: Nodes, tmp_path: Path) -> None:
+    nodes = [cluster.add(), cluster.add()]
+    (tmp_path / "m.py").write_text(SOURCE)
+    (tmp_path / "serve.toml").write_text(f"""
+engine = "ray"
+address = "{cluster.address}"
+[models.Sized]
+model = "{tmp_path}/m.py:Sized"
+slo_ms = 2000
+max_replicas = 2
+max_batch = 1
+[models.Sized.scale]
+every = "500ms"
+cooldown = "3s"
+""")
+    server = Server(tmp_path / "home", "--config", str(tmp_path / "serve.toml"))
+
+    def load(_number: int) -> Any:
+        return server.embed("Sized", ["sleep 0.01"] * 8, x_request_timeout_ms="5000").status
+
+    try:
+        assert server.counted("replicas", state="ready") == 1
+        with ThreadPoolExecutor(8) as pool:
+            while server.counted("replicas", state="ready") < 2:
+                assert set(pool.map(load, range(32))) <= {200, 503}
+        until(lambda: server.counted("replicas", state="ready") == 1)
+        assert server.embed("Sized", "a").status == 200
+        server.process.kill()
+        server.process.wait()
+        until(lambda: not sized_replicas())
+    finally:
+        server.end()
+        for node in nodes:
+            cluster.kill(node)
+
+
+def sized_replicas() -> list[Path]:
+    """Processes of the deployment: none is left once the front is gone."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if b"ServeReplica" in (words := each.read_bytes()) and b"Sized" in words:
+                found.append(each)
+        except OSError:
+            continue
+    return found
