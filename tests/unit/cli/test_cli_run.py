@@ -135,6 +135,7 @@ def test_a_job_that_was_stopped_tells_this_run_from_the_whole() -> None:
     assert lines(ended(Ending.STOPPED)).splitlines() == [
         "Stopped. This run: 12,000,000 rows in 3,600.0 s, 1,234 with an error, $12.34.",
         "The whole job: 418 of 500 shards done. The same command resumes.",
+        "Report so far: out/_twoshift/report.html",
     ]
     assert lines(ended(Ending.STOPPED, NOTHING_YET)) == "Stopped before the first shard. The same command resumes."
 
