@@ -157,8 +157,9 @@ def test_dead_shards_are_named_the_first_of_them() -> None:
     [
         (ended(Ending.DONE, NOW, summary(record())), True, "out/_twoshift/report.html"),
         (ended(Ending.DONE, NOW, summary(record(), record(7200.0))), False, "out/_twoshift/report.html"),
-        (ended(Ending.STOPPED), None, None),
-        (ended(Ending.STOPPED, replace(NOW, elapsed_s=7201.0)), False, None),
+        (ended(Ending.STOPPED), None, "out/_twoshift/report.html"),
+        (ended(Ending.STOPPED, replace(NOW, elapsed_s=7201.0)), False, "out/_twoshift/report.html"),
+        (ended(Ending.STOPPED, NOTHING_YET), None, None),
     ],
 )
 def test_json_tells_of_the_window_and_of_the_report(result: JobResult, made: bool | None, report: str | None) -> None:
