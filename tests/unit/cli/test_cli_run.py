@@ -135,6 +135,7 @@ def test_a_job_that_was_stopped_tells_this_run_from_the_whole() -> None:
     assert lines(ended(Ending.STOPPED)).splitlines() == [
         "Stopped. This run: 12,000,000 rows in 3,600.0 s, 1,234 with an error, $12.34.",
         "The whole job: 418 of 500 shards done. The same command resumes.",
+        "Report so far: out/_twoshift/report.html",
     ]
     assert lines(ended(Ending.STOPPED, NOTHING_YET)) == "Stopped before the first shard. The same command resumes."
 
@@ -156,8 +157,9 @@ def test_dead_shards_are_named_the_first_of_them() -> None:
     [
         (ended(Ending.DONE, NOW, summary(record())), True, "out/_twoshift/report.html"),
         (ended(Ending.DONE, NOW, summary(record(), record(7200.0))), False, "out/_twoshift/report.html"),
-        (ended(Ending.STOPPED), None, None),
-        (ended(Ending.STOPPED, replace(NOW, elapsed_s=7201.0)), False, None),
+        (ended(Ending.STOPPED), None, "out/_twoshift/report.html"),
+        (ended(Ending.STOPPED, replace(NOW, elapsed_s=7201.0)), False, "out/_twoshift/report.html"),
+        (ended(Ending.STOPPED, NOTHING_YET), None, None),
     ],
 )
 def test_json_tells_of_the_window_and_of_the_report(result: JobResult, made: bool | None, report: str | None) -> None:
