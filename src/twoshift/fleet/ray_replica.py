@@ -23,7 +23,7 @@ from twoshift.fleet.told import told
 from twoshift.fleet.wire import Ask, Frames, Refused, framed, to_replica
 from twoshift.serve.completions import Completions
 from twoshift.serve.model import ServedModel
-from twoshift.types import Lane, ReplicaCounts
+from twoshift.types import ReplicaCounts
 
 __all__ = ["LEAVING", "RayGiven", "RayReplica"]
 
