@@ -107,6 +107,7 @@ cooldown = "3s"
                 assert set(pool.map(load, range(32))) <= {200, 503}
         until(lambda: server.counted("replicas", state="ready") == 1)
         assert server.embed("Sized", "a").status == 200
+        assert sized_replicas()
         server.process.kill()
         server.process.wait()
         until(lambda: not sized_replicas())

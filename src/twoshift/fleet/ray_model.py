@@ -107,9 +107,7 @@ class RayModel:
         self._serve.start(proxy_location="Disabled")  # the doors are here
         self._hearing.start()
         self._note(f"Starting {self._settings.first_replicas} replicas of {self.name} on Ray Serve")
-        self._handle = self._run(1)  # which measures, where nothing is stored
-        if self._settings.first_replicas > 1 or self._settings.is_scaled:
-            self._handle = self._run(self._settings.first_replicas)
+        self._handle = self._deployed()
         self._await(lambda: len(self._members) >= self._settings.first_replicas)
         members = self._there()
         first = members[0].opened
@@ -155,10 +153,6 @@ class RayModel:
     def lane_replicas(self) -> list[RemoteReplica]:
         """Those in whose batch lanes jobs may run."""
         return [each.lanes for each in self._there()]
-
-    def scale_to(self, replicas: int) -> None:
-        """So many, at least one."""
-        self._run(max(1, replicas))
 
     async def answer(
         self, rows: Sequence[Any], deadline_s: float, completions: Completions, arrived_s: float
@@ -228,19 +222,18 @@ class RayModel:
         device = "cpu" if settings.device == "auto" else settings.device
         return msgspec.structs.replace(settings, threads=threads, device=device)
 
-    def _run(self, replicas: int) -> Any:
+    def _deployed(self) -> Any:
         settings = self._settings
         needs = {"num_cpus": settings.threads, "num_gpus": int(settings.device == "cuda")}
         deployment = self._serve.deployment(
             RayReplica,
             name=self.name,
-            version="1",  # another number of replicas is no reason to start them anew
             ray_actor_options=needs,
             max_ongoing_requests=max(1, 2 * (settings.max_waiting or 4096)),  # admission is the replica's own
             health_check_period_s=_HEALTH_S,
             health_check_timeout_s=_SILENT_S,
             max_constructor_retry_count=2,
-            **self._scaling(replicas),
+            **self._scaling(),
         )
         app = deployment.bind(self._given, self._board)
         try:
@@ -249,12 +242,12 @@ class RayModel:
             self._await(lambda: self._failed is not None, 2.0)
             raise self._failed or Broken(str(error).strip().splitlines()[-1]) from error
 
-    def _scaling(self, replicas: int) -> dict[str, Any]:
+    def _scaling(self) -> dict[str, Any]:
         settings = self._settings
-        if not settings.is_scaled or replicas < settings.first_replicas:
-            return {"num_replicas": replicas}
+        if not settings.is_scaled:
+            return {"num_replicas": settings.first_replicas}
         config = needed("ray.serve.config", "ray", "ray", "engine")
-        least, most = settings.min_replicas or 1, settings.max_replicas or replicas
+        least, most = settings.min_replicas or 1, settings.max_replicas or settings.first_replicas
         policy = config.AutoscalingPolicy(
             policy_function=_POLICY, policy_kwargs=asdict(settings.scale.replicas(least, most))
         )  # fmt: skip
@@ -263,7 +256,7 @@ class RayModel:
             "autoscaling_config": config.AutoscalingConfig(
                 min_replicas=least,
                 max_replicas=most,
-                initial_replicas=replicas,
+                initial_replicas=settings.first_replicas,
                 policy=policy,
                 upscale_delay_s=0.0,
                 downscale_delay_s=0.0,

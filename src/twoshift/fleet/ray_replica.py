@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from twoshift._version import __version__
+from twoshift.config import home
 from twoshift.errors import Broken, TryLater
 from twoshift.extras import needed
 from twoshift.fleet.answering import beat_of, done_of
@@ -159,7 +161,21 @@ def _opened(given: RayGiven) -> ServedModel:
         os.environ["TWOSHIFT_HOME"] = given.home
     spec = given.spec
     os.environ["RAYON_NUM_THREADS"] = str(spec.settings.threads)  # the tokenizer's
-    return spec.open_model(spec.name, spec.settings, spec.created_unix_s, lambda _: None)
+    with _first_alone():
+        return spec.open_model(spec.name, spec.settings, spec.created_unix_s, lambda _: None)
+
+
+@contextlib.contextmanager
+def _first_alone() -> Iterator[None]:
+    """The first replica of a node measures in peace; the others then read what it has stored, side by side."""
+    folder = home()
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "opening").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            fcntl.flock(file, fcntl.LOCK_SH)
+        yield
 
 
 def _here(message: Any, offset_s: float) -> Any:

@@ -88,6 +88,8 @@ def test_beyond_this_machine_there_must_be_keys_or_the_word_for_none(host: str) 
         ({"models": {"m": {"scale": {"every": "1ms"}}}}, "every"),
         ({"models": {"m": {"replicas": 3, "max_replicas": 2}}}, "max_replicas: 2 .* at least 3"),
         ({"models": {"m": {"min_replicas": 2}}}, "min_replicas: 2 .* max_replicas beside it"),
+        ({"engine": "spark"}, "engine: 'spark' .* local or ray"),
+        ({"address": "auto"}, "address: 'auto' .* engine = ray beside it"),
         ({"keys": {"a": {"sha": DIGEST}}}, r"options: keys.a: sha: .* such as sha256"),
         ({"keys": {"a": {"sha256": DIGEST, "models": ["n"]}}}, r"keys.a.models: 'n' .* one of m"),
         ({"keys": {"a": {}}}, "sha256"),
