@@ -165,9 +165,9 @@ class ShardScorer:
         """The window's rows as the part has them, in the order of the input."""
         values = window.columns(lambda future: _result(future, stop))
         unfit = next((window.errors[place] for place, kind in window.kinds.items() if kind == NoRoom.__name__), None)
-        if unfit is not None:  # the row is good: it is for the server to change, or for another one to do
-            accepted = "a larger --slo-ms or --call-budget-ms of the server; or run the job on workers of its own"
-            raise InvalidInput("call budget", unfit, accepted)
+        if unfit is not None:  # the row is good, and may fit once the server's curve says so; or another server's call
+            change = "give the server a larger --slo-ms or --call-budget-ms, or run the job on workers of its own"
+            raise NoRoom(f"{unfit}: {change}")
         tally.rows += window.rows
         tally.errors += len(window.errors)
         tally.tokens += window.tokens
