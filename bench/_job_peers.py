@@ -51,7 +51,7 @@ class PlainRuntime:
         assert self._encoder._session is not None
         rows = self._encoder.prepare(texts)
         calls = [np.arange(at, min(len(texts), at + 32)) for at in range(0, len(texts), 32)]
-        return np.concatenate(self._encoder._session.start([rows.padded(call, 0) for call in calls]).wait())
+        return np.concatenate(self._encoder._session.run([rows.padded(call, 0) for call in calls]))
 
 
 class PackingRuntime:

@@ -44,7 +44,7 @@ def bare(library: str, texts: Sequence[str]) -> Callable[[], Any]:
     assert session is not None
     rows = encoder.prepare(texts)
     batches = [rows.padded(call, 0) for call in pack_rows(rows.lengths, session.lanes)]
-    return lambda: session.start(batches).wait()
+    return lambda: session.run(batches)
 
 
 def peer(texts: Sequence[str]) -> Callable[[], Any]:

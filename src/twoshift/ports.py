@@ -91,7 +91,6 @@ class RuntimeInfo:
     # a row to warm up with, where one can be made up or the user's class has one
     example: Any = field(default=None, compare=False)
     prepare_waits: bool = False  # whether `prepare` is a user's own code, which may wait for anything
-    overlaps: bool = False  # whether a call may begin before the last one's end: its calls are `Overlapping`
 
 
 class Launched(Protocol):
@@ -102,14 +101,6 @@ class Launched(Protocol):
 
         Raises OutOfMemory, DeviceLost, or whatever the model raised.
         """
-        ...
-
-
-class Overlapping(Launched, Protocol):
-    """A call on a device of several parts, which do not all end at once."""
-
-    def wait_room(self) -> None:
-        """Block until a part of the device has nothing to do."""
         ...
 
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import assert_never, cast
+from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from twoshift.errors import Broken, DeviceLost, InvalidInput, Late, NoRoom, OutO
 from twoshift.policy.admission import MAX_WAITING, AdmissionPolicy, Admit, Never, Refuse
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lanes import Call, Drop, Idle, LaneLimits, LanePolicy, Run, Slot
-from twoshift.ports import Columns, Launched, Overlapping, Prepared, Runtime
+from twoshift.ports import Columns, Launched, Prepared, Runtime
 from twoshift.types import Item, Lane
 
 __all__ = ["Engine"]
@@ -41,7 +41,6 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 _BACKGROUND_DEPTH = 2  # the next call is on the device as one ends
-_SHARED_DEPTH = 2  # the next call begins on the part of the device that is free
 _PIECE_ROWS = 16_384  # of a block, queued at a time
 _PAUSE_S = 1e-4
 _SWITCH_S = 0.0005  # how long a thread may keep the interpreter from one that wants it
@@ -68,8 +67,7 @@ class Engine:
         self._clock = clock
         self._slots = (Slot.LIVE, Slot.BACKGROUND) if runtime.info.live_stream else (Slot.SHARED,)
         depth = max(limits.background_depth, _BACKGROUND_DEPTH) if runtime.info.live_stream else 0
-        shared = _SHARED_DEPTH if runtime.info.overlaps else 1
-        self._policy = LanePolicy(cost, replace(limits, background_depth=depth, shared_depth=shared))
+        self._policy = LanePolicy(cost, replace(limits, background_depth=depth))
         self._admission = AdmissionPolicy(self._policy, max_waiting)
         self._waiting = Waiting(self._policy)
         self._device_time = DeviceTime()
@@ -315,9 +313,7 @@ class Engine:
         if self.on_launch is not None and flight.rows:
             self.on_launch(flight.rows)
         flight.launched = self._launched(prepared, live=bool(flight.rows))
-        if slot is Slot.SHARED and self.runtime.info.overlaps and not isinstance(flight.launched, Exception):
-            cast("Overlapping", flight.launched).wait_room()
-        elif slot is not Slot.BACKGROUND:  # where the next one is launched first
+        if slot is not Slot.BACKGROUND:  # where the next one is launched first
             self._land(slot)
 
     def _launched(self, prepared: list[Prepared], live: bool) -> Launched | Exception:

@@ -43,14 +43,12 @@ class LaneLimits:
     tail_margin: float = 0.05  # of two budgets: kept free, so that the tail lies inside that bound and not on it
     min_share: float = 0.0  # of the device, owed to background work whose deadline has no slack
     background_depth: int = 0  # calls in the background slot; 0: there is none, and both lanes share one
-    shared_depth: int = 1  # calls in the shared slot; 2 where the next may begin on the part of a device that is free
 
     def __post_init__(self) -> None:
         if self.max_rows < 1 or self.max_tokens < 1:
             raise InvalidInput("max_rows, max_tokens", (self.max_rows, self.max_tokens), "at least 1 each")
-        if self.background_depth < 0 or self.shared_depth < 1:
-            depths = (self.background_depth, self.shared_depth)
-            raise InvalidInput("background_depth, shared_depth", depths, "at least 0 and 1")
+        if self.background_depth < 0:
+            raise InvalidInput("background_depth", self.background_depth, "at least 0")
         if self.slo_s is not None and not (math.isfinite(self.slo_s) and self.slo_s > self.outside_s >= 0):
             raise InvalidInput("slo_s", self.slo_s, f"a finite SLO above the {self.outside_s} s spent outside")
         most_s = math.inf if self.slo_s is None else self.slo_s - self.outside_s
@@ -138,11 +136,6 @@ class LanePolicy:
         self._budget_s = self.limits.budget_s
         self.max_tokens = self.limits.max_tokens  # of a call now; lower than the limit while memory is short
         self.use = {lane: LaneUse() for lane in Lane}
-        self._depths = {
-            Slot.SHARED: self.limits.shared_depth,
-            Slot.LIVE: 1,
-            Slot.BACKGROUND: self.limits.background_depth,
-        }
         self._live_slot = Slot.LIVE if self.limits.background_depth else Slot.SHARED
         self._background_slot = Slot.BACKGROUND if self.limits.background_depth else Slot.SHARED
         # Beside background calls a live call takes longer: that says nothing about the others, so each slot learns
@@ -237,7 +230,9 @@ class LanePolicy:
         """Whether the slot has room for a call."""
         if not self._running:
             return True
-        return sum(call.slot is slot for call, _ in self._running.values()) < self._depths[slot]
+        if slot is not Slot.BACKGROUND:
+            return all(call.slot is not slot for call, _ in self._running.values())
+        return sum(call.slot is slot for call, _ in self._running.values()) < self.limits.background_depth
 
     @property
     def live_pace(self) -> float:
@@ -354,8 +349,7 @@ class LanePolicy:
     def _launch(self, draft: _Draft, now_s: float, slot: Slot) -> Call:
         predicted_s = self.predict_s(draft.size, slot)
         call = Call(next(self._calls), tuple(draft.live), tuple(draft.background), draft.size, predicted_s, slot)
-        begins_s = now_s if slot is Slot.BACKGROUND else self.busy_until_s(now_s)
-        self._running[call.number] = (call, begins_s + predicted_s)
+        self._running[call.number] = (call, now_s + predicted_s)
         self._launched_s = now_s
         return call
 

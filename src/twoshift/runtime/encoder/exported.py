@@ -22,8 +22,7 @@ from twoshift.runtime.encoder.fields import Fields
 from twoshift.runtime.encoder.folder import ModelFolder, checksum_of_folder, max_tokens
 from twoshift.runtime.encoder.onnx_encoder import OnnxEncoder
 from twoshift.runtime.encoder.pooling import Pooler, activated
-from twoshift.runtime.encoder.sessions import Ended
-from twoshift.runtime.encoder.stream_lanes import Batch
+from twoshift.runtime.encoder.sessions import Batch
 from twoshift.runtime.encoder.task import (
     Classification,
     Embedding,
@@ -99,12 +98,9 @@ class ExportedSession:
         self._graph = graph
         self._finish = finish
 
-    def start(self, batches: Sequence[Batch]) -> Ended:
-        """Runs them."""
-        return Ended([self._finish(self._graph(batch), batch["lengths"]) for batch in batches])
-
-    def close(self) -> None:
-        """Nothing to do."""
+    def run(self, batches: Sequence[Batch]) -> list[Floats]:
+        """The answers to each batch, in order."""
+        return [self._finish(self._graph(batch), batch["lengths"]) for batch in batches]
 
 
 def _described(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from twoshift.errors import Broken, InvalidInput, TwoshiftError
 from twoshift.runtime.encoder.architecture import Architecture
-from twoshift.runtime.encoder.stream_lanes import Batch
+from twoshift.runtime.encoder.sessions import Batch
 from twoshift.runtime.failures import device_failures
 
 __all__ = ["TOKEN_INPUTS", "ExportedGraph"]

@@ -62,7 +62,7 @@ def _ranges(folder: ModelFolder, library: str) -> list[Range]:
         rows = _calibration(folder)
         # Each row alone: padding would count otherwise
         batches = [rows.padded(np.array([row]), folder.architecture.pad_id) for row in range(len(rows))]
-        seen = np.concatenate(session.start(batches).wait())
+        seen = np.concatenate(session.run(batches))
         del session
     return observer.ranges(seen)
 

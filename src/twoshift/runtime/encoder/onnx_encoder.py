@@ -15,6 +15,7 @@ from twoshift.config import home
 from twoshift.errors import Broken, InvalidInput
 from twoshift.policy.packing import PackedCalls, PackLimits, pack
 from twoshift.ports import Columns, Prepared, RuntimeInfo
+from twoshift.runtime.columns import Done
 from twoshift.runtime.devices import cpu_device, usable_threads
 from twoshift.runtime.encoder.answers import answer_width, columns_of, input_tensors, output_names
 from twoshift.runtime.encoder.cache import GraphCache
@@ -22,7 +23,7 @@ from twoshift.runtime.encoder.folder import ModelFolder
 from twoshift.runtime.encoder.gate import checked_parity, measured_parity
 from twoshift.runtime.encoder.graph import GRAPH_FORMAT, has_type_ids, write_graph
 from twoshift.runtime.encoder.int8 import INT8_FORMAT, write_int8_graph
-from twoshift.runtime.encoder.sessions import Running, Session, choose_library, open_session, version_of
+from twoshift.runtime.encoder.sessions import Session, choose_library, open_session, version_of
 from twoshift.runtime.encoder.tokens import TextTokenizer, TokenRows, concat
 from twoshift.runtime.failures import device_failures
 
@@ -69,7 +70,6 @@ def _loaded(
         max_row_tokens=folder.max_tokens,
         outputs=output_names(folder.task),
         inputs=input_tensors(folder.task),
-        overlaps=session.lanes > 1,
     )
     return info, folder, tokenizer, session
 
@@ -104,41 +104,24 @@ class OnnxEncoder:
         """Texts, or pairs of texts, as tokens; any thread may call it."""
         return self._tokenizer.rows(rows)
 
-    def launch(self, parts: Sequence[Prepared], live: bool = False) -> EncoderCall:
-        """Begin one call over the rows of all parts; the device has one queue, so `live` changes nothing."""
+    def launch(self, parts: Sequence[Prepared], live: bool = False) -> Done:
+        """Run one call over the rows of all parts; the device has one queue, so `live` changes nothing."""
         if self._session is None:
             raise Broken(f"{self.info.model} is closed")
         rows = concat(cast("Sequence[TokenRows]", parts))
-        calls = pack_rows(rows.lengths, self._session.lanes)
-        batches = [rows.padded(call, self._pad_id) for call in calls]
-        self.padding_tokens += sum(batch["input_ids"].size for batch in batches) - int(rows.lengths.sum())
         with device_failures():
-            running = self._session.start(batches)
-        return EncoderCall(running, lambda answers: columns_of(self._task, restored(calls, answers, self._width)))
+            return Done(self._columns(rows, self._session))
 
     def close(self) -> None:
         """Let the model go."""
-        session, self._session = self._session, None
-        if session is not None:
-            session.close()
+        self._session = None
 
-
-class EncoderCall:
-    """An Overlapping call."""
-
-    __slots__ = ("_columns", "_running")
-
-    def __init__(self, running: Running, columns: Callable[[list[NDArray[np.float32]]], Columns]) -> None:
-        self._running, self._columns = running, columns
-
-    def wait(self) -> Columns:
-        """The columns, rows in the order of the parts."""
-        with device_failures():
-            return self._columns(self._running.wait())
-
-    def wait_room(self) -> None:
-        """Until a lane has nothing to do."""
-        self._running.wait_room()
+    def _columns(self, rows: TokenRows, session: Session) -> Columns:
+        calls = pack_rows(rows.lengths, session.lanes)
+        batches = [rows.padded(call, self._pad_id) for call in calls]
+        self.padding_tokens += sum(batch["input_ids"].size for batch in batches) - int(rows.lengths.sum())
+        answers = session.run(batches)
+        return columns_of(self._task, restored(calls, answers, self._width))
 
 
 class LossyOnnxEncoder(OnnxEncoder):

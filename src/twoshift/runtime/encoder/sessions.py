@@ -12,32 +12,11 @@ from numpy.typing import NDArray
 
 from twoshift.errors import Broken, InvalidInput
 from twoshift.extras import needed
-from twoshift.runtime.encoder.stream_lanes import Batch, StreamLanes
 
-__all__ = [
-    "Ended",
-    "OnnxRuntimeSession",
-    "OpenVinoSession",
-    "Running",
-    "Session",
-    "choose_library",
-    "open_session",
-    "version_of",
-]
+__all__ = ["OnnxRuntimeSession", "OpenVinoSession", "Session", "choose_library", "open_session", "version_of"]
 
+Batch = dict[str, NDArray[np.int32]]
 _PRECISION = "f32"
-
-
-class Running(Protocol):
-    """Batches that have been begun."""
-
-    def wait(self) -> list[NDArray[np.float32]]:
-        """The answers to each batch, in order."""
-        ...
-
-    def wait_room(self) -> None:
-        """Until a lane has nothing to do."""
-        ...
 
 
 class Session(Protocol):
@@ -46,27 +25,9 @@ class Session(Protocol):
     library: str
     lanes: int  # batches that run side by side; a call is cut into at least so many
 
-    def start(self, batches: Sequence[Batch]) -> Running:
-        """Begin; with several lanes it may return before the end."""
+    def run(self, batches: Sequence[Batch]) -> list[NDArray[np.float32]]:
+        """The answers to each batch, in order."""
         ...
-
-    def close(self) -> None:
-        """Once nothing runs any more."""
-        ...
-
-
-class Ended:
-    """Batches that ran while they were begun."""
-
-    def __init__(self, answers: list[NDArray[np.float32]]) -> None:
-        self._answers = answers
-
-    def wait(self) -> list[NDArray[np.float32]]:
-        """At once."""
-        return self._answers
-
-    def wait_room(self) -> None:
-        """There is."""
 
 
 def choose_library() -> str:
@@ -113,12 +74,9 @@ class OnnxRuntimeSession:
         options.log_severity_level = 4  # what goes wrong is raised; the log would only repeat it
         self._session = onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
 
-    def start(self, batches: Sequence[Batch]) -> Ended:
-        """Runs them."""
-        return Ended([self._session.run(["answer"], batch)[0] for batch in batches])
-
-    def close(self) -> None:
-        """Nothing to do."""
+    def run(self, batches: Sequence[Batch]) -> list[NDArray[np.float32]]:
+        """The answers to each batch, in order."""
+        return [self._session.run(["answer"], batch)[0] for batch in batches]
 
 
 class OpenVinoSession:
@@ -133,21 +91,26 @@ class OpenVinoSession:
         common = {"INFERENCE_PRECISION_HINT": _PRECISION, "INFERENCE_NUM_THREADS": threads}
         self.lanes = threads
         self._alone = core.compile_model(model, "CPU", {**common, "NUM_STREAMS": 1}).create_infer_request()
-        self._streams: StreamLanes | None = None
+        self._queue = None
         if threads > 1:
             streams = core.compile_model(model, "CPU", {**common, "NUM_STREAMS": threads})
-            self._streams = StreamLanes([streams.create_infer_request() for _ in range(threads)])
+            self._queue = openvino.AsyncInferQueue(streams, threads)
+            self._queue.set_callback(_keep)
 
-    def start(self, batches: Sequence[Batch]) -> Running:
-        """On the lanes, where there are enough batches for them, or others run there."""
-        if self._streams is None or (len(batches) < 2 and not self._streams.busy):
-            return Ended([self._alone.infer(batch, share_inputs=True)[0].copy() for batch in batches])
-        return self._streams.start(batches)
+    def run(self, batches: Sequence[Batch]) -> list[NDArray[np.float32]]:
+        """The answers to each batch, in order."""
+        if self._queue is None or len(batches) < 2:
+            return [self._alone.infer(batch, share_inputs=True)[0].copy() for batch in batches]
+        answers: list[Any] = [None] * len(batches)
+        for number, batch in enumerate(batches):
+            self._queue.start_async(batch, (answers, number), share_inputs=True)
+        self._queue.wait_all()
+        return answers
 
-    def close(self) -> None:
-        """Let the lanes' threads go."""
-        if self._streams is not None:
-            self._streams.close()
+
+def _keep(request: Any, place: tuple[list[Any], int]) -> None:
+    answers, number = place
+    answers[number] = request.get_output_tensor(0).data.copy()  # the tensor is used again by the next batch
 
 
 def _has_avx512() -> bool:
