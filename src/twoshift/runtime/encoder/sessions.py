@@ -17,6 +17,8 @@ __all__ = ["OnnxRuntimeSession", "OpenVinoSession", "Session", "choose_library",
 
 Batch = dict[str, NDArray[np.int32]]
 _PRECISION = "f32"
+# A thread that is pinned stays on its core beside whatever else runs there; and two models would be pinned to the same
+_NOT_PINNED = {"ENABLE_CPU_PINNING": False}
 
 
 class Session(Protocol):
@@ -88,7 +90,7 @@ class OpenVinoSession:
         core = openvino.Core()
         model = core.read_model(str(graph))
         # Without the hint OpenVINO would go down to bf16 by itself where the CPU has it
-        common = {"INFERENCE_PRECISION_HINT": _PRECISION, "INFERENCE_NUM_THREADS": threads}
+        common = {"INFERENCE_PRECISION_HINT": _PRECISION, "INFERENCE_NUM_THREADS": threads, **_NOT_PINNED}
         self.lanes = threads
         self._alone = core.compile_model(model, "CPU", {**common, "NUM_STREAMS": 1}).create_infer_request()
         self._queue = None
