@@ -20,7 +20,7 @@ from typing import Any
 __all__ = ["PROGRAM", "Got", "Server", "until"]
 
 PROGRAM = str(Path(sys.executable).with_name("twoshift"))
-WAIT_S = 60.0  # against hangs
+WAIT_S = 150.0  # against hangs
 
 
 @dataclass(frozen=True, slots=True)

@@ -293,7 +293,7 @@ class JobHost:
             self._check(settings, self._files(settings))  # it may be of an earlier server, with other roots
             result = running.job.run(lambda found: self._found(job_id, found), running.heard)
             state, reason = state_after(result)
-            running.now = result.last
+            running.now, running.ending = result.last, result.ending
         except (FolderTaken, TryLater) as error:  # a run that ends, a full disk, an object store that is silent
             wait_s = error.retry_after_s if isinstance(error, TryLater) else _TAKEN_S
             with self._lock:

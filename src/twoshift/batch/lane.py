@@ -72,6 +72,7 @@ class JobLane:
         self._fleet, self._weight = fleet, settings.weight
         self._parts: dict[LaneReplica, _Part] = {}
         self._urgency = (math.inf, False)  # a deadline, and whether a share is owed
+        self._closed = False
         self._gone_s = (0.0, 0.0)  # had of replicas that are no more; of that, in calls with live rows
         self._lock = threading.RLock()  # guards these
         self._clock, self._minute = clock, minute
@@ -101,15 +102,18 @@ class JobLane:
                 place.follow(*self._urgency)
 
     def close(self) -> None:
-        """It leaves its places; what it has had of them stays known."""
-        self._set_held(False, self._clock())
+        """It leaves its places, and takes no others; what it has had of them stays known."""
         with self._lock:
+            self._set_held(False, self._clock())
+            self._closed = True
             for part in self._parts.values():
                 part.place.leave()
 
     def places(self) -> dict[LaneReplica, Place]:
         """The job at each replica that there is now."""
         with self._lock:
+            if self._closed:
+                return {}
             there = self._fleet.replicas()
             for replica in [each for each in self._parts if each not in there]:
                 self._gone_s = _added(self._gone_s, self._parts.pop(replica).place.used())
@@ -168,9 +172,9 @@ class JobLane:
         return bool(ended) and ended[-1][0] > now_s - _PROBE_EVERY_S
 
     def _set_held(self, held: bool, now_s: float) -> None:
-        if held is self._phase.held:
-            return
         with self._lock:
+            if held is self._phase.held or self._closed:
+                return
             self._phase = _Phase(now_s, held, now_s)
             for part in self._parts.values():
                 (part.place.hold if held else part.place.release)()

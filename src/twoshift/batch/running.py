@@ -28,6 +28,7 @@ class RunningJob:
     now: Snapshot | None = None  # that the store has not heard of yet
     last: Snapshot = NOTHING_YET
     is_ours: bool = True  # False: another server goes on with it
+    ending: Ending | None = None  # of this run
 
     def heard(self, now: Snapshot) -> None:
         """How far it is; who tells the store is another: a job does not wait for the database."""
@@ -51,6 +52,7 @@ class RunningJob:
             "riding_s": self.lane.riding_s,
             "held": self.lane.why_held,
             "loaded": _loaded(self.job),
+            "ending": self.ending,
         }
 
 
@@ -72,7 +74,11 @@ def state_after(result: JobResult) -> tuple[JobState, str]:
         case Ending.STOPPED:
             return JobState.QUEUED, "stopped with its server"  # unless the store knows better
         case Ending.TOO_MANY_ERRORS:
-            return JobState.FAILED, "too many rows failed; what was committed is kept"
+            failed = result.last.errors_before + result.last.errors
+            return (
+                JobState.FAILED,
+                f"too many rows failed: {failed:,}, over max_errors; what was committed is kept",
+            )
         case Ending.DEAD_SHARDS:
             dead = (f"shard {shard} could not be done: {why}" for shard, why in result.dead.items())
             return JobState.FAILED, next(dead, "; ".join(result.failures) or "its shards could not be done")

@@ -24,7 +24,7 @@ from twoshift.cli.app import app
 from twoshift.cli.jobs import app as jobs_app
 from twoshift.cli.plan import app as plan_app
 from twoshift.cli.sim import app as sim_app
-from twoshift.errors import BrokenModel, InvalidInput, TryLater, TwoshiftError
+from twoshift.errors import BrokenModel, InvalidInput, Malformed, TryLater, TwoshiftError
 
 __all__ = ["app", "main"]
 
@@ -91,7 +91,9 @@ def _parser() -> Any:
 
 
 def _described(error: InvalidInput) -> str:
-    return f"{error.field} is missing; expected {error.accepted}" if error.value is None else str(error)
+    if error.value is None and not isinstance(error, Malformed):
+        return f"{error.field} is missing; expected {error.accepted}"
+    return str(error)
 
 
 def _usage_error(error: Exception) -> int:

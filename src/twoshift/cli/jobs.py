@@ -18,7 +18,7 @@ from twoshift.units import format_duration
 __all__ = ["app", "job_lines"]
 
 app = typer.Typer(help="Jobs on a server: list, show, pause, resume, cancel, logs.", no_args_is_help=True)
-_COLUMNS = ("<job", "<state", "done", "rows", "errors", "left", "<model", "<output")
+_COLUMNS = ("<job", "<state", "done", "rows", "errors", "left", "<model")
 JobId = Annotated[str, typer.Argument(help="As `twoshift jobs list` shows it.")]
 
 
@@ -85,7 +85,12 @@ def _row(job: dict[str, Any]) -> tuple[str, ...]:
     """Of the list."""
     done, settings = job["progress"] or {}, job["settings"]
     share, errors = f"{done.get('share', 0.0):.0%}", f"{done.get('errors', 0):,}"
-    return job["id"], job["state"], share, _rows(done), errors, _left(job), settings["model"], settings["output"]
+    state = "held" if _why_held(job) else job["state"]
+    return job["id"], state, share, _rows(done), errors, _left(job), settings["model"]
+
+
+def _why_held(job: dict[str, Any]) -> str:
+    return (job["progress"] or {}).get("held", "") if job["state"] == "running" else ""
 
 
 def _rows(done: dict[str, Any]) -> str:
@@ -109,7 +114,8 @@ def _here_lines(job: dict[str, Any], is_here: bool) -> list[str]:
 def job_lines(job: dict[str, Any]) -> list[str]:
     """A job in words."""
     settings, done = job["settings"], job["progress"]
-    lines = [f"{job['id']}: {job['state']}{': ' + job['reason'] if job['reason'] else ''}"]
+    reason = job["reason"] if job["reason"] != job["state"] else ""
+    lines = [f"{job['id']}: {job['state']}{': ' + reason if reason else ''}"]
     lines.append(f"{settings['model']} over {', '.join(settings['inputs'])} to {settings['output']}")
     if done:
         left = f", {_left(job)} left" if _left(job) else ""
@@ -118,6 +124,6 @@ def job_lines(job: dict[str, Any]) -> list[str]:
             f"{done['rows_per_s']:,.1f} rows/s{left}; {done['errors']:,} with an error"
         )
         lines.append(f"{done['harvested_s']:,.1f} device seconds harvested, {done['riding_s']:,.1f} of them riding")
-        if done["held"]:
-            lines.append(f"held back now: {done['held']}")
+        if why := _why_held(job):
+            lines.append(f"held back now: {why}")
     return lines

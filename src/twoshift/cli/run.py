@@ -15,6 +15,7 @@ from twoshift.cli.commands import command
 from twoshift.cli.model_options import Precision, Threads, TrustPickle
 from twoshift.cli.output import note, show
 from twoshift.cli.params import JsonFlag, choice, count, duration, share, text, usd, whole
+from twoshift.cli.run_codes import EXIT_CODES
 from twoshift.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ __all__ = ["run_command"]
 _INPUT_FORMATS = ("parquet", "jsonl", "csv", "tsv", "arrow")
 _NAMED_SHARDS = 10
 # Documented in docs/jobs.md: 1 and 2 are those of every command.
-EXIT_CODES = {"done": 0, "stopped": 3, "too many errors": 4, "dead shards": 5}
 
 
 @command(app, "run", "twoshift run 'docs/*.parquet' --model minilm --text body --keep id -o out/")

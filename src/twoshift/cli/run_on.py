@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from twoshift.cli.jobs import job_lines
 from twoshift.cli.output import note, show
 from twoshift.cli.progress import progress_bar
+from twoshift.cli.run_codes import EXIT_CODES
 from twoshift.cli.server import Server, server_at
 from twoshift.errors import TryLater
 
@@ -32,7 +33,15 @@ def run_on(url: str, settings: JobSettings, detach: bool, as_json: bool) -> int:
     show(as_json, job, *job_lines(job))
     if job["state"] in ("done", "paused", "cancelled", "failed") and job["progress"] and not as_json:
         note(f"Report: {job['settings']['output'].rstrip('/')}/_twoshift/report.html")
-    return 0 if detach else _CODES.get(job["state"], 5)
+    if detach:
+        return 0
+    return _CODES[job["state"]] if job["state"] in _CODES else _failed_code(job)
+
+
+def _failed_code(job: dict[str, Any]) -> int:
+    """By how its last run ended; 2 where it could not begin: its reason says what to change."""
+    ending = (job["progress"] or {}).get("ending")
+    return 2 if ending is None else EXIT_CODES[ending]
 
 
 def _data(server: Server, settings: JobSettings) -> dict[str, Any]:

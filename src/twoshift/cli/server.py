@@ -9,7 +9,7 @@ import urllib.parse
 from typing import Annotated, Any
 
 from twoshift.cli.params import text
-from twoshift.errors import Broken, Denied, InvalidInput, OverLimit, TryLater
+from twoshift.errors import Broken, Denied, InvalidInput, Malformed, OverLimit, TryLater
 
 __all__ = ["SERVER_FIELDS", "On", "Server", "server_at"]
 
@@ -29,11 +29,11 @@ def server_at(given: str | None) -> Server:
     return Server(url, os.environ.get("TWOSHIFT_KEY", "").strip() or None)
 
 
-class _Refused(InvalidInput):
+class _Refused(Malformed):
     """What the server says is wrong, in its own words."""
 
     def __init__(self, message: str) -> None:
-        super().__init__("request", None, message)
+        super().__init__("request", message)
         self.args = (message,)
 
 

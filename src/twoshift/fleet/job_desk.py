@@ -45,19 +45,21 @@ class JobDesk:
             case TakePlace(place, weight):
                 self._places[place] = self._replica.place(weight)
             case Hold(place):
-                self._places[place].hold()
+                self._with(place, EnginePlace.hold)
             case GoOn(place):
-                self._places[place].release()
+                self._with(place, EnginePlace.release)
             case Follow(place, deadline_s, owed):
-                self._places[place].follow(deadline_s, owed)
+                self._with(place, lambda found: found.follow(deadline_s, owed))
             case Leave(place):
-                self._places.pop(place).leave()
+                self._with(place, EnginePlace.leave)
+                self._places.pop(place, None)
             case Work():
                 self._begin(message)
             case WorkTold(work, told):
-                self._workers[work].tell(told)
+                if (worker := self._workers.get(work)) is not None:
+                    worker.tell(told)
                 if told is None:
-                    del self._workers[work]
+                    self._workers.pop(work, None)
             case Stop():
                 self.close()
             case _:
@@ -71,8 +73,16 @@ class JobDesk:
         for worker in self._workers.values():
             worker.join(max(0.0, until_s - time.monotonic()))
 
+    def _with(self, place: int, do: Callable[[EnginePlace], None]) -> None:
+        """A job that has just left is no error: what concerns it was on the way."""
+        if (found := self._places.get(place)) is not None:
+            do(found)
+
     def _begin(self, work: Work) -> None:
-        place = self._places[work.place]
+        place = self._places.get(work.place)
+        if place is None:
+            self._send(WorkEnded(work.work))
+            return
 
         def send(message: FromWorker) -> None:
             self._send(Had(work.place, *place.used()))

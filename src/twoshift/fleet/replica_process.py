@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import logging
 import os
 import signal
 import socket
@@ -31,6 +32,7 @@ __all__ = ["SIGNALS", "OpenModel", "ReplicaSpec", "replica_main", "sendable"]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # whether a replica ends is for its front to say
 OpenModel = Callable[[str, ModelSettings, int, Callable[[str], None]], ServedModel]
+_logger = logging.getLogger("twoshift.fleet")
 _PR_SET_PDEATHSIG = 1
 
 
@@ -92,6 +94,7 @@ class _Line:
 
 def _listen(line: _Line, model: ServedModel, spec: ReplicaSpec) -> None:
     desk: JobDesk | None = None
+    code = 0
     try:
         while not isinstance(message := line.receive(), Stop):
             if desk is None:
@@ -102,10 +105,15 @@ def _listen(line: _Line, model: ServedModel, spec: ReplicaSpec) -> None:
         if desk is not None:
             desk.close()
         model.close()
-    finally:  # also where the front is gone
+    except (EOFError, OSError):
+        pass  # the front is gone
+    except BaseException:
+        _logger.exception("a replica ends")
+        code = 1
+    finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(0)
+        os._exit(code)
 
 
 def _end_with(front: int) -> None:

@@ -69,7 +69,7 @@ class ModelMetrics:
         self._replied.append(seconds)
         if len(self._replied) >= _MANY:
             self._add_latencies()
-        if status == 200:
+        if status in (200, 504):  # who got no answer in time has waited for it, too
             self._recent.append((time.monotonic(), seconds))
         if refusal is not None:
             self.refusals[refusal] = self.refusals.get(refusal, 0) + 1
@@ -98,5 +98,8 @@ class ModelMetrics:
             self._latency.observe_all(found)
 
     def recent(self) -> list[tuple[float, float]]:
-        """The last requests that were answered: when, on the monotonic clock, and their seconds. From any thread."""
+        """The last requests that were answered or too late: when, on the monotonic clock, and their seconds.
+
+        From any thread.
+        """
         return list(self._recent.copy())

@@ -19,7 +19,7 @@ from sitecustomize import install
 from twoshift.batch.job import Job
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.worker import ShardWorker
-from twoshift.cli.run import EXIT_CODES
+from twoshift.cli.run_codes import EXIT_CODES
 from twoshift.wiring import blobs_for, open_job_device
 
 

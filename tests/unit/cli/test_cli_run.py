@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -185,7 +184,7 @@ def test_a_storm_of_signals_is_answered_once(capsys: pytest.CaptureFixture[str])
 
     with run._signals(Stoppable()):  # pyright: ignore[reportArgumentType]
         for number in [signal.SIGTERM] * 5 + [signal.SIGINT] * 5 + [signal.SIGTERM] * 5:
-            os.kill(os.getpid(), number)
+            signal.raise_signal(number)  # to this thread: another one might take it only after the block
     assert stopped == [False, True]
     assert [line.partition(":")[0] for line in capsys.readouterr().err.splitlines()] == ["Stopping", "Stopping now."]
 

@@ -1,0 +1,40 @@
+"""A replica's desk for jobs: what concerns a job that has left is no error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from twoshift.engine import Engine
+from twoshift.fleet.control import Follow, FromChild, GoOn, Hold, Leave, TakePlace, ToChild, Work, WorkEnded, WorkTold
+from twoshift.fleet.job_desk import JobDesk
+from twoshift.policy.cost import CallCost
+from twoshift.policy.lanes import LaneLimits
+from twoshift.wiring import blobs_for, load_model
+
+
+@pytest.fixture
+def engine(tmp_path: Any) -> Any:
+    (tmp_path / "m.py").write_text(
+        "class Same:\n    def load(self): pass\n    def predict(self, batch): return {'y': batch['x']}\n"
+    )
+    with Engine(load_model(f"{tmp_path / 'm.py'}:Same"), CallCost.line(1e-3, 1e-6), LaneLimits(slo_s=1.0)) as made:
+        yield made
+
+
+@pytest.mark.parametrize("late", [Hold(7), GoOn(7), Follow(7, 1.0, True), Leave(7), WorkTold(3, None)])
+def test_words_for_a_job_that_has_left_are_let_pass(engine: Engine, late: ToChild) -> None:
+    desk = JobDesk(engine, blobs_for, lambda _: None)
+    desk.handle(TakePlace(7, 1.0))
+    desk.handle(Leave(7))
+    desk.handle(late)
+    desk.handle(TakePlace(8, 1.0))  # and others are served
+    desk.handle(Hold(8))
+
+
+def test_work_for_a_job_that_has_left_ends_at_once(engine: Engine) -> None:
+    said = list[FromChild]()
+    desk = JobDesk(engine, blobs_for, said.append)
+    desk.handle(Work(place=7, work=3, settings=None, name="w"))  # type: ignore[arg-type]
+    assert said == [WorkEnded(3)]
