@@ -78,8 +78,9 @@ class JobLane:
         self._clock, self._minute = clock, minute
         self._hours = None if settings.hours is None else Hours.parse(settings.hours)
         self._max_load = settings.max_live_load
-        self._phase = _Phase(clock(), False, clock())
         self._why = ""  # it may not run now
+        self._why = self._held_by(clock())
+        self._phase = _Phase(clock(), bool(self._why), clock())
         self._probe_due_s = clock() + _PROBE_EVERY_S
         self._beside: list[float] = []
         self._alone: list[float] = []

@@ -26,12 +26,23 @@ class Child:
 
     def __init__(self, spec: ReplicaSpec, gpu: str | None) -> None:
         context = multiprocessing.get_context("spawn")  # a fork would share locks and device handles
-        live, theirs = socket.socketpair()
-        self._live: socket.socket | None = live
         self._lock = threading.Lock()  # of what is sent
-        for each in (live, theirs):
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LIVE_BYTES)
-        self.control, other = context.Pipe()
+        with contextlib.ExitStack() as made:  # closed again where it does not come to a process
+            live, theirs = socket.socketpair()
+            made.callback(live.close)
+            made.callback(theirs.close)
+            for each in (live, theirs):
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LIVE_BYTES)
+            self.control, other = context.Pipe()
+            made.callback(self.control.close)
+            made.callback(other.close)
+            self._begin(context, spec, gpu, theirs, other)
+            made.pop_all()
+        theirs.close()  # or its end would never be seen
+        other.close()
+        self._live: socket.socket | None = live
+
+    def _begin(self, context: Any, spec: ReplicaSpec, gpu: str | None, theirs: socket.socket, other: Any) -> None:
         given = (theirs, other, spec, gpu, os.getpid())
         self._process: Any = context.Process(target=replica_main, args=given, name=f"twoshift-{spec.name}")
         resource_tracker.ensure_running()  # its own start would unblock them again
@@ -41,8 +52,6 @@ class Child:
             self._process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            theirs.close()  # or its end would never be seen
-            other.close()
 
     @property
     def pid(self) -> int:

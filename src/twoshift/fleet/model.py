@@ -14,7 +14,7 @@ from twoshift.engine.stats import EngineStats, Health, Queue
 from twoshift.errors import Late, TryLater
 from twoshift.fleet.control import Had, Opened, WorkEnded, WorkSaid
 from twoshift.fleet.link import Link, ReplicaLost
-from twoshift.fleet.member import Member
+from twoshift.fleet.member import Member, Stage
 from twoshift.fleet.sums import NOTHING, derived_together, queues_together, stats_together
 from twoshift.fleet.supervisor import Supervisor
 from twoshift.fleet.wire import Beat, Done
@@ -37,6 +37,7 @@ __all__ = ["FleetModel", "answer_of"]
 _TRIES = 2  # at two replicas, inside its deadline
 _RETRY_S = 1.0  # when to come back after a crash
 _WATCH_S = 0.5
+_BROKEN_S = 2.0  # after its line, for a replica's process to be seen to end
 _LEAST_SILENT_S, _SILENT_SLOS = 10.0, 20.0  # without a word from a replica: it hangs
 
 
@@ -179,12 +180,22 @@ class FleetModel:
         member.link = Link(
             lambda beat: self._heard(member, beat),
             lambda ids: self._routing.started(number, ids, time.monotonic()),
-            lambda: self._leave(member),
+            lambda: self._cut_off(member),
         )
         self._known.append(member)
         self._spawn(member.link.connect(member.child.take_live()))
         self._links[number], self._derived[number] = member, opened.derived
         self._routing.joined(number, opened.cost)
+
+    def _cut_off(self, member: Member) -> None:
+        """Its line is gone, and mostly so is it; where it lives on, nobody could ask it."""
+        self._leave(member)
+
+        def look() -> None:
+            if not member.gone and member.stage is Stage.READY:
+                self.supervisor.replace(member, "its line to the front broke")
+
+        asyncio.get_running_loop().call_later(_BROKEN_S, look)
 
     def _leave(self, member: Member) -> None:
         """Ask it nothing more; what it has, it may answer."""

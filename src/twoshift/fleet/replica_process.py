@@ -101,7 +101,10 @@ def _listen(line: _Line, model: ServedModel, spec: ReplicaSpec) -> None:
                 from twoshift.fleet.job_desk import JobDesk  # jobs have packages of their own
 
                 desk = JobDesk(model.engine, spec.blobs_for, line.send)
-            desk.handle(message)
+            try:
+                desk.handle(message)
+            except Exception:  # live requests go on
+                _logger.exception("a job on a replica")
         if desk is not None:
             desk.close()
         model.close()

@@ -26,8 +26,9 @@ __all__ = ["Following", "Supervisor"]
 _logger = logging.getLogger("twoshift.fleet")
 _TICK_S = 0.25
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 30.0  # before a replica is started again; doubled each time
+_START_S = 1800.0  # for a model to be loaded and measured
 _LASTING_S = 30.0  # after which one that crashes has nothing to do with those before it
-_FAILED_STARTS = 5  # one after the other: another one would fail, too
+_FAILED_STARTS = 5  # one after the other: another one would fail, too, and is tried only now and then
 _DRAIN_S = 60.0  # for the live requests of a replica that goes
 _STOP_S = 5.0  # for its model to be let go
 
@@ -71,7 +72,7 @@ class Supervisor:
         self._failures = 0  # deaths one after the other, of replicas that did not last
         self._failed_starts = 0
         self._start_s = 0.0  # not before that
-        self._given_up = ""  # why no more are started
+        self._given_up = ""  # why there are too few, and will be for a while
         self._first_error: Exception | None = None
         self._settled = False  # all were ready once
         self._closing = self._ended_all = False
@@ -137,13 +138,20 @@ class Supervisor:
                 closing, members = self._closing, list(self._members)
             if closing:
                 break
-            for member in members:
-                self._listen(member)
-            self._adjust()
-            waited_for = [self._woken, *(each.child.control for each in self._members)]
-            if self._woken in connection.wait(waited_for, _TICK_S):
-                os.read(self._woken, 4096)
+            try:
+                self._turn(members)
+            except Exception:  # the replicas would end with this thread
+                _logger.exception("the supervisor of %s", self._spec.name)
+                time.sleep(_TICK_S)
         self._end_all()
+
+    def _turn(self, members: Sequence[Member]) -> None:
+        for member in members:
+            self._listen(member)
+        self._adjust()
+        waited_for = [self._woken, *(each.child.control for each in self._members)]
+        if self._woken in connection.wait(waited_for, _TICK_S):
+            os.read(self._woken, 4096)
 
     def _nudge(self) -> None:
         with contextlib.suppress(BlockingIOError):  # it is awake
@@ -161,7 +169,7 @@ class Supervisor:
         match message:
             case Noted(text):
                 if member.number == 0:  # the others say the same
-                    self._note(text)
+                    self._say(text)
             case Opened():
                 self._opened(member, message)
             case Unopened(error):
@@ -179,9 +187,9 @@ class Supervisor:
             if member.stage is not Stage.STARTING:
                 return
             self._move(member, Stage.READY)
-            self._failed_starts = 0
+            self._failed_starts, self._given_up = 0, ""
             ready = sum(each.stage is Stage.READY for each in self._members)
-        self._note(f"{self._spec.name}: replica {member.number} is ready, {ready} of {self._wanted}")
+        self._say(f"{self._spec.name}: replica {member.number} is ready, {ready} of {self._wanted}")
         self._following.opened(member)
         with self._lock:
             self._settled = self._settled or ready >= self._wanted
@@ -201,15 +209,25 @@ class Supervisor:
         text = f"replica {member.number} of {self._spec.name} has ended: {member.gone}"
         _logger.error("%s", text)
         with self._lock:
-            self._failures = 1 if was is Stage.READY and lasted_s > _LASTING_S else self._failures + 1
-            wait_s = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2 ** (self._failures - 1))
-            self._start_s = time.monotonic() + (wait_s if self._failures > 1 else 0.0)
-            if was is Stage.STARTING:
-                self._failed_starts += 1
-            if self._failed_starts >= _FAILED_STARTS:
-                self._given_up = f"{_FAILED_STARTS} replicas one after the other could not be started: {member.gone}"
+            self._failures = 0 if was is Stage.READY and lasted_s > _LASTING_S else self._failures
+        self._failed(was is Stage.STARTING, member.gone)
         if not self._settled:
             self._fail(Broken(f"{text}, before it was ready"))
+
+    def _failed(self, at_start: bool, why: str) -> None:
+        """The next one waits the longer, the more have failed before it."""
+        with self._lock:
+            self._failures += 1
+            wait_s = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2 ** min(self._failures - 1, 10))
+            self._start_s = time.monotonic() + (wait_s if self._failures > 1 else 0.0)
+            self._failed_starts += at_start
+            if at_start and self._failed_starts >= _FAILED_STARTS:
+                self._given_up = f"{self._failed_starts} replicas one after the other could not be started: {why}"
+                _logger.error("%s: %s; another one is tried every %g s", self._spec.name, self._given_up, wait_s)
+
+    def _say(self, text: str) -> None:
+        with contextlib.suppress(Exception):  # nobody reads it
+            self._note(text)
 
     def _fail(self, error: Exception) -> None:
         with self._lock:
@@ -225,7 +243,7 @@ class Supervisor:
                 missing = 0  # the first one measures, the others read what it has stored
             elif missing > 0 and not there:
                 missing = 1
-            if self._given_up or self._first_error is not None or now_s < self._start_s:
+            if self._first_error is not None or now_s < self._start_s:
                 missing = min(0, missing)
         for _ in range(missing):
             self._start_one()
@@ -240,9 +258,15 @@ class Supervisor:
             slot = next(number for number in itertools.count() if number not in taken)
             number = next(self._numbers)
         gpu = self._gpus[slot % len(self._gpus)] if self._gpus else None
-        member = Member(number, slot, Child(self._spec, gpu), since_s=time.monotonic())
+        try:
+            child = Child(self._spec, gpu)
+        except OSError as error:  # no more files or processes are to be had
+            self._failed(True, f"{error}")
+            if not self._settled:
+                self._fail(Broken(f"replica {number} of {self._spec.name} could not be started: {error}"))
+            return
         with self._lock:
-            self._members.append(member)
+            self._members.append(Member(number, slot, child, since_s=time.monotonic()))
 
     def _retire(self, member: Member) -> None:
         self._following.leaving(member)
@@ -260,6 +284,9 @@ class Supervisor:
                     self._move(member, Stage.STOPPING)
                     member.until_s = now_s + _STOP_S
         elif member.stage is Stage.STOPPING and now_s > member.until_s:
+            member.child.kill()
+        elif member.stage is Stage.STARTING and now_s > member.since_s + _START_S:
+            member.blamed = f"it was not ready within {_START_S:g} s"
             member.child.kill()
 
     def _move(self, member: Member, stage: Stage) -> None:

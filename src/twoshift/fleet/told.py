@@ -14,6 +14,7 @@ _KNOWN: dict[str, type[TwoshiftError]] = {
     name: kind for name in twoshift.errors.__all__ if issubclass(kind := getattr(twoshift.errors, name), TwoshiftError)
 }
 _MOST_CHARACTERS = 4000
+_MODELS = "."  # before the name of an error that is the model's own
 
 
 class _Raised(TwoshiftError):
@@ -22,7 +23,8 @@ class _Raised(TwoshiftError):
 
 def told(error: BaseException) -> Told:
     """What is sent of an error."""
-    kind, message = type(error).__name__, _text(str(error))
+    own = "" if isinstance(error, TwoshiftError) else _MODELS  # a model may call its errors what ours are called
+    kind, message = f"{own}{type(error).__name__}", _text(str(error))
     match error:
         case InvalidInput():
             value = error.value if isinstance(error.value, str) else repr(error.value)
@@ -35,8 +37,8 @@ def told(error: BaseException) -> Told:
 
 def raised(what: Told) -> Exception:
     """The error again: of the same class where it is one of ours, of one with its name where it is the model's."""
-    kind = _KNOWN.get(what.kind)
-    error = (kind or _named(what.kind)).__new__(kind or _named(what.kind), what.message)
+    kind = _KNOWN.get(what.kind) or _named(what.kind.removeprefix(_MODELS))
+    error = kind.__new__(kind, what.message)
     error.args = (what.message,)
     if isinstance(error, InvalidInput):
         error.field, error.value, error.accepted = what.field, what.value, what.accepted

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.engine.stats import EngineStats, Queue
+from twoshift.errors import TooLarge
 from twoshift.types import Lane
 
 __all__ = [
@@ -152,10 +153,13 @@ from_replica = msgspec.msgpack.Decoder(FromReplica, ext_hook=_array).decode
 
 
 def framed(message: ToReplica | FromReplica) -> bytes:
-    """As it goes over the socket; raises TypeError, OverflowError or UnicodeEncodeError for what cannot."""
+    """As it goes over the socket; raises TypeError, OverflowError or UnicodeEncodeError for what cannot, TooLarge."""
     buffer = bytearray(_LENGTH.size)
     _encoder.encode_into(message, buffer, _LENGTH.size)
-    _LENGTH.pack_into(buffer, 0, len(buffer) - _LENGTH.size)
+    size = len(buffer) - _LENGTH.size
+    if size > _MOST_BYTES:
+        raise TooLarge("request", f"{size:,} bytes", f"at most {_MOST_BYTES:,} to or from a replica")
+    _LENGTH.pack_into(buffer, 0, size)
     return bytes(buffer)
 
 

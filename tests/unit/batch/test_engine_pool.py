@@ -97,3 +97,38 @@ def test_rows_for_which_the_budget_has_no_room_are_no_errors_of_their_own(tmp_pa
         with pytest.raises(InvalidInput, match="takes longer than the 250 ms of a call"):
             job.run(lambda _: None, lambda _: None)
     assert not list((tmp_path / "out").glob("part-*"))
+
+
+def test_a_lane_outside_its_hours_is_held_from_its_first_moment_and_does_nothing_once_it_is_closed() -> None:
+    class Counted:
+        def __init__(self) -> None:
+            self.held = self.released = self.left = 0
+
+        def place(self, _weight: float) -> Counted:
+            return self
+
+        def follow(self, *_: Any) -> None: ...
+
+        def used(self) -> tuple[float, float]:
+            return 0.0, 0.0
+
+        def hold(self) -> None:
+            self.held += 1
+
+        def release(self) -> None:
+            self.released += 1
+
+        def leave(self) -> None:
+            self.left += 1
+
+    replica: Any = Counted()
+    chosen = JobSettings(inputs=("x",), output="y", model="m", hours="22:00-06:00")
+    lane = JobLane(chosen, LiveFleet(lambda: [replica], list), minute=lambda: 12 * 60)
+    assert lane.why_held
+    lane.places()
+    assert replica.held == 1
+    lane.close()
+    assert (replica.released, replica.left) == (1, 1)
+    lane.tick()  # one that was on its way
+    assert (replica.held, replica.released, replica.left) == (1, 1, 1)
+    assert lane.places() == {}

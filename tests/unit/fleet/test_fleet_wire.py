@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from twoshift import errors
 from twoshift.errors import InvalidInput, TooLarge, TryLater, TwoshiftError
+from twoshift.fleet import wire
 from twoshift.fleet.told import raised, told
 from twoshift.fleet.wire import Ask, Done, Frames, Results, framed, from_replica, is_plain, to_replica
+from twoshift.serve.faults import fault_of
 
 
 def crossed(message: Any, decode: Any = from_replica) -> Any:
@@ -111,3 +113,19 @@ def test_what_a_model_raises_keeps_its_name_and_words() -> None:
     assert again.__notes__ == ["row 3 of 5"]
     assert type(again).__name__ == "ArithmeticError"
     assert str(again) == "this row \\ud800 is bad"
+
+
+def test_a_models_error_with_a_name_of_ours_is_the_models() -> None:
+    class NotFound(Exception):
+        pass
+
+    again = raised(told(NotFound("no such user")))
+    assert not isinstance(again, errors.NotFound)
+    assert type(again).__name__ == "NotFound"
+    assert fault_of(again).status == 500
+
+
+def test_a_message_that_no_line_takes_is_refused_before_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "_MOST_BYTES", 1000)
+    with pytest.raises(errors.TooLarge, match="at most 1,000"):
+        framed(Ask(1, ["a" * 2000], False, 1.0, 0.0))
