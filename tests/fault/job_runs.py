@@ -139,7 +139,7 @@ def end_group(process: subprocess.Popen[str]) -> None:
             stream.close()
 
 
-def wait_for(holds: Callable[[], object], what: str, timeout_s: float = 60.0) -> None:
+def wait_for(holds: Callable[[], object], what: str, timeout_s: float = 150.0) -> None:
     """Look until it holds."""
     until_s = time.monotonic() + timeout_s
     while not holds():

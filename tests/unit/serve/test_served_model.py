@@ -187,6 +187,11 @@ def test_an_error_that_is_raised_for_ever_does_not_grow(service: Service, carefu
         return len(told.traceback)
 
     depth()
+    (model,) = service.models.values()
+    until_s = time.monotonic() + 60
+    while model.health().healthy:  # its thread is about to end
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
     assert {depth() for _ in range(5)} == {depth()}
 
 
