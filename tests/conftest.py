@@ -16,6 +16,7 @@ from hypothesis import settings
 
 if TYPE_CHECKING:
     from job_runs import JobFolder
+    from real_postgres import RealPostgres
 
 settings.register_profile("same", derandomize=True)
 if not os.environ.get("TWOSHIFT_RANDOM"):
@@ -32,3 +33,13 @@ def job(tmp_path: Path) -> Iterator[JobFolder]:
     folder.parquet()
     yield folder
     folder.end()
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[RealPostgres]:
+    """A real one, of the module's own."""
+    from real_postgres import RealPostgres
+
+    made = RealPostgres()
+    yield made
+    made.end()

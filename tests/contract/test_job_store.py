@@ -10,7 +10,6 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
-from real_postgres import RealPostgres
 
 from twoshift.errors import InvalidInput, NotFound, TryLater
 from twoshift.ports import JobRecord
@@ -19,13 +18,6 @@ from twoshift.store.jobs import SqlJobs
 from twoshift.types import JobState
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[RealPostgres]:
-    made = RealPostgres()
-    yield made
-    made.end()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -30,13 +30,6 @@ from twoshift.types import JobState
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[RealPostgres]:
-    made = RealPostgres()
-    yield made
-    made.end()
-
-
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":

@@ -460,4 +460,5 @@ def test_ten_times_the_rows_take_no_more_memory(job: JobFolder) -> None:
         job.options = [f"{count}.parquet", "--model", "m.py:Square", "--columns", "x", "--keep", "id,text"]
         job.run("-o", f"out-{count}", "--shard-rows", "1000000")
         peaks.append(int((job.path / f"peak-{count}").read_text()))
-    assert peaks[1] <= 1.1 * peaks[0], [f"{peak / 1024:.0f} MiB" for peak in peaks]
+    more_data = (150_000 - 15_000) * 5_000
+    assert 1024 * (peaks[1] - peaks[0]) < 0.1 * more_data, [f"{peak / 1024:.0f} MiB" for peak in peaks]

@@ -8,10 +8,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, assert_never
 
-from twoshift.errors import Late, Malformed
+from twoshift.errors import Late
 from twoshift.fleet.told import raised
 from twoshift.fleet.wire import (
-    Ask,
     Beat,
     Done,
     Forget,
@@ -19,13 +18,14 @@ from twoshift.fleet.wire import (
     Hello,
     Refused,
     Started,
+    asking,
     framed,
     from_replica,
 )
+from twoshift.serve.deadlines import Deadlines
 
 __all__ = ["Link", "ReplicaLost"]
 
-_TICK_S = 0.005  # a deadline is told at most so much later
 _REPLY_S = 0.02  # after a deadline, in which the replica's own word for it arrives
 
 
@@ -40,10 +40,10 @@ class ReplicaLost(Exception):
 class _Asked:
     """A request that has no reply yet."""
 
-    __slots__ = ("due", "reply", "started")
+    __slots__ = ("reply", "started")
 
-    def __init__(self, reply: asyncio.Future[Done], due: int) -> None:
-        self.reply, self.due = reply, due
+    def __init__(self, reply: asyncio.Future[Done]) -> None:
+        self.reply = reply
         self.started = False
 
 
@@ -60,7 +60,7 @@ class Link(asyncio.Protocol):
         self._heard, self._started, self._lost = heard, started, lost
         self._frames = Frames()
         self._asked: dict[int, _Asked] = {}
-        self._due: dict[int, set[int]] = {}  # requests by when they are given up
+        self._deadlines = Deadlines(self._give_up)
         self._transport: Any = None
         self._is_lost = False
         self._outgoing: list[bytes] = [framed(Hello())]  # of this turn of the loop
@@ -81,16 +81,11 @@ class Link(asyncio.Protocol):
 
     async def ask(self, request: int, rows: Sequence[Any], deadline_s: float, arrived_s: float) -> Done:
         """The answer; raises what the replica raised, ReplicaLost, and Late where it says nothing in time."""
-        pairs = isinstance(rows[0], tuple) if rows else False
-        try:
-            frame = framed(Ask(request, list(rows), pairs, deadline_s, arrived_s))
-        except (TypeError, OverflowError, UnicodeEncodeError) as error:
-            raise Malformed("input", f"numbers, texts and lists of them: {error}") from error
+        frame = asking(request, rows, deadline_s, arrived_s)
         if self._is_lost:
             raise ReplicaLost(started=False)
-        asked = _Asked(self._loop.create_future(), int((deadline_s + _REPLY_S) / _TICK_S) + 1)
-        self._asked[request] = asked
-        self._watch(request, asked.due)
+        asked = self._asked[request] = _Asked(self._loop.create_future())
+        due = self._deadlines.add(request, deadline_s + _REPLY_S)
         self._write(frame)
         try:
             return await asked.reply
@@ -99,8 +94,7 @@ class Link(asyncio.Protocol):
             raise
         finally:
             self._asked.pop(request, None)
-            if asked.due in self._due:
-                self._due[asked.due].discard(request)
+            self._deadlines.forget(request, due)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -150,16 +144,8 @@ class Link(asyncio.Protocol):
         if not self._is_lost:
             self._transport.write(b"".join(outgoing))
 
-    def _watch(self, request: int, due: int) -> None:
-        """Many deadlines to one timer."""
-        if due not in self._due:
-            self._due[due] = set()
-            self._loop.call_later(max(0.0, due * _TICK_S - time.monotonic()), self._expire, due)
-        self._due[due].add(request)
-
-    def _expire(self, due: int) -> None:
-        for request in self._due.pop(due):
-            asked = self._asked.get(request)
-            if asked is not None and not asked.reply.done():
-                asked.reply.set_exception(Late("it was not answered by its deadline"))
-                self._write(framed(Forget(request)))
+    def _give_up(self, request: int) -> None:
+        asked = self._asked.get(request)
+        if asked is not None and not asked.reply.done():
+            asked.reply.set_exception(Late("it was not answered by its deadline"))
+            self._write(framed(Forget(request)))

@@ -19,7 +19,7 @@ import msgspec
 from twoshift._version import __version__
 from twoshift.batch.ray_pool import connected, fitting_threads
 from twoshift.engine.stats import EngineStats, Health, Queue
-from twoshift.errors import Broken, InvalidInput, Late, Malformed, TryLater
+from twoshift.errors import Broken, InvalidInput, Late, TryLater
 from twoshift.extras import needed
 from twoshift.fleet.control import FromChild, Opened, ToChild, Unopened
 from twoshift.fleet.model import answer_of
@@ -29,7 +29,7 @@ from twoshift.fleet.remote_lane import RemoteReplica
 from twoshift.fleet.replica_process import ReplicaSpec
 from twoshift.fleet.sums import NOTHING, derived_together, queues_together, stats_together
 from twoshift.fleet.told import raised
-from twoshift.fleet.wire import Ask, Beat, Done, Frames, Refused, framed, from_replica
+from twoshift.fleet.wire import Beat, Done, Frames, Refused, asking, from_replica
 from twoshift.ports import RuntimeInfo
 from twoshift.serve.completions import Completions
 from twoshift.serve.derived import Derived
@@ -160,11 +160,7 @@ class RayModel:
         """As a replica answers it; one that is lost may have begun, so nobody else is asked."""
         if not self._counts.ready:
             raise TryLater(f"no replica can be asked: {self.health().reason}", _RETRY_S)
-        pairs = isinstance(rows[0], tuple) if rows else False
-        try:
-            frame = framed(Ask(next(self._requests), list(rows), pairs, 0.0, 0.0))
-        except (TypeError, OverflowError, UnicodeEncodeError) as error:
-            raise Malformed("input", f"numbers, texts and lists of them: {error}") from error
+        frame = asking(next(self._requests), rows, 0.0, 0.0)
         for left in reversed(range(_TRIES)):
             reply = await self._ask(frame, deadline_s, arrived_s)
             if isinstance(reply, Done):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.engine.stats import EngineStats, Queue
-from twoshift.errors import TooLarge
+from twoshift.errors import Malformed, TooLarge
 from twoshift.types import Lane
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "Started",
     "ToReplica",
     "Told",
+    "asking",
     "framed",
     "from_replica",
     "is_plain",
@@ -161,6 +162,15 @@ def framed(message: ToReplica | FromReplica) -> bytes:
         raise TooLarge("request", f"{size:,} bytes", f"at most {_MOST_BYTES:,} to or from a replica")
     _LENGTH.pack_into(buffer, 0, size)
     return bytes(buffer)
+
+
+def asking(request: int, rows: Sequence[Any], deadline_s: float, arrived_s: float) -> bytes:
+    """A request as it goes to a replica; raises Malformed for rows that cannot, TooLarge."""
+    pairs = isinstance(rows[0], tuple) if rows else False
+    try:
+        return framed(Ask(request, list(rows), pairs, deadline_s, arrived_s))
+    except (TypeError, OverflowError, UnicodeEncodeError) as error:
+        raise Malformed("input", f"numbers, texts and lists of them: {error}") from error
 
 
 def is_plain(value: Any) -> bool:

@@ -9,10 +9,10 @@ from collections import deque
 from twoshift.engine import Engine, RowResult
 from twoshift.errors import Late
 from twoshift.ports import Prepared
+from twoshift.serve.deadlines import Deadlines
 
 __all__ = ["Completions", "Pending"]
 
-_TICK_S = 0.005  # a deadline is told at most so much later
 _GATHER_S = 0.001  # while requests come in with every turn of the loop; a single one waits for one turn
 
 
@@ -21,8 +21,9 @@ class Pending:
 
     __slots__ = ("_engine", "_home", "done", "due", "keys", "left", "results")
 
-    def __init__(self, home: Completions, engine: Engine, done: asyncio.Future[None], due: int, rows: int) -> None:
-        self._home, self._engine, self.done, self.due, self.left = home, engine, done, due, rows
+    def __init__(self, home: Completions, engine: Engine, done: asyncio.Future[None], rows: int) -> None:
+        self._home, self._engine, self.done, self.left = home, engine, done, rows
+        self.due = 0  # the tick of its deadline
         self.results: list[RowResult | Exception | None] = [None] * rows
         self.keys: list[int] = []
 
@@ -61,14 +62,14 @@ class Completions:
         self._waiting: set[Engine] = set()  # that have rows to look at
         self._submitted = self._seen = 0  # requests; up to the last turn of the loop
         self._wake_by_s = 0.0
-        self._due: dict[int, set[Pending]] = {}  # requests that are not answered, by when they are given up
+        self._deadlines = Deadlines(_give_up)  # of requests that are not answered
 
     def submit(self, engine: Engine, rows: Prepared, deadline_s: float) -> Pending:
         """As `Engine.submit`; the engine looks once every request that is here by now has been submitted."""
         count = len(rows.lengths)
-        pending = Pending(self, engine, self._loop.create_future(), int(deadline_s / _TICK_S) + 1, count)
+        pending = Pending(self, engine, self._loop.create_future(), count)
         pending.keys = engine.submit_to([pending, *(_Row(pending, k) for k in range(1, count))], rows, deadline_s)
-        self._watch(pending)
+        pending.due = self._deadlines.add(pending, deadline_s)
         self._submitted += 1
         if not self._waiting:
             self._wake_by_s = time.monotonic() + _GATHER_S
@@ -103,18 +104,9 @@ class Completions:
 
     def forget(self, pending: Pending) -> None:
         """It is answered, or nobody waits for it."""
-        if pending.due in self._due:
-            self._due[pending.due].discard(pending)
+        self._deadlines.forget(pending, pending.due)
 
-    def _watch(self, pending: Pending) -> None:
-        """Many deadlines to one timer: a timer each would cost more than all the rest here."""
-        if pending.due not in self._due:
-            self._due[pending.due] = set()
-            left_s = max(0.0, pending.due * _TICK_S - time.monotonic())
-            self._loop.call_later(left_s, self._expire, pending.due)
-        self._due[pending.due].add(pending)
 
-    def _expire(self, due: int) -> None:
-        for pending in self._due.pop(due):
-            if not pending.done.done():
-                pending.done.set_exception(Late("it was not answered by its deadline"))
+def _give_up(pending: Pending) -> None:
+    if not pending.done.done():
+        pending.done.set_exception(Late("it was not answered by its deadline"))

@@ -34,6 +34,7 @@ class KeySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One key, as a configuration has it."""
 
     sha256: str
+    tenant: str = ""  # whose files and jobs it may see; none: its own alone
     requests_per_minute: float | None = None
     concurrency: int | None = None  # requests at the same time
     models: tuple[str, ...] = ()  # none: all
@@ -52,6 +53,7 @@ class Caller:
 
     def __init__(self, name: str, settings: KeySettings | None, clock: Callable[[], float] = time.monotonic) -> None:
         self.name, self._settings, self._clock = name, settings, clock
+        self.tenant = (settings.tenant if settings else "") or name
         self._running = 0
         self._rate_per_s = (settings.requests_per_minute or 0.0) / 60 if settings else 0.0
         self._most = max(1.0, self._rate_per_s * _BURST_S)

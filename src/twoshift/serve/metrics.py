@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -17,12 +16,12 @@ __all__ = ["Histogram", "ModelMetrics"]
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 _RECENT = 4096
-_MANY = 256  # requests that go into the histograms together: one by one they would cost many times as much
+_MANY = 256  # requests that go into the histograms together
 _all_stages = attrgetter(*STAGES)
 
 
 class Histogram:
-    """Counts by bucket. Of one thread: the hot paths observe it millions of times."""
+    """Counts by bucket. Of one thread."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -31,12 +30,8 @@ class Histogram:
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
-    def observe(self, value: float) -> None:
-        self.counts[bisect.bisect_left(self.bounds, value)] += 1
-        self.total += value
-
-    def observe_all(self, values: Sequence[float]) -> None:
-        """Many at once."""
+    def add(self, values: Sequence[float]) -> None:
+        """Many at once: one by one they would cost many times as much."""
         array = np.array(values)
         found = np.bincount(np.searchsorted(self.bounds, array), minlength=len(self.counts))
         self.counts = [before + more for before, more in zip(self.counts, found.tolist(), strict=True)]
@@ -90,12 +85,12 @@ class ModelMetrics:
         found, self._answered = self._answered, []
         if found:
             for name, values in zip(STAGES, zip(*map(_all_stages, found), strict=True), strict=True):
-                self._stages[name].observe_all(values)
+                self._stages[name].add(values)
 
     def _add_latencies(self) -> None:
         found, self._replied = self._replied, []
         if found:
-            self._latency.observe_all(found)
+            self._latency.add(found)
 
     def recent(self) -> list[tuple[float, float]]:
         """The last requests that were answered or too late: when, on the monotonic clock, and their seconds.

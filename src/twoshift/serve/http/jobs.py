@@ -187,15 +187,15 @@ class _Jobs:
         return face
 
     def _own(self, exchange: Exchange) -> None:
-        """Raises NotFound where the job is another key's: nobody can tell that from one that is not there."""
+        """Raises NotFound where the job is another tenant's: nobody can tell that from one that is not there."""
         owner, job_id = _owner(exchange), exchange.matched["job"]
         if self._desk.get(job_id).owner != owner and owner is not None:
             raise NotFound("job", job_id, "the id of a job that this server knows")
 
 
 def _owner(exchange: Exchange) -> str | None:
-    """The key's name; None where there are none, and all is everybody's."""
-    return None if exchange.caller is ANYONE else exchange.caller.name
+    """The tenant; None where there are no keys, and all is everybody's."""
+    return None if exchange.caller is ANYONE else exchange.caller.tenant
 
 
 def _refuse_pages(exchange: Exchange) -> None:
