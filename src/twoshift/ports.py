@@ -23,6 +23,7 @@ __all__ = [
     "Columns",
     "JobRecord",
     "JobStore",
+    "LanedRuntime",
     "Launched",
     "LookupRuntime",
     "LossyRuntime",
@@ -129,6 +130,20 @@ class Runtime(Protocol):
 
     def close(self) -> None:
         """Give the device back; nothing may be called after it."""
+        ...
+
+
+@runtime_checkable
+class LanedRuntime(Protocol):
+    """A Runtime whose device can be had in parts; `launch` has it whole."""
+
+    @property
+    def lanes(self) -> int:
+        """Calls that run side by side; 1 where there are no parts."""
+        ...
+
+    def launch_beside(self, parts: Sequence[Prepared]) -> Launched:
+        """As `launch`, in one of the lanes; as many threads may be in here at a time."""
         ...
 
 

@@ -203,7 +203,7 @@ def served_model(name: str, settings: ModelSettings, created_unix_s: int, note: 
         raise
     engine = Engine(runtime, profile.cost, limits, max_waiting=max_waiting)
     return ServedModel(
-        name, engine, lambda cost: derive(cost, limits, profile.row, max_waiting), created_unix_s, outputs
+        name, engine, lambda cost: derive(cost, engine.limits, profile.row, max_waiting), created_unix_s, outputs
     )
 
 

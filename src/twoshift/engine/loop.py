@@ -26,7 +26,7 @@ from twoshift.errors import Broken, DeviceLost, InvalidInput, Late, NoRoom, OutO
 from twoshift.policy.admission import MAX_WAITING, AdmissionPolicy, Admit, Never, Refuse
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lanes import Call, Drop, Idle, LaneLimits, LanePolicy, Run, Slot
-from twoshift.ports import Columns, Launched, Prepared, Runtime
+from twoshift.ports import Columns, LanedRuntime, Launched, Prepared, Runtime
 from twoshift.types import Item, Lane
 
 __all__ = ["Engine"]
@@ -49,7 +49,7 @@ _SWITCH_S = 0.0005  # how long a thread may keep the interpreter from one that w
 class Engine:
     """Live rows and blocks in, futures out. Safe to use from any thread.
 
-    One thread of its own runs the device; two where live calls overtake, one a slot.
+    One thread of its own runs the device; two where live calls overtake, one a slot, and one for each lane.
     """
 
     def __init__(
@@ -65,9 +65,11 @@ class Engine:
         self.runtime = runtime
         self.on_launch: Callable[[Sequence[LiveRow]], None] | None = None  # told in the loop's thread
         self._clock = clock
-        self._slots = (Slot.LIVE, Slot.BACKGROUND) if runtime.info.live_stream else (Slot.SHARED,)
+        lanes = runtime.lanes if isinstance(runtime, LanedRuntime) else 1
+        self._beside = runtime.launch_beside if isinstance(runtime, LanedRuntime) and lanes > 1 else None
+        self._slots = (Slot.LIVE, Slot.BACKGROUND) if runtime.info.live_stream else (Slot.SHARED,) * lanes
         depth = max(limits.background_depth, _BACKGROUND_DEPTH) if runtime.info.live_stream else 0
-        self._policy = LanePolicy(cost, replace(limits, background_depth=depth))
+        self._policy = LanePolicy(cost, replace(limits, background_depth=depth, lanes=lanes))
         self._admission = AdmissionPolicy(self._policy, max_waiting)
         self._waiting = Waiting(self._policy)
         self._device_time = DeviceTime()
@@ -75,13 +77,13 @@ class Engine:
         self._lock = threading.RLock()  # guards all of this
         self._changed = threading.Condition(self._lock)
         self._counters = Counters(self._policy, limits.max_tokens)
-        self._flying: dict[Slot, deque[Flight]] = {slot: deque() for slot in self._slots}
+        self._flying: list[deque[Flight]] = [deque() for _ in self._slots]  # of each thread
         self._forks = _forks[0]
         self._stopping: str | None = None  # why nothing new is taken
         self._dead: Broken | None = None
         self._threads = [
-            threading.Thread(target=self._loop, args=(slot,), name=f"twoshift-{slot}", daemon=True)
-            for slot in self._slots
+            threading.Thread(target=self._loop, args=(place,), name=f"twoshift-{slot}", daemon=True)
+            for place, slot in enumerate(self._slots)
         ]
         if len(self._slots) > 1:  # a live call must not wait until the other slot's thread has formed its own
             sys.setswitchinterval(min(_SWITCH_S, sys.getswitchinterval()))
@@ -205,8 +207,13 @@ class Engine:
         """Rows of the largest request that can ever be admitted."""
         return self._admission.max_waiting
 
+    @property
+    def limits(self) -> LaneLimits:
+        """With the lanes that the device has."""
+        return self._policy.limits
+
     def cost(self) -> CallCost:
-        """The curve as learned so far."""
+        """The curve as learned so far, of a call in a lane where there are several."""
         with self._lock:
             return self._policy.cost
 
@@ -214,7 +221,7 @@ class Engine:
         """The watchdog's question: is the loop alive, and is nothing stuck?"""
         with self._lock:
             now_s = self._clock()
-            running_s = max((now_s - flying[0].began_s for flying in self._flying.values() if flying), default=0.0)
+            running_s = max((now_s - flying[0].began_s for flying in self._flying if flying), default=0.0)
             oldest_s = self._waiting.oldest_row_s(now_s)
             reason = ""
             if self._dead is not None:
@@ -248,41 +255,41 @@ class Engine:
 
     # The loop
 
-    def _loop(self, slot: Slot) -> None:
+    def _loop(self, place: int) -> None:
         try:
-            while self._turn(slot):
+            while self._turn(place):
                 pass
         except BaseException as error:
-            self._die(slot, error)
+            self._die(place, error)
 
     def step(self, wait_s: float | None = None) -> bool:
         """One turn of an engine that was not started. False when there is nothing more to do."""
         try:
             more = False
-            for slot in self._slots:
-                more |= self._turn(slot, wait_s)
+            for place in range(len(self._slots)):
+                more |= self._turn(place, wait_s)
         except BaseException as error:
-            self._die(self._slots[0], error)
+            self._die(0, error)
             raise
         return more
 
-    def _turn(self, slot: Slot, wait_s: float | None = None) -> bool:
+    def _turn(self, place: int, wait_s: float | None = None) -> bool:
         """Decide, run, report. False when there is nothing more to do."""
-        flying = self._flying[slot]
+        flying = self._flying[place]
         with self._lock:
             if self._dead is not None and not flying:
                 return False
             now_s = self._clock()
-            decision = Idle() if self._dead else self._policy.decide(now_s, slot)
+            decision = Idle() if self._dead else self._policy.decide(now_s, self._slots[place])
             match decision:
                 case Idle(until_s):
                     if not flying:
                         return self._rest(until_s, wait_s)
-                    act = partial(self._land, slot)
+                    act = partial(self._land, place)
                 case Drop(live, background):
                     act = partial(self._refuse, *self._waiting.take(live, background))
                 case Run(call):
-                    act = partial(self._fly, slot, self._line_up(slot, call, now_s))
+                    act = partial(self._fly, place, self._line_up(place, call, now_s))
                 case _:
                     assert_never(decision)
         act()  # outside the lock: futures are settled there, and what a caller hangs on one may come back to us
@@ -297,34 +304,36 @@ class Engine:
         self._changed.wait(wait_s)
         return True  # and look again: rows may have come in beside the order to stop
 
-    def _line_up(self, slot: Slot, call: Call, now_s: float) -> Flight:
+    def _line_up(self, place: int, call: Call, now_s: float) -> Flight:
         """The call with its rows, in its slot."""
         rows, pieces = self._waiting.take(call.live, call.background)
         flight = Flight(call, rows, pieces, now_s)
         self._counters.launched(flight, now_s)
-        flying = self._flying[slot]
+        flying = self._flying[place]
         flying.append(flight)
         if len(flying) == 1:
             self._device_time.began(call.number, now_s)
         return flight
 
-    def _fly(self, slot: Slot, flight: Flight) -> None:
+    def _fly(self, place: int, flight: Flight) -> None:
         prepared = [each.prepared() for each in (*flight.rows, *flight.pieces)]
         if self.on_launch is not None and flight.rows:
             self.on_launch(flight.rows)
-        flight.launched = self._launched(prepared, live=bool(flight.rows))
-        if slot is not Slot.BACKGROUND:  # where the next one is launched first
-            self._land(slot)
+        flight.launched = self._launched(prepared, bool(flight.rows), flight.call.slot)
+        if flight.call.slot is not Slot.BACKGROUND:  # where the next one is launched first
+            self._land(place)
 
-    def _launched(self, prepared: list[Prepared], live: bool) -> Launched | Exception:
+    def _launched(self, prepared: list[Prepared], live: bool, slot: Slot) -> Launched | Exception:
         try:
+            if self._beside is not None and slot is Slot.SHARED:
+                return self._beside(prepared)
             return self.runtime.launch(prepared, live=live)
         except Exception as error:  # reported when the call lands
             return error
 
-    def _land(self, slot: Slot) -> None:
-        """Wait for the slot's oldest call and report it."""
-        flying = self._flying[slot]
+    def _land(self, place: int) -> None:
+        """Wait for the thread's oldest call and report it."""
+        flying = self._flying[place]
         flight = flying[0]
         result = waited(flight.launched)
         with self._lock:
@@ -342,6 +351,8 @@ class Engine:
                 piece.job.owner.had(rows, part.tokens, part_s, bool(flight.rows))
             self._policy.finished(flight.call, elapsed_s, isinstance(result, Exception), device_s)
             self._counters.landed(flight, result)
+            if flight.call.slot is Slot.WHOLE:
+                self._changed.notify_all()  # the other lanes have waited for it
         try:
             if isinstance(result, Exception):
                 self._recover(flight.rows, flight.pieces, result)
@@ -429,7 +440,7 @@ class Engine:
         with self._lock:
             began_s = self._clock()
             self._device_time.began(key, began_s)
-        result = waited(self._launched([row.prepared() for row in rows], live=True))
+        result = waited(self._launched([row.prepared() for row in rows], True, self._slots[0]))
         with self._lock:
             ended_s = self._clock()
             device_s = self._device_time.ended(key, ended_s)
@@ -482,12 +493,12 @@ class Engine:
                 thread.join(None if until_s is None else max(0.0, until_s - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
-    def _die(self, slot: Slot, error: BaseException) -> None:
+    def _die(self, place: int, error: BaseException) -> None:
         """A loop ends under its calls: nobody may wait for ever."""
         with self._lock:
             self._dead = self._dead or as_broken(error)
-            flights = list(self._flying[slot])
-            self._flying[slot].clear()
+            flights = list(self._flying[place])
+            self._flying[place].clear()
             self._changed.notify_all()
         for flight in flights:
             flight.abandon(self._dead)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from twoshift.policy.lanes import LanePolicy
+from twoshift.policy.live_queue import PlannedCall, ends
 from twoshift.types import CallSize, Item
 
 __all__ = ["MAX_WAITING", "AdmissionPolicy", "Admit", "Never", "Refuse"]
@@ -77,19 +78,19 @@ class AdmissionPolicy:
         joined = lanes.live.joined(item, now_s)
         if joined is None:
             return None
-        end_s = lanes.busy_until_s(now_s) + joined.end_s * lanes.live_pace
+        end_s = lanes.busy_until_s(now_s) + (joined.before_s + joined.call.predicted_s) * lanes.live_pace
         return None if end_s > joined.call.deadline_s + _EPSILON_S else end_s
 
     def _finish_s(self, items: Sequence[Item], now_s: float) -> float | None:
         """When these rows would be answered; None where that, or somebody before them, would be late."""
-        end_s = own_s = self._lanes.busy_until_s(now_s)
+        free_s, own_s = self._lanes.free_s(now_s), now_s
         newest_s = max(item.deadline_s for item in items)
-        for call in self._lanes.live.plan_with(items):
-            end_s += call.predicted_s * self._lanes.live_pace
+        plan = self._lanes.live.plan_with(items, now_s)
+        for call, end_s in zip(plan, ends(plan, free_s, self._lanes.live_pace), strict=True):
             if end_s > call.deadline_s + _EPSILON_S:
                 return None
             if call.deadline_s <= newest_s:
-                own_s = end_s
+                own_s = max(own_s, end_s)
         return own_s
 
     def impossible(self, items: Sequence[Item], now_s: float) -> Never | None:
@@ -101,24 +102,33 @@ class AdmissionPolicy:
         if len(items) > self.max_waiting:
             return Never(f"{len(items)} rows; the queue holds {self.max_waiting}")
         left_s = min(item.deadline_s for item in items) - now_s
-        whole = CallSize.uniform(1, longest) if len(items) == 1 else CallSize.of(item.tokens for item in items)
-        one_call = whole.rows <= limits.max_rows and whole.tokens <= limits.max_tokens
-        if one_call and self._lanes.ever_s(whole) <= min(left_s, limits.live_call_s):
+        rows = CallSize.uniform(1, longest) if len(items) == 1 else CallSize.of(item.tokens for item in items)
+        one_call = rows.rows <= limits.max_rows and rows.tokens <= limits.max_tokens
+        if one_call and self._lanes.ever_s(rows, len(items) == 1) <= min(left_s, limits.live_call_s):
             return None
-        needed_s = sum(self._lanes.ever_s(call.size) for call in self._lanes.live.cut(items))
+        calls = self._lanes.live.cut(items, now_s)
+        needed_s = self._idle_s(_taking(call, self._lanes.ever_s(call.size, call.is_whole)) for call in calls)
         if needed_s > left_s + _EPSILON_S:
             return Never(f"it takes {needed_s * 1e3:.3g} ms on an idle device and has {max(0.0, left_s) * 1e3:.3g} ms")
         return None
 
-    def _alone_s(self, items: Sequence[Item]) -> float:
-        return sum(call.predicted_s for call in self._lanes.live.cut(items))
+    def _idle_s(self, calls: Iterable[PlannedCall]) -> float:
+        """What these calls take on an idle device."""
+        return max(ends(calls, [0.0] * self._lanes.limits.lanes))
 
     def _wait_s(self, items: Sequence[Item], now_s: float) -> float:
         """Until the last waiting call has launched and what follows it leaves time enough for these rows."""
         plan = self._lanes.live.plan()
         # Background rows that ride stretch each call to the budget at the most.
         stretch_s = self._lanes.limits.budget_s if self._lanes.background else 0.0
-        drained_s = self._lanes.busy_until_s(now_s) + sum(max(call.predicted_s, stretch_s) for call in plan)
+        free_s = self._lanes.free_s(now_s)
+        stretched = (_taking(call, max(call.predicted_s, stretch_s)) for call in plan)
+        drained_s = max([*free_s, *ends(stretched, free_s)])
         last_launch_s = drained_s - (max(plan[-1].predicted_s, stretch_s) if plan else 0.0)
+        alone_s = self._idle_s(self._lanes.live.cut(items, now_s))
         allowed_s = min(item.deadline_s for item in items) - now_s
-        return max(_EPSILON_S, last_launch_s - now_s, drained_s + self._alone_s(items) - allowed_s - now_s)
+        return max(_EPSILON_S, last_launch_s - now_s, drained_s + alone_s - allowed_s - now_s)
+
+
+def _taking(call: PlannedCall, seconds: float) -> PlannedCall:
+    return call._replace(predicted_s=seconds, share_s=seconds if call.is_whole else 0.0)

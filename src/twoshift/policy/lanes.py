@@ -6,6 +6,7 @@ import enum
 import itertools
 import math
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from twoshift.errors import InvalidInput
@@ -15,9 +16,11 @@ from twoshift.policy.learn import CostLearner
 from twoshift.policy.live_queue import LiveQueue, Room
 from twoshift.types import CallSize, Item, Lane
 
-__all__ = ["Call", "Drop", "Idle", "LaneLimits", "LanePolicy", "LaneUse", "Run", "Slot"]
+__all__ = ["Call", "Drop", "Idle", "LaneLimits", "LanePolicy", "LaneUse", "Run", "Slot", "longest_live_s"]
 
-_EMPTY = CallSize(0, 0, 0, 0)
+_EMPTY, _ONE = CallSize(0, 0, 0, 0), CallSize(1, 1, 1, 1)
+_EFFICIENT = 8  # times what a call costs by itself
+_LEAST_CALL_S = 0.001  # of the host's time
 _EPSILON_S = 1e-9
 _FORGET_S = 1.0  # of silence, after which what was learned about a slow device is tried anew
 
@@ -28,6 +31,7 @@ class Slot(enum.StrEnum):
     SHARED = "shared"  # the only one: calls of both lanes follow each other
     LIVE = "live"  # on a stream that overtakes background calls on the device
     BACKGROUND = "background"  # beside the live one
+    WHOLE = "whole"  # all lanes at once, where calls run in lanes side by side
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +47,15 @@ class LaneLimits:
     tail_margin: float = 0.05  # of two budgets: kept free, so that the tail lies inside that bound and not on it
     min_share: float = 0.0  # of the device, owed to background work whose deadline has no slack
     background_depth: int = 0  # calls in the background slot; 0: there is none, and both lanes share one
+    lanes: int = 1  # calls in the shared slot, side by side, each with its part of the device
 
     def __post_init__(self) -> None:
         if self.max_rows < 1 or self.max_tokens < 1:
             raise InvalidInput("max_rows, max_tokens", (self.max_rows, self.max_tokens), "at least 1 each")
         if self.background_depth < 0:
             raise InvalidInput("background_depth", self.background_depth, "at least 0")
+        if self.lanes < 1 or (self.lanes > 1 and self.background_depth):
+            raise InvalidInput("lanes", self.lanes, "at least 1, and 1 where live calls overtake")
         if self.slo_s is not None and not (math.isfinite(self.slo_s) and self.slo_s > self.outside_s >= 0):
             raise InvalidInput("slo_s", self.slo_s, f"a finite SLO above the {self.outside_s} s spent outside")
         most_s = math.inf if self.slo_s is None else self.slo_s - self.outside_s
@@ -69,6 +76,16 @@ class LaneLimits:
     def budget_s(self) -> float:
         """The longest call that may carry background rows."""
         return self.live_call_s if self.call_budget_s is None else self.call_budget_s
+
+
+def longest_live_s(cost: CallCost, limits: LaneLimits) -> float:
+    """Of a call of live rows.
+
+    In a lane it ends where it hardly gets cheaper by the row: while it runs another one is answered, and begins.
+    """
+    if limits.lanes == 1:
+        return limits.live_call_s
+    return min(limits.live_call_s, _EFFICIENT * max(_LEAST_CALL_S, cost.seconds(_ONE)))
 
 
 class Call(NamedTuple):
@@ -128,7 +145,8 @@ class LanePolicy:
     Live rows go in deadline order and never wait for company; one that can no longer make its deadline is
     dropped rather than served late. Background rows ride along while the call stays within the budget and
     makes no waiting live row late. A device on which live calls overtake has a slot for each lane; there only
-    background rows that cost nothing ride along.
+    background rows that cost nothing ride along. On one whose calls run in lanes side by side a row that is alone, or
+    too long for a lane, has the whole device.
     """
 
     def __init__(self, cost: CallCost, limits: LaneLimits | None = None) -> None:
@@ -139,13 +157,20 @@ class LanePolicy:
         self._live_slot = Slot.LIVE if self.limits.background_depth else Slot.SHARED
         self._background_slot = Slot.BACKGROUND if self.limits.background_depth else Slot.SHARED
         # Beside background calls a live call takes longer: that says nothing about the others, so each slot learns
-        self._learners = {slot: CostLearner(cost) for slot in (self._live_slot, self._background_slot)}
-        self._measured = cost.at(self.limits.quantile)
-        self._cautious = dict.fromkeys(self._learners, self._measured)
+        # In a lane a call takes as many times as long at the most; how long it does is learned
+        in_lane = cost if self.limits.lanes == 1 else cost.scaled(self.limits.lanes)
+        self._learners = {slot: CostLearner(in_lane) for slot in (self._live_slot, self._background_slot)}
+        if self.limits.lanes > 1:
+            self._learners[Slot.WHOLE] = CostLearner(cost)
+        self._measured = {slot: learner.cost.at(self.limits.quantile) for slot, learner in self._learners.items()}
+        self._cautious = dict(self._measured)
+        self._live_s = longest_live_s(self._cautious[self._live_slot], self.limits)
+        self._whole_slot = Slot.WHOLE if self.limits.lanes > 1 else self._live_slot
         self._lessons: list[tuple[Slot, CallSize, float]] = []  # calls to learn from before the next decision
         self._quiet_since_s = -math.inf  # when the last call ended
         self._owed_s = 0.0  # device time that owed blocks are short of (below 0: ahead); 0 when there are none
-        self.live = LiveQueue(self._room(), self.predict_s)
+        whole_s = partial(self.predict_s, slot=Slot.WHOLE) if self.limits.lanes > 1 else None
+        self.live = LiveQueue(self._room(), self.predict_s, self.limits.lanes, whole_s, self.limits.live_call_s)
         self.background = BackgroundQueue()
         self._running: dict[int, tuple[Call, float]] = {}  # number -> the call and its predicted end
         self._launched_s = -math.inf  # when the last call was launched
@@ -210,16 +235,31 @@ class LanePolicy:
         """The cautious prediction that every decision here is made with; of a live call unless told."""
         return self._cautious[slot or self._live_slot].seconds(size)
 
-    def ever_s(self, size: CallSize) -> float:
+    def ever_s(self, size: CallSize, whole: bool = True) -> float:
         """What it may take at the best, as measured or as learned since: decides whether a row can ever fit."""
-        return min(self._measured.seconds(size), self._cautious[self._live_slot].seconds(size))
+        slot = self._whole_slot if whole else self._live_slot
+        return min(self._measured[slot].seconds(size), self._cautious[slot].seconds(size))
 
     def busy_until_s(self, now_s: float) -> float:
-        """When the call that live rows must wait for is predicted to end; now, where there is none."""
+        """When the call that live rows must wait for is predicted to end; now, where there is none.
+
+        A lane is free by then where there are several: they are not all free later than on the average.
+        """
+        until_s = now_s
         for call, end_s in self._running.values():
             if end_s > now_s and call.slot is not Slot.BACKGROUND:
-                now_s = end_s
-        return now_s
+                until_s += (end_s - now_s) / (self.limits.lanes if call.slot is Slot.SHARED else 1)
+        return until_s
+
+    def free_s(self, now_s: float) -> list[float]:
+        """When each lane is predicted to be free for live rows."""
+        lanes = self.limits.lanes
+        if lanes == 1:
+            return [self.busy_until_s(now_s)]
+        free_s = [max(now_s, end_s) for _, end_s in self._running.values()]
+        if any(call.slot is Slot.WHOLE for call, _ in self._running.values()):
+            return free_s * lanes
+        return free_s + [now_s] * (lanes - len(free_s))
 
     @property
     def running(self) -> bool:
@@ -230,7 +270,10 @@ class LanePolicy:
         """Whether the slot has room for a call."""
         if not self._running:
             return True
-        if slot is not Slot.BACKGROUND:
+        if slot is Slot.SHARED:
+            lanes = self.limits.lanes
+            return len(self._running) < lanes and all(call.slot is slot for call, _ in self._running.values())
+        if slot is Slot.LIVE:
             return all(call.slot is not slot for call, _ in self._running.values())
         return sum(call.slot is slot for call, _ in self._running.values()) < self.limits.background_depth
 
@@ -254,6 +297,10 @@ class LanePolicy:
                 return Drop(tuple(self.live.take(late)), ())
         if slot is not Slot.LIVE and self._first_is_oversize():
             return Drop((), (self.background.take_first_row(),))
+        if self.limits.lanes > 1 and self._wants_whole():
+            if self._running:
+                return Idle()
+            slot = Slot.WHOLE
         draft = self._draft(now_s, slot)
         if draft.size.rows:
             return Run(self._launch(draft, now_s, slot))
@@ -273,13 +320,23 @@ class LanePolicy:
         for slot, size, elapsed_s in self._lessons:
             if self._learners[slot].observed(size, elapsed_s):
                 self._cautious[slot] = self._learners[slot].cost.at(self.limits.quantile)
+                self._live_s = longest_live_s(self._cautious[self._live_slot], self.limits)
                 self.live.reprice()
         self._lessons.clear()
 
     def _forget(self) -> bool:
         changed = [learner.forget() for learner in self._learners.values()]
-        self._cautious = dict.fromkeys(self._learners, self._measured)
+        self._cautious = dict(self._measured)
+        self._live_s = longest_live_s(self._cautious[self._live_slot], self.limits)
         return any(changed)
+
+    def _wants_whole(self) -> bool:
+        """Whether the next row is to have all lanes: it is too long for one, or nobody else is here."""
+        if plan := self.live.plan():
+            alone = len(plan) == 1 and plan[0].size.rows == 1 and not self._running and not self.background
+            return alone or plan[0].is_whole
+        first = self.background.first_row()
+        return first is not None and self.predict_s(first) > self._budget_s + _EPSILON_S
 
     def late_rows(self, now_s: float) -> int:
         """How many live rows, earliest deadline first, can no longer make it."""
@@ -291,7 +348,7 @@ class LanePolicy:
         if not plan:
             return math.inf
         patience_s = 2 * (1 - self.limits.tail_margin) * self._budget_s - (now_s - plan[0].oldest_s)
-        return min(plan[0].predicted_s + max(0.0, self.live.slack_s(now_s)), patience_s)
+        return min(plan[0].predicted_s + max(0.0, self.live.slack_s(self.free_s(now_s))), patience_s)
 
     def _first_is_oversize(self) -> bool:
         """Whether no call that the budget allows can ever hold the first background row: it must not block the rest."""
@@ -304,7 +361,7 @@ class LanePolicy:
         """What live rows may fill: half of the call while background work is short of its share."""
         limits = self.limits
         if self._owed_s <= 0:
-            return Room(limits.max_rows, self.max_tokens, limits.live_call_s)
+            return Room(limits.max_rows, self.max_tokens, self._live_s)
         return Room(max(1, limits.max_rows // 2), max(1, self.max_tokens // 2), self._budget_s / 2)
 
     def _check_debt(self) -> None:
@@ -329,9 +386,15 @@ class LanePolicy:
 
     def _take_live(self, draft: _Draft) -> None:
         plan = self.live.plan()
-        if plan:
+        if not plan:
+            return
+        rows, free = plan[0].size.rows, self.limits.lanes - len(self._running) - len(plan) + 1
+        if free > 1 and rows > 1:  # the other lanes have nothing else to do
+            draft.live = self.live.take(-(-rows // free))
+            draft.size = CallSize.of(item.tokens for item in draft.live)
+        else:
             draft.size = plan[0].size
-            draft.live = self.live.take(plan[0].size.rows)
+            draft.live = self.live.take(rows)
 
     def _ride(self, draft: _Draft, limit_s: float, slot: Slot, owed_only: bool = False) -> None:
         """Add background rows while the call stays within the caps, the budget and the limit."""
@@ -365,7 +428,7 @@ class LanePolicy:
             self._charge(part.lane, rows, part.tokens, per_token_s, rows if call.live else 0)
         if call.live:
             self._charge(Lane.ONLINE, len(call.live), call.size.tokens - background_tokens, per_token_s, 0)
-        if self.background.owed_blocks and call.slot is Slot.SHARED:
+        if self.background.owed_blocks and call.slot in (Slot.SHARED, Slot.WHOLE):
             short_s = self.limits.min_share * elapsed_s - background_tokens * per_token_s
             # What was overpaid is remembered, both ways for about one call.
             most_s = min(self._budget_s, 1.0)

@@ -6,14 +6,15 @@ import bisect
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from twoshift.errors import InvalidInput
 from twoshift.types import CallSize, Item
 
-__all__ = ["LiveQueue", "PlannedCall", "Room"]
+__all__ = ["LiveQueue", "PlannedCall", "Room", "ends"]
 
+_EPSILON_S = 1e-9
 _Entry = tuple[float, int, Item, float]  # deadline, arrival number, row, arrival time
 
 
@@ -32,6 +33,12 @@ class PlannedCall(NamedTuple):
     predicted_s: float
     deadline_s: float  # the earliest of its rows
     oldest_s: float  # when the one that waits longest arrived
+    share_s: float  # of the device: less than it takes, where other lanes work beside it
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has all lanes; where there is but one, it always has."""
+        return self.share_s == self.predicted_s
 
 
 class Joined(NamedTuple):
@@ -39,23 +46,55 @@ class Joined(NamedTuple):
 
     call: PlannedCall
     opens: bool  # a call of its own, since the last one has no room
-    end_s: float  # predicted seconds of the plan up to its end
+    before_s: float  # that the calls before it are predicted to take of the device
+
+
+def _first(row: tuple[float, Item, float]) -> float:
+    return row[0]
 
 
 def _by_deadline(entry: _Entry) -> tuple[float, int]:
     return entry[:2]
 
 
+def ends(calls: Iterable[PlannedCall], free_s: Sequence[float], pace: float = 1.0) -> Iterator[float]:
+    """When each call ends: in the lane that is free first, one that needs all lanes once they all are.
+
+    `free_s` has a time for each lane; calls take `pace` times as long as predicted.
+    """
+    lanes = list(free_s)
+    for call in calls:
+        if call.is_whole:
+            end_s = max(lanes) + call.predicted_s * pace
+            lanes = [end_s] * len(lanes)
+        else:
+            first = lanes.index(min(lanes))
+            end_s = lanes[first] = lanes[first] + call.predicted_s * pace
+        yield end_s
+
+
 class LiveQueue:
     """Waiting rows and their greedy cut into calls; the cut is kept up to date as rows come and go."""
 
-    def __init__(self, room: Room, predict_s: Callable[[CallSize], float]) -> None:
+    def __init__(
+        self,
+        room: Room,
+        predict_s: Callable[[CallSize], float],
+        lanes: int = 1,
+        whole_s: Callable[[CallSize], float] | None = None,
+        lane_s: float = math.inf,
+    ) -> None:
+        """Where calls run in lanes side by side, a row that takes over `lane_s` in one, or has no time for that, has
+        them all, and takes `whole_s`.
+        """
         self._room = room
         self._predict_s = predict_s
+        self._share, self._whole_s, self._lane_s = 1.0 / lanes, whole_s, lane_s
+        self._has_whole = False  # the plan, of several lanes, a call for all
         self._entries: list[_Entry] = []  # sorted by deadline, then arrival
         self._where: dict[int, tuple[float, int]] = {}  # key of every row in _entries -> its sort key
         self._plan: deque[PlannedCall] = deque()  # covers _entries exactly, unless stale
-        self._plan_s = 0.0  # that its calls are predicted to take
+        self._plan_s = 0.0  # that its calls are predicted to take of the device
         self._stale = False
         self._tried: tuple[Item, Joined] | None = None  # what `joined` was asked last, while nothing has changed since
         self._arrivals = itertools.count()
@@ -84,7 +123,8 @@ class LiveQueue:
         if not joined.opens:
             self._plan.pop()
         self._plan.append(joined.call)
-        self._plan_s = joined.end_s
+        self._has_whole |= self._whole_s is not None and joined.call.is_whole
+        self._plan_s = joined.before_s + joined.call.share_s
 
     def remove(self, key: int) -> bool:
         """Forget a row; False when it does not wait here."""
@@ -104,7 +144,7 @@ class LiveQueue:
         self._tried = None
         if not self._stale and self._plan and self._plan[0].size.rows == rows:
             first = self._plan.popleft()
-            self._plan_s = self._plan_s - first.predicted_s if self._plan else 0.0
+            self._plan_s = self._plan_s - first.share_s if self._plan else 0.0
         elif rows:
             self._stale = True
         return taken
@@ -126,12 +166,13 @@ class LiveQueue:
             self._plan = deque()
             for entry in self._entries:
                 self._append_to(self._plan, entry[2], entry[3])
-            self._plan_s = sum(call.predicted_s for call in self._plan)
+            self._plan_s = sum(call.share_s for call in self._plan)
+            self._has_whole = self._whole_s is not None and any(call.is_whole for call in self._plan)
             self._stale = False
         return self._plan
 
     def planned_s(self) -> float:
-        """What the calls of the plan are predicted to take together."""
+        """What the calls of the plan are predicted to take of the device together."""
         if self._stale:
             self.plan()
         return self._plan_s
@@ -151,18 +192,16 @@ class LiveQueue:
             late = bisect.bisect_left(self._entries, end_s - 1e-9, late, late + first.size.rows, key=lambda e: e[0])
         return late
 
-    def slack_s(self, now_s: float) -> float:
-        """How much the next call may be stretched before some waiting row misses its deadline."""
-        end_s, slack_s = now_s, math.inf
-        for call in self.plan():
-            end_s += call.predicted_s
-            slack_s = min(slack_s, call.deadline_s - end_s)
-        return slack_s
+    def slack_s(self, free_s: Sequence[float]) -> float:
+        """How much the next call may be stretched before some waiting row misses its deadline; as `ends`."""
+        plan = self.plan()
+        timed = zip(plan, ends(plan, free_s), strict=True)
+        return min((call.deadline_s - end_s for call, end_s in timed), default=math.inf)
 
     def joined(self, item: Item, now_s: float) -> Joined | None:
         """The end of the plan if this row joined as the last one; None where others wait behind it.
 
-        What `plan_with` says of one row, without a look at the whole plan.
+        What `plan_with` says of one row, without a look at the whole plan; None, too, where some call needs all lanes.
         """
         if self._entries and item.deadline_s < self._entries[-1][0]:
             return None
@@ -170,29 +209,30 @@ class LiveQueue:
             self.plan()
         found = self._joined(item, now_s)
         self._tried = item, found
+        if self._whole_s is not None and (self._has_whole or found.call.is_whole):
+            return None
         return found
 
-    def plan_with(self, items: Sequence[Item]) -> Iterator[PlannedCall]:
+    def plan_with(self, items: Sequence[Item], now_s: float) -> Sequence[PlannedCall]:
         """The plan if these rows joined: what admission asks. Nothing is queued."""
         last_s = self._entries[-1][0] if self._entries else -math.inf
-        newcomers = sorted(items, key=lambda item: item.deadline_s)
-        if newcomers[0].deadline_s >= last_s:
+        rows = sorted(((item.deadline_s, item, now_s) for item in items), key=_first)
+        if rows[0][0] >= last_s:
             calls = self.plan().copy()
-            rows: Iterator[Item] = iter(newcomers)
         else:
             calls = deque[PlannedCall]()
-            waiting = [entry[2] for entry in self._entries]
-            rows = iter(sorted([*waiting, *newcomers], key=lambda item: item.deadline_s))
-        for item in rows:
-            self._append_to(calls, item, math.inf)
-        return iter(calls)
+            waiting = [(deadline_s, item, arrived_s) for deadline_s, _, item, arrived_s in self._entries]
+            rows = sorted([*waiting, *rows], key=_first)
+        for _, item, arrived_s in rows:
+            self._append_to(calls, item, arrived_s)
+        return calls
 
-    def cut(self, items: Sequence[Item]) -> Iterator[PlannedCall]:
+    def cut(self, items: Sequence[Item], now_s: float) -> Sequence[PlannedCall]:
         """The calls that these rows would make on their own."""
         calls: deque[PlannedCall] = deque()
         for item in sorted(items, key=lambda item: item.deadline_s):
-            self._append_to(calls, item, math.inf)
-        return iter(calls)
+            self._append_to(calls, item, now_s)
+        return calls
 
     def _first_from(self, start: int) -> PlannedCall:
         calls: deque[PlannedCall] = deque()
@@ -206,9 +246,8 @@ class LiveQueue:
         if self._plan:
             last = self._plan[-1]
             if (grown := self._grown(last, item, arrived_s)) is not None:
-                return Joined(grown, False, self._plan_s - last.predicted_s + grown.predicted_s)
-        alone = self._alone(item, arrived_s)
-        return Joined(alone, True, self._plan_s + alone.predicted_s)
+                return Joined(grown, False, self._plan_s - last.share_s)
+        return Joined(self._alone(item, arrived_s), True, self._plan_s)
 
     def _append_to(self, calls: deque[PlannedCall], item: Item, arrived_s: float) -> None:
         """Put one more row into the last call, or open the next where it does not fit."""
@@ -221,7 +260,7 @@ class LiveQueue:
         """The call with one more row; None where it does not fit."""
         # Unpacked and without `min` and `max`: every live row comes here.
         _, deadline_s, n = item
-        (rows, tokens, longest, squares), _, first_s, oldest_s = last
+        (rows, tokens, longest, squares), _, first_s, oldest_s, _ = last
         max_rows, max_tokens, seconds = self._room
         if rows >= max_rows or tokens + n > max_tokens:
             return None
@@ -234,9 +273,14 @@ class LiveQueue:
             predicted_s,
             min(first_s, deadline_s),
             min(oldest_s, arrived_s),
+            predicted_s * self._share,
         )
 
     def _alone(self, item: Item, arrived_s: float) -> PlannedCall:
         n = item.tokens
         size = CallSize(1, n, n, n * n)
-        return PlannedCall(size, self._predict_s(size), item.deadline_s, arrived_s)
+        predicted_s = self._predict_s(size)
+        if self._whole_s is not None and predicted_s > min(self._lane_s, item.deadline_s - arrived_s) + _EPSILON_S:
+            whole_s = self._whole_s(size)
+            return PlannedCall(size, whole_s, item.deadline_s, arrived_s, whole_s)
+        return PlannedCall(size, predicted_s, item.deadline_s, arrived_s, predicted_s * self._share)

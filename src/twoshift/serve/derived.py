@@ -7,7 +7,7 @@ from typing import Any
 
 from twoshift.errors import InvalidInput
 from twoshift.policy.cost import CallCost
-from twoshift.policy.lanes import LaneLimits
+from twoshift.policy.lanes import LaneLimits, longest_live_s
 from twoshift.policy.plan.row import RowSize
 from twoshift.policy.plan.table import cap
 from twoshift.types import CallSize
@@ -22,7 +22,7 @@ class Derived:
     """Shown to people, and by GET /v1/derived/{model}."""
 
     slo_s: float
-    one_row_s: float  # a call of one typical row
+    one_row_s: float  # a call of one typical row, in a lane where there are several
     call_budget_s: float  # the longest call that carries background rows
     largest_live_rows: int  # of typical rows, in one call that leaves time for another before it
     largest_background_rows: int
@@ -48,9 +48,8 @@ def derive(cost: CallCost, limits: LaneLimits, row: RowSize, max_waiting: int) -
     """Everything that a user might otherwise have had to set."""
     assert limits.slo_s is not None  # noqa: S101 - a server has an objective
     budget_s = limits.budget_s
-    live = max(
-        1, min(limits.max_rows, cap(cost, limits.slo_s, limits.live_call_s / limits.slo_s, row, _QUANTILE).batch)
-    )
+    share = longest_live_s(cost.at(_QUANTILE), limits) / limits.slo_s
+    live = max(1, min(limits.max_rows, cap(cost, limits.slo_s, share, row, _QUANTILE).batch))
     background = min(limits.max_rows, cap(cost, limits.slo_s, budget_s / limits.slo_s, row, _QUANTILE).batch)
     live_s = cost.seconds(row.call(live), _QUANTILE)
     return Derived(
@@ -59,7 +58,9 @@ def derive(cost: CallCost, limits: LaneLimits, row: RowSize, max_waiting: int) -
         call_budget_s=budget_s,
         largest_live_rows=live,
         largest_background_rows=background,
-        admission_rows=min(max_waiting, int(live * max(1.0, (limits.slo_s - limits.outside_s) // live_s))),
-        capacity_rows_per_s=live / live_s,
+        admission_rows=min(
+            max_waiting, int(limits.lanes * live * max(1.0, (limits.slo_s - limits.outside_s) // live_s))
+        ),
+        capacity_rows_per_s=limits.lanes * live / live_s,
         row_tokens=row.tokens,
     )

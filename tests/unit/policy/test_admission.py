@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import bisect
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from twoshift.policy.admission import AdmissionPolicy, Admit, Never, Refuse
 from twoshift.policy.background_queue import Block
 from twoshift.policy.cost import CallCost
-from twoshift.policy.lanes import Drop, LaneLimits, LanePolicy, Run
+from twoshift.policy.lanes import Call, Drop, Idle, LaneLimits, LanePolicy, Run, Slot
 from twoshift.types import Item
 
 COST = CallCost.line(0.004, 0.00025)
@@ -17,12 +19,11 @@ SLO_S = 0.05
 class Device:
     """A lane policy with admission before it, on a device that does exactly what the curve says."""
 
-    def __init__(self, max_rows: int, background: bool) -> None:
-        self.lanes = LanePolicy(COST, LaneLimits(max_rows=max_rows, max_tokens=200, slo_s=SLO_S))
+    def __init__(self, max_rows: int, background: bool, lanes: int = 1) -> None:
+        self.lanes = LanePolicy(COST, LaneLimits(max_rows=max_rows, max_tokens=200, slo_s=SLO_S, lanes=lanes))
         self.admission = AdmissionPolicy(self.lanes)
         self.now_s = 0.0
-        self.end_s: float | None = None
-        self.call: Run | None = None
+        self.calls: list[tuple[float, int, Call]] = []  # with their ends, the next one first
         self.late: list[int] = []
         self.answered: set[int] = set()
         if background:
@@ -30,29 +31,29 @@ class Device:
 
     def until(self, then_s: float) -> None:
         while True:
-            if self.call is None:
-                self.launch()
-            if self.call is None or self.end_s is None or self.end_s > then_s:
+            self.launch()
+            if not self.calls or self.calls[0][0] > then_s:
                 self.now_s = then_s
                 return
             self.finish()
 
     def launch(self) -> None:
-        decision = self.lanes.decide(self.now_s)
-        while isinstance(decision, Drop):
-            self.late += [item.key for item in decision.live]
-            decision = self.lanes.decide(self.now_s)
-        if isinstance(decision, Run):
-            self.call, self.end_s = decision, self.now_s + COST.seconds(decision.call.size)
+        while not isinstance(decision := self.lanes.decide(self.now_s), Idle):
+            if isinstance(decision, Drop):
+                self.late += [item.key for item in decision.live]
+            else:
+                call = decision.call
+                bisect.insort(self.calls, (self.now_s + self.takes_s(call), call.number, call))
+
+    def takes_s(self, call: Call) -> float:
+        slow = self.lanes.limits.lanes if call.slot is Slot.SHARED else 1
+        return slow * COST.seconds(call.size)
 
     def finish(self) -> None:
-        assert self.call is not None
-        assert self.end_s is not None
-        self.now_s = self.end_s
-        self.late += [item.key for item in self.call.call.live if self.now_s > item.deadline_s + 1e-7]
-        self.answered |= {item.key for item in self.call.call.live}
-        self.lanes.finished(self.call.call, COST.seconds(self.call.call.size))
-        self.call = self.end_s = None
+        self.now_s, _, call = self.calls.pop(0)
+        self.late += [item.key for item in call.live if self.now_s > item.deadline_s + 1e-7]
+        self.answered |= {item.key for item in call.live}
+        self.lanes.finished(call, self.takes_s(call))
 
 
 arrivals = st.lists(
@@ -63,11 +64,11 @@ arrivals = st.lists(
 
 
 @settings(deadline=None)
-@given(arrivals, st.integers(1, 32), st.booleans())
+@given(arrivals, st.integers(1, 32), st.booleans(), st.integers(1, 3))
 def test_nothing_admitted_misses_its_deadline(
-    requests: list[tuple[float, list[int], float]], max_rows: int, background: bool
+    requests: list[tuple[float, list[int], float]], max_rows: int, background: bool, lanes: int
 ) -> None:
-    device = Device(max_rows, background)
+    device = Device(max_rows, background, lanes)
     admitted: set[int] = set()
     key = 0
     for gap_s, lengths, haste in requests:
@@ -86,11 +87,11 @@ def test_nothing_admitted_misses_its_deadline(
 
 
 @settings(deadline=None)
-@given(arrivals, st.integers(1, 32), st.booleans())
+@given(arrivals, st.integers(1, 32), st.booleans(), st.integers(1, 3))
 def test_what_is_refused_is_admitted_after_the_retry_time_if_nothing_else_arrives(
-    requests: list[tuple[float, list[int], float]], max_rows: int, background: bool
+    requests: list[tuple[float, list[int], float]], max_rows: int, background: bool, lanes: int
 ) -> None:
-    device = Device(max_rows, background)
+    device = Device(max_rows, background, lanes)
     key = 0
     for gap_s, lengths, haste in requests:
         device.until(device.now_s + gap_s)
@@ -100,7 +101,7 @@ def test_what_is_refused_is_admitted_after_the_retry_time_if_nothing_else_arrive
         if isinstance(answer, Admit):
             for item in items:
                 device.lanes.submit(item, device.now_s)
-        alone_s = sum(call.predicted_s for call in device.lanes.live.cut(items))
+        alone_s = sum(call.predicted_s for call in device.lanes.live.cut(items, device.now_s))
         # With an endless backlog some call always runs: only what leaves room for one can be promised.
         promised = not background or alone_s + device.lanes.limits.budget_s <= SLO_S * haste
         if isinstance(answer, Refuse) and promised:

@@ -202,10 +202,10 @@ def test_a_long_tailed_corpus_wastes_less_than_three_percent() -> None:
 
 
 def test_a_small_call_is_spread_over_the_lanes() -> None:
-    assert len(pack_rows(np.full(8, 16), lanes=4)) == 4
-    assert len(pack_rows(np.full(1, 16), lanes=4)) == 1
-    assert len(pack_rows(np.full(8, 16), lanes=1)) == 1
-    assert len(pack_rows(np.empty(0, np.int64), lanes=2)) == 0
+    assert len(pack_rows(np.full(8, 16), streams=4)) == 4
+    assert len(pack_rows(np.full(1, 16), streams=4)) == 1
+    assert len(pack_rows(np.full(8, 16), streams=1)) == 1
+    assert len(pack_rows(np.empty(0, np.int64), streams=2)) == 0
 
 
 def changed(path: Path, change: Callable[[dict[str, Any]], Any], task: Task = EMBED, **more: Any) -> TextTokenizer:

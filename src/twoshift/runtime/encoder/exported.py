@@ -92,7 +92,7 @@ class ExportedSession:
     """A Session: the graph, and in numpy what it leaves to be done."""
 
     library = "onnxruntime"
-    lanes = 1  # all threads on one batch after the other
+    streams = lanes = 1  # all threads on one batch after the other
 
     def __init__(self, graph: ExportedGraph, finish: Finish) -> None:
         self._graph = graph
@@ -101,6 +101,8 @@ class ExportedSession:
     def run(self, batches: Sequence[Batch]) -> list[Floats]:
         """The answers to each batch, in order."""
         return [self._finish(self._graph(batch), batch["lengths"]) for batch in batches]
+
+    run_beside = run
 
 
 def _described(

@@ -110,7 +110,7 @@ class TransformersEncoder:
         if self._model is None:
             raise Broken(f"{self.info.model} is closed")
         rows = concat(cast("Sequence[TokenRows]", parts))
-        calls = pack_rows(rows.lengths, lanes=1)
+        calls = pack_rows(rows.lengths, streams=1)
         with device_failures():
             answers = [self._run(rows.padded(call, self._pad_id)) for call in calls]
         return Done(columns_of(self._task, restored(calls, answers, self._width)))

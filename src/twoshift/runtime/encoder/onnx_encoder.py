@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from twoshift.config import home
 from twoshift.errors import Broken, InvalidInput
 from twoshift.policy.packing import PackedCalls, PackLimits, pack
-from twoshift.ports import Columns, Prepared, RuntimeInfo
+from twoshift.ports import Prepared, RuntimeInfo
 from twoshift.runtime.columns import Done
 from twoshift.runtime.devices import cpu_device, usable_threads
 from twoshift.runtime.encoder.answers import answer_width, columns_of, input_tensors, output_names
@@ -23,14 +23,15 @@ from twoshift.runtime.encoder.folder import ModelFolder
 from twoshift.runtime.encoder.gate import checked_parity, measured_parity
 from twoshift.runtime.encoder.graph import GRAPH_FORMAT, has_type_ids, write_graph
 from twoshift.runtime.encoder.int8 import INT8_FORMAT, write_int8_graph
-from twoshift.runtime.encoder.sessions import Session, choose_library, open_session, version_of
+from twoshift.runtime.encoder.sessions import Batch, Session, choose_library, open_session, version_of
 from twoshift.runtime.encoder.tokens import TextTokenizer, TokenRows, concat
 from twoshift.runtime.failures import device_failures
 
 __all__ = ["OnnxEncoder", "load_onnx_encoder", "pack_rows", "restored"]
 
+_Run = Callable[[Sequence[Batch]], list[NDArray[np.float32]]]
 _MAX_WASTE = 0.03
-_BATCH_TOKENS = 1024  # a token costs the same from 512 to 8192; small ones spread evenly over the lanes
+_BATCH_TOKENS = 1024  # a token costs the same from 512 to 8192; small ones spread evenly over the streams
 
 
 def load_onnx_encoder(
@@ -98,6 +99,7 @@ class OnnxEncoder:
         self._pad_id = folder.architecture.pad_id
         self._tokenizer = tokenizer
         self._session: Session | None = session
+        self.lanes = session.lanes
         self.padding_tokens = 0  # that calls have carried so far
 
     def prepare(self, rows: Sequence[Any]) -> TokenRows:
@@ -106,22 +108,31 @@ class OnnxEncoder:
 
     def launch(self, parts: Sequence[Prepared], live: bool = False) -> Done:
         """Run one call over the rows of all parts; the device has one queue, so `live` changes nothing."""
-        if self._session is None:
-            raise Broken(f"{self.info.model} is closed")
-        rows = concat(cast("Sequence[TokenRows]", parts))
-        with device_failures():
-            return Done(self._columns(rows, self._session))
+        session = self._opened()
+        return self._done(parts, session.streams, session.run)
+
+    def launch_beside(self, parts: Sequence[Prepared]) -> Done:
+        """The same with a part of the device, beside others."""
+        session = self._opened()
+        return self._done(parts, session.streams // session.lanes, session.run_beside)
 
     def close(self) -> None:
         """Let the model go."""
         self._session = None
 
-    def _columns(self, rows: TokenRows, session: Session) -> Columns:
-        calls = pack_rows(rows.lengths, session.lanes)
+    def _opened(self) -> Session:
+        if self._session is None:
+            raise Broken(f"{self.info.model} is closed")
+        return self._session
+
+    def _done(self, parts: Sequence[Prepared], streams: int, run: _Run) -> Done:
+        rows = concat(cast("Sequence[TokenRows]", parts))
+        calls = pack_rows(rows.lengths, streams)
         batches = [rows.padded(call, self._pad_id) for call in calls]
         self.padding_tokens += sum(batch["input_ids"].size for batch in batches) - int(rows.lengths.sum())
-        answers = session.run(batches)
-        return columns_of(self._task, restored(calls, answers, self._width))
+        with device_failures():
+            answers = run(batches)
+        return Done(columns_of(self._task, restored(calls, answers, self._width)))
 
 
 class LossyOnnxEncoder(OnnxEncoder):
@@ -144,10 +155,10 @@ class LossyOnnxEncoder(OnnxEncoder):
         return True
 
 
-def pack_rows(lengths: NDArray[np.int64], lanes: int) -> PackedCalls:
-    """Rows by length, in batches with less than 3 % of padding; enough of them for every lane to have one."""
+def pack_rows(lengths: NDArray[np.int64], streams: int) -> PackedCalls:
+    """Rows by length, in batches with less than 3 % of padding; enough of them for every stream to have one."""
     longest = int(lengths.max(initial=1))
-    share = -(-int(lengths.sum()) // lanes)  # a small call is spread over the lanes
+    share = -(-int(lengths.sum()) // streams)  # a small call is spread over them
     return pack(lengths, PackLimits(max(longest, min(_BATCH_TOKENS, share)), padded=True, max_waste=_MAX_WASTE))
 
 

@@ -19,16 +19,22 @@ Batch = dict[str, NDArray[np.int32]]
 _PRECISION = "f32"
 # A thread that is pinned stays on its core beside whatever else runs there; and two models would be pinned to the same
 _NOT_PINNED = {"ENABLE_CPU_PINNING": False}
+_LANES = 2  # one call is answered, and the next one formed, while another runs
 
 
 class Session(Protocol):
     """A graph that is loaded. One thread owns it."""
 
     library: str
-    lanes: int  # batches that run side by side; a call is cut into at least so many
+    streams: int  # batches that run side by side; a call is cut into at least so many
+    lanes: int  # calls that may run side by side, each with its part of the streams
 
     def run(self, batches: Sequence[Batch]) -> list[NDArray[np.float32]]:
         """The answers to each batch, in order."""
+        ...
+
+    def run_beside(self, batches: Sequence[Batch]) -> list[NDArray[np.float32]]:
+        """The same in one of the lanes; as many threads may be in here at a time."""
         ...
 
 
@@ -65,7 +71,7 @@ class OnnxRuntimeSession:
     """All threads on one batch after the other."""
 
     library = "onnxruntime"
-    lanes = 1
+    streams = lanes = 1
 
     def __init__(self, onnxruntime: Any, graph: Path, threads: int) -> None:
         options = onnxruntime.SessionOptions()
@@ -80,6 +86,8 @@ class OnnxRuntimeSession:
         """The answers to each batch, in order."""
         return [self._session.run(["answer"], batch)[0] for batch in batches]
 
+    run_beside = run
+
 
 class OpenVinoSession:
     """Several batches side by side, a thread each; a batch that comes alone gets all threads."""
@@ -91,23 +99,51 @@ class OpenVinoSession:
         model = core.read_model(str(graph))
         # Without the hint OpenVINO would go down to bf16 by itself where the CPU has it
         common = {"INFERENCE_PRECISION_HINT": _PRECISION, "INFERENCE_NUM_THREADS": threads, **_NOT_PINNED}
-        self.lanes = threads
+        self.streams, self.lanes = threads, min(_LANES, threads)
         self._alone = core.compile_model(model, "CPU", {**common, "NUM_STREAMS": 1}).create_infer_request()
         self._queue = None
         if threads > 1:
             streams = core.compile_model(model, "CPU", {**common, "NUM_STREAMS": threads})
             self._queue = openvino.AsyncInferQueue(streams, threads)
             self._queue.set_callback(_keep)
+            self._parts = [_Part(openvino, streams, threads // self.lanes) for _ in range(self.lanes)]
 
     def run(self, batches: Sequence[Batch]) -> list[NDArray[np.float32]]:
         """The answers to each batch, in order."""
         if self._queue is None or len(batches) < 2:
             return [self._alone.infer(batch, share_inputs=True)[0].copy() for batch in batches]
-        answers: list[Any] = [None] * len(batches)
-        for number, batch in enumerate(batches):
-            self._queue.start_async(batch, (answers, number), share_inputs=True)
-        self._queue.wait_all()
-        return answers
+        return _run_all(self._queue, batches)
+
+    def run_beside(self, batches: Sequence[Batch]) -> list[NDArray[np.float32]]:
+        """The same in one of the lanes; as many threads may be in here at a time."""
+        part = self._parts.pop()
+        try:
+            return part.run(batches)
+        finally:
+            self._parts.append(part)
+
+
+class _Part:
+    """Some of the streams."""
+
+    def __init__(self, openvino: Any, model: Any, streams: int) -> None:
+        self._one = model.create_infer_request() if streams == 1 else None
+        self._many = None if streams == 1 else openvino.AsyncInferQueue(model, streams)
+        if self._many is not None:
+            self._many.set_callback(_keep)
+
+    def run(self, batches: Sequence[Batch]) -> list[NDArray[np.float32]]:
+        if self._one is not None:
+            return [self._one.infer(batch, share_inputs=True)[0].copy() for batch in batches]
+        return _run_all(self._many, batches)
+
+
+def _run_all(queue: Any, batches: Sequence[Batch]) -> list[NDArray[np.float32]]:
+    answers: list[Any] = [None] * len(batches)
+    for number, batch in enumerate(batches):
+        queue.start_async(batch, (answers, number), share_inputs=True)
+    queue.wait_all()
+    return answers
 
 
 def _keep(request: Any, place: tuple[list[Any], int]) -> None:
