@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from twoshift.engine import Engine
 from twoshift.policy.cost import CallCost
-from twoshift.policy.lanes import LaneLimits
+from twoshift.policy.lane_values import LaneLimits
 from twoshift.ports import Prepared, Runtime
 
 __all__ = ["Apart", "OneEngine", "Strict", "Way"]

@@ -80,7 +80,7 @@ def start(folder: Path, texts: list[str], **limits: Any) -> Bench:
     from twoshift.engine.example_rows import made_texts
     from twoshift.engine.measure import MeasureLimits, measure_profile
     from twoshift.policy.fit import fit_call_cost
-    from twoshift.policy.lanes import LaneLimits
+    from twoshift.policy.lane_values import LaneLimits
     from twoshift.types import CallSize
     from twoshift.wiring import load_model
 
@@ -247,7 +247,7 @@ def lanes(bench: Bench, slo_ms: float) -> None:
 
 def run(size: str, work: Path, tokenizer: Path, with_peer: bool) -> None:
     from twoshift.engine import Engine
-    from twoshift.policy.lanes import LaneLimits
+    from twoshift.policy.lane_values import LaneLimits
 
     print(f"{size}:", flush=True)
     folder = make_folder(work / size, size, tokenizer)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from twoshift.engine import Engine
 from twoshift.policy.cost import CallCost
-from twoshift.policy.lanes import LaneLimits
+from twoshift.policy.lane_values import LaneLimits
 from twoshift.ports import Columns, Prepared, RuntimeInfo
 
 BACKGROUND_ROWS, BLOCK_ROWS = 10_000_000, 8192

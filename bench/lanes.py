@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from twoshift.policy.background_queue import Block
 from twoshift.policy.cost import CallCost
-from twoshift.policy.lanes import LaneLimits, LanePolicy, Run
+from twoshift.policy.lane_values import LaneLimits, Run
+from twoshift.policy.lanes import LanePolicy
 from twoshift.sim.lanes import LanesSpec, simulate_lanes
 from twoshift.types import Item
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from twoshift.errors import Broken, InvalidInput, TooLarge, TryLater, TwoshiftError
     from twoshift.policy.cost import CallCost, Sample
     from twoshift.policy.fit import Fit, fit_call_cost
-    from twoshift.policy.lanes import LaneLimits
+    from twoshift.policy.lane_values import LaneLimits
     from twoshift.policy.plan import cap, cost_table, plan_fleet, sweep
     from twoshift.types import CallSize
     from twoshift.wiring import load_model, stored_cost
@@ -49,7 +49,7 @@ _HOMES = {
     "Engine": "engine",
     "Fit": "policy.fit",
     "InvalidInput": "errors",
-    "LaneLimits": "policy.lanes",
+    "LaneLimits": "policy.lane_values",
     "Sample": "policy.cost",
     "Scorer": "batch.pipelines",
     "TooLarge": "errors",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from twoshift.fleet.scale_log import ScaleLog
     from twoshift.fleet.scaler import Scaler
     from twoshift.policy.cost import CallCost
-    from twoshift.policy.lanes import LaneLimits
+    from twoshift.policy.lane_values import LaneLimits
     from twoshift.policy.plan.row import RowSize
     from twoshift.policy.profile import Profile
     from twoshift.ports import Blobs, Profiles, Runtime, RuntimeInfo
@@ -358,7 +358,7 @@ def _backlogs(jobs: JobHost | NoJobs, model: str) -> Callable[[], list[Backlog]]
 
 
 def _live_limits(settings: ModelSettings) -> LaneLimits:
-    from twoshift.policy.lanes import LaneLimits
+    from twoshift.policy.lane_values import LaneLimits
 
     slo_s = settings.slo_ms / 1e3
     budget_s = None if settings.call_budget_ms is None else settings.call_budget_ms / 1e3

@@ -19,7 +19,7 @@ tiny: Any = pytest.importorskip("tiny_models", reason="the torch extra is not in
 from twoshift.engine import Engine  # noqa: E402
 from twoshift.errors import InvalidInput  # noqa: E402
 from twoshift.policy.cost import CallCost  # noqa: E402
-from twoshift.policy.lanes import LaneLimits  # noqa: E402
+from twoshift.policy.lane_values import LaneLimits  # noqa: E402
 from twoshift.runtime.encoder import load_encoder  # noqa: E402
 from twoshift.runtime.encoder.cuda import borrowed  # noqa: E402
 from twoshift.runtime.encoder.cuda.bert import PackedBert, can_pack  # noqa: E402

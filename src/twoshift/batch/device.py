@@ -9,7 +9,7 @@ from twoshift.batch.calibrate import calibrate
 from twoshift.batch.messages import Calibrated
 from twoshift.engine import Engine
 from twoshift.policy.cost import CallCost
-from twoshift.policy.lanes import LaneLimits
+from twoshift.policy.lane_values import LaneLimits
 from twoshift.ports import Columns, Prepared, Runtime, RuntimeInfo
 
 __all__ = ["OwnDevice", "SharedDevice", "WorkDevice"]

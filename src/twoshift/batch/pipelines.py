@@ -15,7 +15,7 @@ from twoshift.engine import Engine
 from twoshift.engine.window import Window
 from twoshift.errors import InvalidInput
 from twoshift.policy.cost import CallCost
-from twoshift.policy.lanes import LaneLimits
+from twoshift.policy.lane_values import LaneLimits
 
 if TYPE_CHECKING:
     import pandas as pd

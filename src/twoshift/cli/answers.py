@@ -18,7 +18,7 @@ from twoshift.engine import Engine, RowFuture
 from twoshift.engine.prepare import prepared_parts
 from twoshift.errors import Broken, InvalidInput
 from twoshift.policy.cost import CallCost
-from twoshift.policy.lanes import LaneLimits
+from twoshift.policy.lane_values import LaneLimits
 from twoshift.wiring import stored_profile
 
 if TYPE_CHECKING:

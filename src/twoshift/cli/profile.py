@@ -239,7 +239,7 @@ def _concluded(
 
 def _cap(cost: CallCost, slo_s: float, row: RowSize) -> Cap:
     """The largest background call that the budget, and the engine's own limit of rows, allow."""
-    from twoshift.policy.lanes import LaneLimits
+    from twoshift.policy.lane_values import LaneLimits
 
     free, most = cap(cost, slo_s, _SHARE, row, QUANTILE), LaneLimits().max_rows
     if free.batch <= most:

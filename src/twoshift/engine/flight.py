@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from twoshift.engine.waiting import LiveRow, Piece
 from twoshift.errors import Broken, DeviceLost
-from twoshift.policy.lanes import Call
+from twoshift.policy.lane_values import Call
 from twoshift.ports import Columns, Launched
 
 __all__ = ["Flight", "as_broken", "waited"]

@@ -25,7 +25,8 @@ from twoshift.engine.waiting import BlockJob, BlockOwner, LiveRow, Piece, Waitin
 from twoshift.errors import Broken, DeviceLost, InvalidInput, Late, NoRoom, OutOfMemory, TooLarge, TryLater
 from twoshift.policy.admission import MAX_WAITING, AdmissionPolicy, Admit, Never, Refuse
 from twoshift.policy.cost import CallCost
-from twoshift.policy.lanes import Call, Drop, Idle, LaneLimits, LanePolicy, Run, Slot
+from twoshift.policy.lane_values import Call, Drop, Idle, LaneLimits, Run, Slot
+from twoshift.policy.lanes import LanePolicy
 from twoshift.ports import Columns, LanedRuntime, Launched, Prepared, Runtime
 from twoshift.types import Item, Lane
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from twoshift.policy.lanes import LaneUse
+from twoshift.policy.lane_values import LaneUse
 from twoshift.types import Lane
 
 __all__ = ["CALL_ROWS", "CallRows", "EngineStats", "Health", "Queue"]

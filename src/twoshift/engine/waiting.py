@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from twoshift.engine.results import BlockFuture, BlockResult, Filling, RowSink
 from twoshift.engine.stats import Queue
 from twoshift.policy.background_queue import Block, Slice
-from twoshift.policy.lanes import LanePolicy, LaneUse
+from twoshift.policy.lane_values import LaneUse
+from twoshift.policy.lanes import LanePolicy
 from twoshift.ports import Prepared
 from twoshift.types import Item, Lane
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from twoshift.engine.stats import CallRows, EngineStats, Queue
-from twoshift.policy.lanes import LaneUse
+from twoshift.policy.lane_values import LaneUse
 from twoshift.serve.derived import Derived
 from twoshift.types import Lane
 

@@ -15,7 +15,8 @@ from twoshift.errors import Broken
 from twoshift.policy.admission import AdmissionPolicy, Admit, Never, Refuse
 from twoshift.policy.background_queue import Block, Slice
 from twoshift.policy.cost import CallCost
-from twoshift.policy.lanes import Call, Drop, Idle, LaneLimits, LanePolicy, Run, Slot
+from twoshift.policy.lane_values import Call, Drop, Idle, LaneLimits, Run, Slot
+from twoshift.policy.lanes import LanePolicy
 from twoshift.types import Item, Lane
 
 __all__ = ["RecordedAdmission", "RecordedLanes", "Replay", "replay"]

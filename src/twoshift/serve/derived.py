@@ -7,7 +7,7 @@ from typing import Any
 
 from twoshift.errors import InvalidInput
 from twoshift.policy.cost import CallCost
-from twoshift.policy.lanes import LaneLimits, longest_live_s
+from twoshift.policy.lane_values import LaneLimits, longest_live_s
 from twoshift.policy.plan.row import RowSize
 from twoshift.policy.plan.table import cap
 from twoshift.types import CallSize

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from twoshift.policy.cost import CallCost
-from twoshift.policy.lanes import Drop, Idle, LaneLimits, LanePolicy, Run, Slot
+from twoshift.policy.lane_values import Drop, Idle, LaneLimits, Run, Slot
+from twoshift.policy.lanes import LanePolicy
 
 __all__ = ["GreedyPolicy", "StrictPolicy", "WindowPolicy"]
 

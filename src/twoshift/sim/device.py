@@ -10,7 +10,8 @@ import numpy as np
 from twoshift.policy.admission import AdmissionPolicy, Admit
 from twoshift.policy.background_queue import Block
 from twoshift.policy.cost import CallCost
-from twoshift.policy.lanes import Call, Drop, Idle, LanePolicy, Run
+from twoshift.policy.lane_values import Call, Drop, Idle, Run
+from twoshift.policy.lanes import LanePolicy
 from twoshift.sim.traffic import Arrivals
 from twoshift.types import Item
 

@@ -13,7 +13,8 @@ from twoshift.errors import InvalidInput
 from twoshift.policy.admission import AdmissionPolicy
 from twoshift.policy.cost import CallCost
 from twoshift.policy.journal import RecordedAdmission, RecordedLanes
-from twoshift.policy.lanes import LaneLimits, LanePolicy
+from twoshift.policy.lane_values import LaneLimits
+from twoshift.policy.lanes import LanePolicy
 from twoshift.sim.baselines import GreedyPolicy, StrictPolicy, WindowPolicy
 from twoshift.sim.device import DeviceLog, SimulatedDevice
 from twoshift.sim.traffic import Arrivals, poisson

@@ -22,7 +22,7 @@ from twoshift.blobs.local import LocalBlobs
 from twoshift.engine import Engine
 from twoshift.errors import InvalidInput
 from twoshift.policy.cost import CallCost
-from twoshift.policy.lanes import LaneLimits
+from twoshift.policy.lane_values import LaneLimits
 from twoshift.ports import RuntimeInfo
 from twoshift.runtime.columns import ColumnRows
 from twoshift.runtime.host_model import HostModel

@@ -21,7 +21,7 @@ from twoshift.batch.settings import JobSettings
 from twoshift.blobs.local import LocalBlobs
 from twoshift.engine import Engine
 from twoshift.policy.cost import CallCost
-from twoshift.policy.lanes import LaneLimits
+from twoshift.policy.lane_values import LaneLimits
 from twoshift.wiring import load_model
 
 NAN, INF = math.nan, math.inf

@@ -23,7 +23,7 @@ from twoshift.blobs.local import LocalBlobs
 from twoshift.engine import Engine
 from twoshift.errors import Broken, InvalidInput
 from twoshift.policy.cost import CallCost
-from twoshift.policy.lanes import LaneLimits
+from twoshift.policy.lane_values import LaneLimits
 from twoshift.wiring import load_model
 
 BLOBS = LocalBlobs()

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from twoshift.engine import BlockResult, Engine
 from twoshift.errors import Broken, DeviceLost, InvalidInput, Late, OutOfMemory, TooLarge, TryLater
 from twoshift.policy.cost import CallCost
-from twoshift.policy.lanes import LaneLimits
+from twoshift.policy.lane_values import LaneLimits
 from twoshift.ports import Columns, Prepared, RuntimeInfo
 from twoshift.types import CallSize, Lane
 

@@ -9,7 +9,7 @@ import pytest
 from twoshift.engine import Engine
 from twoshift.errors import Broken, BrokenModel, InvalidInput, Late
 from twoshift.policy.cost import CallCost
-from twoshift.policy.lanes import LaneLimits
+from twoshift.policy.lane_values import LaneLimits
 from twoshift.runtime.load import load_model
 
 MODEL = """

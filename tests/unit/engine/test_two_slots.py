@@ -14,7 +14,7 @@ from twoshift.engine import Engine
 from twoshift.engine.device_time import DeviceTime
 from twoshift.errors import Broken, DeviceLost
 from twoshift.policy.cost import CallCost
-from twoshift.policy.lanes import LaneLimits
+from twoshift.policy.lane_values import LaneLimits
 from twoshift.ports import Columns, Prepared, RuntimeInfo
 from twoshift.types import Lane
 

@@ -10,7 +10,7 @@ from twoshift.engine import Engine
 from twoshift.fleet.control import Follow, FromChild, GoOn, Hold, Leave, TakePlace, ToChild, Work, WorkEnded, WorkTold
 from twoshift.fleet.job_desk import JobDesk
 from twoshift.policy.cost import CallCost
-from twoshift.policy.lanes import LaneLimits
+from twoshift.policy.lane_values import LaneLimits
 from twoshift.wiring import blobs_for, load_model
 
 

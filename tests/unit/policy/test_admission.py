@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from twoshift.policy.admission import AdmissionPolicy, Admit, Never, Refuse
 from twoshift.policy.background_queue import Block
 from twoshift.policy.cost import CallCost
-from twoshift.policy.lanes import Call, Drop, Idle, LaneLimits, LanePolicy, Run, Slot
+from twoshift.policy.lane_values import Call, Drop, Idle, LaneLimits, Run, Slot
+from twoshift.policy.lanes import LanePolicy
 from twoshift.types import Item
 
 COST = CallCost.line(0.004, 0.00025)

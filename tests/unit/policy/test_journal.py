@@ -9,7 +9,7 @@ from twoshift.errors import Broken
 from twoshift.policy.background_queue import Block
 from twoshift.policy.cost import CallCost
 from twoshift.policy.journal import RecordedAdmission, RecordedLanes, replay
-from twoshift.policy.lanes import Drop, LaneLimits, Run
+from twoshift.policy.lane_values import Drop, LaneLimits, Run
 from twoshift.types import Item, Lane
 
 

@@ -12,7 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from twoshift.errors import InvalidInput
 from twoshift.policy.background_queue import Block, Slice
 from twoshift.policy.cost import CallCost
-from twoshift.policy.lanes import Call, Drop, Idle, LaneLimits, LanePolicy, Run, Slot
+from twoshift.policy.lane_values import Call, Drop, Idle, LaneLimits, Run, Slot
+from twoshift.policy.lanes import LanePolicy
 from twoshift.types import CallSize, Item, Lane
 
 COST = CallCost.line(0.004, 0.00025)

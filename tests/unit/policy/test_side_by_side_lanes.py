@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from twoshift.policy.background_queue import Block
 from twoshift.policy.cost import CallCost
-from twoshift.policy.lanes import Call, Idle, LaneLimits, LanePolicy, Run, Slot
+from twoshift.policy.lane_values import Call, Idle, LaneLimits, Run, Slot
+from twoshift.policy.lanes import LanePolicy
 from twoshift.types import Item
 
 COST = CallCost.line(0.001, 0.0001)

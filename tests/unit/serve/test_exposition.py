@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from twoshift.engine import Engine
 from twoshift.policy.cost import CallCost
-from twoshift.policy.lanes import LaneLimits
+from twoshift.policy.lane_values import LaneLimits
 from twoshift.policy.plan.row import RowSize
 from twoshift.ports import RuntimeInfo
 from twoshift.runtime.columns import ColumnRows
