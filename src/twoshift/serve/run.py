@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from twoshift.endpoints.known import told_openai
 from twoshift.errors import InvalidInput
 from twoshift.extras import needed
 from twoshift.serve.exposition import MoreMetrics, ServerMetrics
@@ -20,7 +21,7 @@ from twoshift.serve.http.app import App
 from twoshift.serve.http.connection import HttpLimits
 from twoshift.serve.http.jobs import JobDesk, NoJobs, add_jobs
 from twoshift.serve.http.oip import add_oip
-from twoshift.serve.http.openai import add_openai, told_openai
+from twoshift.serve.http.openai import add_openai
 from twoshift.serve.http.operations import add_operations
 from twoshift.serve.http.server import HttpServer
 from twoshift.serve.keys import Keys

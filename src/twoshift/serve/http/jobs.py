@@ -10,13 +10,13 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
+from twoshift.endpoints.json_body import decoded
+from twoshift.endpoints.known import told_openai
+from twoshift.endpoints.types import ErrorReply
 from twoshift.errors import Forbidden, InvalidInput, NotFound, TryLater
 from twoshift.ports import JobRecord
 from twoshift.serve.http.app import App, Exchange
-from twoshift.serve.http.json_body import decoded
 from twoshift.serve.http.messages import Reply
-from twoshift.serve.http.openai import told_openai
-from twoshift.serve.http.openai_types import ErrorReply
 from twoshift.serve.http.openapi import Operation
 from twoshift.serve.keys import ANYONE
 

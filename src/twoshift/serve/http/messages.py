@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from twoshift.serve.faults import Fault
+from twoshift.endpoints.faults import Fault
 
 __all__ = ["HttpError", "Reply", "Request", "refusal"]
 
