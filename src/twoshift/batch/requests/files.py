@@ -8,6 +8,7 @@ import logging
 import os
 import secrets
 import shutil
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,12 +16,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from twoshift.batch_ports import FileRecord, FileStore
-from twoshift.errors import Broken, InvalidInput, TooLarge, TwoshiftError
+from twoshift.errors import Broken, InvalidInput, TooLarge, TryLater, TwoshiftError
 from twoshift.ports import Blobs
 
 __all__ = ["FileDesk", "FileLimits", "Upload", "new_id"]
 
 _logger = logging.getLogger("twoshift.files")
+_FULL_S = 60.0
 _BEGUN_S = 86_400.0  # after which nobody uploads it any more
 
 
@@ -123,21 +125,26 @@ class FileDesk:
 
 
 class Upload:
-    """One file on its way; of one thread at a time. It is ended by `finish` or `abort`."""
+    """One file on its way. It is ended by `finish` or `abort`."""
 
     def __init__(self, desk: FileDesk, record: FileRecord) -> None:
         self._desk, self._record = desk, record
         self._location = desk.location(record.id)
         self._staged = staged_path(desk.blobs, self._location)
         self._file, self._digest, self._bytes = self._staged.open("wb"), hashlib.sha256(), 0
+        self._lock = threading.Lock()  # it may be given up while a piece is written
 
     def write(self, data: bytes) -> None:
         """The next bytes; raises TooLarge."""
-        self._bytes += len(data)
-        if self._bytes > self._desk.limits.max_bytes:
-            raise too_large(self._desk.limits.max_bytes)
-        self._digest.update(data)
-        self._file.write(data)
+        with self._lock:
+            self._bytes += len(data)
+            if self._bytes > self._desk.limits.max_bytes:
+                raise too_large(self._desk.limits.max_bytes)
+            self._digest.update(data)
+            try:
+                self._file.write(data)
+            except OSError as error:
+                raise TryLater(f"the file cannot be written ({error.strerror})", _FULL_S) from error
 
     def finish(self, filename: str, purpose: str, expires_s: float | None) -> FileRecord:
         """It is there, whole."""
@@ -153,7 +160,7 @@ class Upload:
 
     def abort(self) -> None:
         """Nothing of it stays."""
-        with contextlib.suppress(OSError):
+        with self._lock, contextlib.suppress(OSError):
             self._file.close()
         self._staged.unlink(missing_ok=True)
         try:

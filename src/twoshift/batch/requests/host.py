@@ -67,9 +67,19 @@ class BatchHost:
         if self._keeper.is_alive():
             self._keeper.join()
 
-    def create(self, wanted: BatchWanted, owner: str | None, models: tuple[str, ...] = ()) -> BatchRecord:
-        """A new one, or the one that was made for the same request just now; raises NotFound."""
-        file = self.files.get(wanted.input_file_id, owner)
+    def ask(
+        self,
+        input_file_id: str,
+        endpoint: str,
+        window: str,
+        metadata: dict[str, str] | None,
+        output_expires_s: float | None,
+        owner: str | None,
+        models: tuple[str, ...] = (),  # that the key may use; none: all
+    ) -> BatchRecord:
+        """A new one, or the one that was made for the same request just now; raises NotFound, InvalidInput."""
+        wanted = BatchWanted(input_file_id, endpoint, window, metadata, output_expires_s)
+        file = self.files.get(input_file_id, owner)
         made = self._add(wanted.record(new_id(BATCH), file.owner, models, self.files))
         self.wake(made.id)
         return made

@@ -68,7 +68,9 @@ class BodyStream:
             if self._is_full:
                 self._is_full = False
                 self._tell_full(False)
+            began_s = loop.time()
             yield piece
+            due_s += loop.time() - began_s  # the peer is not to blame for it
             if came_bytes >= _LEAST_BYTES:
                 due_s, came_bytes = loop.time() + self._patience_s, 0
 
