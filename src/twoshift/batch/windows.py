@@ -36,12 +36,12 @@ class Tally:
     device_s: float = 0.0
     kinds: Counter[str] = field(default_factory=Counter[str])
 
-    def add(self, window: Window, rows: int, errors: Iterable[str]) -> None:
-        """A window of so many of the input's rows; of those that failed, the kinds of their errors."""
+    def add(self, window: Window, rows: int, errors: Iterable[str], tokens: int | None = None) -> None:
+        """A window of so many of the input's rows, and tokens; of those that failed, the kinds of their errors."""
         kinds = Counter(errors)
         self.rows += rows
         self.errors += kinds.total()
-        self.tokens += window.tokens
+        self.tokens += window.tokens if tokens is None else tokens
         self.truncated += window.truncated
         self.device_s += window.device_s
         self.kinds.update(kinds)

@@ -28,7 +28,7 @@ _BEGUN_S = 86_400.0  # after which nobody uploads it any more
 
 def new_id(kind: str) -> str:
     """One that nobody can guess."""
-    return f"{kind}{secrets.token_hex(16)}"
+    return f"{kind}{secrets.token_hex(12)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,9 @@ class FileDesk:
         self.blobs, self.blobs_for, self.clock = blobs_for(root), blobs_for, clock
         self._began_unix_s = clock()
 
-    def begin(self, owner: str) -> Upload:
-        """A file that is yet to come."""
-        record = FileRecord(new_id("file-"), owner, self.clock())
-        self.store.add_file(record)
-        return Upload(self, record)
+    def upload(self, owner: str) -> Upload:
+        """A file that is yet to come; this alone waits for nothing."""
+        return Upload(self, FileRecord(new_id("file-"), owner, self.clock()))
 
     def get(self, file_id: str, owner: str | None = None) -> FileRecord:
         """Raises NotFound."""
@@ -125,14 +123,24 @@ class FileDesk:
 
 
 class Upload:
-    """One file on its way. It is ended by `finish` or `abort`."""
+    """One file on its way. It is begun, written, and ended by `finish` or, at any moment, by `abort`."""
 
     def __init__(self, desk: FileDesk, record: FileRecord) -> None:
         self._desk, self._record = desk, record
         self._location = desk.location(record.id)
-        self._staged = staged_path(desk.blobs, self._location)
-        self._file, self._digest, self._bytes = self._staged.open("wb"), hashlib.sha256(), 0
+        self._staged: Path | None = None
+        self._file: BinaryIO | None = None
+        self._digest, self._bytes = hashlib.sha256(), 0
+        self._aborted = False
         self._lock = threading.Lock()  # it may be given up while a piece is written
+
+    def begin(self) -> None:
+        """Raises TryLater, Elsewhere."""
+        with self._lock:
+            if not self._aborted:
+                self._desk.store.add_file(self._record)
+                self._staged = staged_path(self._desk.blobs, self._location)
+                self._file = self._staged.open("wb")
 
     def write(self, data: bytes) -> None:
         """The next bytes; raises TooLarge."""
@@ -141,6 +149,8 @@ class Upload:
             if self._bytes > self._desk.limits.max_bytes:
                 raise too_large(self._desk.limits.max_bytes)
             self._digest.update(data)
+            if self._file is None or self._aborted:
+                return  # nobody waits for it
             try:
                 self._file.write(data)
             except OSError as error:
@@ -148,21 +158,28 @@ class Upload:
 
     def finish(self, filename: str, purpose: str, expires_s: float | None) -> FileRecord:
         """It is there, whole."""
-        self._file.close()
         lasts_s = self._desk.limits.retention_s if expires_s is None else expires_s
         record = replace(
             self._record, filename=filename, purpose=purpose, size_bytes=self._bytes, sha256=self._digest.hexdigest(),
             expires_unix_s=self._record.created_unix_s + lasts_s,
         )  # fmt: skip
-        self._desk.blobs.publish(self._staged, self._location)
-        self._desk.store.processed(record)
+        with self._lock:
+            if self._file is not None and self._staged is not None and not self._aborted:
+                self._file.close()
+                self._desk.blobs.publish(self._staged, self._location)
+                self._desk.store.processed(record)
         return record
 
     def abort(self) -> None:
         """Nothing of it stays."""
-        with self._lock, contextlib.suppress(OSError):
-            self._file.close()
-        self._staged.unlink(missing_ok=True)
+        with self._lock:
+            self._aborted = True
+            if self._staged is None:
+                return
+            with contextlib.suppress(OSError):
+                if self._file is not None:
+                    self._file.close()
+            self._staged.unlink(missing_ok=True)
         try:
             self._desk.blobs.delete(self._location)
             self._desk.store.forget_file(self._record.id)

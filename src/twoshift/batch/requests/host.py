@@ -26,7 +26,7 @@ _logger = logging.getLogger("twoshift.batches")
 _CLERKS = 4  # batches that are looked through or put together at once
 _KEEP_S, _LOOK_S, _SWEEP_S = 1.0, 5.0, 60.0
 _SAME_S = 60.0  # within which the same request is one that was sent again
-_SHARD_SECONDS = 10.0  # of work that a cancelled batch may lose on each replica
+_SHARD_SECONDS, _SHARD_SHARE = 10.0, 0.01  # of the window: work that may be lost on each replica at its end
 _BEFORE_END = (BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS, BatchStatus.FINALIZING)
 _CANCELLED = NotDone("batch_cancelled", "This request was not run before the batch was cancelled.")
 _EXPIRED = NotDone("batch_expired", "This request was not run within the completion window.")
@@ -234,7 +234,7 @@ class BatchHost:
         return JobSettings(
             inputs=(self.files.location(batch.input_file_id),), output=self.files.folder(batch.id), model=model,
             endpoint=batch.endpoint, input_format="jsonl", output_format=LINES_FORMAT, due_unix_s=batch.expires_unix_s,
-            shard_seconds=_SHARD_SECONDS,
+            shard_seconds=min(_SHARD_SECONDS, _SHARD_SHARE * (batch.expires_unix_s - batch.created_unix_s)),
         )  # fmt: skip
 
     def _failure(self, batch_id: str) -> NotDone:

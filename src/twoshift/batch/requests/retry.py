@@ -27,8 +27,9 @@ def write_retried(files: FileDesk, batch: BatchRecord) -> str:
     decode = msgspec.json.Decoder(_Named).decode
     with files.open(failed) as file:
         wanted = {_digest(decode(line).custom_id) for line in file}
-    upload = files.begin(batch.owner)
+    upload = files.upload(batch.owner)
     try:
+        upload.begin()
         with files.open(given) as file:
             for line in file:
                 if not line.isspace() and _digest(read_line(line.removeprefix(b"\xef\xbb\xbf")).custom_id) in wanted:

@@ -107,30 +107,35 @@ class RequestRows:
     def finish(self, begun: RequestWindow, tally: Tally, stop: threading.Event) -> pa.RecordBatch:
         """A line for each request."""
         columns = columns_of(begun.window, stop)
-        lines, errors, at = list[bytes](), list[str | None](), 0
+        lines, errors, at, tokens = list[bytes](), list[str | None](), 0, 0
         for asked in begun.asked:
-            line, kind = self._line(asked, begun.window, columns, at)
+            places = range(at, at + len(asked.rows))
+            line, kind = self._line(asked, begun.window, columns, places)
             lines.append(line)
             errors.append(kind)
-            at += len(asked.rows)
-        tally.add(begun.window, len(lines), [kind for kind in errors if kind is not None])
+            tokens += _tokens(begun.window, places) if kind is None else 0  # who got no answer has used none
+            at = places.stop
+        tally.add(begun.window, len(lines), [kind for kind in errors if kind is not None], tokens)
         return pa.RecordBatch.from_arrays([pa.array(lines, pa.binary()), pa.array(errors, pa.string())], schema=LINES)
 
     def _line(
-        self, asked: Asked, window: Window, columns: dict[str, NDArray[Any]], at: int
+        self, asked: Asked, window: Window, columns: dict[str, NDArray[Any]], places: range
     ) -> tuple[bytes, str | None]:
         """The line, and the kind of its error."""
-        places = range(at, at + len(asked.rows))
         error = asked.error or next((window.causes[place] for place in places if place in window.causes), None)
         if error is None and asked.call is not None:
-            tokens = sum(window.row_tokens[place] for place in places)
             try:
-                reply = asked.call.reply([_Result(columns, place) for place in places], tokens)
+                rows = [_Result(columns, place) for place in places]
+                reply = asked.call.reply(rows, _tokens(window, places))
                 return response_line(self._batch, asked.custom_id, reply), None
             except Exception as raised:  # an answer that cannot be told is this request's alone
                 error = raised
         assert error is not None  # noqa: S101 - without a call there is one
         return response_line(self._batch, asked.custom_id, fault_of(error)), type(error).__name__
+
+
+def _tokens(window: Window, places: range) -> int:
+    return sum(window.row_tokens[place] for place in places)
 
 
 def asked_of(line: bytes, settings: JobSettings, model: RuntimeInfo, most_rows: int) -> Asked:

@@ -88,16 +88,15 @@ class _Files:
         self._check_length(exchange)
         if self._uploads >= _MOST_UPLOADS:
             raise TryLater(f"{_MOST_UPLOADS} files are on their way already", _FULL_S)
+        upload = self._desk.upload(owner_of(exchange) or "")
         self._uploads += 1
-        upload = None
         try:
-            upload = await self._quick.ask(self._desk.begin, owner_of(exchange) or "")
+            await self._quick.ask(upload.begin)
             form = await read_form(exchange.request, lambda data: self._disk.ask(upload.write, data))
             name, purpose, expires_s = form.filename, _purpose(form.fields), _expiry(form.fields)
             record = await self._disk.ask(upload.finish, name, purpose, expires_s)
         except BaseException:  # the client may be gone: nobody waits for it
-            if upload is not None:
-                asyncio.get_running_loop().run_in_executor(None, upload.abort)
+            asyncio.get_running_loop().run_in_executor(None, upload.abort)
             raise
         finally:
             self._uploads -= 1
