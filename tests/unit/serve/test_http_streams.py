@@ -25,7 +25,7 @@ PIECE = b"0123456789abcdef" * 4096
 
 
 class Streaming:
-    """/count counts a body, /stop reads none of it, /hold reads when the gate opens, /pour pours what nobody may take."""
+    """/count counts a body, /stop reads none of it, /hold reads it when the gate opens, /pour pours 64 MB."""
 
     def __init__(self, limits: HttpLimits) -> None:
         self.read_bytes = self.poured = self.closed = self.cancelled = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -23,8 +24,9 @@ from twoshift.types import JobState
 __all__ = ["BatchHost"]
 
 _logger = logging.getLogger("twoshift.batches")
-_CLERKS = 4  # batches that are looked through or put together at once
+_CLERKS = 2  # batches that are looked through or put together at once
 _KEEP_S, _LOOK_S, _SWEEP_S = 1.0, 5.0, 60.0
+_YIELD_S = 2e-4
 _SAME_S = 60.0  # within which the same request is one that was sent again
 _SHARD_SECONDS, _SHARD_SHARE = 10.0, 0.01  # of the window: work that may be lost on each replica at its end
 _BEFORE_END = (BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS, BatchStatus.FINALIZING)
@@ -229,6 +231,7 @@ class BatchHost:
     def _go_on(self) -> None:
         if self._closed.is_set():
             raise _Leaving
+        time.sleep(_YIELD_S)  # live requests wait for the interpreter, too
 
     def _settings(self, batch: BatchRecord, model: str) -> JobSettings:
         return JobSettings(
