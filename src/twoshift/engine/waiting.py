@@ -25,6 +25,7 @@ class LiveRow:
     future: RowSink
     arrived_s: float
     deadline_s: float
+    tenant: str = ""  # who pays
 
     def prepared(self) -> Prepared:
         """The row by itself."""

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from sqlalchemy import JSON, Column, Float, ForeignKey, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Column,
+    Double,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
 
-__all__ = ["claims", "jobs", "metadata", "notes"]
+__all__ = ["claims", "jobs", "metadata", "notes", "usage_days"]
 
 metadata = MetaData()
 
@@ -41,4 +54,20 @@ claims = Table(
     Column("place", String(200), nullable=False),  # where its process number means something
     Column("process", Integer, nullable=False),
     Column("seen_unix_s", Float, nullable=False),  # by the database's clock
+)
+
+usage_days = Table(
+    "usage_days",
+    metadata,
+    Column("day", String(10), primary_key=True),  # of UTC: 2026-01-31
+    Column("tenant", Text, primary_key=True),
+    Column("lane", String(16), primary_key=True),
+    Column("model", Text, primary_key=True),
+    Column("writer", String(32), primary_key=True),  # one start of a server
+    Column("rows", BigInteger, nullable=False),
+    Column("tokens", BigInteger, nullable=False),
+    Column("device_s", Double, nullable=False),
+    Column("harvested_s", Double, nullable=False),
+    Column("usd", Double),
+    Column("unpriced_s", Double, nullable=False),
 )

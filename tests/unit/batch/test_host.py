@@ -18,6 +18,7 @@ from pyarrow import feather
 
 pytest.importorskip("sqlalchemy")
 
+from twoshift.batch.allowance import Allowance
 from twoshift.batch.folder import one_coordinator
 from twoshift.batch.host import JobHost
 from twoshift.batch.places import EngineReplica, LiveFleet
@@ -56,6 +57,7 @@ class Fleet:
 
     def __init__(self, path: Path) -> None:
         self.path, self.model = path, Square()
+        self.allowed: dict[str, Allowance] = {}
         pq.write_table(pa.table({"id": np.arange(500), "x": np.arange(500.0)}), path / "in.parquet")
         info = RuntimeInfo("square", "sum", "python", "cpu", "fp32", 1, ("squared",))
         self.engine = Engine(HostModel(info, self.model), CallCost.line(1e-3, 1e-6), LaneLimits(slo_s=0.5, max_rows=64))
@@ -64,9 +66,12 @@ class Fleet:
 
     def started(self) -> JobHost:
         store = SqlJobs(Database(f"sqlite:///{self.path}/state.db"))
-        self.host = JobHost(store, self.fleet_of, lambda _: LocalBlobs())
+        self.host = JobHost(store, self.fleet_of, self.allowance_of)
         self.host.start()
         return self.host
+
+    def allowance_of(self, owner: str) -> Allowance:
+        return self.allowed.get(owner) or Allowance(lambda _: LocalBlobs())
 
     def fleet_of(self, name: str) -> LiveFleet:
         if name != "square":

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import urllib.parse
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol
 
 import msgspec
 
-from twoshift.errors import Forbidden, InvalidInput, NotFound, TryLater
+from twoshift.errors import Forbidden, InvalidInput, NotFound
 from twoshift.ports import JobRecord
 from twoshift.serve.http.app import App, Exchange
+from twoshift.serve.http.clerks import Clerks
 from twoshift.serve.http.json_body import decoded
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openai import told_openai
 from twoshift.serve.http.openai_types import ErrorReply
 from twoshift.serve.http.openapi import Operation
-from twoshift.serve.keys import ANYONE
+from twoshift.serve.keys import ANYONE, Access
+from twoshift.types import JobState
 
 __all__ = ["JobDesk", "NoJobs", "add_jobs"]
 
 _MOST_LISTED = 1000
-_THREADS, _MOST_WAITING = 4, 64
 _ANSWER_S, _SUBMIT_S = 8.0, 60.0  # a new job's input is listed, wherever it lies
-_RETRY_S = 1.0
-_T = TypeVar("_T")
 _encoder, _settings = msgspec.json.Encoder(), msgspec.json.Decoder(dict[str, Any])
 
 
@@ -109,56 +106,37 @@ def add_jobs(app: App, desk: JobDesk | NoJobs) -> None:
         "Map a served model over a dataset, in the idle time of its replicas; keys as in a job file.",
         JobView, ErrorReply, dict[str, Any], statuses=(400, 403, 404, 429, 503),
     )  # fmt: skip
-    app.add("POST", "/v1/jobs", face.submit, told_openai, asking)
     listing = Operation("The newest jobs; `limit` and `after` page.", JobList, ErrorReply, statuses=(400, 503))
-    app.add("GET", "/v1/jobs", face.list, told_openai, listing)
-    app.add("GET", "/v1/jobs/{job}", face.one(desk.get), told_openai, _of_one("How far a job is.", JobView))
-    app.add("GET", "/v1/jobs/{job}/log", face.log, told_openai, _of_one("What happened to a job.", JobLog))
-    for name, about, change in (
-        ("pause", "Stop a job after the shards in work, until it is resumed.", desk.pause),
-        ("resume", "Go on with a job that was paused, or has failed.", desk.resume),
-        ("cancel", "Stop a job now and for good.", desk.cancel),
-    ):
-        app.add("POST", f"/v1/jobs/{{job}}/{name}", face.one(change), told_openai, _of_one(about, JobView))
+    for method, path, answer, about in (
+        ("POST", "/v1/jobs", face.submit, asking),
+        ("GET", "/v1/jobs", face.list, listing),
+        ("GET", "/v1/jobs/{job}", face.one(desk.get), _of_one("How far a job is.", JobView)),
+        ("GET", "/v1/jobs/{job}/log", face.log, _of_one("What happened to a job.", JobLog)),
+        ("POST", "/v1/jobs/{job}/pause", face.one(desk.pause),
+         _of_one("Stop a job after the shards in work, until it is resumed.", JobView)),
+        ("POST", "/v1/jobs/{job}/resume", face.one(desk.resume),
+         _of_one("Go on with a job that was paused, or has failed.", JobView)),
+        ("POST", "/v1/jobs/{job}/cancel", face.one(desk.cancel), _of_one("Stop a job now and for good.", JobView)),
+    ):  # fmt: skip
+        app.add(method, path, answer, told_openai, about, needs=Access.BATCH)
 
 
 def _of_one(summary: str, gives: Any) -> Operation:
     return Operation(summary, gives, ErrorReply, statuses=(400, 403, 404, 429, 503))
 
 
-class _Clerks:
-    """Threads of the desk's own: a database that does not answer holds up nobody who asks for something else."""
-
-    def __init__(self, wait_s: float) -> None:
-        self._threads = ThreadPoolExecutor(_THREADS, "twoshift-desk")
-        self._wait_s, self._waiting = wait_s, 0
-
-    async def ask(self, call: Callable[..., _T], *given: Any) -> _T:
-        """What it gives; raises TryLater where that takes too long, or where too many wait."""
-        if self._waiting >= _MOST_WAITING:
-            raise TryLater("too many requests about jobs wait already", _RETRY_S)
-        self._waiting += 1
-        try:
-            asked = asyncio.get_running_loop().run_in_executor(self._threads, call, *given)
-            return await asyncio.wait_for(asked, self._wait_s)
-        except TimeoutError:
-            raise TryLater(f"no answer about jobs within {self._wait_s:g} s", _RETRY_S) from None
-        finally:
-            self._waiting -= 1
-
-
 class _Jobs:
     def __init__(self, desk: JobDesk | NoJobs) -> None:
         self._desk = desk
-        self._quick, self._slow = _Clerks(_ANSWER_S), _Clerks(_SUBMIT_S)
+        self._quick, self._slow = Clerks(_ANSWER_S, "jobs"), Clerks(_SUBMIT_S, "jobs")
 
     async def submit(self, exchange: Exchange) -> Reply:
         data = decoded(_settings, exchange.request.body)
         _refuse_pages(exchange)
         caller, model = exchange.caller, str(data.get("model"))
-        caller.enter(model)  # a key that may not ask the model may not run a job on it
+        caller.enter(model, live=False)  # a key that may not ask the model may not run a job on it
         try:
-            return _told(await self._slow.ask(self._desk.submit, data, _owner(exchange) or ""))
+            return _told(await self._slow.ask(self._desk.submit, data, _submitter(exchange)))
         finally:
             caller.leave()
 
@@ -194,8 +172,13 @@ class _Jobs:
 
 
 def _owner(exchange: Exchange) -> str | None:
-    """The tenant; None where there are no keys, and all is everybody's."""
-    return None if exchange.caller is ANYONE else exchange.caller.tenant
+    """Whose jobs are seen: the tenant's; None for all, where there are no keys, or this one is an admin's."""
+    return None if exchange.caller.is_admin else exchange.caller.tenant
+
+
+def _submitter(exchange: Exchange) -> str:
+    """Whose a new job is; nobody's where there are no keys."""
+    return "" if exchange.caller is ANYONE else exchange.caller.tenant
 
 
 def _refuse_pages(exchange: Exchange) -> None:
@@ -208,11 +191,15 @@ def _told(record: JobRecord) -> Reply:
     return Reply(200, _encoder.encode(_view(record)))
 
 
+def _why_held(record: JobRecord) -> str:
+    return str((record.progress or {}).get("held") or "") if record.state is JobState.RUNNING else ""
+
+
 def _view(record: JobRecord) -> JobView:
     return JobView(
         id=record.id,
         state=str(record.state),
-        reason=record.reason,
+        reason=record.reason or _why_held(record),
         created_at=record.created_unix_s,
         updated_at=record.updated_unix_s,
         settings=record.settings,
