@@ -106,7 +106,6 @@ class JobLane:
     def close(self) -> None:
         """It leaves its places, and takes no others; what it has had of them stays known."""
         with self._lock:
-            self._set_held(False, self._clock())
             self._closed = True
             for part in self._parts.values():
                 part.place.leave()

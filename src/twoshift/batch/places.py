@@ -163,12 +163,12 @@ class EnginePlace:
         ended: Callable[[], None] = lambda: None,
     ) -> EngineWorker:
         """A worker of the job in a thread."""
-        device = SharedDevice(self._engine)
+        device = SharedDevice(self._engine, self._owner)
         return EngineWorker(ShardWorker(settings, name, lambda _: device, blobs_for, send, self._owner), ended)
 
     def leave(self) -> None:
-        """Nothing of it is held back any more."""
-        self.release()
+        """Nothing of it waits any more."""
+        self._engine.retire(self._owner)
 
 
 class EngineWorker:

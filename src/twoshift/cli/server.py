@@ -57,11 +57,18 @@ class Server:
         """What lies there."""
         return self._asked("GET", path, None)
 
+    def text(self, path: str) -> str:
+        """What lies there, as it is written."""
+        return self._answered("GET", path, None).decode()
+
     def post(self, path: str, body: Any = None) -> Any:
         """What it answers."""
         return self._asked("POST", path, b"" if body is None else json.dumps(body).encode())
 
     def _asked(self, method: str, path: str, body: bytes | None) -> Any:
+        return self._decoded(method, path, self._answered(method, path, body))
+
+    def _answered(self, method: str, path: str, body: bytes | None) -> bytes:
         connection = self._connect()
         try:
             connection.request(method, path, body, self._headers)
@@ -71,13 +78,16 @@ class Server:
             raise TryLater(f"the server {self.url} does not answer ({error})", _RETRY_S) from error
         finally:
             connection.close()
+        if reply.status >= 400:
+            told = self._decoded(method, path, data)
+            raise _error(reply.status, told, float(reply.headers.get("retry-after-ms") or 1000) / 1e3)
+        return data
+
+    def _decoded(self, method: str, path: str, data: bytes) -> Any:
         try:
-            decoded = json.loads(data) if data else None
+            return json.loads(data) if data else None
         except ValueError:
             raise Broken(f"{self.url} answers {method} {path} with something that is no JSON") from None
-        if reply.status >= 400:
-            raise _error(reply.status, decoded, float(reply.headers.get("retry-after-ms") or 1000) / 1e3)
-        return decoded
 
 
 def _error(status: int, decoded: Any, retry_after_s: float) -> Exception:

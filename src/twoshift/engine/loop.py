@@ -190,6 +190,14 @@ class Engine:
             self._policy.release(owner.key)
             self._changed.notify_all()
 
+    def retire(self, owner: BlockOwner) -> None:
+        """Nobody wants its rows any more: those that wait, held back or not, never run."""
+        with self._lock:
+            jobs = self._waiting.take_blocks_of(owner)
+            self._policy.release(owner.key)
+        for job in jobs:
+            job.future.settle(TryLater("its owner has left", 1.0))
+
     def stats(self) -> EngineStats:
         """Counters since the start."""
         with self._lock:

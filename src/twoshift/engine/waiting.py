@@ -159,6 +159,13 @@ class Waiting:
             self.forget_row(key)
         return rows
 
+    def take_blocks_of(self, owner: BlockOwner) -> list[BlockJob]:
+        """Every block of one owner that has rows waiting, taken out of the policy."""
+        jobs = list({id(job): job for job, _ in self._parts.values() if job.owner is owner}.values())
+        for job in jobs:
+            self.forget_block(job)
+        return jobs
+
     def take_all_blocks(self) -> list[BlockJob]:
         """Every block that has rows waiting, taken out of the policy."""
         jobs = list({id(job): job for job, _ in self._parts.values()}.values())

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from twoshift.blobs.roots import Roots, check_root
+from twoshift.blobs.roots import Roots
 from twoshift.ports import Blobs
 from twoshift.serve.keys import ANYONE
 from twoshift.serve.ledger import BATCH, LIVE, Counted
@@ -38,12 +38,8 @@ def allowances(
     blobs_for: Callable[[str], Blobs],
     confined: Callable[[Roots, str], Blobs],  # the same, below some roots
 ) -> Callable[[str], Allowance]:
-    """By owner; one that no key has any more has what a tenant without limits has. Raises InvalidInput for a root."""
+    """By owner; one that no key has any more has what a tenant without limits has."""
     from twoshift.batch.allowance import Allowance
-
-    for name, each in settings.tenants.items():
-        for root in each.job_roots or ():
-            check_root(root, f"tenants.{name}.job_roots")
 
     def of(owner: str) -> Allowance:
         tenant = tenants.get(owner) or Tenant(owner)

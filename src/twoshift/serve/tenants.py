@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from twoshift.blobs.roots import check_root
 from twoshift.errors import InvalidInput, OverLimit, TooLarge
 from twoshift.serve.bucket import Bucket
 
@@ -35,6 +36,8 @@ class TenantSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidInput(name, value, "a whole number of at least 1")
+        for root in self.job_roots or ():
+            check_root(root, "job_roots")
 
 
 class Tenant:
