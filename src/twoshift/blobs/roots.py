@@ -7,6 +7,7 @@ import re
 import urllib.parse
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from twoshift.errors import InvalidInput
@@ -54,7 +55,7 @@ class Roots:
 def check_root(root: str, field: str) -> None:
     """Raises InvalidInput where it is neither a folder by its whole name nor a place in a bucket."""
     scheme, separator, rest = root.partition("://")
-    is_place = bool(rest.strip("/")) and scheme == "s3" if separator else Path(root).is_absolute()
+    is_place = scheme == "s3" and rest.partition("/")[0] != "" if separator else Path(root).is_absolute()
     if not is_place or _CONTROL.search(root) or _climbs(root):
         raise InvalidInput(field, root, "a folder such as /data/search, or s3://bucket/prefix")
 
@@ -67,8 +68,13 @@ def _below_url(location: str, root: str) -> int:
 def _below_folder(location: str, root: str) -> int:
     if _URL.match(root):
         return -1
-    folder = Path(os.path.realpath(root))
+    folder = _real_root(root)
     return len(folder.parts) if Path(location).is_relative_to(folder) else -1
+
+
+@lru_cache(maxsize=1024)  # it is asked for with every file; who runs the server does not move it
+def _real_root(root: str) -> Path:
+    return Path(os.path.realpath(root))
 
 
 def _climbs(location: str) -> bool:

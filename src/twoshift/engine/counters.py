@@ -50,16 +50,16 @@ class Counters:
             self._out_of_memory += 1
             self._policy.cap_tokens(self._memory.ran_out(size.tokens))
 
-    def paid(self, rows: Iterable[tuple[LiveRow, int]], per_token_s: float, anew: bool = False) -> None:
-        """Live rows with their tokens: the time of a call is shared by tokens. `anew`: they are counted already."""
-        tenants, more = self._tenants, int(not anew)
-        for row, tokens in rows:
+    def paid(self, rows: Iterable[LiveRow], per_token_s: float, anew: bool = False) -> None:
+        """Live rows of a call, whose time is shared by tokens. `anew`: they are counted already."""
+        tenants, more = self._tenants, 0 if anew else 1
+        for row in rows:
             use = tenants.get(row.tenant)
             if use is None:
                 use = tenants[row.tenant] = LaneUse()
             use.rows += more
-            use.tokens += tokens
-            use.device_s += tokens * per_token_s
+            use.tokens += row.tokens
+            use.device_s += row.tokens * per_token_s
 
     def stats(self, busy_s: float) -> EngineStats:
         """A copy."""

@@ -121,7 +121,7 @@ class Engine:
             items = [Item(self._waiting.new_key(), deadline_s, n) for n in lengths]
             self._admit(items, now_s)
             for at, (item, sink) in enumerate(zip(items, sinks, strict=True)):
-                self._waiting.add_row(item, LiveRow(rows, at, sink, now_s, deadline_s, tenant))
+                self._waiting.add_row(item, LiveRow(rows, at, sink, now_s, deadline_s, item.tokens, tenant))
             return [item.key for item in items]
 
     def wake(self) -> None:
@@ -351,8 +351,7 @@ class Engine:
                 piece.job.owner.had(rows, part.tokens, part_s, bool(flight.rows))
             self._policy.finished(flight.call, elapsed_s, isinstance(result, Exception), device_s)
             self._counters.landed(flight, result)
-            tokens = [item.tokens for item in flight.call.live]
-            self._counters.paid(zip(flight.rows, tokens, strict=True), per_token_s)
+            self._counters.paid(flight.rows, per_token_s)
         try:
             if isinstance(result, Exception):
                 self._recover(flight.rows, flight.pieces, result)
@@ -445,9 +444,9 @@ class Engine:
             ended_s = self._clock()
             device_s = self._device_time.ended(key, ended_s)
             self._counters.calls += 1
-            tokens = [row.tokens for row in rows]
-            self._policy.charge(Lane.ONLINE, 0, sum(tokens), device_s)
-            self._counters.paid(zip(rows, tokens, strict=True), device_s / max(1, sum(tokens)), anew=True)
+            tokens = sum(row.tokens for row in rows)
+            self._policy.charge(Lane.ONLINE, 0, tokens, device_s)
+            self._counters.paid(rows, device_s / max(1, tokens), anew=True)
         return result, ended_s - began_s
 
     def _refuse(self, rows: list[LiveRow], pieces: list[Piece]) -> None:

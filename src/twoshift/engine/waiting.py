@@ -25,16 +25,12 @@ class LiveRow:
     future: RowSink
     arrived_s: float
     deadline_s: float
+    tokens: int
     tenant: str = ""  # who pays
 
     def prepared(self) -> Prepared:
         """The row by itself."""
         return self.rows if len(self.rows.lengths) == 1 else self.rows.slice(self.at, self.at + 1)
-
-    @property
-    def tokens(self) -> int:
-        """Its length."""
-        return int(self.rows.lengths[self.at])
 
 
 @dataclass(slots=True, eq=False)

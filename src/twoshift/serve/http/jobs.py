@@ -50,6 +50,7 @@ class JobView(msgspec.Struct, kw_only=True):
 
     object: Literal["job"] = "job"
     id: str
+    tenant: str  # whose it is; empty where there are no keys
     state: str
     reason: str
     created_at: float
@@ -198,6 +199,7 @@ def _why_held(record: JobRecord) -> str:
 def _view(record: JobRecord) -> JobView:
     return JobView(
         id=record.id,
+        tenant=record.owner,
         state=str(record.state),
         reason=record.reason or _why_held(record),
         created_at=record.created_unix_s,
