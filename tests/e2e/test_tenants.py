@@ -233,6 +233,16 @@ def test_a_job_reads_and_writes_only_what_is_its_tenants(house: House, attack: s
     assert not (data / "red" / "attacked").exists()
 
 
+def test_an_output_whose_inner_folder_is_a_link_is_refused(house: House) -> None:
+    red, blue = house.path / "data" / "red", house.path / "data" / "blue"
+    (red / "linked").mkdir()
+    (red / "linked" / "_twoshift").symlink_to(blue)
+    got = house.job("alice", f"{red}/in.parquet", f"{red}/linked")
+    assert got.status == 400
+    assert "below" in got.message
+    assert not (blue / "lock").exists()
+
+
 def test_a_plan_that_was_changed_opens_no_other_files(house: House) -> None:
     red, blue = house.path / "data" / "red", house.path / "data" / "blue"
     made = house.job("alice", f"{red}/in.parquet", f"{red}/planned", model="pair").json()["id"]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twoshift.blobs.roots import Roots
+from twoshift.errors import InvalidInput
 from twoshift.ports import Blobs
 from twoshift.serve.keys import ANYONE
 from twoshift.serve.ledger import BATCH, LIVE, Counted
@@ -46,9 +47,10 @@ def allowances(
         limits = tenant.settings
         jobs = limits.concurrent_jobs, limits.open_jobs
         if settings.is_private and not settings.job_roots:  # whoever asks may do all that anyway
-            return Allowance(blobs_for, partial(_check_output, Roots((os.sep,), tuple(ours))), tenant.why_spent, *jobs)
+            anywhere = Roots((os.sep,), tuple(ours))
+            return Allowance(blobs_for, partial(_check_private, anywhere), tenant.why_spent, *jobs)
         roots = _roots(settings, owner, ours)
-        return Allowance(partial(confined, roots), partial(roots.check, field="output"), tenant.why_spent, *jobs)
+        return Allowance(partial(confined, roots), partial(_check_output, roots), tenant.why_spent, *jobs)
 
     return of
 
@@ -60,9 +62,16 @@ def _roots(settings: ServeSettings, owner: str, ours: Sequence[str]) -> Roots:
     return Roots(settings.job_roots if own is None else own, (*ours, *others))
 
 
+def _check_private(roots: Roots, output: str) -> None:
+    if "://" not in output and not roots.holds_file(os.path.realpath(output)):
+        raise InvalidInput("output", output, "a folder that is not the server's own")
+
+
 def _check_output(roots: Roots, output: str) -> None:
-    if "://" not in output:
-        roots.check(os.path.realpath(output), "output")
+    roots.check(output, "output")
+    if "://" not in output:  # a job's lock and what it has begun lie there: no link may lead them elsewhere
+        for folder in ("_twoshift", "_twoshift/staging"):
+            roots.check(f"{output.rstrip('/')}/{folder}", "output")
 
 
 def counted(models: Mapping[str, LiveModel], jobs: Callable[[], Mapping[tuple[str, str], Used]]) -> Iterator[Counted]:
