@@ -19,7 +19,7 @@ __all__ = ["BATCH", "LIVE", "Counted", "Ledger", "Prices", "day_name"]
 LIVE, BATCH = "live", "batch"
 _logger = logging.getLogger("twoshift.usage")
 _KEEP_S = 1.0
-_CLOSE_S = 5.0
+_CLOSE_S = 2.0  # that a database without an answer may hold up the end
 
 
 class Counted(NamedTuple):

@@ -129,6 +129,8 @@ def _asked(exchange: Exchange) -> _Asked:
 def _tenant(exchange: Exchange, given: str | None) -> str | None:
     """Whose usage it is; None: everybody's."""
     caller = exchange.caller
+    if given is not None and not given.isprintable():
+        raise InvalidInput("tenant", given, "the name of a tenant")
     if caller.is_admin or given == caller.tenant:
         return given
     if given is not None:
