@@ -146,6 +146,10 @@ class BatchStore(Protocol):
         """The newest first; `after` is the id of the last one that was seen. Raises NotFound."""
         ...
 
+    def open_batches(self, owner: str) -> int:
+        """How many of an owner's are not over."""
+        ...
+
     def stirring_batches(self) -> list[str]:
         """Those with something to be done: not over, and not waiting for a job that is not over. Oldest first."""
         ...

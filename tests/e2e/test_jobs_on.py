@@ -188,6 +188,13 @@ def test_what_a_server_cannot_do_is_told(fleet: Fleet, words: tuple[str, ...], s
     assert said in told
 
 
+def test_nothing_is_written_over_the_servers_own_files_also_where_it_is_yours_alone(fleet: Fleet) -> None:
+    for output in ("home", "home/out", "home/fleet.db"):
+        told = fleet.run("run", "in.parquet", "--model", "Square", "--columns", "x", "-o", output, code=2)
+        assert "the server's own" in " ".join(told.split())
+    assert fleet.run("jobs", "list")["data"] == []
+
+
 def test_a_server_that_is_not_there_is_told(tmp_path: Path) -> None:
     words = ["jobs", "list", "--on", "http://127.0.0.1:9"]
     done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, timeout=60)

@@ -161,6 +161,6 @@ def test_a_job_takes_up_a_replica_that_comes_and_loses_nothing_with_one_that_goe
     table = pq.read_table(tmp_path / "out").sort_by("id")
     assert table["id"].to_pylist() == list(range(rows))
     assert len({each[1] for each in table["embedding"].to_pylist()}) == 2
-    assert lane.device_s > 1
+    assert lane.used().device_s > 1
     assert result.summary is not None
     assert result.summary.rows == rows

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from twoshift.batch.calibrate import calibrate
 from twoshift.batch.messages import Calibrated
 from twoshift.engine import Engine
+from twoshift.engine.waiting import BlockOwner
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import LaneLimits
 from twoshift.ports import Columns, Prepared, Runtime, RuntimeInfo
@@ -77,8 +78,8 @@ class OwnDevice:
 class SharedDevice:
     """A model that is served: rows ride in the batch lane of its engine, which belongs to the server."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, owner: BlockOwner) -> None:
+        self._engine, self._owner = engine, owner
         self._padded_before = self._padding()
 
     @property
@@ -104,6 +105,7 @@ class SharedDevice:
 
     def _run(self, part: Prepared) -> Columns:
         result = self._engine.submit_block(part).result()  # a few rows, also where the job is held back
+        self._owner.had(0, 0, result.device_s, riding=False)  # time that it has had, for rows that count later
         if result.errors:
             raise next(iter(result.errors.values()))
         return result.columns

@@ -13,13 +13,14 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from twoshift.batch.allowance import Allowance
 from twoshift.batch.engine_pool import EnginePool
 from twoshift.batch.folder import FolderTaken
-from twoshift.batch.inputs import InputFile, kept_schema, resolve
+from twoshift.batch.inputs import kept_schema, resolve
 from twoshift.batch.job import Job, Resumed
 from twoshift.batch.lane import JobLane
 from twoshift.batch.part import check_kept
-from twoshift.batch.places import LiveFleet
+from twoshift.batch.places import LiveFleet, Used
 from twoshift.batch.running import RunningJob, state_after
 from twoshift.batch.settings import JobSettings, make_settings
 from twoshift.batch.warm import warm
@@ -53,17 +54,17 @@ class JobHost:
         self,
         store: JobStore,
         fleet_of: Callable[[str], LiveFleet],  # raises NotFound
-        blobs_for: Callable[[str], Blobs],
-        # raises where its files are not to be touched
-        check: Callable[[JobSettings, Sequence[InputFile]], None] = lambda _settings, _files: None,
+        allowance_of: Callable[[str], Allowance],  # by owner
+        blobs_for: Callable[[str], Blobs],  # of batches, whose files are the server's own
         claim: Claim | None = None,  # without it nobody else has the store
     ) -> None:
-        self._known, self._fleet_of, self._blobs_for, self._check = store, fleet_of, blobs_for, check
+        self._known, self._fleet_of, self.allowance_of, self._blobs_for = store, fleet_of, allowance_of, blobs_for
         self._claim, self._is_ours = claim, False
         self.on_end: Callable[[str], None] = lambda _job_id: None  # told of each run that has ended
         self._running: dict[str, RunningJob] = {}  # until the store knows how they ended
         self._later_s: dict[str, float] = {}  # jobs that are to wait before they are tried again
-        self._lock = threading.Lock()  # guards the two above; never held while the database is asked
+        self._ended: dict[tuple[str, str], Used] = {}  # by owner and model: what jobs that run no more have had
+        self._lock = threading.Lock()  # guards the three above; never held while the database is asked
         self._beginning = threading.Lock()  # one at a time looks for jobs to begin
         self._closed = threading.Event()  # nothing is begun any more
         self._left = threading.Event()  # and nothing runs
@@ -79,15 +80,20 @@ class JobHost:
 
     def submit(self, data: dict[str, Any], owner: str = "") -> JobRecord:
         """A new job, or the very same one that is not over yet; raises InvalidInput, NotFound."""
-        settings = self._settings(data)
+        settings, allowed = self._settings(data), self.allowance_of(owner)
+        allowed.check_output(settings.output)  # before anything is said about what is there
         now_s = time.time()
         encoded = msgspec.to_builtins(settings)
-        if (same := self._of_output(settings.output)) is not None:
+        unfinished = self._store.unfinished()
+        if (same := _of_output(unfinished, settings.output)) is not None:
             before = msgspec.structs.replace(msgspec.convert(same.settings, JobSettings), workers=settings.workers)
-            if before != settings or same.owner != owner:
+            if same.owner != owner:
+                raise InvalidInput("output", settings.output, "another folder: this one is taken")
+            if before != settings:
                 raise InvalidInput("output", settings.output, f"another folder: {same.id} works on this one")
             return same
-        self._look(settings)
+        allowed.check_open(sum(each.owner == owner for each in unfinished))
+        _look(settings, allowed)
         record = JobRecord(f"job-{uuid.uuid4().hex[:12]}", encoded, JobState.QUEUED, now_s, now_s, owner=owner)
         self._store.add(record)
         self._store.note(record.id, f"{settings.model} over {', '.join(settings.inputs)} to {settings.output}")
@@ -165,6 +171,14 @@ class JobHost:
             at_work = [each for each in self._running.values() if not each.lane.why_held]
         return [(each.last.rows_left, each.last.window_left_s) for each in at_work if each.job.settings.model == model]
 
+    def used(self) -> dict[tuple[str, str], Used]:
+        """By owner and model: what jobs have had of the devices since this start."""
+        with self._lock:
+            found = dict(self._ended)
+            for each in self._running.values():
+                found[each.payer] = found.get(each.payer, Used()).plus(each.lane.used())
+        return found
+
     def close(self, grace_s: float) -> bool:
         """Stop every job; the next server goes on with them. False where one has not ended in time."""
         self._closed.set()
@@ -200,21 +214,6 @@ class JobHost:
         settings = make_settings(data, "job")
         replicas = self._fleet_of(settings.model).replicas()
         return msgspec.structs.replace(settings, workers=max(1, len(replicas)))
-
-    def _of_output(self, output: str) -> JobRecord | None:
-        """The job that is not over and writes there."""
-        unfinished = self._store.unfinished()
-        return next((each for each in unfinished if each.settings["output"].rstrip("/") == output.rstrip("/")), None)
-
-    def _look(self, settings: JobSettings) -> None:
-        """What is wrong with its input is told at once; raises InvalidInput."""
-        files = self._files(settings)
-        self._check(settings, files)
-        found = kept_schema(files, self._blobs_for, (*settings.keep, *(settings.model_columns or ())))
-        check_kept(pa.schema([found.field(name) for name in settings.keep]), settings.output_format)
-
-    def _files(self, settings: JobSettings) -> tuple[InputFile, ...]:
-        return tuple(resolve(settings.inputs, self._blobs_for, settings.input_format))
 
     def _stop(self, job_id: str, expected: Sequence[JobState], then: JobState, now: bool) -> JobRecord:
         """The store says it first: whoever starts this server again must know."""
@@ -287,7 +286,7 @@ class JobHost:
             for record in self._store.unfinished() if self._has_room() else ():  # there may be thousands
                 if self._closed.is_set() or not self._has_room():
                     return
-                if self._may_begin(record.id) and (
+                if self._may_begin(record) and (
                     record.state is JobState.RUNNING  # and nobody runs it: what said so was lost on its way
                     or self._store.move(record.id, [JobState.QUEUED], JobState.RUNNING)
                 ):
@@ -298,23 +297,31 @@ class JobHost:
             at_work = sum(not each.lane.why_held for each in self._running.values())
             return at_work < _MOST_AT_ONCE and len(self._running) < _MOST_HELD
 
-    def _may_begin(self, job_id: str) -> bool:
+    def _may_begin(self, record: JobRecord) -> bool:
         with self._lock:
-            return job_id not in self._running and self._later_s.get(job_id, 0.0) <= time.monotonic()
+            if record.id in self._running or self._later_s.get(record.id, 0.0) > time.monotonic():
+                return False
+            running = sum(each.payer[0] == record.owner for each in self._running.values())
+        why = self.allowance_of(record.owner).why_waits(running)
+        if why and record.state is JobState.QUEUED and record.reason != why:
+            self._store.move(record.id, [JobState.QUEUED], JobState.QUEUED, why)
+        return not why
 
     def _begin(self, record: JobRecord) -> None:
         try:
             settings = msgspec.convert(record.settings, JobSettings)
-            lane = JobLane(settings, self._fleet_of(settings.model))
+            allowed = self.allowance_of(record.owner)
+            lane = JobLane(settings, self._fleet_of(settings.model), withheld=allowed.withheld)
+            blobs_for = allowed.blobs_for if settings.endpoint is None else self._blobs_for
+            pool = EnginePool(settings, lane, blobs_for)
+            job = Job(settings, blobs_for, pool, lane)
         except (TwoshiftError, msgspec.ValidationError) as error:  # the server serves something else now
             self._store.move(record.id, [JobState.RUNNING], JobState.FAILED, str(error))
             return
-        pool = EnginePool(settings, lane, self._blobs_for)
-        job = Job(settings, self._blobs_for, pool, lane)
         thread = threading.Thread(target=self._run, args=(record.id,), name=f"twoshift-{record.id}", daemon=True)
         with self._lock:
             self._later_s.pop(record.id, None)
-            self._running[record.id] = RunningJob(job, pool, lane, thread)
+            self._running[record.id] = RunningJob(job, pool, lane, thread, (record.owner, settings.model))
         thread.start()
 
     def _run(self, job_id: str) -> None:
@@ -323,7 +330,7 @@ class JobHost:
         state, reason, settings = JobState.FAILED, "", running.job.settings
         try:
             if settings.endpoint is None:
-                self._check(settings, self._files(settings))  # it may be of an earlier server, with other roots
+                self.allowance_of(running.payer[0]).check_output(settings.output)  # an earlier server had other roots
             result = running.job.run(lambda found: self._found(job_id, found), running.heard)
             state, reason = state_after(result)
             running.now, running.ending = result.last, result.ending
@@ -341,6 +348,8 @@ class JobHost:
             running.lane.close()
             self._settle(job_id, running, state, reason)
             with self._lock:
+                payer = running.payer
+                self._ended[payer] = self._ended.get(payer, Used()).plus(running.lane.used())
                 del self._running[job_id]
             self.on_end(job_id)
         if not self._closed.is_set():
@@ -379,3 +388,15 @@ class JobHost:
 def _refuse_batch(job_id: str) -> None:
     if job_id.startswith(BATCH):
         raise InvalidInput("job", job_id, f"a job that is no batch: see /v1/batches/{job_id}")
+
+
+def _of_output(unfinished: Sequence[JobRecord], output: str) -> JobRecord | None:
+    """The job that is not over and writes there."""
+    return next((each for each in unfinished if each.settings["output"].rstrip("/") == output.rstrip("/")), None)
+
+
+def _look(settings: JobSettings, allowed: Allowance) -> None:
+    """What is wrong with its input is told at once; raises InvalidInput."""
+    files = resolve(settings.inputs, allowed.blobs_for, settings.input_format)
+    found = kept_schema(files, allowed.blobs_for, (*settings.keep, *(settings.model_columns or ())))
+    check_kept(pa.schema([found.field(name) for name in settings.keep]), settings.output_format)

@@ -328,9 +328,8 @@ class Job:
         record = coordinator.record(began_unix_s)
         if self._lane is None:
             return record
-        return msgspec.structs.replace(
-            record, harvested_s=self._lane.device_s, riding_s=self._lane.riding_s, live=self._lane.impact()
-        )
+        used, live = self._lane.used(), self._lane.impact()
+        return msgspec.structs.replace(record, harvested_s=used.device_s, riding_s=used.riding_s, live=live)
 
     def _receipt(self, coordinator: Coordinator, plan: Plan) -> Receipt | None:
         """Rows of a few shards, scored again as live requests."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from twoshift.batch.impact import LiveImpact, Percentiles
-from twoshift.batch.places import LaneReplica, LiveFleet, Place
+from twoshift.batch.places import LaneReplica, LiveFleet, Place, Used
 from twoshift.batch.progress import Snapshot
 from twoshift.batch.settings import JobSettings
 from twoshift.policy.deadline import Verdict
@@ -68,14 +68,15 @@ class JobLane:
         fleet: LiveFleet,
         clock: Callable[[], float] = time.monotonic,
         minute: Callable[[], int] = lambda: 60 * time.localtime().tm_hour + time.localtime().tm_min,
+        withheld: Callable[[], str] = lambda: "",  # why its owner may have no device now; empty where that may
     ) -> None:
         self._fleet, self._weight = fleet, settings.weight
         self._parts: dict[LaneReplica, _Part] = {}
         self._urgency = (math.inf, False)  # a deadline, and whether a share is owed
         self._closed = False
-        self._gone_s = (0.0, 0.0)  # had of replicas that are no more; of that, in calls with live rows
+        self._gone = Used()  # of replicas that are no more
         self._lock = threading.RLock()  # guards these
-        self._clock, self._minute = clock, minute
+        self._clock, self._minute, self._withheld = clock, minute, withheld
         self._hours = None if settings.hours is None else Hours.parse(settings.hours)
         self._max_load = settings.max_live_load
         self._why = ""  # it may not run now
@@ -105,7 +106,6 @@ class JobLane:
     def close(self) -> None:
         """It leaves its places, and takes no others; what it has had of them stays known."""
         with self._lock:
-            self._set_held(False, self._clock())
             self._closed = True
             for part in self._parts.values():
                 part.place.leave()
@@ -117,7 +117,7 @@ class JobLane:
                 return {}
             there = self._fleet.replicas()
             for replica in [each for each in self._parts if each not in there]:
-                self._gone_s = _added(self._gone_s, self._parts.pop(replica).place.used())
+                self._gone = self._gone.plus(self._parts.pop(replica).place.used())
             for replica in there:
                 if replica not in self._parts:
                     self._parts[replica] = _Part(self._joined(replica))
@@ -128,15 +128,13 @@ class JobLane:
         """For people; empty where it runs."""
         return self._why
 
-    @property
-    def device_s(self) -> float:
-        """That it has had of the replicas."""
-        return self._used()[0]
-
-    @property
-    def riding_s(self) -> float:
-        """Of those: in calls that live rows were in."""
-        return self._used()[1]
+    def used(self) -> Used:
+        """What it has had of the replicas."""
+        with self._lock:
+            used = self._gone
+            for part in self._parts.values():
+                used = used.plus(part.place.used())
+            return used
 
     def impact(self) -> LiveImpact:
         """What live requests took with and without it."""
@@ -145,6 +143,8 @@ class JobLane:
     def _held_by(self, now_s: float) -> str:
         """What keeps it from running now; empty where nothing does."""
         load = 0.0 if self._max_load is None else self._live_load(now_s)
+        if why := self._withheld():
+            return why
         if self._hours is not None and not self._hours.contains(self._minute()):
             return f"outside its hours, {self._hours}"
         if self._max_load is None or load <= self._max_load * (_GIVE_BACK if self._why else 1.0):
@@ -187,13 +187,6 @@ class JobLane:
             place.hold()
         return place
 
-    def _used(self) -> tuple[float, float]:
-        with self._lock:
-            used = self._gone_s
-            for part in self._parts.values():
-                used = _added(used, part.place.used())
-            return used
-
     def _listen(self, now_s: float) -> None:
         """Count what ended since the last look and lay wholly within this phase."""
         counted = self._alone if self._phase.held else self._beside
@@ -203,7 +196,3 @@ class JobLane:
             if ended_s - seconds >= self._phase.began_s + _SETTLE_S and len(counted) < _MOST_LATENCIES:
                 counted.append(seconds)
         self._phase.seen_s = now_s
-
-
-def _added(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
-    return one[0] + other[0], one[1] + other[1]

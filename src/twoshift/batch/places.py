@@ -7,7 +7,7 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from twoshift.batch.device import SharedDevice
 from twoshift.batch.messages import FromWorker, ToWorker
@@ -18,11 +18,29 @@ from twoshift.engine.waiting import BlockOwner
 from twoshift.ports import Blobs
 from twoshift.types import Lane
 
-__all__ = ["EngineReplica", "LaneReplica", "LaneWorker", "Latencies", "LiveFleet", "Place"]
+__all__ = ["EngineReplica", "LaneReplica", "LaneWorker", "Latencies", "LiveFleet", "Place", "Used"]
 
 _keys = itertools.count(1)  # of this process
 
 Latencies = Callable[[], Sequence[tuple[float, float]]]  # of live requests: when each ended, and its seconds; in order
+
+
+class Used(NamedTuple):
+    """What a job has had of devices."""
+
+    device_s: float = 0.0
+    riding_s: float = 0.0  # of those: in calls that live rows were in
+    rows: int = 0
+    tokens: int = 0
+
+    def plus(self, other: Used) -> Used:
+        """Both together."""
+        return Used(
+            self.device_s + other.device_s,
+            self.riding_s + other.riding_s,
+            self.rows + other.rows,
+            self.tokens + other.tokens,
+        )
 
 
 class LaneWorker(Protocol):
@@ -56,8 +74,8 @@ class Place(Protocol):
         """How urgent it is from now on."""
         ...
 
-    def used(self) -> tuple[float, float]:
-        """Seconds that it has had of the device; of those, in calls that live rows were in."""
+    def used(self) -> Used:
+        """What it has had of the device."""
         ...
 
     def work(
@@ -131,9 +149,10 @@ class EnginePlace:
         """How urgent it is from now on."""
         self._owner.deadline_s, self._owner.owed = deadline_s, owed
 
-    def used(self) -> tuple[float, float]:
-        """Seconds that it has had of the device; of those, in calls that live rows were in."""
-        return self._owner.use.device_s, self._owner.riding_s
+    def used(self) -> Used:
+        """What it has had of the device."""
+        use = self._owner.use
+        return Used(use.device_s, self._owner.riding_s, use.rows, use.tokens)
 
     def work(
         self,
@@ -144,12 +163,12 @@ class EnginePlace:
         ended: Callable[[], None] = lambda: None,
     ) -> EngineWorker:
         """A worker of the job in a thread."""
-        device = SharedDevice(self._engine)
+        device = SharedDevice(self._engine, self._owner)
         return EngineWorker(ShardWorker(settings, name, lambda _: device, blobs_for, send, self._owner), ended)
 
     def leave(self) -> None:
-        """Nothing of it is held back any more."""
-        self.release()
+        """Nothing of it waits any more."""
+        self._engine.retire(self._owner)
 
 
 class EngineWorker:

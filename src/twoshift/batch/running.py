@@ -25,6 +25,7 @@ class RunningJob:
     pool: EnginePool
     lane: JobLane
     thread: threading.Thread
+    payer: tuple[str, str]  # its owner, and the model
     now: Snapshot | None = None  # that the store has not heard of yet
     last: Snapshot = NOTHING_YET
     is_ours: bool = True  # False: another server goes on with it
@@ -37,6 +38,7 @@ class RunningJob:
 
     def progress(self, now: Snapshot) -> dict[str, Any]:
         """For people and programs that ask."""
+        used = self.lane.used()
         return {
             "shards": now.shards,
             "shards_done": now.shards_done,
@@ -49,8 +51,8 @@ class RunningJob:
             "elapsed_s": now.elapsed_s,
             "left_s": now.left_s,
             "chance": now.outlook.chance,
-            "harvested_s": self.lane.device_s,
-            "riding_s": self.lane.riding_s,
+            "harvested_s": used.device_s,
+            "riding_s": used.riding_s,
             "held": self.lane.why_held,
             "loaded": _loaded(self.job),
             "ending": self.ending,

@@ -124,6 +124,4 @@ def job_lines(job: dict[str, Any]) -> list[str]:
             f"{done['rows_per_s']:,.1f} rows/s{left}; {done['errors']:,} with an error"
         )
         lines.append(f"{done['harvested_s']:,.1f} device seconds harvested, {done['riding_s']:,.1f} of them riding")
-        if why := _why_held(job):
-            lines.append(f"held back now: {why}")
     return lines

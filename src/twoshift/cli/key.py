@@ -10,27 +10,40 @@ import typer
 from twoshift.cli.app import app
 from twoshift.cli.commands import command
 from twoshift.cli.output import show
-from twoshift.cli.params import JsonFlag
+from twoshift.cli.params import JsonFlag, choice, text
 
 __all__ = ["key_command"]
+
+_SCOPES = ("serve", "batch", "admin")  # as `Access` has them, whose module a plain command does without
 
 
 @command(app, "key", "twoshift key alice")
 def key_command(
     name: Annotated[str, typer.Argument(help="Whose it is.")],
+    tenant: Annotated[str | None, text("Whose jobs, files and quotas it shares.", metavar="NAME")] = None,
+    scope: Annotated[list[str] | None, choice("What it is for; serve and batch.", _SCOPES)] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Make an API key, and the lines that let `twoshift serve --config` know it. The key is shown once."""
     from twoshift.serve.keys import digest_of, new_key
 
     key = new_key()
-    lines = (f"The key, for {name}: {key}", "In the server's TOML file:", f"[keys.{_quoted(name)}]",
-             f'sha256 = "{digest_of(key)}"')  # fmt: skip
-    show(as_json, {"name": name, "key": key, "sha256": digest_of(key)}, *lines)
+    settings: dict[str, str | list[str]] = {"sha256": digest_of(key)}
+    if tenant:
+        settings["tenant"] = tenant
+    if scope:
+        settings["scopes"] = [*dict.fromkeys(scope)]
+    lines = (f"{name} = {_text(value)}" for name, value in settings.items())
+    shown = f"The key, for {name}: {key}", "In the server's TOML file:", f"[keys.{_quoted(name)}]"
+    show(as_json, {"name": name, "key": key, **settings}, *shown, *lines)
+
+
+def _text(value: str | list[str]) -> str:
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML's escapes, but for this one
 
 
 def _quoted(name: str) -> str:
     plain = name.replace("-", "").replace("_", "")
     if plain.isascii() and plain.isalnum():
         return name
-    return json.dumps(name, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML's escapes, but for this one
+    return _text(name)

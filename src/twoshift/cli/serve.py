@@ -15,7 +15,7 @@ from twoshift.cli.app import app
 from twoshift.cli.commands import command
 from twoshift.cli.model_options import ERROR_FIELDS, Device, Precision, Threads, TrustPickle
 from twoshift.cli.output import note
-from twoshift.cli.params import choice, millis, text, whole
+from twoshift.cli.params import choice, millis, text, usd, whole
 from twoshift.errors import InvalidInput
 from twoshift.extras import needed
 
@@ -49,6 +49,7 @@ def serve_command(
     open_: Annotated[bool, typer.Option("--open", help="Serve beyond this machine without keys.")] = False,
     grace: Annotated[str | None, text("What was admitted may finish within this on SIGTERM; 30s.")] = None,
     database: Annotated[str | None, text("Which remembers jobs: sqlite:///file or postgresql://...")] = None,
+    price: Annotated[float | None, usd("Dollars an hour of a device; usage has none without it.")] = None,
     otlp_endpoint: Annotated[str | None, text("Where traces go: http://collector:4318.", metavar="URL")] = None,
     replicas: Annotated[int | None, whole("Processes, a GPU or a share of the cores each; 1.", most=1024)] = None,
     engine: Annotated[str | None, choice("Where replicas run; local without it.", ["local", "ray"])] = None,
@@ -72,7 +73,7 @@ def serve_command(
     of_server: dict[str, Any] = {
         "host": host, "port": port, "grpc_port": grpc_port, "open": open_ or None, "grace": grace,
         "database": database, "access_log": access_log or None, "scale_log": scale_log,
-        "engine": engine, "address": address,
+        "engine": engine, "address": address, "price_usd_per_hour": price,
         "otlp_endpoint": otlp_endpoint or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
     }  # fmt: skip
     of_model: dict[str, Any] = {
@@ -111,9 +112,10 @@ def _name_of(model: str) -> str:
 
 
 def _serve(settings: ServeSettings) -> int:
+    from twoshift.serve.keys import Keys
     from twoshift.serve.run import check_address, serve
     from twoshift.serve.service import Service, close_models
-    from twoshift.wiring import job_hosts, live_model, scalers_for, scaling_metrics
+    from twoshift.wiring import job_hosts, ledger_for, live_model, scalers_for, scaling_metrics
 
     if settings.grpc_port is not None:
         needed("grpc", "grpc", f"{settings.grpc_port}", "grpc_port")
@@ -125,21 +127,26 @@ def _serve(settings: ServeSettings) -> int:
     # One text is tokenised faster by the thread that has it than by a pool that is woken for it
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     models: list[LiveModel] = []
-    jobs = batches = None
+    jobs = batches = usage = None
+    keys = Keys(settings.keys, tenants=settings.tenants)
     scalers: dict[str, Scaler] = {}
     left_s = settings.grace_s
     try:
         for name in settings.models:
             models.append(live_model(name, settings, int(time.time()), note))
         service = Service(models)
-        jobs, batches = job_hosts(service.models, settings, note)
+        jobs, batches = job_hosts(service.models, settings, keys, note)
+        usage, tenant_metrics = ledger_for(service.models, settings, keys, jobs)
+        usage.start()  # before the jobs: it knows what was spent today
         jobs.start()
         batches.start()
         scalers = scalers_for(service.models, settings, jobs, note)
-        metrics = scaling_metrics(service.models, scalers, jobs)
+        metrics = [scaling_metrics(service.models, scalers, jobs), tenant_metrics]
         for name, scaler in scalers.items():
             scaler.start(settings.models[name].scale.every_s)
-        left_s = serve(service, settings, lambda *addresses: _tell(models, *addresses), jobs, batches, [metrics])
+        left_s = serve(
+            service, settings, lambda *addresses: _tell(models, *addresses), jobs, batches, keys, usage, metrics
+        )
     finally:
         until_s = time.monotonic() + left_s
         for scaler in scalers.values():
@@ -147,6 +154,8 @@ def _serve(settings: ServeSettings) -> int:
         if batches is not None:
             batches.close()
         ended = jobs is None or jobs.close(left_s)
+        if usage is not None:
+            usage.close()
         ended &= left_s > 0 and close_models(models, max(_LEAST_S, until_s - time.monotonic()))
     return 0 if ended else _leave(settings)
 

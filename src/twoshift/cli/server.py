@@ -63,6 +63,12 @@ class Server:
         """What lies there."""
         return self._asked("GET", path, None)
 
+    def text(self, path: str) -> str:
+        """What it answers, where that is no JSON."""
+        pieces = list[bytes]()
+        self.download(path, pieces.append)
+        return b"".join(pieces).decode()
+
     def post(self, path: str, body: Any = None) -> Any:
         """What it answers."""
         return self._asked("POST", path, b"" if body is None else json.dumps(body).encode())

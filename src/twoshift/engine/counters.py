@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from twoshift.engine.flight import Flight
 from twoshift.engine.memory import MemoryCap
 from twoshift.engine.stats import CallRows, EngineStats
+from twoshift.engine.waiting import LiveRow
 from twoshift.errors import OutOfMemory
+from twoshift.policy.lane_values import LaneUse
 from twoshift.policy.lanes import LanePolicy
 from twoshift.ports import Columns
 from twoshift.types import Lane
@@ -25,6 +28,7 @@ class Counters:
         self._call_rows = {lane: CallRows() for lane in Lane}
         self.calls = 0  # those that the policy did not plan, too
         self._failed = self._out_of_memory = 0
+        self._tenants: dict[str, LaneUse] = {}
 
     def launched(self, flight: Flight, now_s: float) -> None:
         """A call goes onto the device: its rows have waited until now."""
@@ -47,6 +51,17 @@ class Counters:
             self._out_of_memory += 1
             self._policy.cap_tokens(self._memory.ran_out(size.tokens))
 
+    def paid(self, rows: Iterable[LiveRow], per_token_s: float, anew: bool = False) -> None:
+        """Live rows of a call, whose time is shared by tokens. `anew`: they are counted already."""
+        tenants, more = self._tenants, 0 if anew else 1
+        for row in rows:
+            use = tenants.get(row.tenant)
+            if use is None:
+                use = tenants[row.tenant] = LaneUse()
+            use.rows += more
+            use.tokens += row.tokens
+            use.device_s += row.tokens * per_token_s
+
     def stats(self, busy_s: float) -> EngineStats:
         """A copy."""
         return EngineStats(
@@ -58,4 +73,5 @@ class Counters:
             failed_calls=self._failed,
             out_of_memory=self._out_of_memory,
             max_tokens=self._policy.max_tokens,
+            tenants={name: replace(use) for name, use in self._tenants.items()},
         )

@@ -110,7 +110,7 @@ class Engine:
         self.wake()
         return futures
 
-    def submit_to(self, sinks: Sequence[RowSink], rows: Prepared, deadline_s: float) -> list[int]:
+    def submit_to(self, sinks: Sequence[RowSink], rows: Prepared, deadline_s: float, tenant: str = "") -> list[int]:
         """The same, with something of the caller's own waiting for each row; the rows' keys, which `forget` takes.
 
         The device may rest until `wake` is called: a caller may have more rows to submit at this moment.
@@ -124,7 +124,7 @@ class Engine:
             items = [Item(self._waiting.new_key(), deadline_s, n) for n in lengths]
             self._admit(items, now_s)
             for at, (item, sink) in enumerate(zip(items, sinks, strict=True)):
-                self._waiting.add_row(item, LiveRow(rows, at, sink, now_s, deadline_s))
+                self._waiting.add_row(item, LiveRow(rows, at, sink, now_s, deadline_s, item.tokens, tenant))
             return [item.key for item in items]
 
     def wake(self) -> None:
@@ -192,6 +192,14 @@ class Engine:
         with self._lock:
             self._policy.release(owner.key)
             self._changed.notify_all()
+
+    def retire(self, owner: BlockOwner) -> None:
+        """Nobody wants its rows any more: those that wait, held back or not, never run."""
+        with self._lock:
+            jobs = self._waiting.take_blocks_of(owner)
+            self._policy.release(owner.key)
+        for job in jobs:
+            job.future.settle(TryLater("its owner has left", 1.0))
 
     def stats(self) -> EngineStats:
         """Counters since the start."""
@@ -345,8 +353,9 @@ class Engine:
                 flying[0].began_s = ended_s
                 self._device_time.began(flying[0].call.number, ended_s)
             elapsed_s = ended_s - flight.began_s
+            per_token_s = device_s / max(1, flight.call.size.tokens)
             for piece, part in zip(flight.pieces, flight.call.background, strict=True):
-                part_s = device_s * part.tokens / max(1, flight.call.size.tokens)
+                part_s = part.tokens * per_token_s
                 piece.job.filling.device_s += part_s
                 rows = 0 if isinstance(result, Exception) else len(piece)  # they will be tried again
                 piece.job.owner.had(rows, part.tokens, part_s, bool(flight.rows))
@@ -354,6 +363,7 @@ class Engine:
             self._counters.landed(flight, result)
             if flight.call.slot is Slot.WHOLE:
                 self._changed.notify_all()  # the other lanes have waited for it
+            self._counters.paid(flight.rows, per_token_s)
         try:
             if isinstance(result, Exception):
                 self._recover(flight.rows, flight.pieces, result)
@@ -446,7 +456,9 @@ class Engine:
             ended_s = self._clock()
             device_s = self._device_time.ended(key, ended_s)
             self._counters.calls += 1
-            self._policy.charge(Lane.ONLINE, 0, sum(row.tokens for row in rows), device_s)
+            tokens = sum(row.tokens for row in rows)
+            self._policy.charge(Lane.ONLINE, 0, tokens, device_s)
+            self._counters.paid(rows, device_s / max(1, tokens), anew=True)
         return result, ended_s - began_s
 
     def _refuse(self, rows: list[LiveRow], pieces: list[Piece]) -> None:

@@ -45,6 +45,7 @@ class EngineStats:
     failed_calls: int
     out_of_memory: int  # of them
     max_tokens: int  # the cap now; lower than configured after the memory ran out
+    tenants: dict[str, LaneUse] = field(default_factory=dict[str, LaneUse])  # of the live lane: whose rows had what
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,15 +26,12 @@ class LiveRow:
     future: RowSink
     arrived_s: float
     deadline_s: float
+    tokens: int
+    tenant: str = ""  # who pays
 
     def prepared(self) -> Prepared:
         """The row by itself."""
         return self.rows if len(self.rows.lengths) == 1 else self.rows.slice(self.at, self.at + 1)
-
-    @property
-    def tokens(self) -> int:
-        """Its length."""
-        return int(self.rows.lengths[self.at])
 
 
 @dataclass(slots=True, eq=False)
@@ -158,6 +155,13 @@ class Waiting:
         for key in tuple(self._rows):
             self.forget_row(key)
         return rows
+
+    def take_blocks_of(self, owner: BlockOwner) -> list[BlockJob]:
+        """Every block of one owner that has rows waiting, taken out of the policy."""
+        jobs = list({id(job): job for job, _ in self._parts.values() if job.owner is owner}.values())
+        for job in jobs:
+            self.forget_block(job)
+        return jobs
 
     def take_all_blocks(self) -> list[BlockJob]:
         """Every block that has rows waiting, taken out of the policy."""

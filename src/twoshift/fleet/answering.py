@@ -71,10 +71,10 @@ class _Watched:
         self._inner, self._requests, self._request = inner, requests, request
         self._rows: Prepared | None = None
 
-    def submit(self, engine: Engine, rows: Prepared, deadline_s: float) -> Pending:
+    def submit(self, engine: Engine, rows: Prepared, deadline_s: float, tenant: str = "") -> Pending:
         self._rows = rows
         self._requests[id(rows)] = self._request
-        return self._inner.submit(engine, rows, deadline_s)
+        return self._inner.submit(engine, rows, deadline_s, tenant)
 
     def forget(self, pending: Pending) -> None:
         self._inner.forget(pending)
@@ -122,7 +122,7 @@ class Answering(asyncio.Protocol):
         rows: Sequence[Any] = [tuple(row) for row in ask.rows] if ask.pairs else ask.rows
         watched: Any = _Watched(self._completions, self._requests, ask.id)
         try:
-            answer = await self._model.answer(rows, ask.deadline_s, watched, ask.arrived_s)
+            answer = await self._model.answer(rows, ask.deadline_s, watched, ask.arrived_s, ask.tenant)
             reply = framed(done_of(ask.id, answer))
         except asyncio.CancelledError:
             return

@@ -5,17 +5,19 @@ It goes over a pipe between a process and its own child: jobs' rows and a model'
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from twoshift.fleet.wire import Told
 from twoshift.policy.cost import CallCost
-from twoshift.ports import RuntimeInfo
+from twoshift.ports import Blobs, RuntimeInfo
 from twoshift.serve.derived import Derived
 from twoshift.types import Tensor
 
 if TYPE_CHECKING:  # a server without jobs does without their packages
     from twoshift.batch.messages import FromWorker, ToWorker
+    from twoshift.batch.places import Used
     from twoshift.batch.settings import JobSettings
 
 __all__ = [
@@ -92,6 +94,7 @@ class Work:
     place: int
     settings: JobSettings
     name: str
+    blobs_for: Callable[[str], Blobs]  # what it may touch
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +140,7 @@ class Had:
     """What a job has had of the device so far."""
 
     place: int
-    device_s: float
-    riding_s: float
+    used: Used
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ from twoshift.fleet.control import (
     WorkSaid,
     WorkTold,
 )
-from twoshift.ports import Blobs
 
 __all__ = ["JobDesk"]
 
@@ -34,8 +33,8 @@ _CLOSE_S = 2.0  # for workers to give up what they have
 class JobDesk:
     """Handles messages one at a time; answers go to `send`, from several threads."""
 
-    def __init__(self, engine: Engine, blobs_for: Callable[[str], Blobs], send: Callable[[FromChild], None]) -> None:
-        self._replica, self._blobs_for, self._send = EngineReplica(engine), blobs_for, send
+    def __init__(self, engine: Engine, send: Callable[[FromChild], None]) -> None:
+        self._replica, self._send = EngineReplica(engine), send
         self._places: dict[int, EnginePlace] = {}
         self._workers: dict[int, EngineWorker] = {}
 
@@ -85,10 +84,11 @@ class JobDesk:
             return
 
         def send(message: FromWorker) -> None:
-            self._send(Had(work.place, *place.used()))
+            self._send(Had(work.place, place.used()))
             self._send(WorkSaid(work.work, message))
 
         def ended() -> None:
+            self._send(Had(work.place, place.used()))
             self._send(WorkEnded(work.work))
 
-        self._workers[work.work] = place.work(work.settings, work.name, self._blobs_for, send, ended)
+        self._workers[work.work] = place.work(work.settings, work.name, work.blobs_for, send, ended)

@@ -79,9 +79,11 @@ class Link(asyncio.Protocol):
         """Requests that have no reply yet."""
         return len(self._asked)
 
-    async def ask(self, request: int, rows: Sequence[Any], deadline_s: float, arrived_s: float) -> Done:
+    async def ask(
+        self, request: int, rows: Sequence[Any], deadline_s: float, arrived_s: float, tenant: str = ""
+    ) -> Done:
         """The answer; raises what the replica raised, ReplicaLost, and Late where it says nothing in time."""
-        frame = asking(request, rows, deadline_s, arrived_s)
+        frame = asking(request, rows, deadline_s, arrived_s, tenant)
         if self._is_lost:
             raise ReplicaLost(started=False)
         asked = self._asked[request] = _Asked(self._loop.create_future())

@@ -124,7 +124,7 @@ class FleetModel:
         self.supervisor.scale_to(replicas)
 
     async def answer(
-        self, rows: Sequence[Any], deadline_s: float, completions: Completions, arrived_s: float
+        self, rows: Sequence[Any], deadline_s: float, completions: Completions, arrived_s: float, tenant: str = ""
     ) -> Answer:
         """As a replica answers it; one that is lost before it began, or refuses, is not the only one that is asked."""
         characters = [characters_of(row) for row in rows]
@@ -134,7 +134,7 @@ class FleetModel:
         while len(tried) < _TRIES and (found := self._routing.choose(size, time.monotonic(), tried)) is not None:
             tried.append(found)
             try:
-                answer = answer_of(await self._ask(found, size, rows, deadline_s, arrived_s))
+                answer = answer_of(await self._ask(found, size, rows, deadline_s, arrived_s, tenant))
             except ReplicaLost as lost:
                 if lost.started:
                     raise TryLater("the replica that had begun with it was lost", _RETRY_S) from None
@@ -155,14 +155,14 @@ class FleetModel:
     # On the server's loop
 
     async def _ask(
-        self, replica: int, size: CallSize, rows: Sequence[Any], deadline_s: float, arrived_s: float
+        self, replica: int, size: CallSize, rows: Sequence[Any], deadline_s: float, arrived_s: float, tenant: str
     ) -> Done:
         link = self._links[replica].link
         assert link is not None  # noqa: S101 - it can be asked
         request = next(self._requests)
         self._routing.sent(replica, request, size)
         try:
-            done = await link.ask(request, rows, deadline_s, arrived_s)
+            done = await link.ask(request, rows, deadline_s, arrived_s, tenant)
         except (Late, asyncio.CancelledError):
             self._routing.abandoned(replica, request)
             raise

@@ -88,7 +88,7 @@ class RayModel:
         self._serve = needed("ray.serve", "ray", "ray", "engine")
         self._application = f"twoshift-{uuid.uuid4().hex[:8]}"
         settings = self._placed(spec.settings)
-        spec = ReplicaSpec(spec.name, settings, spec.created_unix_s, spec.open_model, spec.blobs_for)
+        spec = ReplicaSpec(spec.name, settings, spec.created_unix_s, spec.open_model)
         home = os.environ.get("TWOSHIFT_HOME")
         self._given = RayGiven(__version__, spec, os.getcwd(), home, self._application)  # noqa: PTH109
         self._settings = settings
@@ -155,12 +155,12 @@ class RayModel:
         return [each.lanes for each in self._there()]
 
     async def answer(
-        self, rows: Sequence[Any], deadline_s: float, completions: Completions, arrived_s: float
+        self, rows: Sequence[Any], deadline_s: float, completions: Completions, arrived_s: float, tenant: str = ""
     ) -> Answer:
         """As a replica answers it; one that is lost may have begun, so nobody else is asked."""
         if not self._counts.ready:
             raise TryLater(f"no replica can be asked: {self.health().reason}", _RETRY_S)
-        frame = asking(next(self._requests), rows, 0.0, 0.0)
+        frame = asking(next(self._requests), rows, 0.0, 0.0, tenant)
         for left in reversed(range(_TRIES)):
             reply = await self._ask(frame, deadline_s, arrived_s)
             if isinstance(reply, Done):

@@ -63,7 +63,7 @@ class RayReplica:
         model = self._model
         self._observer = FleetObserver(self._counts, list, _Itself())
         self._say(Opened(sendable(model.info), model.derived, model.outputs, model.most_rows, model.engine.cost()))
-        desk = JobDesk(model.engine, given.spec.blobs_for, self._say)
+        desk = JobDesk(model.engine, self._say)
         self._closed = threading.Event()
         for target, args in ((self._listen, (desk,)), (self._beat, ())):
             threading.Thread(target=target, args=args, daemon=True).start()
@@ -79,7 +79,7 @@ class RayReplica:
         rows: Sequence[Any] = [tuple(row) for row in ask.rows] if ask.pairs else ask.rows
         self._offered += len(rows)
         try:
-            answer = await self._model.answer(rows, now_s + left_s, self._completions, now_s - ago_s)
+            answer = await self._model.answer(rows, now_s + left_s, self._completions, now_s - ago_s, ask.tenant)
             answer.stages.finish = 0.0  # it ends on another clock
             return framed(done_of(ask.id, answer))
         except Exception as error:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Protocol, assert_never
 
 from twoshift.batch.messages import FromWorker, ToWorker
+from twoshift.batch.places import Used
 from twoshift.batch.settings import JobSettings
 from twoshift.fleet.control import (
     Follow,
@@ -77,9 +78,9 @@ class RemoteReplica:
     def hear(self, message: Had | WorkSaid | WorkEnded) -> None:
         """What the replica says of jobs; in the supervisor's thread."""
         match message:
-            case Had(number, device_s, riding_s):
+            case Had(number, used):
                 if number in self.places:
-                    self.places[number].had = (device_s, riding_s)
+                    self.places[number].had = used
             case WorkSaid(number, said):
                 if number in self.workers:
                     self.workers[number].send(said)
@@ -96,7 +97,7 @@ class RemotePlace:
     def __init__(self, replica: RemoteReplica, number: int) -> None:
         self._replica, self._number = replica, number
         self._child = replica.member.child
-        self.had = (0.0, 0.0)
+        self.had = Used()
 
     def hold(self) -> None:
         """Its rows wait from the next call on."""
@@ -110,17 +111,18 @@ class RemotePlace:
         """How urgent it is from now on."""
         self._child.send(Follow(self._number, deadline_s, owed))
 
-    def used(self) -> tuple[float, float]:
-        """Seconds that it has had of the device; of those, in calls that live rows were in."""
+    def used(self) -> Used:
+        """What it has had of the device, as the replica said last."""
         return self.had
 
     def work(
         self, settings: JobSettings, name: str, blobs_for: Callable[[str], Blobs], send: Callable[[FromWorker], None]
     ) -> RemoteWorker:
-        """A worker in the replica's process, which has its own ways to files."""
+        """A worker in the replica's process."""
         number = next(_numbers)
         worker = self._replica.workers[number] = RemoteWorker(self._replica.member, number, send)
-        self._child.send(Work(number, self._number, settings, f"replica-{self._replica.member.number}:{name}"))
+        shown = f"replica-{self._replica.member.number}:{name}"
+        self._child.send(Work(number, self._number, settings, shown, blobs_for))
         return worker
 
     def leave(self) -> None:

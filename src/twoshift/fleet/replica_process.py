@@ -21,7 +21,7 @@ from twoshift.fleet.answering import Answering
 from twoshift.fleet.control import FromChild, Noted, Opened, Stop, ToChild, Unopened
 from twoshift.fleet.told import told
 from twoshift.fleet.wire import is_plain
-from twoshift.ports import Blobs, RuntimeInfo
+from twoshift.ports import RuntimeInfo
 from twoshift.serve.model import ServedModel
 from twoshift.serve.settings import ModelSettings
 
@@ -38,13 +38,12 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSpec:
-    """What each replica of a model is made of; `open_model` and `blobs_for` are functions of a module."""
+    """What each replica of a model is made of; `open_model` is a function of a module."""
 
     name: str
     settings: ModelSettings
     created_unix_s: int
     open_model: OpenModel
-    blobs_for: Callable[[str], Blobs]
 
 
 def replica_main(live: socket.socket, control: Connection, spec: ReplicaSpec, gpu: str | None, front: int) -> None:
@@ -65,7 +64,7 @@ def replica_main(live: socket.socket, control: Connection, spec: ReplicaSpec, gp
     except Exception as error:
         line.send(Unopened(told(error)))
         os._exit(1)
-    threading.Thread(target=_listen, args=(line, model, spec), name="twoshift-control", daemon=True).start()
+    threading.Thread(target=_listen, args=(line, model), name="twoshift-control", daemon=True).start()
     line.send(Opened(sendable(model.info), model.derived, model.outputs, model.most_rows, model.engine.cost()))
     needed("uvloop", "serve", "serve", "command").run(_serve(model, live))
 
@@ -92,7 +91,7 @@ class _Line:
         return self._control.recv()
 
 
-def _listen(line: _Line, model: ServedModel, spec: ReplicaSpec) -> None:
+def _listen(line: _Line, model: ServedModel) -> None:
     desk: JobDesk | None = None
     code = 0
     try:
@@ -100,7 +99,7 @@ def _listen(line: _Line, model: ServedModel, spec: ReplicaSpec) -> None:
             if desk is None:
                 from twoshift.fleet.job_desk import JobDesk  # jobs have packages of their own
 
-                desk = JobDesk(model.engine, spec.blobs_for, line.send)
+                desk = JobDesk(model.engine, line.send)
             try:
                 desk.handle(message)
             except Exception:  # live requests go on

@@ -35,6 +35,10 @@ def stats_together(parts: Sequence[EngineStats]) -> EngineStats:
         failed_calls=sum(each.failed_calls for each in parts),
         out_of_memory=sum(each.out_of_memory for each in parts),
         max_tokens=min((each.max_tokens for each in parts if each.max_tokens), default=0),
+        tenants={
+            name: _uses([each.tenants[name] for each in parts if name in each.tenants])
+            for name in {name for each in parts for name in each.tenants}
+        },
     )
 
 

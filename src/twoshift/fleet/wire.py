@@ -55,6 +55,7 @@ class Ask(_Message, frozen=True):
     pairs: bool
     deadline_s: float  # on the machine's monotonic clock, as is the next
     arrived_s: float
+    tenant: str = ""  # who pays
 
 
 class Forget(_Message, frozen=True):
@@ -164,11 +165,11 @@ def framed(message: ToReplica | FromReplica) -> bytes:
     return bytes(buffer)
 
 
-def asking(request: int, rows: Sequence[Any], deadline_s: float, arrived_s: float) -> bytes:
+def asking(request: int, rows: Sequence[Any], deadline_s: float, arrived_s: float, tenant: str = "") -> bytes:
     """A request as it goes to a replica; raises Malformed for rows that cannot, TooLarge."""
     pairs = isinstance(rows[0], tuple) if rows else False
     try:
-        return framed(Ask(request, list(rows), pairs, deadline_s, arrived_s))
+        return framed(Ask(request, list(rows), pairs, deadline_s, arrived_s, tenant))
     except (TypeError, OverflowError, UnicodeEncodeError) as error:
         raise Malformed("input", f"numbers, texts and lists of them: {error}") from error
 

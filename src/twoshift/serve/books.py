@@ -7,13 +7,14 @@ import random
 import re
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from twoshift.endpoints.faults import Fault
+from twoshift.serve.keys import ANYONE, Caller
 from twoshift.serve.live_model import LiveModel
 from twoshift.serve.model import Answer
 
-__all__ = ["Asked", "gone", "log_access", "replied", "request_id", "writes_access"]
+__all__ = ["Asked", "Booked", "gone", "log_access", "replied", "request_id", "writes_access"]
 
 _access = logging.getLogger("twoshift.access")
 _SHOWN = re.compile(r"[\x21-\x7e]{1,128}")
@@ -33,10 +34,17 @@ class Asked(NamedTuple):
     parent: str | None = None  # the client's traceparent
 
 
+class Booked(Protocol):
+    """Whose books a request goes into, and what it was answered with."""
+
+    caller: Caller
+    model: LiveModel | None
+    answer: Answer | None
+
+
 def replied(
     arrived_s: float,
-    model: LiveModel | None,
-    answer: Answer | None,
+    about: Booked,
     status: int,
     fault: Fault | None,
     asked: Callable[[], Asked],
@@ -44,12 +52,15 @@ def replied(
     """Counts a request that has its reply; what Server-Timing says of it. The status is HTTP's, over gRPC too."""
     now_s = time.monotonic()
     took_s = now_s - arrived_s
-    stages = None if answer is None else answer.stages
+    model, stages = about.model, None if about.answer is None else about.answer.stages
+    refusal = None if fault is None else fault.kind
+    if model is not None or about.caller is not ANYONE:
+        about.caller.of.replied(refusal)
     if stages is not None:
         stages.finish += now_s
     if model is None:
         return b"total;dur=%.3f" % (1e3 * took_s)
-    model.metrics.replied(status, took_s, None if fault is None else fault.kind)
+    model.metrics.replied(status, took_s, refusal)
     if model.traces is not None:
         name, parent = asked()
         model.traces.replied(name, arrived_s, now_s, parent, stages, model.name, status)

@@ -7,17 +7,32 @@ import hmac
 import re
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 
 import msgspec
 
 from twoshift.errors import Denied, Forbidden, InvalidInput, OverLimit
+from twoshift.serve.bucket import Bucket
+from twoshift.serve.tenants import Tenant, TenantSettings
 
-__all__ = ["ANYONE", "Caller", "KeySettings", "Keys", "digest_of", "new_key"]
+__all__ = ["ANYONE", "SCOPES", "Access", "Caller", "KeySettings", "Keys", "digest_of", "new_key", "tenant_of"]
 
-_BURST_S = 10.0  # of its rate that a key may use at once
 _BUSY_S = 0.1
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class Access(StrEnum):
+    """What a route needs; the last three are the scopes of keys."""
+
+    OPEN = "open"  # no key
+    KEY = "key"  # any key
+    SERVE = "serve"  # live endpoints
+    BATCH = "batch"  # jobs and files
+    ADMIN = "admin"  # everything of all tenants
+
+
+SCOPES = (Access.SERVE, Access.BATCH, Access.ADMIN)
 
 
 def new_key() -> str:
@@ -38,6 +53,7 @@ class KeySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     requests_per_minute: float | None = None
     concurrency: int | None = None  # requests at the same time
     models: tuple[str, ...] = ()  # none: all
+    scopes: tuple[str, ...] = (Access.SERVE, Access.BATCH)
 
     def __post_init__(self) -> None:
         if not _DIGEST.fullmatch(self.sha256):
@@ -46,58 +62,87 @@ class KeySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise InvalidInput("requests_per_minute", self.requests_per_minute, "a number above 0")
         if self.concurrency is not None and self.concurrency < 1:
             raise InvalidInput("concurrency", self.concurrency, "a whole number of at least 1")
+        if not self.scopes or not set(self.scopes) <= set(SCOPES):
+            raise InvalidInput("scopes", list(self.scopes), f"some of {', '.join(SCOPES)}")
+
+
+def tenant_of(name: str, settings: KeySettings) -> str:
+    """Whose key it is: its tenant's, or one of its own name."""
+    return settings.tenant or name
 
 
 class Caller:
     """A key in use. Of one thread, as the server's loop is."""
 
-    def __init__(self, name: str, settings: KeySettings | None, clock: Callable[[], float] = time.monotonic) -> None:
-        self.name, self._settings, self._clock = name, settings, clock
-        self.tenant = (settings.tenant if settings else "") or name
+    def __init__(
+        self, name: str, settings: KeySettings | None, of: Tenant, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.name, self._settings, self.of = name, settings, of
+        self.tenant = of.name
+        scopes = SCOPES if settings is None else settings.scopes
+        self.is_admin = Access.ADMIN in scopes
+        self._may = frozenset(Access if self.is_admin else (Access.OPEN, Access.KEY, *scopes))
         self._running = 0
-        self._rate_per_s = (settings.requests_per_minute or 0.0) / 60 if settings else 0.0
-        self._most = max(1.0, self._rate_per_s * _BURST_S)
-        self._left, self._filled_s = self._most, clock()
+        rate = None if settings is None else settings.requests_per_minute
+        self._bucket = None if rate is None else Bucket(rate / 60, clock)
 
     @property
     def models(self) -> tuple[str, ...]:
         """That it may ask; none: all."""
         return self._settings.models if self._settings else ()
 
-    def enter(self, model: str) -> None:
-        """Begins a request; `leave` ends it. Raises Forbidden, OverLimit."""
+    def check(self, needs: Access) -> None:
+        """Raises Forbidden where the key has not the scope."""
+        if needs not in self._may:
+            scopes = ", ".join(() if self._settings is None else self._settings.scopes)
+            raise Forbidden(f"this needs a key with the scope {needs}; the key {self.name} has {scopes}")
+
+    def enter(self, model: str, live: bool = True) -> None:
+        """Begins a request; `leave` ends it. Raises Forbidden, OverLimit. Jobs wait where live requests are refused."""
         if self._settings is not None:
-            self._take(model, self._settings)
+            self._take(model, self._settings, live)
         self._running += 1
 
     def leave(self) -> None:
         """Ends a request."""
         self._running -= 1
 
-    def _take(self, model: str, settings: KeySettings) -> None:
+    def _take(self, model: str, settings: KeySettings, live: bool) -> None:
         if settings.models and model not in settings.models:
             raise Forbidden(f"the key {self.name} may use {', '.join(settings.models)}, not {model}")
         if settings.concurrency is not None and self._running >= settings.concurrency:
             raise OverLimit(f"the key {self.name} has {self._running} requests running, its limit", _BUSY_S)
-        if self._rate_per_s:
-            now_s = self._clock()
-            self._left = min(self._most, self._left + (now_s - self._filled_s) * self._rate_per_s)
-            self._filled_s = now_s
-            if self._left < 1:
-                limit = f"{settings.requests_per_minute:g} requests a minute"
-                raise OverLimit(f"the key {self.name} is over its {limit}", (1 - self._left) / self._rate_per_s)
-            self._left -= 1
+        if live:
+            self.of.check_device()
+        own, shared = self._bucket, self.of.bucket
+        if own is not None and (wait_s := own.wait_s()):
+            limit = f"{settings.requests_per_minute:g} requests a minute"
+            raise OverLimit(f"the key {self.name} is over its {limit}", wait_s)
+        if shared is not None:
+            self.of.check_rate()
+            shared.take()
+        if own is not None:
+            own.take()
 
 
-ANYONE = Caller("anyone", None)  # where there are no keys
+ANYONE = Caller("anyone", None, Tenant("anyone"))  # where there are no keys
 
 
 class Keys:
-    """The known keys."""
+    """The known keys, and whose they are."""
 
-    def __init__(self, keys: dict[str, KeySettings], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        keys: dict[str, KeySettings],
+        clock: Callable[[], float] = time.monotonic,
+        tenants: Mapping[str, TenantSettings] | None = None,
+    ) -> None:
+        names = sorted({tenant_of(name, each) for name, each in keys.items()})
+        made = {name: Tenant(name, (tenants or {}).get(name), clock) for name in names}
+        self.tenants = made or {ANYONE.tenant: ANYONE.of}
         self._callers: Sequence[tuple[bytes, Caller]] = [
-            (settings.sha256.encode(), Caller(name, settings, clock)) for name, settings in keys.items()
+            (settings.sha256.encode(), Caller(name, settings, made[tenant_of(name, settings)], clock))
+            for name, settings in keys.items()
         ]
 
     def __bool__(self) -> bool:

@@ -61,7 +61,7 @@ class LiveModel(Protocol):
         ...
 
     async def answer(
-        self, rows: Sequence[Any], deadline_s: float, completions: Completions, arrived_s: float
+        self, rows: Sequence[Any], deadline_s: float, completions: Completions, arrived_s: float, tenant: str = ""
     ) -> Answer:
         """The results; raises InvalidInput, TooLarge, TryLater, Late, Broken, or what the model raised for a row."""
         ...

@@ -106,7 +106,7 @@ class ServedModel:
         return ReplicaCounts(1)
 
     async def answer(
-        self, rows: Sequence[Any], deadline_s: float, completions: Completions, arrived_s: float
+        self, rows: Sequence[Any], deadline_s: float, completions: Completions, arrived_s: float, tenant: str = ""
     ) -> Answer:
         """The results; raises InvalidInput, TooLarge, TryLater, Late, Broken, or what the model raised for a row."""
         characters = self._check(rows, deadline_s)
@@ -116,7 +116,7 @@ class ServedModel:
             stages.lookup, began_s = (now_s := time.monotonic()) - began_s, now_s
         prepared = await self._prepared(rows, characters, deadline_s)
         stages.prepare = (queued_s := time.monotonic()) - began_s
-        pending = completions.submit(self.engine, prepared, deadline_s)
+        pending = completions.submit(self.engine, prepared, deadline_s, tenant)
         try:
             await pending.done
         except BaseException:

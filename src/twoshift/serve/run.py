@@ -27,6 +27,7 @@ from twoshift.serve.http.oip import add_oip
 from twoshift.serve.http.openai import add_openai
 from twoshift.serve.http.operations import add_operations
 from twoshift.serve.http.server import HttpServer
+from twoshift.serve.http.usage import UsageDesk, add_usage
 from twoshift.serve.keys import Keys
 from twoshift.serve.service import Service
 from twoshift.serve.settings import ServeSettings
@@ -48,13 +49,17 @@ def serve(
     ready: Callable[[str, str | None], None],
     jobs: JobDesk | NoJobs,
     batches: BatchDesk | NoBatches,
+    keys: Keys,
+    usage: UsageDesk,
     metrics: Sequence[MoreMetrics] = (),
 ) -> float:
     """Until SIGTERM or SIGINT; seconds that are left of the grace, 0 where requests were left without an answer.
 
     `ready` is told the address, and gRPC's where there is one; `metrics` are shown beside the server's own.
     """
-    return needed("uvloop", "serve", "serve", "command").run(_serve(service, settings, ready, jobs, batches, metrics))
+    return needed("uvloop", "serve", "serve", "command").run(
+        _serve(service, settings, ready, jobs, batches, keys, usage, metrics)
+    )
 
 
 async def _serve(
@@ -63,10 +68,11 @@ async def _serve(
     ready: Callable[[str, str | None], None],
     jobs: JobDesk | NoJobs,
     batches: BatchDesk | NoBatches,
+    keys: Keys,
+    usage: UsageDesk,
     metrics: Sequence[MoreMetrics],
 ) -> float:
     service.start()
-    keys = Keys(settings.keys)
     traces = None if settings.otlp_endpoint is None else Traces(settings.otlp_endpoint)
     for model in service.models.values():
         model.traces = traces
@@ -79,6 +85,7 @@ async def _serve(
     add_jobs(app, jobs)
     add_files(app, batches.files)
     add_batches(app, batches)
+    add_usage(app, usage)
     connections = {"http_connections": ("Open connections.", lambda: server.connections)}
     add_operations(app, service, ServerMetrics(service.models, connections, metrics))
     stop, hurry = asyncio.Event(), asyncio.Event()

@@ -60,7 +60,7 @@ class Service:
         metrics, slo_s = model.metrics, model.derived.slo_s
         metrics.offered_rows += len(rows)
         try:
-            return await model.answer(rows, deadline_s, self._completions, arrived_s)
+            return await model.answer(rows, deadline_s, self._completions, arrived_s, caller.tenant)
         except (TryLater, Late):
             if deadline_s >= arrived_s + slo_s:  # in less time than that nobody has promised it
                 metrics.refused_rows += len(rows)

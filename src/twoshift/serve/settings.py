@@ -11,11 +11,14 @@ import msgspec
 
 from twoshift.config import read_toml, settings_of
 from twoshift.errors import InvalidInput
-from twoshift.serve.keys import KeySettings
+from twoshift.serve.keys import KeySettings, tenant_of
 from twoshift.serve.scale_settings import ScaleSettings
+from twoshift.serve.tenants import TenantSettings
 from twoshift.units import parse_duration
 
 __all__ = ["FileSettings", "ModelSettings", "ServeSettings", "make_settings", "read_settings"]
+
+_LONGEST_NAME = 100
 
 
 class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -27,6 +30,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     precision: str | None = None
     threads: int | None = None
     trust_pickle: bool = False
+    price_usd_per_hour: float | None = None  # of a device; None: the server's
     replicas: int = 1  # processes, a GPU each or a share of the cores; to begin with, where they are scaled
     min_replicas: int | None = None
     max_replicas: int | None = None
@@ -41,6 +45,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         for name in ("slo_ms", "call_budget_ms"):
             value = getattr(self, name)
             _require(value is None or (math.isfinite(value) and value > 0), name, value, "milliseconds above 0")
+        _require_price(self.price_usd_per_hour)
         for name in ("threads", "replicas", "min_replicas", "max_replicas", "max_batch", "max_waiting"):
             value = getattr(self, name)
             _require(value is None or value >= 1, name, value, "a whole number of at least 1")
@@ -85,6 +90,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     models: dict[str, ModelSettings]  # by the names that clients use
     keys: dict[str, KeySettings] = {}
+    tenants: dict[str, TenantSettings] = {}  # of the keys; those that are not named have no limits
     host: str = "127.0.0.1"
     port: int = 8000  # 0: a free one
     grpc_port: int | None = None  # None: no gRPC; 0: a free one
@@ -98,6 +104,8 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     scale_log: str | None = None  # the folder of decision logs; None: one of this user's
     job_roots: tuple[str, ...] = ()  # folders and s3:// prefixes where jobs may read and write
     files: FileSettings = msgspec.field(default_factory=FileSettings)
+    price_usd_per_hour: float | None = None  # of a device; None: usage has no dollars
+    batch_price_share: float = 0.5  # of that price, for jobs
     max_body_mib: float = 64.0
     max_connections: int = 4096
 
@@ -112,6 +120,17 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             for model in key.models:
                 accepted = f"one of {', '.join(sorted(self.models))}"
                 _require(model in self.models, f"keys.{name}.models", model, accepted)
+        named = {tenant_of(name, key) for name, key in self.keys.items()}
+        for name in self.tenants:
+            accepted = f"one that a key has: {', '.join(sorted(named)) or 'there are no keys'}"
+            _require(name in named, f"tenants.{name}", name, accepted)
+        for name in named:
+            _require(
+                len(name) <= _LONGEST_NAME and name.isprintable(), "tenant", name, "up to 100 printable characters"
+            )
+        _require_price(self.price_usd_per_hour)
+        share = self.batch_price_share
+        _require(0 <= share <= 1, "batch_price_share", share, "a share from 0 to 1")
         parse_duration(self.grace, "grace")
         _require(self.engine in ("local", "ray"), "engine", self.engine, "local or ray")
         _require(self.address is None or self.engine == "ray", "address", self.address, "engine = ray beside it")
@@ -123,6 +142,11 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     def is_private(self) -> bool:
         """Whether only those who are on this machine anyway can ask, without a key."""
         return not self.keys and _is_loopback(self.host)
+
+    def price_of(self, model: str) -> float | None:
+        """Dollars for an hour of a device that serves it; None where nobody has said."""
+        own = self.models[model].price_usd_per_hour
+        return self.price_usd_per_hour if own is None else own
 
     @property
     def grace_s(self) -> float:
@@ -145,11 +169,16 @@ def make_settings(data: dict[str, Any], where: str) -> ServeSettings:
         name: settings_of(KeySettings, each, f"{where}: keys.{name}")
         for name, each in _tables(data, "keys", where).items()
     }
+    tenants = {
+        name: settings_of(TenantSettings, each, f"{where}: tenants.{name}")
+        for name, each in _tables(data, "tenants", where).items()
+    }
     of_files = data.get("files", {})
     if not isinstance(of_files, dict):
         raise InvalidInput(f"{where}: files", of_files, "a table: [files]")
     files = settings_of(FileSettings, of_files, f"{where}: files")
-    return settings_of(ServeSettings, {**data, "models": models, "keys": keys, "files": files}, where)
+    parsed = {"models": models, "keys": keys, "tenants": tenants, "files": files}
+    return settings_of(ServeSettings, {**data, **parsed}, where)
 
 
 def _model_settings(name: str, data: dict[str, Any], where: str) -> ModelSettings:
@@ -173,6 +202,11 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _require_price(price: float | None) -> None:
+    is_price = price is None or (math.isfinite(price) and price >= 0)
+    _require(is_price, "price_usd_per_hour", price, "dollars for an hour of a device, 0 or more")
 
 
 def _require(holds: bool, field: str, value: object, accepted: str) -> None:

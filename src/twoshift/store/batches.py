@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Select, insert, select, update
+from sqlalchemy import Connection, Select, func, insert, select, update
 
 from twoshift.batch_ports import BatchRecord, BatchStatus, FileRecord, FileStatus
 from twoshift.errors import NotFound
@@ -80,6 +80,12 @@ class SqlBatches:
                 raise _not_there("after", after)
             wanted = wanted.where(batches.c.number < last[0].number)
         return [_record(row) for row in self._found(wanted)]
+
+    def open_batches(self, owner: str) -> int:
+        """How many of an owner's are not over."""
+        over = [str(status) for status in BatchStatus if status.is_over]
+        wanted = select(func.count().label("total")).where(batches.c.owner == owner, batches.c.status.not_in(over))
+        return int(self._found(wanted)[0].total)
 
     def stirring_batches(self) -> list[str]:
         """Those with something to be done: not over, and not waiting for a job that is not over. Oldest first."""

@@ -65,8 +65,10 @@ class SqlJobs:
         wanted = select(jobs).order_by(jobs.c.number.desc()).limit(limit)
         if owner is not None:
             wanted = wanted.where(jobs.c.owner == owner)
-        if after is not None:
-            wanted = wanted.where(jobs.c.number < select(jobs.c.number).where(jobs.c.id == after).scalar_subquery())
+        if after is not None:  # of the same owner: nobody learns of another's jobs by their names
+            seen = select(jobs.c.number).where(jobs.c.id == after)
+            seen = seen if owner is None else seen.where(jobs.c.owner == owner)
+            wanted = wanted.where(jobs.c.number < seen.scalar_subquery())
         return [_record(row) for row in self._found(wanted)]
 
     def unfinished(self) -> list[JobRecord]:

@@ -7,6 +7,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Double,
     Float,
     ForeignKey,
     Index,
@@ -17,7 +18,7 @@ from sqlalchemy import (
     Text,
 )
 
-__all__ = ["batches", "claims", "files", "jobs", "metadata", "notes"]
+__all__ = ["batches", "claims", "files", "jobs", "metadata", "notes", "usage_days"]
 
 metadata = MetaData()
 
@@ -103,4 +104,20 @@ batches = Table(
     Column("cancelling_unix_s", Float),
     Column("cancelled_unix_s", Float),
     Index("batches_by_owner", "owner", "number"),
+)
+
+usage_days = Table(
+    "usage_days",
+    metadata,
+    Column("day", String(10), primary_key=True),  # of UTC: 2026-01-31
+    Column("tenant", Text, primary_key=True),
+    Column("lane", String(16), primary_key=True),
+    Column("model", Text, primary_key=True),
+    Column("writer", String(32), primary_key=True),  # one start of a server
+    Column("rows", BigInteger, nullable=False),
+    Column("tokens", BigInteger, nullable=False),
+    Column("device_s", Double, nullable=False),
+    Column("harvested_s", Double, nullable=False),
+    Column("usd", Double),
+    Column("unpriced_s", Double, nullable=False),
 )

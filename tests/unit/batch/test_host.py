@@ -18,12 +18,13 @@ from pyarrow import feather
 
 pytest.importorskip("sqlalchemy")
 
+from twoshift.batch.allowance import Allowance
 from twoshift.batch.folder import one_coordinator
 from twoshift.batch.host import JobHost
 from twoshift.batch.places import EngineReplica, LiveFleet
 from twoshift.blobs.local import LocalBlobs
 from twoshift.engine import Engine
-from twoshift.errors import InvalidInput, NotFound
+from twoshift.errors import InvalidInput, NotFound, OverLimit
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import LaneLimits
 from twoshift.ports import RuntimeInfo
@@ -31,7 +32,7 @@ from twoshift.runtime.columns import ColumnRows
 from twoshift.runtime.host_model import HostModel
 from twoshift.store.database import Database
 from twoshift.store.jobs import SqlJobs
-from twoshift.types import JobState
+from twoshift.types import JobState, Lane
 
 pytestmark = pytest.mark.slow
 
@@ -56,6 +57,7 @@ class Fleet:
 
     def __init__(self, path: Path) -> None:
         self.path, self.model = path, Square()
+        self.allowed: dict[str, Allowance] = {}
         pq.write_table(pa.table({"id": np.arange(500), "x": np.arange(500.0)}), path / "in.parquet")
         info = RuntimeInfo("square", "sum", "python", "cpu", "fp32", 1, ("squared",))
         self.engine = Engine(HostModel(info, self.model), CallCost.line(1e-3, 1e-6), LaneLimits(slo_s=0.5, max_rows=64))
@@ -64,9 +66,12 @@ class Fleet:
 
     def started(self) -> JobHost:
         store = SqlJobs(Database(f"sqlite:///{self.path}/state.db"))
-        self.host = JobHost(store, self.fleet_of, lambda _: LocalBlobs())
+        self.host = JobHost(store, self.fleet_of, self.allowance_of, lambda _: LocalBlobs())
         self.host.start()
         return self.host
+
+    def allowance_of(self, owner: str) -> Allowance:
+        return self.allowed.get(owner) or Allowance(lambda _: LocalBlobs())
 
     def fleet_of(self, name: str) -> LiveFleet:
         if name != "square":
@@ -227,6 +232,64 @@ def test_the_same_job_again_is_the_one_that_runs_and_another_in_its_folder_is_re
     assert fleet.host.submit(fleet.settings()).id == job.id
     with pytest.raises(InvalidInput, match=job.id):
         fleet.host.submit(fleet.settings(shard_rows=7))
+
+
+def allowed(**limits: Any) -> Allowance:
+    return Allowance(lambda _: LocalBlobs(), **limits)
+
+
+def test_an_owner_has_only_so_many_jobs_at_a_time_and_others_go_on(fleet: Fleet) -> None:
+    fleet.allowed["red"] = allowed(concurrent_jobs=1, open_jobs=2)
+    first, second = (
+        fleet.host.submit(fleet.settings(output=str(fleet.path / name)), "red") for name in ("red-1", "red-2")
+    )
+    with pytest.raises(OverLimit, match="2 jobs are not over yet"):
+        fleet.host.submit(fleet.settings(output=str(fleet.path / "red-3")), "red")
+    other = fleet.host.submit(fleet.settings(output=str(fleet.path / "blue-1")), "blue")
+    fleet.wait(other.id, lambda state: state is JobState.RUNNING)
+    assert fleet.host.get(second.id).state is JobState.QUEUED
+    assert "waits for its turn" in fleet.host.get(second.id).reason
+    fleet.model.gate.set()
+    for job in (first, second, other):
+        assert fleet.wait(job.id, lambda state: state.is_over) is JobState.DONE
+    assert fleet.host.used()["red", "square"].rows == 1000
+    assert fleet.host.used()["blue", "square"].rows == 500
+
+
+def test_jobs_of_who_may_have_no_device_wait_and_go_on_when_it_may(fleet: Fleet) -> None:
+    fleet.model.gate.set()
+    why = ["nothing is left for today"]
+    fleet.allowed["red"] = allowed(withheld=lambda: why[0])
+    job = fleet.host.submit(fleet.settings(), "red")
+    fleet.wait(job.id, lambda _: (fleet.host.get(job.id).progress or {}).get("held") == why[0])
+    assert fleet.host.used()["red", "square"].rows == 0
+    why[0] = ""
+    assert fleet.wait(job.id, lambda state: state.is_over) is JobState.DONE
+    used = fleet.host.used()["red", "square"]
+    assert used.rows == 500
+    assert used.device_s == pytest.approx(fleet.engine.stats().lanes[Lane.BATCH].device_s)
+
+
+def test_a_job_that_is_cancelled_while_it_waits_runs_nothing(fleet: Fleet) -> None:
+    fleet.model.gate.set()
+    fleet.allowed["red"] = allowed(withheld=lambda: "nothing is left for today")
+    job = fleet.host.submit(fleet.settings(), "red")
+    fleet.wait(job.id, lambda _: bool((fleet.host.get(job.id).progress or {}).get("held")))
+    fleet.host.cancel(job.id)
+    fleet.wait(job.id, lambda _: not fleet.host.running())
+    assert fleet.host.used()["red", "square"].rows == 0
+
+
+def test_an_output_that_is_not_ones_own_is_refused_before_anything_is_said_about_it(fleet: Fleet) -> None:
+    def check(output: str) -> None:
+        raise InvalidInput("output", output, "a place below /data/red")
+
+    job = fleet.host.submit(fleet.settings(), "blue")
+    for owner, told in (("red", "a place below"), ("green", "this one is taken")):
+        fleet.allowed["red"] = allowed(check_output=check)
+        with pytest.raises(InvalidInput, match=told) as refused:
+            fleet.host.submit(fleet.settings(), owner)
+        assert job.id not in str(refused.value)
 
 
 def test_a_pause_outlives_the_server(fleet: Fleet) -> None:

@@ -66,7 +66,7 @@ def skip_without_weights(example: str) -> None:
     "name",
     sorted(
         name
-        for name in COMMANDS.keys() - {"twoshift sim replay", "twoshift serve"}
+        for name in COMMANDS.keys() - {"twoshift sim replay", "twoshift serve", "twoshift usage"}
         if not name.startswith("twoshift jobs ")
     ),
 )

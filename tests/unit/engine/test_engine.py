@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from twoshift.engine import BlockResult, Engine
+from twoshift.engine.results import RowFuture
+from twoshift.engine.waiting import BlockOwner
 from twoshift.errors import Broken, DeviceLost, InvalidInput, Late, OutOfMemory, TooLarge, TryLater
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import LaneLimits
@@ -152,16 +154,24 @@ def test_a_bad_live_row_fails_alone_and_a_block_that_rode_with_it_is_served() ->
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(st.tuples(st.booleans(), st.lists(st.sampled_from([1, 2, 3, POISON]), min_size=1, max_size=12))))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["", "red", "blue"]), st.lists(st.sampled_from([1, 2, 3, POISON]), min_size=1, max_size=12)
+        )
+    )
+)
 def test_whoever_rides_with_a_bad_row_is_served_and_the_books_balance(
-    requests: list[tuple[bool, list[int]]],
+    requests: list[tuple[str, list[int]]],
 ) -> None:
     device = FakeDevice()
     engine = driven(device, LaneLimits(max_rows=8, slo_s=1000.0))
     lives, blocks = [], []
-    for is_live, values in requests:
-        if is_live:
-            lives.append((values, engine.submit(rows(*values), deadline_s=1000.0)))
+    for tenant, values in requests:
+        if tenant:
+            futures = [RowFuture(lambda: None) for _ in values]
+            engine.submit_to(futures, rows(*values), 1000.0, tenant)
+            lives.append((values, futures))
         else:
             blocks.append((values, engine.submit_block(rows(*values))))
     crank(engine)
@@ -176,6 +186,41 @@ def test_whoever_rides_with_a_bad_row_is_served_and_the_books_balance(
     assert stats.busy_s == pytest.approx(device.now_s)
     assert sum(use.device_s for use in stats.lanes.values()) == pytest.approx(stats.busy_s)
     assert stats.calls == len(device.calls)
+    online = stats.lanes[Lane.ONLINE]
+    assert sum(use.device_s for use in stats.tenants.values()) == pytest.approx(online.device_s)
+    for tenant, use in stats.tenants.items():
+        assert use.rows == sum(len(values) for whose, values in requests if whose == tenant)
+        assert use.device_s > 0
+
+
+def test_the_time_of_a_call_is_shared_among_tenants_by_tokens() -> None:
+    device = FakeDevice()
+    engine = driven(device)
+    for tenant, lengths in (("red", [30, 10]), ("blue", [20])):
+        given = FakeRows(np.arange(len(lengths)), np.array(lengths))
+        engine.submit_to([RowFuture(lambda: None) for _ in lengths], given, 0.05, tenant)
+    engine.submit_block(rows(10, 11))
+    crank(engine)
+    assert len(device.calls) == 1
+    stats = engine.stats()
+    red, blue = stats.tenants["red"], stats.tenants["blue"]
+    assert (red.rows, red.tokens, blue.rows, blue.tokens) == (2, 40, 1, 20)
+    assert red.device_s == pytest.approx(2 * blue.device_s)
+    assert red.device_s + blue.device_s == pytest.approx(stats.busy_s - stats.lanes[Lane.BATCH].device_s)
+
+
+def test_rows_of_an_owner_that_has_left_never_run() -> None:
+    device = FakeDevice()
+    engine = driven(device)
+    gone, here = BlockOwner(1), BlockOwner(2)
+    engine.hold(gone)
+    left, stays = engine.submit_block(rows(1, 2), owner=gone), engine.submit_block(rows(3), owner=here)
+    engine.retire(gone)
+    crank(engine)
+    assert device.calls == [[3]]
+    assert stays.result().columns["double"].tolist() == [6]
+    with pytest.raises(TryLater, match="has left"):
+        left.result(0)
 
 
 def test_out_of_memory_splits_lowers_the_cap_and_raises_it_again_slowly() -> None:

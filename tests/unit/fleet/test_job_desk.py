@@ -25,7 +25,7 @@ def engine(tmp_path: Any) -> Any:
 
 @pytest.mark.parametrize("late", [Hold(7), GoOn(7), Follow(7, 1.0, True), Leave(7), WorkTold(3, None)])
 def test_words_for_a_job_that_has_left_are_let_pass(engine: Engine, late: ToChild) -> None:
-    desk = JobDesk(engine, blobs_for, lambda _: None)
+    desk = JobDesk(engine, lambda _: None)
     desk.handle(TakePlace(7, 1.0))
     desk.handle(Leave(7))
     desk.handle(late)
@@ -35,6 +35,6 @@ def test_words_for_a_job_that_has_left_are_let_pass(engine: Engine, late: ToChil
 
 def test_work_for_a_job_that_has_left_ends_at_once(engine: Engine) -> None:
     said = list[FromChild]()
-    desk = JobDesk(engine, blobs_for, said.append)
-    desk.handle(Work(place=7, work=3, settings=None, name="w"))  # type: ignore[arg-type]
+    desk = JobDesk(engine, said.append)
+    desk.handle(Work(place=7, work=3, settings=None, name="w", blobs_for=blobs_for))  # type: ignore[arg-type]
     assert said == [WorkEnded(3)]

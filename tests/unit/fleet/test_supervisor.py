@@ -14,7 +14,7 @@ from twoshift.fleet.member import Member
 from twoshift.fleet.replica_process import ReplicaSpec
 from twoshift.fleet.supervisor import Supervisor
 from twoshift.serve.settings import ModelSettings
-from twoshift.wiring import blobs_for, served_model
+from twoshift.wiring import served_model
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +39,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         "    def predict(self, batch): return {'y': batch['x']}\n"
     )
     settings = ModelSettings(model=f"{tmp_path / 'm.py'}:Same", slo_ms=1000.0)
-    return ReplicaSpec("same", settings, 0, served_model, blobs_for)
+    return ReplicaSpec("same", settings, 0, served_model)
 
 
 def test_who_cannot_be_told_ends_nothing_and_a_killed_one_is_replaced(spec: ReplicaSpec) -> None:

@@ -21,7 +21,13 @@ from twoshift.serve.grpc.server import GrpcServer
 from twoshift.serve.keys import Keys, KeySettings, digest_of
 from twoshift.serve.service import Service
 
-KEYS = Keys({"alice": KeySettings(digest_of("ts-alice")), "bob": KeySettings(digest_of("ts-bob"), models=("other",))})
+KEYS = Keys(
+    {
+        "alice": KeySettings(digest_of("ts-alice")),
+        "bob": KeySettings(digest_of("ts-bob"), models=("other",)),
+        "carol": KeySettings(digest_of("ts-carol"), scopes=("batch",)),
+    }
+)
 CODE = grpc.StatusCode
 
 
@@ -45,12 +51,12 @@ class Client:
     def infer(self, values: Any = (1.0,), timeout_s: float | None = 20, **more: Any) -> Any:
         return self.call("ModelInfer", timeout_s, more.pop("headers", None), **asked(values, **more))
 
-    def stream(self) -> Any:
+    def stream(self, **headers: str) -> Any:
         return self._channel.stream_stream(
             f"/{SERVICE}/ModelStreamInfer",
             request_serializer=message("ModelInferRequest").SerializeToString,
             response_deserializer=message("ModelStreamInferResponse").FromString,
-        )(timeout=20)
+        )(timeout=20, metadata=tuple(headers.items()))
 
 
 def asked(values: Any, **more: Any) -> dict[str, Any]:
@@ -208,6 +214,14 @@ def test_keys_are_needed_but_for_health(service: tuple[Service, Doubling]) -> No
         assert doubled(await client.infer(headers={"authorization": "Bearer ts-alice"})) == [2]
         bob = await refused(client.infer(headers={"authorization": "Bearer ts-bob"}))
         assert bob.code() is CODE.PERMISSION_DENIED
+        for tried in (
+            client.infer(headers={"authorization": "Bearer ts-carol"}),
+            client.call("ModelMetadata", headers={"authorization": "Bearer ts-carol"}, name="m"),
+            client.stream(authorization="Bearer ts-carol").read(),
+        ):
+            carol = await refused(tried)
+            assert carol.code() is CODE.PERMISSION_DENIED
+            assert "scope serve" in (carol.details() or "")
 
     run(service[0], test, KEYS)
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from twoshift.cli.key import _quoted
 from twoshift.endpoints.faults import fault_of
-from twoshift.errors import Denied, Forbidden, InvalidInput, OverLimit
-from twoshift.serve.keys import ANYONE, Caller, Keys, KeySettings, digest_of, new_key
+from twoshift.errors import Denied, Forbidden, InvalidInput, OverLimit, TooLarge
+from twoshift.serve.keys import ANYONE, Access, Caller, Keys, KeySettings, digest_of, new_key
+from twoshift.serve.tenants import Tenant, TenantSettings
 
 
 class Clock:
@@ -135,12 +136,93 @@ def test_what_is_refused_costs_nothing_of_the_rate() -> None:
     ("field", "value"),
     [
         ("sha256", "x" * 64), ("sha256", "ts-secret"), ("sha256", "A" * 64), ("requests_per_minute", 0),
-        ("requests_per_minute", float("nan")), ("concurrency", 0),
+        ("requests_per_minute", float("nan")), ("concurrency", 0), ("scopes", ()), ("scopes", ("serve", "all")),
     ],
 )  # fmt: skip
 def test_settings_of_a_key_that_make_no_sense_are_refused(field: str, value: object) -> None:
     with pytest.raises(InvalidInput, match=field):
         KeySettings(**({"sha256": digest_of("k")} | {field: value}))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("scopes", "may"),
+    [
+        (None, {"open", "key", "serve", "batch"}),
+        (["serve"], {"open", "key", "serve"}),
+        (["batch"], {"open", "key", "batch"}),
+        (["admin"], {"open", "key", "serve", "batch", "admin"}),
+    ],
+)
+def test_a_key_may_what_its_scopes_say(scopes: list[str] | None, may: set[str]) -> None:
+    who = caller(Clock(), **({} if scopes is None else {"scopes": scopes}))
+    for needs in Access:
+        if needs in may:
+            who.check(needs)
+            continue
+        with pytest.raises(Forbidden, match=f"scope {needs}; the key alice has") as told:
+            who.check(needs)
+        assert fault_of(told.value).status == 403
+    assert who.is_admin is ("admin" in may)
+    for needs in Access:
+        ANYONE.check(needs)
+
+
+def two_keys(clock: Clock, **limits: object) -> tuple[Caller, Caller]:
+    """Of one tenant."""
+    made = {name: KeySettings(digest_of(name), tenant="red") for name in ("alice", "anna")}
+    keys = Keys(made, clock, {"red": msgspec.convert(limits, TenantSettings)})
+    assert list(keys.tenants) == ["red"]
+    return keys.caller("Bearer alice"), keys.caller("Bearer anna")
+
+
+def test_a_tenants_rate_is_over_all_its_keys() -> None:
+    clock = Clock()
+    alice, anna = two_keys(clock, requests_per_second=1)
+    for _ in range(5):
+        asked(alice)
+        asked(anna)
+    for who in (alice, anna):
+        with pytest.raises(OverLimit, match="the tenant red is over its 1 requests a second") as told:
+            asked(who)
+        assert told.value.retry_after_s == pytest.approx(1.0)
+    clock.now_s += 1
+    asked(anna)
+    with pytest.raises(OverLimit):
+        asked(alice)
+
+
+def test_what_the_tenants_rate_refuses_costs_nothing_of_the_keys() -> None:
+    clock = Clock()
+    key = KeySettings(digest_of("k"), requests_per_minute=12)  # two at once
+    who = Keys({"a": key}, clock, {"a": TenantSettings(requests_per_second=0.1)}).caller("Bearer k")
+    asked(who)
+    for _ in range(5):
+        with pytest.raises(OverLimit, match="tenant"):
+            asked(who)
+    clock.now_s += 10
+    asked(who)
+
+
+def test_spent_device_seconds_refuse_live_requests_and_let_jobs_wait() -> None:
+    alice, _ = two_keys(Clock(), device_seconds_per_day=5)
+    alice.of.spent(day=0, device_s=1e9)  # long ago
+    asked(alice)
+    import time
+
+    alice.of.spent(day=int(time.time() // 86_400), device_s=5.0)
+    with pytest.raises(OverLimit, match="5 device seconds of today"):
+        asked(alice)
+    alice.enter("m", live=False)
+    alice.leave()
+
+
+def test_what_is_stored_has_a_limit() -> None:
+    tenant = Tenant("red", TenantSettings(stored_bytes=100))
+    tenant.check_storage(60, 40)
+    with pytest.raises(TooLarge, match="at most 40 more: 60 of 100 bytes are stored; delete some") as told:
+        tenant.check_storage(60, 41)
+    assert fault_of(told.value).status == 413
+    Tenant("blue").check_storage(1 << 60, 1 << 60)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))

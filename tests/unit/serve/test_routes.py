@@ -30,7 +30,7 @@ from twoshift.serve.http.oip import add_oip
 from twoshift.serve.http.openai import add_openai
 from twoshift.serve.http.openapi import Operation, document
 from twoshift.serve.http.operations import add_operations
-from twoshift.serve.keys import Keys, KeySettings, digest_of
+from twoshift.serve.keys import Access, Keys, KeySettings, digest_of
 from twoshift.serve.model import ServedModel
 from twoshift.serve.service import Service
 
@@ -187,7 +187,7 @@ def test_what_no_face_foresaw_is_a_500_with_a_body(caplog: pytest.LogCaptureFixt
         raise Panic("out of bounds")
 
     app = App(told_openai, Keys({}))
-    app.add("GET", "/a", fails, told_openai, Operation("It fails.", str, str))
+    app.add("GET", "/a", fails, told_openai, Operation("It fails.", str, str), needs=Access.KEY)
     assert asked(app, "GET", "/a").status == 500
     assert "out of bounds" in caplog.text
 
@@ -197,8 +197,8 @@ def test_only_those_with_a_key_are_let_in() -> None:
         return Reply(200, exchange.caller.name.encode())
 
     app = App(told_openai, Keys({"alice": KeySettings(digest_of("ts-secret"))}))
-    app.add("GET", "/a", done, told_openai)
-    app.add("GET", "/open", done, told_openai, open=True)
+    app.add("GET", "/a", done, told_openai, needs=Access.KEY)
+    app.add("GET", "/open", done, told_openai, needs=Access.OPEN)
     for headers in ({}, {"authorization": "Bearer ts-wrong"}, {"authorization": "Basic ts-secret"}):
         reply = asked(app, "GET", "/a", b"", **headers)
         assert reply.status == 401

@@ -69,6 +69,10 @@ class FileDesk:
         """Those that are there."""
         return self.store.list_files(owner, limit, after, ascending, purpose)
 
+    def stored_bytes(self, owner: str) -> int:
+        """Of all its files."""
+        return self.store.stored_bytes(owner)
+
     def open(self, file: FileRecord) -> BinaryIO:
         """Its bytes; raises Broken where they are gone."""
         try:

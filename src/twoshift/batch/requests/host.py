@@ -79,9 +79,10 @@ class BatchHost:
         owner: str | None,
         models: tuple[str, ...] = (),  # that the key may use; none: all
     ) -> BatchRecord:
-        """A new one, or the one that was made for the same request just now; raises NotFound, InvalidInput."""
+        """A new one, or that of the same request just now; raises NotFound, InvalidInput, OverLimit."""
         wanted = BatchWanted(input_file_id, endpoint, window, metadata, output_expires_s)
         file = self.files.get(input_file_id, owner)
+        self._jobs.allowance_of(file.owner).check_open(self._store.open_batches(file.owner))
         made = self._add(wanted.record(new_id(BATCH), file.owner, models, self.files))
         self.wake(made.id)
         return made
@@ -113,6 +114,7 @@ class BatchHost:
             told = f"{found.status}, {found.failed} failed"
             raise InvalidInput("batch", told, "one that is over and has requests that failed")
         wanted = BatchWanted.again(found)
+        self._jobs.allowance_of(found.owner).check_open(self._store.open_batches(found.owner))
         with self._creating:
             same = self._store.same_batch(wanted.fingerprint(found.owner), self.files.clock() - _SAME_S)
             if same is not None:

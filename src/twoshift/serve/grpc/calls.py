@@ -15,11 +15,11 @@ import grpc
 from twoshift.endpoints.faults import Fault, fault_of
 from twoshift.errors import TwoshiftError
 from twoshift.serve.books import Asked, gone, log_access, replied, request_id, writes_access
-from twoshift.serve.keys import ANYONE, Caller, Keys
+from twoshift.serve.keys import ANYONE, Access, Caller, Keys
 from twoshift.serve.live_model import LiveModel
 from twoshift.serve.model import Answer
 
-__all__ = ["Call", "Method", "abort", "begun", "counted", "settled", "unary"]
+__all__ = ["Call", "Method", "abort", "admit", "begun", "counted", "settled", "unary"]
 
 _logger = logging.getLogger("twoshift.serve")
 _MOST_DETAILS = 2_000  # characters: a status travels in headers, which clients bound
@@ -63,11 +63,17 @@ def begun(name: str, context: Any) -> Call:
     return Call(name, context, dict(context.invocation_metadata() or ()), time.monotonic())
 
 
+def admit(call: Call, keys: Keys) -> None:
+    """Whose call it is; raises Denied, and Forbidden where the key is not for live endpoints."""
+    call.caller = keys.caller(call.metadata.get("authorization"))
+    call.caller.check(Access.SERVE)
+
+
 async def settled(name: str, method: Method, request: Any, call: Call, keys: Keys | None) -> tuple[Any, Fault | None]:
     """The reply, or why there is none. Without keys the caller is the call's already, or anybody."""
     try:
         if keys is not None:
-            call.caller = keys.caller(call.metadata.get("authorization"))
+            admit(call, keys)
         return await method(request, call), None
     except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
         gone(call.model, call.arrived_s)
@@ -112,7 +118,7 @@ def counted(call: Call, fault: Fault | None) -> bytes:
     def asked() -> Asked:
         return Asked(call.name, call.metadata.get("traceparent"))
 
-    return replied(call.arrived_s, call.model, call.answer, status, fault, asked)
+    return replied(call.arrived_s, call, status, fault, asked)
 
 
 def _trailing(call: Call, fault: Fault | None) -> tuple[tuple[str, str], ...]:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from twoshift.endpoints.faults import Fault, fault_of
-from twoshift.serve.grpc.calls import Call, Method, abort, begun, counted, settled
+from twoshift.serve.grpc.calls import Call, Method, abort, admit, begun, counted, settled
 from twoshift.serve.grpc.messages import message
 from twoshift.serve.keys import Keys
 
@@ -32,7 +32,7 @@ class Streams:
         """One stream, as gRPC calls it; an error ends its request, not the stream."""
         call = begun(_NAME, context)
         try:
-            call.caller = self._keys.caller(call.metadata.get("authorization"))
+            admit(call, self._keys)
         except Exception as error:
             await abort(call, fault_of(error))
         waiting: asyncio.Queue[_Task | None] = asyncio.Queue(_AHEAD)

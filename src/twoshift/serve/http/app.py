@@ -15,7 +15,7 @@ from twoshift.errors import InvalidInput, NotFound, TwoshiftError
 from twoshift.serve.books import Asked, gone, log_access, replied, request_id, writes_access
 from twoshift.serve.http.messages import HttpError, Reply, Request, refusal
 from twoshift.serve.http.openapi import Operation, Route
-from twoshift.serve.keys import ANYONE, Caller, Keys
+from twoshift.serve.keys import ANYONE, Access, Caller, Keys
 from twoshift.serve.live_model import LiveModel
 from twoshift.serve.model import Answer
 
@@ -59,7 +59,7 @@ Face = Callable[[Exchange], Awaitable[Reply]]
 class _Route(NamedTuple):
     face: Face
     told: Told
-    open: bool  # no key is needed
+    needs: Access
 
 
 class _Found(NamedTuple):
@@ -91,7 +91,7 @@ class App:
         told: Told,
         about: Operation | None = None,
         *,
-        open: bool = False,  # noqa: A002
+        needs: Access,
         streams: bool = False,
     ) -> None:
         """`{name}` in the path matches anything but a slash; one that is escaped is none.
@@ -100,8 +100,8 @@ class App:
         """
         if streams:
             self._streamed.add((method, path.encode()))
-        self.routes.append(Route(method, path, open, about))
-        route = _Route(face, told, open)
+        self.routes.append(Route(method, path, needs, about))
+        route = _Route(face, told, needs)
         if "{" not in path:
             self._exact.setdefault(path, {})[method] = route
             return
@@ -121,8 +121,9 @@ class App:
         try:
             route = self._route(exchange)
             told = route.told
-            if not route.open:
-                exchange.caller = self._keys.caller(request.header(b"authorization"))
+            if route.needs is not Access.OPEN:
+                exchange.caller = caller = self._keys.caller(request.header(b"authorization"))
+                caller.check(route.needs)
             reply = await route.face(exchange)
         except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
             gone(exchange.model, request.arrived_s)
@@ -176,7 +177,7 @@ class App:
         def asked() -> Asked:
             return Asked(f"{request.method} {request.path}", request.header(b"traceparent"))
 
-        timing = replied(request.arrived_s, exchange.model, exchange.answer, reply.status, fault, asked)
+        timing = replied(request.arrived_s, exchange, reply.status, fault, asked)
         shown = request_id(request.header(_SHOWN_ID))
         reply.headers += [(_SHOWN_ID, shown.encode("latin-1")), (b"server-timing", timing)]
         if writes_access():

@@ -17,6 +17,7 @@ from twoshift.serve.http.clerks import Clerks, owner_of, refuse_pages
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openapi import Operation
 from twoshift.serve.http.paging import id_schema, limit_of, limit_schema, query_of
+from twoshift.serve.keys import Access
 
 if TYPE_CHECKING:
     from twoshift.serve.batch_desk import BatchDesk, NoBatches
@@ -36,14 +37,21 @@ def add_batches(app: App, desk: BatchDesk | NoBatches) -> None:
         "Run the requests of a file within a window.", BatchView, ErrorReply, CreateBatch,
         statuses=(400, 403, 404, 413, 429, 503),
     )  # fmt: skip
-    app.add("POST", "/v1/batches", face.create, told_openai, asking)
+    app.add("POST", "/v1/batches", face.create, told_openai, asking, needs=Access.BATCH)
     listing = Operation("The newest batches first.", BatchList, ErrorReply, query=_LIST, statuses=(400, 404, 503))
-    app.add("GET", "/v1/batches", face.list, told_openai, listing)
-    app.add("GET", "/v1/batches/{batch}", face.one(desk.get), told_openai, _of_one("How far a batch is."))
+    app.add("GET", "/v1/batches", face.list, told_openai, listing, needs=Access.BATCH)
+    app.add(
+        "GET",
+        "/v1/batches/{batch}",
+        face.one(desk.get),
+        told_openai,
+        _of_one("How far a batch is."),
+        needs=Access.BATCH,
+    )
     cancel = _of_one("Stop a batch; what is done is kept.")
-    app.add("POST", "/v1/batches/{batch}/cancel", face.one(desk.cancel), told_openai, cancel)
+    app.add("POST", "/v1/batches/{batch}/cancel", face.one(desk.cancel), told_openai, cancel, needs=Access.BATCH)
     retry = _of_one("A new batch of what failed, expired or was cancelled.")
-    app.add("POST", "/v1/batches/{batch}/retry", face.one(desk.retry, _RETRY_S), told_openai, retry)
+    app.add("POST", "/v1/batches/{batch}/retry", face.one(desk.retry, _RETRY_S), told_openai, retry, needs=Access.BATCH)
 
 
 def _of_one(summary: str) -> Operation:
@@ -53,7 +61,7 @@ def _of_one(summary: str) -> Operation:
 class _Batches:
     def __init__(self, desk: BatchDesk | NoBatches) -> None:
         self._desk = desk
-        self._clerks = Clerks(_ANSWER_S)
+        self._clerks = Clerks(_ANSWER_S, "batches")
 
     async def create(self, exchange: Exchange) -> Reply:
         refuse_pages(exchange)
@@ -76,7 +84,7 @@ class _Batches:
 
     def one(self, of: Callable[[str, str | None], BatchRecord], wait_s: float | None = None) -> Callable[..., Any]:
         """A face over one batch."""
-        clerks = self._clerks if wait_s is None else Clerks(wait_s)
+        clerks = self._clerks if wait_s is None else Clerks(wait_s, "batches")
 
         async def face(exchange: Exchange) -> Reply:
             if exchange.request.method == "POST":

@@ -11,7 +11,7 @@ from twoshift.errors import Forbidden, TryLater
 from twoshift.serve.http.app import Exchange
 from twoshift.serve.keys import ANYONE
 
-__all__ = ["Clerks", "owner_of", "refuse_pages"]
+__all__ = ["Clerks", "owner_of", "refuse_pages", "submitter_of"]
 
 _THREADS, _MOST_WAITING = 4, 64
 _RETRY_S = 1.0
@@ -19,29 +19,34 @@ _T = TypeVar("_T")
 
 
 class Clerks:
-    """Threads of the desk's own: a database that does not answer holds up nobody who asks for something else."""
+    """Threads of a desk's own: a database that does not answer holds up nobody who asks for something else."""
 
-    def __init__(self, wait_s: float, threads: int = _THREADS) -> None:
-        self._threads = ThreadPoolExecutor(threads, "twoshift-desk")
-        self._wait_s, self._waiting = wait_s, 0
+    def __init__(self, wait_s: float, about: str, threads: int = _THREADS) -> None:
+        self._threads = ThreadPoolExecutor(threads, f"twoshift-{about}")
+        self._wait_s, self._about, self._waiting = wait_s, about, 0
 
     async def ask(self, call: Callable[..., _T], *given: Any) -> _T:
         """What it gives; raises TryLater where that takes too long, or where too many wait."""
         if self._waiting >= _MOST_WAITING:
-            raise TryLater("too many requests about jobs and files wait already", _RETRY_S)
+            raise TryLater(f"too many requests about {self._about} wait already", _RETRY_S)
         self._waiting += 1
         try:
             asked = asyncio.get_running_loop().run_in_executor(self._threads, call, *given)
             return await asyncio.wait_for(asked, self._wait_s)
         except TimeoutError:
-            raise TryLater(f"no answer within {self._wait_s:g} s", _RETRY_S) from None
+            raise TryLater(f"no answer about {self._about} within {self._wait_s:g} s", _RETRY_S) from None
         finally:
             self._waiting -= 1
 
 
 def owner_of(exchange: Exchange) -> str | None:
-    """The tenant; None where there are no keys, and all is everybody's."""
-    return None if exchange.caller is ANYONE else exchange.caller.tenant
+    """Whose jobs and files are seen: the tenant's; None for all, where there are no keys, or this one is an admin's."""
+    return None if exchange.caller.is_admin else exchange.caller.tenant
+
+
+def submitter_of(exchange: Exchange) -> str:
+    """Whose a new job or file is; nobody's where there are no keys."""
+    return "" if exchange.caller is ANYONE else exchange.caller.tenant
 
 
 def refuse_pages(exchange: Exchange) -> None:

@@ -14,12 +14,13 @@ from twoshift.endpoints.types import ErrorReply
 from twoshift.errors import InvalidInput, TooLarge, TryLater
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.batch_types import LEAST_EXPIRY_S, MOST_EXPIRY_S, Deleted, FileList, FileView, file_view
-from twoshift.serve.http.clerks import Clerks, owner_of, refuse_pages
+from twoshift.serve.http.clerks import Clerks, owner_of, refuse_pages, submitter_of
 from twoshift.serve.http.form import read_form
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openapi import Operation
 from twoshift.serve.http.paging import id_schema, limit_of, limit_schema, query_of
 from twoshift.serve.http.ranges import is_known, wanted_range
+from twoshift.serve.keys import Access
 
 if TYPE_CHECKING:
     from twoshift.serve.batch_desk import FileDesk
@@ -61,16 +62,18 @@ def add_files(app: App, desk: FileDesk) -> None:
         "A file of requests, a JSON object a line.", FileView, ErrorReply, form=_FORM,
         statuses=(400, 403, 408, 413, 415, 429, 503),
     )  # fmt: skip
-    app.add("POST", "/v1/files", face.upload, told_openai, asking, streams=True)
+    app.add("POST", "/v1/files", face.upload, told_openai, asking, streams=True, needs=Access.BATCH)
     listing = Operation("Files; `limit` and `after` page.", FileList, ErrorReply, query=_LIST, statuses=(400, 404, 503))
-    app.add("GET", "/v1/files", face.list, told_openai, listing)
-    app.add("GET", "/v1/files/{file}", face.get, told_openai, _of_one("One of them.", FileView))
-    app.add("DELETE", "/v1/files/{file}", face.delete, told_openai, _of_one("It is no more.", Deleted))
+    app.add("GET", "/v1/files", face.list, told_openai, listing, needs=Access.BATCH)
+    app.add("GET", "/v1/files/{file}", face.get, told_openai, _of_one("One of them.", FileView), needs=Access.BATCH)
+    app.add(
+        "DELETE", "/v1/files/{file}", face.delete, told_openai, _of_one("It is no more.", Deleted), needs=Access.BATCH
+    )
     content = Operation(
         "Its bytes; ETag, If-None-Match and Range are honoured.", _OCTETS, ErrorReply,
         statuses=(400, 404, 503), also={206: _OCTETS, 304: _OCTETS, 416: ErrorReply},
     )  # fmt: skip
-    app.add("GET", "/v1/files/{file}/content", face.content, told_openai, content)
+    app.add("GET", "/v1/files/{file}/content", face.content, told_openai, content, needs=Access.BATCH)
 
 
 def _of_one(summary: str, gives: Any) -> Operation:
@@ -80,7 +83,7 @@ def _of_one(summary: str, gives: Any) -> Operation:
 class _Files:
     def __init__(self, desk: FileDesk) -> None:
         self._desk = desk
-        self._quick, self._disk = Clerks(_ANSWER_S), Clerks(_WRITE_S, threads=8)
+        self._quick, self._disk = Clerks(_ANSWER_S, "files"), Clerks(_WRITE_S, "files", threads=8)
         self._uploads = 0
 
     async def upload(self, exchange: Exchange) -> Reply:
@@ -88,9 +91,11 @@ class _Files:
         self._check_length(exchange)
         if self._uploads >= _MOST_UPLOADS:
             raise TryLater(f"{_MOST_UPLOADS} files are on their way already", _FULL_S)
-        upload = self._desk.upload(owner_of(exchange) or "")
+        owner = submitter_of(exchange)
+        upload = self._desk.upload(owner)
         self._uploads += 1
         try:
+            await self._quick.ask(self._check_storage, exchange, owner)
             await self._quick.ask(upload.begin)
             form = await read_form(exchange.request, lambda data: self._disk.ask(upload.write, data))
             name, purpose, expires_s = form.filename, _purpose(form.fields), _expiry(form.fields)
@@ -107,6 +112,11 @@ class _Files:
         given = exchange.request.header(b"content-length")
         if given is not None and int(given) > most + _FORM_BYTES:
             raise TooLarge("file", f"a form of {int(given):,} bytes", f"a file of at most {most:,} bytes")
+
+    def _check_storage(self, exchange: Exchange, owner: str) -> None:
+        given = exchange.request.header(b"content-length")
+        more = self._desk.limits.max_bytes if given is None else max(0, int(given) - _FORM_BYTES)
+        exchange.caller.of.check_storage(self._desk.stored_bytes(owner), more)
 
     async def list(self, exchange: Exchange) -> Reply:
         asked = query_of(exchange.request, _LIST)

@@ -14,9 +14,11 @@ from twoshift.endpoints.types import ErrorReply
 from twoshift.errors import InvalidInput, NotFound
 from twoshift.ports import JobRecord
 from twoshift.serve.http.app import App, Exchange
-from twoshift.serve.http.clerks import Clerks, owner_of, refuse_pages
+from twoshift.serve.http.clerks import Clerks, owner_of, refuse_pages, submitter_of
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openapi import Operation
+from twoshift.serve.keys import Access
+from twoshift.types import JobState
 
 __all__ = ["JobDesk", "NoJobs", "add_jobs"]
 
@@ -48,6 +50,7 @@ class JobView(msgspec.Struct, kw_only=True):
 
     object: Literal["job"] = "job"
     id: str
+    tenant: str  # whose it is; empty where there are no keys
     state: str
     reason: str
     created_at: float
@@ -104,17 +107,19 @@ def add_jobs(app: App, desk: JobDesk | NoJobs) -> None:
         "Map a served model over a dataset, in the idle time of its replicas; keys as in a job file.",
         JobView, ErrorReply, dict[str, Any], statuses=(400, 403, 404, 429, 503),
     )  # fmt: skip
-    app.add("POST", "/v1/jobs", face.submit, told_openai, asking)
     listing = Operation("The newest jobs; `limit` and `after` page.", JobList, ErrorReply, statuses=(400, 503))
-    app.add("GET", "/v1/jobs", face.list, told_openai, listing)
-    app.add("GET", "/v1/jobs/{job}", face.one(desk.get), told_openai, _of_one("How far a job is.", JobView))
-    app.add("GET", "/v1/jobs/{job}/log", face.log, told_openai, _of_one("What happened to a job.", JobLog))
-    for name, about, change in (
-        ("pause", "Stop a job after the shards in work, until it is resumed.", desk.pause),
-        ("resume", "Go on with a job that was paused, or has failed.", desk.resume),
-        ("cancel", "Stop a job now and for good.", desk.cancel),
-    ):
-        app.add("POST", f"/v1/jobs/{{job}}/{name}", face.one(change), told_openai, _of_one(about, JobView))
+    for method, path, answer, about in (
+        ("POST", "/v1/jobs", face.submit, asking),
+        ("GET", "/v1/jobs", face.list, listing),
+        ("GET", "/v1/jobs/{job}", face.one(desk.get), _of_one("How far a job is.", JobView)),
+        ("GET", "/v1/jobs/{job}/log", face.log, _of_one("What happened to a job.", JobLog)),
+        ("POST", "/v1/jobs/{job}/pause", face.one(desk.pause),
+         _of_one("Stop a job after the shards in work, until it is resumed.", JobView)),
+        ("POST", "/v1/jobs/{job}/resume", face.one(desk.resume),
+         _of_one("Go on with a job that was paused, or has failed.", JobView)),
+        ("POST", "/v1/jobs/{job}/cancel", face.one(desk.cancel), _of_one("Stop a job now and for good.", JobView)),
+    ):  # fmt: skip
+        app.add(method, path, answer, told_openai, about, needs=Access.BATCH)
 
 
 def _of_one(summary: str, gives: Any) -> Operation:
@@ -124,15 +129,15 @@ def _of_one(summary: str, gives: Any) -> Operation:
 class _Jobs:
     def __init__(self, desk: JobDesk | NoJobs) -> None:
         self._desk = desk
-        self._quick, self._slow = Clerks(_ANSWER_S), Clerks(_SUBMIT_S)
+        self._quick, self._slow = Clerks(_ANSWER_S, "jobs"), Clerks(_SUBMIT_S, "jobs")
 
     async def submit(self, exchange: Exchange) -> Reply:
         data = decoded(_settings, exchange.request.body)
         refuse_pages(exchange)
         caller, model = exchange.caller, str(data.get("model"))
-        caller.enter(model)  # a key that may not ask the model may not run a job on it
+        caller.enter(model, live=False)  # a key that may not ask the model may not run a job on it
         try:
-            return _told(await self._slow.ask(self._desk.submit, data, owner_of(exchange) or ""))
+            return _told(await self._slow.ask(self._desk.submit, data, submitter_of(exchange)))
         finally:
             caller.leave()
 
@@ -171,11 +176,16 @@ def _told(record: JobRecord) -> Reply:
     return Reply(200, _encoder.encode(_view(record)))
 
 
+def _why_held(record: JobRecord) -> str:
+    return str((record.progress or {}).get("held") or "") if record.state is JobState.RUNNING else ""
+
+
 def _view(record: JobRecord) -> JobView:
     return JobView(
         id=record.id,
+        tenant=record.owner,
         state=str(record.state),
-        reason=record.reason,
+        reason=record.reason or _why_held(record),
         created_at=record.created_unix_s,
         updated_at=record.updated_unix_s,
         settings=record.settings,

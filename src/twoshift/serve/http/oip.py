@@ -25,6 +25,7 @@ from twoshift.serve.http.oip_types import (
 )
 from twoshift.serve.http.openapi import ASKING, Operation
 from twoshift.serve.http.packing import packed
+from twoshift.serve.keys import Access
 from twoshift.serve.live_model import LiveModel
 from twoshift.serve.oip.about import (
     ModelIndex,
@@ -60,11 +61,14 @@ def add_oip(app: App, service: Service) -> None:
     """The paths below /v2."""
     face = _Oip(service)
     for model in ("/v2/models/{model}", "/v2/models/{model}/versions/{version}"):
-        app.add("POST", f"{model}/infer", face.infer, told_oip, _INFER)
-        app.add("GET", f"{model}/ready", face.model_ready, told_oip, _of_model("Whether it is ready.", Ready, 503))
-        app.add("GET", model, face.model, told_oip, _of_model("What a model takes and answers.", ModelMetadata))
-        app.add("GET", f"{model}/config", face.config, told_oip, _of_model("As Triton has it.", dict[str, Any]))
-        app.add("GET", f"{model}/stats", face.statistics, told_oip, _of_model("What it counts.", dict[str, Any]))
+        app.add("POST", f"{model}/infer", face.infer, told_oip, _INFER, needs=Access.SERVE)
+        for path, answer, about in (
+            (f"{model}/ready", face.model_ready, _of_model("Whether it is ready.", Ready, 503)),
+            (model, face.model, _of_model("What a model takes and answers.", ModelMetadata)),
+            (f"{model}/config", face.config, _of_model("As Triton has it.", dict[str, Any])),
+            (f"{model}/stats", face.statistics, _of_model("What it counts.", dict[str, Any])),
+        ):
+            app.add("GET", path, answer, told_oip, about, needs=Access.SERVE)
     for method, path, answer, about in (
         ("GET", "/v2", face.server, _about("Who answers.", ServerMetadata)),
         ("GET", "/v2/models/stats", face.all_statistics, _about("What all models count.", dict[str, Any])),
@@ -73,10 +77,11 @@ def add_oip(app: App, service: Service) -> None:
          _about("Nothing, for a model that is there.", Loaded, 400, takes=LoadRequest)),
         ("POST", "/v2/repository/models/{model}/unload", face.unload, _about("Refused.", Loaded, 400)),
     ):  # fmt: skip
-        app.add(method, path, answer, told_oip, about)
-    app.add("GET", "/v2/health/live", face.live, told_oip, _about("Whether the process lives.", Live), open=True)
+        app.add(method, path, answer, told_oip, about, needs=Access.SERVE)
+    live = _about("Whether the process lives.", Live)
+    app.add("GET", "/v2/health/live", face.live, told_oip, live, needs=Access.OPEN)
     ready = _about("Whether requests should come here.", Ready, 503)
-    app.add("GET", "/v2/health/ready", face.ready, told_oip, ready, open=True)
+    app.add("GET", "/v2/health/ready", face.ready, told_oip, ready, needs=Access.OPEN)
 
 
 def _about(summary: str, gives: Any, *statuses: int, takes: Any = None) -> Operation:

@@ -15,6 +15,7 @@ from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openai_types import DerivedReply, ModelCard, ModelList
 from twoshift.serve.http.openapi import ASKING, Operation
+from twoshift.serve.keys import Access
 from twoshift.serve.live_model import LiveModel
 from twoshift.serve.service import Service
 
@@ -26,16 +27,19 @@ _encoder = msgspec.json.Encoder()
 def add_openai(app: App, service: Service) -> None:
     """The paths below /v1."""
     face = _OpenAi(service)
-    for method, path, answer, about in (
-        ("GET", "/v1/models", face.models, Operation("The models that are served.", ModelList, ErrorReply)),
-        ("GET", "/v1/models/{model}", face.model, _named("One of them.", ModelCard)),
-        ("GET", "/v1/derived/{model}", face.derived, _named("What follows from a model's SLO.", DerivedReply)),
-        ("POST", "/v1/embeddings", face.embeddings,
+    for path, answer, about in (
+        ("/v1/models", face.models, Operation("The models that are served.", ModelList, ErrorReply)),
+        ("/v1/models/{model}", face.model, _named("One of them.", ModelCard)),
+        ("/v1/derived/{model}", face.derived, _named("What follows from a model's SLO.", DerivedReply)),
+    ):
+        app.add("GET", path, answer, told_openai, about, needs=Access.KEY)
+    for path, answer, about in (
+        ("/v1/embeddings", face.embeddings,
          _asking("Texts, or the model's own token ids, to vectors.", EmbeddingRequest, EmbeddingReply)),
-        ("POST", "/v1/rerank", face.rerank,
+        ("/v1/rerank", face.rerank,
          _asking("Documents by how well they answer a query.", RerankRequest, RerankReply)),
     ):  # fmt: skip
-        app.add(method, path, answer, told_openai, about)
+        app.add("POST", path, answer, told_openai, about, needs=Access.SERVE)
 
 
 def _named(summary: str, gives: Any) -> Operation:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from twoshift._version import __version__
+from twoshift.serve.keys import SCOPES, Access
 
 __all__ = ["ASKING", "Operation", "Route", "document"]
 
@@ -71,7 +72,7 @@ class Route(NamedTuple):
 
     method: str
     path: str
-    open: bool  # no key is needed
+    needs: Access
     about: Operation | None
 
 
@@ -84,9 +85,11 @@ def document(routes: Sequence[Route], needs_keys: bool) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for route, about in described:
         shown = _operation(route, about, schema_of)
-        if needs_keys and not route.open:
-            shown["security"] = [{"key": []}]
-            shown["responses"]["401"] = _reply(401, about.fails, schema_of)
+        if needs_keys and route.needs is not Access.OPEN:
+            scopes = [route.needs] if route.needs in SCOPES else []
+            shown["security"] = [{"key": scopes}]
+            for status in (401, 403) if scopes else (401,):
+                shown["responses"][str(status)] = _reply(status, about.fails, schema_of)
         paths.setdefault(route.path, {})[route.method.lower()] = shown
     headers = {
         name: {"description": about, "schema": schema, "required": needed}

@@ -12,6 +12,7 @@ from twoshift.serve.exposition import ServerMetrics
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openapi import Operation, document
+from twoshift.serve.keys import Access
 from twoshift.serve.service import Service
 
 __all__ = ["add_operations"]
@@ -59,7 +60,10 @@ def add_operations(app: App, service: Service, metrics: ServerMetrics) -> None:
         return Operation(summary, gives, ErrorReply, also=also or {})
 
     ready = about("Whether requests should come here.", Ready, {503: NotReady})
-    app.add("GET", "/healthz", healthz, told_openai, about("Whether the process lives.", Alive), open=True)
-    app.add("GET", "/readyz", readyz, told_openai, ready, open=True)
-    app.add("GET", "/metrics", page, told_openai, about("What it counts, for Prometheus.", "text/plain"))
-    app.add("GET", "/openapi.json", openapi, told_openai, about("This document.", dict[str, Any]), open=True)
+    for path, answer, what, needs in (
+        ("/healthz", healthz, about("Whether the process lives.", Alive), Access.OPEN),
+        ("/readyz", readyz, ready, Access.OPEN),
+        ("/metrics", page, about("What it counts, for Prometheus.", "text/plain"), Access.ADMIN),
+        ("/openapi.json", openapi, about("This document.", dict[str, Any]), Access.OPEN),
+    ):
+        app.add("GET", path, answer, told_openai, what, needs=needs)

@@ -1,0 +1,98 @@
+"""Files below some roots, and no others: each is looked at again when it is used."""
+
+from __future__ import annotations
+
+import builtins
+import os
+from pathlib import Path
+from typing import BinaryIO
+
+from twoshift.blobs.roots import Roots
+from twoshift.errors import InvalidInput
+from twoshift.ports import Blob, Blobs
+
+__all__ = ["ConfinedBlobs"]
+
+
+class ConfinedBlobs:
+    """Other blobs, of which only places below the roots are touched; raises InvalidInput for the rest.
+
+    A file of this machine is looked at again once it is open: a link that was put in its place meanwhile leads nowhere.
+    """
+
+    def __init__(self, inner: Blobs, roots: Roots) -> None:
+        self._inner, self._roots = inner, roots
+
+    def stat(self, location: str) -> Blob | None:
+        """The file of that name; None where there is none."""
+        self._roots.check(location)
+        return self._inner.stat(location)
+
+    def list(self, prefix: str) -> builtins.list[Blob]:
+        """Every file below a folder, sorted by location; raises InvalidInput where a link leads out of the roots."""
+        self._roots.check(prefix)
+        found = self._inner.list(prefix)
+        for blob in found:
+            self._roots.check(blob.location)
+        return found
+
+    def names(self, prefix: str) -> set[str]:
+        """The names of the files right in a folder; none where there is no folder."""
+        self._roots.check(prefix)
+        return self._inner.names(prefix)
+
+    def open(self, location: str) -> BinaryIO:
+        """The file, buffered and seekable; raises InvalidInput where there is none."""
+        self._roots.check(location)
+        opened = self._inner.open(location)
+        if "://" not in location and not self._roots.holds_file(_opened_path(opened, location)):
+            opened.close()
+            raise InvalidInput("location", location, "a file that is not replaced by a link while it is read")
+        return opened
+
+    def read(self, location: str) -> bytes | None:
+        """A small file; None where there is none."""
+        if "://" in location:
+            self._roots.check(location)
+            return self._inner.read(location)
+        if self.stat(location) is None:
+            return None
+        with self.open(location) as file:
+            return file.read()
+
+    def write(self, location: str, data: bytes) -> None:
+        """Put a small file there, or replace it: a reader sees the old or the new one, whole."""
+        self._roots.check(location)
+        self._inner.write(location, data)
+
+    def create(self, location: str, data: bytes) -> bool:
+        """Put a small file there if there is none; whether it did."""
+        self._roots.check(location)
+        return self._inner.create(location, data)
+
+    def staging(self, location: str) -> Path:
+        """The local folder in which a file is written that will be published at that location."""
+        self._roots.check(location)
+        folder = self._inner.staging(location)
+        if "://" not in location:
+            self._roots.check(str(folder))
+        return folder
+
+    def publish(self, staged: Path, location: str) -> bool:
+        """Put a staged file there, whole, if there is none; whether it did. The staged file is then gone."""
+        self._roots.check(location)
+        return self._inner.publish(staged, location)
+
+    def delete(self, location: str) -> None:
+        """Remove the file, if there is one."""
+        self._roots.check(location)
+        self._inner.delete(location)
+
+
+def _opened_path(opened: BinaryIO, location: str) -> str:
+    """Where the open file really lies; the root of all where nobody can tell."""
+    try:
+        return os.readlink(f"/proc/self/fd/{opened.fileno()}")  # noqa: PTH115 - as the system says it
+    except FileNotFoundError:  # no Linux
+        real = os.path.realpath(location)
+        return real if os.path.samestat(os.fstat(opened.fileno()), Path(real).stat()) else os.sep

@@ -1,0 +1,89 @@
+"""Where somebody's jobs may read and write."""
+
+from __future__ import annotations
+
+import os
+import re
+import urllib.parse
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from twoshift.errors import InvalidInput
+
+__all__ = ["Roots", "check_root"]
+
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # the last are no characters at all
+_MOST_ENCODED = 8  # times; nobody names a file like that in good faith
+_Depth = Callable[[str, str], int]  # of a place and a root: how deep the root lies; -1 where it does not hold the place
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """Folders and s3:// prefixes. The deepest root that holds a place says whose it is."""
+
+    own: tuple[str, ...]
+    others: tuple[str, ...] = ()  # other tenants', and the server's own files
+
+    def check(self, location: str, field: str = "location") -> None:
+        """Raises InvalidInput where the place is not its own; of a file of this machine links are followed first."""
+        if not self.holds(location):
+            allowed = ", ".join(self.own) or "one of the server's `job_roots`, of which it has none for this key"
+            raise InvalidInput(field, location, f"a place below {allowed}")
+
+    def holds(self, location: str) -> bool:
+        """Whether it is its own."""
+        if _CONTROL.search(location) or _climbs(location):
+            return False
+        if _URL.match(location):
+            return self._decides(location, _below_url)
+        # A relative one is in a folder of the server's own
+        return Path(location).is_absolute() and self.holds_file(os.path.realpath(location))
+
+    def holds_file(self, real: str) -> bool:
+        """The same of a file without links in its name."""
+        return self._decides(real, _below_folder)
+
+    def _decides(self, location: str, depth: _Depth) -> bool:
+        own = max((depth(location, root) for root in self.own), default=-1)
+        other = max((depth(location, root) for root in self.others), default=-1)
+        return own >= 0 and own >= other
+
+
+def check_root(root: str, field: str) -> None:
+    """Raises InvalidInput where it is neither a folder by its whole name nor a place in a bucket."""
+    scheme, separator, rest = root.partition("://")
+    is_place = scheme == "s3" and rest.partition("/")[0] != "" if separator else Path(root).is_absolute()
+    if not is_place or _CONTROL.search(root) or _climbs(root):
+        raise InvalidInput(field, root, "a folder such as /data/search, or s3://bucket/prefix")
+
+
+def _below_url(location: str, root: str) -> int:
+    folder = f"{root.rstrip('/')}/"
+    return len(folder) if _URL.match(root) and f"{location.rstrip('/')}/".startswith(folder) else -1
+
+
+def _below_folder(location: str, root: str) -> int:
+    if _URL.match(root):
+        return -1
+    folder = _real_root(root)
+    return len(folder.parts) if Path(location).is_relative_to(folder) else -1
+
+
+@lru_cache(maxsize=1024)  # it is asked for with every file; who runs the server does not move it
+def _real_root(root: str) -> Path:
+    return Path(os.path.realpath(root))
+
+
+def _climbs(location: str) -> bool:
+    """Whether a part of it, however often it is encoded, leads up or stays where it is."""
+    for _ in range(_MOST_ENCODED):
+        if any(part in (".", "..") for part in re.split(r"[/\\]", location)):
+            return True
+        decoded = urllib.parse.unquote(location)
+        if decoded == location:
+            return False
+        location = decoded
+    return True

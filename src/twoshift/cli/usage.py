@@ -1,0 +1,55 @@
+"""`usage`: what tenants have had of a server's devices."""
+
+from __future__ import annotations
+
+import sys
+import urllib.parse
+from typing import Annotated, Any
+
+import typer
+
+from twoshift.cli.app import app
+from twoshift.cli.commands import command
+from twoshift.cli.output import show, table
+from twoshift.cli.params import JsonFlag, text
+from twoshift.cli.server import SERVER_FIELDS, On, server_at
+from twoshift.errors import InvalidInput
+
+__all__ = ["usage_command"]
+
+_COUNTED = ("rows", "tokens", "device s", "harvested s", "dollars")
+
+
+@command(app, "usage", "twoshift usage --on http://127.0.0.1:8000 --group-by tenant,lane", SERVER_FIELDS)
+def usage_command(
+    on: On = None,
+    first: Annotated[str | None, text("The first day; that of this month.", "--from", metavar="DAY")] = None,
+    last: Annotated[str | None, text("The last day, of UTC; today.", "--to", metavar="DAY")] = None,
+    group_by: Annotated[str, text("Some of day, tenant, lane, model.", metavar="NAMES")] = "day,tenant,lane,model",
+    tenant: Annotated[str | None, text("Of one tenant: an admin's key may ask for any.", metavar="NAME")] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Device seconds, tokens, rows and dollars, by day, tenant, lane and model."""
+    if as_csv and as_json:
+        raise InvalidInput("--csv", "--json", "one of the two")
+    asked = {"from": first, "to": last, "group_by": group_by, "tenant": tenant, "format": "csv" if as_csv else None}
+    given = urllib.parse.urlencode({name: value for name, value in asked.items() if value is not None})
+    server = server_at(on)
+    if as_csv:
+        sys.stdout.write(server.text(f"/v1/usage?{given}"))
+        return
+    found = server.get(f"/v1/usage?{given}")
+    shown = f"Nothing was used from {found['from']} to {found['to']}."
+    groups = found["group_by"]
+    rows = [_row(groups, each) for each in found["data"]]
+    show(as_json, found, table([*(f"<{name}" for name in groups), *_COUNTED], rows) if rows else shown)
+    unpriced_s = sum(each["unpriced_s"] for each in found["data"])
+    if unpriced_s and not as_json:
+        typer.echo(f"{unpriced_s:,.1f} device seconds had no price: price_usd_per_hour in the server's file sets one.")
+
+
+def _row(groups: list[str], each: dict[str, Any]) -> list[str]:
+    counts = [f"{each['rows']:,}", f"{each['tokens']:,}", f"{each['device_s']:,.1f}", f"{each['harvested_s']:,.1f}"]
+    dollars = "-" if each["usd"] is None else f"{each['usd']:,.4f}"
+    return [*(str(each[name]) for name in groups), *counts, dollars]

@@ -1,0 +1,83 @@
+"""What tenants' jobs may do on a server, and what tenants have had of its devices."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from twoshift.blobs.roots import Roots
+from twoshift.errors import InvalidInput
+from twoshift.ports import Blobs
+from twoshift.serve.keys import ANYONE
+from twoshift.serve.ledger import BATCH, LIVE, Counted
+from twoshift.serve.live_model import LiveModel
+from twoshift.serve.settings import ServeSettings
+from twoshift.serve.tenants import Tenant
+
+if TYPE_CHECKING:  # a server without jobs does without their packages
+    from twoshift.batch.allowance import Allowance
+    from twoshift.batch.places import Used
+
+__all__ = ["allowances", "counted", "own_files"]
+
+_DATABASE_FILES = ("", "-wal", "-shm", "-journal", ".lock")
+
+
+def own_files(home: Path, database: Path | None, files: str) -> tuple[str, ...]:
+    """Of the server: no job reads or writes there."""
+    of_database = () if database is None else tuple(f"{database.absolute()}{end}" for end in _DATABASE_FILES)
+    return str(home.absolute()), files if "://" in files else str(Path(files).absolute()), *of_database
+
+
+def allowances(
+    settings: ServeSettings,
+    tenants: Mapping[str, Tenant],
+    ours: Sequence[str],
+    blobs_for: Callable[[str], Blobs],
+    confined: Callable[[Roots, str], Blobs],  # the same, below some roots
+) -> Callable[[str], Allowance]:
+    """By owner; one that no key has any more has what a tenant without limits has."""
+    from twoshift.batch.allowance import Allowance
+
+    def of(owner: str) -> Allowance:
+        tenant = tenants.get(owner) or Tenant(owner)
+        limits = tenant.settings
+        jobs = limits.concurrent_jobs, limits.open_jobs
+        if settings.is_private and not settings.job_roots:  # whoever asks may do all that anyway
+            anywhere = Roots((os.sep,), tuple(ours))
+            return Allowance(blobs_for, partial(_check_private, anywhere), tenant.why_spent, *jobs)
+        roots = _roots(settings, owner, ours)
+        return Allowance(partial(confined, roots), partial(_check_output, roots), tenant.why_spent, *jobs)
+
+    return of
+
+
+def _roots(settings: ServeSettings, owner: str, ours: Sequence[str]) -> Roots:
+    named = {name: each.job_roots for name, each in settings.tenants.items()}
+    own = named.get(owner)
+    others = [root for name, roots in named.items() if name != owner for root in roots or ()]
+    return Roots(settings.job_roots if own is None else own, (*ours, *others))
+
+
+def _check_private(roots: Roots, output: str) -> None:
+    if "://" not in output and not roots.holds_file(os.path.realpath(output)):
+        raise InvalidInput("output", output, "a folder that is not the server's own")
+
+
+def _check_output(roots: Roots, output: str) -> None:
+    roots.check(output, "output")
+    if "://" not in output:  # a job's lock and what it has begun lie there: no link may lead them elsewhere
+        for folder in ("_twoshift", "_twoshift/staging"):
+            roots.check(f"{output.rstrip('/')}/{folder}", "output")
+
+
+def counted(models: Mapping[str, LiveModel], jobs: Callable[[], Mapping[tuple[str, str], Used]]) -> Iterator[Counted]:
+    """Since the start; of what no key has asked for, anyone's. All that jobs have had was on devices that serve."""
+    for name, model in models.items():
+        for tenant, use in model.stats().tenants.items():
+            yield Counted(tenant or ANYONE.tenant, LIVE, name, use.rows, use.tokens, use.device_s)
+    for (owner, name), used in jobs().items():
+        yield Counted(owner or ANYONE.tenant, BATCH, name, used.rows, used.tokens, used.device_s, used.device_s)

@@ -1,0 +1,173 @@
+"""What tenants have had of the devices: counted in memory, written every second, never twice."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from twoshift.errors import TryLater
+from twoshift.ports import Usage, UsageStore
+from twoshift.serve.tenants import Tenant, day_of
+
+__all__ = ["BATCH", "LIVE", "Counted", "Ledger", "Prices", "day_name"]
+
+LIVE, BATCH = "live", "batch"
+_logger = logging.getLogger("twoshift.usage")
+_KEEP_S = 1.0
+_CLOSE_S = 2.0  # that a database without an answer may hold up the end
+
+
+class Counted(NamedTuple):
+    """What a tenant has had in a lane of a model since the start of the server; it never becomes less."""
+
+    tenant: str
+    lane: str
+    model: str
+    rows: int
+    tokens: int
+    device_s: float
+    harvested_s: float = 0.0  # of those: of devices that are there for live requests
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Dollars for device time."""
+
+    per_hour: Callable[[str], float | None]  # of a model; None where nobody has said
+    batch_share: float = 1.0  # of that, for jobs
+
+    def usd(self, lane: str, model: str, device_s: float) -> float | None:
+        """None without a price."""
+        price = self.per_hour(model)
+        if price is None:
+            return None
+        return device_s * price / 3600 * (self.batch_share if lane == BATCH else 1.0)
+
+
+class Ledger:
+    """One thread of its own; `sums` may be asked from any."""
+
+    def __init__(
+        self,
+        store: UsageStore,
+        counted: Callable[[], Iterable[Counted]],
+        tenants: Mapping[str, Tenant],
+        prices: Prices,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._store, self._counted, self._prices, self._wall = store, counted, prices, wall
+        self._limited = [each for each in tenants.values() if each.settings.device_seconds_per_day is not None]
+        self._writer = uuid.uuid4().hex  # this start: what it says replaces what it said, and nothing of others
+        self._seen: dict[tuple[str, str, str], Counted] = {}
+        self._days: dict[tuple[str, str, str, str], Usage] = {}  # by day, tenant, lane and model
+        self._unwritten: set[tuple[str, str, str, str]] = set()
+        self._others: tuple[str, dict[str, float]] = ("", {})  # a day, and what other writers have counted of it
+        self._is_lost = False  # whether the database does not answer
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="twoshift-ledger", daemon=True)
+
+    def start(self) -> None:
+        """Raises TryLater where nobody can tell what was spent before."""
+        self._look_at_others(day_name(self._wall()))
+        self._tell_tenants()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Write what was counted since."""
+        self._closed.set()
+        if self._thread.is_alive():
+            self._thread.join(_CLOSE_S)
+        self._store.close()
+
+    def sums(self, first: str, last: str, group_by: Sequence[str], tenant: str | None = None) -> list[Usage]:
+        """As the store has it: what was counted in the last second may be missing."""
+        return self._store.sums(first, last, group_by, tenant)
+
+    def keep(self) -> None:
+        """Count, write, and say what is spent; where the database does not answer, the next time."""
+        self._count()
+        try:
+            self._write()
+            self._look_at_others(day_name(self._wall()))
+        except TryLater as error:
+            if not self._is_lost:
+                _logger.warning("usage is kept in memory: %s", error)
+            self._is_lost = True
+        else:
+            self._is_lost = False
+        self._tell_tenants()
+
+    def _keep(self) -> None:
+        while not self._closed.wait(_KEEP_S):
+            self._kept()
+        self._kept()
+
+    def _kept(self) -> None:
+        try:
+            self.keep()
+        except Exception:  # what cannot be counted now is counted the next time
+            _logger.exception("usage")
+
+    def _count(self) -> None:
+        day = day_name(self._wall())
+        for now in self._counted():
+            who = (now.tenant, now.lane, now.model)
+            before = self._seen.get(who) or Counted(*who, 0, 0, 0.0)
+            # A replica that is just being replaced may be missing for a moment: what was seen of it stays seen
+            most = _most(before, now)
+            if most == before:
+                continue
+            self._seen[who] = most
+            key = (day, *who)
+            self._days[key] = self._added(self._days.get(key) or Usage(*key), before, most)
+            self._unwritten.add(key)
+
+    def _added(self, day: Usage, before: Counted, now: Counted) -> Usage:
+        device_s = now.device_s - before.device_s
+        usd = self._prices.usd(now.lane, now.model, device_s)
+        return replace(
+            day,
+            rows=day.rows + now.rows - before.rows,
+            tokens=day.tokens + now.tokens - before.tokens,
+            device_s=day.device_s + device_s,
+            harvested_s=day.harvested_s + now.harvested_s - before.harvested_s,
+            usd=day.usd if usd is None else (day.usd or 0.0) + usd,
+            unpriced_s=day.unpriced_s + (device_s if usd is None else 0.0),
+        )
+
+    def _write(self) -> None:
+        self._store.put(self._writer, [self._days[key] for key in self._unwritten])
+        self._unwritten.clear()
+        today = day_name(self._wall())
+        self._days = {key: each for key, each in self._days.items() if key[0] >= today}
+
+    def _look_at_others(self, day: str) -> None:
+        if self._limited:
+            self._others = (day, self._store.spent(day, self._writer))
+
+    def _tell_tenants(self) -> None:
+        now_s = self._wall()
+        today = day_name(now_s)
+        others = self._others[1] if self._others[0] == today else {}
+        for tenant in self._limited:
+            own = sum(each.device_s for key, each in self._days.items() if key[:2] == (today, tenant.name))
+            tenant.spent(day_of(now_s), own + others.get(tenant.name, 0.0))
+
+
+def _most(before: Counted, now: Counted) -> Counted:
+    return now._replace(
+        rows=max(before.rows, now.rows),
+        tokens=max(before.tokens, now.tokens),
+        device_s=max(before.device_s, now.device_s),
+        harvested_s=max(before.harvested_s, now.harvested_s),
+    )
+
+
+def day_name(unix_s: float) -> str:
+    """A day of UTC."""
+    return time.strftime("%Y-%m-%d", time.gmtime(unix_s))

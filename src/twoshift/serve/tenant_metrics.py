@@ -1,0 +1,32 @@
+"""What `/metrics` says of tenants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from twoshift.serve.exposition import MoreMetrics
+from twoshift.serve.ledger import Counted
+from twoshift.serve.tenants import Tenant
+
+__all__ = ["tenant_metrics"]
+
+_OTHERS = "other"  # jobs of tenants that no key has any more: the labels are as many as the configuration says
+
+
+def tenant_metrics(tenants: Mapping[str, Tenant], counted: Callable[[], Iterable[Counted]]) -> MoreMetrics:
+    """Requests, refusals and device time, by tenant."""
+
+    def families() -> Iterator[Any]:
+        requests = [(name, each.requests) for name, each in tenants.items()]
+        refusals = [(name, why, n) for name, each in tenants.items() for why, n in sorted(each.refusals.items())]
+        yield "counter", "tenant_requests", "Requests of a tenant.", ("tenant",), requests
+        yield "counter", "tenant_refusals", "Those refused, by reason.", ("tenant", "reason"), refusals
+        device_s: dict[tuple[str, str], float] = {}
+        for each in counted():
+            key = (each.tenant if each.tenant in tenants else _OTHERS, each.lane)
+            device_s[key] = device_s.get(key, 0.0) + each.device_s
+        samples = [(*key, seconds) for key, seconds in sorted(device_s.items())]
+        yield "counter", "tenant_device_seconds", "Device time of a tenant.", ("tenant", "lane"), samples
+
+    return families
