@@ -63,8 +63,8 @@ class ScheduleStore(Protocol):
         """A run, and fields of its schedule, both or neither; False where there was a run for its key already."""
         ...
 
-    def settle(self, run_id: str, state: RunState, reason: str = "") -> None:
-        """What has become of a run."""
+    def settle(self, run_id: str, state: RunState, reason: str | None = None) -> None:
+        """What has become of a run, and why, where that is new."""
         ...
 
     def runs(self, schedule_id: str, limit: int = 100) -> list[ScheduledRun]:

@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from twoshift.serve.live_model import LiveModel
     from twoshift.serve.model import ServedModel
     from twoshift.serve.settings import ModelSettings, ServeSettings
+    from twoshift.store.claim import SqlClaim
+    from twoshift.store.database import Database
+    from twoshift.triggers.notifier import Notifier
+    from twoshift.triggers.scheduler import Scheduler
     from twoshift.types import Tensor
 
 _OUTSIDE_S, _OUTSIDE_SHARE = 0.003, 0.1  # of an objective: what HTTP and preparing take of it
@@ -45,11 +49,12 @@ _MEASURE_S = 4.0
 _GUESS_S = 0.002, 1e-4  # a call, and each of its rows
 
 __all__ = [
+    "JobDesks",
     "KnownModel",
     "blobs_for",
     "fleet_model",
+    "job_desks",
     "job_for",
-    "job_host",
     "known_models",
     "live_model",
     "load_model",
@@ -76,6 +81,26 @@ class KnownModel:
     checksum: str | None  # of everything that decides an answer
     weights_checksum: str | None  # of the weights alone: what a hub shows
     problem: str | None  # why it cannot be used here
+
+
+@dataclass(frozen=True, slots=True)
+class JobDesks:
+    """Who runs jobs, fires them and tells of their end."""
+
+    jobs: JobHost | NoJobs
+    schedules: Scheduler | NoJobs
+    notifier: Notifier | NoJobs
+
+    def start(self) -> None:
+        """Go on with what an earlier server has left; raises TryLater."""
+        for each in (self.jobs, self.schedules, self.notifier):
+            each.start()
+
+    def close(self, grace_s: float) -> bool:
+        """End all; False where a job has not ended in time."""
+        self.schedules.close()
+        self.notifier.close()
+        return self.jobs.close(grace_s)
 
 
 def profiles() -> Profiles:
@@ -257,8 +282,36 @@ def fleet_model(
     return model
 
 
-def job_host(models: Mapping[str, LiveModel], settings: ServeSettings, note: Callable[[str], None]) -> JobHost | NoJobs:
+def job_desks(models: Mapping[str, LiveModel], settings: ServeSettings, note: Callable[[str], None]) -> JobDesks:
     """Who runs jobs on the models that are served; where nobody can, who says why."""
+    from twoshift.serve.http.jobs import NoJobs
+
+    held = _held_database(settings, note)
+    if isinstance(held, NoJobs):
+        return JobDesks(held, held, held)
+    from twoshift.batch.confined import confined_place
+    from twoshift.store.claimed import ClaimedDatabase
+    from twoshift.store.notices import SqlNotices
+    from twoshift.store.schedules import SqlSchedules
+    from twoshift.triggers.notifier import Notifier
+    from twoshift.triggers.scheduler import Scheduler
+    from twoshift.triggers.sending import Sender
+
+    claimed = ClaimedDatabase(*held)
+    sender = Sender(settings.allow_private_webhooks)
+    notifier = Notifier(SqlNotices(claimed), settings.webhooks, sender, lambda: jobs.check_ours(), _job_log(held))
+    jobs = _job_host(models, settings, held, notifier)
+
+    def check_place(location: str) -> None:
+        if settings.job_roots or not settings.is_private:
+            confined_place("after", location, settings.job_roots)
+
+    schedules = Scheduler(SqlSchedules(claimed), jobs, _marker_at, check_place, notifier.notify)
+    return JobDesks(jobs, schedules, notifier)
+
+
+def _held_database(settings: ServeSettings, note: Callable[[str], None]) -> tuple[Database, SqlClaim] | NoJobs:
+    """The database of jobs and the claim on it, which another server may have for now."""
     from importlib.util import find_spec
 
     from twoshift.serve.http.jobs import NoJobs
@@ -267,15 +320,8 @@ def job_host(models: Mapping[str, LiveModel], settings: ServeSettings, note: Cal
         if settings.database is None:
             return NoJobs(f"a server with the package {missing[0]}: pip install 'twoshift[fleet]'")
         raise InvalidInput("database", settings.database, f"the package {missing[0]}: pip install 'twoshift[fleet]'")
-    from twoshift.batch.confined import confined
-    from twoshift.batch.host import JobHost
-    from twoshift.batch.places import EngineReplica, LiveFleet
-    from twoshift.fleet.model import FleetModel
-    from twoshift.fleet.ray_model import RayModel
-    from twoshift.serve.model import ServedModel
     from twoshift.store.claim import SqlClaim
     from twoshift.store.database import Database
-    from twoshift.store.jobs import SqlJobs
 
     database = Database(settings.database or f"sqlite:///{home() / 'fleet.db'}")
     claim = SqlClaim(database)
@@ -285,7 +331,21 @@ def job_host(models: Mapping[str, LiveModel], settings: ServeSettings, note: Cal
             note(f"No jobs here: another server has {database.shown}; --database names one of its own.")
             return NoJobs(f"the server that has {database.shown}, or one with a --database of its own")
         note(f"Jobs wait: {claim.told}. They go on here when that one ends.")
+    return database, claim
 
+
+def _job_host(
+    models: Mapping[str, LiveModel], settings: ServeSettings, held: tuple[Database, SqlClaim], notifier: Notifier
+) -> JobHost:
+    from twoshift.batch.confined import confined
+    from twoshift.batch.host import JobHost
+    from twoshift.batch.places import EngineReplica, LiveFleet
+    from twoshift.fleet.model import FleetModel
+    from twoshift.fleet.ray_model import RayModel
+    from twoshift.serve.model import ServedModel
+    from twoshift.store.jobs import SqlJobs
+
+    database, claim = held
     here = {name: [EngineReplica(model.engine)] for name, model in models.items() if isinstance(model, ServedModel)}
 
     def fleet_of(name: str) -> LiveFleet:
@@ -299,7 +359,26 @@ def job_host(models: Mapping[str, LiveModel], settings: ServeSettings, note: Cal
         if settings.job_roots or not settings.is_private:
             confined(job, files, settings.job_roots)
 
-    return JobHost(SqlJobs(database, claim=claim), fleet_of, blobs_for, check, claim)
+    return JobHost(SqlJobs(database, claim=claim), fleet_of, blobs_for, check, claim, notifier.check)
+
+
+def _job_log(held: tuple[Database, SqlClaim]) -> Callable[[str, str], None]:
+    """A line in a job's log; nothing where it is about something else."""
+    from twoshift.store.jobs import SqlJobs
+
+    jobs = SqlJobs(held[0], claim=held[1])
+
+    def log(subject: str, text: str) -> None:
+        if subject.startswith("job-"):
+            jobs.note(subject, text)
+
+    return log
+
+
+def _marker_at(location: str) -> str | None:
+    """What is another one whenever the file there was written anew."""
+    found = blobs_for(location).stat(location)
+    return None if found is None else f"{found.identity}, {found.written}"
 
 
 def scalers_for(

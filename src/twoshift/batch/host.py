@@ -23,7 +23,7 @@ from twoshift.batch.places import LiveFleet
 from twoshift.batch.running import RunningJob, state_after
 from twoshift.batch.settings import JobSettings, make_settings
 from twoshift.batch.warm import warm
-from twoshift.errors import Elsewhere, InvalidInput, TryLater, TwoshiftError
+from twoshift.errors import Elsewhere, InvalidInput, NotFound, TryLater, TwoshiftError
 from twoshift.ports import Blobs, Claim, JobRecord, JobStore
 from twoshift.types import JobState
 
@@ -55,8 +55,11 @@ class JobHost:
         # raises where its files are not to be touched
         check: Callable[[JobSettings, Sequence[InputFile]], None] = lambda _settings, _files: None,
         claim: Claim | None = None,  # without it nobody else has the store
+        # raises where an owner's job names webhooks that it may not
+        check_notify: Callable[[Sequence[str], str], None] = lambda _named, _owner: None,
     ) -> None:
         self._known, self._fleet_of, self._blobs_for, self._check = store, fleet_of, blobs_for, check
+        self._check_notify = check_notify
         self._claim, self._is_ours = claim, False
         self._running: dict[str, RunningJob] = {}  # until the store knows how they ended
         self._later_s: dict[str, float] = {}  # jobs that are to wait before they are tried again
@@ -74,9 +77,12 @@ class JobHost:
         self._ticker.start()
         self._keeper.start()
 
-    def submit(self, data: dict[str, Any], owner: str = "") -> JobRecord:
-        """A new job, or the very same one that is not over yet; raises InvalidInput, NotFound."""
-        settings = self._settings(data)
+    def submit(self, data: dict[str, Any], owner: str = "", job_id: str | None = None) -> JobRecord:
+        """A new job, or the very same one that is not over yet, or of that id; raises InvalidInput, NotFound."""
+        if job_id is not None:
+            with contextlib.suppress(NotFound):
+                return self._store.get(job_id)
+        settings = self._settings(data, owner)
         now_s = time.time()
         encoded = msgspec.to_builtins(settings)
         if (same := self._of_output(settings.output)) is not None:
@@ -85,11 +91,21 @@ class JobHost:
                 raise InvalidInput("output", settings.output, f"another folder: {same.id} works on this one")
             return same
         self._look(settings)
-        record = JobRecord(f"job-{uuid.uuid4().hex[:12]}", encoded, JobState.QUEUED, now_s, now_s, owner=owner)
+        record = JobRecord(
+            job_id or f"job-{uuid.uuid4().hex[:12]}", encoded, JobState.QUEUED, now_s, now_s, owner=owner
+        )
         self._store.add(record)
         self._store.note(record.id, f"{settings.model} over {', '.join(settings.inputs)} to {settings.output}")
         self._begin_queued()
         return self._store.get(record.id)
+
+    def check(self, data: dict[str, Any], owner: str = "") -> None:
+        """Whether such a job could be submitted, as far as its settings tell; raises InvalidInput, NotFound."""
+        self._check(self._settings(data, owner), ())
+
+    def check_ours(self) -> None:
+        """Raises Elsewhere where the jobs are another server's."""
+        _ = self._store
 
     def get(self, job_id: str) -> JobRecord:
         """Raises NotFound."""
@@ -161,11 +177,12 @@ class JobHost:
             raise Elsewhere(self._claim.told, _BEGIN_S)
         return self._known
 
-    def _settings(self, data: dict[str, Any]) -> JobSettings:
+    def _settings(self, data: dict[str, Any], owner: str) -> JobSettings:
         for name in _NOT_HERE:
             if data.get(name) is not None:
                 raise InvalidInput(name, data[name], "a job without it: it runs on the server's own replicas")
         settings = make_settings(data, "job")
+        self._check_notify(settings.notify, owner)
         replicas = self._fleet_of(settings.model).replicas()
         return msgspec.structs.replace(settings, workers=max(1, len(replicas)))
 

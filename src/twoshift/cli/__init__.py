@@ -23,6 +23,7 @@ from twoshift.cli import embed, key, models, profile, run, score, serve  # noqa:
 from twoshift.cli.app import app
 from twoshift.cli.jobs import app as jobs_app
 from twoshift.cli.plan import app as plan_app
+from twoshift.cli.schedule import app as schedule_app
 from twoshift.cli.sim import app as sim_app
 from twoshift.errors import BrokenModel, InvalidInput, Malformed, TryLater, TwoshiftError
 
@@ -30,6 +31,7 @@ __all__ = ["app", "main"]
 
 app.add_typer(jobs_app, name="jobs")
 app.add_typer(plan_app, name="plan")
+app.add_typer(schedule_app, name="schedule")
 app.add_typer(sim_app, name="sim")
 
 

@@ -61,6 +61,10 @@ class Server:
         """What it answers."""
         return self._asked("POST", path, b"" if body is None else json.dumps(body).encode())
 
+    def delete(self, path: str) -> Any:
+        """What was there."""
+        return self._asked("DELETE", path, None)
+
     def _asked(self, method: str, path: str, body: bytes | None) -> Any:
         connection = self._connect()
         try:

@@ -62,8 +62,7 @@ class Fire:
 
 
 def trigger(cron: Cron, since_s: float, now_s: float, offset: Offset, missed: Missed) -> Fire | Wait:
-    """What to do about the times after `since_s`, which were not decided on yet; a clock put back begins anew."""
-    since_s = min(since_s, now_s)
+    """What to do about the times after `since_s`, which were not decided on yet."""
     due_s = next_due_s(cron, since_s, offset)
     if due_s > now_s:
         return Wait(due_s)

@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from twoshift.errors import InvalidInput
 from twoshift.extras import needed
@@ -22,6 +22,7 @@ from twoshift.serve.http.jobs import JobDesk, NoJobs, add_jobs
 from twoshift.serve.http.oip import add_oip
 from twoshift.serve.http.openai import add_openai, told_openai
 from twoshift.serve.http.operations import add_operations
+from twoshift.serve.http.schedules import DeliveryDesk, ScheduleDesk, add_schedules
 from twoshift.serve.http.server import HttpServer
 from twoshift.serve.keys import Keys
 from twoshift.serve.service import Service
@@ -31,32 +32,45 @@ from twoshift.serve.tracing import Traces
 if TYPE_CHECKING:
     from twoshift.serve.grpc.server import GrpcServer
 
-__all__ = ["check_address", "serve"]
+__all__ = ["Desks", "check_address", "serve"]
 
 _logger = logging.getLogger("twoshift.serve")
 _TRACES_S = 5.0
 _LEAST_S = 1.0  # for the models to go, after the last reply
 
 
+class Desks(Protocol):
+    """Who does what is not a live request."""
+
+    @property
+    def jobs(self) -> JobDesk | NoJobs: ...
+
+    @property
+    def schedules(self) -> ScheduleDesk | NoJobs: ...
+
+    @property
+    def notifier(self) -> DeliveryDesk | NoJobs: ...
+
+
 def serve(
     service: Service,
     settings: ServeSettings,
     ready: Callable[[str, str | None], None],
-    jobs: JobDesk | NoJobs,
+    desks: Desks,
     metrics: Sequence[MoreMetrics] = (),
 ) -> float:
     """Until SIGTERM or SIGINT; seconds that are left of the grace, 0 where requests were left without an answer.
 
     `ready` is told the address, and gRPC's where there is one; `metrics` are shown beside the server's own.
     """
-    return needed("uvloop", "serve", "serve", "command").run(_serve(service, settings, ready, jobs, metrics))
+    return needed("uvloop", "serve", "serve", "command").run(_serve(service, settings, ready, desks, metrics))
 
 
 async def _serve(
     service: Service,
     settings: ServeSettings,
     ready: Callable[[str, str | None], None],
-    jobs: JobDesk | NoJobs,
+    desks: Desks,
     metrics: Sequence[MoreMetrics],
 ) -> float:
     service.start()
@@ -70,7 +84,8 @@ async def _serve(
     grpc_server = None if settings.grpc_port is None else _grpc_server(service, settings, keys)
     add_openai(app, service)
     add_oip(app, service)
-    add_jobs(app, jobs)
+    add_jobs(app, desks.jobs)
+    add_schedules(app, desks.schedules, desks.notifier)
     connections = {"http_connections": ("Open connections.", lambda: server.connections)}
     add_operations(app, service, ServerMetrics(service.models, connections, metrics))
     stop, hurry = asyncio.Event(), asyncio.Event()

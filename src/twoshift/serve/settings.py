@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from twoshift.config import read_toml, settings_of
 from twoshift.errors import InvalidInput
 from twoshift.serve.keys import KeySettings
 from twoshift.serve.scale_settings import ScaleSettings
+from twoshift.triggers.webhook_settings import WebhookSettings, check_webhook
 from twoshift.units import parse_duration
 
 __all__ = ["ModelSettings", "ServeSettings", "make_settings", "read_settings"]
@@ -78,6 +80,8 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     address: str | None = None  # of the Ray cluster
     scale_log: str | None = None  # the folder of decision logs; None: one of this user's
     job_roots: tuple[str, ...] = ()  # folders and s3:// prefixes where jobs may read and write
+    webhooks: dict[str, WebhookSettings] = {}  # who is told when a job ends
+    allow_private_webhooks: bool = False  # whether they may be of a private network, over plain HTTP, on any port
     max_body_mib: float = 64.0
     max_connections: int = 4096
 
@@ -92,6 +96,8 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             for model in key.models:
                 accepted = f"one of {', '.join(sorted(self.models))}"
                 _require(model in self.models, f"keys.{name}.models", model, accepted)
+        for name, hook in self.webhooks.items():
+            _named(f"webhooks.{name}", lambda hook=hook: check_webhook(hook, self.allow_private_webhooks))
         parse_duration(self.grace, "grace")
         _require(self.engine in ("local", "ray"), "engine", self.engine, "local or ray")
         _require(self.address is None or self.engine == "ray", "address", self.address, "engine = ray beside it")
@@ -125,7 +131,11 @@ def make_settings(data: dict[str, Any], where: str) -> ServeSettings:
         name: settings_of(KeySettings, each, f"{where}: keys.{name}")
         for name, each in _tables(data, "keys", where).items()
     }
-    return settings_of(ServeSettings, {**data, "models": models, "keys": keys}, where)
+    webhooks = {
+        name: settings_of(WebhookSettings, each, f"{where}: webhooks.{name}")
+        for name, each in _tables(data, "webhooks", where).items()
+    }
+    return settings_of(ServeSettings, {**data, "models": models, "keys": keys, "webhooks": webhooks}, where)
 
 
 def _model_settings(name: str, data: dict[str, Any], where: str) -> ModelSettings:
@@ -149,6 +159,13 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _named(where: str, check: Callable[[], None]) -> None:
+    try:
+        check()
+    except InvalidInput as error:
+        raise InvalidInput(f"{where}.{error.field}", error.value, error.accepted) from None
 
 
 def _require(holds: bool, field: str, value: object, accepted: str) -> None:

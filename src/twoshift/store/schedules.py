@@ -63,9 +63,10 @@ class SqlSchedules:
 
         return self._database.changed(decided)
 
-    def settle(self, run_id: str, state: RunState, reason: str = "") -> None:
-        """What has become of a run."""
-        change = update(schedule_runs).where(schedule_runs.c.id == run_id).values(state=str(state), reason=reason)
+    def settle(self, run_id: str, state: RunState, reason: str | None = None) -> None:
+        """What has become of a run, and why, where that is new."""
+        change = update(schedule_runs).where(schedule_runs.c.id == run_id).values(state=str(state))
+        change = change if reason is None else change.values(reason=reason)
         self._database.changed(lambda made: made.execute(change))
 
     def runs(self, schedule_id: str, limit: int = 100) -> list[ScheduledRun]:

@@ -25,15 +25,18 @@ def filled(job: dict[str, Any], run: ScheduledRun, zone: str) -> dict[str, Any]:
 def unknown(job: dict[str, Any]) -> None:
     """Raises InvalidInput for a placeholder that nobody fills."""
     for name in _FIELDS:
-        for text in [job[name]] if isinstance(job.get(name), str) else job.get(name) or ():
+        given = job.get(name)
+        for text in given if isinstance(given, list) else [given]:
             for found in _PLACE.finditer(str(text)):
                 if found[1] not in ("date", "time", "run") or (found[2] and found[1] != "date"):
                     raise InvalidInput(name, found[0], f"one of {_KNOWN}")
 
 
 def _filled(value: Any, run: ScheduledRun, zone: str) -> Any:
-    if not isinstance(value, str):
+    if isinstance(value, list):
         return [_filled(each, run, zone) for each in value]
+    if not isinstance(value, str):  # which is refused elsewhere, in better words
+        return value
     shown = local_time(run.due_unix_s, zone)
 
     def put(found: re.Match[str]) -> str:

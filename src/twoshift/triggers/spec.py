@@ -26,7 +26,7 @@ __all__ = ["ScheduleSpec", "run_of"]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PLACEHOLDER = re.compile(r"\{[a-z]")
 _LEAST_EVERY_S = 1.0
-_COMPARED = 400  # runs ahead whose outputs must differ
+_COMPARED, _AHEAD_S = 1500, 2 * 366 * 86_400  # runs ahead whose outputs must differ, at least two
 _HOUR_S, _DAY_S = 3600, 86_400
 
 
@@ -100,8 +100,8 @@ class ScheduleSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
                 yield run_of(f"ahead-{later_s}", "", at_s + later_s)
             return
         cron, offset = Cron.parse(self.cron), offset_of(self.tz)
-        while True:
-            at_s = next_due_s(cron, at_s, offset)
+        until_s = max(at_s + _AHEAD_S, next_due_s(cron, next_due_s(cron, at_s, offset), offset))
+        while (at_s := next_due_s(cron, at_s, offset)) <= until_s:
             yield run_of(f"ahead-{at_s}", "", at_s)
 
 

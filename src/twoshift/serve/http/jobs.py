@@ -20,7 +20,7 @@ from twoshift.serve.http.openai_types import ErrorReply
 from twoshift.serve.http.openapi import Operation
 from twoshift.serve.keys import ANYONE
 
-__all__ = ["JobDesk", "NoJobs", "add_jobs"]
+__all__ = ["Clerks", "JobDesk", "NoJobs", "add_jobs", "clerks", "limit_of", "owner_of", "refuse_pages"]
 
 _MOST_LISTED = 1000
 _THREADS, _MOST_WAITING = 4, 64
@@ -91,7 +91,7 @@ class NoJobs:
     def start(self) -> None:
         """There is nothing to go on with."""
 
-    def close(self, grace_s: float) -> bool:
+    def close(self, grace_s: float = 0.0) -> bool:
         """There is nothing to end."""
         return True
 
@@ -126,7 +126,7 @@ def _of_one(summary: str, gives: Any) -> Operation:
     return Operation(summary, gives, ErrorReply, statuses=(400, 403, 404, 429, 503))
 
 
-class _Clerks:
+class Clerks:
     """Threads of the desk's own: a database that does not answer holds up nobody who asks for something else."""
 
     def __init__(self, wait_s: float) -> None:
@@ -147,27 +147,29 @@ class _Clerks:
             self._waiting -= 1
 
 
+def clerks() -> tuple[Clerks, Clerks]:
+    """For what is quick, and for what looks at files."""
+    return Clerks(_ANSWER_S), Clerks(_SUBMIT_S)
+
+
 class _Jobs:
     def __init__(self, desk: JobDesk | NoJobs) -> None:
         self._desk = desk
-        self._quick, self._slow = _Clerks(_ANSWER_S), _Clerks(_SUBMIT_S)
+        self._quick, self._slow = clerks()
 
     async def submit(self, exchange: Exchange) -> Reply:
         data = decoded(_settings, exchange.request.body)
-        _refuse_pages(exchange)
+        refuse_pages(exchange)
         caller, model = exchange.caller, str(data.get("model"))
         caller.enter(model)  # a key that may not ask the model may not run a job on it
         try:
-            return _told(await self._slow.ask(self._desk.submit, data, _owner(exchange) or ""))
+            return _told(await self._slow.ask(self._desk.submit, data, owner_of(exchange) or ""))
         finally:
             caller.leave()
 
     async def list(self, exchange: Exchange) -> Reply:
-        asked = dict(urllib.parse.parse_qsl(exchange.request.target.partition(b"?")[2].decode("latin-1")))
-        given = asked.get("limit", "100")
-        if not given.isascii() or not given.isdigit() or len(given) > 4 or not 1 <= int(given) <= _MOST_LISTED:
-            raise InvalidInput("limit", given, f"a whole number from 1 to {_MOST_LISTED}")
-        found = await self._quick.ask(self._desk.list, int(given), asked.get("after"), _owner(exchange))
+        after = _asked(exchange).get("after")
+        found = await self._quick.ask(self._desk.list, limit_of(exchange), after, owner_of(exchange))
         return Reply(200, _encoder.encode(JobList(data=[_view(each) for each in found])))
 
     async def log(self, exchange: Exchange) -> Reply:
@@ -180,7 +182,7 @@ class _Jobs:
 
         async def face(exchange: Exchange) -> Reply:
             if exchange.request.method == "POST":
-                _refuse_pages(exchange)
+                refuse_pages(exchange)
             await self._quick.ask(self._own, exchange)
             return _told(await self._quick.ask(of, exchange.matched["job"]))
 
@@ -188,17 +190,29 @@ class _Jobs:
 
     def _own(self, exchange: Exchange) -> None:
         """Raises NotFound where the job is another tenant's: nobody can tell that from one that is not there."""
-        owner, job_id = _owner(exchange), exchange.matched["job"]
+        owner, job_id = owner_of(exchange), exchange.matched["job"]
         if self._desk.get(job_id).owner != owner and owner is not None:
             raise NotFound("job", job_id, "the id of a job that this server knows")
 
 
-def _owner(exchange: Exchange) -> str | None:
+def _asked(exchange: Exchange) -> dict[str, str]:
+    return dict(urllib.parse.parse_qsl(exchange.request.target.partition(b"?")[2].decode("latin-1")))
+
+
+def limit_of(exchange: Exchange) -> int:
+    """How many are to be listed; raises InvalidInput."""
+    given = _asked(exchange).get("limit", "100")
+    if not given.isascii() or not given.isdigit() or len(given) > 4 or not 1 <= int(given) <= _MOST_LISTED:
+        raise InvalidInput("limit", given, f"a whole number from 1 to {_MOST_LISTED}")
+    return int(given)
+
+
+def owner_of(exchange: Exchange) -> str | None:
     """The tenant; None where there are no keys, and all is everybody's."""
     return None if exchange.caller is ANYONE else exchange.caller.tenant
 
 
-def _refuse_pages(exchange: Exchange) -> None:
+def refuse_pages(exchange: Exchange) -> None:
     """A job touches files: no web page that somebody looks at beside this server may ask for one."""
     if exchange.request.header(b"origin") is not None:
         raise Forbidden("jobs are not taken from web pages: the request has an Origin")
