@@ -32,5 +32,5 @@ def local_time(at_s: float, zone: str) -> datetime.datetime:
 def _zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
-    except (OSError, ValueError):  # none of that name, or no name at all
+    except (KeyError, OSError, ValueError):  # none of that name, or no name at all
         raise InvalidInput("tz", name, "a time zone such as UTC or Europe/Berlin") from None

@@ -50,8 +50,10 @@ def names(word: str, value: int, least: int, most: int, names: dict[str, int] | 
     return False
 
 
-MONTHS = dict(zip("jan feb mar apr may jun jul aug sep oct nov dec".split(), range(1, 13), strict=True))
-DAYS = dict(zip("sun mon tue wed thu fri sat".split(), range(7), strict=True))
+MONTHS: dict[str, int] = {month: number for number, month in enumerate(
+    ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), 1
+)}  # fmt: skip
+DAYS: dict[str, int] = {day: number for number, day in enumerate(("sun", "mon", "tue", "wed", "thu", "fri", "sat"))}
 
 
 def is_named(text: str, wall: datetime.datetime) -> bool:
