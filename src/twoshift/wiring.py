@@ -58,6 +58,7 @@ __all__ = [
     "known_models",
     "live_model",
     "load_model",
+    "marker_at",
     "profile_name_of",
     "profile_of",
     "profiles",
@@ -306,7 +307,7 @@ def job_desks(models: Mapping[str, LiveModel], settings: ServeSettings, note: Ca
         if settings.job_roots or not settings.is_private:
             confined_place("after", location, settings.job_roots)
 
-    schedules = Scheduler(SqlSchedules(claimed), jobs, _marker_at, check_place, notifier.notify)
+    schedules = Scheduler(SqlSchedules(claimed), jobs, marker_at, check_place, notifier.notify)
     return JobDesks(jobs, schedules, notifier)
 
 
@@ -375,7 +376,7 @@ def _job_log(held: tuple[Database, SqlClaim]) -> Callable[[str, str], None]:
     return log
 
 
-def _marker_at(location: str) -> str | None:
+def marker_at(location: str) -> str | None:
     """What is another one whenever the file there was written anew."""
     found = blobs_for(location).stat(location)
     return None if found is None else f"{found.identity}, {found.written}"

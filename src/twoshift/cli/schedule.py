@@ -20,7 +20,7 @@ app = typer.Typer(
     help="Schedules on a server: add, list, show, pause, resume, remove, history, run.", no_args_is_help=True
 )
 _COLUMNS = ("<schedule", "<when", "<state", "<next", "<model", "<output")
-_RUN_COLUMNS = ("<due", "<state", "<job", "<its state", "<output", "<reason")
+_RUN_COLUMNS = ("<due", "<state", "<job", "<its state", "<reason")
 _ON = "--on http://127.0.0.1:8000"
 Name = Annotated[str, typer.Argument(help="As `twoshift schedule list` shows it.")]
 
@@ -135,14 +135,7 @@ def _state(schedule: dict[str, Any]) -> str:
 
 
 def _run_row(run: dict[str, Any]) -> tuple[str, ...]:
-    return (
-        shown_time(run["due_at"]),
-        run["state"],
-        run["job"] or "",
-        run["job_state"] or "",
-        run["output"],
-        run["reason"],
-    )
+    return shown_time(run["due_at"]), run["state"], run["job"] or "", run["job_state"] or "", run["reason"]
 
 
 def _lines(schedule: dict[str, Any]) -> list[str]:
