@@ -25,7 +25,7 @@ _ON = "--on http://127.0.0.1:8000"
 Name = Annotated[str, typer.Argument(help="As `twoshift schedule list` shows it.")]
 
 
-@command(app, "add", f"twoshift schedule add nightly --cron '0 2 * * *' job.toml {_ON}", SERVER_FIELDS)
+@command(app, "add", "twoshift schedule add nightly --cron '0 2 * * *' job.toml", SERVER_FIELDS)
 def add_command(
     name: Annotated[str, typer.Argument(help="What to call it.")],
     job: Annotated[str, typer.Argument(help="A job file, as `twoshift run` takes it; {date}, {time}, {run} in it.")],
