@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from twoshift.errors import Elsewhere, InvalidInput, TwoshiftError
+from twoshift.errors import Elsewhere, InvalidInput, TryLater, TwoshiftError
 from twoshift.policy.addresses import target_of
 from twoshift.policy.retries import retry_in_s
 from twoshift.trigger_ports import Delivery, Notice, NoticeStore
@@ -108,10 +108,8 @@ class Notifier:
             self._woken.clear()
             try:
                 self.turn()
-            except Elsewhere:  # the other server delivers
+            except TryLater:  # another server delivers, or the database does not answer
                 continue
-            except TwoshiftError as error:  # the database does not answer: the next time
-                _logger.warning("%s", error)
             except Exception:
                 _logger.exception("webhooks")
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from twoshift.errors import Elsewhere, InvalidInput, NotFound, TwoshiftError
+from twoshift.errors import InvalidInput, NotFound, TryLater, TwoshiftError
 from twoshift.policy.cron import Cron
 from twoshift.policy.due import next_due_s
 from twoshift.policy.triggers import Fire, trigger
@@ -105,7 +105,9 @@ class Scheduler:
         spec = _spec(schedule)
         if spec.cron is None or schedule.is_paused:
             return None
-        return next_due_s(Cron.parse(spec.cron), min(schedule.since_unix_s, self._clock()), offset_of(spec.tz))
+        with contextlib.suppress(InvalidInput):  # a time zone that this machine does not know any more
+            return next_due_s(Cron.parse(spec.cron), min(schedule.since_unix_s, self._clock()), offset_of(spec.tz))
+        return None
 
     def pause(self, name: str, owner: str | None = None) -> ScheduleRecord:
         """Fire no more until told; raises NotFound."""
@@ -149,26 +151,43 @@ class Scheduler:
         while not self._closed.wait(_TURN_S):
             try:
                 self.turn()
-            except Elsewhere:  # the other server has the schedules, too
+            except TryLater:  # another server has them, or the database does not answer, as /v1/schedules says
                 continue
-            except TwoshiftError as error:  # the database does not answer: the next time
-                _logger.warning("%s", error)
-            except Exception:  # one broken schedule must not end the others
+            except Exception:
                 _logger.exception("schedules")
 
     def turn(self) -> None:
         """Decide on what is due, and have what waits submitted; raises TryLater."""
         schedules = {each.id: each for each in self._store.all() if not each.is_paused}
+        for known in (self._looked_s, self._quiet):
+            for gone in known.keys() - schedules.keys():
+                del known[gone]
         for each in schedules.values():
-            spec = _spec(each)
-            if spec.cron is not None:
-                self._look_at_clock(each, spec, spec.cron)
-            elif spec.after is not None:
-                self._begin_to_look(each, spec, spec.after)
+            try:
+                self._look_at(each)
+            except TryLater:
+                raise
+            except Exception as error:  # one that is broken must not end the others
+                self._trouble(each, f"{type(error).__name__}: {error}")
         for schedule_id in dict.fromkeys(run.schedule_id for run in self._store.waiting()):
             if (found := schedules.get(schedule_id)) is not None:
                 work = functools.partial(self._submitter.submit_waiting, found)
                 self._runs.try_to({found.id: 1, f"of {found.owner}": _OF_ONE}, functools.partial(_quietly, work))
+
+    def _look_at(self, schedule: ScheduleRecord) -> None:
+        spec = _spec(schedule)
+        if spec.after is not None:
+            self._begin_to_look(schedule, spec, spec.after)
+        elif spec.cron is not None:
+            self._look_at_clock(schedule, spec, spec.cron)
+            self._trouble(schedule, "")
+
+    def _trouble(self, schedule: ScheduleRecord, problem: str) -> None:
+        """Told once, not at every turn."""
+        if problem != schedule.problem:
+            self._store.change(schedule.id, problem=problem)
+            if problem:
+                _logger.warning("the schedule %s: %s", schedule.name, problem)
 
     def _look_at_clock(self, schedule: ScheduleRecord, spec: ScheduleSpec, cron: str) -> None:
         now_s, (since_s, until_s) = self._clock(), self._quiet.get(schedule.id, (0.0, 0))
@@ -200,8 +219,7 @@ class Scheduler:
             marker, problem = self._marker_at(location) or "", ""
         except TwoshiftError as error:
             marker, problem = "", str(error)
-        if problem != schedule.problem:
-            self._store.change(schedule.id, problem=problem)
+        self._trouble(schedule, problem)
         if marker and (seen := str(uuid.uuid5(uuid.NAMESPACE_URL, marker))) != schedule.marker:
             run = run_of(schedule.id, f"marker {seen}", self._clock() // 1)
             self._decide(schedule, spec, run, marker=seen)

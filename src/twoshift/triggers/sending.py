@@ -79,9 +79,10 @@ class Sender:
     def _connected(self, target: Target, addresses: Sequence[str], until_s: float) -> socket.socket:
         """To the first of these that answers, by TLS under the name where that is asked for."""
         last: OSError | None = None
-        for address in addresses:
+        for number, address in enumerate(addresses):
+            share_s = _left_s(until_s) / (len(addresses) - number)  # one that is silent leaves time for the others
             try:
-                made = socket.create_connection((address, target.port), timeout=_left_s(until_s))
+                made = socket.create_connection((address, target.port), timeout=share_s)
             except OSError as error:
                 last = error
                 continue

@@ -307,6 +307,21 @@ def test_two_schedules_are_told_apart(world: World) -> None:
         world.scheduler.get(world.scheduler.list("")[0].id, "bob")
 
 
+def test_one_that_is_broken_does_not_hold_up_the_others(world: World) -> None:
+    world.add("a", output="a/{run}", tz="Europe/Berlin")
+    world.add()
+    broken = world.scheduler.get("a")
+    world.store.change(broken.id, spec=broken.spec | {"tz": "Mars/Phobos"})  # a zone that was known once
+    world.turn("2026-01-01T11:00:00")
+    assert world.history() == [("submitted", "11:00")]
+    assert "a time zone such as" in world.scheduler.get("a").problem
+    assert world.scheduler.next_unix_s(world.scheduler.get("a")) is None
+    world.store.change(broken.id, spec=broken.spec)
+    world.turn("2026-01-01T11:00:10")
+    assert world.scheduler.get("a").problem == ""
+    assert world.history("a") == [("submitted", "11:00")]
+
+
 def test_a_schedule_that_was_removed_is_gone_and_may_come_again(world: World) -> None:
     world.add(output="out/{date}-{time}")
     world.turn("2026-01-01T11:00:00")

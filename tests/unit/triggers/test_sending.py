@@ -135,6 +135,12 @@ def test_a_name_is_resolved_once_and_its_address_called_whatever_it_says_after_t
     assert receiver.posted[0].headers["host"] == f"hooks.example.com:{receiver.port}"
 
 
+def test_an_address_where_nobody_is_leaves_the_next_one(start: Start) -> None:
+    receiver = start()
+    sender = Sender(private_too=True, resolve=lambda _host, _port: ["127.0.0.9", "127.0.0.1"])
+    assert sender.post(f"http://hooks.example.com:{receiver.port}/a", {}, BODY) == 204
+
+
 def test_a_resolver_that_does_not_answer_holds_nothing_up(start: Start) -> None:
     gate = threading.Event()
 
