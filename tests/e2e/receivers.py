@@ -84,6 +84,7 @@ class Receiver:
                 self._open.append(made)
             posted = _read(made)
             if posted is None:
+                made.close()
                 return
             self.posted.append(posted)
             if (answer := self.reply(posted)) is not None:

@@ -97,10 +97,17 @@ class Place(Fleet):
         killer, mark = str(self.path / "killer"), str(self.path / "mark")
         return {"PYTHONPATH": killer, "KILL_CALL": call, "KILL_MARK": mark}
 
-    def await_kill(self) -> None:
-        assert self.server.process.wait(150) == -signal.SIGKILL
+    def die_at(self, call: str) -> None:
+        """A server that ends as it comes to that call, ready by then or not."""
+        env = {"TWOSHIFT_HOME": str(self.path / "home"), "PATH": os.environ["PATH"], **self.killed_at(call)}
+        line = [PROGRAM, "serve", "--config", str(self.path / "server.toml"), "--port", "0", *self.more]
+        dying = subprocess.Popen(line, env=env, stderr=subprocess.DEVNULL)
+        try:
+            assert dying.wait(120) == -signal.SIGKILL
+        finally:
+            dying.kill()
+            dying.wait()
         assert (self.path / "mark").exists()
-        self.server.end()
 
 
 @pytest.fixture
@@ -201,10 +208,7 @@ def test_killed_between_deciding_and_submitting_it_has_submitted_once_in_the_end
     place.add("loaded", "--after", "ready", "--every", "1s")
     place.kill()
     (place.path / "ready").touch()
-    place.environment = place.killed_at(call)
-    place.started()
-    place.await_kill()
-    place.environment = {}
+    place.die_at(call)
     place.started()
     until(lambda: place.states("loaded") == ["done"])
     assert len(place.run("jobs", "list")["data"]) == 1
@@ -231,7 +235,8 @@ def test_killed_as_a_job_ends_its_end_is_told(begin: Callable[..., Place]) -> No
     place.environment = place.killed_at("triggers/notifier.py:_deliveries")
     place.started()
     place.job("--detach")
-    place.await_kill()
+    assert place.server.process.wait(150) == -signal.SIGKILL
+    place.server.end()
     assert place.receiver.posted == []
     place.environment = {}
     place.started()
