@@ -31,11 +31,11 @@ shard_rows = 100
 """
 KILLER = """
 import os, signal, threading
-where, mark = os.environ.get("KILL_CALL"), os.environ.get("KILL_MARK")
+where, mark = os.environ.get("KILL_CALL", ""), os.environ.get("KILL_MARK")
+file, _, name = where.partition(":")
 
 def watch(frame, event, _arg):
-    code = frame.f_code
-    if event == "call" and f"{code.co_filename}:{code.co_name}".endswith(where):
+    if event == "call" and frame.f_code.co_name == name and frame.f_code.co_filename.endswith(file):
         try:
             os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
