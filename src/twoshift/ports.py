@@ -288,6 +288,7 @@ class Blob:
     location: str  # as a user would write it: a path, or s3://bucket/key
     size_bytes: int
     identity: str  # another one whenever the content may be another
+    written: str = ""  # when; also where the content is the same
 
 
 class Blobs(Protocol):

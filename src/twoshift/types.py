@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["CallSize", "Item", "JobState", "Lane", "ReplicaCounts", "Tensor"]
+__all__ = ["CallSize", "DeliveryState", "Item", "JobState", "Lane", "ReplicaCounts", "RunState", "Tensor"]
 
 
 class Lane(enum.StrEnum):
@@ -32,6 +32,24 @@ class JobState(enum.StrEnum):
     def is_over(self) -> bool:
         """Whether nothing more will happen to it."""
         return self in (JobState.DONE, JobState.FAILED, JobState.CANCELLED)
+
+
+class RunState(enum.StrEnum):
+    """A run of a schedule."""
+
+    WAITING = "waiting"  # for the last one, or for a moment
+    SUBMITTED = "submitted"
+    SKIPPED = "skipped"  # the last one was still going
+    MISSED = "missed"
+    FAILED = "failed"  # its job could not be submitted
+
+
+class DeliveryState(enum.StrEnum):
+    """A notice on its way."""
+
+    WAITING = "waiting"
+    DELIVERED = "delivered"
+    FAILED = "failed"  # for good
 
 
 class CallSize(NamedTuple):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from twoshift.config import home
-from twoshift.errors import InvalidInput, NotFound, TwoshiftError
+from twoshift.errors import InvalidInput, TwoshiftError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from twoshift.batch.host import JobHost
     from twoshift.batch.job import Job
     from twoshift.batch.pool import WorkerPool
-    from twoshift.batch.requests.host import BatchHost
     from twoshift.batch.settings import JobSettings
-    from twoshift.blobs.roots import Roots
     from twoshift.blobs.s3_connection import S3Settings
     from twoshift.fleet.model import FleetModel
     from twoshift.fleet.observer import Backlog
@@ -32,12 +30,8 @@ if TYPE_CHECKING:
     from twoshift.policy.plan.row import RowSize
     from twoshift.policy.profile import Profile
     from twoshift.ports import Blobs, Profiles, Runtime, RuntimeInfo
-    from twoshift.serve.batch_desk import NoBatches
     from twoshift.serve.exposition import MoreMetrics
     from twoshift.serve.http.jobs import NoJobs
-    from twoshift.serve.http.usage import NoUsage
-    from twoshift.serve.keys import Keys
-    from twoshift.serve.ledger import Ledger
     from twoshift.serve.live_model import LiveModel
     from twoshift.serve.model import ServedModel
     from twoshift.serve.settings import ModelSettings, ServeSettings
@@ -52,12 +46,9 @@ _GUESS_S = 0.002, 1e-4  # a call, and each of its rows
 __all__ = [
     "KnownModel",
     "blobs_for",
-    "confined_blobs",
     "fleet_model",
     "job_for",
-    "job_hosts",
     "known_models",
-    "ledger_for",
     "live_model",
     "load_model",
     "profile_name_of",
@@ -262,105 +253,6 @@ def fleet_model(
         supervisor.close()
         raise
     return model
-
-
-def job_hosts(
-    models: Mapping[str, LiveModel], settings: ServeSettings, keys: Keys, note: Callable[[str], None]
-) -> tuple[JobHost, BatchHost] | tuple[NoJobs, NoBatches]:
-    """Who runs jobs and batches on the models that are served; where nobody can, who says why."""
-    from importlib.util import find_spec
-
-    if missing := [name for name in ("sqlalchemy", "alembic", "pyarrow") if find_spec(name) is None]:
-        if settings.database is None:
-            return _no_hosts(f"a server with the package {missing[0]}: pip install 'twoshift[fleet]'")
-        raise InvalidInput("database", settings.database, f"the package {missing[0]}: pip install 'twoshift[fleet]'")
-    from twoshift.batch.host import JobHost
-    from twoshift.batch.places import EngineReplica, LiveFleet
-    from twoshift.batch.requests.files import FileDesk, FileLimits
-    from twoshift.batch.requests.host import BatchHost
-    from twoshift.fleet.model import FleetModel
-    from twoshift.fleet.ray_model import RayModel
-    from twoshift.fleet.tenancy import allowances, own_files
-    from twoshift.serve.model import ServedModel
-    from twoshift.store.batches import SqlBatches
-    from twoshift.store.claim import SqlClaim
-    from twoshift.store.database import Database
-    from twoshift.store.files import SqlFiles
-    from twoshift.store.jobs import SqlJobs
-
-    database = Database(_database_url(settings))
-    claim = SqlClaim(database)
-    if not claim.take():
-        if settings.database is None:  # a server of something else, as it may be
-            database.close()
-            note(f"No jobs here: another server has {database.shown}; --database names one of its own.")
-            return _no_hosts(f"the server that has {database.shown}, or one with a --database of its own")
-        note(f"Jobs wait: {claim.told}. They go on here when that one ends.")
-
-    here = {name: [EngineReplica(model.engine)] for name, model in models.items() if isinstance(model, ServedModel)}
-
-    def fleet_of(name: str) -> LiveFleet:
-        model = models.get(name)
-        if model is None:
-            raise NotFound("model", name, f"one of {', '.join(sorted(models))}, which are served here")
-        replicas = model.lane_replicas if isinstance(model, FleetModel | RayModel) else lambda: here[name]
-        return LiveFleet(replicas, model.metrics.recent)
-
-    root = settings.files.location or str(home() / "files")
-    ours = own_files(home(), database.file, root)
-    allowed = allowances(settings, keys.tenants, ours, blobs_for, confined_blobs)
-    jobs = JobHost(SqlJobs(database, claim=claim), fleet_of, allowed, blobs_for, claim)
-    of_files = settings.files
-    limits = FileLimits(int(of_files.max_mb * 1e6), of_files.max_requests, of_files.retention_s)
-    files = FileDesk(SqlFiles(database, claim=claim), root, blobs_for, limits)
-    return jobs, BatchHost(SqlBatches(database, claim=claim), files, jobs, models)
-
-
-def _no_hosts(why: str) -> tuple[NoJobs, NoBatches]:
-    from twoshift.serve.batch_desk import NoBatches
-    from twoshift.serve.http.jobs import NoJobs
-
-    return NoJobs(why), NoBatches(why)
-
-
-def confined_blobs(roots: Roots, location: str) -> Blobs:
-    """What reads and writes there, below the roots; raises InvalidInput for anything else."""
-    from twoshift.blobs.confined import ConfinedBlobs
-
-    inner = blobs_for(location)
-    roots.check(location)
-    return ConfinedBlobs(inner, roots)
-
-
-def ledger_for(
-    models: Mapping[str, LiveModel], settings: ServeSettings, keys: Keys, jobs: JobHost | NoJobs
-) -> tuple[Ledger | NoUsage, MoreMetrics]:
-    """Who counts what tenants have had of the devices, not started; and the metrics of tenants."""
-    from importlib.util import find_spec
-
-    from twoshift.fleet.tenancy import counted
-    from twoshift.serve.http.jobs import NoJobs
-    from twoshift.serve.http.usage import NoUsage
-    from twoshift.serve.ledger import Ledger, Prices
-    from twoshift.serve.tenant_metrics import tenant_metrics
-
-    count = partial(counted, models, dict if isinstance(jobs, NoJobs) else jobs.used)
-    shown = tenant_metrics(keys.tenants, count)
-    if missing := [name for name in ("sqlalchemy", "alembic") if find_spec(name) is None]:
-        needed = f"a server with the package {missing[0]}: pip install 'twoshift[fleet]'"
-        for name, each in settings.tenants.items():
-            if each.device_seconds_per_day is not None:
-                raise InvalidInput(f"tenants.{name}.device_seconds_per_day", each.device_seconds_per_day, needed)
-        return NoUsage(needed), shown
-    from twoshift.store.database import Database
-    from twoshift.store.usage import SqlUsage
-
-    store = SqlUsage(Database(_database_url(settings)))
-    return Ledger(store, count, keys.tenants, Prices(settings.price_of, settings.batch_price_share)), shown
-
-
-def _database_url(settings: ServeSettings) -> str:
-    return settings.database or f"sqlite:///{home() / 'fleet.db'}"
 
 
 def scalers_for(

@@ -24,7 +24,7 @@ from twoshift.batch.places import LiveFleet, Used
 from twoshift.batch.running import RunningJob, state_after
 from twoshift.batch.settings import JobSettings, make_settings
 from twoshift.batch.warm import warm
-from twoshift.errors import Elsewhere, InvalidInput, TryLater, TwoshiftError
+from twoshift.errors import Elsewhere, InvalidInput, NotFound, TryLater, TwoshiftError
 from twoshift.ports import Blobs, Claim, JobRecord, JobStore
 from twoshift.types import JobState
 
@@ -57,8 +57,11 @@ class JobHost:
         allowance_of: Callable[[str], Allowance],  # by owner
         blobs_for: Callable[[str], Blobs],  # of batches, whose files are the server's own
         claim: Claim | None = None,  # without it nobody else has the store
+        # raises where an owner's job names webhooks that it may not
+        check_notify: Callable[[Sequence[str], str], None] = lambda _named, _owner: None,
     ) -> None:
         self._known, self._fleet_of, self.allowance_of, self._blobs_for = store, fleet_of, allowance_of, blobs_for
+        self._check_notify = check_notify
         self._claim, self._is_ours = claim, False
         self.on_end: Callable[[str], None] = lambda _job_id: None  # told of each run that has ended
         self._running: dict[str, RunningJob] = {}  # until the store knows how they ended
@@ -78,9 +81,12 @@ class JobHost:
         self._ticker.start()
         self._keeper.start()
 
-    def submit(self, data: dict[str, Any], owner: str = "") -> JobRecord:
-        """A new job, or the very same one that is not over yet; raises InvalidInput, NotFound."""
-        settings, allowed = self._settings(data), self.allowance_of(owner)
+    def submit(self, data: dict[str, Any], owner: str = "", job_id: str | None = None) -> JobRecord:
+        """A new job, or the very same one that is not over yet, or of that id; raises InvalidInput, NotFound."""
+        if job_id is not None:
+            with contextlib.suppress(NotFound):
+                return self._store.get(job_id)
+        settings, allowed = self._settings(data, owner), self.allowance_of(owner)
         allowed.check_output(settings.output)  # before anything is said about what is there
         now_s = time.time()
         encoded = msgspec.to_builtins(settings)
@@ -94,7 +100,8 @@ class JobHost:
             return same
         allowed.check_open(sum(each.owner == owner for each in unfinished))
         _look(settings, allowed)
-        record = JobRecord(f"job-{uuid.uuid4().hex[:12]}", encoded, JobState.QUEUED, now_s, now_s, owner=owner)
+        new_id = job_id or f"job-{uuid.uuid4().hex[:12]}"
+        record = JobRecord(new_id, encoded, JobState.QUEUED, now_s, now_s, owner=owner)
         self._store.add(record)
         self._store.note(record.id, f"{settings.model} over {', '.join(settings.inputs)} to {settings.output}")
         self._begin_queued()
@@ -124,6 +131,17 @@ class JobHost:
     def is_ours(self) -> bool:
         """Whether this server has the store."""
         return self._is_ours and not self._closed.is_set()
+
+    def check(self, data: dict[str, Any], owner: str = "") -> None:
+        """Whether such a job could be submitted, as far as its settings tell; raises InvalidInput, NotFound."""
+        settings, allowed = self._settings(data, owner), self.allowance_of(owner)
+        allowed.check_output(settings.output)
+        for place in settings.inputs:
+            allowed.blobs_for(place)
+
+    def check_ours(self) -> None:
+        """Raises Elsewhere where the jobs are another server's."""
+        _ = self._store
 
     def get(self, job_id: str) -> JobRecord:
         """Raises NotFound."""
@@ -205,13 +223,14 @@ class JobHost:
             raise Elsewhere(self._claim.told, _BEGIN_S)
         return self._known
 
-    def _settings(self, data: dict[str, Any]) -> JobSettings:
+    def _settings(self, data: dict[str, Any], owner: str) -> JobSettings:
         for name in _NOT_HERE:
             if data.get(name) is not None:
                 raise InvalidInput(name, data[name], "a job without it: it runs on the server's own replicas")
         if data.get("endpoint") is not None or data.get("due_unix_s") is not None:
             raise InvalidInput("endpoint", data.get("endpoint"), "POST /v1/batches, for a file of requests")
         settings = make_settings(data, "job")
+        self._check_notify(settings.notify, owner)
         replicas = self._fleet_of(settings.model).replicas()
         return msgspec.structs.replace(settings, workers=max(1, len(replicas)))
 

@@ -20,7 +20,7 @@ __all__ = ["LINES_FORMAT", "ErrorBudget", "JobSettings", "make_settings", "read_
 OUTPUT_FORMATS = ("parquet", "jsonl")
 LINES_FORMAT = "lines"  # of the parts of a batch: results, errors, and how many bytes each has
 ENGINES = ("local", "ray")
-_LISTS = ("inputs", "columns", "keep")  # of which one may be written as a plain string
+_LISTS = ("inputs", "columns", "keep", "notify")  # of which one may be written as a plain string
 _RAYS_OWN = ("CPU", "GPU", "memory", "object_store_memory")
 
 
@@ -55,6 +55,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     weight: float = 1.0  # of its share of a device that serves, where other jobs want it, too
     hours: str | None = None  # of the day, in which it may run on a device that serves
     max_live_load: float | None = None  # the share of such a device that live rows have, above which it gives way
+    notify: tuple[str, ...] = ()  # webhooks of a server, which are told of its end
     grace_seconds: float = 30.0
     load_seconds: float = 1800.0  # after which a worker whose model is not loaded counts as hung
     lease_seconds: float = 300.0  # without progress, after which a worker counts as hung; longer than S3 is asked again

@@ -118,7 +118,8 @@ class LocalBlobs:
 
 
 def _blob(location: str, found: os.stat_result) -> Blob:
-    return Blob(location, found.st_size, f"{found.st_size} bytes, mtime {found.st_mtime_ns} ns")
+    written = f"mtime {found.st_mtime_ns} ns"
+    return Blob(location, found.st_size, f"{found.st_size} bytes, {written}", written)
 
 
 def _folder(prefix: str) -> str:

@@ -189,8 +189,9 @@ def _is_file(key: str) -> bool:
 
 
 def _blob(bucket: str, meta: Any) -> Blob:
-    seen = f"etag {meta['e_tag']}" if meta["e_tag"] else f"modified {meta['last_modified'].isoformat()}"
-    return Blob(f"{_SCHEME}{bucket}/{meta['path']}", meta["size"], f"{meta['size']} bytes, {seen}")
+    written = meta["last_modified"].isoformat()
+    seen = f"etag {meta['e_tag']}" if meta["e_tag"] else f"modified {written}"
+    return Blob(f"{_SCHEME}{bucket}/{meta['path']}", meta["size"], f"{meta['size']} bytes, {seen}", written)
 
 
 def _remove_abandoned() -> None:

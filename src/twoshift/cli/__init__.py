@@ -24,6 +24,7 @@ from twoshift.cli.app import app
 from twoshift.cli.batch import app as batch_app
 from twoshift.cli.jobs import app as jobs_app
 from twoshift.cli.plan import app as plan_app
+from twoshift.cli.schedule import app as schedule_app
 from twoshift.cli.sim import app as sim_app
 from twoshift.errors import BrokenModel, InvalidInput, Malformed, TryLater, TwoshiftError
 
@@ -32,6 +33,7 @@ __all__ = ["app", "main"]
 app.add_typer(batch_app, name="batch")
 app.add_typer(jobs_app, name="jobs")
 app.add_typer(plan_app, name="plan")
+app.add_typer(schedule_app, name="schedule")
 app.add_typer(sim_app, name="sim")
 
 

@@ -15,10 +15,11 @@ from twoshift.cli.params import JsonFlag, whole
 from twoshift.cli.server import SERVER_FIELDS, On, server_at
 from twoshift.units import format_duration
 
-__all__ = ["app", "job_lines"]
+__all__ = ["app", "job_lines", "shown_time"]
 
-app = typer.Typer(help="Jobs on a server: list, show, pause, resume, cancel, logs.", no_args_is_help=True)
+app = typer.Typer(help="Jobs on a server: list, show, pause, resume, cancel, logs, deliveries.", no_args_is_help=True)
 _COLUMNS = ("<job", "<state", "done", "rows", "errors", "left", "<model")
+_DELIVERY_COLUMNS = ("<at", "<what", "<of", "<webhook", "<state", "attempts", "<last")
 JobId = Annotated[str, typer.Argument(help="As `twoshift jobs list` shows it.")]
 
 
@@ -66,10 +67,28 @@ def cancel_command(job: JobId, on: On = None, as_json: JsonFlag = False) -> None
 def logs_command(job: JobId, on: On = None, as_json: JsonFlag = False) -> None:
     """What happened to a job."""
     found = server_at(on).get(f"{_path(job)}/log")
-    shown = (
-        f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(line['at']))}  {line['text']}" for line in found["data"]
-    )
-    show(as_json, found, *shown)
+    show(as_json, found, *(f"{shown_time(line['at'])}  {line['text']}" for line in found["data"]))
+
+
+@command(app, "deliveries", "twoshift jobs deliveries --on http://127.0.0.1:8000", SERVER_FIELDS)
+def deliveries_command(
+    on: On = None,
+    limit: Annotated[int, whole("The newest so many.", most=1000)] = 20,
+    as_json: JsonFlag = False,
+) -> None:
+    """Which webhooks were told of what, and what they said."""
+    found = server_at(on).get(f"/v1/deliveries?limit={limit}")
+    rows = [
+        (shown_time(each["created_at"]), each["type"], each["subject"], each["webhook"], each["state"],
+         f"{each['attempts']:,}", each["last"])
+        for each in found["data"]
+    ]  # fmt: skip
+    show(as_json, found, table(_DELIVERY_COLUMNS, rows) if rows else "There are no deliveries.")
+
+
+def shown_time(at_s: float | None) -> str:
+    """Here, to the second."""
+    return "" if at_s is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s))
 
 
 def _change(job: str, what: str, on: str | None, as_json: bool) -> None:

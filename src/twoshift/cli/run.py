@@ -70,6 +70,7 @@ def run_command(
     weight: Annotated[float | None, count("With --on: of its share beside other jobs; 1 without it.")] = None,
     hours: Annotated[str | None, text("With --on: of the day, in which it may run: 22:00-06:00.")] = None,
     max_live_load: Annotated[float | None, share("With --on: it gives way where live rows have more.")] = None,
+    notify: Annotated[str | None, text("With --on: webhooks of the server that are told of its end: a,b.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew: refuse a folder that holds a job.")] = False,
     as_json: JsonFlag = False,
 ) -> int:
@@ -84,10 +85,11 @@ def run_command(
         "shard_rows": shard_rows, "shard_seconds": shard_seconds, "max_errors": max_errors, "window": window,
         "price_usd_per_hour": price, "grace_seconds": grace, "precision": precision, "threads": threads,
         "device": device, "trust_pickle": trust_pickle or None,
-        "weight": weight, "hours": hours, "max_live_load": max_live_load,
+        "weight": weight, "hours": hours, "max_live_load": max_live_load, "notify": _listed(notify),
     }  # fmt: skip
     if on is None:
-        _refuse("--on with it", weight=weight, hours=hours, max_live_load=max_live_load, detach=detach or None)
+        only_there = {"weight": weight, "hours": hours, "max_live_load": max_live_load, "notify": notify}
+        _refuse("--on with it", **only_there, detach=detach or None)
     else:
         _refuse("a job without it, on a server", fresh=fresh or None, retry_errors=retry_errors, workers=workers)
     settings = _settings(inputs, {name: value for name, value in given.items() if value is not None})

@@ -16,7 +16,7 @@ from twoshift.errors import TryLater
 if TYPE_CHECKING:
     from twoshift.batch.settings import JobSettings
 
-__all__ = ["run_on"]
+__all__ = ["absolute", "job_data", "run_on"]
 
 _POLL_S, _AGAIN_S = 0.5, 5.0
 _PATIENCE_S = 120.0  # for a server that is started again
@@ -26,7 +26,7 @@ _CODES = {"done": 0, "paused": 3, "cancelled": 3, "queued": 3, "running": 3}  # 
 def run_on(url: str, settings: JobSettings, detach: bool, as_json: bool) -> int:
     """Its exit code, as `twoshift run` has them; 0 at once where nobody waits."""
     server = server_at(url)
-    job = server.post("/v1/jobs", _data(server, settings))
+    job = server.post("/v1/jobs", job_data(server, settings))
     note(f"{job['id']} on {url}: `twoshift jobs show {job['id']} --on {url}`")
     if not detach:
         job = _followed(server, job)
@@ -44,7 +44,7 @@ def _failed_code(job: dict[str, Any]) -> int:
     return 2 if ending is None else EXIT_CODES[ending]
 
 
-def _data(server: Server, settings: JobSettings) -> dict[str, Any]:
+def job_data(server: Server, settings: JobSettings) -> dict[str, Any]:
     """What differs from a job that says nothing; names of files begin at the root, where both see the same disk."""
     import msgspec
 
@@ -53,12 +53,13 @@ def _data(server: Server, settings: JobSettings) -> dict[str, Any]:
     plain_defaults = msgspec.to_builtins(type(settings)(inputs=("x",), output="x", model="x"))
     changed = {name: plain[name] for name in fields if plain[name] != plain_defaults[name]}
     if server.is_local:
-        changed["inputs"] = [_absolute(each) for each in plain["inputs"]]
-        changed["output"] = _absolute(plain["output"])
+        changed["inputs"] = [absolute(each) for each in plain["inputs"]]
+        changed["output"] = absolute(plain["output"])
     return changed | {"model": plain["model"]}
 
 
-def _absolute(location: str) -> str:
+def absolute(location: str) -> str:
+    """A name that means the same from anywhere on this machine."""
     if "://" in location:
         return location
     listed, path = ("@", location[1:]) if location.startswith("@") else ("", location)

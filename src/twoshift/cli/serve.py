@@ -112,10 +112,11 @@ def _name_of(model: str) -> str:
 
 
 def _serve(settings: ServeSettings) -> int:
+    from twoshift.desks import desks_for, ledger_for
     from twoshift.serve.keys import Keys
     from twoshift.serve.run import check_address, serve
     from twoshift.serve.service import Service, close_models
-    from twoshift.wiring import job_hosts, ledger_for, live_model, scalers_for, scaling_metrics
+    from twoshift.wiring import live_model, scalers_for, scaling_metrics
 
     if settings.grpc_port is not None:
         needed("grpc", "grpc", f"{settings.grpc_port}", "grpc_port")
@@ -127,7 +128,7 @@ def _serve(settings: ServeSettings) -> int:
     # One text is tokenised faster by the thread that has it than by a pool that is woken for it
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     models: list[LiveModel] = []
-    jobs = batches = usage = None
+    desks = usage = None
     keys = Keys(settings.keys, tenants=settings.tenants)
     scalers: dict[str, Scaler] = {}
     left_s = settings.grace_s
@@ -135,25 +136,20 @@ def _serve(settings: ServeSettings) -> int:
         for name in settings.models:
             models.append(live_model(name, settings, int(time.time()), note))
         service = Service(models)
-        jobs, batches = job_hosts(service.models, settings, keys, note)
-        usage, tenant_metrics = ledger_for(service.models, settings, keys, jobs)
+        desks = desks_for(service.models, settings, keys, note)
+        usage, tenant_metrics = ledger_for(service.models, settings, keys, desks.jobs)
         usage.start()  # before the jobs: it knows what was spent today
-        jobs.start()
-        batches.start()
-        scalers = scalers_for(service.models, settings, jobs, note)
-        metrics = [scaling_metrics(service.models, scalers, jobs), tenant_metrics]
+        desks.start()
+        scalers = scalers_for(service.models, settings, desks.jobs, note)
+        metrics = [scaling_metrics(service.models, scalers, desks.jobs), tenant_metrics]
         for name, scaler in scalers.items():
             scaler.start(settings.models[name].scale.every_s)
-        left_s = serve(
-            service, settings, lambda *addresses: _tell(models, *addresses), jobs, batches, keys, usage, metrics
-        )
+        left_s = serve(service, settings, lambda *addresses: _tell(models, *addresses), desks, keys, usage, metrics)
     finally:
         until_s = time.monotonic() + left_s
         for scaler in scalers.values():
             scaler.close()
-        if batches is not None:
-            batches.close()
-        ended = jobs is None or jobs.close(left_s)
+        ended = desks is None or desks.close(left_s)
         if usage is not None:
             usage.close()
         ended &= left_s > 0 and close_models(models, max(_LEAST_S, until_s - time.monotonic()))

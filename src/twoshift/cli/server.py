@@ -73,6 +73,10 @@ class Server:
         """What it answers."""
         return self._asked("POST", path, b"" if body is None else json.dumps(body).encode())
 
+    def delete(self, path: str) -> Any:
+        """What was there."""
+        return self._asked("DELETE", path, None)
+
     def upload(self, path: Path, fields: dict[str, str]) -> Any:
         """A file, as a form at /v1/files, piece by piece."""
         boundary = secrets.token_hex(16)

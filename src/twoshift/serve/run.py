@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from twoshift.endpoints.known import told_openai
 from twoshift.errors import InvalidInput
@@ -26,6 +26,7 @@ from twoshift.serve.http.jobs import JobDesk, NoJobs, add_jobs
 from twoshift.serve.http.oip import add_oip
 from twoshift.serve.http.openai import add_openai
 from twoshift.serve.http.operations import add_operations
+from twoshift.serve.http.schedules import DeliveryDesk, ScheduleDesk, add_schedules
 from twoshift.serve.http.server import HttpServer
 from twoshift.serve.http.usage import UsageDesk, add_usage
 from twoshift.serve.keys import Keys
@@ -36,19 +37,34 @@ from twoshift.serve.tracing import Traces
 if TYPE_CHECKING:
     from twoshift.serve.grpc.server import GrpcServer
 
-__all__ = ["check_address", "serve"]
+__all__ = ["Desks", "check_address", "serve"]
 
 _logger = logging.getLogger("twoshift.serve")
 _TRACES_S = 5.0
 _LEAST_S = 1.0  # for the models to go, after the last reply
 
 
+class Desks(Protocol):
+    """Who does what is not a live request."""
+
+    @property
+    def jobs(self) -> JobDesk | NoJobs: ...
+
+    @property
+    def batches(self) -> BatchDesk | NoBatches: ...
+
+    @property
+    def schedules(self) -> ScheduleDesk | NoJobs: ...
+
+    @property
+    def notifier(self) -> DeliveryDesk | NoJobs: ...
+
+
 def serve(
     service: Service,
     settings: ServeSettings,
     ready: Callable[[str, str | None], None],
-    jobs: JobDesk | NoJobs,
-    batches: BatchDesk | NoBatches,
+    desks: Desks,
     keys: Keys,
     usage: UsageDesk,
     metrics: Sequence[MoreMetrics] = (),
@@ -58,7 +74,7 @@ def serve(
     `ready` is told the address, and gRPC's where there is one; `metrics` are shown beside the server's own.
     """
     return needed("uvloop", "serve", "serve", "command").run(
-        _serve(service, settings, ready, jobs, batches, keys, usage, metrics)
+        _serve(service, settings, ready, desks, keys, usage, metrics)
     )
 
 
@@ -66,8 +82,7 @@ async def _serve(
     service: Service,
     settings: ServeSettings,
     ready: Callable[[str, str | None], None],
-    jobs: JobDesk | NoJobs,
-    batches: BatchDesk | NoBatches,
+    desks: Desks,
     keys: Keys,
     usage: UsageDesk,
     metrics: Sequence[MoreMetrics],
@@ -82,9 +97,10 @@ async def _serve(
     grpc_server = None if settings.grpc_port is None else _grpc_server(service, settings, keys)
     add_openai(app, service)
     add_oip(app, service)
-    add_jobs(app, jobs)
-    add_files(app, batches.files)
-    add_batches(app, batches)
+    add_jobs(app, desks.jobs)
+    add_files(app, desks.batches.files)
+    add_batches(app, desks.batches)
+    add_schedules(app, desks.schedules, desks.notifier)
     add_usage(app, usage)
     connections = {"http_connections": ("Open connections.", lambda: server.connections)}
     add_operations(app, service, ServerMetrics(service.models, connections, metrics))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from twoshift.errors import InvalidInput
 from twoshift.serve.keys import KeySettings, tenant_of
 from twoshift.serve.scale_settings import ScaleSettings
 from twoshift.serve.tenants import TenantSettings
+from twoshift.triggers.webhook_settings import WebhookSettings, check_webhook
 from twoshift.units import parse_duration
 
 __all__ = ["FileSettings", "ModelSettings", "ServeSettings", "make_settings", "read_settings"]
@@ -106,6 +108,8 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     files: FileSettings = msgspec.field(default_factory=FileSettings)
     price_usd_per_hour: float | None = None  # of a device; None: usage has no dollars
     batch_price_share: float = 0.5  # of that price, for jobs
+    webhooks: dict[str, WebhookSettings] = {}  # who is told when a job ends
+    allow_private_webhooks: bool = False  # whether they may be of a private network, over plain HTTP, on any port
     max_body_mib: float = 64.0
     max_connections: int = 4096
 
@@ -131,6 +135,8 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         _require_price(self.price_usd_per_hour)
         share = self.batch_price_share
         _require(0 <= share <= 1, "batch_price_share", share, "a share from 0 to 1")
+        for name, hook in self.webhooks.items():
+            _named(f"webhooks.{name}", lambda hook=hook: check_webhook(hook, self.allow_private_webhooks))
         parse_duration(self.grace, "grace")
         _require(self.engine in ("local", "ray"), "engine", self.engine, "local or ray")
         _require(self.address is None or self.engine == "ray", "address", self.address, "engine = ray beside it")
@@ -177,7 +183,11 @@ def make_settings(data: dict[str, Any], where: str) -> ServeSettings:
     if not isinstance(of_files, dict):
         raise InvalidInput(f"{where}: files", of_files, "a table: [files]")
     files = settings_of(FileSettings, of_files, f"{where}: files")
-    parsed = {"models": models, "keys": keys, "tenants": tenants, "files": files}
+    webhooks = {
+        name: settings_of(WebhookSettings, each, f"{where}: webhooks.{name}")
+        for name, each in _tables(data, "webhooks", where).items()
+    }
+    parsed = {"models": models, "keys": keys, "tenants": tenants, "files": files, "webhooks": webhooks}
     return settings_of(ServeSettings, {**data, **parsed}, where)
 
 
@@ -207,6 +217,13 @@ def _is_loopback(host: str) -> bool:
 def _require_price(price: float | None) -> None:
     is_price = price is None or (math.isfinite(price) and price >= 0)
     _require(is_price, "price_usd_per_hour", price, "dollars for an hour of a device, 0 or more")
+
+
+def _named(where: str, check: Callable[[], None]) -> None:
+    try:
+        check()
+    except InvalidInput as error:
+        raise InvalidInput(f"{where}.{error.field}", error.value, error.accepted) from None
 
 
 def _require(holds: bool, field: str, value: object, accepted: str) -> None:

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection
+from typing import Any
 
-from sqlalchemy import Connection, Select, delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from twoshift.errors import NotFound
 from twoshift.ports import JobRecord
 from twoshift.store.claim import SqlClaim
+from twoshift.store.claimed import ClaimedDatabase
 from twoshift.store.database import Database
+from twoshift.store.notices import post_notice
 from twoshift.store.tables import jobs, notes
+from twoshift.trigger_ports import Notice
 from twoshift.types import JobState
 
 __all__ = ["SqlJobs"]
 
 _MOST_NOTES = 10_000  # of a job: the oldest go
-_T = TypeVar("_T")
+_KINDS = {JobState.DONE: "job.completed", JobState.FAILED: "job.failed", JobState.CANCELLED: "job.cancelled"}
 
 
 class SqlJobs:
@@ -28,7 +31,7 @@ class SqlJobs:
     def __init__(
         self, database: Database, clock: Callable[[], float] = time.time, claim: SqlClaim | None = None
     ) -> None:
-        self._database, self._clock, self._claim = database, clock, claim
+        self._database, self._clock = ClaimedDatabase(database, claim), clock
 
     def add(self, job: JobRecord) -> bool:
         """Remember it; False where its id is taken."""
@@ -51,11 +54,11 @@ class SqlJobs:
                 return False
             return True
 
-        return self._changed(added)
+        return self._database.changed(added)
 
     def get(self, job_id: str) -> JobRecord:
         """The job of that id; raises NotFound."""
-        found = self._found(select(jobs).where(jobs.c.id == job_id))
+        found = self._database.found(select(jobs).where(jobs.c.id == job_id))
         if not found:
             raise NotFound("job", job_id, "the id of a job that this server knows")
         return _record(found[0])
@@ -69,25 +72,35 @@ class SqlJobs:
             seen = select(jobs.c.number).where(jobs.c.id == after)
             seen = seen if owner is None else seen.where(jobs.c.owner == owner)
             wanted = wanted.where(jobs.c.number < seen.scalar_subquery())
-        return [_record(row) for row in self._found(wanted)]
+        return [_record(row) for row in self._database.found(wanted)]
 
     def unfinished(self) -> list[JobRecord]:
         """Those that are not over, oldest first."""
         over = [str(state) for state in JobState if state.is_over]
         return [
-            _record(row) for row in self._found(select(jobs).where(jobs.c.state.not_in(over)).order_by(jobs.c.number))
+            _record(row)
+            for row in self._database.found(select(jobs).where(jobs.c.state.not_in(over)).order_by(jobs.c.number))
         ]
 
     def move(self, job_id: str, expected: Collection[JobState], state: JobState, reason: str = "") -> bool:
-        """Another state, if it is in one of those that are expected; whether it was."""
+        """Another state, if it is in one of those that are expected; whether it was. Its end is a notice."""
         change = update(jobs).where(jobs.c.id == job_id, jobs.c.state.in_([str(each) for each in expected]))
         change = change.values(state=str(state), reason=reason, updated_unix_s=self._clock())
-        return self._changed(lambda connection: connection.execute(change).rowcount == 1)
+
+        def moved(connection: Connection) -> bool:
+            if connection.execute(change).rowcount != 1:
+                return False
+            if state.is_over:
+                found = connection.execute(select(jobs).where(jobs.c.id == job_id)).one()
+                post_notice(connection, _ended(_record(found)))
+            return True
+
+        return self._database.changed(moved)
 
     def progressed(self, job_id: str, progress: dict[str, Any]) -> None:
         """How far it is."""
         change = update(jobs).where(jobs.c.id == job_id).values(progress=progress, updated_unix_s=self._clock())
-        self._changed(lambda connection: connection.execute(change))
+        self._database.changed(lambda connection: connection.execute(change))
 
     def note(self, job_id: str, text: str) -> None:
         """A line for its log."""
@@ -99,27 +112,18 @@ class SqlJobs:
             if oldest is not None:
                 connection.execute(delete(notes).where(notes.c.job_id == job_id, notes.c.number <= oldest))
 
-        self._changed(noted)
+        self._database.changed(noted)
 
     def notes(self, job_id: str, limit: int = 1000) -> list[tuple[float, str]]:
         """Its log: times and lines, oldest first, the last ones."""
-        found = self._found(select(notes).where(notes.c.job_id == job_id).order_by(notes.c.number.desc()).limit(limit))
+        found = self._database.found(
+            select(notes).where(notes.c.job_id == job_id).order_by(notes.c.number.desc()).limit(limit)
+        )
         return [(float(row.at_unix_s), str(row.text)) for row in reversed(found)]
 
     def close(self) -> None:
         """Let the database go."""
         self._database.close()
-
-    def _found(self, wanted: Select[Any]) -> Sequence[Any]:
-        return self._database.run(lambda connection: connection.execute(wanted).all())
-
-    def _changed(self, work: Callable[[Connection], _T]) -> _T:
-        def checked(connection: Connection) -> _T:
-            if self._claim is not None:
-                self._claim.check(connection)
-            return work(connection)
-
-        return self._database.run(checked)
 
 
 def _record(row: Any) -> JobRecord:
@@ -133,3 +137,12 @@ def _record(row: Any) -> JobRecord:
         progress=row.progress,
         owner=row.owner,
     )
+
+
+def _ended(job: JobRecord) -> Notice:
+    """What those who asked for it are told."""
+    told = {name: job.settings.get(name) for name in ("model", "output")}
+    data = {"id": job.id, "object": "job", "state": str(job.state), "reason": job.reason, **told}
+    data |= {"created_at": job.created_unix_s, "ended_at": job.updated_unix_s, "progress": job.progress}
+    named = tuple(job.settings.get("notify", ()))
+    return Notice(job.owner, _KINDS[job.state], job.id, data, job.updated_unix_s, named)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import urllib.parse
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
@@ -17,6 +16,7 @@ from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.clerks import Clerks, owner_of, refuse_pages, submitter_of
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openapi import Operation
+from twoshift.serve.http.paging import limit_of, query_of
 from twoshift.serve.keys import Access
 from twoshift.types import JobState
 
@@ -89,7 +89,7 @@ class NoJobs:
     def start(self) -> None:
         """There is nothing to go on with."""
 
-    def close(self, grace_s: float) -> bool:
+    def close(self, grace_s: float = 0.0) -> bool:
         """There is nothing to end."""
         return True
 
@@ -142,11 +142,9 @@ class _Jobs:
             caller.leave()
 
     async def list(self, exchange: Exchange) -> Reply:
-        asked = dict(urllib.parse.parse_qsl(exchange.request.target.partition(b"?")[2].decode("latin-1")))
-        given = asked.get("limit", "100")
-        if not given.isascii() or not given.isdigit() or len(given) > 4 or not 1 <= int(given) <= _MOST_LISTED:
-            raise InvalidInput("limit", given, f"a whole number from 1 to {_MOST_LISTED}")
-        found = await self._quick.ask(self._desk.list, int(given), asked.get("after"), owner_of(exchange))
+        asked = query_of(exchange.request, ("limit", "after"))
+        limit = limit_of(asked, 100, _MOST_LISTED)
+        found = await self._quick.ask(self._desk.list, limit, asked.get("after"), owner_of(exchange))
         return Reply(200, _encoder.encode(JobList(data=[_view(each) for each in found])))
 
     async def log(self, exchange: Exchange) -> Reply:

@@ -1,0 +1,152 @@
+"""`schedule`: jobs of a server that fire by the clock, or by a marker."""
+
+from __future__ import annotations
+
+import urllib.parse
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from twoshift.cli.commands import command
+from twoshift.cli.jobs import shown_time
+from twoshift.cli.output import show, table
+from twoshift.cli.params import JsonFlag, choice, text, whole
+from twoshift.cli.server import SERVER_FIELDS, On, server_at
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Schedules on a server: add, list, show, pause, resume, remove, history, run.", no_args_is_help=True
+)
+_COLUMNS = ("<schedule", "<when", "<state", "<next", "<model", "<output")
+_RUN_COLUMNS = ("<due", "<state", "<job", "<its state", "<reason")
+_ON = "--on http://127.0.0.1:8000"
+Name = Annotated[str, typer.Argument(help="As `twoshift schedule list` shows it.")]
+
+
+@command(app, "add", "twoshift schedule add nightly --cron '0 2 * * *' job.toml", SERVER_FIELDS)
+def add_command(
+    name: Annotated[str, typer.Argument(help="What to call it.")],
+    job: Annotated[str, typer.Argument(help="A job file, as `twoshift run` takes it; {date}, {time}, {run} in it.")],
+    cron: Annotated[str | None, text("When: minute hour day month weekday, or @daily.", metavar="EXPRESSION")] = None,
+    after: Annotated[
+        str | None, text("Or whenever this file appears or is replaced: a path or s3://.", metavar="LOCATION")
+    ] = None,
+    every: Annotated[str | None, text("With --after: how often to look; 30s without it.", metavar="DURATION")] = None,
+    tz: Annotated[str | None, text("The time zone of --cron, {date} and {time}; UTC without it.")] = None,
+    missed: Annotated[
+        str | None, choice("Runs whose time passed while the server was down; skip without it.", ("skip", "once"))
+    ] = None,
+    overlap: Annotated[
+        str | None, choice("Where the last run still goes; skip without it.", ("skip", "queue", "cancel"))
+    ] = None,
+    notify: Annotated[str | None, text("Webhooks of the server that are told of each end: a,b.")] = None,
+    on: On = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run a job by the clock, or whenever a marker appears; {date}, {time} and {run} give each run its own folder."""
+    from twoshift.batch.settings import read_settings
+    from twoshift.cli.run_on import absolute, job_data
+
+    server = server_at(on)
+    told = {} if notify is None else {"notify": [each.strip() for each in notify.split(",") if each.strip()]}
+    settings = read_settings(Path(job), told)
+    if after is not None and server.is_local:
+        after = absolute(after)
+    given = {"cron": cron, "after": after, "every": every, "tz": tz, "missed": missed, "overlap": overlap}
+    spec = {key: value for key, value in given.items() if value is not None}
+    found = server.post("/v1/schedules", {"name": name, "job": job_data(server, settings), **spec})
+    show(as_json, found, *_lines(found))
+
+
+@command(app, "list", f"twoshift schedule list {_ON}", SERVER_FIELDS)
+def list_command(on: On = None, as_json: JsonFlag = False) -> None:
+    """The schedules of a server."""
+    found = server_at(on).get("/v1/schedules")
+    rows = [_row(each) for each in found["data"]]
+    show(as_json, found, table(_COLUMNS, rows) if rows else "There are no schedules.")
+
+
+@command(app, "show", f"twoshift schedule show nightly {_ON}", SERVER_FIELDS)
+def show_command(schedule: Name, on: On = None, as_json: JsonFlag = False) -> None:
+    """A schedule, and when it is due."""
+    found = server_at(on).get(_path(schedule))
+    show(as_json, found, *_lines(found))
+
+
+@command(app, "pause", f"twoshift schedule pause nightly {_ON}", SERVER_FIELDS)
+def pause_command(schedule: Name, on: On = None, as_json: JsonFlag = False) -> None:
+    """Fire no more until it is resumed; jobs that run go on."""
+    found = server_at(on).post(f"{_path(schedule)}/pause")
+    show(as_json, found, *_lines(found))
+
+
+@command(app, "resume", f"twoshift schedule resume nightly {_ON}", SERVER_FIELDS)
+def resume_command(schedule: Name, on: On = None, as_json: JsonFlag = False) -> None:
+    """Fire again, from the next time on."""
+    found = server_at(on).post(f"{_path(schedule)}/resume")
+    show(as_json, found, *_lines(found))
+
+
+@command(app, "remove", f"twoshift schedule remove nightly {_ON}", SERVER_FIELDS)
+def remove_command(schedule: Name, on: On = None, as_json: JsonFlag = False) -> None:
+    """End a schedule; its jobs stay."""
+    found = server_at(on).delete(_path(schedule))
+    show(as_json, found, f"Removed {found['name']}.")
+
+
+@command(app, "history", f"twoshift schedule history nightly {_ON}", SERVER_FIELDS)
+def history_command(
+    schedule: Name,
+    on: On = None,
+    limit: Annotated[int, whole("The newest so many.", most=1000)] = 20,
+    as_json: JsonFlag = False,
+) -> None:
+    """What a schedule did: runs with their jobs, and those that were skipped, missed or failed."""
+    found = server_at(on).get(f"{_path(schedule)}/history?limit={limit}")
+    rows = [_run_row(each) for each in found["data"]]
+    show(as_json, found, table(_RUN_COLUMNS, rows) if rows else "It has not fired yet.")
+
+
+@command(app, "run", f"twoshift schedule run nightly {_ON}", SERVER_FIELDS)
+def run_command(schedule: Name, on: On = None, as_json: JsonFlag = False) -> None:
+    """Run its job now, whatever its time."""
+    found = server_at(on).post(f"{_path(schedule)}/run")
+    show(as_json, found, table(_RUN_COLUMNS, [_run_row(found)]))
+
+
+def _path(schedule: str) -> str:
+    return f"/v1/schedules/{urllib.parse.quote(schedule, safe='')}"
+
+
+def _when(schedule: dict[str, Any]) -> str:
+    spec = schedule["spec"]
+    return f"{spec['cron']} {spec['tz']}" if spec["cron"] else f"after {spec['after']}, every {spec['every']}"
+
+
+def _row(schedule: dict[str, Any]) -> tuple[str, ...]:
+    job, state = schedule["spec"]["job"], _state(schedule)
+    return schedule["name"], _when(schedule), state, shown_time(schedule["next_at"]), str(job["model"]), job["output"]
+
+
+def _state(schedule: dict[str, Any]) -> str:
+    return "paused" if schedule["paused"] else "in trouble" if schedule["problem"] else "on"
+
+
+def _run_row(run: dict[str, Any]) -> tuple[str, ...]:
+    return shown_time(run["due_at"]), run["state"], run["job"] or "", run["job_state"] or "", run["reason"]
+
+
+def _lines(schedule: dict[str, Any]) -> list[str]:
+    spec, next_at = schedule["spec"], schedule["next_at"]
+    lines = [f"{schedule['name']}: {_when(schedule)}; {_state(schedule)}"]
+    if next_at is not None:
+        lines.append(f"next at {shown_time(next_at)} here")
+    lines.append(f"missed: {spec['missed']}; where the last one still goes: {spec['overlap']}")
+    lines.append(f"{spec['job']['model']} over {_listed(spec['job']['inputs'])} to {spec['job']['output']}")
+    return [*lines, *([f"trouble: {schedule['problem']}"] if schedule["problem"] else [])]
+
+
+def _listed(inputs: Any) -> str:
+    return inputs if isinstance(inputs, str) else ", ".join(inputs)

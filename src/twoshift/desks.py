@@ -1,0 +1,236 @@
+"""Who does on a server what is no live request: jobs, batches, schedules, webhooks, the ledger; with their adapters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from twoshift.config import home
+from twoshift.errors import InvalidInput, NotFound
+from twoshift.wiring import blobs_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from twoshift.batch.host import JobHost
+    from twoshift.batch.places import LiveFleet
+    from twoshift.batch.requests.host import BatchHost
+    from twoshift.batch_ports import BatchRecord
+    from twoshift.blobs.roots import Roots
+    from twoshift.ports import Blobs
+    from twoshift.serve.batch_desk import NoBatches
+    from twoshift.serve.exposition import MoreMetrics
+    from twoshift.serve.http.jobs import NoJobs
+    from twoshift.serve.http.usage import NoUsage
+    from twoshift.serve.keys import Keys
+    from twoshift.serve.ledger import Ledger
+    from twoshift.serve.live_model import LiveModel
+    from twoshift.serve.settings import ServeSettings
+    from twoshift.store.claim import SqlClaim
+    from twoshift.store.database import Database
+    from twoshift.triggers.notifier import Notifier
+    from twoshift.triggers.scheduler import Scheduler
+
+__all__ = ["Desks", "confined_blobs", "desks_for", "ledger_for", "marker_in"]
+
+
+@dataclass(frozen=True, slots=True)
+class Desks:
+    """Who runs jobs and batches, fires them and tells of their end."""
+
+    jobs: JobHost | NoJobs
+    batches: BatchHost | NoBatches
+    schedules: Scheduler | NoJobs
+    notifier: Notifier | NoJobs
+
+    def start(self) -> None:
+        """Go on with what an earlier server has left; raises TryLater."""
+        for each in (self.jobs, self.batches, self.schedules, self.notifier):
+            each.start()
+
+    def close(self, grace_s: float) -> bool:
+        """End all; False where a job has not ended in time."""
+        self.schedules.close()
+        self.notifier.close()
+        self.batches.close()
+        return self.jobs.close(grace_s)
+
+
+def desks_for(
+    models: Mapping[str, LiveModel], settings: ServeSettings, keys: Keys, note: Callable[[str], None]
+) -> Desks:
+    """For the models that are served, not started; where there can be none, those who say why."""
+    held = _held_database(settings, note)
+    if isinstance(held, str):
+        return _nobody(held)
+    from twoshift.store.claimed import ClaimedDatabase
+    from twoshift.store.notices import SqlNotices
+    from twoshift.store.schedules import SqlSchedules
+    from twoshift.triggers.notifier import Notifier
+    from twoshift.triggers.scheduler import Scheduler
+    from twoshift.triggers.sending import Sender
+
+    claimed = ClaimedDatabase(*held)
+    sender = Sender(settings.allow_private_webhooks)
+    notifier = Notifier(SqlNotices(claimed), settings.webhooks, sender, lambda: jobs.check_ours(), _job_log(held))
+    jobs = _job_host(models, settings, keys, held, notifier)
+
+    def marker_at(location: str, owner: str) -> str | None:
+        return marker_in(jobs.allowance_of(owner).blobs_for(location), location)
+
+    schedules = Scheduler(SqlSchedules(claimed), jobs, marker_at, notifier.notify)
+    return Desks(jobs, _batch_host(models, settings, held, jobs, notifier), schedules, notifier)
+
+
+def _nobody(why: str) -> Desks:
+    from twoshift.serve.batch_desk import NoBatches
+    from twoshift.serve.http.jobs import NoJobs
+
+    none = NoJobs(why)
+    return Desks(none, NoBatches(why), none, none)
+
+
+def _held_database(settings: ServeSettings, note: Callable[[str], None]) -> tuple[Database, SqlClaim] | str:
+    """The database of jobs and the claim on it, which another server may have for now; or why there is none."""
+    from importlib.util import find_spec
+
+    if missing := [name for name in ("sqlalchemy", "alembic", "pyarrow") if find_spec(name) is None]:
+        if settings.database is None:
+            return f"a server with the package {missing[0]}: pip install 'twoshift[fleet]'"
+        raise InvalidInput("database", settings.database, f"the package {missing[0]}: pip install 'twoshift[fleet]'")
+    from twoshift.store.claim import SqlClaim
+    from twoshift.store.database import Database
+
+    database = Database(_database_url(settings))
+    claim = SqlClaim(database)
+    if not claim.take():
+        if settings.database is None:  # a server of something else, as it may be
+            database.close()
+            note(f"No jobs here: another server has {database.shown}; --database names one of its own.")
+            return f"the server that has {database.shown}, or one with a --database of its own"
+        note(f"Jobs wait: {claim.told}. They go on here when that one ends.")
+    return database, claim
+
+
+def _job_host(
+    models: Mapping[str, LiveModel],
+    settings: ServeSettings,
+    keys: Keys,
+    held: tuple[Database, SqlClaim],
+    notifier: Notifier,
+) -> JobHost:
+    from twoshift.batch.host import JobHost
+    from twoshift.fleet.tenancy import allowances, own_files
+    from twoshift.store.jobs import SqlJobs
+
+    database, claim = held
+    ours = own_files(home(), database.file, _files_root(settings))
+    allowed = allowances(settings, keys.tenants, ours, blobs_for, confined_blobs)
+    jobs = SqlJobs(database, claim=claim)
+    return JobHost(jobs, _fleets(models), allowed, blobs_for, claim, notifier.check)
+
+
+def _fleets(models: Mapping[str, LiveModel]) -> Callable[[str], LiveFleet]:
+    from twoshift.batch.places import EngineReplica, LiveFleet
+    from twoshift.fleet.model import FleetModel
+    from twoshift.fleet.ray_model import RayModel
+    from twoshift.serve.model import ServedModel
+
+    here = {name: [EngineReplica(model.engine)] for name, model in models.items() if isinstance(model, ServedModel)}
+
+    def fleet_of(name: str) -> LiveFleet:
+        model = models.get(name)
+        if model is None:
+            raise NotFound("model", name, f"one of {', '.join(sorted(models))}, which are served here")
+        replicas = model.lane_replicas if isinstance(model, FleetModel | RayModel) else lambda: here[name]
+        return LiveFleet(replicas, model.metrics.recent)
+
+    return fleet_of
+
+
+def _batch_host(
+    models: Mapping[str, LiveModel],
+    settings: ServeSettings,
+    held: tuple[Database, SqlClaim],
+    jobs: JobHost,
+    notifier: Notifier,
+) -> BatchHost:
+    from twoshift.batch.requests.files import FileDesk, FileLimits
+    from twoshift.batch.requests.host import BatchHost
+    from twoshift.store.batches import SqlBatches
+    from twoshift.store.files import SqlFiles
+
+    database, claim = held
+    of_files = settings.files
+    limits = FileLimits(int(of_files.max_mb * 1e6), of_files.max_requests, of_files.retention_s)
+    files = FileDesk(SqlFiles(database, claim=claim), _files_root(settings), blobs_for, limits)
+
+    def ended(batch: BatchRecord) -> None:
+        counts = {"total": batch.total, "completed": batch.completed, "failed": batch.failed}
+        notifier.notify(batch.owner, f"batch.{batch.status}", batch.id, {"id": batch.id, "request_counts": counts})
+
+    return BatchHost(SqlBatches(database, claim=claim), files, jobs, models, ended)
+
+
+def _files_root(settings: ServeSettings) -> str:
+    return settings.files.location or str(home() / "files")
+
+
+def confined_blobs(roots: Roots, location: str) -> Blobs:
+    """What reads and writes there, below the roots; raises InvalidInput for anything else."""
+    from twoshift.blobs.confined import ConfinedBlobs
+
+    inner = blobs_for(location)
+    roots.check(location)
+    return ConfinedBlobs(inner, roots)
+
+
+def _job_log(held: tuple[Database, SqlClaim]) -> Callable[[str, str], None]:
+    """A line in a job's log; nothing where it is about something else."""
+    from twoshift.store.jobs import SqlJobs
+
+    jobs = SqlJobs(held[0], claim=held[1])
+
+    def log(subject: str, text: str) -> None:
+        if subject.startswith("job-"):
+            jobs.note(subject, text)
+
+    return log
+
+
+def marker_in(blobs: Blobs, location: str) -> str | None:
+    """What is another one whenever the file there was written anew."""
+    found = blobs.stat(location)
+    return None if found is None else f"{found.identity}, {found.written}"
+
+
+def ledger_for(
+    models: Mapping[str, LiveModel], settings: ServeSettings, keys: Keys, jobs: JobHost | NoJobs
+) -> tuple[Ledger | NoUsage, MoreMetrics]:
+    """Who counts what tenants have had of the devices, not started; and the metrics of tenants."""
+    from importlib.util import find_spec
+
+    from twoshift.fleet.tenancy import counted
+    from twoshift.serve.http.jobs import NoJobs
+    from twoshift.serve.http.usage import NoUsage
+    from twoshift.serve.ledger import Ledger, Prices
+    from twoshift.serve.tenant_metrics import tenant_metrics
+
+    count = partial(counted, models, dict if isinstance(jobs, NoJobs) else jobs.used)
+    shown = tenant_metrics(keys.tenants, count)
+    if missing := [name for name in ("sqlalchemy", "alembic") if find_spec(name) is None]:
+        needed = f"a server with the package {missing[0]}: pip install 'twoshift[fleet]'"
+        for name, each in settings.tenants.items():
+            if each.device_seconds_per_day is not None:
+                raise InvalidInput(f"tenants.{name}.device_seconds_per_day", each.device_seconds_per_day, needed)
+        return NoUsage(needed), shown
+    from twoshift.store.database import Database
+    from twoshift.store.usage import SqlUsage
+
+    store = SqlUsage(Database(_database_url(settings)))
+    return Ledger(store, count, keys.tenants, Prices(settings.price_of, settings.batch_price_share)), shown
+
+
+def _database_url(settings: ServeSettings) -> str:
+    return settings.database or f"sqlite:///{home() / 'fleet.db'}"

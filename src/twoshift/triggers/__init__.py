@@ -1,0 +1,1 @@
+"""What fires jobs, and who is told of their end."""

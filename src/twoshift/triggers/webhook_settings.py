@@ -1,0 +1,55 @@
+"""Who is told when a job ends, as a configuration has it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+
+import msgspec
+
+from twoshift.errors import InvalidInput
+from twoshift.policy.addresses import target_of
+
+__all__ = ["WebhookSettings", "check_webhook"]
+
+EVENTS = ("completed", "failed", "expired", "cancelled")
+_LEAST_SECRET_BYTES = 16
+
+
+class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A URL that is told, and what of."""
+
+    url: str
+    secret: str | None = None  # whsec_ and base64, or any text
+    secret_env: str | None = None  # or the variable that holds it
+    events: tuple[str, ...] = EVENTS
+    tenant: str | None = None  # whose; None: everybody's
+    only_named: bool = False  # told only of jobs that name it
+    below: bool = False  # whether a job may name a URL below this one instead
+
+    def key(self) -> bytes:
+        """What deliveries are signed with; raises InvalidInput."""
+        if (self.secret is None) == (self.secret_env is None):
+            raise InvalidInput("secret", "", "either secret or secret_env")
+        given = self.secret if self.secret_env is None else os.environ.get(self.secret_env, "")
+        text = (given or "").strip()
+        try:
+            key = base64.b64decode(text[6:], validate=True) if text.startswith("whsec_") else text.encode()
+        except (binascii.Error, ValueError):
+            key = b""
+        if len(key) < _LEAST_SECRET_BYTES:
+            field, shown = ("secret", "...") if self.secret_env is None else ("secret_env", self.secret_env)
+            raise InvalidInput(field, shown, f"at least {_LEAST_SECRET_BYTES} bytes, as whsec_ and base64 or as text")
+        return key
+
+
+def check_webhook(settings: WebhookSettings, private_too: bool) -> None:
+    """Raises InvalidInput."""
+    target_of(settings.url, private_too)
+    settings.key()
+    for event in settings.events:
+        if event not in EVENTS:
+            raise InvalidInput("events", event, f"some of {', '.join(EVENTS)}")
+    if settings.below and not settings.url.endswith("/"):
+        raise InvalidInput("url", settings.url, "one that ends with /, where jobs may name URLs below it")

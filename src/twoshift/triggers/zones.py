@@ -1,0 +1,36 @@
+"""Time zones, as the policies want them."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+from zoneinfo import ZoneInfo
+
+from twoshift.errors import InvalidInput
+from twoshift.policy.due import Offset
+
+__all__ = ["local_time", "offset_of"]
+
+
+def offset_of(zone: str) -> Offset:
+    """How far its clocks are ahead of UTC; raises InvalidInput."""
+    known = _zone(zone)
+
+    def offset(at_s: int) -> int:
+        found = datetime.datetime.fromtimestamp(at_s, known).utcoffset()
+        return 0 if found is None else int(found.total_seconds())
+
+    return offset
+
+
+def local_time(at_s: float, zone: str) -> datetime.datetime:
+    """What its clocks show then."""
+    return datetime.datetime.fromtimestamp(at_s, _zone(zone))
+
+
+@functools.lru_cache(maxsize=64)
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (KeyError, OSError, ValueError):  # none of that name, or no name at all
+        raise InvalidInput("tz", name, "a time zone such as UTC or Europe/Berlin") from None
