@@ -67,7 +67,7 @@ def skip_without_weights(example: str) -> None:
     sorted(
         name
         for name in COMMANDS.keys() - {"twoshift sim replay", "twoshift serve"}
-        if not name.startswith("twoshift jobs ")
+        if not name.startswith(("twoshift jobs ", "twoshift batch "))
     ),
 )
 def test_every_example_runs_as_it_is_printed(twoshift: Run, name: str) -> None:
