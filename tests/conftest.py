@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from job_runs import JobFolder
     from real_postgres import RealPostgres
 
-settings.register_profile("same", derandomize=True)
-if not os.environ.get("TWOSHIFT_RANDOM"):
-    settings.load_profile("same")
+settings.register_profile("same", derandomize=True, deadline=None)  # the machine may be busy
+settings.register_profile("random", deadline=None)
+settings.load_profile("random" if os.environ.get("TWOSHIFT_RANDOM") else "same")
 
 
 @pytest.fixture

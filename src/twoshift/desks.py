@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -51,10 +52,11 @@ class Desks:
 
     def close(self, grace_s: float) -> bool:
         """End all; False where a job has not ended in time."""
+        until_s = time.monotonic() + grace_s
         self.schedules.close()
         self.notifier.close()
-        self.batches.close()
-        return self.jobs.close(grace_s)
+        ended = self.batches.close(grace_s)
+        return self.jobs.close(max(0.0, until_s - time.monotonic())) and ended
 
 
 def desks_for(

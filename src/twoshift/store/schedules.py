@@ -30,7 +30,7 @@ class SqlSchedules:
 
     def all(self, owner: str | None = None) -> list[ScheduleRecord]:
         """Those of an owner or of all, by name."""
-        wanted = select(schedules).order_by(schedules.c.name, schedules.c.id)
+        wanted = select(schedules).order_by(schedules.c.name, schedules.c.owner)
         if owner is not None:
             wanted = wanted.where(schedules.c.owner == owner)
         return [ScheduleRecord(**row._mapping) for row in self._database.found(wanted)]

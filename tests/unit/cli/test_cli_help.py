@@ -67,7 +67,7 @@ def skip_without_weights(example: str) -> None:
     sorted(
         name
         for name in COMMANDS.keys() - {"twoshift sim replay", "twoshift serve", "twoshift usage"}
-        if not name.startswith(("twoshift jobs ", "twoshift schedule "))  # which need a server
+        if not name.startswith(("twoshift jobs ", "twoshift schedule ", "twoshift batch "))  # which need a server
     ),
 )
 def test_every_example_runs_as_it_is_printed(twoshift: Run, name: str) -> None:
