@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
 import uuid
@@ -27,6 +28,7 @@ from twoshift.batch.warm import warm
 from twoshift.errors import Elsewhere, InvalidInput, NotFound, TryLater, TwoshiftError
 from twoshift.ports import Blobs, Claim, JobRecord, JobStore
 from twoshift.types import JobState
+from twoshift.units import parse_duration
 
 __all__ = ["BATCH", "JobHost"]
 
@@ -302,7 +304,8 @@ class JobHost:
 
     def _begin_queued(self) -> None:
         with self._beginning:
-            for record in self._store.unfinished() if self._has_room() else ():  # there may be thousands
+            waiting = self._store.unfinished() if self._has_room() else ()  # there may be thousands
+            for record in sorted(waiting, key=_due_unix_s):  # of those without a window the oldest first
                 if self._closed.is_set() or not self._has_room():
                     return
                 if self._may_begin(record) and (
@@ -407,6 +410,14 @@ class JobHost:
 def _refuse_batch(job_id: str) -> None:
     if job_id.startswith(BATCH):
         raise InvalidInput("job", job_id, f"a job that is no batch: see /v1/batches/{job_id}")
+
+
+def _due_unix_s(record: JobRecord) -> float:
+    """When its window ends."""
+    due, window = record.settings.get("due_unix_s"), record.settings.get("window")
+    if due is not None:
+        return due
+    return math.inf if window is None else record.created_unix_s + parse_duration(window, "window")
 
 
 def _of_output(unfinished: Sequence[JobRecord], output: str) -> JobRecord | None:

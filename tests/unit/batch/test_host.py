@@ -256,6 +256,23 @@ def test_an_owner_has_only_so_many_jobs_at_a_time_and_others_go_on(fleet: Fleet)
     assert fleet.host.used()["blue", "square"].rows == 500
 
 
+def test_where_not_all_run_at_once_the_one_whose_window_ends_first_is_next(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twoshift.batch.host._MOST_AT_ONCE", 1)
+    first, *others = [
+        fleet.host.submit(fleet.settings(output=str(fleet.path / f"out-{name}"), window=window))
+        for name, window in (("a", None), ("b", None), ("c", "5h"), ("d", "1h"))
+    ]
+    states = [fleet.host.get(each.id).state for each in others]
+    assert states == [JobState.QUEUED] * 3
+    fleet.model.gate.set()
+    for each in (first, *others):
+        assert fleet.wait(each.id, lambda state: state.is_over) is JobState.DONE
+    began_s = [fleet.host.notes(each.id)[-1][0] for each in others]
+    assert sorted(range(3), key=lambda k: began_s[k]) == [2, 1, 0]
+
+
 def test_jobs_of_who_may_have_no_device_wait_and_go_on_when_it_may(fleet: Fleet) -> None:
     fleet.model.gate.set()
     why = ["nothing is left for today"]
