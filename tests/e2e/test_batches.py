@@ -261,6 +261,14 @@ def test_rows_that_fail_are_errors_of_their_own(server: Server, client: Any) -> 
     assert told == {"bad": 500, "half": 500, "odd": 500, "long": 413}
 
 
+def test_a_mark_at_the_beginning_of_a_file_is_no_part_of_its_first_request(client: Any) -> None:
+    for count in (1, 20):
+        lines = [b"\xef\xbb\xbf", *(request_line(str(k), "embed", "text") for k in range(count))]
+        done = ended(client, started(client, lines).id)
+        output, errors = outcome(client, done, map(str, range(count)))
+        assert (done.status, len(output), errors) == ("completed", count, [])
+
+
 def test_the_input_of_a_running_batch_cannot_be_deleted(client: Any) -> None:
     batch = started(client, [request_line(str(k), "troubled", "sleep 0.05") for k in range(200)], "100s")
     with pytest.raises(Exception, match="400"):
@@ -347,7 +355,10 @@ def test_the_command_does_the_same(server: Server, tmp_path: Path) -> None:
 def test_jobs_of_batches_are_left_to_batches(server: Server, client: Any) -> None:
     batch = ended(client, started(client, [request_line("a", "embed", "job")]).id)
     key = {"authorization": f"Bearer {ALICE}"}
-    assert server.ask("GET", f"/v1/jobs/{batch.id}", headers=key).json()["state"] == "done"
+    job = server.ask("GET", f"/v1/jobs/{batch.id}", headers=key).json()
+    assert job["state"] == "done"
+    places = job["settings"]["inputs"], job["settings"]["output"]
+    assert places == ([batch.input_file_id], batch.id)  # not where they lie
     for change in ("pause", "resume", "cancel"):
         refused = server.ask("POST", f"/v1/jobs/{batch.id}/{change}", headers=key)
         assert (refused.status, "/v1/batches/" in refused.message) == (400, True)

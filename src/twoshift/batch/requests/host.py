@@ -258,7 +258,8 @@ class BatchHost:
 
     def _failure(self, batch_id: str) -> NotDone:
         """What is said of requests that its job could not run."""
-        return NotDone("", f"the request was not run: {self._jobs.get(batch_id).reason or 'its job has failed'}")
+        reason = self._jobs.get(batch_id).reason.replace(f"{self.files.root}/", "")  # nobody's to know
+        return NotDone("", f"the request was not run: {reason or 'its job has failed'}")
 
     def _tell(self, ended: BatchRecord | None) -> None:
         if ended is not None:
