@@ -6,7 +6,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -47,9 +47,8 @@ class BatchHost:
         files: FileDesk,
         jobs: JobHost,
         served: Collection[str],  # names of models
-        ended: Callable[[BatchRecord], None] = lambda _batch: None,  # told of each, once it is over: listeners, ledgers
     ) -> None:
-        self._store, self.files, self._jobs, self._served, self._ended = store, files, jobs, served, ended
+        self._store, self.files, self._jobs, self._served = store, files, jobs, served
         self._clerks = ThreadPoolExecutor(_CLERKS, "twoshift-batches")
         self._at_work: dict[str, bool] = {}  # with a clerk; whether it is to be looked at once more
         self._working = 0  # clerks
@@ -188,11 +187,10 @@ class BatchHost:
     def _validate(self, batch: BatchRecord) -> None:
         checked = self._checked(batch)
         if checked.errors:
-            ended = self._store.move_batch(
+            self._store.move_batch(
                 batch.id, [BatchStatus.VALIDATING], BatchStatus.FAILED,
                 errors=checked.errors, total=checked.total, model=checked.model,
             )  # fmt: skip
-            self._tell(ended)
             return
         assert checked.model is not None  # noqa: S101 - a file without a request is an error
         self._jobs.submit_batch(batch.id, self._settings(batch, checked.model), batch.owner)
@@ -224,19 +222,18 @@ class BatchHost:
         checked = self._checked(batch)  # a file that is no batch has no requests to tell of
         values = {"total": checked.total, "model": checked.model}
         if checked.errors:
-            self._tell(self._store.end_batch(batch.id, [], errors=checked.errors, **values))
+            self._store.end_batch(batch.id, [], errors=checked.errors, **values)
         else:
             self._finish(batch, _CANCELLED, **values)
 
     def _finish(self, batch: BatchRecord, not_done: NotDone, **values: Any) -> None:
         done = finalize(self.files, batch, not_done)
         files = [file for file in (done.output, done.error) if file is not None]
-        ended = self._store.end_batch(
+        self._store.end_batch(
             batch.id, files, completed=done.completed, failed=done.failed, tokens=done.tokens,
             output_file_id=done.output.id if done.output else None,
             error_file_id=done.error.id if done.error else None, **values,
         )  # fmt: skip
-        self._tell(ended)
         self._sweep(batch.id)
 
     def _checked(self, batch: BatchRecord) -> Checked:
@@ -260,10 +257,6 @@ class BatchHost:
         """What is said of requests that its job could not run."""
         reason = self._jobs.get(batch_id).reason.replace(f"{self.files.root}/", "")  # nobody's to know
         return NotDone("", f"the request was not run: {reason or 'its job has failed'}")
-
-    def _tell(self, ended: BatchRecord | None) -> None:
-        if ended is not None:
-            self._ended(ended)
 
     def _sweep(self, batch_id: str) -> None:
         self.files.drop_folder(batch_id)
