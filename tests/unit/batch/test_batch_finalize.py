@@ -18,7 +18,7 @@ import msgspec
 from twoshift.batch.inputs import Target, cut, resolve
 from twoshift.batch.part_stats import PartStats
 from twoshift.batch.plan import Plan, PlannedModel, part_location, plan_location
-from twoshift.batch.requests.files import FileDesk, FileLimits
+from twoshift.batch.requests.files import FileDesk, FileLimits, staged_path
 from twoshift.batch.requests.finalize import NotDone, finalize
 from twoshift.batch.requests.lines import not_run_line, read_line, response_line
 from twoshift.batch.requests.part import LinesPart
@@ -28,7 +28,7 @@ from twoshift.batch.requests.wanted import BatchWanted
 from twoshift.batch.settings import JobSettings
 from twoshift.batch_ports import BatchRecord
 from twoshift.blobs.local import LocalBlobs
-from twoshift.errors import Broken, InvalidInput, NotFound, TooLarge
+from twoshift.errors import Broken, InvalidInput, NotFound, TooLarge, TryLater
 from twoshift.store.database import Database
 from twoshift.store.files import SqlFiles
 
@@ -149,6 +149,50 @@ def test_a_damaged_part_is_named(desk: FileDesk, batch: BatchRecord) -> None:
     Path(part_location(plan, 0)).write_bytes(b"no part\n")
     with pytest.raises(Broken, match="part-000000"):
         finalize(desk, batch, GONE)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("first_full", [0, 1])
+def test_a_full_disk_is_tried_later_and_leaves_nothing(
+    desk: FileDesk, batch: BatchRecord, monkeypatch: pytest.MonkeyPatch, first_full: int
+) -> None:
+    """Small files stay in the buffer, so that it is their close that fails."""
+    plan = planned(desk, batch)
+    committed(desk, plan, 0)
+    made = list[Path]()
+
+    def full(blobs: Any, location: str) -> Path:
+        made.append(staged_path(blobs, location))
+        if len(made) > first_full:
+            made[-1].symlink_to("/dev/full")
+        return made[-1]
+
+    monkeypatch.setattr("twoshift.batch.requests.finalize.staged_path", full)
+    with pytest.raises(TryLater, match="No space left"):
+        finalize(desk, batch, GONE)
+    assert len(made) == 2
+    assert not list(Path(desk.root, "_twoshift", "staging").iterdir())
+    monkeypatch.undo()
+    assert finalize(desk, batch, GONE).completed == 4
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_an_upload_to_a_full_disk_is_tried_later_and_leaves_nothing(
+    desk: FileDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(blobs: Any, location: str) -> Path:
+        path = staged_path(blobs, location)
+        path.symlink_to("/dev/full")
+        return path
+
+    monkeypatch.setattr("twoshift.batch.requests.files.staged_path", full)
+    upload = desk.upload("alice")
+    upload.begin()
+    upload.write(b"abc")
+    with pytest.raises(TryLater, match="No space left"):
+        upload.finish("r.jsonl", "batch", None)
+    upload.abort()
+    assert not list(Path(desk.root, "_twoshift", "staging").iterdir())
 
 
 def test_a_retry_has_only_what_failed(desk: FileDesk, batch: BatchRecord) -> None:

@@ -10,7 +10,7 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -144,7 +144,8 @@ class Upload:
             if not self._aborted:
                 self._desk.store.add_file(self._record)
                 self._staged = staged_path(self._desk.blobs, self._location)
-                self._file = self._staged.open("wb")
+                with writing():
+                    self._file = self._staged.open("wb")
 
     def write(self, data: bytes) -> None:
         """The next bytes; raises TooLarge."""
@@ -155,10 +156,8 @@ class Upload:
             self._digest.update(data)
             if self._file is None or self._aborted:
                 return  # nobody waits for it
-            try:
+            with writing():
                 self._file.write(data)
-            except OSError as error:
-                raise TryLater(f"the file cannot be written ({error.strerror})", _FULL_S) from error
 
     def finish(self, filename: str, purpose: str, expires_s: float | None) -> FileRecord:
         """It is there, whole."""
@@ -169,7 +168,8 @@ class Upload:
         )  # fmt: skip
         with self._lock:
             if self._file is not None and self._staged is not None and not self._aborted:
-                self._file.close()
+                with writing():
+                    self._file.close()
                 self._desk.blobs.publish(self._staged, self._location)
                 self._desk.store.processed(record)
         return record
@@ -194,6 +194,15 @@ class Upload:
 def staged_path(blobs: Blobs, location: str) -> Path:
     """A new file's, until it is published there; its name says whose it is."""
     return blobs.staging(location) / f"{Path(location).name}.{secrets.token_hex(4)}.staged-{os.getpid()}"
+
+
+@contextlib.contextmanager
+def writing() -> Iterator[None]:
+    """Raises TryLater where the disk does not take it."""
+    try:
+        yield
+    except OSError as error:
+        raise TryLater(f"the file cannot be written ({error.strerror})", _FULL_S) from error
 
 
 def too_large(max_bytes: int) -> TooLarge:
