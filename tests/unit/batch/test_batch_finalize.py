@@ -246,14 +246,15 @@ def test_the_janitor_takes_what_expired_and_what_nobody_finished(desk: FileDesk,
     desk.sweep()
     assert {each.id for each in desk.list(None, 10, None, False, None)} == {kept, old}
     clock.now_s += 2 * 86_400
-    staged = desk.blobs.staging(desk.location("x")) / "file-1.ab.staged-999999999"
-    staged.write_bytes(b"of a process that is no more")
-    own = desk.blobs.staging(desk.location("x")) / f"file-2.ab.staged-{os.getpid()}"
+    left = [desk.blobs.staging(desk.location("x")) / f"file-1.ab.staged-{of}" for of in (os.getpid(), "0" * 16)]
+    for path in left:
+        path.write_bytes(b"of a start that is no more, with the same process id or another")
+    own = staged_path(desk.blobs, desk.location("x"))
     own.write_bytes(b"of this one")
     desk.sweep()
     assert {each.id for each in desk.list(None, 10, None, False, None)} == {kept}
     assert not Path(desk.location(old)).exists()
-    assert not staged.exists()
+    assert not [path for path in left if path.exists()]
     assert own.exists()
     assert desk.store.stored_bytes(None) == 1
     upload.abort()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
-import os
 import secrets
 import shutil
 import threading
@@ -23,6 +22,7 @@ __all__ = ["FileDesk", "FileLimits", "Upload", "new_id"]
 
 _logger = logging.getLogger("twoshift.files")
 _FULL_S = 60.0
+_STAGED = f".staged-{secrets.token_hex(8)}"  # of this start: in a container the next one has the same process id
 _BEGUN_S = 86_400.0  # after which nobody uploads it any more
 
 
@@ -117,12 +117,11 @@ class FileDesk:
         self.store.forget_file(file_id)
 
     def _remove_staged(self) -> None:
-        """What processes that were killed had begun to write here; S3's lies elsewhere, and is removed there."""
+        """What other starts had begun to write here: who sweeps is the only server. S3's is removed elsewhere."""
         if "://" in self.root:
             return
         for path in Path(self.root, "_twoshift", "staging").glob("*.staged-*"):
-            owner = path.name.rpartition("-")[2]
-            if owner.isdigit() and Path("/proc/self").exists() and not Path("/proc", owner).exists():
+            if not path.name.endswith(_STAGED):
                 path.unlink(missing_ok=True)
 
 
@@ -192,8 +191,8 @@ class Upload:
 
 
 def staged_path(blobs: Blobs, location: str) -> Path:
-    """A new file's, until it is published there; its name says whose it is."""
-    return blobs.staging(location) / f"{Path(location).name}.{secrets.token_hex(4)}.staged-{os.getpid()}"
+    """A new file's, until it is published there; its name says of which start of a server it is."""
+    return blobs.staging(location) / f"{Path(location).name}.{secrets.token_hex(4)}{_STAGED}"
 
 
 @contextlib.contextmanager
