@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,17 +20,19 @@ import msgspec
 from twoshift.batch.inputs import Target, cut, resolve
 from twoshift.batch.part_stats import PartStats
 from twoshift.batch.plan import Plan, PlannedModel, part_location, plan_location
-from twoshift.batch.requests.files import FileDesk, FileLimits, staged_path
+from twoshift.batch.requests.files import FileDesk, FileLimits, Upload, staged_path
 from twoshift.batch.requests.finalize import NotDone, finalize
 from twoshift.batch.requests.lines import not_run_line, read_line, response_line
 from twoshift.batch.requests.part import LinesPart
 from twoshift.batch.requests.retry import write_retried
+from twoshift.batch.requests.room import CheckStorage, unlimited
 from twoshift.batch.requests.rows import LINES
 from twoshift.batch.requests.wanted import BatchWanted
 from twoshift.batch.settings import JobSettings
 from twoshift.batch_ports import BatchRecord
 from twoshift.blobs.local import LocalBlobs
 from twoshift.errors import Broken, InvalidInput, NotFound, TooLarge, TryLater
+from twoshift.serve.tenants import Tenant, TenantSettings
 from twoshift.store.database import Database
 from twoshift.store.files import SqlFiles
 
@@ -59,6 +63,10 @@ def uploaded(desk: FileDesk, data: bytes) -> str:
     upload.begin()
     upload.write(data)
     return upload.finish("r.jsonl", "batch", None).id
+
+
+def limited(most: int) -> CheckStorage:
+    return Tenant("alice", TenantSettings(stored_bytes=most)).check_storage
 
 
 @pytest.fixture
@@ -202,12 +210,59 @@ def test_a_retry_has_only_what_failed(desk: FileDesk, batch: BatchRecord) -> Non
     done = finalize(desk, batch, GONE)
     assert done.error is not None
     desk.store.add_file(done.error)
-    file_id = write_retried(desk, replace(batch, error_file_id=done.error.id))
+    file_id = write_retried(desk, replace(batch, error_file_id=done.error.id), unlimited)
     lines = Path(desk.location(file_id)).read_bytes().splitlines()
     assert [read_line(line).custom_id for line in lines] == ["1", "6", "11", "16"]
     desk.remove(batch.input_file_id)
     with pytest.raises(InvalidInput, match="still there"):
-        write_retried(desk, replace(batch, error_file_id=done.error.id))
+        write_retried(desk, replace(batch, error_file_id=done.error.id), unlimited)
+
+
+def test_a_retry_for_which_there_is_no_room_is_refused(desk: FileDesk, batch: BatchRecord) -> None:
+    done = finalize(desk, batch, GONE)
+    assert done.error is not None
+    desk.store.add_file(done.error)
+    failed = replace(batch, error_file_id=done.error.id)
+    more = desk.get(batch.input_file_id).size_bytes
+    used = desk.store.stored_bytes("alice")
+    with pytest.raises(TooLarge, match=f"room for {more:,} bytes"):
+        write_retried(desk, failed, limited(used + more - 1))
+    assert desk.store.stored_bytes("alice") == used
+    write_retried(desk, failed, limited(used + more))
+
+
+def test_files_that_come_side_by_side_do_not_share_the_same_room(desk: FileDesk) -> None:
+    check = limited(100)
+    first, second, other = (desk.upload(who, 60, check) for who in ("alice", "alice", "bob"))
+    first.begin()
+    other.begin()
+    with pytest.raises(TooLarge, match="60 of 100 bytes are stored or on their way"):
+        second.begin()
+    first.write(b"x" * 30)
+    first.finish("a", "batch", None)
+    late, third, fourth = (desk.upload("alice", 70, check) for _ in range(3))
+    late.abort()
+    late.begin()  # nobody waits for it: it takes no room
+    third.begin()
+    third.abort()
+    fourth.begin()
+    for each in (second, other, fourth):
+        each.abort()
+
+
+def test_of_many_at_once_no_more_begin_than_there_is_room_for(desk: FileDesk) -> None:
+    uploads = [desk.upload("alice", 300, limited(1000)) for _ in range(16)]
+
+    def begun(upload: Upload) -> bool:
+        with contextlib.suppress(TooLarge):
+            upload.begin()
+            return True
+        return False
+
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(begun, uploads)) == 3
+    for each in uploads:
+        each.abort()
 
 
 def test_files_are_whole_or_not_there(desk: FileDesk) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
+from twoshift.batch.requests.room import CheckStorage, Room, unlimited
 from twoshift.batch_ports import FileRecord, FileStore
 from twoshift.errors import Broken, InvalidInput, TooLarge, TryLater, TwoshiftError
 from twoshift.ports import Blobs
@@ -53,11 +54,12 @@ class FileDesk:
     ) -> None:
         self.store, self.root, self.limits = store, root.rstrip("/"), limits
         self.blobs, self.blobs_for, self.clock = blobs_for(root), blobs_for, clock
+        self.room = Room(store.stored_bytes)
         self._began_unix_s = clock()
 
-    def upload(self, owner: str) -> Upload:
-        """A file that is yet to come; this alone waits for nothing."""
-        return Upload(self, FileRecord(new_id("file-"), owner, self.clock()))
+    def upload(self, owner: str, size_bytes: int = 0, check: CheckStorage = unlimited) -> Upload:
+        """A file that is yet to come, of at most that size where `check` matters; this alone waits for nothing."""
+        return Upload(self, FileRecord(new_id("file-"), owner, self.clock()), size_bytes, check)
 
     def get(self, file_id: str, owner: str | None = None) -> FileRecord:
         """Raises NotFound."""
@@ -68,10 +70,6 @@ class FileDesk:
     ) -> list[FileRecord]:
         """Those that are there."""
         return self.store.list_files(owner, limit, after, ascending, purpose)
-
-    def stored_bytes(self, owner: str) -> int:
-        """Of all its files."""
-        return self.store.stored_bytes(owner)
 
     def open(self, file: FileRecord) -> BinaryIO:
         """Its bytes; raises Broken where they are gone."""
@@ -128,8 +126,9 @@ class FileDesk:
 class Upload:
     """One file on its way. It is begun, written, and ended by `finish` or, at any moment, by `abort`."""
 
-    def __init__(self, desk: FileDesk, record: FileRecord) -> None:
+    def __init__(self, desk: FileDesk, record: FileRecord, most_bytes: int, check: CheckStorage) -> None:
         self._desk, self._record = desk, record
+        self._most_bytes, self._check, self._has_room = most_bytes, check, False
         self._location = desk.location(record.id)
         self._staged: Path | None = None
         self._file: BinaryIO | None = None
@@ -138,9 +137,11 @@ class Upload:
         self._lock = threading.Lock()  # it may be given up while a piece is written
 
     def begin(self) -> None:
-        """Raises TryLater, Elsewhere."""
+        """Raises TryLater, Elsewhere, and what `check` does."""
         with self._lock:
             if not self._aborted:
+                self._desk.room.take(self._record.owner, self._most_bytes, self._check)
+                self._has_room = True
                 self._desk.store.add_file(self._record)
                 self._staged = staged_path(self._desk.blobs, self._location)
                 with writing():
@@ -171,12 +172,14 @@ class Upload:
                     self._file.close()
                 self._desk.blobs.publish(self._staged, self._location)
                 self._desk.store.processed(record)
+                self._leave_room()  # from now on it is stored
         return record
 
     def abort(self) -> None:
         """Nothing of it stays."""
         with self._lock:
             self._aborted = True
+            self._leave_room()
             if self._staged is None:
                 return
             with contextlib.suppress(OSError):
@@ -188,6 +191,11 @@ class Upload:
             self._desk.store.forget_file(self._record.id)
         except TwoshiftError as error:  # the janitor tries again
             _logger.warning("%s was not uploaded, and is not forgotten yet: %s", self._record.id, error)
+
+    def _leave_room(self) -> None:
+        if self._has_room:
+            self._has_room = False
+            self._desk.room.give_back(self._record.owner, self._most_bytes)
 
 
 def staged_path(blobs: Blobs, location: str) -> Path:

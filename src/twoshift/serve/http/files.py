@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -84,18 +85,15 @@ class _Files:
     def __init__(self, desk: FileDesk) -> None:
         self._desk = desk
         self._quick, self._disk = Clerks(_ANSWER_S, "files"), Clerks(_WRITE_S, "files", threads=8)
-        self._uploads = 0
+        self._uploads = Counter[str]()  # on their way, by owner
 
     async def upload(self, exchange: Exchange) -> Reply:
         refuse_pages(exchange)
-        self._check_length(exchange)
-        if self._uploads >= _MOST_UPLOADS:
-            raise TryLater(f"{_MOST_UPLOADS} files are on their way already", _FULL_S)
-        owner = submitter_of(exchange)
-        upload = self._desk.upload(owner)
-        self._uploads += 1
+        owner, tenant = submitter_of(exchange), exchange.caller.of
+        upload = self._desk.upload(owner, self._declared_bytes(exchange), tenant.check_storage)
+        self._check_uploads(owner)
+        self._uploads[owner] += 1
         try:
-            await self._quick.ask(self._check_storage, exchange, owner)
             await self._quick.ask(upload.begin)
             form = await read_form(exchange.request, lambda data: self._disk.ask(upload.write, data))
             name, purpose, expires_s = form.filename, _purpose(form.fields), _expiry(form.fields)
@@ -104,19 +102,20 @@ class _Files:
             asyncio.get_running_loop().run_in_executor(None, upload.abort)
             raise
         finally:
-            self._uploads -= 1
+            self._uploads[owner] -= 1
         return Reply(200, _encoder.encode(file_view(record)))
 
-    def _check_length(self, exchange: Exchange) -> None:
+    def _declared_bytes(self, exchange: Exchange) -> int:
+        """Of the form, which is a little more than its file; raises TooLarge."""
         most = self._desk.limits.max_bytes
         given = exchange.request.header(b"content-length")
         if given is not None and int(given) > most + _FORM_BYTES:
             raise TooLarge("file", f"a form of {int(given):,} bytes", f"a file of at most {most:,} bytes")
+        return most if given is None else int(given)
 
-    def _check_storage(self, exchange: Exchange, owner: str) -> None:
-        given = exchange.request.header(b"content-length")
-        more = self._desk.limits.max_bytes if given is None else max(0, int(given) - _FORM_BYTES)
-        exchange.caller.of.check_storage(self._desk.stored_bytes(owner), more)
+    def _check_uploads(self, owner: str) -> None:
+        if self._uploads.total() >= _MOST_UPLOADS:
+            raise TryLater(f"{_MOST_UPLOADS} files are on their way already", _FULL_S)
 
     async def list(self, exchange: Exchange) -> Reply:
         asked = query_of(exchange.request, _LIST)
