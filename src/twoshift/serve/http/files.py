@@ -12,7 +12,7 @@ import msgspec
 from twoshift.batch_ports import FileRecord
 from twoshift.endpoints.known import told_openai
 from twoshift.endpoints.types import ErrorReply
-from twoshift.errors import InvalidInput, TooLarge, TryLater
+from twoshift.errors import InvalidInput, OverLimit, TooLarge, TryLater
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.batch_types import LEAST_EXPIRY_S, MOST_EXPIRY_S, Deleted, FileList, FileView, file_view
 from twoshift.serve.http.clerks import Clerks, owner_of, refuse_pages, submitter_of
@@ -32,6 +32,7 @@ _PURPOSES = ("batch",)
 _MOST_LISTED = 10_000
 _ANSWER_S, _WRITE_S = 8.0, 60.0
 _MOST_UPLOADS, _FULL_S = 32, 2.0
+_MOST_OF_ONE = _MOST_UPLOADS // 4  # of a tenant's: its slow ones do not shut out others
 _FORM_BYTES = 64 << 10  # that a form has beside its file
 _PIECE_BYTES = 256 << 10
 _JSONL, _OCTETS = b"application/jsonl", "application/octet-stream"
@@ -116,6 +117,8 @@ class _Files:
     def _check_uploads(self, owner: str) -> None:
         if self._uploads.total() >= _MOST_UPLOADS:
             raise TryLater(f"{_MOST_UPLOADS} files are on their way already", _FULL_S)
+        if owner and self._uploads[owner] >= _MOST_OF_ONE:
+            raise OverLimit(f"{_MOST_OF_ONE} files of the tenant {owner} are on their way already", _FULL_S)
 
     async def list(self, exchange: Exchange) -> Reply:
         asked = query_of(exchange.request, _LIST)
