@@ -112,18 +112,19 @@ class BatchHost:
         return moved
 
     def retry(self, batch_id: str, owner: str | None) -> BatchRecord:
-        """A new batch of what failed, expired or was cancelled; raises NotFound, InvalidInput."""
+        """A new batch of what failed, expired or was cancelled; raises NotFound, InvalidInput, OverLimit."""
         found = self._store.batch(batch_id, owner)
         if not found.status.is_over or found.error_file_id is None:
             told = f"{found.status}, {found.failed} failed"
             raise InvalidInput("batch", told, "one that is over and has requests that failed")
         wanted = BatchWanted.again(found)
-        self._jobs.allowance_of(found.owner).check_open(self._store.open_batches(found.owner))
+        allowance = self._jobs.allowance_of(found.owner)
+        allowance.check_open(self._store.open_batches(found.owner))
         with self._creating:
             same = self._store.same_batch(wanted.fingerprint(found.owner), self.files.clock() - _SAME_S)
             if same is not None:
                 return same
-            wanted.input_file_id = write_retried(self.files, found)
+            wanted.input_file_id = write_retried(self.files, found, allowance.check_storage)
             record = wanted.record(new_id(BATCH), found.owner, found.models, self.files)
             made = self._store.add_batch(record, self.files.clock() - _SAME_S)
         self.wake(made.id)

@@ -50,12 +50,12 @@ def add_batches(app: App, desk: BatchDesk | NoBatches) -> None:
     )
     cancel = _of_one("Stop a batch; what is done is kept.")
     app.add("POST", "/v1/batches/{batch}/cancel", face.one(desk.cancel), told_openai, cancel, needs=Access.BATCH)
-    retry = _of_one("A new batch of what failed, expired or was cancelled.")
+    retry = _of_one("A new batch of what failed, expired or was cancelled.", 413, 429)
     app.add("POST", "/v1/batches/{batch}/retry", face.one(desk.retry, _RETRY_S), told_openai, retry, needs=Access.BATCH)
 
 
-def _of_one(summary: str) -> Operation:
-    return Operation(summary, BatchView, ErrorReply, statuses=(400, 403, 404, 503))
+def _of_one(summary: str, *statuses: int) -> Operation:
+    return Operation(summary, BatchView, ErrorReply, statuses=(400, 403, 404, *statuses, 503))
 
 
 class _Batches:
