@@ -40,7 +40,7 @@ class Kept:
         found = dict(self.before) if day == day_name(NOON) else {}
         for (writer, of, *_), each in self.rows.items():
             if of == day and writer != besides:
-                found[each.tenant] = found.get(each.tenant, 0.0) + each.device_s
+                found[str(each.tenant)] = found.get(str(each.tenant), 0.0) + each.device_s
         return found
 
     def close(self) -> None: ...
@@ -167,7 +167,7 @@ def test_a_clock_that_is_set_back_over_midnight_loses_nothing(step_s: float) -> 
         books.ledger.keep()
     days = dict[str, float]()
     for each in books.store.rows.values():
-        days[each.day] = days.get(each.day, 0.0) + each.device_s
+        days[str(each.day)] = days.get(str(each.day), 0.0) + each.device_s
     assert days == {day_name(NOON): 7.0, day_name(NOON + step_s): 2.0}
     with pytest.raises(OverLimit, match="7 device seconds of today"):
         books.tenant.check_device()
