@@ -31,6 +31,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         [models.embed]
         model = "{models}:Embed"
         slo_ms = 5000
+        [models."org/embed"]
+        model = "{models}:Embed"
+        slo_ms = 5000
         [models.troubled]
         model = "{models}:Troubled"
         slo_ms = 5000
@@ -124,6 +127,12 @@ def test_a_file_that_is_no_batch_ends_as_failed(client: Any, content: bytes, cod
     assert (code, line) in [(error.code, error.line) for error in done.errors.data]
     with pytest.raises(Exception, match="400"):
         client.batches.cancel(done.id)
+
+
+def test_a_model_may_be_served_under_the_name_that_a_file_has(client: Any) -> None:
+    done = ended(client, started(client, [request_line("a", "org/embed", "x")]).id)
+    assert (done.status, done.model, done.request_counts.completed) == ("completed", "org/embed", 1)
+    client.files.delete(done.output_file_id)
 
 
 def test_lists_have_pages(client: Any) -> None:
