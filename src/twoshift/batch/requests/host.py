@@ -111,13 +111,13 @@ class BatchHost:
         self.wake(batch_id)
         return moved
 
-    def retry(self, batch_id: str, owner: str | None) -> BatchRecord:
+    def retry(self, batch_id: str, owner: str | None, window: str | None = None) -> BatchRecord:
         """A new batch of what failed, expired or was cancelled; raises NotFound, InvalidInput, OverLimit."""
         found = self._store.batch(batch_id, owner)
         if not found.status.is_over or found.error_file_id is None:
             told = f"{found.status}, {found.failed} failed"
             raise InvalidInput("batch", told, "one that is over and has requests that failed")
-        wanted = BatchWanted.again(found)
+        wanted = BatchWanted.again(found, window)
         allowance = self._jobs.allowance_of(found.owner)
         allowance.check_open(self._store.open_batches(found.owner))
         with self._creating:
