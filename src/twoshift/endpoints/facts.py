@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from twoshift.errors import BrokenModel, InvalidInput, TooLarge
+from twoshift.runtime.table import Table
 
 __all__ = ["Call", "ModelFacts", "Row", "characters_of", "check_lengths", "finite", "least_tokens", "requires"]
 
@@ -68,8 +69,14 @@ def finite(row: Row, column: str, axes: int, place: int) -> Any:
     return values
 
 
-def characters_of(row: Any) -> int:
-    """About what a row takes to prepare, as characters of a text."""
+def characters_of(rows: Sequence[Any]) -> list[int]:
+    """About what each row takes to prepare, as characters of a text."""
+    if isinstance(rows, Table):
+        return [_CHARACTERS_PER_ROW] * len(rows)
+    return [_characters_of(row) for row in rows]
+
+
+def _characters_of(row: Any) -> int:
     if isinstance(row, str):
         return len(row)
     if isinstance(row, tuple):

@@ -127,7 +127,7 @@ class FleetModel:
         self, rows: Sequence[Any], deadline_s: float, completions: Completions, arrived_s: float, tenant: str = ""
     ) -> Answer:
         """As a replica answers it; one that is lost before it began, or refuses, is not the only one that is asked."""
-        characters = [characters_of(row) for row in rows]
+        characters = characters_of(rows)
         size = self._guess.size(characters)
         refused: TryLater | None = None
         tried = list[int]()

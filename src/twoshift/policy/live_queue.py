@@ -107,11 +107,12 @@ class LiveQueue:
 
     def add(self, item: Item, now_s: float) -> None:
         """Queue a row by its deadline; ties go by arrival."""
-        if item.key in self._where:
-            raise InvalidInput("key", item.key, "a key that is not waiting already")
-        entry = (item.deadline_s, next(self._arrivals), item, now_s)
-        self._where[item.key] = entry[:2]
-        if self._entries and entry[:2] < self._entries[-1][:2]:
+        key, deadline_s, _ = item
+        if key in self._where:
+            raise InvalidInput("key", key, "a key that is not waiting already")
+        where = self._where[key] = (deadline_s, next(self._arrivals))
+        entry = (*where, item, now_s)
+        if self._entries and deadline_s < self._entries[-1][0]:  # an equal one came before it
             bisect.insort(self._entries, entry, key=_by_deadline)
             self.reprice()
             return
@@ -264,17 +265,17 @@ class LiveQueue:
         max_rows, max_tokens, seconds = self._room
         if rows >= max_rows or tokens + n > max_tokens:
             return None
-        size = CallSize(rows + 1, tokens + n, max(longest, n), squares + n * n)
+        if n > longest:
+            longest = n
+        size = CallSize(rows + 1, tokens + n, longest, squares + n * n)
         predicted_s = self._predict_s(size)
         if predicted_s > seconds:
             return None
-        return PlannedCall(
-            size,
-            predicted_s,
-            min(first_s, deadline_s),
-            min(oldest_s, arrived_s),
-            predicted_s * self._share,
-        )
+        if deadline_s < first_s:
+            first_s = deadline_s
+        if arrived_s < oldest_s:
+            oldest_s = arrived_s
+        return PlannedCall(size, predicted_s, first_s, oldest_s, predicted_s * self._share)
 
     def _alone(self, item: Item, arrived_s: float) -> PlannedCall:
         n = item.tokens

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from twoshift.errors import InvalidInput
 from twoshift.ports import Columns
+from twoshift.runtime.table import Table
 
 __all__ = ["ColumnRows", "Done", "array_of", "bad_row", "cast", "concat"]
 
@@ -84,6 +85,8 @@ class ColumnRows:
         """
         if not rows:
             return cls({name: np.empty(0) for name in fields or ()})
+        if isinstance(rows, Table) and (fields is None or rows.columns.keys() >= set(fields)):
+            return cls({name: _signed(rows.columns[name], name) for name in fields or rows.columns})
         names = _fields(rows) if fields is None else tuple(fields)
         return cls({name: array_of(_values(rows, name), name, missing) for name in names})
 
@@ -169,6 +172,11 @@ def _values(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
     if not isinstance(rows[row], Mapping):
         raise bad_row(row, None, rows[row], f"a dict with the field {name!r}")
     raise bad_row(row, name, sorted(map(str, rows[row])), f"{name!r} among the row's fields")
+
+
+def _signed(values: NDArray[Any], field: str) -> NDArray[Any]:
+    """As rows have whole numbers, whatever they came as."""
+    return _as(values.tolist(), np.int64, field) if values.ndim == 1 and values.dtype.kind == "u" else values
 
 
 def _numbers(values: Sequence[Any], kinds: set[type], field: str) -> NDArray[Any]:

@@ -68,7 +68,7 @@ class Completions:
         """As `Engine.submit`; the engine looks once every request that is here by now has been submitted."""
         count = len(rows.lengths)
         pending = Pending(self, engine, self._loop.create_future(), count)
-        sinks = [pending, *(_Row(pending, k) for k in range(1, count))]
+        sinks = [pending] if count == 1 else [pending, *(_Row(pending, k) for k in range(1, count))]
         pending.keys = engine.submit_to(sinks, rows, deadline_s, tenant)
         pending.due = self._deadlines.add(pending, deadline_s)
         self._submitted += 1

@@ -144,7 +144,7 @@ class ServedModel:
             raise InvalidInput("input", rows, "at least one row")
         if len(rows) > self.engine.most_rows:
             raise TooLarge("input", f"{len(rows):,} rows", f"at most {self.engine.most_rows:,} in a request")
-        sizes = [characters_of(row) for row in rows]
+        sizes = characters_of(rows)
         total = sum(sizes)
         if not self._counts_tokens:
             return total

@@ -167,4 +167,4 @@ def _check(rows: Sequence[Any], model: RuntimeInfo, most_rows: int) -> None:
     if len(rows) > most_rows:
         raise TooLarge("input", f"{len(rows):,} rows", f"at most {most_rows:,} in a request")
     if model.max_row_tokens > 1:
-        check_lengths([characters_of(row) for row in rows], model.max_row_tokens)
+        check_lengths(characters_of(rows), model.max_row_tokens)

@@ -31,7 +31,7 @@ class InferenceProtocol:
             raise NotFound("version", version, f"{model.version}, which is the one of {model.name}")
         return model
 
-    def rows(self, model: LiveModel, given: Sequence[Given], outputs: Sequence[str]) -> list[Any]:
+    def rows(self, model: LiveModel, given: Sequence[Given], outputs: Sequence[str]) -> Sequence[Any]:
         """A request's rows; raises InvalidInput for tensors that are not the model's, before they cost anything."""
         for each in given:
             if each.shape[0] > model.most_rows:  # not after: a row costs more than its byte

@@ -10,17 +10,19 @@ from numpy.typing import NDArray
 
 from twoshift.errors import InvalidInput
 from twoshift.ports import RuntimeInfo
+from twoshift.runtime.table import Table
 from twoshift.serve.oip.datatypes import BYTES, datatype_of
 from twoshift.serve.oip.tensors import Given, bad_tensor
 from twoshift.types import Tensor
 
 __all__ = ["RowReader", "declared_inputs", "row_reader"]
 
-RowReader = Callable[[Sequence[Given]], list[Any]]
+RowReader = Callable[[Sequence[Given]], Sequence[Any]]
 
 _TEXT, _QUERY = Tensor("text", "text"), Tensor("query", "text")
 _FEATURES = "features"
 _ONE_VALUE = ((), (1,))  # shapes of a row that holds one: clients write either
+_WIDEST = {"b": np.bool_, "i": np.int64, "u": np.uint64, "f": np.float64}
 
 
 def declared_inputs(info: RuntimeInfo) -> tuple[Tensor, ...]:
@@ -78,16 +80,17 @@ def _pair_rows(given: Sequence[Given]) -> list[Any]:
     return list(zip(queries, texts, strict=True))
 
 
-def _any_rows(given: Sequence[Given]) -> list[Any]:
+def _any_rows(given: Sequence[Given]) -> Table:
     """As they come: only the user's class knows."""
-    names = [each.name for each in given]
-    _check_rows(_named(given, names))
-    return _dicts(names, [_column(each.values, each.shape) for each in given])
+    if len(given) != 1:
+        _check_rows(_named(given, [each.name for each in given]))
+    return Table({each.name: _column(each.values, each.shape) for each in given})
 
 
 def _bare_rows(given: Sequence[Given]) -> list[Any]:
     (one,) = _named(given, (_FEATURES,))
-    return _column(one.values, one.shape)
+    column = _column(one.values, one.shape)
+    return column.tolist() if column.ndim == 1 or column.dtype.kind == "O" else list(column)
 
 
 class _Declared:
@@ -97,12 +100,12 @@ class _Declared:
         self._names = [tensor.name for tensor in inputs]
         self._inputs = [(tensor.shape, datatype_of(tensor) if typed else None) for tensor in inputs]
 
-    def rows(self, given: Sequence[Given]) -> list[Any]:
+    def rows(self, given: Sequence[Given]) -> Table:
         found = _named(given, self._names)
         _check_rows(found)
-        return _dicts(self._names, [self._values(at, each) for at, each in enumerate(found)])
+        return Table({each.name: self._values(at, each) for at, each in enumerate(found)})
 
-    def _values(self, at: int, given: Given) -> list[Any]:
+    def _values(self, at: int, given: Given) -> NDArray[Any]:
         shape, datatype = self._inputs[at]
         if datatype not in (None, given.datatype) and (given.datatype, datatype) != ("BF16", "FP32"):
             raise bad_tensor(given.name, given.datatype, f"{datatype}")
@@ -140,19 +143,13 @@ def _check_rows(given: Sequence[Given]) -> None:
             raise bad_tensor(each.name, list(each.shape), f"{rows:,} rows, as in {given[0].name[:80]!r}")
 
 
-def _column(values: NDArray[Any] | list[str], shape: Sequence[int]) -> list[Any]:
-    """A value for each row: a number or text, or an array of numbers, or lists of texts."""
-    if len(shape) == 1:
-        # Python's own numbers, as rows of JSON and of files have them: a class computes the same in both shifts
-        return values if isinstance(values, list) else values.tolist()
-    if shape[0] == 0:
-        return []
+def _column(values: NDArray[Any] | list[str], shape: Sequence[int]) -> NDArray[Any]:
+    """A value for each row: a number or text, or an array of them."""
     if isinstance(values, list):
-        return np.array(values, object).reshape(shape).tolist()
-    return list(values.reshape(shape))
-
-
-def _dicts(names: Sequence[str], columns: Sequence[list[Any]]) -> list[Any]:
-    if len(names) == 1:
-        return [{names[0]: value} for value in columns[0]]
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        texts = np.empty(len(values), object)
+        texts[:] = values
+        return texts.reshape(shape)
+    if len(shape) > 1:
+        return values.reshape(shape)
+    # As rows of JSON and of files have them: a class computes the same in both shifts
+    return values.astype(_WIDEST[values.dtype.kind], copy=False)
