@@ -273,6 +273,17 @@ def test_where_not_all_run_at_once_the_one_whose_window_ends_first_is_next(
     assert sorted(range(3), key=lambda k: began_s[k]) == [2, 1, 0]
 
 
+def test_more_jobs_than_are_looked_at_at_once_all_have_their_turn(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twoshift.batch.host._MOST_AT_ONCE", 2)
+    jobs = [fleet.host.submit(fleet.settings(output=str(fleet.path / f"out-{k}"))) for k in range(7)]
+    assert [fleet.host.get(each.id).state for each in jobs].count(JobState.QUEUED) == 5
+    fleet.model.gate.set()
+    for each in jobs:
+        assert fleet.wait(each.id, lambda state: state.is_over) is JobState.DONE
+
+
 def test_jobs_of_who_may_have_no_device_wait_and_go_on_when_it_may(fleet: Fleet) -> None:
     fleet.model.gate.set()
     why = ["nothing is left for today"]
