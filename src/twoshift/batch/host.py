@@ -22,6 +22,7 @@ from twoshift.batch.job import Job, Resumed
 from twoshift.batch.lane import JobLane
 from twoshift.batch.part import check_kept
 from twoshift.batch.places import LiveFleet, Used
+from twoshift.batch.progress import NOTHING_YET
 from twoshift.batch.running import RunningJob, state_after
 from twoshift.batch.settings import JobSettings, make_settings
 from twoshift.batch.turns import in_turn
@@ -380,7 +381,8 @@ class JobHost:
                 self.allowance_of(running.payer[0]).check_output(settings.output)  # an earlier server had other roots
             result = running.job.run(lambda found: self._found(job_id, found), running.heard)
             state, reason = state_after(result)
-            running.now, running.ending = result.last, result.ending
+            running.ending = result.ending
+            running.now = None if result.last is NOTHING_YET else result.last  # what an earlier run told is still so
         except (FolderTaken, TryLater) as error:  # a run that ends, a full disk, an object store that is silent
             wait_s = error.retry_after_s if isinstance(error, TryLater) else _TAKEN_S
             with self._lock:
