@@ -27,7 +27,7 @@ from twoshift.batch.running import RunningJob, state_after
 from twoshift.batch.settings import JobSettings, make_settings
 from twoshift.batch.turns import in_turn
 from twoshift.batch.warm import warm
-from twoshift.errors import Elsewhere, InvalidInput, NotFound, TryLater, TwoshiftError
+from twoshift.errors import Broken, Elsewhere, InvalidInput, NotFound, TryLater, TwoshiftError
 from twoshift.ports import Blobs, Claim, JobRecord, JobStore
 from twoshift.types import JobState
 from twoshift.units import parse_duration
@@ -441,6 +441,9 @@ def _refuse_batch(job_id: str) -> None:
 
 def _look(settings: JobSettings, allowed: Allowance) -> None:
     """What is wrong with its input is told at once; raises InvalidInput."""
-    files = resolve(settings.inputs, allowed.blobs_for, settings.input_format)
-    found = kept_schema(files, allowed.blobs_for, (*settings.keep, *(settings.model_columns or ())))
+    try:
+        files = resolve(settings.inputs, allowed.blobs_for, settings.input_format)
+        found = kept_schema(files, allowed.blobs_for, (*settings.keep, *(settings.model_columns or ())))
+    except Broken as error:  # damaged, or replaced just now
+        raise InvalidInput("inputs", ", ".join(settings.inputs), f"files that can be read: {error}") from error
     check_kept(pa.schema([found.field(name) for name in settings.keep]), settings.output_format)

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -212,6 +212,36 @@ def test_a_job_that_cannot_run_here_is_refused(
     with pytest.raises(InvalidInput, match=said):
         fleet.host.submit(fleet.settings(**change))
     assert fleet.host.list() == []
+
+
+class Swapping(LocalBlobs):
+    """A file becomes a link to another one between two looks at it."""
+
+    def __init__(self, path: Path, target: Path) -> None:
+        self._path, self._target = path, target
+
+    def open(self, location: str) -> BinaryIO:
+        opened = super().open(location)
+        self._path.unlink()
+        self._path.symlink_to(self._target)
+        return opened
+
+
+def test_an_input_that_is_replaced_by_a_link_is_refused_and_nothing_is_said_of_where_it_leads(fleet: Fleet) -> None:
+    secret, swapped = fleet.path / "secret", fleet.path / "swapped.parquet"
+    secret.write_bytes(b"x" * 12_345)
+    swapped.write_bytes((fleet.path / "in.parquet").read_bytes())
+    fleet.allowed["red"] = Allowance(lambda _: Swapping(swapped, secret))
+    with pytest.raises(InvalidInput, match="has changed since it was listed") as caught:
+        fleet.host.submit(fleet.settings(inputs=[str(swapped)]), "red")
+    assert caught.value.field == "inputs"
+    assert "12345" not in str(caught.value).replace(",", "")
+
+
+def test_a_damaged_input_is_the_requests_fault(fleet: Fleet) -> None:
+    (fleet.path / "bad.parquet").write_bytes(b"PAR1 and then nothing PAR1")
+    with pytest.raises(InvalidInput, match="is damaged or cut short"):
+        fleet.host.submit(fleet.settings(inputs=[str(fleet.path / "bad.parquet")]))
 
 
 def test_a_job_that_fails_says_why_and_can_go_on_later(fleet: Fleet) -> None:
