@@ -172,6 +172,7 @@ class JobRecord:
     reason: str = ""  # of its state
     progress: dict[str, Any] | None = None  # JSON-ready: how far it was when last heard of
     owner: str = ""  # the key that asked for it; empty where there are none
+    due_unix_s: float | None = None  # when its window ends
 
 
 class Claim(Protocol):
@@ -221,12 +222,28 @@ class JobStore(Protocol):
         """Those that are not over, oldest first."""
         ...
 
+    def waiting(self, most_of_one: int, besides: Collection[str] = ()) -> list[JobRecord]:
+        """Of each owner those that come first by their windows: queued, or said to run. Oldest first."""
+        ...
+
+    def wait_for(self, owner: str, reason: str, besides: Collection[str] = ()) -> None:
+        """Say of an owner's queued ones why they wait."""
+        ...
+
+    def of_output(self, output: str) -> JobRecord | None:
+        """The one that is not over and writes there."""
+        ...
+
+    def open_jobs(self, owner: str) -> int:
+        """How many of an owner's are not over."""
+        ...
+
     def move(self, job_id: str, expected: Collection[JobState], state: JobState, reason: str = "") -> bool:
         """Another state, if it is in one of those that are expected; whether it was."""
         ...
 
-    def progressed(self, job_id: str, progress: dict[str, Any]) -> None:
-        """How far it is."""
+    def progressed(self, progress: Mapping[str, dict[str, Any]]) -> None:
+        """How far they are, by id."""
         ...
 
     def note(self, job_id: str, text: str) -> None:

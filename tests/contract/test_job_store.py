@@ -95,10 +95,59 @@ def test_the_newest_come_first_in_pages_and_unfinished_ones_oldest_first(opened:
     assert [each.id for each in store.unfinished()] == ["b", "c"]
 
 
+def waits(name: str, owner: str, due_unix_s: float | None = None, state: JobState = JobState.QUEUED) -> JobRecord:
+    return JobRecord(name, {"output": f"out/{name}/"}, state, 1.0, 1.0, owner=owner, due_unix_s=due_unix_s)
+
+
+def test_of_each_owner_those_whose_windows_end_first_are_next(opened: Callable[[], SqlJobs]) -> None:
+    store = opened()
+    for each in (
+        waits("no-window", "red"), waits("late", "red", 9.0), waits("over", "red", 1.0, JobState.DONE),
+        waits("soon", "red", 2.0), waits("paused", "red", 1.0, JobState.PAUSED), waits("begun", "red", 1.0),
+        waits("said-to-run", "blue", None, JobState.RUNNING), waits("as-late", "red", 9.0),
+    ):  # fmt: skip
+        store.add(each)
+    assert [each.id for each in store.waiting(2, ["begun"])] == ["late", "soon", "said-to-run"]
+    every = store.waiting(9)
+    assert [each.id for each in every] == ["no-window", "late", "soon", "begun", "said-to-run", "as-late"]
+    assert [each.due_unix_s for each in every] == [None, 9.0, 2.0, 1.0, None, 9.0]
+
+
+def test_all_queued_jobs_of_an_owner_say_why_they_wait(opened: Callable[[], SqlJobs]) -> None:
+    store = opened()
+    for each in (
+        waits("a", "red"), waits("b", "red"), waits("later", "red"), waits("c", "blue"),
+        waits("runs", "red", None, JobState.RUNNING),
+    ):  # fmt: skip
+        store.add(each)
+    store.wait_for("red", "others run", ["later"])
+    assert {each.id: each.reason for each in store.unfinished()} == {
+        "a": "others run", "b": "others run", "later": "", "c": "", "runs": "",
+    }  # fmt: skip
+
+
+def test_a_folder_is_of_the_one_job_that_is_not_over(opened: Callable[[], SqlJobs]) -> None:
+    store = opened()
+    store.add(waits("a", "red", None, JobState.DONE))
+    assert store.of_output("out/a") is None
+    store.add(waits("b", "red"))
+    assert [store.of_output(name) for name in ("out/b", "out/b/", "out/bb")] == [store.get("b"), store.get("b"), None]
+    assert (store.open_jobs("red"), store.open_jobs("blue")) == (1, 0)
+
+
+def test_the_progress_of_several_is_told_at_once(opened: Callable[[], SqlJobs]) -> None:
+    store = opened()
+    for name in "abc":
+        store.add(job(name))
+    store.progressed({"a": {"rows": 1}, "b": {"rows": 2}})
+    store.progressed({})
+    assert [each.progress for each in store.unfinished()] == [{"rows": 1}, {"rows": 2}, None]
+
+
 def test_progress_and_the_log_are_kept(opened: Callable[[], SqlJobs]) -> None:
     store = opened()
     store.add(job("a"))
-    store.progressed("a", {"rows": 3})
+    store.progressed({"a": {"rows": 3}})
     for text in ("first", "second", "third"):
         store.note("a", text)
     assert store.get("a").progress == {"rows": 3}

@@ -144,7 +144,7 @@ def test_who_was_silent_for_long_loses_the_claim_and_can_change_nothing_any_more
     assert others.take()
     for change in (
         lambda: store.move("a", [JobState.QUEUED], JobState.FAILED),
-        lambda: store.progressed("a", {}),
+        lambda: store.progressed({"a": {}}),
         lambda: store.note("a", "text"),
         lambda: store.add(job("b")),
     ):

@@ -105,6 +105,7 @@ class Coordinator:
         before: Sequence[RunRecord] = (),  # earlier runs of the job
         worker_s: float = 0.0,  # that the workers have had so far
         locations: tuple[str, ...] | None = None,  # of the files, where they are not those of the stored plan
+        counted: tuple[int, int] | None = None,  # errors and rows of what is committed, where its parts were asked
     ) -> None:
         self._plan, self._pool, self._clock = plan, pool, clock
         settings = plan.settings
@@ -123,7 +124,7 @@ class Coordinator:
         self._worker_s, self._counted_s = worker_s, self._began_s  # up to then
         self._gone = Beat(0, 0.0, 0, 0, 0, 0, 0)  # what workers that are no more had done
         self._rows = self._errors = 0
-        self._earlier = (sum(run.errors for run in before), sum(run.rows for run in before))
+        self._earlier = counted or (sum(run.errors for run in before), sum(run.rows for run in before))
         self._rows_before = _rows_of(plan, committed, self._earlier[1])
         self._idle_deaths = self._deadly_shards = self._delays = 0  # since the last commit
         self._same_failures: tuple[str, int] = ("", 0)  # since then: the last cause, and how often in a row

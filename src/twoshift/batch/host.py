@@ -22,13 +22,15 @@ from twoshift.batch.job import Job, Resumed
 from twoshift.batch.lane import JobLane
 from twoshift.batch.part import check_kept
 from twoshift.batch.places import LiveFleet, Used
+from twoshift.batch.progress import NOTHING_YET
 from twoshift.batch.running import RunningJob, state_after
 from twoshift.batch.settings import JobSettings, make_settings
 from twoshift.batch.turns import in_turn
 from twoshift.batch.warm import warm
-from twoshift.errors import Elsewhere, InvalidInput, NotFound, TryLater, TwoshiftError
+from twoshift.errors import Broken, Elsewhere, InvalidInput, NotFound, TryLater, TwoshiftError
 from twoshift.ports import Blobs, Claim, JobRecord, JobStore
 from twoshift.types import JobState
+from twoshift.units import parse_duration
 
 __all__ = ["BATCH", "JobHost"]
 
@@ -93,18 +95,18 @@ class JobHost:
         allowed.check_output(settings.output)  # before anything is said about what is there
         now_s = time.time()
         encoded = msgspec.to_builtins(settings)
-        unfinished = self._store.unfinished()
-        if (same := _of_output(unfinished, settings.output)) is not None:
+        if (same := self._store.of_output(settings.output)) is not None:
             before = msgspec.structs.replace(msgspec.convert(same.settings, JobSettings), workers=settings.workers)
             if same.owner != owner:
                 raise InvalidInput("output", settings.output, "another folder: this one is taken")
             if before != settings:
                 raise InvalidInput("output", settings.output, f"another folder: {same.id} works on this one")
             return same
-        allowed.check_open(sum(each.owner == owner for each in unfinished))
+        allowed.check_open(self._store.open_jobs(owner))
         _look(settings, allowed)
         new_id = job_id or f"job-{uuid.uuid4().hex[:12]}"
-        record = JobRecord(new_id, encoded, JobState.QUEUED, now_s, now_s, owner=owner)
+        due_unix_s = None if settings.window is None else now_s + parse_duration(settings.window, "window")
+        record = JobRecord(new_id, encoded, JobState.QUEUED, now_s, now_s, owner=owner, due_unix_s=due_unix_s)
         self._store.add(record)
         self._store.note(record.id, f"{settings.model} over {', '.join(settings.inputs)} to {settings.output}")
         self._begin_queued()
@@ -114,7 +116,10 @@ class JobHost:
         """The job of a batch, once, however often it is asked for; its files are the server's own."""
         replicas = self._fleet_of(settings.model).replicas()
         settings, now_s = msgspec.structs.replace(settings, workers=max(1, len(replicas))), time.time()
-        record = JobRecord(batch_id, msgspec.to_builtins(settings), JobState.QUEUED, now_s, now_s, owner=owner)
+        record = JobRecord(
+            batch_id, msgspec.to_builtins(settings), JobState.QUEUED, now_s, now_s,
+            owner=owner, due_unix_s=settings.due_unix_s,
+        )  # fmt: skip
         if self._store.add(record):
             self._begin_queued()
 
@@ -296,24 +301,42 @@ class JobHost:
     def _tell(self) -> None:
         with self._lock:
             running = list(self._running.items())
+        told = dict[str, dict[str, Any]]()
         for job_id, each in running:
             now, each.now = each.now, None
             if now is not None:
-                self._store.progressed(job_id, each.progress(now))
+                told[job_id] = each.progress(now)
+        self._store.progressed(told)
 
     # A job's life
 
     def _begin_queued(self) -> None:
         with self._beginning:
-            waiting = self._store.unfinished() if self._has_room() else ()  # there may be thousands
-            for record in in_turn(waiting, self._owners_at_work()):
-                if self._closed.is_set() or not self._has_room():
-                    return
-                if self._may_begin(record) and (
-                    record.state is JobState.RUNNING  # and nobody runs it: what said so was lost on its way
-                    or self._store.move(record.id, [JobState.QUEUED], JobState.RUNNING)
-                ):
-                    self._begin(record)
+            while not self._closed.is_set() and self._has_room() and self._begin_some():
+                pass
+
+    def _begin_some(self) -> bool:
+        """Those that are next, of each owner a few, as there may be thousands; whether any was begun."""
+        begun, told, besides = False, set[str](), self._not_now()
+        for record in in_turn(self._store.waiting(_MOST_AT_ONCE, besides), self._owners_at_work()):
+            if self._closed.is_set() or not self._has_room():
+                return False
+            if why := self._why_waits(record.owner):
+                if record.owner not in told:
+                    told.add(record.owner)
+                    self._store.wait_for(record.owner, why, besides)
+            elif (
+                record.state is JobState.RUNNING  # and nobody runs it: what said so was lost on its way
+                or self._store.move(record.id, [JobState.QUEUED], JobState.RUNNING)
+            ):
+                self._begin(record)
+                begun = True
+        return begun
+
+    def _not_now(self) -> list[str]:
+        """Those that run, and those that are to wait before they are tried again."""
+        with self._lock:
+            return [*self._running, *(job_id for job_id, at_s in self._later_s.items() if at_s > time.monotonic())]
 
     def _owners_at_work(self) -> Counter[str]:
         with self._lock:
@@ -324,17 +347,13 @@ class JobHost:
             at_work = sum(not each.lane.why_held for each in self._running.values())
             return at_work < _MOST_AT_ONCE and len(self._running) < _MOST_HELD
 
-    def _may_begin(self, record: JobRecord) -> bool:
-        with self._lock:
-            if record.id in self._running or self._later_s.get(record.id, 0.0) > time.monotonic():
-                return False
-            running = sum(each.payer[0] == record.owner for each in self._running.values())
-        why = self.allowance_of(record.owner).why_waits(running)
-        if record.owner and running >= _MOST_OF_ONE:
+    def _why_waits(self, owner: str) -> str:
+        """Why no other job of theirs begins; empty where one may."""
+        running = self._owners_at_work()[owner]
+        why = self.allowance_of(owner).why_waits(running)
+        if owner and running >= _MOST_OF_ONE:
             why = why or f"waits for its turn: {running} of its owner's jobs run, and others come, too"
-        if why and record.state is JobState.QUEUED and record.reason != why:
-            self._store.move(record.id, [JobState.QUEUED], JobState.QUEUED, why)
-        return not why
+        return why
 
     def _begin(self, record: JobRecord) -> None:
         try:
@@ -362,7 +381,8 @@ class JobHost:
                 self.allowance_of(running.payer[0]).check_output(settings.output)  # an earlier server had other roots
             result = running.job.run(lambda found: self._found(job_id, found), running.heard)
             state, reason = state_after(result)
-            running.now, running.ending = result.last, result.ending
+            running.ending = result.ending
+            running.now = None if result.last is NOTHING_YET else result.last  # what an earlier run told is still so
         except (FolderTaken, TryLater) as error:  # a run that ends, a full disk, an object store that is silent
             wait_s = error.retry_after_s if isinstance(error, TryLater) else _TAKEN_S
             with self._lock:
@@ -390,7 +410,7 @@ class JobHost:
         while running.is_ours:
             try:
                 if running.now is not None:
-                    self._store.progressed(job_id, running.progress(running.now))
+                    self._store.progressed({job_id: running.progress(running.now)})
                 if self._store.move(job_id, [JobState.RUNNING], state, reason):
                     self._store.note(job_id, f"{state}: {reason}" if reason else str(state))
                 break
@@ -419,13 +439,11 @@ def _refuse_batch(job_id: str) -> None:
         raise InvalidInput("job", job_id, f"a job that is no batch: see /v1/batches/{job_id}")
 
 
-def _of_output(unfinished: Sequence[JobRecord], output: str) -> JobRecord | None:
-    """The job that is not over and writes there."""
-    return next((each for each in unfinished if each.settings["output"].rstrip("/") == output.rstrip("/")), None)
-
-
 def _look(settings: JobSettings, allowed: Allowance) -> None:
     """What is wrong with its input is told at once; raises InvalidInput."""
-    files = resolve(settings.inputs, allowed.blobs_for, settings.input_format)
-    found = kept_schema(files, allowed.blobs_for, (*settings.keep, *(settings.model_columns or ())))
+    try:
+        files = resolve(settings.inputs, allowed.blobs_for, settings.input_format)
+        found = kept_schema(files, allowed.blobs_for, (*settings.keep, *(settings.model_columns or ())))
+    except Broken as error:  # damaged, or replaced just now
+        raise InvalidInput("inputs", ", ".join(settings.inputs), f"files that can be read: {error}") from error
     check_kept(pa.schema([found.field(name) for name in settings.keep]), settings.output_format)

@@ -131,8 +131,9 @@ class Job:
         moved = existing is not None and existing.files != plan.files
         locations = tuple(file.location for file in plan.files) if moved else None
         coordinator = Coordinator(
-            plan, committed, self._pool, muster.workers, before=before, worker_s=spent_s, locations=locations
-        )
+            plan, committed, self._pool, muster.workers, before=before, worker_s=spent_s, locations=locations,
+            counted=self._counted(plan, committed),
+        )  # fmt: skip
         return self._run(plan, coordinator, report)
 
     def stop(self, now: bool = False) -> None:
@@ -258,6 +259,18 @@ class Job:
         """Shards whose part is there: the only record of a commit."""
         there = self._blobs_for(plan.settings.output).names(plan.settings.output)
         return {shard for shard in range(len(plan.shards)) if Path(part_location(plan, shard)).name in there}
+
+    def _counted(self, plan: Plan, committed: set[int]) -> tuple[int, int] | None:
+        """Errors and rows of a batch's parts: its clients see them, and a run that was killed has not recorded all."""
+        if plan.settings.endpoint is None:
+            return None
+        errors = rows = 0
+        for shard in committed:
+            location = part_location(plan, shard)
+            with self._output.open(location) as file:
+                stats = read_stats(file, location, plan.settings.output_format)
+            errors, rows = errors + stats.errors, rows + stats.rows
+        return errors, rows
 
     # The shards, and after the last
 

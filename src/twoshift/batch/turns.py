@@ -8,7 +8,6 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
 
 from twoshift.ports import JobRecord
-from twoshift.units import parse_duration
 
 __all__ = ["in_turn"]
 
@@ -29,8 +28,4 @@ def in_turn(waiting: Sequence[JobRecord], at_work: Counter[str]) -> Iterator[Job
 
 
 def _due_unix_s(record: JobRecord) -> float:
-    """When its window ends."""
-    due, window = record.settings.get("due_unix_s"), record.settings.get("window")
-    if due is not None:
-        return due
-    return math.inf if window is None else record.created_unix_s + parse_duration(window, "window")
+    return math.inf if record.due_unix_s is None else record.due_unix_s

@@ -23,7 +23,7 @@ class ClaimedDatabase:
 
     def found(self, wanted: Select[Any]) -> Sequence[Any]:
         """The rows."""
-        return self._database.run(lambda connection: connection.execute(wanted).all())
+        return self._database.read(lambda connection: connection.execute(wanted).all())
 
     def changed(self, work: Callable[[Connection], _T]) -> _T:
         """What it gives, in a transaction; raises Elsewhere where another server has the claim."""

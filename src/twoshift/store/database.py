@@ -17,6 +17,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from twoshift.errors import InvalidInput, TryLater
 from twoshift.extras import needed
+from twoshift.store.turn import Turn
 
 __all__ = ["Database"]
 
@@ -25,6 +26,7 @@ _RETRY_S = 1.0
 _PATIENCE_S = 5.0  # with a database that is started again, before the caller is told
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 0.5
 _ACCEPTED = "sqlite:///path/to/file.db, or postgresql://user:password@host/name"
+_READS = "twoshift_reads"
 _T = TypeVar("_T")
 
 
@@ -36,19 +38,30 @@ class Database:
         self.url = _checked(url)
         self._closed = threading.Event()
         self._engine = _engine(self.url, self._closed)
+        self._reading = self._engine.execution_options(**{_READS: True})
+        # SQLite has one writer: others would sleep instead of being woken
+        self._writing = None if self.file is None else Turn()
         with self._told():
             _migrate(self._engine)
+
+    def read(self, work: Callable[[Connection], _T]) -> _T:
+        """What it gives, which changes nothing: of SQLite it waits for no writer. Raises as `run` does."""
+        return self._tried(self._reading, work)
 
     def run(self, work: Callable[[Connection], _T]) -> _T:
         """What it gives, in a transaction: all of it or nothing; raises TryLater where the database does not answer.
 
         Where the connection is lost it is done anew, for a while: unless it may have been committed.
         """
+        with self._turn():
+            return self._tried(self._engine, work)
+
+    def _tried(self, engine: Engine, work: Callable[[Connection], _T]) -> _T:
         until_s, pause_s = time.monotonic() + _PATIENCE_S, _FIRST_PAUSE_S
         while True:
             done: list[_T] = []
             try:
-                with self._told(), self._engine.begin() as connection:
+                with self._told(), engine.begin() as connection:
                     done.append(work(connection))
                 return done[0]
             except TryLater as error:
@@ -72,6 +85,19 @@ class Database:
         """End every connection; who waits for an answer gets none any more."""
         self._closed.set()
         self._engine.dispose()
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """To write."""
+        if self._writing is None:
+            yield
+            return
+        if not self._writing.take(_BUSY_MS / 1e3):
+            raise TryLater(f"the database {self.shown} does not answer (others write)", _RETRY_S)
+        try:
+            yield
+        finally:
+            self._writing.give()
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
@@ -120,7 +146,8 @@ def _set_up_sqlite(connection: Any, _record: Any) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")  # who reads and then writes must not find it taken in between
+    # Who reads and then writes must not find it taken in between
+    connection.exec_driver_sql("BEGIN" if connection.get_execution_options().get(_READS) else "BEGIN IMMEDIATE")
 
 
 def _migrate(engine: Engine) -> None:

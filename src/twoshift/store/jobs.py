@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from twoshift.errors import NotFound
@@ -22,6 +22,7 @@ from twoshift.types import JobState
 __all__ = ["SqlJobs"]
 
 _MOST_NOTES = 10_000  # of a job: the oldest go
+_NOT_OVER = jobs.c.state.in_([str(state) for state in JobState if not state.is_over])
 _KINDS = {JobState.DONE: "job.completed", JobState.FAILED: "job.failed", JobState.CANCELLED: "job.cancelled"}
 
 
@@ -44,6 +45,7 @@ class SqlJobs:
             "owner": job.owner,
             "created_unix_s": job.created_unix_s,
             "updated_unix_s": job.updated_unix_s,
+            "due_unix_s": job.due_unix_s,
         }
 
         def added(connection: Connection) -> bool:
@@ -76,11 +78,34 @@ class SqlJobs:
 
     def unfinished(self) -> list[JobRecord]:
         """Those that are not over, oldest first."""
-        over = [str(state) for state in JobState if state.is_over]
-        return [
-            _record(row)
-            for row in self._database.found(select(jobs).where(jobs.c.state.not_in(over)).order_by(jobs.c.number))
-        ]
+        return [_record(row) for row in self._database.found(select(jobs).where(_NOT_OVER).order_by(jobs.c.number))]
+
+    def waiting(self, most_of_one: int, besides: Collection[str] = ()) -> list[JobRecord]:
+        """Of each owner those that come first by their windows: queued, or said to run. Oldest first."""
+        first = (jobs.c.due_unix_s.nulls_last(), jobs.c.number)
+        place = func.row_number().over(partition_by=jobs.c.owner, order_by=first).label("place")
+        states = jobs.c.state.in_([str(JobState.QUEUED), str(JobState.RUNNING)])
+        placed = select(jobs.c.number, place).where(states, jobs.c.id.not_in(besides)).subquery()
+        wanted = select(jobs).join(placed, placed.c.number == jobs.c.number).where(placed.c.place <= most_of_one)
+        return [_record(row) for row in self._database.found(wanted.order_by(jobs.c.number))]
+
+    def wait_for(self, owner: str, reason: str, besides: Collection[str] = ()) -> None:
+        """Say of an owner's queued ones why they wait."""
+        change = update(jobs).where(jobs.c.state == str(JobState.QUEUED), jobs.c.owner == owner)
+        change = change.where(jobs.c.reason != reason, jobs.c.id.not_in(besides))
+        change = change.values(reason=reason, updated_unix_s=self._clock())
+        self._database.changed(lambda connection: connection.execute(change))
+
+    def of_output(self, output: str) -> JobRecord | None:
+        """The one that is not over and writes there."""
+        there = func.rtrim(jobs.c.settings["output"].as_string(), "/") == output.rstrip("/")
+        found = self._database.found(select(jobs).where(_NOT_OVER, there).order_by(jobs.c.number).limit(1))
+        return _record(found[0]) if found else None
+
+    def open_jobs(self, owner: str) -> int:
+        """How many of an owner's are not over."""
+        wanted = select(func.count().label("total")).where(_NOT_OVER, jobs.c.owner == owner)
+        return int(self._database.found(wanted)[0].total)
 
     def move(self, job_id: str, expected: Collection[JobState], state: JobState, reason: str = "") -> bool:
         """Another state, if it is in one of those that are expected; whether it was. Its end is a notice."""
@@ -98,10 +123,13 @@ class SqlJobs:
 
         return self._database.changed(moved)
 
-    def progressed(self, job_id: str, progress: dict[str, Any]) -> None:
-        """How far it is."""
-        change = update(jobs).where(jobs.c.id == job_id).values(progress=progress, updated_unix_s=self._clock())
-        self._database.changed(lambda connection: connection.execute(change))
+    def progressed(self, progress: Mapping[str, dict[str, Any]]) -> None:
+        """How far they are, by id."""
+        change = update(jobs).where(jobs.c.id == bindparam("job"))
+        change = change.values(progress=bindparam("told"), updated_unix_s=self._clock())
+        values = [{"job": job_id, "told": told} for job_id, told in progress.items()]
+        if values:
+            self._database.changed(lambda connection: connection.execute(change, values))
 
     def note(self, job_id: str, text: str) -> None:
         """A line for its log."""
@@ -137,6 +165,7 @@ def _record(row: Any) -> JobRecord:
         reason=row.reason,
         progress=row.progress,
         owner=row.owner,
+        due_unix_s=row.due_unix_s,
     )
 
 

@@ -47,6 +47,8 @@ jobs = Table(
     Column("owner", String(200), nullable=False),
     Column("created_unix_s", Float, nullable=False),
     Column("updated_unix_s", Float, nullable=False),
+    Column("due_unix_s", Float),  # when its window ends
+    Index("jobs_by_turn", "state", "owner", "due_unix_s", "number"),
 )
 
 notes = Table(

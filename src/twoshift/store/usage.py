@@ -46,7 +46,7 @@ class SqlUsage:
         wanted = wanted.where(usage_days.c.day.between(first, last)).group_by(*groups).order_by(*groups)
         if tenant is not None:
             wanted = wanted.where(usage_days.c.tenant == tenant)
-        found = self._database.run(lambda connection: connection.execute(wanted).mappings().all())
+        found = self._database.read(lambda connection: connection.execute(wanted).mappings().all())
         return [_usage(row) for row in found if row["rows"] is not None]  # a sum over nothing is none
 
     def spent(self, day: str, besides: str) -> dict[str, float]:
@@ -55,7 +55,7 @@ class SqlUsage:
         wanted = (
             select(usage_days.c.tenant, func.sum(usage_days.c.device_s)).where(of_day).group_by(usage_days.c.tenant)
         )
-        found = self._database.run(lambda connection: connection.execute(wanted).all())
+        found = self._database.read(lambda connection: connection.execute(wanted).all())
         return {str(tenant): float(device_s) for tenant, device_s in found}
 
     def close(self) -> None:

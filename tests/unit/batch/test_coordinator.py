@@ -100,8 +100,9 @@ def run(
 ) -> tuple[Ending, Coordinator]:
     started = dict.fromkeys((pool.start() for _ in range(workers)), False)
     coordinator = Coordinator(
-        plan, more.get("committed", set()), pool, started, lambda: pool.now_s, more.get("before", ())
-    )
+        plan, more.get("committed", set()), pool, started, lambda: pool.now_s, more.get("before", ()),
+        counted=more.get("counted"),
+    )  # fmt: skip
     act = more.get("act", lambda _coordinator, _now: None)
 
     def report(now: Snapshot) -> None:
@@ -343,6 +344,13 @@ def test_errors_of_earlier_runs_count() -> None:
     ending, _ = run(pool, plan_of(100, max_errors="10"), committed={0, 1}, before=[coordinator.record(0.0)])
     assert ending is Ending.TOO_MANY_ERRORS
     assert len(coordinator.log.stats) == 2
+
+
+def test_what_the_parts_say_counts_and_not_what_a_run_that_was_killed_has_recorded() -> None:
+    pool = FakePool(lambda _, lease, shard: done(lease, shard, errors=4))
+    ending, coordinator = run(pool, plan_of(100, max_errors="10"), committed={0, 1}, counted=(8, 20))
+    assert ending is Ending.TOO_MANY_ERRORS
+    assert (coordinator.snapshot().errors_before, coordinator.snapshot().errors) == (8, 4)
 
 
 def test_a_worker_whose_model_is_never_loaded_is_replaced() -> None:

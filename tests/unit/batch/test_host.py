@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -214,6 +214,36 @@ def test_a_job_that_cannot_run_here_is_refused(
     assert fleet.host.list() == []
 
 
+class Swapping(LocalBlobs):
+    """A file becomes a link to another one between two looks at it."""
+
+    def __init__(self, path: Path, target: Path) -> None:
+        self._path, self._target = path, target
+
+    def open(self, location: str) -> BinaryIO:
+        opened = super().open(location)
+        self._path.unlink()
+        self._path.symlink_to(self._target)
+        return opened
+
+
+def test_an_input_that_is_replaced_by_a_link_is_refused_and_nothing_is_said_of_where_it_leads(fleet: Fleet) -> None:
+    secret, swapped = fleet.path / "secret", fleet.path / "swapped.parquet"
+    secret.write_bytes(b"x" * 12_345)
+    swapped.write_bytes((fleet.path / "in.parquet").read_bytes())
+    fleet.allowed["red"] = Allowance(lambda _: Swapping(swapped, secret))
+    with pytest.raises(InvalidInput, match="has changed since it was listed") as caught:
+        fleet.host.submit(fleet.settings(inputs=[str(swapped)]), "red")
+    assert caught.value.field == "inputs"
+    assert "12345" not in str(caught.value).replace(",", "")
+
+
+def test_a_damaged_input_is_the_requests_fault(fleet: Fleet) -> None:
+    (fleet.path / "bad.parquet").write_bytes(b"PAR1 and then nothing PAR1")
+    with pytest.raises(InvalidInput, match="is damaged or cut short"):
+        fleet.host.submit(fleet.settings(inputs=[str(fleet.path / "bad.parquet")]))
+
+
 def test_a_job_that_fails_says_why_and_can_go_on_later(fleet: Fleet) -> None:
     fleet.model.gate.set()
     (fleet.path / "out").mkdir()
@@ -271,6 +301,17 @@ def test_where_not_all_run_at_once_the_one_whose_window_ends_first_is_next(
         assert fleet.wait(each.id, lambda state: state.is_over) is JobState.DONE
     began_s = [fleet.host.notes(each.id)[-1][0] for each in others]
     assert sorted(range(3), key=lambda k: began_s[k]) == [2, 1, 0]
+
+
+def test_more_jobs_than_are_looked_at_at_once_all_have_their_turn(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twoshift.batch.host._MOST_AT_ONCE", 2)
+    jobs = [fleet.host.submit(fleet.settings(output=str(fleet.path / f"out-{k}"))) for k in range(7)]
+    assert [fleet.host.get(each.id).state for each in jobs].count(JobState.QUEUED) == 5
+    fleet.model.gate.set()
+    for each in jobs:
+        assert fleet.wait(each.id, lambda state: state.is_over) is JobState.DONE
 
 
 def test_jobs_of_who_may_have_no_device_wait_and_go_on_when_it_may(fleet: Fleet) -> None:

@@ -7,8 +7,8 @@ from twoshift.ports import JobRecord
 from twoshift.types import JobState
 
 
-def job(name: str, owner: str = "", **settings: object) -> JobRecord:
-    return JobRecord(name, settings, JobState.QUEUED, 1000.0, 1000.0, owner=owner)
+def job(name: str, owner: str = "", due_unix_s: float | None = None) -> JobRecord:
+    return JobRecord(name, {}, JobState.QUEUED, 1000.0, 1000.0, owner=owner, due_unix_s=due_unix_s)
 
 
 def names(*waiting: JobRecord, at_work: dict[str, int] | None = None) -> list[str]:
@@ -16,7 +16,13 @@ def names(*waiting: JobRecord, at_work: dict[str, int] | None = None) -> list[st
 
 
 def test_of_one_owner_whose_window_ends_first_is_next_and_then_the_oldest() -> None:
-    waiting = [job("a"), job("b", window="2h"), job("c", due_unix_s=1500.0), job("d"), job("e", window="1h")]
+    waiting = [
+        job("a"),
+        job("b", due_unix_s=8200.0),
+        job("c", due_unix_s=1500.0),
+        job("d"),
+        job("e", due_unix_s=4600.0),
+    ]
     assert names(*waiting) == ["c", "e", "b", "a", "d"]
 
 

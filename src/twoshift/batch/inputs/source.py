@@ -97,9 +97,9 @@ def _require_unchanged(file: InputFile, blobs: Blobs) -> None:
     found = blobs.stat(file.location)
     if found is not None and found.identity == file.identity:
         return
-    now = "is gone" if found is None else f"has changed (now {found.identity})"
+    now = "is gone" if found is None else "has changed"  # not its size: a link may lead to somebody else's file by now
     advice = "put it back and run again, or take another output folder"
-    raise Broken(f"{file.location} {now} since it was listed ({file.identity}); {advice}")
+    raise Broken(f"{file.location} {now} since it was listed; {advice}")
 
 
 def decompressed(source: Source, compression: str | None) -> Source | pa.NativeFile | BinaryIO:
