@@ -27,6 +27,7 @@ _PATIENCE_S = 5.0  # with a database that is started again, before the caller is
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 0.5
 _ACCEPTED = "sqlite:///path/to/file.db, or postgresql://user:password@host/name"
 _READS = "twoshift_reads"
+_turns: dict[Path, Turn] = {}  # SQLite has one writer for each file: others would sleep instead of being woken
 _T = TypeVar("_T")
 
 
@@ -39,8 +40,7 @@ class Database:
         self._closed = threading.Event()
         self._engine = _engine(self.url, self._closed)
         self._reading = self._engine.execution_options(**{_READS: True})
-        # SQLite has one writer: others would sleep instead of being woken
-        self._writing = None if self.file is None else Turn()
+        self._writing = None if self.file is None else _turns.setdefault(self.file.resolve(), Turn())
         with self._told():
             _migrate(self._engine)
 
