@@ -150,6 +150,10 @@ class BatchStore(Protocol):
         """How many of an owner's are not over."""
         ...
 
+    def counted_batches(self) -> dict[str, tuple[int, float]]:
+        """How many of each status there are, and when the oldest of them was made."""
+        ...
+
     def stirring_batches(self) -> list[str]:
         """Those with something to be done: not over, and not waiting for a job that is not over. Oldest first."""
         ...

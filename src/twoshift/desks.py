@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from twoshift.config import home
 from twoshift.errors import InvalidInput, NotFound
 from twoshift.wiring import blobs_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from twoshift.batch.host import JobHost
     from twoshift.batch.places import LiveFleet
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from twoshift.store.database import Database
     from twoshift.triggers.notifier import Notifier
     from twoshift.triggers.scheduler import Scheduler
+    from twoshift.types import RunState
 
-__all__ = ["Desks", "confined_blobs", "desks_for", "ledger_for", "marker_in"]
+__all__ = ["Desks", "confined_blobs", "desk_metrics", "desks_for", "ledger_for", "marker_in"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,26 @@ def desks_for(
 
     schedules = Scheduler(SqlSchedules(claimed), jobs, marker_at, notifier.notify)
     return Desks(jobs, _batch_host(models, settings, held, jobs), schedules, notifier)
+
+
+def desk_metrics(desks: Desks) -> MoreMetrics:
+    """Batches by status, and what became of the runs of schedules."""
+    from twoshift.batch_ports import BatchStatus
+    from twoshift.serve.batch_desk import NoBatches
+    from twoshift.serve.http.jobs import NoJobs
+
+    def families() -> Iterator[Any]:
+        counts = {} if isinstance(desks.batches, NoBatches) else desks.batches.counts
+        by_status = [(str(status), counts.get(str(status), (0, 0.0))[0]) for status in BatchStatus]
+        yield "gauge", "batches", "Batches that are kept, by status.", ("status",), by_status
+        waiting = [since_s for status, (_, since_s) in counts.items() if not BatchStatus(status).is_over]
+        oldest_s = max(0.0, time.time() - min(waiting)) if waiting else 0.0
+        yield "gauge", "oldest_batch_seconds", "Age of the oldest batch that is not over.", (), [(oldest_s,)]
+        settled: Mapping[RunState, int] = {} if isinstance(desks.schedules, NoJobs) else desks.schedules.settled
+        runs = [(str(state), n) for state, n in sorted(settled.items())]
+        yield "counter", "schedule_runs", "Runs of schedules, by what became of them.", ("state",), runs
+
+    return families
 
 
 def _nobody(why: str) -> Desks:

@@ -145,6 +145,15 @@ def test_batches_have_pages(stores: Stores) -> None:
         stores.batches.list_batches("bob", 9, "3")
 
 
+def test_batches_are_counted_by_status(stores: Stores) -> None:
+    assert stores.batches.counted_batches() == {}
+    stores.file("f")
+    for number, status in enumerate((BatchStatus.VALIDATING, BatchStatus.COMPLETED, BatchStatus.VALIDATING)):
+        made = batch(f"b{number}", status=status, fingerprint=f"{number}", created_unix_s=100.0 + number)
+        stores.batches.add_batch(made, 0.0)
+    assert stores.batches.counted_batches() == {"validating": (2, 100.0), "completed": (1, 101.0)}
+
+
 def test_a_status_changes_once(stores: Stores) -> None:
     stores.file("f")
     stores.batches.add_batch(batch("b"), 0.0)

@@ -187,6 +187,9 @@ def test_a_marker_that_appears_and_is_replaced_runs_the_job_each_time(place: Pla
     assert len(outputs) == 2
     for output in outputs:
         place.check(output)
+    page = place.server.ask("GET", "/metrics").body.decode()
+    assert 'twoshift_schedule_runs_total{state="submitted"} 2.0' in page
+    assert 'twoshift_batches{status="completed"} 0.0' in page
 
 
 def test_what_was_missed_while_the_server_was_down_runs_once(place: Place) -> None:

@@ -112,7 +112,7 @@ def _name_of(model: str) -> str:
 
 
 def _serve(settings: ServeSettings) -> int:
-    from twoshift.desks import desks_for, ledger_for
+    from twoshift.desks import desk_metrics, desks_for, ledger_for
     from twoshift.serve.keys import Keys
     from twoshift.serve.run import check_address, serve
     from twoshift.serve.service import Service, close_models
@@ -141,7 +141,7 @@ def _serve(settings: ServeSettings) -> int:
         usage.start()  # before the jobs: it knows what was spent today
         desks.start()
         scalers = scalers_for(service.models, settings, desks.jobs, note)
-        metrics = [scaling_metrics(service.models, scalers, desks.jobs), tenant_metrics]
+        metrics = [scaling_metrics(service.models, scalers, desks.jobs), tenant_metrics, desk_metrics(desks)]
         for name, scaler in scalers.items():
             scaler.start(settings.models[name].scale.every_s)
         left_s = serve(service, settings, lambda *addresses: _tell(models, *addresses), desks, keys, usage, metrics)

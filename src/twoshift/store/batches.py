@@ -88,6 +88,12 @@ class SqlBatches:
         wanted = select(func.count().label("total")).where(batches.c.owner == owner, batches.c.status.not_in(OVER))
         return int(self._database.found(wanted)[0].total)
 
+    def counted_batches(self) -> dict[str, tuple[int, float]]:
+        """How many of each status there are, and when the oldest of them was made."""
+        total, oldest = func.count().label("total"), func.min(batches.c.created_unix_s).label("oldest")
+        found = self._database.found(select(batches.c.status, total, oldest).group_by(batches.c.status))
+        return {row.status: (int(row.total), float(row.oldest)) for row in found}
+
     def stirring_batches(self) -> list[str]:
         """Those with something to be done: not over, and not waiting for a job that is not over. Oldest first."""
         job_over = jobs.c.state.in_([str(state) for state in JobState if state.is_over])

@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -52,6 +52,11 @@ class Scheduler:
         self._quiet: dict[str, tuple[float, int]] = {}  # from when to when nothing is due
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="twoshift-schedules", daemon=True)
+
+    @property
+    def settled(self) -> Mapping[RunState, int]:
+        """Runs since the start."""
+        return self._submitter.settled
 
     def start(self) -> None:
         """Fire from now on."""
@@ -226,7 +231,8 @@ class Scheduler:
 
     def _decide(self, schedule: ScheduleRecord, spec: ScheduleSpec, run: ScheduledRun, **values: float | str) -> None:
         output = spec.settings(run)["output"].rstrip("/")
-        self._store.decide(dataclasses.replace(run, output=output), **values)
+        if self._store.decide(dataclasses.replace(run, output=output), **values) and run.state is RunState.MISSED:
+            self._submitter.settled[RunState.MISSED] += 1
 
 
 def _spec(schedule: ScheduleRecord) -> ScheduleSpec:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -40,6 +40,7 @@ class Submitter:
 
     def __init__(self, store: ScheduleStore, jobs: Jobs, tell: Tell) -> None:
         self._store, self._jobs, self._tell = store, jobs, tell
+        self.settled: Counter[RunState] = Counter()  # runs, since the start
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def submit_waiting(self, schedule: ScheduleRecord) -> None:
@@ -56,7 +57,7 @@ class Submitter:
                         continue
                     case Meeting.SKIP:
                         told = f"{going[0].id} was still going" if going else "too many wait"
-                        self._store.settle(run.id, RunState.SKIPPED, told)
+                        self._settle(run, RunState.SKIPPED, told)
                         continue
                     case Meeting.CANCEL:
                         self._cancel(going)
@@ -80,9 +81,13 @@ class Submitter:
             raise
         except TwoshiftError as error:
             self._tell_failed(schedule, spec, run, str(error))
-            self._store.settle(run.id, RunState.FAILED, str(error))
+            self._settle(run, RunState.FAILED, str(error))
         else:
-            self._store.settle(run.id, RunState.SUBMITTED)
+            self._settle(run, RunState.SUBMITTED)
+
+    def _settle(self, run: ScheduledRun, state: RunState, reason: str | None = None) -> None:
+        self._store.settle(run.id, state, reason)
+        self.settled[state] += 1
 
     def _tell_failed(self, schedule: ScheduleRecord, spec: ScheduleSpec, run: ScheduledRun, why: str) -> None:
         data = {"object": "schedule", "name": schedule.name, "due_at": run.due_unix_s, "reason": why}

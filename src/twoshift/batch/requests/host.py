@@ -54,6 +54,7 @@ class BatchHost:
         self._working = 0  # clerks
         self._lock = threading.Lock()  # guards the two above
         self._creating = threading.Lock()
+        self.counts: dict[str, tuple[int, float]] = {}  # of each status, and when the oldest was made: as seen last
         self._closed = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="twoshift-batch-keeper", daemon=True)
 
@@ -286,6 +287,7 @@ class BatchHost:
             self.wake(batch_id)
 
     def _look(self) -> None:
+        self.counts = self._store.counted_batches()
         for batch_id in self._store.stirring_batches():
             self.wake(batch_id)
 
