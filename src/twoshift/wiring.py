@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from twoshift.batch.inputs import InputFile
     from twoshift.batch.job import Job
     from twoshift.batch.pool import WorkerPool
+    from twoshift.batch.requests.host import BatchHost
     from twoshift.batch.settings import JobSettings
     from twoshift.blobs.s3_connection import S3Settings
     from twoshift.fleet.model import FleetModel
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from twoshift.policy.plan.row import RowSize
     from twoshift.policy.profile import Profile
     from twoshift.ports import Blobs, Profiles, Runtime, RuntimeInfo
+    from twoshift.serve.batch_desk import NoBatches
     from twoshift.serve.exposition import MoreMetrics
     from twoshift.serve.http.jobs import NoJobs
     from twoshift.serve.live_model import LiveModel
@@ -49,7 +51,7 @@ __all__ = [
     "blobs_for",
     "fleet_model",
     "job_for",
-    "job_host",
+    "job_hosts",
     "known_models",
     "live_model",
     "load_model",
@@ -257,24 +259,28 @@ def fleet_model(
     return model
 
 
-def job_host(models: Mapping[str, LiveModel], settings: ServeSettings, note: Callable[[str], None]) -> JobHost | NoJobs:
-    """Who runs jobs on the models that are served; where nobody can, who says why."""
+def job_hosts(
+    models: Mapping[str, LiveModel], settings: ServeSettings, note: Callable[[str], None]
+) -> tuple[JobHost, BatchHost] | tuple[NoJobs, NoBatches]:
+    """Who runs jobs and batches on the models that are served; where nobody can, who says why."""
     from importlib.util import find_spec
-
-    from twoshift.serve.http.jobs import NoJobs
 
     if missing := [name for name in ("sqlalchemy", "alembic", "pyarrow") if find_spec(name) is None]:
         if settings.database is None:
-            return NoJobs(f"a server with the package {missing[0]}: pip install 'twoshift[fleet]'")
+            return _no_hosts(f"a server with the package {missing[0]}: pip install 'twoshift[fleet]'")
         raise InvalidInput("database", settings.database, f"the package {missing[0]}: pip install 'twoshift[fleet]'")
     from twoshift.batch.confined import confined
     from twoshift.batch.host import JobHost
     from twoshift.batch.places import EngineReplica, LiveFleet
+    from twoshift.batch.requests.files import FileDesk, FileLimits
+    from twoshift.batch.requests.host import BatchHost
     from twoshift.fleet.model import FleetModel
     from twoshift.fleet.ray_model import RayModel
     from twoshift.serve.model import ServedModel
+    from twoshift.store.batches import SqlBatches
     from twoshift.store.claim import SqlClaim
     from twoshift.store.database import Database
+    from twoshift.store.files import SqlFiles
     from twoshift.store.jobs import SqlJobs
 
     database = Database(settings.database or f"sqlite:///{home() / 'fleet.db'}")
@@ -283,7 +289,7 @@ def job_host(models: Mapping[str, LiveModel], settings: ServeSettings, note: Cal
         if settings.database is None:  # a server of something else, as it may be
             database.close()
             note(f"No jobs here: another server has {database.shown}; --database names one of its own.")
-            return NoJobs(f"the server that has {database.shown}, or one with a --database of its own")
+            return _no_hosts(f"the server that has {database.shown}, or one with a --database of its own")
         note(f"Jobs wait: {claim.told}. They go on here when that one ends.")
 
     here = {name: [EngineReplica(model.engine)] for name, model in models.items() if isinstance(model, ServedModel)}
@@ -299,7 +305,19 @@ def job_host(models: Mapping[str, LiveModel], settings: ServeSettings, note: Cal
         if settings.job_roots or not settings.is_private:
             confined(job, files, settings.job_roots)
 
-    return JobHost(SqlJobs(database, claim=claim), fleet_of, blobs_for, check, claim)
+    jobs = JobHost(SqlJobs(database, claim=claim), fleet_of, blobs_for, check, claim)
+    of_files = settings.files
+    limits = FileLimits(int(of_files.max_mb * 1e6), of_files.max_requests, of_files.retention_s)
+    root = of_files.location or str(home() / "files")
+    files = FileDesk(SqlFiles(database, claim=claim), root, blobs_for, limits)
+    return jobs, BatchHost(SqlBatches(database, claim=claim), files, jobs, models)
+
+
+def _no_hosts(why: str) -> tuple[NoJobs, NoBatches]:
+    from twoshift.serve.batch_desk import NoBatches
+    from twoshift.serve.http.jobs import NoJobs
+
+    return NoJobs(why), NoBatches(why)
 
 
 def scalers_for(

@@ -411,6 +411,8 @@ class Coordinator:
 
     def _deadline_s(self, before: Sequence[RunRecord]) -> float:
         """The window is the job's: it began with the first run, whatever became of that."""
+        if (due_unix_s := self._settings.due_unix_s) is not None:
+            return self._began_s + due_unix_s - time.time()
         if self._settings.window_s is None:
             return math.inf
         passed_s = time.time() - min((run.began_unix_s for run in before), default=time.time())

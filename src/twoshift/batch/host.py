@@ -27,7 +27,7 @@ from twoshift.errors import Elsewhere, InvalidInput, TryLater, TwoshiftError
 from twoshift.ports import Blobs, Claim, JobRecord, JobStore
 from twoshift.types import JobState
 
-__all__ = ["JobHost"]
+__all__ = ["BATCH", "JobHost"]
 
 _logger = logging.getLogger("twoshift.jobs")
 _TICK_S = 0.05
@@ -37,6 +37,8 @@ _BEGIN_S = 5.0  # between looks at jobs that wait for their turn, and at a claim
 _TAKEN_S = 3.0  # after which a job looks again whether its folder is free
 _NAMED = 3  # parts in a line of the log
 _CLOSE_S = 2.0  # that a database without an answer may hold up the end
+_NOT_OVER = (JobState.QUEUED, JobState.RUNNING, JobState.PAUSED)
+BATCH = "batch_"  # how the ids of batches begin, and so those of their jobs
 _NOT_HERE = ("engine", "address", "resources", "device", "precision", "threads", "trust_pickle")  # the server's to say
 
 
@@ -58,6 +60,7 @@ class JobHost:
     ) -> None:
         self._known, self._fleet_of, self._blobs_for, self._check = store, fleet_of, blobs_for, check
         self._claim, self._is_ours = claim, False
+        self.on_end: Callable[[str], None] = lambda _job_id: None  # told of each run that has ended
         self._running: dict[str, RunningJob] = {}  # until the store knows how they ended
         self._later_s: dict[str, float] = {}  # jobs that are to wait before they are tried again
         self._lock = threading.Lock()  # guards the two above; never held while the database is asked
@@ -91,6 +94,31 @@ class JobHost:
         self._begin_queued()
         return self._store.get(record.id)
 
+    def submit_batch(self, batch_id: str, settings: JobSettings, owner: str) -> None:
+        """The job of a batch, once, however often it is asked for; its files are the server's own."""
+        replicas = self._fleet_of(settings.model).replicas()
+        settings, now_s = msgspec.structs.replace(settings, workers=max(1, len(replicas))), time.time()
+        record = JobRecord(batch_id, msgspec.to_builtins(settings), JobState.QUEUED, now_s, now_s, owner=owner)
+        if self._store.add(record):
+            self._begin_queued()
+
+    def stop_batch(self, batch_id: str) -> None:
+        """Stop a batch's job now and for good, unless it is over."""
+        with contextlib.suppress(InvalidInput):
+            self._stop(batch_id, _NOT_OVER, JobState.CANCELLED, now=True)
+
+    def has_ended(self, job_id: str) -> bool:
+        """Whether nothing works on it any more, nor ever will."""
+        with self._lock:
+            if job_id in self._running:
+                return False
+        return self._store.get(job_id).state.is_over
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this server has the store."""
+        return self._is_ours and not self._closed.is_set()
+
     def get(self, job_id: str) -> JobRecord:
         """Raises NotFound."""
         return self._store.get(job_id)
@@ -106,15 +134,17 @@ class JobHost:
 
     def pause(self, job_id: str) -> JobRecord:
         """Stop it after the shards in work, until it is told to go on; raises NotFound, InvalidInput."""
+        _refuse_batch(job_id)
         return self._stop(job_id, [JobState.QUEUED, JobState.RUNNING], JobState.PAUSED, now=False)
 
     def cancel(self, job_id: str) -> JobRecord:
         """Stop it now and for good; what it has committed stays. Raises NotFound, InvalidInput."""
-        waiting = [JobState.QUEUED, JobState.RUNNING, JobState.PAUSED, JobState.FAILED]
-        return self._stop(job_id, waiting, JobState.CANCELLED, now=True)
+        _refuse_batch(job_id)
+        return self._stop(job_id, [*_NOT_OVER, JobState.FAILED], JobState.CANCELLED, now=True)
 
     def resume(self, job_id: str) -> JobRecord:
         """Go on with one that was paused, or that failed; raises NotFound, InvalidInput."""
+        _refuse_batch(job_id)
         if not self._store.move(job_id, [JobState.PAUSED, JobState.FAILED], JobState.QUEUED, "resumed"):
             raise InvalidInput("job", str(self._store.get(job_id).state), "one that is paused or has failed")
         self._store.note(job_id, "resumed")
@@ -165,6 +195,8 @@ class JobHost:
         for name in _NOT_HERE:
             if data.get(name) is not None:
                 raise InvalidInput(name, data[name], "a job without it: it runs on the server's own replicas")
+        if data.get("endpoint") is not None or data.get("due_unix_s") is not None:
+            raise InvalidInput("endpoint", data.get("endpoint"), "POST /v1/batches, for a file of requests")
         settings = make_settings(data, "job")
         replicas = self._fleet_of(settings.model).replicas()
         return msgspec.structs.replace(settings, workers=max(1, len(replicas)))
@@ -252,7 +284,7 @@ class JobHost:
 
     def _begin_queued(self) -> None:
         with self._beginning:
-            for record in self._store.unfinished():
+            for record in self._store.unfinished() if self._has_room() else ():  # there may be thousands
                 if self._closed.is_set() or not self._has_room():
                     return
                 if self._may_begin(record.id) and (
@@ -290,7 +322,8 @@ class JobHost:
             running = self._running[job_id]
         state, reason, settings = JobState.FAILED, "", running.job.settings
         try:
-            self._check(settings, self._files(settings))  # it may be of an earlier server, with other roots
+            if settings.endpoint is None:
+                self._check(settings, self._files(settings))  # it may be of an earlier server, with other roots
             result = running.job.run(lambda found: self._found(job_id, found), running.heard)
             state, reason = state_after(result)
             running.now, running.ending = result.last, result.ending
@@ -309,6 +342,7 @@ class JobHost:
             self._settle(job_id, running, state, reason)
             with self._lock:
                 del self._running[job_id]
+            self.on_end(job_id)
         if not self._closed.is_set():
             with contextlib.suppress(TwoshiftError):  # the keeper tries again
                 self._begin_queued()
@@ -340,3 +374,8 @@ class JobHost:
         while not self._closed.wait(_TICK_S):
             for lane in self.running().values():
                 lane.tick()
+
+
+def _refuse_batch(job_id: str) -> None:
+    if job_id.startswith(BATCH):
+        raise InvalidInput("job", job_id, f"a job that is no batch: see /v1/batches/{job_id}")

@@ -28,6 +28,7 @@ from twoshift.batch.plan import Plan, PlannedModel, part_location, plan_location
 from twoshift.batch.pool import Died, WorkerPool
 from twoshift.batch.progress import NOTHING_YET, Snapshot
 from twoshift.batch.receipt import Receipt
+from twoshift.batch.requests.rows import LINES
 from twoshift.batch.samples import Samples, measured_on
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.summary import RunRecord, Summary
@@ -203,23 +204,22 @@ class Job:
             folder = earlier.settings.output.rstrip("/")
             plan = msgspec.structs.replace(earlier, settings=self.settings, model=model, retry_of=folder)
         else:
-            plan = self._new_plan(files, kept or pa.schema([]), model)
+            plan = self._new_plan(files, kept or pa.schema([]), info)
         if not self._output.create(plan_location(self.settings.output), msgspec.json.encode(plan)):
             raise InvalidInput("output", self.settings.output, "a folder in which no other job was begun just now")
         return plan
 
-    def _new_plan(self, files: tuple[InputFile, ...], kept: pa.Schema, model: PlannedModel) -> Plan:
-        settings, samples = self.settings, Samples(files, self._blobs_for, self.settings)
+    def _new_plan(self, files: tuple[InputFile, ...], kept: pa.Schema, info: RuntimeInfo) -> Plan:
+        settings, samples = self.settings, Samples(files, self._blobs_for, self.settings, info)
         measured = measured_on(samples, self._muster)
-        model = msgspec.structs.replace(model, parity=measured.parity)
-        rows = max(1, min(_MOST_SHARD_ROWS, int(settings.shard_seconds / measured.seconds_per_row)))
+        model = msgspec.structs.replace(PlannedModel.of(info), parity=measured.parity)
+        row_s = measured.seconds_per_row * samples.model_rows
+        rows = max(1, min(_MOST_SHARD_ROWS, int(settings.shard_seconds / row_s)))
         target = Target(rows=min(rows, settings.shard_rows or rows), row_bytes=samples.row_bytes)
         shards = cut(files, self._blobs_for, target)
         results = {} if measured.schema is None else _fields(measured.schema)
-        schema = output_schema(kept, results)
-        return Plan.make(
-            settings, model, files, shards, schema, measured.seconds_per_row, samples.row_bytes, str(Path.cwd())
-        )
+        schema = output_schema(kept, results) if settings.endpoint is None else LINES
+        return Plan.make(settings, model, files, shards, schema, row_s, samples.row_bytes, str(Path.cwd()))
 
     def _earlier(self, folder: str) -> Plan:
         plan = read_plan(self._blobs_for(folder), folder)
@@ -335,7 +335,7 @@ class Job:
     def _receipt(self, coordinator: Coordinator, plan: Plan) -> Receipt | None:
         """Rows of a few shards, scored again as live requests."""
         worker = coordinator.idle_worker()
-        if worker is None or not plan.shards:
+        if worker is None or not plan.shards or plan.settings.endpoint is not None:
             return None
         done = [each.shard for each in coordinator.log.stats if each.rows > each.errors]
         done = done or list(range(len(plan.shards)))  # an earlier run did them all

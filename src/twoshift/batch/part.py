@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from twoshift.batch.part_stats import PartStats
+from twoshift.batch.requests.part import LinesPart, read_footer
 from twoshift.errors import Broken, InvalidInput
 
 __all__ = ["ERROR", "PartStats", "PartWriter", "check_kept", "open_part", "output_schema", "read_stats", "result_array"]
@@ -21,20 +23,6 @@ __all__ = ["ERROR", "PartStats", "PartWriter", "check_kept", "open_part", "outpu
 ERROR = "error"
 _METADATA = b"twoshift"
 _ROW_GROUP_ROWS = 64 << 10
-
-
-class PartStats(msgspec.Struct, frozen=True):
-    """What became of a shard; kept in its part."""
-
-    shard: int
-    rows: int
-    errors: int
-    tokens: int
-    truncated: int
-    seconds: float  # from lease to publish
-    device_s: float
-    worker: str
-    kinds: dict[str, int]  # of errors
 
 
 class PartWriter(Protocol):
@@ -53,7 +41,13 @@ class PartWriter(Protocol):
 
 def open_part(path: Path, output_format: str, schema: pa.Schema) -> PartWriter:
     """A writer for a new file at `path`."""
-    return _ParquetPart(path, schema) if output_format == "parquet" else _JsonPart(path)
+    match output_format:
+        case "parquet":
+            return _ParquetPart(path, schema)
+        case "lines":
+            return LinesPart(path)
+        case _:
+            return _JsonPart(path)
 
 
 class _ParquetPart:
@@ -122,6 +116,8 @@ def read_stats(file: Any, location: str, output_format: str) -> PartStats:
     try:
         if output_format == "jsonl":
             return _counted(file, location)
+        if output_format == "lines":
+            return read_footer(file).stats
         metadata = pq.read_metadata(file).metadata or {}
         return msgspec.json.decode(metadata[_METADATA], type=PartStats)
     except (pa.ArrowException, OSError, KeyError, AttributeError, UnicodeDecodeError, msgspec.DecodeError) as error:

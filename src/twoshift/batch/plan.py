@@ -184,7 +184,7 @@ def _class_of(name: str) -> str:
 
 
 # Everything else about a job may change between its runs.
-_FIXED = ("text", "pair", "columns", "keep", "input_format", "output_format", "shard_rows", "shard_seconds")
+_FIXED = ("text", "pair", "columns", "keep", "endpoint", "input_format", "output_format", "shard_rows", "shard_seconds")
 
 
 def _changed_settings(before: JobSettings, now: JobSettings, is_retry: bool) -> Iterator[str]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from twoshift.batch.inputs import read
 from twoshift.batch.part import ERROR
 from twoshift.batch.plan import Plan, part_location
-from twoshift.batch.scorer import model_rows
+from twoshift.batch.table_rows import model_rows
 from twoshift.engine import Engine
 from twoshift.ports import Blobs
 

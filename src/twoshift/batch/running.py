@@ -43,6 +43,7 @@ class RunningJob:
             "share": now.share,
             "rows": now.rows_before + now.rows,
             "rows_total": now.rows_total,
+            "rows_committed": now.rows_before + now.committed_rows,
             "errors": now.errors_before + now.errors,
             "rows_per_s": now.rows_per_s,
             "elapsed_s": now.elapsed_s,

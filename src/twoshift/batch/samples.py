@@ -6,18 +6,20 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from twoshift.batch.inputs import InputFile, read
+from twoshift.batch.inputs import InputFile, piece_lines, read
 from twoshift.batch.messages import Calibrate, Calibrated
 from twoshift.batch.muster import Muster
-from twoshift.batch.scorer import readable_rows
+from twoshift.batch.requests.rows import asked_of
 from twoshift.batch.settings import JobSettings
+from twoshift.batch.table_rows import readable_rows
 from twoshift.errors import InvalidInput
-from twoshift.ports import PARITY_BAR, Blobs
+from twoshift.ports import PARITY_BAR, Blobs, RuntimeInfo
 
 __all__ = ["Samples", "measured_on"]
 
-_SAMPLE_ROWS, _SAMPLE_FILES = 64, 4
+_SAMPLE_ROWS, _SAMPLE_FILES, _SAMPLE_REQUESTS = 64, 4, 32
 _SAMPLE_BYTES = 1 << 20
+_MOST_ROWS = 2048  # of a request in a sample
 _MORE_SAMPLES = 16  # of so many rows, where none of the first can be scored
 
 
@@ -25,10 +27,11 @@ class Samples:
     """Rows as the model takes them: of a few files' beginnings first, and on from there; their size is noted."""
 
     def __init__(
-        self, files: tuple[InputFile, ...], blobs_for: Callable[[str], Blobs], settings: JobSettings
+        self, files: tuple[InputFile, ...], blobs_for: Callable[[str], Blobs], settings: JobSettings, model: RuntimeInfo
     ) -> None:  # fmt: skip
-        self.files, self.settings, self._blobs_for = files, settings, blobs_for
+        self.files, self.settings, self._blobs_for, self._model = files, settings, blobs_for, model
         self.row_bytes = 100.0  # of the rows that were looked at
+        self.model_rows = 1.0  # of each: a request may have many
 
     def __iter__(self) -> Iterator[list[Any]]:
         """At least one sample, if an empty one. Without a row that can be scored the result columns are not known."""
@@ -43,7 +46,19 @@ class Samples:
         if not first:
             yield []  # nothing but nulls, or nothing at all
 
+    def _requests(self, file: InputFile) -> Iterator[list[Any]]:
+        lines = piece_lines(file.head(), file, self._blobs_for(file.location))
+        while some := list(itertools.islice(lines, _SAMPLE_REQUESTS)):
+            asked = [asked_of(line, self.settings, self._model, _MOST_ROWS) for line in some]
+            rows = [row for each in asked for row in each.rows]
+            self.row_bytes = sum(map(len, some)) / len(some)
+            self.model_rows = max(1.0, len(rows) / len(some))
+            yield rows[:_SAMPLE_ROWS]
+
     def _rows(self, file: InputFile) -> Iterator[list[Any]]:
+        if self.settings.endpoint is not None:
+            yield from self._requests(file)
+            return
         blobs, columns = self._blobs_for(file.location), self.settings.model_columns
         for batch in read(file.head(), file, blobs, columns, _SAMPLE_ROWS, _SAMPLE_BYTES):
             if batch.num_rows:
@@ -59,6 +74,8 @@ def measured_on(samples: Samples, muster: Muster) -> Calibrated:
         if measured.schema is not None or not rows:
             break
     assert measured is not None  # noqa: S101 - there is a sample, if an empty one
+    if settings.endpoint is not None:  # a request that fails has its own reply, and so have all of them
+        return measured
     if measured.schema is None and seen:
         hint = "" if settings.text or settings.columns else " (--text COLUMN, where it takes texts)"
         accepted = f"rows that the model can score{hint}; of the first {seen} none: {measured.error}"

@@ -10,13 +10,15 @@ from typing import Any
 import msgspec
 
 from twoshift.config import read_toml, settings_of
+from twoshift.endpoints.known import ENDPOINTS
 from twoshift.errors import InvalidInput
 from twoshift.policy.hours import Hours
 from twoshift.units import parse_duration
 
-__all__ = ["ErrorBudget", "JobSettings", "make_settings", "read_settings"]
+__all__ = ["LINES_FORMAT", "ErrorBudget", "JobSettings", "make_settings", "read_settings"]
 
 OUTPUT_FORMATS = ("parquet", "jsonl")
+LINES_FORMAT = "lines"  # of the parts of a batch: results, errors, and how many bytes each has
 ENGINES = ("local", "ray")
 _LISTS = ("inputs", "columns", "keep")  # of which one may be written as a plain string
 _RAYS_OWN = ("CPU", "GPU", "memory", "object_store_memory")
@@ -32,6 +34,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     pair: str | None = None  # the column with the second text, for a model that scores pairs
     columns: tuple[str, ...] = ()  # of a model over rows; all, without any
     keep: tuple[str, ...] = ()
+    endpoint: str | None = None  # of a batch: each line of the input is a request to it
     input_format: str | None = None
     output_format: str = "parquet"
     precision: str | None = None
@@ -47,6 +50,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     resources: dict[str, float] = {}  # Ray's custom ones, of each worker
     max_errors: str | None = None
     window: str | None = None
+    due_unix_s: float | None = None  # of a batch, instead of a window: when it ends
     price_usd_per_hour: float | None = None
     weight: float = 1.0  # of its share of a device that serves, where other jobs want it, too
     hours: str | None = None  # of the day, in which it may run on a device that serves
@@ -57,7 +61,12 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     def __post_init__(self) -> None:
         _require(bool(self.inputs), "inputs", self.inputs, "at least one file, folder or pattern")
-        _require(self.output_format in OUTPUT_FORMATS, "output_format", self.output_format, " or ".join(OUTPUT_FORMATS))
+        formats = OUTPUT_FORMATS if self.endpoint is None else (LINES_FORMAT,)
+        _require(self.output_format in formats, "output_format", self.output_format, " or ".join(formats))
+        known = self.endpoint is None or self.endpoint in ENDPOINTS
+        _require(known, "endpoint", self.endpoint, f"one of {', '.join(ENDPOINTS)}")
+        alone = self.endpoint is None or not (self.text or self.columns or self.keep)
+        _require(alone, "endpoint", self.endpoint, "no columns beside it: the input has requests")
         _require(self.pair is None or self.text is not None, "pair", self.pair, "--text with the first text, too")
         _require(not (self.text and self.columns), "columns", self.columns, "either --text or --columns")
         _require(self.workers >= 1, "workers", self.workers, "at least 1")

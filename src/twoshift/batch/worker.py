@@ -34,8 +34,9 @@ from twoshift.batch.messages import (
 )
 from twoshift.batch.plan import Plan, read_plan
 from twoshift.batch.receipt import Receipt, take_receipt
-from twoshift.batch.scorer import ShardScorer, Stopped
+from twoshift.batch.scorer import ShardScorer
 from twoshift.batch.settings import JobSettings
+from twoshift.batch.windows import Stopped
 from twoshift.engine import Engine
 from twoshift.engine.waiting import BlockOwner
 from twoshift.engine.window import described
@@ -176,7 +177,9 @@ class ShardWorker:
             return Beat(0, 0.0, 0, padding, 0, 0, 0)
         stats, had = self._engine.stats(), self._owner.use
         failed, ran_out = stats.failed_calls, stats.out_of_memory
-        return Beat(had.rows, had.device_s, had.tokens, padding, failed, ran_out, stats.max_tokens)
+        is_batch = self._scorer is not None and self._settings.endpoint is not None
+        rows = self._scorer.rows_done if is_batch and self._scorer else had.rows  # a request may have many of the model
+        return Beat(rows, had.device_s, had.tokens, padding, failed, ran_out, stats.max_tokens)
 
     def _loaded(self) -> WorkDevice:
         if self._device is None:

@@ -21,6 +21,7 @@ import typer
 from twoshift._version import __version__
 from twoshift.cli import embed, key, models, profile, run, score, serve  # noqa: F401  (they register themselves)
 from twoshift.cli.app import app
+from twoshift.cli.batch import app as batch_app
 from twoshift.cli.jobs import app as jobs_app
 from twoshift.cli.plan import app as plan_app
 from twoshift.cli.sim import app as sim_app
@@ -28,6 +29,7 @@ from twoshift.errors import BrokenModel, InvalidInput, Malformed, TryLater, Twos
 
 __all__ = ["app", "main"]
 
+app.add_typer(batch_app, name="batch")
 app.add_typer(jobs_app, name="jobs")
 app.add_typer(plan_app, name="plan")
 app.add_typer(sim_app, name="sim")

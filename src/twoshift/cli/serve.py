@@ -113,7 +113,7 @@ def _name_of(model: str) -> str:
 def _serve(settings: ServeSettings) -> int:
     from twoshift.serve.run import check_address, serve
     from twoshift.serve.service import Service, close_models
-    from twoshift.wiring import job_host, live_model, scalers_for, scaling_metrics
+    from twoshift.wiring import job_hosts, live_model, scalers_for, scaling_metrics
 
     if settings.grpc_port is not None:
         needed("grpc", "grpc", f"{settings.grpc_port}", "grpc_port")
@@ -125,24 +125,27 @@ def _serve(settings: ServeSettings) -> int:
     # One text is tokenised faster by the thread that has it than by a pool that is woken for it
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     models: list[LiveModel] = []
-    jobs = None
+    jobs = batches = None
     scalers: dict[str, Scaler] = {}
     left_s = settings.grace_s
     try:
         for name in settings.models:
             models.append(live_model(name, settings, int(time.time()), note))
         service = Service(models)
-        jobs = job_host(service.models, settings, note)
+        jobs, batches = job_hosts(service.models, settings, note)
         jobs.start()
+        batches.start()
         scalers = scalers_for(service.models, settings, jobs, note)
         metrics = scaling_metrics(service.models, scalers, jobs)
         for name, scaler in scalers.items():
             scaler.start(settings.models[name].scale.every_s)
-        left_s = serve(service, settings, lambda *addresses: _tell(models, *addresses), jobs, [metrics])
+        left_s = serve(service, settings, lambda *addresses: _tell(models, *addresses), jobs, batches, [metrics])
     finally:
         until_s = time.monotonic() + left_s
         for scaler in scalers.values():
             scaler.close()
+        if batches is not None:
+            batches.close()
         ended = jobs is None or jobs.close(left_s)
         ended &= left_s > 0 and close_models(models, max(_LEAST_S, until_s - time.monotonic()))
     return 0 if ended else _leave(settings)

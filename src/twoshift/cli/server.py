@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import itertools
 import json
 import os
+import secrets
 import urllib.parse
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 from twoshift.cli.params import text
@@ -15,6 +20,7 @@ __all__ = ["SERVER_FIELDS", "On", "Server", "server_at"]
 
 _TIMEOUT_S = 30.0
 _RETRY_S = 1.0
+_PIECE_BYTES = 1 << 20
 SERVER_FIELDS = {"server": "--on"}
 On = Annotated[
     str | None, text("The server: http://host:8000; TWOSHIFT_SERVER without it, a key in TWOSHIFT_KEY.", metavar="URL")
@@ -61,23 +67,61 @@ class Server:
         """What it answers."""
         return self._asked("POST", path, b"" if body is None else json.dumps(body).encode())
 
-    def _asked(self, method: str, path: str, body: bytes | None) -> Any:
+    def upload(self, path: Path, fields: dict[str, str]) -> Any:
+        """A file, as a form at /v1/files, piece by piece."""
+        boundary = secrets.token_hex(16)
+        head = "".join(_field(boundary, name, value) for name, value in fields.items()).encode()
+        name = urllib.parse.quote(path.name, safe=" .,()[]")
+        head += f'--{boundary}\r\ncontent-disposition: form-data; name="file"; filename="{name}"\r\n\r\n'.encode()
+        tail = f"\r\n--{boundary}--\r\n".encode()
+        headers = {
+            "content-type": f"multipart/form-data; boundary={boundary}",
+            "content-length": str(len(head) + path.stat().st_size + len(tail)),
+        }
+        with path.open("rb") as file:
+            pieces = itertools.chain([head], iter(lambda: file.read(_PIECE_BYTES), b""), [tail])
+            return self._asked("POST", "/v1/files", pieces, headers)
+
+    def download(self, path: str, take: Callable[[bytes], object]) -> None:
+        """What lies there, piece by piece."""
+        with self._answered("GET", path, None, {}) as reply:
+            if reply.status != 200:
+                raise _error(reply.status, _decoded(reply.read(), f"{self.url} answers GET {path}"), _RETRY_S)
+            while piece := reply.read(_PIECE_BYTES):
+                take(piece)
+
+    @contextlib.contextmanager
+    def _answered(
+        self, method: str, path: str, body: Any, headers: dict[str, str]
+    ) -> Iterator[http.client.HTTPResponse]:
         connection = self._connect()
         try:
-            connection.request(method, path, body, self._headers)
-            reply = connection.getresponse()
-            data = reply.read()
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it may have said why before it hung up
+                connection.request(method, path, body, {**self._headers, **headers})
+            yield connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
             raise TryLater(f"the server {self.url} does not answer ({error})", _RETRY_S) from error
         finally:
             connection.close()
-        try:
-            decoded = json.loads(data) if data else None
-        except ValueError:
-            raise Broken(f"{self.url} answers {method} {path} with something that is no JSON") from None
+
+    def _asked(self, method: str, path: str, body: Any, headers: dict[str, str] | None = None) -> Any:
+        with self._answered(method, path, body, headers or {}) as reply:
+            data = reply.read()
+        decoded = _decoded(data, f"{self.url} answers {method} {path}")
         if reply.status >= 400:
             raise _error(reply.status, decoded, float(reply.headers.get("retry-after-ms") or 1000) / 1e3)
         return decoded
+
+
+def _decoded(data: bytes, what: str) -> Any:
+    try:
+        return json.loads(data) if data else None
+    except ValueError:
+        raise Broken(f"{what} with something that is no JSON") from None
+
+
+def _field(boundary: str, name: str, value: str) -> str:
+    return f'--{boundary}\r\ncontent-disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
 
 
 def _error(status: int, decoded: Any, retry_after_s: float) -> Exception:

@@ -32,6 +32,8 @@ class Window:
     rows: int
     errors: dict[int, str] = field(default_factory=dict[int, str])  # by the row's place
     kinds: dict[int, str] = field(default_factory=dict[int, str])  # what kind of error it is
+    causes: dict[int, Exception] = field(default_factory=dict[int, Exception])  # the errors themselves
+    row_tokens: dict[int, int] = field(default_factory=dict[int, int])  # by the row's place; none: it was not prepared
     tokens: int = 0
     truncated: int = 0
     device_s: float = 0.0  # once the results are here
@@ -46,6 +48,7 @@ class Window:
                 self.fail(int(places[start]), part)
                 continue
             self.tokens += int(part.lengths.sum())
+            self.row_tokens.update(zip(places[start:].tolist(), part.lengths.tolist(), strict=False))
             self.truncated += int(part.truncated.sum())
             # Padded calls want rows of one length; packed ones are all alike where lengths are mixed, and predictable
             order = np.arange(len(part.lengths)) if packs else np.argsort(-part.lengths, kind="stable")
@@ -71,6 +74,8 @@ class Window:
         """That row has no result."""
         self.errors[place] = error if isinstance(error, str) else described(error)
         self.kinds[place] = kind or type(error).__name__
+        if isinstance(error, Exception):
+            self.causes[place] = error
 
     def cancel(self) -> None:
         """Nobody wants the results any more."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from twoshift.endpoints.facts import characters_of
 from twoshift.engine import RowResult
 from twoshift.engine.stats import EngineStats, Health, Queue
 from twoshift.errors import Late, TryLater
@@ -24,7 +25,7 @@ from twoshift.ports import RuntimeInfo
 from twoshift.serve.completions import Completions
 from twoshift.serve.derived import Derived
 from twoshift.serve.metrics import ModelMetrics
-from twoshift.serve.model import Answer, characters_of
+from twoshift.serve.model import Answer
 from twoshift.serve.stages import Stages
 from twoshift.serve.tracing import Traces
 from twoshift.types import CallSize, Lane, ReplicaCounts, Tensor

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from twoshift.serve.faults import Fault
+from twoshift.endpoints.faults import Fault
 from twoshift.serve.live_model import LiveModel
 from twoshift.serve.model import Answer
 

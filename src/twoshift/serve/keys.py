@@ -59,6 +59,11 @@ class Caller:
         self._most = max(1.0, self._rate_per_s * _BURST_S)
         self._left, self._filled_s = self._most, clock()
 
+    @property
+    def models(self) -> tuple[str, ...]:
+        """That it may ask; none: all."""
+        return self._settings.models if self._settings else ()
+
     def enter(self, model: str) -> None:
         """Begins a request; `leave` ends it. Raises Forbidden, OverLimit."""
         if self._settings is not None:

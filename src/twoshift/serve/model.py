@@ -12,6 +12,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from twoshift.endpoints.facts import characters_of, check_lengths, least_tokens
 from twoshift.engine import Engine, RowResult
 from twoshift.engine.stats import EngineStats, Health, Queue
 from twoshift.errors import Broken, InvalidInput, Late, OutOfMemory, TooLarge, TryLater
@@ -24,13 +25,10 @@ from twoshift.serve.stages import Stages
 from twoshift.serve.tracing import Traces
 from twoshift.types import Lane, ReplicaCounts, Tensor
 
-__all__ = ["Answer", "ServedModel", "characters_of", "output_tensors"]
+__all__ = ["Answer", "ServedModel", "output_tensors"]
 
 _INLINE_CHARACTERS = 2_000  # of a request's texts that are prepared on the loop: a thread costs more than they do
 _PREPARE_THREADS = 2
-_CHARACTERS_PER_TOKEN = 64  # of a text, at most: a longer one cannot fit, whatever its tokens are
-_CHARACTERS_PER_ID = 4
-_CHARACTERS_PER_ROW = 250  # of one that is no text: what preparing it takes
 _NOT_ROWS_FAULT = (TryLater, Late, Broken, InvalidInput, OutOfMemory)
 _forward_s = attrgetter("forward_s")
 
@@ -150,12 +148,8 @@ class ServedModel:
         total = sum(sizes)
         if not self._counts_tokens:
             return total
-        most = _CHARACTERS_PER_TOKEN * self.engine.runtime.info.max_row_tokens
-        if total > most and max(sizes) > most:
-            place = sizes.index(max(sizes))
-            raise TooLarge(f"input[{place}]", f"a text of {sizes[place]:,} characters", f"at most {most:,}")
-        # At the least so many tokens: a refusal should not cost what an answer does.
-        least = [max(1, size // _CHARACTERS_PER_TOKEN) for size in sizes]
+        check_lengths(sizes, self.engine.runtime.info.max_row_tokens)
+        least = least_tokens(sizes)
         if total >= _INLINE_CHARACTERS:
             self.engine.check_possible(least, deadline_s)
         self.engine.check_room(least, deadline_s)
@@ -192,15 +186,6 @@ class ServedModel:
 
 def _total(numbers: NDArray[Any]) -> int:
     return int(numbers[0]) if len(numbers) == 1 else int(numbers.sum())  # most requests have one row
-
-
-def characters_of(row: Any) -> int:
-    """About what a row takes to prepare, as characters of a text."""
-    if isinstance(row, str):
-        return len(row)
-    if isinstance(row, tuple):
-        return sum(len(text) for text in row if isinstance(text, str))
-    return _CHARACTERS_PER_ID * len(row) if isinstance(row, list) else _CHARACTERS_PER_ROW
 
 
 def output_tensors(columns: Columns) -> tuple[Tensor, ...]:

@@ -13,14 +13,18 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from twoshift.endpoints.known import told_openai
 from twoshift.errors import InvalidInput
 from twoshift.extras import needed
+from twoshift.serve.batch_desk import BatchDesk, NoBatches
 from twoshift.serve.exposition import MoreMetrics, ServerMetrics
 from twoshift.serve.http.app import App
+from twoshift.serve.http.batches import add_batches
 from twoshift.serve.http.connection import HttpLimits
+from twoshift.serve.http.files import add_files
 from twoshift.serve.http.jobs import JobDesk, NoJobs, add_jobs
 from twoshift.serve.http.oip import add_oip
-from twoshift.serve.http.openai import add_openai, told_openai
+from twoshift.serve.http.openai import add_openai
 from twoshift.serve.http.operations import add_operations
 from twoshift.serve.http.server import HttpServer
 from twoshift.serve.keys import Keys
@@ -43,13 +47,14 @@ def serve(
     settings: ServeSettings,
     ready: Callable[[str, str | None], None],
     jobs: JobDesk | NoJobs,
+    batches: BatchDesk | NoBatches,
     metrics: Sequence[MoreMetrics] = (),
 ) -> float:
     """Until SIGTERM or SIGINT; seconds that are left of the grace, 0 where requests were left without an answer.
 
     `ready` is told the address, and gRPC's where there is one; `metrics` are shown beside the server's own.
     """
-    return needed("uvloop", "serve", "serve", "command").run(_serve(service, settings, ready, jobs, metrics))
+    return needed("uvloop", "serve", "serve", "command").run(_serve(service, settings, ready, jobs, batches, metrics))
 
 
 async def _serve(
@@ -57,6 +62,7 @@ async def _serve(
     settings: ServeSettings,
     ready: Callable[[str, str | None], None],
     jobs: JobDesk | NoJobs,
+    batches: BatchDesk | NoBatches,
     metrics: Sequence[MoreMetrics],
 ) -> float:
     service.start()
@@ -66,11 +72,13 @@ async def _serve(
         model.traces = traces
     app = App(told_openai, keys)
     limits = HttpLimits(body_bytes=int(settings.max_body_mib * (1 << 20)), connections=settings.max_connections)
-    server = HttpServer(app.handle, app.refused, limits)
+    server = HttpServer(app.handle, app.refused, limits, streams=app.streams)
     grpc_server = None if settings.grpc_port is None else _grpc_server(service, settings, keys)
     add_openai(app, service)
     add_oip(app, service)
     add_jobs(app, jobs)
+    add_files(app, batches.files)
+    add_batches(app, batches)
     connections = {"http_connections": ("Open connections.", lambda: server.connections)}
     add_operations(app, service, ServerMetrics(service.models, connections, metrics))
     stop, hurry = asyncio.Event(), asyncio.Event()

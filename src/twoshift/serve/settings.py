@@ -15,7 +15,7 @@ from twoshift.serve.keys import KeySettings
 from twoshift.serve.scale_settings import ScaleSettings
 from twoshift.units import parse_duration
 
-__all__ = ["ModelSettings", "ServeSettings", "make_settings", "read_settings"]
+__all__ = ["FileSettings", "ModelSettings", "ServeSettings", "make_settings", "read_settings"]
 
 
 class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -61,6 +61,25 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         return max(self.replicas, self.min_replicas or 1)
 
 
+class FileSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The files of batches."""
+
+    location: str | None = None  # a folder or an s3:// prefix; None: a folder of this user's
+    max_mb: float = 200.0  # of a file, in millions of bytes
+    max_requests: int = 50_000  # of a batch
+    retention: str = "30d"
+
+    def __post_init__(self) -> None:
+        _require(0 < self.max_mb <= 5000, "max_mb", self.max_mb, "a number above 0, up to 5000")
+        _require(self.max_requests >= 1, "max_requests", self.max_requests, "a whole number of at least 1")
+        _require(self.retention_s > 0, "retention", self.retention, "a time such as 30d")
+
+    @property
+    def retention_s(self) -> float:
+        """After which a file goes, unless it says otherwise."""
+        return parse_duration(self.retention, "retention")
+
+
 class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A server: where it listens, what it serves, and to whom."""
 
@@ -78,6 +97,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     address: str | None = None  # of the Ray cluster
     scale_log: str | None = None  # the folder of decision logs; None: one of this user's
     job_roots: tuple[str, ...] = ()  # folders and s3:// prefixes where jobs may read and write
+    files: FileSettings = msgspec.field(default_factory=FileSettings)
     max_body_mib: float = 64.0
     max_connections: int = 4096
 
@@ -125,7 +145,11 @@ def make_settings(data: dict[str, Any], where: str) -> ServeSettings:
         name: settings_of(KeySettings, each, f"{where}: keys.{name}")
         for name, each in _tables(data, "keys", where).items()
     }
-    return settings_of(ServeSettings, {**data, "models": models, "keys": keys}, where)
+    of_files = data.get("files", {})
+    if not isinstance(of_files, dict):
+        raise InvalidInput(f"{where}: files", of_files, "a table: [files]")
+    files = settings_of(FileSettings, of_files, f"{where}: files")
+    return settings_of(ServeSettings, {**data, "models": models, "keys": keys, "files": files}, where)
 
 
 def _model_settings(name: str, data: dict[str, Any], where: str) -> ModelSettings:

@@ -17,8 +17,10 @@ import pytest
 from twoshift.batch.inputs import Target, cut, kept_schema, resolve
 from twoshift.batch.part import output_schema
 from twoshift.batch.plan import Plan, PlannedModel, part_location
-from twoshift.batch.scorer import ShardScorer, Stopped, model_rows, readable_rows
+from twoshift.batch.scorer import ShardScorer
 from twoshift.batch.settings import JobSettings
+from twoshift.batch.table_rows import model_rows, readable_rows
+from twoshift.batch.windows import Stopped
 from twoshift.blobs.local import LocalBlobs
 from twoshift.engine import Engine
 from twoshift.errors import Broken, InvalidInput

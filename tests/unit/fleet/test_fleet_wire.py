@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twoshift import errors
+from twoshift.endpoints.faults import fault_of
 from twoshift.errors import InvalidInput, TooLarge, TryLater, TwoshiftError
 from twoshift.fleet import wire
 from twoshift.fleet.told import raised, told
 from twoshift.fleet.wire import Ask, Done, Frames, Results, framed, from_replica, is_plain, to_replica
-from twoshift.serve.faults import fault_of
 
 
 def crossed(message: Any, decode: Any = from_replica) -> Any:

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twoshift.cli.key import _quoted
+from twoshift.endpoints.faults import fault_of
 from twoshift.errors import Denied, Forbidden, InvalidInput, OverLimit
-from twoshift.serve.faults import fault_of
 from twoshift.serve.keys import ANYONE, Caller, Keys, KeySettings, digest_of, new_key
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 pytest.importorskip("httptools", reason="the serve extra is not installed")
 pytest.importorskip("prometheus_client", reason="the serve extra is not installed")
 
+from twoshift.endpoints.known import told_openai
 from twoshift.engine import Engine
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import LaneLimits
@@ -26,7 +27,7 @@ from twoshift.serve.exposition import ServerMetrics
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.messages import Reply, Request
 from twoshift.serve.http.oip import add_oip
-from twoshift.serve.http.openai import add_openai, told_openai
+from twoshift.serve.http.openai import add_openai
 from twoshift.serve.http.openapi import Operation, document
 from twoshift.serve.http.operations import add_operations
 from twoshift.serve.keys import Keys, KeySettings, digest_of

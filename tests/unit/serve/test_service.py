@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from twoshift.endpoints.faults import fault_of
 from twoshift.engine import Engine
 from twoshift.errors import InvalidInput, Late, NotFound, TooLarge, TryLater
 from twoshift.policy.cost import CallCost
@@ -21,7 +22,6 @@ from twoshift.ports import RuntimeInfo
 from twoshift.runtime.columns import ColumnRows
 from twoshift.runtime.host_model import HostModel
 from twoshift.serve.derived import check_objective, derive
-from twoshift.serve.faults import fault_of
 from twoshift.serve.model import Answer, ServedModel
 from twoshift.serve.service import Service
 from twoshift.types import Tensor

@@ -8,6 +8,7 @@ from twoshift.batch.inputs.piece import READ_ERROR, Piece, Shard, Target
 from twoshift.batch.inputs.read import read
 from twoshift.batch.inputs.resolve import resolve
 from twoshift.batch.inputs.schema import kept_schema
+from twoshift.batch.inputs.text import piece_lines
 
 __all__ = [
     "READ_ERROR",
@@ -20,6 +21,7 @@ __all__ = [
     "fitted",
     "joined",
     "kept_schema",
+    "piece_lines",
     "read",
     "resolve",
 ]

@@ -27,7 +27,7 @@ from twoshift.batch.inputs.source import (
 from twoshift.errors import InvalidInput
 from twoshift.ports import Blobs
 
-__all__ = ["csv_header", "text_batches", "text_pieces"]
+__all__ = ["csv_header", "piece_lines", "text_batches", "text_pieces"]
 
 # Of a compressed text. Each is decompressed from the beginning up to its own end, which k pieces do (k + 1) / 2 times
 # over, so there are few of them however small a shard should be: at most 8.5 times.
@@ -107,6 +107,13 @@ def text_batches(
                 yield rows.batch(part)
         if piece.rows is not None and seen != piece.rows:
             raise EOFError(f"{seen} rows where there were {piece.rows} when it was listed")
+
+
+def piece_lines(piece: Piece, file: InputFile, blobs: Blobs) -> Iterator[bytes]:
+    """The lines of a piece of JSONL as they are, without blank ones; empty where one is too long to be read."""
+    with opened(file, blobs) as source:
+        for block in _data_blocks(file, source, piece):
+            yield from block.rows()
 
 
 def _rows(file: InputFile, source: Source, wanted: Wanted) -> JsonRows | CsvRows:

@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 
 import grpc
 
+from twoshift.endpoints.faults import Fault, fault_of
 from twoshift.errors import TwoshiftError
 from twoshift.serve.books import Asked, gone, log_access, replied, request_id, writes_access
-from twoshift.serve.faults import Fault, fault_of
 from twoshift.serve.keys import ANYONE, Caller, Keys
 from twoshift.serve.live_model import LiveModel
 from twoshift.serve.model import Answer

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from twoshift.serve.faults import Fault, fault_of
+from twoshift.endpoints.faults import Fault, fault_of
 from twoshift.serve.grpc.calls import Call, Method, abort, begun, counted, settled
 from twoshift.serve.grpc.messages import message
 from twoshift.serve.keys import Keys

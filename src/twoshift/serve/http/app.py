@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from twoshift.endpoints.faults import Fault, fault_of
 from twoshift.errors import InvalidInput, NotFound, TwoshiftError
 from twoshift.serve.books import Asked, gone, log_access, replied, request_id, writes_access
-from twoshift.serve.faults import Fault, fault_of
 from twoshift.serve.http.messages import HttpError, Reply, Request, refusal
 from twoshift.serve.http.openapi import Operation, Route
 from twoshift.serve.keys import ANYONE, Caller, Keys
@@ -75,6 +75,7 @@ class App:
         self._exact: dict[str, dict[str, _Route]] = {}  # path -> method -> route
         self._patterns: list[tuple[re.Pattern[str], dict[str, _Route]]] = []
         self._found: dict[bytes, _Found] = {}  # by target, as it came
+        self._streamed: set[tuple[str, bytes]] = set()  # methods and paths
         self.routes: list[Route] = []  # as OpenAPI shows them
 
     @property
@@ -91,8 +92,14 @@ class App:
         about: Operation | None = None,
         *,
         open: bool = False,  # noqa: A002
+        streams: bool = False,
     ) -> None:
-        """`{name}` in the path matches anything but a slash; one that is escaped is none."""
+        """`{name}` in the path matches anything but a slash; one that is escaped is none.
+
+        With `streams` the face reads the request's body as it comes in; its path is a plain one.
+        """
+        if streams:
+            self._streamed.add((method, path.encode()))
         self.routes.append(Route(method, path, open, about))
         route = _Route(face, told, open)
         if "{" not in path:
@@ -103,6 +110,10 @@ class App:
         if known is None:
             self._patterns.append((pattern, known := {}))
         known[method] = route
+
+    def streams(self, method: str, target: bytes) -> bool:
+        """Whether a request's body is handed on as it comes in."""
+        return (method, target.partition(b"?")[0]) in self._streamed
 
     async def handle(self, request: Request) -> Reply:
         """One reply for each request."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,12 +14,15 @@ import httptools
 
 from twoshift.serve.http.body import Body, Room
 from twoshift.serve.http.messages import HttpError, Reply, Request
+from twoshift.serve.http.streamed import BodyStream
 
-__all__ = ["Connection", "Handler", "HttpLimits", "Peers", "Refusal"]
+__all__ = ["Connection", "Handler", "HttpLimits", "Peers", "Refusal", "Streams"]
 
 Handler = Callable[[Request], Awaitable[Reply]]
 Refusal = Callable[[HttpError], Reply]
+Streams = Callable[[str, bytes], bool]  # whether a method and target take their body as it comes in
 
+_logger = logging.getLogger("twoshift.serve")
 _MANY_WAITING = 16  # requests sent ahead, from which no more is read
 _MOST_WAITING = 256  # that one piece of data may hold
 _TAKEN_BYTES = 64 << 10  # of a reply, that a peer takes at least in the time that it has
@@ -48,6 +52,7 @@ class Peers:
     """Every connection of a server, and what they share."""
 
     limits: HttpLimits
+    streams: Streams = lambda _method, _target: False
     open: set[Connection] = field(default_factory=lambda: set[Connection]())
     room: Room = field(init=False)
 
@@ -69,9 +74,10 @@ class Connection(asyncio.Protocol):
         self._can_write = asyncio.Event()
         self._can_write.set()
         self._unsent_bytes = 0  # of replies, when its time began
-        self._read_paused = False
+        self._full: set[str] = set()  # of what: nothing is read until it is not
         self.due_s = self._loop.time() + self._limits.head_s  # when the sweep ends it
         self._body: Body | None = None
+        self._stream: BodyStream | None = None  # of the request that is being read, where it is streamed
         self._reset()
 
     # From the transport
@@ -89,13 +95,14 @@ class Connection(asyncio.Protocol):
         for each in self._waiting:
             self._give_room(each)
         self._waiting.clear()
+        self._stream = None
         self._reset()
         self._can_write.set()
         if self._task is not None:
             self._task.cancel()  # nobody is there to answer: what waits for the device is taken back
 
     def data_received(self, data: bytes) -> None:
-        if self._closing:
+        if self._closing and self._stream is None:
             return
         self._loose_bytes += len(data)
         try:
@@ -153,6 +160,9 @@ class Connection(asyncio.Protocol):
             raise HttpError(400, "both content-length and transfer-encoding")
         if coding is not None and coding.strip().lower() != b"chunked":
             raise HttpError(501, "a transfer-encoding other than chunked")
+        if self._peers.streams(self._method(), self._target):
+            self._begin_stream()
+            return
         if length is not None and int(length) > self._limits.body_bytes:
             raise HttpError(413, f"a body of more than {self._limits.body_bytes:,} bytes")
         self._body = Body(self._limits.body_bytes, self._peers.room, self._headers.get(b"content-encoding"))
@@ -162,26 +172,56 @@ class Connection(asyncio.Protocol):
             self._continue()
 
     def on_body(self, data: bytes) -> None:
-        assert self._body is not None  # noqa: S101 - the parser reads none that the headers did not name
         self._loose_bytes = 0
+        if self._stream is not None:
+            self._stream.feed(data)
+            return
+        assert self._body is not None  # noqa: S101 - the parser reads none that the headers did not name
         self._body.add(data)
         self._body_goes_on()
 
     def on_message_complete(self) -> None:
-        if len(self._waiting) >= _MOST_WAITING:
-            raise HttpError(503, f"more than {_MOST_WAITING} requests ahead of their replies", retry_after_s=_FULL_S)
-        method, body, held_bytes = self._parser.get_method().decode("latin-1"), b"", 0
-        if self._body is not None:
-            body, held_bytes = self._body.whole(), self._body.held_bytes
-            self._body = None
-        self._waiting.append(Request(method, self._target, self._headers, body, time.monotonic(), held_bytes))
+        if self._stream is None:
+            body, held_bytes = b"", 0
+            if self._body is not None:
+                body, held_bytes = self._body.whole(), self._body.held_bytes
+                self._body = None
+            self._queue(body, held_bytes)
+        else:
+            self._stream.end()
+            self._stream = None
         self._reset()
         if not self._parser.should_keep_alive():
             self._closing = True
-        if len(self._waiting) >= _MANY_WAITING and not self._read_paused:
-            self._read_paused = True
-            self._transport.pause_reading()
         self._begin()
+
+    def _begin_stream(self) -> None:
+        """The request is handed on before its body is there."""
+        if self._headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
+            raise HttpError(415, "a content-encoding here: the body is expected as it is")
+        self._stream = BodyStream(self._limits.body_s, lambda full: self._fill("stream", full))
+        if b"expect" in self._headers and self._headers[b"expect"].lower() == b"100-continue":
+            self._continue()
+        self._queue(b"", 0, self._stream)
+        self._begin()
+
+    def _queue(self, body: bytes, held_bytes: int, stream: BodyStream | None = None) -> None:
+        if len(self._waiting) >= _MOST_WAITING:
+            raise HttpError(503, f"more than {_MOST_WAITING} requests ahead of their replies", retry_after_s=_FULL_S)
+        now_s = time.monotonic()
+        self._waiting.append(Request(self._method(), self._target, self._headers, body, now_s, held_bytes, stream))
+        if len(self._waiting) >= _MANY_WAITING:
+            self._fill("queue", True)
+
+    def _method(self) -> str:
+        return self._parser.get_method().decode("latin-1")
+
+    def _fill(self, what: str, full: bool) -> None:
+        """Nothing is read while something is full."""
+        before = bool(self._full)
+        (self._full.add if full else self._full.discard)(what)
+        if bool(self._full) != before and not self._transport.is_closing():
+            (self._transport.pause_reading if self._full else self._transport.resume_reading)()
 
     def _continue(self) -> None:
         """The peer waits for it before it sends the body; out of turn, it would be read as another one's reply."""
@@ -210,19 +250,21 @@ class Connection(asyncio.Protocol):
         try:
             while self._waiting:
                 asked = self._waiting.popleft()
-                if self._read_paused and not self._waiting:
-                    self._read_paused = False
-                    self._transport.resume_reading()
+                if not self._waiting:
+                    self._fill("queue", False)
                 self.due_s = _NEVER_S  # the handler knows the deadline
                 reply, without_body = await self._reply_to(asked)
                 if self._transport.is_closing():
                     return
-                keep = not (reply.close or (self._closing and not self._waiting))
+                unread = isinstance(asked, Request) and asked.stream is not None and not asked.stream.is_over
+                keep = not (reply.close or unread or (self._closing and not self._waiting))
                 self._transport.write(reply.encoded(keep, without_body))
+                if reply.stream is not None:
+                    await self._pour(reply.stream, without_body)
                 if not self._can_write.is_set():
                     await self._can_write.wait()
                 if not keep:
-                    self._leave(linger=isinstance(asked, HttpError))
+                    self._leave(linger=unread or isinstance(asked, HttpError))
                     return
             self.due_s = self._loop.time() + self._limits.idle_s
         except Exception:
@@ -230,6 +272,22 @@ class Connection(asyncio.Protocol):
             raise
         finally:
             self._task = None
+
+    async def _pour(self, stream: AsyncGenerator[bytes], without_body: bool) -> None:
+        """The pieces of a reply, no faster than the peer takes them."""
+        try:
+            async for piece in stream:
+                if without_body or self._transport.is_closing():
+                    return
+                self._transport.write(piece)
+                if not self._can_write.is_set():
+                    await self._can_write.wait()
+                    self.due_s = _NEVER_S
+        except Exception:
+            _logger.exception("a reply was cut short")
+            self._transport.abort()  # its length was told: the peer sees that it is not whole
+        finally:
+            await stream.aclose()
 
     async def _reply_to(self, asked: Request | HttpError) -> tuple[Reply, bool]:
         """And whether it goes out without its body."""
@@ -271,6 +329,10 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def _refuse(self, error: HttpError) -> None:
+        if self._stream is not None:  # who reads it makes the reply
+            self._stream.fail(error)
+            self._stream, self._closing = None, True
+            return
         if self._closing:
             return  # what comes after the last request is nobody's
         self._closing = True
@@ -279,7 +341,8 @@ class Connection(asyncio.Protocol):
         self._begin()
 
     def _leave(self, linger: bool) -> None:
-        self._closing = True
+        self._closing, self._stream = True, None
+        self._fill("stream", False)
         self.due_s = self._loop.time() + (self._limits.linger_s if linger else self._limits.body_s)
         if linger and self in self._peers.open and not self._transport.is_closing():
             # A close with bytes unread is a reset, and the peer would lose our last words: they are read and forgotten.

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import urllib.parse
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol
 
 import msgspec
 
-from twoshift.errors import Forbidden, InvalidInput, NotFound, TryLater
+from twoshift.endpoints.json_body import decoded
+from twoshift.endpoints.known import told_openai
+from twoshift.endpoints.types import ErrorReply
+from twoshift.errors import InvalidInput, NotFound
 from twoshift.ports import JobRecord
 from twoshift.serve.http.app import App, Exchange
-from twoshift.serve.http.json_body import decoded
+from twoshift.serve.http.clerks import Clerks, owner_of, refuse_pages
 from twoshift.serve.http.messages import Reply
-from twoshift.serve.http.openai import told_openai
-from twoshift.serve.http.openai_types import ErrorReply
 from twoshift.serve.http.openapi import Operation
-from twoshift.serve.keys import ANYONE
 
 __all__ = ["JobDesk", "NoJobs", "add_jobs"]
 
 _MOST_LISTED = 1000
-_THREADS, _MOST_WAITING = 4, 64
 _ANSWER_S, _SUBMIT_S = 8.0, 60.0  # a new job's input is listed, wherever it lies
-_RETRY_S = 1.0
-_T = TypeVar("_T")
 _encoder, _settings = msgspec.json.Encoder(), msgspec.json.Decoder(dict[str, Any])
 
 
@@ -126,39 +121,18 @@ def _of_one(summary: str, gives: Any) -> Operation:
     return Operation(summary, gives, ErrorReply, statuses=(400, 403, 404, 429, 503))
 
 
-class _Clerks:
-    """Threads of the desk's own: a database that does not answer holds up nobody who asks for something else."""
-
-    def __init__(self, wait_s: float) -> None:
-        self._threads = ThreadPoolExecutor(_THREADS, "twoshift-desk")
-        self._wait_s, self._waiting = wait_s, 0
-
-    async def ask(self, call: Callable[..., _T], *given: Any) -> _T:
-        """What it gives; raises TryLater where that takes too long, or where too many wait."""
-        if self._waiting >= _MOST_WAITING:
-            raise TryLater("too many requests about jobs wait already", _RETRY_S)
-        self._waiting += 1
-        try:
-            asked = asyncio.get_running_loop().run_in_executor(self._threads, call, *given)
-            return await asyncio.wait_for(asked, self._wait_s)
-        except TimeoutError:
-            raise TryLater(f"no answer about jobs within {self._wait_s:g} s", _RETRY_S) from None
-        finally:
-            self._waiting -= 1
-
-
 class _Jobs:
     def __init__(self, desk: JobDesk | NoJobs) -> None:
         self._desk = desk
-        self._quick, self._slow = _Clerks(_ANSWER_S), _Clerks(_SUBMIT_S)
+        self._quick, self._slow = Clerks(_ANSWER_S), Clerks(_SUBMIT_S)
 
     async def submit(self, exchange: Exchange) -> Reply:
         data = decoded(_settings, exchange.request.body)
-        _refuse_pages(exchange)
+        refuse_pages(exchange)
         caller, model = exchange.caller, str(data.get("model"))
         caller.enter(model)  # a key that may not ask the model may not run a job on it
         try:
-            return _told(await self._slow.ask(self._desk.submit, data, _owner(exchange) or ""))
+            return _told(await self._slow.ask(self._desk.submit, data, owner_of(exchange) or ""))
         finally:
             caller.leave()
 
@@ -167,7 +141,7 @@ class _Jobs:
         given = asked.get("limit", "100")
         if not given.isascii() or not given.isdigit() or len(given) > 4 or not 1 <= int(given) <= _MOST_LISTED:
             raise InvalidInput("limit", given, f"a whole number from 1 to {_MOST_LISTED}")
-        found = await self._quick.ask(self._desk.list, int(given), asked.get("after"), _owner(exchange))
+        found = await self._quick.ask(self._desk.list, int(given), asked.get("after"), owner_of(exchange))
         return Reply(200, _encoder.encode(JobList(data=[_view(each) for each in found])))
 
     async def log(self, exchange: Exchange) -> Reply:
@@ -180,7 +154,7 @@ class _Jobs:
 
         async def face(exchange: Exchange) -> Reply:
             if exchange.request.method == "POST":
-                _refuse_pages(exchange)
+                refuse_pages(exchange)
             await self._quick.ask(self._own, exchange)
             return _told(await self._quick.ask(of, exchange.matched["job"]))
 
@@ -188,20 +162,9 @@ class _Jobs:
 
     def _own(self, exchange: Exchange) -> None:
         """Raises NotFound where the job is another tenant's: nobody can tell that from one that is not there."""
-        owner, job_id = _owner(exchange), exchange.matched["job"]
+        owner, job_id = owner_of(exchange), exchange.matched["job"]
         if self._desk.get(job_id).owner != owner and owner is not None:
             raise NotFound("job", job_id, "the id of a job that this server knows")
-
-
-def _owner(exchange: Exchange) -> str | None:
-    """The tenant; None where there are no keys, and all is everybody's."""
-    return None if exchange.caller is ANYONE else exchange.caller.tenant
-
-
-def _refuse_pages(exchange: Exchange) -> None:
-    """A job touches files: no web page that somebody looks at beside this server may ask for one."""
-    if exchange.request.header(b"origin") is not None:
-        raise Forbidden("jobs are not taken from web pages: the request has an Origin")
 
 
 def _told(record: JobRecord) -> Reply:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import http
 import math
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from twoshift.serve.faults import Fault
+from twoshift.endpoints.faults import Fault
+
+if TYPE_CHECKING:
+    from twoshift.serve.http.streamed import BodyStream
 
 __all__ = ["HttpError", "Reply", "Request", "refusal"]
 
 _JSON = b"application/json"
 _REASONS = {status.value: status.phrase.encode() for status in http.HTTPStatus}
+_NOT_MODIFIED = 304
 _KINDS = {408: "request_timeout", 413: "too_large", 503: "overloaded"}
 
 
 @dataclass(slots=True)
 class Request:
-    """One request, whole."""
+    """One request, whole but for a body that is streamed."""
 
     method: str
     target: bytes  # as it came: path and query
@@ -26,6 +31,7 @@ class Request:
     body: bytes
     arrived_s: float  # on the monotonic clock: its last byte
     held_bytes: int = 0  # of the room that large bodies share
+    stream: BodyStream | None = None  # the body as it comes in, where its path asks for that
 
     @property
     def path(self) -> str:
@@ -43,21 +49,25 @@ class Request:
 
 @dataclass(slots=True)
 class Reply:
-    """One reply, whole."""
+    """One reply."""
 
     status: int
     body: bytes = b""
     content_type: bytes = _JSON
     headers: list[tuple[bytes, bytes]] = field(default_factory=list[tuple[bytes, bytes]])
     close: bool = False  # the connection cannot be used after it
+    stream: AsyncGenerator[bytes] | None = None  # the body in pieces, instead of `body`
+    stream_bytes: int = 0  # of all of them
 
     def encoded(self, keep_alive: bool, without_body: bool = False) -> bytes:
         """As it goes over the wire."""
         lines = [b"HTTP/1.1 %d %b" % (self.status, _REASONS.get(self.status, b"Unknown"))]
         lines += [b"%b: %b" % pair for pair in self.headers]
-        if self.body:
+        size = len(self.body) if self.stream is None else self.stream_bytes
+        if size:
             lines.append(b"content-type: %b" % self.content_type)
-        lines.append(b"content-length: %d" % len(self.body))
+        if self.status != _NOT_MODIFIED:  # it has none, whatever it says
+            lines.append(b"content-length: %d" % size)
         if not keep_alive:
             lines.append(b"connection: close")
         return b"\r\n".join(lines) + b"\r\n\r\n" + (b"" if without_body else self.body)

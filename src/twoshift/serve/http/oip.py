@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from twoshift.endpoints.faults import Fault
+from twoshift.endpoints.json_body import decoded
 from twoshift.errors import InvalidInput, TryLater
-from twoshift.serve.faults import Fault
 from twoshift.serve.http.app import App, Exchange
-from twoshift.serve.http.json_body import decoded
 from twoshift.serve.http.messages import Reply, Request
 from twoshift.serve.http.oip_types import (
     IndexRequest,

@@ -3,116 +3,18 @@
 from __future__ import annotations
 
 import typing
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import Struct
 
 from twoshift.serve.derived import Derived
 
 __all__ = [
     "DerivedReply",
-    "Document",
-    "Embedding",
-    "EmbeddingReply",
-    "EmbeddingRequest",
-    "ErrorReply",
-    "ErrorTold",
     "ModelCard",
     "ModelList",
-    "RerankReply",
-    "RerankRequest",
-    "RerankResult",
-    "RerankUsage",
-    "TokenIds",
-    "Usage",
 ]
-
-_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
-_INPUT = {
-    "oneOf": [
-        {"type": "string"},
-        {"type": "array", "items": {"type": "string"}, "minItems": 1},
-        _IDS,
-        {"type": "array", "items": _IDS, "minItems": 1},
-    ]
-}
-
-
-TokenIds = Annotated[list[Annotated[int, Meta(ge=0)]], Meta(min_length=1)]
-
-
-class EmbeddingRequest(Struct):
-    """POST /v1/embeddings."""
-
-    model: str
-    # Read in a second step: a union of lists is more than the decoder can tell apart.
-    input: Annotated[Raw, Meta(extra_json_schema=_INPUT)]
-    encoding_format: Literal["float", "base64"] = "float"
-    dimensions: Annotated[int, Meta(ge=1)] | None = None
-    user: str | None = None
-
-
-class Embedding(Struct, kw_only=True):
-    """One vector: its numbers, or base64 of them as little-endian float32."""
-
-    object: Literal["embedding"] = "embedding"
-    index: int
-    embedding: list[float] | str
-
-
-class Usage(Struct):
-    """Tokens."""
-
-    prompt_tokens: int
-    total_tokens: int
-
-
-class EmbeddingReply(Struct, kw_only=True):
-    """Vectors, in the order of the input."""
-
-    object: Literal["list"] = "list"
-    data: list[Embedding]
-    model: str
-    usage: Usage
-
-
-class RerankRequest(Struct):
-    """POST /v1/rerank."""
-
-    model: str
-    query: str
-    documents: Annotated[list[str | Document], Meta(extra_json_schema={"minItems": 1})]
-    top_n: Annotated[int, Meta(ge=1)] | None = None
-    return_documents: bool = False
-
-
-class Document(Struct):
-    """A text."""
-
-    text: str
-
-
-class RerankResult(Struct):
-    """A document's score, and its place in the request."""
-
-    index: int
-    relevance_score: float
-    document: Document | UnsetType = UNSET
-
-
-class RerankUsage(Struct):
-    """Tokens."""
-
-    total_tokens: int
-
-
-class RerankReply(Struct):
-    """Documents, the best first."""
-
-    model: str
-    results: list[RerankResult]
-    usage: RerankUsage
 
 
 class ModelCard(Struct, kw_only=True):
@@ -129,21 +31,6 @@ class ModelList(Struct, kw_only=True):
 
     object: Literal["list"] = "list"
     data: list[ModelCard]
-
-
-class ErrorTold(Struct):
-    """What is wrong, for people and for programs."""
-
-    message: str
-    type: str
-    param: str | None
-    code: str
-
-
-class ErrorReply(Struct):
-    """An error as OpenAI's clients read it."""
-
-    error: ErrorTold
 
 
 _ABOUT = [("model", str), ("runtime", str), ("device", str), ("precision", str)]

@@ -20,11 +20,15 @@ _RETRY = ("retry-after", "retry-after-ms")
 _MEANINGS = {
     200: "Done.",
     400: "Change the request: the message names the field and what is expected.",
+    206: "The part that was asked for.",
+    304: "It is as the client has it.",
     401: "A key is needed, or this one is not known.",
     403: "This key may not do it.",
     404: "Nothing of that name is here.",
+    408: "It did not come in time.",
     413: "It can never fit: send less, or give it more time.",
     415: "The body is packed or written in a way that is not read here.",
+    416: "There is no such part.",
     429: "This key is over its own limit: come back as Retry-After says.",
     500: "The model failed.",
     503: "Full for now, not ready or going down: come back as Retry-After says.",
@@ -58,6 +62,8 @@ class Operation:
     statuses: Sequence[int] = ()  # of its errors, beside 401
     also: Mapping[int, Any] = field(default_factory=dict[int, Any])  # replies with types of their own
     timed: bool = False  # whether a deadline may be given
+    form: Mapping[str, Any] | None = None  # the schema of a multipart form, instead of `takes`
+    query: Mapping[str, Any] = field(default_factory=dict[str, Any])  # schemas of what may stand behind the path
 
 
 class Route(NamedTuple):
@@ -113,8 +119,11 @@ def _operation(route: Route, about: Operation, schema_of: Mapping[int, Any]) -> 
     parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
     if about.timed:
         parameters.append(_TIMEOUT)
+    parameters += [{"name": name, "in": "query", "schema": schema} for name, schema in about.query.items()]
     if parameters:
         shown["parameters"] = parameters
+    if about.form is not None:
+        shown["requestBody"] = {"required": True, "content": {"multipart/form-data": {"schema": about.form}}}
     if about.takes is not None:
         content = {_JSON: {"schema": schema_of[id(about.takes)]}} | {kind: {} for kind in about.takes_also}
         shown["requestBody"] = {"required": not about.may_be_empty, "content": content}

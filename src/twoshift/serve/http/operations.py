@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from twoshift.endpoints.known import told_openai
+from twoshift.endpoints.types import ErrorReply
 from twoshift.serve.exposition import ServerMetrics
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.messages import Reply
-from twoshift.serve.http.openai import told_openai
-from twoshift.serve.http.openai_types import ErrorReply
 from twoshift.serve.http.openapi import Operation, document
 from twoshift.serve.service import Service
 

@@ -7,7 +7,7 @@ import contextlib
 from dataclasses import replace
 from typing import Any
 
-from twoshift.serve.http.connection import Connection, Handler, HttpLimits, Peers, Refusal
+from twoshift.serve.http.connection import Connection, Handler, HttpLimits, Peers, Refusal, Streams
 
 __all__ = ["HttpServer"]
 
@@ -20,10 +20,15 @@ class HttpServer:
     """Listens once `start` was awaited; `drain` ends it in peace."""
 
     def __init__(
-        self, handler: Handler, refusal: Refusal, limits: HttpLimits | None = None, sweep_s: float = _SWEEP_S
+        self,
+        handler: Handler,
+        refusal: Refusal,
+        limits: HttpLimits | None = None,
+        sweep_s: float = _SWEEP_S,
+        streams: Streams = lambda _method, _target: False,
     ) -> None:
         wanted = limits or HttpLimits()
-        self.peers = Peers(replace(wanted, connections=_connections(wanted.connections)))
+        self.peers = Peers(replace(wanted, connections=_connections(wanted.connections)), streams)
         self._handler, self._refusal, self._sweep_s = handler, refusal, sweep_s
         self._server: Any = None
         self._sweeper: asyncio.Task[None] | None = None

@@ -1,0 +1,21 @@
+"""What a part tells about itself."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["PartStats"]
+
+
+class PartStats(msgspec.Struct, frozen=True):
+    """What became of a shard; kept in its part."""
+
+    shard: int
+    rows: int
+    errors: int
+    tokens: int
+    truncated: int
+    seconds: float  # from lease to publish
+    device_s: float
+    worker: str
+    kinds: dict[str, int]  # of errors

@@ -1,0 +1,281 @@
+"""Batches on a server: looked through, run as jobs, put together; each goes on by itself after a restart."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from twoshift.batch.host import BATCH, JobHost
+from twoshift.batch.requests.check import Checked, check_input
+from twoshift.batch.requests.files import FileDesk, new_id
+from twoshift.batch.requests.finalize import NotDone, finalize
+from twoshift.batch.requests.retry import write_retried
+from twoshift.batch.requests.wanted import BatchWanted
+from twoshift.batch.settings import LINES_FORMAT, JobSettings
+from twoshift.batch_ports import BatchRecord, BatchStatus, BatchStore
+from twoshift.errors import InvalidInput, NotFound, TwoshiftError
+from twoshift.types import JobState
+
+__all__ = ["BatchHost"]
+
+_logger = logging.getLogger("twoshift.batches")
+_CLERKS = 4  # batches that are looked through or put together at once
+_KEEP_S, _LOOK_S, _SWEEP_S = 1.0, 5.0, 60.0
+_SAME_S = 60.0  # within which the same request is one that was sent again
+_SHARD_SECONDS, _SHARD_SHARE = 10.0, 0.01  # of the window: work that may be lost on each replica at its end
+_BEFORE_END = (BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS, BatchStatus.FINALIZING)
+_CANCELLED = NotDone("batch_cancelled", "This request was not run before the batch was cancelled.")
+_EXPIRED = NotDone("batch_expired", "This request was not run within the completion window.")
+
+
+class _Leaving(Exception):
+    """The server stops: the next one goes on."""
+
+
+class BatchHost:
+    """Any thread may call it. A batch's status is in the store; what it has done lies in its folder."""
+
+    def __init__(
+        self,
+        store: BatchStore,
+        files: FileDesk,
+        jobs: JobHost,
+        served: Collection[str],  # names of models
+        ended: Callable[[BatchRecord], None] = lambda _batch: None,  # told of each, once it is over: listeners, ledgers
+    ) -> None:
+        self._store, self.files, self._jobs, self._served, self._ended = store, files, jobs, served, ended
+        self._clerks = ThreadPoolExecutor(_CLERKS, "twoshift-batches")
+        self._at_work: dict[str, bool] = {}  # with a clerk; whether it is to be looked at once more
+        self._lock = threading.Lock()  # guards the one above
+        self._creating = threading.Lock()
+        self._closed = threading.Event()
+        self._keeper = threading.Thread(target=self._keep, name="twoshift-batch-keeper", daemon=True)
+
+    def start(self) -> None:
+        """Go on with what an earlier server has left."""
+        self._jobs.on_end = self._job_ended
+        self._keeper.start()
+
+    def close(self) -> None:
+        """What is in work is left as it is."""
+        self._closed.set()
+        self._clerks.shutdown(wait=True, cancel_futures=True)
+        if self._keeper.is_alive():
+            self._keeper.join()
+
+    def ask(
+        self,
+        input_file_id: str,
+        endpoint: str,
+        window: str,
+        metadata: dict[str, str] | None,
+        output_expires_s: float | None,
+        owner: str | None,
+        models: tuple[str, ...] = (),  # that the key may use; none: all
+    ) -> BatchRecord:
+        """A new one, or the one that was made for the same request just now; raises NotFound, InvalidInput."""
+        wanted = BatchWanted(input_file_id, endpoint, window, metadata, output_expires_s)
+        file = self.files.get(input_file_id, owner)
+        made = self._add(wanted.record(new_id(BATCH), file.owner, models, self.files))
+        self.wake(made.id)
+        return made
+
+    def get(self, batch_id: str, owner: str | None) -> BatchRecord:
+        """Raises NotFound."""
+        return self._store.batch(batch_id, owner)
+
+    def list(self, owner: str | None, limit: int, after: str | None) -> list[BatchRecord]:
+        """The newest first."""
+        return self._store.list_batches(owner, limit, after)
+
+    def cancel(self, batch_id: str, owner: str | None) -> BatchRecord:
+        """What is done stays; raises NotFound, and InvalidInput where it is over."""
+        found = self._store.batch(batch_id, owner)
+        if found.status is BatchStatus.CANCELLING:
+            return found
+        moved = self._store.move_batch(batch_id, _BEFORE_END, BatchStatus.CANCELLING)
+        if moved is None:
+            status = str(self._store.batch(batch_id, owner).status)
+            raise InvalidInput("batch", status, "one that is not over: this one cannot be cancelled any more")
+        self.wake(batch_id)
+        return moved
+
+    def retry(self, batch_id: str, owner: str | None) -> BatchRecord:
+        """A new batch of what failed, expired or was cancelled; raises NotFound, InvalidInput."""
+        found = self._store.batch(batch_id, owner)
+        if not found.status.is_over or found.error_file_id is None:
+            told = f"{found.status}, {found.failed} failed"
+            raise InvalidInput("batch", told, "one that is over and has requests that failed")
+        wanted = BatchWanted.again(found)
+        with self._creating:
+            same = self._store.same_batch(wanted.fingerprint(found.owner), self.files.clock() - _SAME_S)
+            if same is not None:
+                return same
+            wanted.input_file_id = write_retried(self.files, found)
+            record = wanted.record(new_id(BATCH), found.owner, found.models, self.files)
+            made = self._store.add_batch(record, self.files.clock() - _SAME_S)
+        self.wake(made.id)
+        return made
+
+    def wake(self, batch_id: str) -> None:
+        """Something may have to be done for it."""
+        with self._lock:
+            if self._closed.is_set() or batch_id in self._at_work:
+                self._at_work[batch_id] = True
+                return
+            self._at_work[batch_id] = False
+        self._clerks.submit(self._work, batch_id)
+
+    def _add(self, record: BatchRecord) -> BatchRecord:
+        with self._creating:
+            return self._store.add_batch(record, record.created_unix_s - _SAME_S)
+
+    # A batch's life
+
+    def _work(self, batch_id: str) -> None:
+        again = True
+        while again and not self._closed.is_set():
+            with self._lock:
+                self._at_work[batch_id] = False
+            try:
+                self._advance(self._store.batch(batch_id))
+            except (_Leaving, NotFound):
+                pass
+            except TwoshiftError as error:  # the keeper tries again
+                _logger.warning("%s: %s", batch_id, error)
+            except Exception:
+                _logger.exception("batch %s", batch_id)
+            with self._lock:
+                again = self._at_work[batch_id]
+                if not again:
+                    del self._at_work[batch_id]
+
+    def _advance(self, batch: BatchRecord) -> None:
+        match batch.status:
+            case BatchStatus.VALIDATING:
+                self._validate(batch)
+            case BatchStatus.IN_PROGRESS:
+                self._follow(batch)
+            case BatchStatus.FINALIZING:
+                self._finish(batch, self._failure(batch.id))
+            case BatchStatus.CANCELLING:
+                self._cancelled(batch)
+            case _:
+                self._sweep(batch.id)
+
+    def _validate(self, batch: BatchRecord) -> None:
+        checked = self._checked(batch)
+        if checked.errors:
+            ended = self._store.move_batch(
+                batch.id, [BatchStatus.VALIDATING], BatchStatus.FAILED,
+                errors=checked.errors, total=checked.total, model=checked.model,
+            )  # fmt: skip
+            self._tell(ended)
+            return
+        assert checked.model is not None  # noqa: S101 - a file without a request is an error
+        self._jobs.submit_batch(batch.id, self._settings(batch, checked.model), batch.owner)
+        values = {"total": checked.total, "model": checked.model}
+        if self._store.move_batch(batch.id, [BatchStatus.VALIDATING], BatchStatus.IN_PROGRESS, **values) is None:
+            self._jobs.stop_batch(batch.id)  # it was cancelled meanwhile
+        self.wake(batch.id)  # its job may have ended before
+
+    def _follow(self, batch: BatchRecord) -> None:
+        if not self._jobs.has_ended(batch.id):
+            if self.files.clock() < batch.expires_unix_s:
+                return
+            self._jobs.stop_batch(batch.id)
+            if not self._jobs.has_ended(batch.id):
+                return  # its end is told
+        if self._jobs.get(batch.id).state is JobState.CANCELLED:
+            self._finish(batch, _EXPIRED)
+        elif self._store.move_batch(batch.id, [BatchStatus.IN_PROGRESS], BatchStatus.FINALIZING) is not None:
+            self._finish(batch, self._failure(batch.id))
+
+    def _cancelled(self, batch: BatchRecord) -> None:
+        with contextlib.suppress(NotFound):  # it may have no job yet
+            self._jobs.stop_batch(batch.id)
+            if not self._jobs.has_ended(batch.id):
+                return  # its end is told
+        if batch.model is not None:
+            self._finish(batch, _CANCELLED)
+            return
+        checked = self._checked(batch)  # a file that is no batch has no requests to tell of
+        values = {"total": checked.total, "model": checked.model}
+        if checked.errors:
+            self._tell(self._store.end_batch(batch.id, [], errors=checked.errors, **values))
+        else:
+            self._finish(batch, _CANCELLED, **values)
+
+    def _finish(self, batch: BatchRecord, not_done: NotDone, **values: Any) -> None:
+        done = finalize(self.files, batch, not_done)
+        files = [file for file in (done.output, done.error) if file is not None]
+        ended = self._store.end_batch(
+            batch.id, files, completed=done.completed, failed=done.failed, tokens=done.tokens,
+            output_file_id=done.output.id if done.output else None,
+            error_file_id=done.error.id if done.error else None, **values,
+        )  # fmt: skip
+        self._tell(ended)
+        self._sweep(batch.id)
+
+    def _checked(self, batch: BatchRecord) -> Checked:
+        served = [name for name in self._served if not batch.models or name in batch.models]
+        with self.files.open(self.files.get(batch.input_file_id)) as file:
+            return check_input(file, batch.endpoint, served, self.files.limits.max_requests, self._go_on)
+
+    def _go_on(self) -> None:
+        if self._closed.is_set():
+            raise _Leaving
+
+    def _settings(self, batch: BatchRecord, model: str) -> JobSettings:
+        return JobSettings(
+            inputs=(self.files.location(batch.input_file_id),), output=self.files.folder(batch.id), model=model,
+            endpoint=batch.endpoint, input_format="jsonl", output_format=LINES_FORMAT, due_unix_s=batch.expires_unix_s,
+            shard_seconds=min(_SHARD_SECONDS, _SHARD_SHARE * (batch.expires_unix_s - batch.created_unix_s)),
+        )  # fmt: skip
+
+    def _failure(self, batch_id: str) -> NotDone:
+        """What is said of requests that its job could not run."""
+        return NotDone("", f"the request was not run: {self._jobs.get(batch_id).reason or 'its job has failed'}")
+
+    def _tell(self, ended: BatchRecord | None) -> None:
+        if ended is not None:
+            self._ended(ended)
+
+    def _sweep(self, batch_id: str) -> None:
+        self.files.drop_folder(batch_id)
+        self._store.swept_batch(batch_id)
+
+    def _job_ended(self, job_id: str) -> None:
+        if job_id.startswith(BATCH):
+            self.wake(job_id)
+
+    # Now and then
+
+    def _keep(self) -> None:
+        due_s = {self._wake_due: _KEEP_S, self._look: _LOOK_S, self._clean: _SWEEP_S}
+        left_s = dict.fromkeys(due_s, 0.0)
+        while not self._closed.is_set():
+            for work, every_s in due_s.items():
+                if left_s[work] <= 0 and self._jobs.is_ours:
+                    with contextlib.suppress(TwoshiftError):  # the database does not answer: the next time
+                        work()
+                        left_s[work] = every_s
+                left_s[work] -= _KEEP_S
+            self._closed.wait(_KEEP_S)
+
+    def _wake_due(self) -> None:
+        for batch_id in self._store.due_batches(self.files.clock()):
+            self.wake(batch_id)
+
+    def _look(self) -> None:
+        for batch_id in self._store.stirring_batches():
+            self.wake(batch_id)
+
+    def _clean(self) -> None:
+        for batch_id in self._store.unswept_batches():
+            self._sweep(batch_id)
+        self.files.sweep()

@@ -1,0 +1,65 @@
+"""A part of a batch: lines of results, then lines of errors, and last a line that says how many bytes each has."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+import pyarrow as pa
+
+from twoshift.batch.part_stats import PartStats
+
+__all__ = ["Footer", "LinesPart", "read_footer"]
+
+_FOOTER_BYTES = 1 << 20
+
+
+class Footer(msgspec.Struct, frozen=True):
+    """The last line of a part."""
+
+    output_bytes: int
+    error_bytes: int
+    stats: PartStats
+
+
+class LinesPart:
+    """A PartWriter; errors lie in a file of their own until all results are written."""
+
+    def __init__(self, path: Path) -> None:
+        self._errors_path = path.with_name(f"{path.name}.errors")
+        self._file, self._errors = path.open("wb"), self._errors_path.open("w+b")
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Each line to its side."""
+        for line, error in zip(batch.column("line").to_pylist(), batch.column("error").to_pylist(), strict=True):
+            (self._file if error is None else self._errors).write(line)
+
+    def finish(self, stats: PartStats) -> None:
+        """Put both together."""
+        footer = Footer(self._file.tell(), self._errors.tell(), stats)
+        self._errors.seek(0)
+        shutil.copyfileobj(self._errors, self._file)
+        self._file.write(msgspec.json.encode(footer) + b"\n")
+        self._file.close()
+        self._drop()
+
+    def discard(self) -> None:
+        """Close it as it is."""
+        with contextlib.suppress(OSError):  # the disk may be full
+            self._file.close()
+        self._drop()
+
+    def _drop(self) -> None:
+        with contextlib.suppress(OSError):
+            self._errors.close()
+        self._errors_path.unlink(missing_ok=True)
+
+
+def read_footer(file: BinaryIO) -> Footer:
+    """Raises DecodeError where it is no whole part."""
+    size = file.seek(0, 2)
+    file.seek(max(0, size - _FOOTER_BYTES))
+    return msgspec.json.decode(file.read().rstrip(b"\n").rpartition(b"\n")[2], type=Footer)

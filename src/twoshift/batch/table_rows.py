@@ -1,0 +1,170 @@
+"""Rows of tables, a window at a time: read, handed to the engine, and as the part has them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from twoshift.batch.inputs import READ_ERROR, conform, fitted, joined, read
+from twoshift.batch.part import result_array
+from twoshift.batch.plan import Plan
+from twoshift.batch.settings import JobSettings
+from twoshift.batch.windows import WINDOW_BYTES, WINDOW_ROWS, Stopped, Tally, columns_of
+from twoshift.engine import Engine
+from twoshift.engine.waiting import BlockOwner
+from twoshift.engine.window import Window
+from twoshift.errors import Broken, InvalidInput
+from twoshift.ports import Blobs
+
+__all__ = ["TableRows", "TableWindow", "model_rows", "readable_rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableWindow:
+    """Kept columns, and the rows with the engine."""
+
+    kept: pa.RecordBatch
+    window: Window
+
+    def cancel(self) -> None:
+        """Nobody wants the results any more."""
+        self.window.cancel()
+
+
+class TableRows:
+    """The rows of one plan's tables."""
+
+    def __init__(
+        self, engine: Engine, plan: Plan, blobs_for: Callable[[str], Blobs], owner: BlockOwner | None = None
+    ) -> None:
+        self._engine, self._plan, self._blobs_for, self._owner = engine, plan, blobs_for, owner
+        self._schema = plan.schema
+        self._kept = pa.schema([self._schema.field(name) for name in plan.settings.keep])
+
+    def windows(self, shard: int, stop: threading.Event) -> Iterator[pa.RecordBatch]:
+        """The shard's rows in windows, whatever batches the files come in."""
+        held: list[pa.RecordBatch] = []
+        rows = size = 0
+        for piece in self._plan.shards[shard]:
+            file = self._plan.files[piece.file]
+            columns = self._plan.settings.read_columns
+            blobs = self._blobs_for(file.location)
+            for batch in read(piece, file, blobs, columns, WINDOW_ROWS, WINDOW_BYTES, self._kept):
+                if stop.is_set():
+                    raise Stopped
+                if held and (batch.schema != held[0].schema or rows + batch.num_rows > WINDOW_ROWS):
+                    yield joined(held)
+                    held, rows, size = [], 0, 0
+                held.append(batch)
+                rows, size = rows + batch.num_rows, size + batch.nbytes
+                if rows >= WINDOW_ROWS or size >= WINDOW_BYTES:
+                    yield joined(held)
+                    held, rows, size = [], 0, 0
+        if held:
+            yield joined(held)
+
+    def begin(self, batch: pa.RecordBatch) -> TableWindow:
+        """The kept columns, and a window whose good rows are with the engine."""
+        window = Window(batch.num_rows)
+        kept, unfit = conform(batch, self._kept)
+        for place, error in unfit.items():
+            window.fail(place, error, "kept column")
+        if READ_ERROR in batch.schema.names:
+            for place, error in enumerate(batch.column(READ_ERROR).to_pylist()):
+                if error is not None:
+                    window.fail(place, error, "unreadable")
+        rows, unreadable = _told_rows(batch, self._plan.settings)
+        for place, error in unreadable.items():
+            window.fail(place, error, "unreadable")
+        for place, row in enumerate(rows):
+            if row is None and place not in window.errors:
+                window.fail(place, "the text is null", "null")
+        window.submit(self._engine, rows, self._owner)
+        return TableWindow(kept, window)
+
+    def finish(self, begun: TableWindow, tally: Tally, stop: threading.Event) -> pa.RecordBatch:
+        """The window's rows as the part has them, in the order of the input."""
+        kept, window = begun.kept, begun.window
+        values = columns_of(window, stop)
+        tally.add(window, window.rows, window.kinds.values())
+        return self._batch(kept, window, values)
+
+    def _batch(self, kept: pa.RecordBatch, window: Window, values: dict[str, NDArray[Any]]) -> pa.RecordBatch:
+        if unplanned := values.keys() - self._schema.names:
+            raise Broken(f"the model answers with {min(unplanned)}, which was not in the job's first rows")
+        failed = np.zeros(window.rows, np.bool_)
+        failed[list(window.errors)] = True
+        arrays = [kept.column(name) for name in self._kept.names]
+        for schema_field in list(self._schema)[len(arrays) : -1]:
+            column = values.get(schema_field.name)
+            if column is None:
+                arrays.append(pa.nulls(window.rows, schema_field.type))
+                continue
+            arrays.append(_cast(result_array(column, failed), schema_field))
+        messages = [window.errors.get(place) for place in range(window.rows)]
+        return pa.RecordBatch.from_arrays([*arrays, pa.array(messages, pa.string())], schema=self._schema)
+
+
+def model_rows(batch: pa.RecordBatch, settings: JobSettings) -> list[Any]:
+    """A batch's rows as the model takes them: texts, pairs or dicts; None where a text is null or unreadable."""
+    return _told_rows(batch, settings)[0]
+
+
+def readable_rows(batch: pa.RecordBatch, settings: JobSettings) -> list[Any]:
+    """The same, without the rows that could not be read."""
+    rows, unreadable = _told_rows(batch, settings)
+    told = batch.column(READ_ERROR).to_pylist() if READ_ERROR in batch.schema.names else [None] * len(rows)
+    return [row for place, row in enumerate(rows) if told[place] is None and place not in unreadable]
+
+
+def _told_rows(batch: pa.RecordBatch, settings: JobSettings) -> tuple[list[Any], dict[int, str]]:
+    """The model's rows, and by place why a text cannot be read."""
+    if settings.text is None:
+        names = [name for name in settings.columns or batch.schema.names if name != READ_ERROR]
+        return batch.select(names).to_pylist(), {}
+    texts, errors = _texts(batch, "text", settings.text)
+    if settings.pair is None:
+        return texts, errors
+    seconds, more = _texts(batch, "pair", settings.pair)
+    pairs = [None if None in both else both for both in zip(texts, seconds, strict=True)]
+    return pairs, {**more, **errors}
+
+
+def _texts(batch: pa.RecordBatch, option: str, name: str) -> tuple[list[str | None], dict[int, str]]:
+    """A column as texts, null where one cannot be read; raises InvalidInput where none of its type ever could."""
+    column = batch.column(name)
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        return column.to_pylist(), {}
+    try:
+        column.slice(0, 0).cast(pa.string())
+    except pa.ArrowNotImplementedError:
+        raise InvalidInput(option, name, f"a column of texts; {name} is a {column.type}") from None
+    texts, unfit = fitted(column, pa.string())
+    why = "no text" if pa.types.is_temporal(column.type) else "invalid UTF-8"  # a time's zone may be unknown
+    return texts.to_pylist(), {place: f"column {name}: {value} is {why}" for place, value in unfit.items()}
+
+
+def _cast(array: pa.Array, planned: pa.Field) -> pa.Array:
+    if array.type == planned.type:
+        return array
+    expected = f"expected {planned.type}, as it was in the job's first rows"
+    try:
+        fitted = array.cast(planned.type)
+    except pa.ArrowException as error:
+        raise Broken(f"the model's column {planned.name} is {array.type} here; {expected}") from error
+    if _infinities(fitted) > _infinities(array):  # a narrower float does not say so by itself
+        raise Broken(f"the model's column {planned.name} has numbers too large for its type; {expected}")
+    return fitted
+
+
+def _infinities(array: pa.Array) -> int:
+    values = array.values if pa.types.is_fixed_size_list(array.type) else array
+    if not pa.types.is_floating(values.type):
+        return 0
+    return int(np.isinf(values.fill_null(0.0).to_numpy(zero_copy_only=False)).sum())

@@ -1,0 +1,173 @@
+"""Files and batches as a server remembers them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+__all__ = ["BatchRecord", "BatchStatus", "BatchStore", "FileRecord", "FileStatus", "FileStore"]
+
+
+class FileStatus(enum.StrEnum):
+    """What has become of a file; clients see those that are processed."""
+
+    UPLOADING = "uploading"  # its bytes may not be there
+    PROCESSED = "processed"
+    DELETING = "deleting"  # its bytes may still be there
+
+
+class BatchStatus(enum.StrEnum):
+    """As clients see it."""
+
+    VALIDATING = "validating"
+    FAILED = "failed"
+    IN_PROGRESS = "in_progress"
+    FINALIZING = "finalizing"
+    COMPLETED = "completed"
+    EXPIRED = "expired"
+    CANCELLING = "cancelling"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will happen to it."""
+        return self in (BatchStatus.FAILED, BatchStatus.COMPLETED, BatchStatus.EXPIRED, BatchStatus.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord:
+    """A file; its bytes are a blob of its id."""
+
+    id: str
+    owner: str  # the tenant; empty where there are no keys
+    created_unix_s: float
+    filename: str = ""
+    purpose: str = "batch"
+    size_bytes: int = 0
+    sha256: str = ""
+    status: FileStatus = FileStatus.UPLOADING
+    expires_unix_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRecord:
+    """A batch; its job has the same id, and what that has done lies in the batch's folder until its files are there."""
+
+    id: str
+    owner: str
+    endpoint: str
+    input_file_id: str
+    window: str
+    created_unix_s: float
+    expires_unix_s: float
+    fingerprint: str  # of what was asked: the same for a request that is sent again
+    output_id: str  # that its files will have
+    error_id: str
+    output_expires_s: float  # after which its files go
+    metadata: dict[str, str] | None = None
+    models: tuple[str, ...] = ()  # that its key may use; none: all
+    status: BatchStatus = BatchStatus.VALIDATING
+    model: str | None = None
+    errors: list[dict[str, Any]] | None = None  # of its input
+    output_file_id: str | None = None  # once they are there
+    error_file_id: str | None = None
+    total: int = 0
+    completed: int = 0
+    failed: int = 0
+    tokens: int = 0
+    times: dict[str, float] = field(default_factory=dict[str, float])  # when it came to a status
+    progress: dict[str, Any] | None = None  # of its job
+
+
+class FileStore(Protocol):
+    """The files of a fleet; any thread may call it. An owner of None is everybody.
+
+    Raises TryLater where the database does not answer, and Elsewhere, instead of a change, where another server has it.
+    """
+
+    def add_file(self, file: FileRecord) -> None:
+        """Remember it."""
+        ...
+
+    def processed(self, file: FileRecord) -> None:
+        """Its bytes are there."""
+        ...
+
+    def file(self, file_id: str, owner: str | None = None) -> FileRecord:
+        """Raises NotFound."""
+        ...
+
+    def list_files(
+        self,
+        owner: str | None,
+        limit: int,
+        after: str | None = None,
+        ascending: bool = False,
+        purpose: str | None = None,
+    ) -> list[FileRecord]:
+        """Those that are processed; `after` is the id of the last one that was seen. Raises NotFound."""
+        ...
+
+    def remove_file(self, file_id: str, owner: str | None = None) -> None:
+        """Nobody sees it any more; raises NotFound, and InvalidInput where a batch that is not over reads it."""
+        ...
+
+    def forget_file(self, file_id: str) -> None:
+        """Its bytes are gone, too."""
+        ...
+
+    def unwanted_files(self, begun_before_unix_s: float, now_unix_s: float) -> list[str]:
+        """Files whose bytes should go: deleted, expired and not needed, or begun so long ago and never finished."""
+        ...
+
+    def stored_bytes(self, owner: str | None) -> int:
+        """Of all files of an owner."""
+        ...
+
+
+class BatchStore(Protocol):
+    """The batches of a fleet; as FileStore."""
+
+    def add_batch(self, batch: BatchRecord, since_unix_s: float) -> BatchRecord:
+        """Remember it, or the same one of somebody who asks again; raises NotFound where its file is not there."""
+        ...
+
+    def batch(self, batch_id: str, owner: str | None = None) -> BatchRecord:
+        """Raises NotFound."""
+        ...
+
+    def same_batch(self, fingerprint: str, since_unix_s: float) -> BatchRecord | None:
+        """One of that content, made since then."""
+        ...
+
+    def list_batches(self, owner: str | None, limit: int, after: str | None = None) -> list[BatchRecord]:
+        """The newest first; `after` is the id of the last one that was seen. Raises NotFound."""
+        ...
+
+    def stirring_batches(self) -> list[str]:
+        """Those with something to be done: not over, and not waiting for a job that is not over. Oldest first."""
+        ...
+
+    def due_batches(self, now_unix_s: float) -> list[str]:
+        """Those in progress whose window has passed."""
+        ...
+
+    def move_batch(
+        self, batch_id: str, expected: Collection[BatchStatus], status: BatchStatus, **values: Any
+    ) -> BatchRecord | None:
+        """Another status, if it has one of those that are expected; None where it has not."""
+        ...
+
+    def end_batch(self, batch_id: str, files: Sequence[FileRecord], **values: Any) -> BatchRecord | None:
+        """It is over, as its status says what becomes of it, and its files are there; None where it was over."""
+        ...
+
+    def unswept_batches(self) -> list[str]:
+        """Those that are over and whose folders are there."""
+        ...
+
+    def swept_batch(self, batch_id: str) -> None:
+        """Its folder is gone."""
+        ...

@@ -1,0 +1,197 @@
+"""`batch`: files of requests on a server, as OpenAI's batch API and `vllm run-batch` have them."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import urllib.parse
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from twoshift.cli.commands import command
+from twoshift.cli.output import note, show, table
+from twoshift.cli.params import JsonFlag, text, whole
+from twoshift.cli.progress import progress_bar
+from twoshift.cli.server import SERVER_FIELDS, On, Server, server_at
+from twoshift.errors import InvalidInput, TryLater
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Batches of requests: submit, list, show, cancel, retry, results.", no_args_is_help=True)
+_COLUMNS = ("<batch", "<status", "done", "failed", "<model")
+_OVER = ("completed", "failed", "expired", "cancelled")
+_CODES = {"completed": 0, "failed": 2}
+_POLL_S, _AGAIN_S, _PATIENCE_S = 0.5, 5.0, 120.0
+_NAMED = 10  # errors
+_HEAD_BYTES = 1 << 20
+BatchId = Annotated[str, typer.Argument(help="As `twoshift batch list` shows it.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Until it is over, with a progress bar.")]
+Output = Annotated[str | None, typer.Option("--output", "-o", help="Where results go; with --wait.", metavar="FILE")]
+
+
+@command(
+    app, "submit", "twoshift batch submit requests.jsonl --wait -o out.jsonl --on http://127.0.0.1:8000", SERVER_FIELDS
+)
+def submit_command(
+    requests: Annotated[Path, typer.Argument(help="A JSON object a line: custom_id, method, url, body.")],
+    on: On = None,
+    window: Annotated[str, text("The time it has: 24h, 90m.")] = "24h",
+    endpoint: Annotated[str | None, text("Such as /v1/embeddings; the first line's url without it.")] = None,
+    wait: Wait = False,
+    output: Output = None,
+    as_json: JsonFlag = False,
+) -> int:
+    """Upload a file of requests and run it."""
+    if output is not None and not wait:
+        raise InvalidInput("output", output, "--wait beside it; or `twoshift batch results` later")
+    if not requests.is_file():
+        raise InvalidInput("requests", str(requests), "a file that can be read")
+    server = server_at(on)
+    asked = {"endpoint": endpoint or _endpoint_of(requests), "completion_window": window}
+    file = server.upload(requests, {"purpose": "batch"})
+    batch = server.post("/v1/batches", {"input_file_id": file["id"], **asked})
+    note(f"{batch['id']}: `twoshift batch show {batch['id']}`")
+    return _followed_and_told(server, batch, wait, output, as_json)
+
+
+@command(app, "list", "twoshift batch list --on http://127.0.0.1:8000", SERVER_FIELDS)
+def list_command(
+    on: On = None, limit: Annotated[int, whole("The newest so many.", most=100)] = 20, as_json: JsonFlag = False
+) -> None:
+    """The newest batches of a server."""
+    found = server_at(on).get(f"/v1/batches?limit={limit}")
+    rows = [_row(batch) for batch in found["data"]]
+    show(as_json, found, table(_COLUMNS, rows) if rows else "There are no batches.")
+
+
+@command(app, "show", "twoshift batch show batch_0123456789ab --on http://127.0.0.1:8000", SERVER_FIELDS)
+def show_command(batch: BatchId, on: On = None, as_json: JsonFlag = False) -> None:
+    """How far a batch is."""
+    found = server_at(on).get(_path(batch))
+    show(as_json, found, *_lines(found))
+
+
+@command(app, "cancel", "twoshift batch cancel batch_0123456789ab --on http://127.0.0.1:8000", SERVER_FIELDS)
+def cancel_command(batch: BatchId, on: On = None, as_json: JsonFlag = False) -> None:
+    """Stop a batch; what is done is kept."""
+    found = server_at(on).post(f"{_path(batch)}/cancel")
+    show(as_json, found, *_lines(found))
+
+
+@command(app, "retry", "twoshift batch retry batch_0123456789ab --on http://127.0.0.1:8000", SERVER_FIELDS)
+def retry_command(
+    batch: BatchId, on: On = None, wait: Wait = False, output: Output = None, as_json: JsonFlag = False
+) -> int:
+    """A new batch of what failed, expired or was cancelled."""
+    server = server_at(on)
+    return _followed_and_told(server, server.post(f"{_path(batch)}/retry"), wait, output, as_json)
+
+
+@command(
+    app, "results", "twoshift batch results batch_0123456789ab -o out.jsonl --on http://127.0.0.1:8000", SERVER_FIELDS
+)
+def results_command(
+    batch: BatchId,
+    on: On = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", help="A file; stdout without it.", metavar="FILE")
+    ] = None,
+    errors: Annotated[bool, typer.Option("--errors", help="The requests that failed, instead.")] = False,
+) -> None:
+    """The lines of a batch's results."""
+    server = server_at(on)
+    found = server.get(_path(batch))
+    file_id = found["error_file_id" if errors else "output_file_id"]
+    if found["status"] not in _OVER:
+        raise InvalidInput("batch", found["status"], "one that is over")
+    if file_id is not None:
+        _write(server, file_id, output)
+    elif output is not None:
+        Path(output).write_bytes(b"")
+
+
+def _followed_and_told(server: Server, batch: dict[str, Any], wait: bool, output: str | None, as_json: bool) -> int:
+    """Its exit code: 0 where it is done or nobody waits, 2 where its file is no batch, 3 where it came to no end."""
+    if not wait:
+        show(as_json, batch, *_lines(batch))
+        return 0
+    batch = _followed(server, batch)
+    if output is not None and batch["output_file_id"] is not None:
+        _write(server, batch["output_file_id"], output)
+    show(as_json, batch, *_lines(batch))
+    return _CODES.get(batch["status"], 3)
+
+
+def _followed(server: Server, batch: dict[str, Any]) -> dict[str, Any]:
+    try:
+        with progress_bar(batch["id"]) as progress:
+            while batch["status"] not in _OVER:
+                time.sleep(_POLL_S)
+                batch = _asked(server, batch["id"])
+                counts = batch["request_counts"]
+                progress((counts["completed"] + counts["failed"]) / max(1, counts["total"]))
+    except KeyboardInterrupt:
+        note(f"It goes on: `twoshift batch cancel {batch['id']}` ends it.")
+    return batch
+
+
+def _asked(server: Server, batch_id: str) -> dict[str, Any]:
+    """How far it is; a server that is started again goes on with it, so it is asked again for a while."""
+    until_s = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            return server.get(_path(batch_id))
+        except TryLater as error:
+            if time.monotonic() >= until_s:
+                raise
+            note(f"{error}: {batch_id} goes on when the server does")
+            time.sleep(_AGAIN_S)
+
+
+def _endpoint_of(requests: Path) -> str:
+    """What the first line asks for; whether all do is the server's to say."""
+    with requests.open("rb") as file:
+        line = file.readline(_HEAD_BYTES)
+    try:
+        return str(json.loads(line)["url"])
+    except (ValueError, KeyError, TypeError):
+        raise InvalidInput("endpoint", None, f"a url in the first line of {requests}, or --endpoint") from None
+
+
+def _write(server: Server, file_id: str, output: str | None) -> None:
+    path = f"/v1/files/{urllib.parse.quote(file_id, safe='')}/content"
+    if output is None:
+        server.download(path, sys.stdout.buffer.write)
+        sys.stdout.buffer.flush()
+        return
+    with Path(output).open("wb") as file:
+        server.download(path, file.write)
+
+
+def _path(batch: str) -> str:
+    return f"/v1/batches/{urllib.parse.quote(batch, safe='')}"
+
+
+def _row(batch: dict[str, Any]) -> tuple[str, ...]:
+    counts = batch["request_counts"]
+    done = f"{counts['completed']:,}/{counts['total']:,}"
+    return batch["id"], batch["status"], done, f"{counts['failed']:,}", batch["model"] or ""
+
+
+def _lines(batch: dict[str, Any]) -> list[str]:
+    """A batch in words."""
+    counts = batch["request_counts"]
+    lines = [f"{batch['id']}: {batch['status']}"]
+    lines.append(f"{batch['model'] or 'a model'} at {batch['endpoint']}, within {batch['completion_window']}")
+    told = f"{counts['completed']:,} of {counts['total']:,} requests done, {counts['failed']:,} failed"
+    lines.append(f"{told}; {batch['usage']['total_tokens']:,} tokens" if batch["status"] in _OVER else told)
+    errors = (batch["errors"] or {"data": []})["data"]
+    for error in errors[:_NAMED]:
+        where = "" if error["line"] is None else f"line {error['line']}: "
+        lines.append(f"{where}{error['message']} ({error['code']})")
+    if len(errors) > _NAMED:
+        lines.append(f"and {len(errors) - _NAMED:,} more")
+    return lines

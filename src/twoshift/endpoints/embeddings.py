@@ -1,0 +1,84 @@
+"""OpenAI's embeddings: texts, or the model's own token ids, to vectors."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from twoshift.endpoints.facts import ModelFacts, Row, finite, requires
+from twoshift.endpoints.json_body import decoded
+from twoshift.endpoints.types import Embedding, EmbeddingReply, EmbeddingRequest, TokenIds, Usage
+from twoshift.errors import InvalidInput, TooLarge
+
+__all__ = ["EmbeddingCall", "read_embeddings"]
+
+_COLUMN = "embedding"
+_FIRST = re.compile(rb"\[[ \t\r\n]*(.)", re.DOTALL)  # what a list begins with
+_text, _texts = msgspec.json.Decoder(str), msgspec.json.Decoder(list[str])
+_ids, _id_lists = msgspec.json.Decoder(TokenIds), msgspec.json.Decoder(list[TokenIds])
+_requests, _encoder = msgspec.json.Decoder(EmbeddingRequest), msgspec.json.Encoder()
+
+
+def read_embeddings(body: bytes | memoryview) -> EmbeddingRequest:
+    """A request's body; raises InvalidInput."""
+    return decoded(_requests, body)
+
+
+class EmbeddingCall:
+    """A request for embeddings of a model; raises InvalidInput where it cannot be asked that."""
+
+    def __init__(self, asked: EmbeddingRequest, model: ModelFacts) -> None:
+        requires(model, _COLUMN, "embeddings")
+        self._name, self._asked = model.name, asked
+        self._check_dimensions(model.sizes.get(_COLUMN))
+        self.rows = _inputs(asked.input, model.most_rows)
+
+    def reply(self, rows: Sequence[Row], tokens: int) -> bytes:
+        """The vectors, in the order of the input."""
+        vectors = [finite(row, _COLUMN, 1, place) for place, row in enumerate(rows)]
+        if self._asked.dimensions is not None:
+            self._check_dimensions(min(map(len, vectors)))
+            vectors = _shortened(vectors, self._asked.dimensions)
+        encode = _base64 if self._asked.encoding_format == "base64" else np.ndarray.tolist
+        data = [Embedding(index=k, embedding=encode(each)) for k, each in enumerate(vectors)]
+        return _encoder.encode(EmbeddingReply(data=data, model=self._name, usage=Usage(tokens, tokens)))
+
+    def _check_dimensions(self, most: int | None) -> None:
+        asked = self._asked.dimensions
+        if asked is not None and most is not None and asked > most:
+            raise InvalidInput("dimensions", asked, f"from 1 to {most}")
+
+
+def _inputs(given: msgspec.Raw, most_rows: int) -> list[Any]:
+    """A text, texts, tokens, or lists of tokens: as rows of the model."""
+    text = bytes(given)
+    if text.startswith(b'"'):
+        return [decoded(_text, text, "input")]
+    first = _FIRST.match(text)
+    match first and first[1]:
+        case None:
+            return [decoded(_text, text, "input")]
+        case b'"' | b"]":
+            return decoded(_texts, text, "input")
+        case b"[":
+            if text.count(b"[") > most_rows + 1:  # before millions of lists are made
+                raise TooLarge("input", f"{text.count(b'[') - 1:,} rows", f"at most {most_rows:,} in a request")
+            return decoded(_id_lists, text, "input")
+        case _:
+            return [decoded(_ids, text, "input")]
+
+
+def _shortened(vectors: list[NDArray[Any]], dimensions: int) -> list[NDArray[Any]]:
+    """The first dimensions, of length 1 again: what models trained for it allow."""
+    cut = [vector[:dimensions] for vector in vectors]
+    return [vector / max(float(np.linalg.norm(vector)), 1e-12) for vector in cut]
+
+
+def _base64(vector: NDArray[Any]) -> str:
+    return base64.b64encode(vector.astype("<f4", copy=False).tobytes()).decode("ascii")

@@ -1,0 +1,90 @@
+"""What an endpoint has to know of a model, and what it is given back by it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from twoshift.errors import BrokenModel, InvalidInput, TooLarge
+
+__all__ = ["Call", "ModelFacts", "Row", "characters_of", "check_lengths", "finite", "least_tokens", "requires"]
+
+_CHARACTERS_PER_TOKEN = 64  # of a text, at most: a longer one cannot fit, whatever its tokens are
+_CHARACTERS_PER_ID = 4
+_CHARACTERS_PER_ROW = 250  # of one that is no text: what preparing it takes
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """A model, as far as a request's form depends on it."""
+
+    name: str
+    outputs: Sequence[str]  # that it answers with; none: not known before its first answer
+    sizes: Mapping[str, int]  # of the vectors among them, where that is known
+    most_rows: int  # of a request
+
+
+class Row(Protocol):
+    """A row's answer, by column; raises KeyError where the model has none of that name."""
+
+    def __getitem__(self, name: str) -> Any: ...
+
+
+class Call(Protocol):
+    """A request that was read: what the model is asked, and how its answer is written."""
+
+    @property
+    def rows(self) -> list[Any]:
+        """As the model takes them."""
+        ...
+
+    def reply(self, rows: Sequence[Row], tokens: int) -> bytes:
+        """The reply's body; raises BrokenModel, InvalidInput."""
+        ...
+
+
+def requires(model: ModelFacts, column: str, what: str) -> None:
+    """Raises InvalidInput where the model has no such output."""
+    if model.outputs and column not in model.outputs:
+        answers = f"answers with {', '.join(model.outputs)}"
+        raise InvalidInput("model", model.name, f"a model for {what}, whose output is `{column}`; this one {answers}")
+
+
+def finite(row: Row, column: str, axes: int, place: int) -> Any:
+    """A row's answer, where JSON can say it; raises BrokenModel for another shape, NaN and infinities."""
+    try:
+        values = row[column]
+    except KeyError:
+        raise InvalidInput("model", column, f"a model whose output is `{column}`") from None
+    if np.ndim(values) != axes:
+        raise BrokenModel(f"the model's {column} of a row has {np.ndim(values)} axes; expected {axes}")
+    # The product is the cheap look at all of them.
+    if not math.isfinite(np.dot(values, values)) and not np.isfinite(values).all():
+        raise BrokenModel(f"the model's {column} of row {place} has numbers that are not finite")
+    return values
+
+
+def characters_of(row: Any) -> int:
+    """About what a row takes to prepare, as characters of a text."""
+    if isinstance(row, str):
+        return len(row)
+    if isinstance(row, tuple):
+        return sum(len(text) for text in row if isinstance(text, str))
+    return _CHARACTERS_PER_ID * len(row) if isinstance(row, list) else _CHARACTERS_PER_ROW
+
+
+def check_lengths(sizes: Sequence[int], max_row_tokens: int) -> None:
+    """Raises TooLarge that names the text that is longer than any of so many tokens."""
+    most = _CHARACTERS_PER_TOKEN * max_row_tokens
+    if sum(sizes) > most and max(sizes) > most:
+        place = sizes.index(max(sizes))
+        raise TooLarge(f"input[{place}]", f"a text of {sizes[place]:,} characters", f"at most {most:,}")
+
+
+def least_tokens(sizes: Sequence[int]) -> list[int]:
+    """That texts of so many characters have: a refusal should not cost what an answer does."""
+    return [max(1, size // _CHARACTERS_PER_TOKEN) for size in sizes]

@@ -1,0 +1,34 @@
+"""Every endpoint that a batch can be made of; one that is added here is one of both shifts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from twoshift.endpoints.embeddings import EmbeddingCall, read_embeddings
+from twoshift.endpoints.facts import Call, ModelFacts
+from twoshift.endpoints.faults import Fault
+from twoshift.endpoints.rerank import RerankCall, read_rerank
+from twoshift.endpoints.types import ErrorReply, ErrorTold
+
+__all__ = ["ENDPOINTS", "ReadCall", "told_openai"]
+
+ReadCall = Callable[[bytes, ModelFacts], Call]  # a body to a call; raises InvalidInput
+_encoder = msgspec.json.Encoder()
+
+
+def _embeddings(body: bytes, model: ModelFacts) -> Call:
+    return EmbeddingCall(read_embeddings(body), model)
+
+
+def _rerank(body: bytes, model: ModelFacts) -> Call:
+    return RerankCall(read_rerank(body), model)
+
+
+ENDPOINTS: dict[str, ReadCall] = {"/v1/embeddings": _embeddings, "/v1/rerank": _rerank}
+
+
+def told_openai(fault: Fault) -> bytes:
+    """An error as OpenAI's clients read it."""
+    return _encoder.encode(ErrorReply(ErrorTold(fault.message, fault.kind, fault.param, fault.kind)))

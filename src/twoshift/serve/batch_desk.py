@@ -1,0 +1,107 @@
+"""Who has the files and runs the batches; and a desk where nobody is."""
+
+from __future__ import annotations
+
+from typing import Any, BinaryIO, Protocol
+
+from twoshift.batch_ports import BatchRecord, FileRecord
+from twoshift.errors import InvalidInput
+
+__all__ = ["BatchDesk", "FileDesk", "Limits", "NoBatches", "Upload"]
+
+
+class Limits(Protocol):
+    """Of files."""
+
+    @property
+    def max_bytes(self) -> int: ...
+
+
+class Upload(Protocol):
+    """A file on its way; ended by `finish` or `abort`."""
+
+    def begin(self) -> None: ...
+
+    def write(self, data: bytes) -> None: ...
+
+    def finish(self, filename: str, purpose: str, expires_s: float | None) -> FileRecord: ...
+
+    def abort(self) -> None: ...
+
+
+class FileDesk(Protocol):
+    """Calls take a while: they are made in threads. An owner of None is everybody."""
+
+    @property
+    def limits(self) -> Limits: ...
+
+    def upload(self, owner: str) -> Upload:
+        """One that is yet to begin; this alone waits for nothing."""
+        ...
+
+    def get(self, file_id: str, owner: str | None = None) -> FileRecord: ...
+
+    def list(
+        self, owner: str | None, limit: int, after: str | None, ascending: bool, purpose: str | None
+    ) -> list[FileRecord]: ...
+
+    def open(self, file: FileRecord) -> BinaryIO: ...
+
+    def remove(self, file_id: str, owner: str | None = None) -> None: ...
+
+
+class BatchDesk(Protocol):
+    """As FileDesk."""
+
+    @property
+    def files(self) -> FileDesk: ...
+
+    def ask(
+        self,
+        input_file_id: str,
+        endpoint: str,
+        window: str,
+        metadata: dict[str, str] | None,
+        output_expires_s: float | None,
+        owner: str | None,
+        models: tuple[str, ...],
+    ) -> BatchRecord: ...
+
+    def get(self, batch_id: str, owner: str | None) -> BatchRecord: ...
+
+    def list(self, owner: str | None, limit: int, after: str | None) -> list[BatchRecord]: ...
+
+    def cancel(self, batch_id: str, owner: str | None) -> BatchRecord: ...
+
+    def retry(self, batch_id: str, owner: str | None) -> BatchRecord: ...
+
+
+class NoBatches:
+    """It says why."""
+
+    max_bytes = 0
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    @property
+    def files(self) -> Any:
+        """None either."""
+        return self
+
+    @property
+    def limits(self) -> Any:
+        """Of no file at all."""
+        return self
+
+    def start(self) -> None:
+        """There is nothing to go on with."""
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+    def __getattr__(self, name: str) -> Any:
+        def refuse(*_: Any) -> Any:
+            raise InvalidInput("batches", "none", self._why)
+
+        return refuse

@@ -1,0 +1,90 @@
+"""OpenAI's batches: requests of a file, run within a window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from twoshift.batch_ports import BatchRecord
+from twoshift.endpoints.json_body import decoded
+from twoshift.endpoints.known import told_openai
+from twoshift.endpoints.types import ErrorReply
+from twoshift.serve.http.app import App, Exchange
+from twoshift.serve.http.batch_types import BatchList, BatchView, CreateBatch, batch_view
+from twoshift.serve.http.clerks import Clerks, owner_of, refuse_pages
+from twoshift.serve.http.messages import Reply
+from twoshift.serve.http.openapi import Operation
+from twoshift.serve.http.paging import id_schema, limit_of, limit_schema, query_of
+
+if TYPE_CHECKING:
+    from twoshift.serve.batch_desk import BatchDesk, NoBatches
+
+__all__ = ["add_batches"]
+
+_DEFAULT_LISTED, _MOST_LISTED = 20, 100
+_ANSWER_S, _RETRY_S = 8.0, 60.0  # what failed of a large file is looked for
+_encoder, _asked = msgspec.json.Encoder(), msgspec.json.Decoder(CreateBatch)
+_LIST = {"after": id_schema(), "limit": limit_schema(_DEFAULT_LISTED, _MOST_LISTED)}
+
+
+def add_batches(app: App, desk: BatchDesk | NoBatches) -> None:
+    """The paths below /v1/batches."""
+    face = _Batches(desk)
+    asking = Operation(
+        "Run the requests of a file within a window.", BatchView, ErrorReply, CreateBatch,
+        statuses=(400, 403, 404, 413, 429, 503),
+    )  # fmt: skip
+    app.add("POST", "/v1/batches", face.create, told_openai, asking)
+    listing = Operation("The newest batches first.", BatchList, ErrorReply, query=_LIST, statuses=(400, 404, 503))
+    app.add("GET", "/v1/batches", face.list, told_openai, listing)
+    app.add("GET", "/v1/batches/{batch}", face.one(desk.get), told_openai, _of_one("How far a batch is."))
+    cancel = _of_one("Stop a batch; what is done is kept.")
+    app.add("POST", "/v1/batches/{batch}/cancel", face.one(desk.cancel), told_openai, cancel)
+    retry = _of_one("A new batch of what failed, expired or was cancelled.")
+    app.add("POST", "/v1/batches/{batch}/retry", face.one(desk.retry, _RETRY_S), told_openai, retry)
+
+
+def _of_one(summary: str) -> Operation:
+    return Operation(summary, BatchView, ErrorReply, statuses=(400, 403, 404, 503))
+
+
+class _Batches:
+    def __init__(self, desk: BatchDesk | NoBatches) -> None:
+        self._desk = desk
+        self._clerks = Clerks(_ANSWER_S)
+
+    async def create(self, exchange: Exchange) -> Reply:
+        refuse_pages(exchange)
+        asked: CreateBatch = decoded(_asked, exchange.request.body)
+        expiry = asked.output_expires_after
+        made = await self._clerks.ask(
+            self._desk.ask, asked.input_file_id, asked.endpoint, asked.completion_window, asked.metadata,
+            None if expiry is None else float(expiry.seconds), owner_of(exchange), exchange.caller.models,
+        )  # fmt: skip
+        return _told(made)
+
+    async def list(self, exchange: Exchange) -> Reply:
+        asked = query_of(exchange.request, _LIST)
+        limit = limit_of(asked, _DEFAULT_LISTED, _MOST_LISTED)
+        found = await self._clerks.ask(self._desk.list, owner_of(exchange), limit + 1, asked.get("after"))
+        data = [batch_view(each) for each in found[:limit]]
+        first, last = (data[0].id, data[-1].id) if data else (None, None)
+        page = BatchList(data=data, first_id=first, last_id=last, has_more=len(found) > limit)
+        return Reply(200, _encoder.encode(page))
+
+    def one(self, of: Callable[[str, str | None], BatchRecord], wait_s: float | None = None) -> Callable[..., Any]:
+        """A face over one batch."""
+        clerks = self._clerks if wait_s is None else Clerks(wait_s)
+
+        async def face(exchange: Exchange) -> Reply:
+            if exchange.request.method == "POST":
+                refuse_pages(exchange)
+            return _told(await clerks.ask(of, exchange.matched["batch"], owner_of(exchange)))
+
+        return face
+
+
+def _told(batch: BatchRecord) -> Reply:
+    return Reply(200, _encoder.encode(batch_view(batch)))

@@ -1,0 +1,50 @@
+"""Work that waits for a database or a disk, in threads; and whose it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from twoshift.errors import Forbidden, TryLater
+from twoshift.serve.http.app import Exchange
+from twoshift.serve.keys import ANYONE
+
+__all__ = ["Clerks", "owner_of", "refuse_pages"]
+
+_THREADS, _MOST_WAITING = 4, 64
+_RETRY_S = 1.0
+_T = TypeVar("_T")
+
+
+class Clerks:
+    """Threads of the desk's own: a database that does not answer holds up nobody who asks for something else."""
+
+    def __init__(self, wait_s: float, threads: int = _THREADS) -> None:
+        self._threads = ThreadPoolExecutor(threads, "twoshift-desk")
+        self._wait_s, self._waiting = wait_s, 0
+
+    async def ask(self, call: Callable[..., _T], *given: Any) -> _T:
+        """What it gives; raises TryLater where that takes too long, or where too many wait."""
+        if self._waiting >= _MOST_WAITING:
+            raise TryLater("too many requests about jobs and files wait already", _RETRY_S)
+        self._waiting += 1
+        try:
+            asked = asyncio.get_running_loop().run_in_executor(self._threads, call, *given)
+            return await asyncio.wait_for(asked, self._wait_s)
+        except TimeoutError:
+            raise TryLater(f"no answer within {self._wait_s:g} s", _RETRY_S) from None
+        finally:
+            self._waiting -= 1
+
+
+def owner_of(exchange: Exchange) -> str | None:
+    """The tenant; None where there are no keys, and all is everybody's."""
+    return None if exchange.caller is ANYONE else exchange.caller.tenant
+
+
+def refuse_pages(exchange: Exchange) -> None:
+    """Jobs touch files: no web page that somebody looks at beside this server may ask for one."""
+    if exchange.request.header(b"origin") is not None:
+        raise Forbidden("jobs are not taken from web pages: the request has an Origin")

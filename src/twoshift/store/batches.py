@@ -1,0 +1,184 @@
+"""Batches in a database: a row each, however many requests they have."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Select, insert, select, update
+
+from twoshift.batch_ports import BatchRecord, BatchStatus, FileRecord, FileStatus
+from twoshift.errors import NotFound
+from twoshift.store.claim import SqlClaim
+from twoshift.store.database import Database
+from twoshift.store.files import OVER, add_if_new
+from twoshift.store.tables import batches, files, jobs
+from twoshift.types import JobState
+
+__all__ = ["SqlBatches"]
+
+_MOST_UNSWEPT = 1000  # at a time
+_DETAILS = ("output_id", "error_id", "output_expires_s", "metadata", "models")
+_PLAIN = (
+    "id", "owner", "endpoint", "input_file_id", "window", "created_unix_s", "expires_unix_s", "fingerprint", "model",
+    "errors", "output_file_id", "error_file_id", "total", "completed", "failed", "tokens",
+)  # fmt: skip
+_TIMES = tuple(str(status) for status in BatchStatus if status is not BatchStatus.VALIDATING)
+_ENDS = {
+    BatchStatus.FINALIZING: BatchStatus.COMPLETED,
+    BatchStatus.CANCELLING: BatchStatus.CANCELLED,
+    BatchStatus.IN_PROGRESS: BatchStatus.EXPIRED,  # it never came to its end
+}
+_wanted = select(batches, jobs.c.progress).outerjoin(jobs, jobs.c.id == batches.c.id)
+_T = TypeVar("_T")
+
+
+class SqlBatches:
+    """A BatchStore; with a claim, of the server that has it."""
+
+    def __init__(
+        self, database: Database, clock: Callable[[], float] = time.time, claim: SqlClaim | None = None
+    ) -> None:
+        self._database, self._clock, self._claim = database, clock, claim
+
+    def add_batch(self, batch: BatchRecord, since_unix_s: float) -> BatchRecord:
+        """Remember it, or the same one of somebody who asks again; raises NotFound where its file is not there."""
+        there = (files.c.id == batch.input_file_id) & (files.c.owner == batch.owner)
+        usable = select(files.c.id).where(there, files.c.status == str(FileStatus.PROCESSED)).with_for_update()
+
+        def added(connection: Connection) -> BatchRecord:
+            if connection.execute(usable).first() is None:
+                raise NotFound("input_file_id", batch.input_file_id, "the id of a file that this server knows")
+            if (same := connection.execute(_same(batch.fingerprint, since_unix_s)).first()) is not None:
+                return _record(same)
+            connection.execute(insert(batches).values(_values(batch)))
+            return batch
+
+        return self._changed(added)
+
+    def batch(self, batch_id: str, owner: str | None = None) -> BatchRecord:
+        """Raises NotFound."""
+        found = self._found(_wanted.where(_seen(batch_id, owner)))
+        if not found:
+            raise _not_there("batch", batch_id)
+        return _record(found[0])
+
+    def same_batch(self, fingerprint: str, since_unix_s: float) -> BatchRecord | None:
+        """One of that content, made since then."""
+        found = self._found(_same(fingerprint, since_unix_s))
+        return _record(found[0]) if found else None
+
+    def list_batches(self, owner: str | None, limit: int, after: str | None = None) -> list[BatchRecord]:
+        """The newest first; `after` is the id of the last one that was seen. Raises NotFound."""
+        wanted = _wanted.order_by(batches.c.number.desc()).limit(limit)
+        if owner is not None:
+            wanted = wanted.where(batches.c.owner == owner)
+        if after is not None:
+            last = self._found(select(batches.c.number).where(_seen(after, owner)))
+            if not last:
+                raise _not_there("after", after)
+            wanted = wanted.where(batches.c.number < last[0].number)
+        return [_record(row) for row in self._found(wanted)]
+
+    def stirring_batches(self) -> list[str]:
+        """Those with something to be done: not over, and not waiting for a job that is not over. Oldest first."""
+        job_over = jobs.c.state.in_([str(state) for state in JobState if state.is_over])
+        stirs = (batches.c.status != str(BatchStatus.IN_PROGRESS)) | job_over | jobs.c.id.is_(None)
+        wanted: Select[Any] = select(batches.c.id).outerjoin(jobs, jobs.c.id == batches.c.id)
+        wanted = wanted.where(batches.c.status.not_in(OVER), stirs).order_by(batches.c.number)
+        return [str(row.id) for row in self._found(wanted)]
+
+    def due_batches(self, now_unix_s: float) -> list[str]:
+        """Those in progress whose window has passed."""
+        running = batches.c.status == str(BatchStatus.IN_PROGRESS)
+        return [
+            str(row.id)
+            for row in self._found(select(batches.c.id).where(running, batches.c.expires_unix_s <= now_unix_s))
+        ]
+
+    def move_batch(
+        self, batch_id: str, expected: Collection[BatchStatus], status: BatchStatus, **values: Any
+    ) -> BatchRecord | None:
+        """Another status, if it has one of those that are expected; None where it has not."""
+        change = update(batches).where(batches.c.id == batch_id)
+        change = change.where(batches.c.status.in_([str(each) for each in expected]))
+        change = change.values({"status": str(status), f"{status}_unix_s": self._clock(), **values})
+
+        def moved(connection: Connection) -> BatchRecord | None:
+            if connection.execute(change).rowcount != 1:
+                return None
+            return _record(connection.execute(_wanted.where(batches.c.id == batch_id)).one())
+
+        return self._changed(moved)
+
+    def end_batch(self, batch_id: str, files: Sequence[FileRecord], **values: Any) -> BatchRecord | None:
+        """It is over, as its status says what becomes of it, and its files are there; None where it was over."""
+
+        def ended(connection: Connection) -> BatchRecord | None:
+            locked = select(batches.c.status).where(batches.c.id == batch_id).with_for_update()
+            status = _ENDS.get(BatchStatus(connection.execute(locked).scalar_one()))
+            if status is None:
+                return None
+            for file in files:
+                add_if_new(connection, file)
+            times = {f"{status}_unix_s": self._clock()}
+            connection.execute(
+                update(batches).where(batches.c.id == batch_id).values({"status": str(status), **times, **values})
+            )
+            return _record(connection.execute(_wanted.where(batches.c.id == batch_id)).one())
+
+        return self._changed(ended)
+
+    def unswept_batches(self) -> list[str]:
+        """Those that are over and whose folders are there."""
+        wanted = select(batches.c.id).where(batches.c.swept.is_(False), batches.c.status.in_(OVER))
+        return [str(row.id) for row in self._found(wanted.limit(_MOST_UNSWEPT))]
+
+    def swept_batch(self, batch_id: str) -> None:
+        """Its folder is gone."""
+        change = update(batches).where(batches.c.id == batch_id).values(swept=True)
+        self._changed(lambda connection: connection.execute(change))
+
+    def _found(self, wanted: Select[Any]) -> Sequence[Any]:
+        return self._database.run(lambda connection: connection.execute(wanted).all())
+
+    def _changed(self, work: Callable[[Connection], _T]) -> _T:
+        def checked(connection: Connection) -> _T:
+            if self._claim is not None:
+                self._claim.check(connection)
+            return work(connection)
+
+        return self._database.run(checked)
+
+
+def _same(fingerprint: str, since_unix_s: float) -> Select[Any]:
+    made = (batches.c.fingerprint == fingerprint) & (batches.c.created_unix_s >= since_unix_s)
+    return _wanted.where(made).order_by(batches.c.number.desc()).limit(1)
+
+
+def _seen(batch_id: str, owner: str | None) -> Any:
+    found = batches.c.id == batch_id
+    return found if owner is None else found & (batches.c.owner == owner)
+
+
+def _not_there(field: str, given: str) -> NotFound:
+    return NotFound(field, given, "the id of a batch that this server knows")
+
+
+def _values(batch: BatchRecord) -> dict[str, Any]:
+    plain = {name: getattr(batch, name) for name in _PLAIN}
+    details = {name: getattr(batch, name) for name in _DETAILS} | {"models": list(batch.models)}
+    return {**plain, "details": details, "status": str(batch.status), "swept": False}
+
+
+def _record(row: Any) -> BatchRecord:
+    times = {name: getattr(row, f"{name}_unix_s") for name in _TIMES}
+    return BatchRecord(
+        **{name: getattr(row, name) for name in _PLAIN},
+        **{name: row.details[name] for name in _DETAILS if name != "models"},
+        models=tuple(row.details["models"]),
+        status=BatchStatus(row.status),
+        times={name: at for name, at in times.items() if at is not None},
+        progress=row.progress,
+    )
