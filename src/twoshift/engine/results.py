@@ -41,6 +41,8 @@ class BlockResult:
     columns: dict[str, NDArray[Any]]
     errors: dict[int, Exception]
     device_s: float = 0.0  # of the device's time
+    output_tokens: int = 0  # that were generated
+    cached_tokens: int = 0  # of the rows' own: read before, for another row
 
 
 class _Cancellable(Future[T]):
@@ -89,12 +91,13 @@ BlockFuture = _Cancellable[BlockResult]
 class Filling:
     """A block's result as it comes in, call by call, from one slot or two."""
 
-    __slots__ = ("_lock", "columns", "device_s", "errors", "left", "rows")
+    __slots__ = ("_lock", "cached_tokens", "columns", "device_s", "errors", "left", "output_tokens", "rows")
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
         self.left = rows
         self.device_s = 0.0
+        self.output_tokens = self.cached_tokens = 0
         self.columns: dict[str, NDArray[Any]] = {}
         self.errors: dict[int, Exception] = {}
         self._lock = threading.Lock()
@@ -117,6 +120,10 @@ class Filling:
         with self._lock:
             self.errors |= dict.fromkeys(range(start, stop), error)
             self.left -= stop - start
+
+    def result(self) -> BlockResult:
+        """As it is now."""
+        return BlockResult(self.columns, self.errors, self.device_s, self.output_tokens, self.cached_tokens)
 
     def _fitting(self, columns: Columns) -> dict[str, NDArray[Any]]:
         """The block's arrays, of a type that holds what this call answers, too."""
