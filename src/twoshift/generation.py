@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 from twoshift.errors import InvalidInput
 
-__all__ = ["Delta", "FinishReason", "GenerationParams", "GenerationRequest", "Message", "TokenUsage"]
+__all__ = ["Delta", "FinishReason", "GenerationParams", "GenerationRequest", "Message", "TokenLogprob", "TokenUsage"]
 
 _ROLES = ("system", "user", "assistant", "tool", "developer")
 _MOST_STOPS = 16
+_MOST_LOGPROBS = 20
 
 
 class FinishReason(enum.StrEnum):
@@ -35,6 +36,7 @@ class GenerationParams:
     frequency_penalty: float = 0.0
     repetition_penalty: float = 1.0
     json_schema: str | None = None  # the text keeps to this JSON schema; `{}`: any JSON object
+    logprobs: int | None = None  # of each token, and of so many that were likelier or as likely; None: of none
     ignore_eos: bool = False  # go on to max_tokens: for measuring
 
     def __post_init__(self) -> None:
@@ -47,6 +49,8 @@ class GenerationParams:
         _require(self.max_tokens is None or self.max_tokens >= 1, "max_tokens", self.max_tokens, "at least 1")
         _require(self.top_k is None or self.top_k >= 1, "top_k", self.top_k, "at least 1")
         _require(self.seed is None or -(2**63) <= self.seed < 2**63, "seed", self.seed, "a whole number of 64 bits")
+        few = self.logprobs is None or 0 <= self.logprobs <= _MOST_LOGPROBS
+        _require(few, "logprobs", self.logprobs, f"from 0 to {_MOST_LOGPROBS}")
         fits = len(self.stop) <= _MOST_STOPS and all(self.stop)
         _require(fits, "stop", self.stop, f"up to {_MOST_STOPS} texts, none of them empty")
 
@@ -55,10 +59,10 @@ class GenerationParams:
         """Whether a sequence that was taken out goes on from its tokens; otherwise it begins anew.
 
         Penalties count what was generated, and a schema is followed from its first token: as a part of the prompt
-        the tokens would be neither.
+        the tokens would be neither. The log probabilities of a prompt's tokens are not told.
         """
         penalised = self.presence_penalty or self.frequency_penalty
-        return self.json_schema is None and not penalised
+        return self.json_schema is None and self.logprobs is None and not penalised
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,15 @@ class TokenUsage:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """How likely a token was, and which were the likeliest in its place."""
+
+    text: str
+    logprob: float
+    likeliest: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Delta:
     """What has been generated since the last one; the last one has a finish, and what it all took."""
 
@@ -102,6 +115,7 @@ class Delta:
     token_ids: tuple[int, ...] = ()
     finish: FinishReason | None = None
     usage: TokenUsage | None = None
+    logprobs: tuple[TokenLogprob, ...] = ()  # of these tokens, where they were asked for
 
 
 def _number(name: str, value: float, least: float, most: float) -> None:

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from twoshift.generation import FinishReason, GenerationParams, GenerationRequest
+from twoshift.generation import FinishReason, GenerationParams, GenerationRequest, TokenLogprob
 from twoshift.ports import RuntimeInfo
 from twoshift.types import CallSize
 
@@ -77,6 +77,7 @@ class Emitted:
     finish: FinishReason | None = None  # it has left the runtime
     cached_tokens: int = 0  # of its prompt
     error: Exception | None = None  # it has left the runtime without an answer
+    logprobs: tuple[TokenLogprob, ...] = ()  # of the new tokens, where they were asked for
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from twoshift.engine.llm.sequences import Background, Live
 from twoshift.engine.llm.stats import Finished, LlmLane, LlmStats
 from twoshift.engine.stats import CallRows, EngineStats
 from twoshift.llm_ports import LlmShape, Step
-from twoshift.policy.lanes import LaneUse
+from twoshift.policy.lane_values import LaneUse
 from twoshift.types import Lane
 
 __all__ = ["Books"]

@@ -356,9 +356,9 @@ class LlmEngine:
 
     def _live_took(self, live: Live, event: Emitted, now_s: float) -> Callable[[], None]:
         if event.finish is None:
-            return lambda: live.sink.put(Delta(event.text, event.token_ids))
+            return lambda: live.sink.put(Delta(event.text, event.token_ids, logprobs=event.logprobs))
         finished = self._ended(live, Lane.ONLINE, event.finish, now_s)
-        delta = Delta(event.text, event.token_ids, event.finish, finished.usage)
+        delta = Delta(event.text, event.token_ids, event.finish, finished.usage, event.logprobs)
 
         def settle() -> None:
             live.sink.put(delta, finished)
@@ -368,6 +368,8 @@ class LlmEngine:
 
     def _background_took(self, each: Background, event: Emitted, now_s: float) -> Callable[[], None]:
         each.text += event.text
+        if each.logprobs is not None:
+            each.logprobs += event.logprobs
         text, finish = each.text, event.finish
         if each.prompt.begun and (finish is not None or each.prompt.params.stop):
             text, stopped = self._joined(each)
@@ -377,7 +379,7 @@ class LlmEngine:
         if finish is None:
             return _nothing
         finished = self._ended(each, each.job.lane, finish, now_s)
-        columns = answer_columns(text, finish, finished.usage.completion_tokens)
+        columns = answer_columns(text, finish, finished.usage, each.logprobs)
 
         def settle() -> None:
             filling, owner = each.job.filling, each.job.owner
@@ -424,12 +426,13 @@ class LlmEngine:
         """A block's sequences, those that begin alike beside each other."""
         found: list[Background] = []
         block = self.runtime.shape.block_tokens
+        tells = any(each.params.logprobs is not None for each in prompts)
         for place in prefix_order([each.token_ids for each in prompts]):
             prompt = prompts[place]
             shared = shared_prefix(found[-1].prompt.token_ids, prompt.token_ids, block) if found else 0
-            found.append(
-                Background(next(self._keys), prompt, job.arrived_s, job=job, place=place, shared_tokens=shared)
-            )
+            made = Background(next(self._keys), prompt, job.arrived_s, job=job, place=place, shared_tokens=shared)
+            made.logprobs = [] if tells else None
+            found.append(made)
         return found
 
     def _live(self) -> list[Live]:

@@ -28,13 +28,14 @@ class TokenStream:
         self._wake: Callable[[], object] | None = None  # a loop that waits
         self.finished: Finished | None = None  # once the last delta is here
 
-    def cancel(self) -> None:
-        """Nobody reads any more: the sequence leaves the device before its next step."""
+    def cancel(self, why: Exception | None = None) -> None:
+        """Nobody reads any more, or gets this instead: the sequence leaves the device before its next step."""
         with self._changed:
             if self._over:
                 return
-            self._over = True
+            self._over, self._error = True, why
         self._forget()
+        self._tell()
 
     @property
     def is_over(self) -> bool:
