@@ -276,6 +276,7 @@ def job_hosts(
     from twoshift.batch.requests.host import BatchHost
     from twoshift.fleet.model import FleetModel
     from twoshift.fleet.ray_model import RayModel
+    from twoshift.serve.llm.model import ServedLlm
     from twoshift.serve.model import ServedModel
     from twoshift.store.batches import SqlBatches
     from twoshift.store.claim import SqlClaim
@@ -292,7 +293,8 @@ def job_hosts(
             return _no_hosts(f"the server that has {database.shown}, or one with a --database of its own")
         note(f"Jobs wait: {claim.told}. They go on here when that one ends.")
 
-    here = {name: [EngineReplica(model.engine)] for name, model in models.items() if isinstance(model, ServedModel)}
+    own = {name: model for name, model in models.items() if isinstance(model, ServedModel | ServedLlm)}
+    here = {name: [EngineReplica(model.engine)] for name, model in own.items()}
 
     def fleet_of(name: str) -> LiveFleet:
         model = models.get(name)
@@ -378,7 +380,7 @@ def _backlogs(jobs: JobHost | NoJobs, model: str) -> Callable[[], list[Backlog]]
 def _live_limits(settings: ModelSettings) -> LaneLimits:
     from twoshift.policy.lane_values import LaneLimits
 
-    slo_s = settings.slo_ms / 1e3
+    slo_s = settings.slo_s
     budget_s = None if settings.call_budget_ms is None else settings.call_budget_ms / 1e3
     limits = LaneLimits(
         slo_s=slo_s,

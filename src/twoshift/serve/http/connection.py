@@ -26,7 +26,7 @@ _logger = logging.getLogger("twoshift.serve")
 _MANY_WAITING = 16  # requests sent ahead, from which no more is read
 _MOST_WAITING = 256  # that one piece of data may hold
 _TAKEN_BYTES = 64 << 10  # of a reply, that a peer takes at least in the time that it has
-_ONCE = frozenset((b"content-length", b"host", b"authorization"))
+_ONCE = frozenset((b"content-length", b"host", b"authorization", b"x-api-key"))
 _NEVER_S = float("inf")
 _FULL_S = 1.0
 

@@ -13,9 +13,10 @@ from twoshift.endpoints.rerank import RerankCall, read_rerank
 from twoshift.endpoints.types import EmbeddingReply, EmbeddingRequest, ErrorReply, RerankReply, RerankRequest
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.messages import Reply
-from twoshift.serve.http.openai_types import DerivedReply, ModelCard, ModelList
+from twoshift.serve.http.openai_types import DerivedReply, LlmDerivedReply, ModelCard, ModelList
 from twoshift.serve.http.openapi import ASKING, Operation
 from twoshift.serve.live_model import LiveModel
+from twoshift.serve.llm.derived import LlmDerived
 from twoshift.serve.service import Service
 
 __all__ = ["add_openai"]
@@ -29,7 +30,8 @@ def add_openai(app: App, service: Service) -> None:
     for method, path, answer, about in (
         ("GET", "/v1/models", face.models, Operation("The models that are served.", ModelList, ErrorReply)),
         ("GET", "/v1/models/{model}", face.model, _named("One of them.", ModelCard)),
-        ("GET", "/v1/derived/{model}", face.derived, _named("What follows from a model's SLO.", DerivedReply)),
+        ("GET", "/v1/derived/{model}", face.derived,
+         _named("What follows from a model's SLO.", DerivedReply | LlmDerivedReply)),
         ("POST", "/v1/embeddings", face.embeddings,
          _asking("Texts, or the model's own token ids, to vectors.", EmbeddingRequest, EmbeddingReply)),
         ("POST", "/v1/rerank", face.rerank,
@@ -62,7 +64,8 @@ class _OpenAi:
         info = model.info
         about = (model.name, info.runtime, info.device, info.precision)
         derived = model.derived_now()
-        return Reply(200, _encoder.encode(DerivedReply(*about, **derived.to_dict())))
+        made = LlmDerivedReply if isinstance(derived, LlmDerived) else DerivedReply
+        return Reply(200, _encoder.encode(made(*about, **derived.to_dict())))
 
     async def embeddings(self, exchange: Exchange) -> Reply:
         asked = read_embeddings(exchange.request.body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -36,6 +37,16 @@ class LlmDerived:
     def slo_s(self) -> float:
         """Of what a client waits for first."""
         return self.ttft_s
+
+    @property
+    def row_tokens(self) -> float:
+        """Of a sequence, as long as nobody knows better: what the KV cache leaves to each."""
+        return float(min(self.context_tokens, max(1, self.kv_tokens // self.sequences)))
+
+    @property
+    def capacity_rows_per_s(self) -> float:
+        """Of such sequences."""
+        return self.output_tokens_per_s / self.row_tokens
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -80,7 +91,7 @@ def derive_llm(cost: CallCost, objective: LlmObjective, shape: LlmShape) -> LlmD
     )
 
 
-def _largest(most: int, holds: Any) -> int:
+def _largest(most: int, holds: Callable[[int], bool]) -> int:
     """The largest number up to `most` for which it holds, where it holds for all below; at least 1."""
     least = 1
     while least < most:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NoReturn
+from typing import Any
 
 from twoshift.engine.llm import LlmEngine, TokenStream
 from twoshift.engine.stats import EngineStats, Health, Queue
@@ -14,10 +14,12 @@ from twoshift.errors import InvalidInput, Late, TooLarge, TooLong, TryLater
 from twoshift.generation import GenerationRequest
 from twoshift.llm_ports import Prompts
 from twoshift.ports import RuntimeInfo
+from twoshift.serve.completions import Completions
 from twoshift.serve.llm.derived import LlmDerived, derive_llm
 from twoshift.serve.llm.metrics import LlmMetrics
 from twoshift.serve.llm.running import Running
 from twoshift.serve.metrics import ModelMetrics
+from twoshift.serve.model import Answer
 from twoshift.serve.stages import Stages
 from twoshift.serve.tracing import Traces
 from twoshift.types import Lane, ReplicaCounts, Tensor
@@ -76,7 +78,9 @@ class ServedLlm:
         """Itself."""
         return ReplicaCounts(1)
 
-    async def answer(self, *_: Any) -> NoReturn:
+    async def answer(
+        self, rows: Sequence[Any], deadline_s: float, completions: Completions, arrived_s: float
+    ) -> Answer:
         """Rows of tensors are not what it takes."""
         raise InvalidInput("model", self.name, "/v1/chat/completions or /v1/completions: this one generates text")
 

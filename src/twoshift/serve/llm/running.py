@@ -40,22 +40,11 @@ class Running:
 
     async def deltas(self) -> AsyncGenerator[tuple[int, Delta]]:
         """Of every row, with its place, as they come; raises what has ended one of them."""
-        readers = [aiter(stream) for stream in self._streams]
-        waits = {asyncio.ensure_future(anext(reader)): place for place, reader in enumerate(readers)}
         try:
-            while waits:
-                done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-                for each in done:
-                    place = waits.pop(each)
-                    delta = each.result()
-                    self._took(place, delta)
-                    if delta.finish is None:
-                        waits[asyncio.ensure_future(anext(readers[place]))] = place
-                    yield place, delta
+            async for place, delta in _merged(self._streams):
+                self._took(place, delta)
+                yield place, delta
         finally:
-            for each in waits:
-                each.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
             self.close()
 
     async def whole(self) -> list[dict[str, Any]]:
@@ -96,3 +85,25 @@ class Running:
     def _counted(self) -> list[dict[str, Any]]:
         found = [self._usage[place] for place in range(len(self._streams))]
         return [{"output_tokens": each.completion_tokens, "cached_tokens": each.cached_tokens} for each in found]
+
+
+async def _merged(streams: Sequence[TokenStream]) -> AsyncGenerator[tuple[int, Delta]]:
+    if len(streams) == 1:  # as most requests are
+        async for delta in streams[0]:
+            yield 0, delta
+        return
+    readers = [aiter(stream) for stream in streams]
+    waits = {asyncio.ensure_future(anext(reader)): place for place, reader in enumerate(readers)}
+    try:
+        while waits:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for each in done:
+                place = waits.pop(each)
+                delta = each.result()
+                if delta.finish is None:
+                    waits[asyncio.ensure_future(anext(readers[place]))] = place
+                yield place, delta
+    finally:
+        for each in waits:
+            each.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
