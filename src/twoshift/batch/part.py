@@ -35,6 +35,8 @@ class PartStats(msgspec.Struct, frozen=True):
     device_s: float
     worker: str
     kinds: dict[str, int]  # of errors
+    output_tokens: int = 0  # that were generated
+    cached_tokens: int = 0  # of `tokens`: read before, for another row
 
 
 class PartWriter(Protocol):
@@ -166,7 +168,7 @@ def result_array(values: NDArray[Any], failed: NDArray[np.bool_]) -> pa.Array:
             if values.dtype.kind in "OUS":
                 texts = [None if bad else _text(each) for each, bad in zip(values, failed, strict=True)]
                 return pa.array(texts, pa.string())
-            return pa.array(values, mask=failed)
+            return pa.array(np.ma.getdata(values), mask=failed | np.ma.getmaskarray(values))
         case 2:
             flat = pa.array(np.ascontiguousarray(values).reshape(-1))
             return pa.FixedSizeListArray.from_arrays(flat, values.shape[1], mask=pa.array(failed))

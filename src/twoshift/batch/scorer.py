@@ -18,10 +18,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from twoshift.batch.inputs import READ_ERROR, conform, fitted, joined, read
+from twoshift.batch.json_answers import AnswerSchema
 from twoshift.batch.part import PartStats, open_part, result_array
 from twoshift.batch.plan import Plan, part_location
 from twoshift.batch.settings import JobSettings
-from twoshift.engine import BlockFuture, Engine
+from twoshift.engine import BlockFuture
+from twoshift.engine.blocks import BlockEngine
 from twoshift.engine.results import BlockResult
 from twoshift.engine.waiting import BlockOwner
 from twoshift.engine.window import Window
@@ -50,6 +52,8 @@ class _Tally:
     tokens: int = 0
     truncated: int = 0
     device_s: float = 0.0
+    output_tokens: int = 0
+    cached_tokens: int = 0
     kinds: Counter[str] = field(default_factory=Counter[str])
 
 
@@ -58,7 +62,7 @@ class ShardScorer:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: BlockEngine,
         plan: Plan,
         blobs_for: Callable[[str], Blobs],
         worker: str,
@@ -67,6 +71,8 @@ class ShardScorer:
         self._engine, self._plan, self._blobs_for, self._worker, self._owner = engine, plan, blobs_for, worker, owner
         self._schema = plan.schema
         self._kept = pa.schema([self._schema.field(name) for name in plan.settings.keep])
+        schema = plan.settings.json_schema
+        self._answers = None if schema is None else AnswerSchema(schema)
         self._prepare = ThreadPoolExecutor(2, "twoshift-prepare")
 
     def score(self, shard: int, stop: threading.Event, was_read: Callable[[], None]) -> tuple[PartStats, bool]:
@@ -168,11 +174,18 @@ class ShardScorer:
         if unfit is not None:  # the row is good, and may fit once the server's curve says so; or another server's call
             change = "give the server a larger --slo-ms or --call-budget-ms, or run the job on workers of its own"
             raise NoRoom(f"{unfit}: {change}")
+        if self._answers is not None and "text" in values:
+            read, unreadable = self._answers.columns(values["text"], window.errors)
+            values |= read
+            for place, error in unreadable.items():
+                window.fail(place, error, "no JSON")
         tally.rows += window.rows
         tally.errors += len(window.errors)
         tally.tokens += window.tokens
         tally.truncated += window.truncated
         tally.device_s += window.device_s
+        tally.output_tokens += window.output_tokens
+        tally.cached_tokens += window.cached_tokens
         tally.kinds.update(window.kinds.values())
         return self._batch(kept, window, values)
 
@@ -202,6 +215,8 @@ class ShardScorer:
             device_s=tally.device_s,
             worker=self._worker,
             kinds=dict(tally.kinds),
+            output_tokens=tally.output_tokens,
+            cached_tokens=tally.cached_tokens,
         )
 
 
@@ -219,6 +234,8 @@ def readable_rows(batch: pa.RecordBatch, settings: JobSettings) -> list[Any]:
 
 def _told_rows(batch: pa.RecordBatch, settings: JobSettings) -> tuple[list[Any], dict[int, str]]:
     """The model's rows, and by place why a text cannot be read."""
+    if (prompting := settings.prompting) is not None:
+        return [prompting.request(row) for row in batch.select(prompting.columns).to_pylist()], {}
     if settings.text is None:
         names = [name for name in settings.columns or batch.schema.names if name != READ_ERROR]
         return batch.select(names).to_pylist(), {}

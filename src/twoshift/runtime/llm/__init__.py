@@ -6,8 +6,9 @@ from pathlib import Path
 
 from twoshift.llm_ports import LlmRuntime
 from twoshift.runtime.llm.folder import is_llm_folder, read_llm_folder
+from twoshift.runtime.llm.options import LlmOptions
 from twoshift.runtime.llm.smollm import SMOLLM, smollm_folder
-from twoshift.runtime.llm.vllm_runtime import LlmOptions, load_vllm
+from twoshift.runtime.llm.vllm_runtime import load_vllm
 
 __all__ = ["LlmOptions", "is_llm", "load_llm"]
 

@@ -29,7 +29,9 @@ class LlmFolder:
 
 
 def is_llm_folder(path: Path) -> bool:
-    """Whether its config names a model that generates."""
+    """Whether its config names a model that generates, and nothing says that it embeds."""
+    if (path / "modules.json").is_file():
+        return False
     try:
         config = json.loads((path / "config.json").read_bytes())
         return any(str(name).endswith(_GENERATES) for name in config["architectures"])

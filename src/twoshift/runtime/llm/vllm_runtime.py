@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from twoshift.errors import Broken, DeviceLost, InvalidInput
@@ -15,10 +14,11 @@ from twoshift.llm_ports import Emitted, LlmShape, Prompt, Prompts, Step
 from twoshift.ports import RuntimeInfo
 from twoshift.runtime.devices import chosen_cuda, cpu_device, cuda_device, usable_threads
 from twoshift.runtime.llm.folder import LlmFolder
+from twoshift.runtime.llm.options import LlmOptions
 from twoshift.runtime.llm.prompts import PromptMaker
 from twoshift.types import Tensor
 
-__all__ = ["LlmOptions", "VllmRuntime", "load_vllm"]
+__all__ = ["VllmRuntime", "load_vllm"]
 
 OUTPUTS = ("text", "finish_reason", "output_tokens")
 _LIVE, _BACKGROUND = 0, 1  # vLLM's priorities: the lower one goes first, and is put back last
@@ -35,20 +35,6 @@ _ENVIRONMENT = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "HF_HUB_OFFLINE": "1",  # nothing is downloaded from a hub here
 }
-
-
-@dataclass(frozen=True, slots=True)
-class LlmOptions:
-    """How a language model is loaded; None: what suits the device."""
-
-    device: str = "auto"
-    precision: str | None = None
-    threads: int | None = None
-    context_tokens: int | None = None
-    kv_bytes: int | None = None
-    step_tokens: int | None = None  # that one step reads or generates at most
-    max_sequences: int | None = None
-    compiled: bool = True  # False: loads in seconds, and runs a little slower
 
 
 def load_vllm(folder: LlmFolder, name: str, options: LlmOptions) -> VllmRuntime:
