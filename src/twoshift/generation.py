@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 
 from twoshift.errors import InvalidInput
 
-__all__ = ["Delta", "FinishReason", "GenerationParams", "GenerationRequest", "Message", "TokenLogprob", "TokenUsage"]
+__all__ = [
+    "Delta",
+    "FinishReason",
+    "GenerationParams",
+    "GenerationRequest",
+    "Message",
+    "RowDetails",
+    "TokenLogprob",
+    "TokenUsage",
+]
 
 _ROLES = ("system", "user", "assistant", "tool", "developer")
 _MOST_STOPS = 16
@@ -105,6 +114,14 @@ class TokenLogprob:
     text: str
     logprob: float
     likeliest: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RowDetails:
+    """What is told of an answer beside the answer: not the same each time, or not wanted by most."""
+
+    cached_tokens: int = 0  # of its prompt
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

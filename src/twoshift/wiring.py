@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from twoshift.batch.requests.host import BatchHost
     from twoshift.batch.settings import JobSettings
     from twoshift.blobs.s3_connection import S3Settings
+    from twoshift.engine.llm import LlmEngine, LlmObjective
     from twoshift.fleet.model import FleetModel
     from twoshift.fleet.observer import Backlog
     from twoshift.fleet.ray_model import RayModel
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from twoshift.policy.plan.row import RowSize
     from twoshift.policy.profile import Profile
     from twoshift.ports import Blobs, Profiles, Runtime, RuntimeInfo
+    from twoshift.runtime.llm import LlmOptions
     from twoshift.serve.batch_desk import NoBatches
     from twoshift.serve.exposition import MoreMetrics
     from twoshift.serve.http.jobs import NoJobs
@@ -45,15 +47,18 @@ _TYPICAL_TOKENS = 64
 _WARM_ROWS = 2
 _MEASURE_S = 4.0
 _GUESS_S = 0.002, 1e-4  # a call, and each of its rows
+_GUESS_STEP_S = 0.02, 1e-3  # of a language model: a step, and each of its tokens
 
 __all__ = [
     "KnownModel",
     "blobs_for",
     "fleet_model",
+    "is_llm",
     "job_for",
     "job_hosts",
     "known_models",
     "live_model",
+    "llm_engine",
     "load_model",
     "profile_name_of",
     "profile_of",
@@ -145,6 +150,11 @@ def open_job_device(settings: JobSettings) -> WorkDevice:
     """A job's model on a device of its own, in a worker."""
     from twoshift.batch.device import OwnDevice
 
+    if is_llm(settings.model):
+        return _llm_device(settings)
+    if settings.prompt is not None:
+        raise InvalidInput("prompt", settings.prompt, f"a language model, and {settings.model} is none")
+
     return OwnDevice(
         load_model(
             settings.model,
@@ -154,6 +164,41 @@ def open_job_device(settings: JobSettings) -> WorkDevice:
             threads=settings.threads,
         )
     )
+
+
+def _llm_device(settings: JobSettings) -> WorkDevice:
+    from twoshift.batch.llm_device import LlmDevice
+    from twoshift.runtime.llm import LlmOptions
+
+    if settings.prompt is None:
+        raise InvalidInput(
+            "prompt", None, f"--prompt with a column or a template: {settings.model} is a language model"
+        )
+    options = LlmOptions(settings.device, settings.precision, settings.threads)
+    return LlmDevice(llm_engine(settings.model, options, serves=False), is_own=True)
+
+
+def is_llm(model: str) -> bool:
+    """Whether a name is that of a language model."""
+    from twoshift.runtime.llm import is_llm as is_one
+
+    return is_one(model)
+
+
+def llm_engine(
+    model: str, options: LlmOptions | None = None, objective: LlmObjective | None = None, *, serves: bool = True
+) -> LlmEngine:
+    """A language model behind an engine, with the curve that is stored, or one to learn from.
+
+    Raises InvalidInput where it cannot be used, Broken if damaged.
+    """
+    from twoshift.engine.llm import LlmEngine
+    from twoshift.policy.cost import CallCost
+    from twoshift.runtime.llm import load_llm
+
+    runtime = load_llm(model, options)
+    found = stored_profile(runtime.info)
+    return LlmEngine(runtime, found.cost if found else CallCost(*_GUESS_STEP_S), objective, serves=serves)
 
 
 def profile_name_of(info: RuntimeInfo) -> str:

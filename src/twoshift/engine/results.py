@@ -6,13 +6,14 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.errors import Broken
+from twoshift.generation import RowDetails
 from twoshift.ports import Columns
 
 __all__ = ["BlockFuture", "BlockResult", "Filling", "RowFuture", "RowResult", "RowSink", "widened"]
@@ -43,6 +44,7 @@ class BlockResult:
     device_s: float = 0.0  # of the device's time
     output_tokens: int = 0  # that were generated
     cached_tokens: int = 0  # of the rows' own: read before, for another row
+    details: dict[int, RowDetails] = field(default_factory=dict[int, RowDetails])  # of rows of a language model
 
 
 class _Cancellable(Future[T]):
@@ -91,7 +93,7 @@ BlockFuture = _Cancellable[BlockResult]
 class Filling:
     """A block's result as it comes in, call by call, from one slot or two."""
 
-    __slots__ = ("_lock", "cached_tokens", "columns", "device_s", "errors", "left", "output_tokens", "rows")
+    __slots__ = ("_lock", "cached_tokens", "columns", "details", "device_s", "errors", "left", "output_tokens", "rows")
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
@@ -100,6 +102,7 @@ class Filling:
         self.output_tokens = self.cached_tokens = 0
         self.columns: dict[str, NDArray[Any]] = {}
         self.errors: dict[int, Exception] = {}
+        self.details: dict[int, RowDetails] = {}
         self._lock = threading.Lock()
 
     def put(self, start: int, stop: int, columns: Columns, at: int) -> None:
@@ -123,7 +126,8 @@ class Filling:
 
     def result(self) -> BlockResult:
         """As it is now."""
-        return BlockResult(self.columns, self.errors, self.device_s, self.output_tokens, self.cached_tokens)
+        generated = (self.output_tokens, self.cached_tokens, self.details)
+        return BlockResult(self.columns, self.errors, self.device_s, *generated)
 
     def _fitting(self, columns: Columns) -> dict[str, NDArray[Any]]:
         """The block's arrays, of a type that holds what this call answers, too."""

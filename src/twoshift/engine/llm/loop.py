@@ -20,7 +20,7 @@ from twoshift.engine.results import BlockFuture, Filling, RowFuture
 from twoshift.engine.stats import EngineStats, Health, Queue
 from twoshift.engine.waiting import BlockJob, BlockOwner
 from twoshift.errors import Broken, InvalidInput, TooLarge, TryLater
-from twoshift.generation import Delta, FinishReason
+from twoshift.generation import Delta, FinishReason, RowDetails
 from twoshift.llm_ports import Emitted, LlmRuntime, Prompt, Prompts, Step
 from twoshift.policy.cost import CallCost
 from twoshift.policy.governor import GovernorPolicy, LiveLoad
@@ -368,8 +368,7 @@ class LlmEngine:
 
     def _background_took(self, each: Background, event: Emitted, now_s: float) -> Callable[[], None]:
         each.text += event.text
-        if each.logprobs is not None:
-            each.logprobs += event.logprobs
+        each.logprobs += event.logprobs
         text, finish = each.text, event.finish
         if each.prompt.begun and (finish is not None or each.prompt.params.stop):
             text, stopped = self._joined(each)
@@ -379,7 +378,7 @@ class LlmEngine:
         if finish is None:
             return _nothing
         finished = self._ended(each, each.job.lane, finish, now_s)
-        columns = answer_columns(text, finish, finished.usage, each.logprobs)
+        columns = answer_columns(text, finish, finished.usage.completion_tokens)
 
         def settle() -> None:
             filling, owner = each.job.filling, each.job.owner
@@ -387,6 +386,7 @@ class LlmEngine:
                 filling.output_tokens += finished.usage.completion_tokens
                 filling.cached_tokens += finished.usage.cached_tokens
                 owner.use.rows += 1
+            filling.details[each.place] = RowDetails(finished.usage.cached_tokens, each.logprobs)
             filling.put(each.place, each.place + 1, columns, 0)
             each.job.settle_if_full()
             self._told(finished)
@@ -426,13 +426,12 @@ class LlmEngine:
         """A block's sequences, those that begin alike beside each other."""
         found: list[Background] = []
         block = self.runtime.shape.block_tokens
-        tells = any(each.params.logprobs is not None for each in prompts)
         for place in prefix_order([each.token_ids for each in prompts]):
             prompt = prompts[place]
             shared = shared_prefix(found[-1].prompt.token_ids, prompt.token_ids, block) if found else 0
-            made = Background(next(self._keys), prompt, job.arrived_s, job=job, place=place, shared_tokens=shared)
-            made.logprobs = [] if tells else None
-            found.append(made)
+            found.append(
+                Background(next(self._keys), prompt, job.arrived_s, job=job, place=place, shared_tokens=shared)
+            )
         return found
 
     def _live(self) -> list[Live]:

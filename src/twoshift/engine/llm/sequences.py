@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -19,8 +18,7 @@ from twoshift.types import Lane
 
 __all__ = ["Background", "Live", "LiveSink", "WholeAnswer", "answer_columns"]
 
-TEXT, FINISH, OUTPUT_TOKENS, CACHED_TOKENS = "text", "finish_reason", "output_tokens", "cached_tokens"
-LOGPROBS = "logprobs"  # where a row of its block has asked for them
+TEXT, FINISH, OUTPUT_TOKENS = "text", "finish_reason", "output_tokens"
 
 
 class LiveSink(Protocol):
@@ -98,7 +96,7 @@ class Background(_Sequence):
     place: int = field(kw_only=True)  # in the block
     shared_tokens: int = 0  # of its prompt, with the one before it in the line: read once for both
     text: str = ""  # since it was let in
-    logprobs: list[TokenLogprob] | None = None  # of all its tokens; None: nobody in its block has asked for them
+    logprobs: tuple[TokenLogprob, ...] = ()  # of its tokens since then
 
     def governed(self) -> BackgroundSequence:
         """As the governor sees it."""
@@ -112,8 +110,7 @@ class Background(_Sequence):
         if self.prompt.params.can_continue:
             again += len(self.token_ids)
             self.prompt = replace(self.prompt, begun=(*self.prompt.begun, *self.token_ids))
-        self.token_ids, self.read_tokens, self.shared_tokens, self.text = [], 0, 0, ""
-        self.logprobs = None if self.logprobs is None else []
+        self.token_ids, self.read_tokens, self.shared_tokens, self.text, self.logprobs = [], 0, 0, "", ()
         return again
 
 
@@ -127,7 +124,7 @@ class WholeAnswer:
         """More of it."""
         self._text += delta.text
         if finished is not None:
-            columns = answer_columns(self._text, finished.finish, finished.usage)
+            columns = answer_columns(self._text, finished.finish, finished.usage.completion_tokens)
             self._future.settle(RowResult(columns, 0, finished.seconds, 1))
 
     def fail(self, error: Exception) -> None:
@@ -135,18 +132,10 @@ class WholeAnswer:
         self._future.settle(error)
 
 
-def answer_columns(
-    text: str, finish: FinishReason, usage: TokenUsage, logprobs: Sequence[TokenLogprob] | None = None
-) -> Columns:
+def answer_columns(text: str, finish: FinishReason, output_tokens: int) -> Columns:
     """One row, as every row of a language model is."""
-    columns = {
+    return {
         TEXT: np.array([text], object),
         FINISH: np.array([str(finish)], object),
-        OUTPUT_TOKENS: np.array([usage.completion_tokens], np.int64),
-        CACHED_TOKENS: np.array([usage.cached_tokens], np.int64),
+        OUTPUT_TOKENS: np.array([output_tokens], np.int64),
     }
-    if logprobs is not None:
-        told: Any = np.empty(1, object)  # a sequence in it would be an axis of its own
-        told[0] = tuple(logprobs)
-        columns[LOGPROBS] = told
-    return columns

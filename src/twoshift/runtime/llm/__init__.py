@@ -1,0 +1,24 @@
+"""Language models: vLLM in this process, or whatever speaks OpenAI's protocol at an address."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from twoshift.llm_ports import LlmRuntime
+from twoshift.runtime.llm.folder import is_llm_folder, read_llm_folder
+from twoshift.runtime.llm.options import LlmOptions
+from twoshift.runtime.llm.smollm import SMOLLM, smollm_folder
+from twoshift.runtime.llm.vllm_runtime import load_vllm
+
+__all__ = ["LlmOptions", "is_llm", "load_llm"]
+
+
+def is_llm(model: str) -> bool:
+    """Whether a name is that of a language model: `smollm`, or a folder whose config says so."""
+    return model == SMOLLM or is_llm_folder(Path(model).expanduser())
+
+
+def load_llm(model: str, options: LlmOptions | None = None) -> LlmRuntime:
+    """The language model that `model` names; raises InvalidInput where it cannot be used, Broken if damaged."""
+    path = smollm_folder() if model == SMOLLM else Path(model).expanduser()
+    return load_vllm(read_llm_folder(path), model, options or LlmOptions())
