@@ -109,7 +109,7 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """How likely a token was, and which were the likeliest in its place."""
+    """How likely a token was, and which were the likeliest in its place: as many as were asked for, or more."""
 
     text: str
     logprob: float

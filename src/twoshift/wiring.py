@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from twoshift.fleet.ray_model import RayModel
     from twoshift.fleet.scale_log import ScaleLog
     from twoshift.fleet.scaler import Scaler
+    from twoshift.llm_ports import LlmRuntime
     from twoshift.policy.cost import CallCost
     from twoshift.policy.lane_values import LaneLimits
     from twoshift.policy.plan.row import RowSize
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from twoshift.serve.exposition import MoreMetrics
     from twoshift.serve.http.jobs import NoJobs
     from twoshift.serve.live_model import LiveModel
+    from twoshift.serve.llm.model import ServedLlm
     from twoshift.serve.model import ServedModel
     from twoshift.serve.settings import ModelSettings, ServeSettings
     from twoshift.types import Tensor
@@ -66,6 +68,7 @@ __all__ = [
     "ray_model",
     "scalers_for",
     "scaling_metrics",
+    "served_llm",
     "served_model",
     "stored_cost",
     "stored_profile",
@@ -254,9 +257,47 @@ def served_model(name: str, settings: ModelSettings, created_unix_s: int, note: 
     )
 
 
+def served_llm(name: str, settings: ModelSettings, created_unix_s: int, note: Callable[[str], None]) -> ServedLlm:
+    """A language model behind an engine, warm, with its curve: the one that is stored, or measured now."""
+    from twoshift.engine.llm import LlmEngine
+    from twoshift.runtime.llm import LlmOptions, load_llm
+    from twoshift.serve.llm.derived import objective_for
+    from twoshift.serve.llm.model import ServedLlm
+
+    settings.check_sequences()
+    note(f"Loading {settings.model}")
+    runtime = load_llm(settings.model, LlmOptions(settings.device, settings.precision, settings.threads))
+    try:
+        found = stored_profile(runtime.info)
+        cost = found.cost if found else _measured_steps(runtime, note)
+        objective = objective_for(cost, settings.ttft_s, settings.tpot_s, settings.max_waiting)
+    except BaseException:
+        runtime.close()
+        raise
+    return ServedLlm(name, LlmEngine(runtime, cost, objective), created_unix_s)
+
+
+def _measured_steps(runtime: LlmRuntime, note: Callable[[str], None]) -> CallCost:
+    """What steps take, measured in seconds and kept."""
+    from twoshift.engine.llm.measure import measure_steps
+    from twoshift.policy.fit import fit_call_cost
+    from twoshift.policy.plan.row import RowSize
+
+    note(f"Measuring {runtime.info.model}, once")
+    samples = [each.sample for each in measure_steps(runtime, _MEASURE_S)]
+    found = profile_of(runtime.info, fit_call_cost(samples).cost, RowSize.uniform(1), len(samples))
+    profiles().put(found)
+    return found.cost
+
+
 def live_model(name: str, settings: ServeSettings, created_unix_s: int, note: Callable[[str], None]) -> LiveModel:
     """A model that is served: in this process, by replicas in processes of their own, or by Ray Serve."""
     each = settings.models[name]
+    if is_llm(each.model):
+        if settings.engine != "local":
+            raise InvalidInput("engine", settings.engine, f"local: {each.model} is a language model")
+        return served_llm(name, each, created_unix_s, note)
+    each.check_rows()
     if settings.engine == "ray":
         return ray_model(name, each, created_unix_s, settings.address, note)
     if each.first_replicas == 1 and not each.is_scaled:

@@ -93,7 +93,8 @@ class ChatCall:
         return self._asked.stream_options is not None and self._asked.stream_options.include_usage
 
     def _told(self, tokens: Iterable[TokenLogprob]) -> ChatLogprobs | None:
-        return ChatLogprobs([_token(each) for each in tokens]) if self._asked.logprobs else None
+        most = self._asked.top_logprobs or 0
+        return ChatLogprobs([_token(each, most) for each in tokens]) if self._asked.logprobs else None
 
 
 def _max_tokens(asked: ChatRequest) -> int | None:
@@ -113,6 +114,6 @@ def joined(content: str | Sequence[TextPart]) -> str:
     return content if isinstance(content, str) else "\n".join(part.text for part in content)
 
 
-def _token(token: TokenLogprob) -> ChatToken:
-    likeliest = [LikelyToken(text, logprob, [*text.encode()]) for text, logprob in token.likeliest]
+def _token(token: TokenLogprob, most: int) -> ChatToken:
+    likeliest = [LikelyToken(text, logprob, [*text.encode()]) for text, logprob in token.likeliest[:most]]
     return ChatToken(token.text, token.logprob, [*token.text.encode()], likeliest)

@@ -94,6 +94,6 @@ class CompletionCall:
         return CompletionLogprobs(
             [each.text for each in tokens],
             [each.logprob for each in tokens],
-            [dict(each.likeliest) for each in tokens],
+            [dict(each.likeliest[: self._asked.logprobs]) for each in tokens],
             offsets,
         )

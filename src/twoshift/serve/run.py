@@ -24,6 +24,7 @@ from twoshift.serve.http.connection import HttpLimits
 from twoshift.serve.http.files import add_files
 from twoshift.serve.http.generation import add_generation
 from twoshift.serve.http.jobs import JobDesk, NoJobs, add_jobs
+from twoshift.serve.http.message_batches import add_message_batches
 from twoshift.serve.http.oip import add_oip
 from twoshift.serve.http.openai import add_openai
 from twoshift.serve.http.operations import add_operations
@@ -116,6 +117,7 @@ def add_faces(
     add_jobs(app, jobs)
     add_files(app, batches.files)
     add_batches(app, batches)
+    add_message_batches(app, service, batches)
     connections = {"http_connections": ("Open connections.", lambda: server.connections)}
     more = [*metrics, lambda: llm_metrics(service.models)]
     add_operations(app, service, ServerMetrics(service.models, connections, more))

@@ -76,6 +76,16 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         return (_SLO_MS if self.slo_ms is None else self.slo_ms) / 1e3
 
     @property
+    def ttft_s(self) -> float | None:
+        """To a first token; None: what the device can keep."""
+        return None if self.ttft_ms is None else self.ttft_ms / 1e3
+
+    @property
+    def tpot_s(self) -> float | None:
+        """For each token after it; None: what the device can keep."""
+        return None if self.tpot_ms is None else self.tpot_ms / 1e3
+
+    @property
     def is_scaled(self) -> bool:
         """Whether the number of its replicas changes by itself."""
         return self.max_replicas is not None and (self.min_replicas is not None or self.max_replicas > self.replicas)

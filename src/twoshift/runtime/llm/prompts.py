@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from twoshift.errors import Broken, InvalidInput, TooLarge
+from twoshift.errors import Broken, InvalidInput, TooLong
 from twoshift.generation import GenerationRequest, Message
 from twoshift.llm_ports import Prompt, Prompts
 
@@ -28,7 +28,7 @@ class PromptMaker:
         self._context = context_tokens
 
     def prepare(self, rows: Sequence[GenerationRequest]) -> Prompts:
-        """Template and tokenise; raises InvalidInput, and TooLarge where a prompt leaves no token of the context."""
+        """Template and tokenise; raises InvalidInput, and TooLong where a prompt and its answer exceed the context."""
         return Prompts(tuple(self._prompt(row) for row in rows))
 
     def text_of(self, token_ids: Sequence[int]) -> str:
@@ -41,8 +41,11 @@ class PromptMaker:
         if not ids:
             raise InvalidInput("prompt", row.prompt, "at least one token")
         if left < 1:
-            raise TooLarge("prompt", f"{len(ids):,} tokens", f"at most {self._context - 1:,}, to leave room to answer")
-        return Prompt(ids, row.params, min(left, row.params.max_tokens or left))
+            raise TooLong("prompt", f"{len(ids):,} tokens", f"at most {self._context - 1:,}, to leave room to answer")
+        if (most := row.params.max_tokens or left) > left:
+            told = f"{len(ids):,} tokens, and {most:,} to generate"
+            raise TooLong("max_tokens", told, f"at most {self._context:,} in all: {left:,} are left to generate")
+        return Prompt(ids, row.params, most)
 
     def _token_ids(self, prompt: tuple[Message, ...] | str | tuple[int, ...]) -> tuple[int, ...]:
         if isinstance(prompt, str):

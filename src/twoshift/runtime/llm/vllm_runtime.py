@@ -9,7 +9,7 @@ from typing import Any
 
 from twoshift.errors import Broken, DeviceLost, InvalidInput
 from twoshift.extras import needed
-from twoshift.generation import FinishReason, GenerationParams, GenerationRequest
+from twoshift.generation import FinishReason, GenerationParams, GenerationRequest, TokenLogprob
 from twoshift.llm_ports import Emitted, LlmShape, Prompt, Prompts, Step
 from twoshift.ports import RuntimeInfo
 from twoshift.runtime.devices import chosen_cuda, cpu_device, cuda_device, usable_threads
@@ -230,6 +230,7 @@ def sampling_params(prompt: Prompt) -> Any:
         frequency_penalty=asked.frequency_penalty,
         repetition_penalty=asked.repetition_penalty,
         ignore_eos=asked.ignore_eos,
+        logprobs=asked.logprobs,
         structured_outputs=structured,
         output_kind=RequestOutputKind.DELTA,
     )
@@ -244,4 +245,12 @@ def _emitted(output: Any) -> Emitted:
             finish = FinishReason(reason)
         else:
             error = Broken(f"vLLM ended the sequence: {reason}")
-    return Emitted(key, answer.text, tuple(answer.token_ids), finish, output.num_cached_tokens or 0, error)
+    logprobs = tuple(map(_logprob, answer.token_ids, answer.logprobs or ()))
+    return Emitted(key, answer.text, tuple(answer.token_ids), finish, output.num_cached_tokens or 0, error, logprobs)
+
+
+def _logprob(token_id: int, told: Any) -> TokenLogprob:
+    """The likeliest first; vLLM tells the token's own beside them, wherever it stands."""
+    own, ranked = told[token_id], sorted(told.values(), key=lambda each: each.rank)
+    likeliest = tuple((each.decoded_token or "", each.logprob) for each in ranked)
+    return TokenLogprob(own.decoded_token or "", own.logprob, likeliest)

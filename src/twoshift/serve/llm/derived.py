@@ -55,7 +55,7 @@ class LlmDerived:
 
 def objective_for(cost: CallCost, ttft_s: float | None, tpot_s: float | None, max_waiting: int | None) -> LlmObjective:
     """As it was given, or as this device can keep it; raises InvalidInput where it cannot keep what was given."""
-    least_s = cost.seconds(CallSize.uniform(1), _QUANTILE)
+    least_s = cost.seconds(CallSize.uniform(1))
     for name, given in (("ttft_ms", ttft_s), ("tpot_ms", tpot_s)):
         if given is not None and given < least_s:
             accepted = f"at least {1e3 * least_s:.3g}: one token takes so long on this device"
