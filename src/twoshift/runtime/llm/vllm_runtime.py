@@ -151,7 +151,7 @@ class VllmRuntime:
         try:
             params = sampling_params(prompt)
             own = self._engine.add_request(str(key), tokens, params, priority=_LIVE if live else _BACKGROUND)
-        except (ValueError, TypeError) as error:
+        except Exception as error:  # it has errors of its own for what it does not take, and libraries below it
             raise InvalidInput("request", "its parameters", f"what vLLM takes ({error})") from error
         self._keys[own] = key
 
