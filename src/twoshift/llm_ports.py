@@ -121,8 +121,11 @@ class LlmRuntime(Protocol):
         """Forget them and free what they hold; unknown ones are ignored."""
         ...
 
-    def step(self) -> Step:
-        """One forward pass over what is inside; returns at once where nothing is. Raises OutOfMemory or DeviceLost."""
+    def step(self, prefill_tokens: int | None = None) -> Step:
+        """One forward pass over what is inside, or nothing; of each prompt it reads at most so many tokens.
+
+        Raises OutOfMemory or DeviceLost.
+        """
         ...
 
     def close(self) -> None:

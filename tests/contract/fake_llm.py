@@ -87,14 +87,14 @@ class FakeLlm:
             self.aborted.append(key)
             self.inside.pop(key, None)
 
-    def step(self) -> Step:
+    def step(self, prefill_tokens: int | None = None) -> Step:
         """One forward pass."""
         if self.broken is not None:
             raise self.broken
         left, tokens, emitted = self.shape.step_tokens, dict[int, int](), list[Emitted]()
         for key, each in sorted(self.inside.items(), key=lambda item: (not item[1].live, item[0])):
             unread = each.prompt.tokens - each.read
-            now = min(left, unread or 1)
+            now = min(left, unread or 1, prefill_tokens or unread or 1)
             if now <= 0:
                 continue
             left -= now

@@ -305,3 +305,14 @@ def test_a_block_of_live_rows_or_of_none_is_refused() -> None:
         bench.engine.submit_block(Prompts(()))
     with pytest.raises(InvalidInput):
         bench.engine.submit_block(Prompts((prompt_of(1),)), Lane.ONLINE)
+
+
+def test_a_long_background_prompt_is_read_in_rations_beside_a_live_stream() -> None:
+    bench = Bench(LlmObjective(tpot_s=0.045), shape=LlmShape(1024, 4096, 4, 256, 8))
+    stream = bench.engine.stream(prompt_of(1, max_tokens=100))
+    bench.turn(2)
+    future = bench.block(tuple(range(1, 200)), max_tokens=3)
+    bench.until(future.done)
+    assert not stream.is_over
+    assert all((step.seconds or 0.0) <= 0.045 for step in bench.llm.steps[2:])
+    assert future.result().columns["text"].tolist() == [expected(bench.llm, tuple(range(1, 200)), 3)]

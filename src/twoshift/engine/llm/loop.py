@@ -39,6 +39,7 @@ class _Orders:
     abort: list[int] = field(default_factory=list[int])
     add: list[Live | Background] = field(default_factory=list[Live | Background])
     settle: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])  # outside the lock
+    prefill_tokens: int | None = None  # of a prompt, in the step
 
 
 class LlmEngine:
@@ -244,7 +245,7 @@ class LlmEngine:
             self._step_began_s = self._clock()
         try:
             self._tell(orders)
-            step = self.runtime.step()
+            step = self.runtime.step(orders.prefill_tokens)
         finally:
             self._step_began_s = None
         with self._lock:
@@ -303,6 +304,8 @@ class LlmEngine:
         self._line.remove([*refused, *admitted])
         orders.settle += [lambda each=each: self._fail(each, _too_large(each)) for each in refused]
         self._let_in(admitted, orders)
+        if any(each.unread_tokens for each in self._background()) and self._live():
+            orders.prefill_tokens = max(1, decision.prefill_tokens)
         return orders
 
     def _let_in(self, sequences: Sequence[Live | Background], orders: _Orders) -> None:

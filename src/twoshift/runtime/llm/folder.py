@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,13 +21,15 @@ _TEMPLATE = "chat_template.jinja"
 
 @dataclass(frozen=True, slots=True)
 class LlmFolder:
-    """What decides an answer, and what it takes to keep it."""
+    """What decides an answer, and what it takes of a device's memory."""
 
     path: Path
     checksum: str
     context_tokens: int  # that the model was made for
-    weights_bytes: int
-    kv_values_per_token: int  # of all layers, keys and values
+    params: int
+    layers: int
+    kv_heads: int
+    head_dim: int
 
 
 def is_llm_folder(path: Path) -> bool:
@@ -47,14 +51,17 @@ def read_llm_folder(path: Path) -> LlmFolder:
     if not (path / "tokenizer.json").is_file():
         raise InvalidInput("model", str(path), "a model folder with tokenizer.json in it (the fast tokenizer's file)")
     config = _config(path / "config.json")
+    heads = int(config["num_attention_heads"])
     files = [path / name for name in (*_SMALL_FILES, _TEMPLATE)]
     lines = [f"{checksum_of_files([file])} {file.name}" for file in files if file.is_file()]
     return LlmFolder(
         path=path,
         checksum=checksum_of_bytes("\n".join([checksum_of_files(weights), *lines]).encode()),
         context_tokens=int(config["max_position_embeddings"]),
-        weights_bytes=sum(file.stat().st_size for file in weights),
-        kv_values_per_token=2 * int(config["num_hidden_layers"]) * _kv_width(config),
+        params=sum(_params(file) for file in weights),
+        layers=int(config["num_hidden_layers"]),
+        kv_heads=int(config.get("num_key_value_heads") or heads),
+        head_dim=int(config.get("head_dim") or int(config["hidden_size"]) // heads),
     )
 
 
@@ -69,7 +76,12 @@ def _config(path: Path) -> dict[str, Any]:
     return inner
 
 
-def _kv_width(config: dict[str, Any]) -> int:
-    heads = int(config["num_attention_heads"])
-    head_dim = int(config.get("head_dim") or int(config["hidden_size"]) // heads)
-    return int(config.get("num_key_value_heads") or heads) * head_dim
+def _params(file: Path) -> int:
+    """Of one file, from its header."""
+    try:
+        with file.open("rb") as opened:
+            (size,) = struct.unpack("<Q", opened.read(8))
+            header = json.loads(opened.read(size))
+        return sum(math.prod(each["shape"]) for name, each in header.items() if name != "__metadata__")
+    except (OSError, ValueError, KeyError, TypeError, struct.error) as error:
+        raise Broken(f"{file} cannot be read as safetensors ({error!r})") from error

@@ -18,4 +18,4 @@ class LlmOptions:
     kv_bytes: int | None = None
     step_tokens: int | None = None  # that one step reads or generates at most
     max_sequences: int | None = None
-    compiled: bool = True  # False: loads in seconds, and runs a little slower
+    compiled: bool | None = None  # None: on a GPU; on a CPU it takes minutes to load, and gains little

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,6 +34,7 @@ _ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "GOMP_SPINCOUNT": "10000",  # threads that wait must not keep the cores from who shares them
     "HF_HUB_OFFLINE": "1",  # nothing is downloaded from a hub here
 }
 
@@ -44,6 +46,12 @@ def load_vllm(folder: LlmFolder, name: str, options: LlmOptions) -> VllmRuntime:
         os.environ.setdefault(key, value)
     if cuda is not None:
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", cuda.partition(":")[2])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its packages' own affairs
+        return _loaded(folder, name, options, cuda)
+
+
+def _loaded(folder: LlmFolder, name: str, options: LlmOptions, cuda: str | None) -> VllmRuntime:
     threads = usable_threads(options.threads)
     vllm = needed("vllm", "vllm", name)
     torch = needed("torch", "vllm", name)
@@ -69,7 +77,7 @@ def _arguments(vllm: Any, folder: LlmFolder, options: LlmOptions, on_cuda: bool,
         enable_prefix_caching=True,
         scheduling_policy="priority",
         async_scheduling=False,  # a step's tokens are known before the next is decided
-        enforce_eager=not options.compiled,
+        enforce_eager=not (on_cuda if options.compiled is None else options.compiled),
         disable_log_stats=True,
         trust_remote_code=False,
         use_tqdm_on_load=False,
@@ -143,7 +151,7 @@ class VllmRuntime:
         try:
             params = sampling_params(prompt)
             own = self._engine.add_request(str(key), tokens, params, priority=_LIVE if live else _BACKGROUND)
-        except (ValueError, TypeError) as error:
+        except Exception as error:  # it has errors of its own for what it does not take, and libraries below it
             raise InvalidInput("request", "its parameters", f"what vLLM takes ({error})") from error
         self._keys[own] = key
 
@@ -153,11 +161,12 @@ class VllmRuntime:
         self._engine.abort_request([str(key) for key in keys])
         self._keys = {own: key for own, key in self._keys.items() if key not in gone}
 
-    def step(self) -> Step:
-        """One forward pass over what is inside."""
+    def step(self, prefill_tokens: int | None = None) -> Step:
+        """One forward pass over what is inside; of each prompt it reads at most so many tokens."""
         if not self._engine.has_unfinished_requests():
             return Step(kv_use=self._kv_use())
         self._scheduled.forget()
+        self._scheduler.scheduler_config.long_prefill_token_threshold = prefill_tokens or 0  # vLLM's own chunking
         began_s = time.perf_counter()
         try:
             outputs = self._engine.step()
