@@ -29,6 +29,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     config.write_text(f"""
         [models.embed]
         model = "{models}:Embed"
+        slo_ms = 5000
         [models.troubled]
         model = "{models}:Troubled"
         slo_ms = 5000
@@ -239,7 +240,7 @@ def test_an_expired_batch_keeps_what_is_done_and_the_rest_can_be_tried_again(ser
     ended(client, again["id"])
 
 
-def test_rows_that_fail_are_errors_of_their_own(client: Any) -> None:
+def test_rows_that_fail_are_errors_of_their_own(server: Server, client: Any) -> None:
     given = {
         "good": "a",
         "bad": "raise",
@@ -252,6 +253,10 @@ def test_rows_that_fail_are_errors_of_their_own(client: Any) -> None:
     assert done.status == "completed"
     output, errors = outcome(client, done, given)
     assert [line["custom_id"] for line in output] == ["good", "also good"]
+    for line in errors:
+        headers = {"authorization": f"Bearer {ALICE}"}
+        live = server.ask("POST", "/v1/embeddings", {"model": "troubled", "input": given[line["custom_id"]]}, headers)
+        assert line["response"]["body"] == live.json()
     told = {line["custom_id"]: line["response"]["status_code"] for line in errors}
     assert told == {"bad": 500, "half": 500, "odd": 500, "long": 413}
 

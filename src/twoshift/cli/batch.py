@@ -32,9 +32,7 @@ Wait = Annotated[bool, typer.Option("--wait", help="Until it is over, with a pro
 Output = Annotated[str | None, typer.Option("--output", "-o", help="Where results go; with --wait.", metavar="FILE")]
 
 
-@command(
-    app, "submit", "twoshift batch submit requests.jsonl --wait -o out.jsonl --on http://127.0.0.1:8000", SERVER_FIELDS
-)
+@command(app, "submit", "twoshift batch submit requests.jsonl --wait --on http://127.0.0.1:8000", SERVER_FIELDS)
 def submit_command(
     requests: Annotated[Path, typer.Argument(help="A JSON object a line: custom_id, method, url, body.")],
     on: On = None,
@@ -90,9 +88,7 @@ def retry_command(
     return _followed_and_told(server, server.post(f"{_path(batch)}/retry"), wait, output, as_json)
 
 
-@command(
-    app, "results", "twoshift batch results batch_0123456789ab -o out.jsonl --on http://127.0.0.1:8000", SERVER_FIELDS
-)
+@command(app, "results", "twoshift batch results batch_0123456789ab --on http://127.0.0.1:8000", SERVER_FIELDS)
 def results_command(
     batch: BatchId,
     on: On = None,

@@ -149,9 +149,8 @@ def _serve(settings: ServeSettings) -> int:
         until_s = time.monotonic() + left_s
         for scaler in scalers.values():
             scaler.close()
-        if batches is not None:
-            batches.close()
-        ended = jobs is None or jobs.close(left_s)
+        ended = batches is None or batches.close(left_s)
+        ended &= jobs is None or jobs.close(max(0.0, until_s - time.monotonic()))
         ended &= left_s > 0 and close_models(models, max(_LEAST_S, until_s - time.monotonic()))
     return 0 if ended else _leave(settings)
 

@@ -34,8 +34,8 @@ class Fault:
     retry_after_s: float | None = None
 
 
-def fault_of(error: BaseException) -> Fault:
-    """How it is told; what nobody foresaw is a 500."""
+def fault_of(error: BaseException, at: str | None = None) -> Fault:
+    """How it is told; what nobody foresaw is a 500. `at` is which row it was, where the error does not say so."""
     match error:
         case Forbidden():
             return Fault(403, "permission_denied", _told(error))
@@ -58,7 +58,7 @@ def fault_of(error: BaseException) -> Fault:
         case Late():
             return Fault(504, "deadline_exceeded", _told(error))
         case _:
-            where = "".join(f" at {note}" for note in getattr(error, "__notes__", ()))
+            where = "".join(f" at {note}" for note in ([at] if at else getattr(error, "__notes__", ())))
             told = f"the model failed{where[:200]}: {type(error).__name__}: {_told(error)}"
             return Fault(500, "internal_error", told)
 

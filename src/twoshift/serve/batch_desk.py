@@ -103,8 +103,9 @@ class NoBatches:
     def start(self) -> None:
         """There is nothing to go on with."""
 
-    def close(self) -> None:
+    def close(self, grace_s: float) -> bool:
         """There is nothing to end."""
+        return True
 
     def __getattr__(self, name: str) -> Any:
         def refuse(*_: Any) -> Any:

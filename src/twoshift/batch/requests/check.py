@@ -15,7 +15,7 @@ __all__ = ["Checked", "check_input"]
 _MOST_LINE_BYTES = 16 << 20
 _MOST_ERRORS = 100  # that are told
 _BOM = b"\xef\xbb\xbf"
-_STOP_EVERY = 1024  # lines, between looks at whether to go on
+_STOP_EVERY = 128  # lines, between looks at whether to go on
 
 
 @dataclass(slots=True)

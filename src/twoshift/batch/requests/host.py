@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -23,8 +24,9 @@ from twoshift.types import JobState
 __all__ = ["BatchHost"]
 
 _logger = logging.getLogger("twoshift.batches")
-_CLERKS = 4  # batches that are looked through or put together at once
+_CLERKS = 2  # batches that are looked through or put together at once
 _KEEP_S, _LOOK_S, _SWEEP_S = 1.0, 5.0, 60.0
+_YIELD_S = 2e-4
 _SAME_S = 60.0  # within which the same request is one that was sent again
 _SHARD_SECONDS, _SHARD_SHARE = 10.0, 0.01  # of the window: work that may be lost on each replica at its end
 _BEFORE_END = (BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS, BatchStatus.FINALIZING)
@@ -50,7 +52,8 @@ class BatchHost:
         self._store, self.files, self._jobs, self._served, self._ended = store, files, jobs, served, ended
         self._clerks = ThreadPoolExecutor(_CLERKS, "twoshift-batches")
         self._at_work: dict[str, bool] = {}  # with a clerk; whether it is to be looked at once more
-        self._lock = threading.Lock()  # guards the one above
+        self._working = 0  # clerks
+        self._lock = threading.Lock()  # guards the two above
         self._creating = threading.Lock()
         self._closed = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="twoshift-batch-keeper", daemon=True)
@@ -60,12 +63,16 @@ class BatchHost:
         self._jobs.on_end = self._job_ended
         self._keeper.start()
 
-    def close(self) -> None:
-        """What is in work is left as it is."""
+    def close(self, grace_s: float) -> bool:
+        """What is in work is left as it is; False where it does not end in time."""
         self._closed.set()
-        self._clerks.shutdown(wait=True, cancel_futures=True)
+        self._clerks.shutdown(wait=False, cancel_futures=True)
+        until_s = time.monotonic() + grace_s
+        while self._working and time.monotonic() < until_s:
+            time.sleep(_YIELD_S)
         if self._keeper.is_alive():
-            self._keeper.join()
+            self._keeper.join(max(0.0, until_s - time.monotonic()))
+        return not self._working and not self._keeper.is_alive()
 
     def ask(
         self,
@@ -153,6 +160,15 @@ class BatchHost:
     # A batch's life
 
     def _work(self, batch_id: str) -> None:
+        with self._lock:
+            self._working += 1
+        try:
+            self._look_after(batch_id)
+        finally:
+            with self._lock:
+                self._working -= 1
+
+    def _look_after(self, batch_id: str) -> None:
         again = True
         while again and not self._closed.is_set():
             with self._lock:
@@ -246,6 +262,7 @@ class BatchHost:
     def _go_on(self) -> None:
         if self._closed.is_set():
             raise _Leaving
+        time.sleep(_YIELD_S)  # live requests wait for the interpreter, too
 
     def _settings(self, batch: BatchRecord, model: str) -> JobSettings:
         return JobSettings(

@@ -128,7 +128,9 @@ class RequestRows:
         self, asked: Asked, window: Window, columns: dict[str, NDArray[Any]], places: range
     ) -> tuple[bytes, str | None]:
         """The line, and the kind of its error."""
-        error = asked.error or next((window.causes[place] for place in places if place in window.causes), None)
+        failed = next((place for place in places if place in window.causes), None)
+        error = asked.error if failed is None else window.causes[failed]
+        at = None if failed is None or len(places) == 1 else f"row {failed - places.start} of {len(places)}"
         if error is None and asked.call is not None:
             try:
                 rows = [_Result(columns, place, window.details.get(place)) for place in places]
@@ -137,7 +139,7 @@ class RequestRows:
             except Exception as raised:  # an answer that cannot be told is this request's alone
                 error = raised
         assert error is not None  # noqa: S101 - without a call there is one
-        return response_line(self._batch, asked.custom_id, fault_of(error)), type(error).__name__
+        return response_line(self._batch, asked.custom_id, fault_of(error, at)), type(error).__name__
 
 
 def _tokens(window: Window, places: range) -> int:

@@ -1,0 +1,244 @@
+"""Parts to files: in order, once, the same however often it is tried."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("sqlalchemy")
+
+import msgspec
+
+from twoshift.batch.inputs import Target, cut, resolve
+from twoshift.batch.part_stats import PartStats
+from twoshift.batch.plan import Plan, PlannedModel, part_location, plan_location
+from twoshift.batch.requests.files import FileDesk, FileLimits
+from twoshift.batch.requests.finalize import NotDone, finalize
+from twoshift.batch.requests.lines import not_run_line, read_line, response_line
+from twoshift.batch.requests.part import LinesPart
+from twoshift.batch.requests.retry import write_retried
+from twoshift.batch.requests.rows import LINES
+from twoshift.batch.requests.wanted import BatchWanted
+from twoshift.batch.settings import JobSettings
+from twoshift.batch_ports import BatchRecord
+from twoshift.blobs.local import LocalBlobs
+from twoshift.errors import Broken, InvalidInput, NotFound, TooLarge
+from twoshift.store.database import Database
+from twoshift.store.files import SqlFiles
+
+GONE = NotDone("batch_expired", "too late")
+IDS = [str(k) for k in range(20)]
+
+
+class Clock:
+    now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def desk(tmp_path: Path, clock: Clock) -> FileDesk:
+    store = SqlFiles(Database(f"sqlite:///{tmp_path}/state.db"))
+    return FileDesk(store, f"{tmp_path}/files", lambda _: LocalBlobs(), FileLimits(max_bytes=10_000), clock)
+
+
+def uploaded(desk: FileDesk, data: bytes) -> str:
+    upload = desk.upload("alice")
+    upload.begin()
+    upload.write(data)
+    return upload.finish("r.jsonl", "batch", None).id
+
+
+@pytest.fixture
+def batch(desk: FileDesk) -> BatchRecord:
+    data = b"".join(b'{"custom_id":"%b","method":"POST","url":"u","body":{}}\n' % each.encode() for each in IDS)
+    return BatchWanted(uploaded(desk, data), "/v1/embeddings", "24h").record("batch_x", "alice", (), desk)
+
+
+def planned(desk: FileDesk, batch: BatchRecord) -> Plan:
+    location, folder = desk.location(batch.input_file_id), desk.folder(batch.id)
+    settings = JobSettings(
+        inputs=(location,), output=folder, model="m", endpoint="/v1/embeddings", output_format="lines",
+        input_format="jsonl",
+    )  # fmt: skip
+    files = tuple(resolve([location], desk.blobs_for, "jsonl"))
+    shards = cut(files, desk.blobs_for, Target(rows=5))
+    plan = Plan.make(settings, PlannedModel("m", "sum", "fp32", ()), files, shards, LINES, 0.01)
+    desk.blobs.create(plan_location(folder), msgspec.json.encode(plan))
+    return plan
+
+
+def committed(desk: FileDesk, plan: Plan, shard: int) -> None:
+    """The second of each shard has failed."""
+    location = part_location(plan, shard)
+    staged = desk.blobs.staging(location) / f"part-{shard}"
+    part = LinesPart(staged)
+    ids = IDS[5 * shard : 5 * shard + 5]
+    lines = [response_line("batch_x", each, b'{"of":%b}' % each.encode()) for each in ids]
+    errors = [None, "Wrong", None, None, None]
+    part.write(pa.RecordBatch.from_arrays([pa.array(lines, pa.binary()), pa.array(errors, pa.string())], schema=LINES))
+    part.finish(PartStats(shard, 5, 1, 50, 0, 1.0, 1.0, "w", {"Wrong": 1}))
+    assert desk.blobs.publish(staged, location)
+
+
+def ids_in(desk: FileDesk, file: Any) -> list[str]:
+    return [read_id(line) for line in Path(desk.location(file.id)).read_bytes().splitlines()]
+
+
+def read_id(line: bytes) -> str:
+    return json.loads(line)["custom_id"]
+
+
+def test_what_is_done_and_what_is_not_are_told_in_the_order_of_the_input(desk: FileDesk, batch: BatchRecord) -> None:
+    plan = planned(desk, batch)
+    for shard in (3, 0, 1):
+        committed(desk, plan, shard)
+    done = finalize(desk, batch, GONE)
+    assert (done.completed, done.failed, done.tokens) == (12, 8, 150)
+    assert ids_in(desk, done.output) == [each for each in IDS if int(each) % 5 != 1 and not 10 <= int(each) < 15]
+    assert ids_in(desk, done.error) == ["1", "6", "10", "11", "12", "13", "14", "16"]
+    assert done.output is not None
+    assert (done.output.id, done.output.owner, done.output.purpose) == (batch.output_id, "alice", "batch_output")
+    assert done.output.expires_unix_s == done.output.created_unix_s + batch.output_expires_s
+
+
+def test_a_part_that_comes_too_late_changes_nothing(desk: FileDesk, batch: BatchRecord) -> None:
+    """As after a kill between the files and the database: who tries again says the same, and not another word."""
+    plan = planned(desk, batch)
+    committed(desk, plan, 0)
+    first = finalize(desk, batch, GONE)
+    before = [Path(desk.location(each)).read_bytes() for each in (batch.output_id, batch.error_id)]
+    committed(desk, plan, 1)
+    again = finalize(desk, batch, NotDone("batch_cancelled", "another word"))
+    assert [Path(desk.location(each)).read_bytes() for each in (batch.output_id, batch.error_id)] == before
+    assert again == first
+    assert not list(Path(desk.root, "_twoshift", "staging").iterdir())
+
+
+def test_a_file_that_was_lost_on_the_way_is_made_anew(desk: FileDesk, batch: BatchRecord) -> None:
+    plan = planned(desk, batch)
+    committed(desk, plan, 2)
+    first = finalize(desk, batch, GONE)
+    Path(desk.location(batch.error_id)).unlink()  # as if it had not come so far
+    assert finalize(desk, batch, GONE) == first
+    assert Path(desk.location(batch.error_id)).exists()
+
+
+def test_a_batch_that_was_never_planned_has_errors_alone(desk: FileDesk, batch: BatchRecord) -> None:
+    done = finalize(desk, batch, GONE)
+    assert (done.output, done.completed, done.failed) == (None, 0, 20)
+    assert ids_in(desk, done.error) == IDS
+    line = Path(desk.location(batch.error_id)).read_bytes().splitlines()[0] + b"\n"
+    assert line == not_run_line("batch_x", "0", "batch_expired", "too late")
+
+
+def test_a_damaged_part_is_named(desk: FileDesk, batch: BatchRecord) -> None:
+    plan = planned(desk, batch)
+    Path(part_location(plan, 0)).write_bytes(b"no part\n")
+    with pytest.raises(Broken, match="part-000000"):
+        finalize(desk, batch, GONE)
+
+
+def test_a_retry_has_only_what_failed(desk: FileDesk, batch: BatchRecord) -> None:
+    plan = planned(desk, batch)
+    for shard in range(4):
+        committed(desk, plan, shard)
+    done = finalize(desk, batch, GONE)
+    assert done.error is not None
+    desk.store.add_file(done.error)
+    file_id = write_retried(desk, replace(batch, error_file_id=done.error.id))
+    lines = Path(desk.location(file_id)).read_bytes().splitlines()
+    assert [read_line(line).custom_id for line in lines] == ["1", "6", "11", "16"]
+    desk.remove(batch.input_file_id)
+    with pytest.raises(InvalidInput, match="still there"):
+        write_retried(desk, replace(batch, error_file_id=done.error.id))
+
+
+def test_files_are_whole_or_not_there(desk: FileDesk) -> None:
+    upload = desk.upload("alice")
+    upload.begin()
+    upload.write(b"x" * 10_000)
+    with pytest.raises(TooLarge, match="10,000"):
+        upload.write(b"x")
+    upload.abort()
+    assert not [path for path in Path(desk.root).rglob("*") if path.is_file()]
+    assert not desk.list("alice", 10, None, False, None)
+    assert desk.store.stored_bytes("alice") == 0
+    file = desk.get(uploaded(desk, b"abc"), "alice")
+    with desk.open(file) as found:
+        assert found.read() == b"abc"
+    assert desk.store.stored_bytes("alice") == 3
+    with pytest.raises(NotFound):
+        desk.get(file.id, "bob")
+
+
+def test_an_upload_that_is_given_up_before_it_begins_is_never_there(desk: FileDesk) -> None:
+    upload = desk.upload("alice")
+    upload.abort()
+    upload.begin()
+    upload.write(b"abc")
+    upload.finish("a", "batch", None)
+    assert not [path for path in Path(desk.root).rglob("*") if path.is_file()]
+
+
+def test_the_janitor_takes_what_expired_and_what_nobody_finished(desk: FileDesk, clock: Clock) -> None:
+    kept, old = uploaded(desk, b"a"), uploaded(desk, b"b")
+    upload = desk.upload("alice")
+    upload.begin()
+    record = desk.get(old)
+    desk.store.processed(replace(record, expires_unix_s=clock.now_s + 3600))
+    desk.sweep()
+    assert {each.id for each in desk.list(None, 10, None, False, None)} == {kept, old}
+    clock.now_s += 2 * 86_400
+    staged = desk.blobs.staging(desk.location("x")) / "file-1.ab.staged-999999999"
+    staged.write_bytes(b"of a process that is no more")
+    own = desk.blobs.staging(desk.location("x")) / f"file-2.ab.staged-{os.getpid()}"
+    own.write_bytes(b"of this one")
+    desk.sweep()
+    assert {each.id for each in desk.list(None, 10, None, False, None)} == {kept}
+    assert not Path(desk.location(old)).exists()
+    assert not staged.exists()
+    assert own.exists()
+    assert desk.store.stored_bytes(None) == 1
+    upload.abort()
+
+
+@pytest.mark.parametrize(
+    ("window", "seconds"), [("24h", 86_400), ("1m", 60), ("90m", 5400), ("8760h", 8760 * 3600), ("5s", 5)]
+)
+def test_any_window_is_taken(window: str, seconds: float) -> None:
+    assert BatchWanted("f", "/v1/embeddings", window).window_s == seconds
+
+
+@pytest.mark.parametrize("window", ["", "24", "h", "0h", "-1h", "1.5h", "24 h", "1d", "99999h", "24H", "２４h"])
+def test_what_is_no_window_is_refused(window: str) -> None:
+    with pytest.raises(InvalidInput, match="completion_window"):
+        BatchWanted("f", "/v1/embeddings", window)
+
+
+def test_a_request_that_is_sent_again_is_the_same_and_no_other_is() -> None:
+    asked = BatchWanted("f", "/v1/embeddings", "24h", {"a": "1", "b": "2"})
+    same = BatchWanted("f", "/v1/embeddings", "24h", {"b": "2", "a": "1"})
+    assert asked.fingerprint("alice") == same.fingerprint("alice")
+    others = [
+        asked.fingerprint("bob"),
+        BatchWanted("g", "/v1/embeddings", "24h", {"a": "1", "b": "2"}).fingerprint("alice"),
+        BatchWanted("f", "/v1/rerank", "24h", {"a": "1", "b": "2"}).fingerprint("alice"),
+        BatchWanted("f", "/v1/embeddings", "25h", {"a": "1", "b": "2"}).fingerprint("alice"),
+        BatchWanted("f", "/v1/embeddings", "24h").fingerprint("alice"),
+        BatchWanted("f", "/v1/embeddings", "24h", {"a": "1", "b": "2"}, 5000.0).fingerprint("alice"),
+        BatchWanted("f", "/v1/embeddings", "24h", {"a": "1", "b": "2"}, retry_of="f").fingerprint("alice"),
+    ]
+    assert len({asked.fingerprint("alice"), *others}) == 8
