@@ -192,7 +192,7 @@ def _tell(models: list[LiveModel], address: str, grpc_address: str | None) -> No
 
 
 def _tell_llm(derived: LlmDerived) -> None:
-    objective = f"{1e3 * derived.ttft_s:.4g} ms to the first token, {1e3 * derived.tpot_s:.4g} ms for each more"
+    objective = f"{1e3 * derived.ttft_s:,.0f} ms to the first token, {1e3 * derived.tpot_s:,.0f} ms for each more"
     note(f"  {objective}: up to {derived.sequences:,} sequences a step, {derived.output_tokens_per_s:,.0f} tokens/s;")
     waiting, context = f"{derived.max_waiting:,}", f"{derived.context_tokens:,}"
     note(f"  {waiting} requests may wait and more are refused; {context} tokens of context")

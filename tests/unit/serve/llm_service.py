@@ -63,12 +63,12 @@ class GatedLlm(FakeLlm):
             raise InvalidInput("response_format", "its schema", "one that the model can keep to")
         super().add(key, prompt, live)
 
-    def step(self) -> Step:
+    def step(self, prefill_tokens: int | None = None) -> Step:
         self.gate.wait(WAIT_S)
         if not self.inside:
             time.sleep(0.001)
         asked = {key: each.prompt.params.logprobs for key, each in self.inside.items()}
-        step = super().step()
+        step = super().step(prefill_tokens)
         return replace(step, emitted=tuple(self._told(each, asked[each.key]) for each in step.emitted))
 
     def _told(self, emitted: Emitted, count: int | None) -> Emitted:
@@ -166,7 +166,7 @@ class LlmServer:
     def end(self) -> None:
         self.llm.gate.set()
         self.call(self.server.drain, 5.0)
-        self.batches.close()
+        self.batches.close(10.0)
         self.jobs.close(10.0)
         self.service.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
