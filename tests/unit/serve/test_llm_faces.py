@@ -287,6 +287,7 @@ def test_a_client_that_hangs_up_in_mid_stream_frees_its_sequence(tmp_path: Path,
         until(lambda: server.live() == (0, 0))
         until(lambda: not server.llm.inside)
         until(lambda: server.metric("twoshift_requests_total", model="m", status="499") == 1)
+        assert server.metric("twoshift_refusals_total", model="m", reason="client_gone") == 1
 
 
 def test_one_that_hangs_up_before_the_first_token_frees_it_too(tmp_path: Path, monkeypatch: Any) -> None:

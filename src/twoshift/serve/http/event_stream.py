@@ -15,7 +15,7 @@ from twoshift.serve.llm.running import Running
 __all__ = ["EventStream"]
 
 _logger = logging.getLogger("twoshift.serve")
-_GONE = 499  # as proxies count a client that did not wait for its reply
+_GONE = Fault(499, "client_gone", "")  # as proxies count a client that did not wait for its reply
 Ended = Callable[[int, Fault | None], object]
 
 
@@ -27,7 +27,7 @@ class EventStream:
         self._call, self._running, self._version, self._told = call, running, version, told
         self._deltas: AsyncGenerator[tuple[int, Delta]] = running.deltas()
         self._first: tuple[int, Delta] | None = None
-        self._status, self._fault = _GONE, None  # until its end was sent
+        self._fault: Fault | None = _GONE  # until its end was sent
 
     async def begin(self) -> None:
         """Wait for the first token: what fails before it is an error like any other."""
@@ -53,7 +53,7 @@ class EventStream:
             async for place, delta in self._deltas:
                 if told := events.more(place, delta):
                     yield told
-            self._status = 200
+            self._fault = None
             yield events.end(self._running.usage(self._call.choices))
         except (asyncio.CancelledError, GeneratorExit):
             raise
@@ -61,7 +61,6 @@ class EventStream:
             if not isinstance(error, TwoshiftError):
                 _logger.exception("a stream has failed")
             self._fault = fault_of(error)
-            self._status = self._fault.status
             yield b"data: %b\n\n" % self._told(self._fault)
 
     async def aclose(self) -> None:
@@ -70,4 +69,4 @@ class EventStream:
         self._running.close()
         ended, self.ended = self.ended, None
         if ended is not None:
-            ended(self._status, self._fault)
+            ended(200 if self._fault is None else self._fault.status, self._fault)

@@ -112,7 +112,7 @@ class ServedLlm:
         context = self.engine.runtime.shape.context_tokens
         for each in rows:
             if (size := _characters(each)) > _CHARACTERS_PER_TOKEN * context:
-                raise TooLong("messages", f"{size:,} characters", f"at most {context:,} tokens with the answer")
+                raise TooLong("prompt", f"{size:,} characters", f"at most {context:,} tokens with the answer")
         if self._preparing >= self.most_rows:
             raise TryLater(f"{self._preparing} requests are being prepared", _LEAST_WAIT_S)
 
