@@ -73,7 +73,7 @@ class Reply:
         lines = [b"HTTP/1.1 %d %b" % (self.status, _REASONS.get(self.status, b"Unknown"))]
         lines += [b"%b: %b" % pair for pair in self.headers]
         size = len(self.body) if self.stream is None else self.stream_bytes
-        if size != 0:
+        if size != 0 or self.stream is not None:
             lines.append(b"content-type: %b" % self.content_type)
         if chunked:
             lines.append(b"transfer-encoding: chunked")
