@@ -48,6 +48,9 @@ class Finished:
     completed: int
     failed: int
     tokens: int
+    output_tokens: int
+    cached_tokens: int
+    not_run: int  # of those that failed
 
 
 class _Side:
@@ -97,18 +100,21 @@ def finalize(desk: FileDesk, batch: BatchRecord, not_done: NotDone) -> Finished:
     frozen = _frozen(desk, folder, plan, not_done)
     output = _Side(desk, batch, batch.output_id, "output")
     error = _Side(desk, batch, batch.error_id, "error")
-    completed = failed = tokens = 0
+    completed = failed = tokens = output_tokens = cached_tokens = not_run = 0
     try:
         for shard in range(len(plan.shards)) if plan is not None else (0,):
             if plan is not None and shard in frozen.shards:
                 stats = _copied(desk, part_location(plan, shard), output, error).stats
                 completed, failed = completed + stats.rows - stats.errors, failed + stats.errors
-                tokens += stats.tokens
+                tokens, output_tokens = tokens + stats.tokens, output_tokens + stats.output_tokens
+                cached_tokens += stats.cached_tokens
                 continue
             for line in _lines(desk, batch, plan, shard):
                 error.write(_told(batch.id, line, frozen.not_done))
                 failed += 1
-        return Finished(output.published(), error.published(), completed, failed, tokens)
+                not_run += bool(frozen.not_done.code)
+        counts = (completed, failed, tokens, output_tokens, cached_tokens, not_run)
+        return Finished(output.published(), error.published(), *counts)
     finally:
         output.close()
         error.close()
