@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from twoshift.batch.host import JobHost
     from twoshift.batch.places import LiveFleet
     from twoshift.batch.requests.host import BatchHost
-    from twoshift.batch_ports import BatchRecord
     from twoshift.blobs.roots import Roots
     from twoshift.ports import Blobs
     from twoshift.serve.batch_desk import NoBatches
@@ -82,7 +81,7 @@ def desks_for(
         return marker_in(jobs.allowance_of(owner).blobs_for(location), location)
 
     schedules = Scheduler(SqlSchedules(claimed), jobs, marker_at, notifier.notify)
-    return Desks(jobs, _batch_host(models, settings, held, jobs, notifier), schedules, notifier)
+    return Desks(jobs, _batch_host(models, settings, held, jobs), schedules, notifier)
 
 
 def _nobody(why: str) -> Desks:
@@ -158,7 +157,6 @@ def _batch_host(
     settings: ServeSettings,
     held: tuple[Database, SqlClaim],
     jobs: JobHost,
-    notifier: Notifier,
 ) -> BatchHost:
     from twoshift.batch.requests.files import FileDesk, FileLimits
     from twoshift.batch.requests.host import BatchHost
@@ -170,11 +168,7 @@ def _batch_host(
     limits = FileLimits(int(of_files.max_mb * 1e6), of_files.max_requests, of_files.retention_s)
     files = FileDesk(SqlFiles(database, claim=claim), _files_root(settings), blobs_for, limits)
 
-    def ended(batch: BatchRecord) -> None:
-        counts = {"total": batch.total, "completed": batch.completed, "failed": batch.failed}
-        notifier.notify(batch.owner, f"batch.{batch.status}", batch.id, {"id": batch.id, "request_counts": counts})
-
-    return BatchHost(SqlBatches(database, claim=claim), files, jobs, models, ended)
+    return BatchHost(SqlBatches(database, claim=claim), files, jobs, models)
 
 
 def _files_root(settings: ServeSettings) -> str:

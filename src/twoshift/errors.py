@@ -19,6 +19,10 @@ TwoshiftError
 
 from __future__ import annotations
 
+import re
+
+from twoshift.durations import format_duration
+
 __all__ = [
     "Broken",
     "BrokenModel",
@@ -38,6 +42,8 @@ __all__ = [
     "TryLater",
     "TwoshiftError",
 ]
+
+_WHEN = re.compile(r"(; try again in [^;]+)+$")  # as an error that is told again says already
 
 
 class TwoshiftError(Exception):
@@ -87,7 +93,7 @@ class TryLater(TwoshiftError):
 
     def __init__(self, why: str, retry_after_s: float) -> None:
         self.retry_after_s = retry_after_s
-        super().__init__(f"{why}; try again in {retry_after_s:.3g} s")
+        super().__init__(f"{_WHEN.sub('', why)}; try again in {format_duration(retry_after_s)}")
 
 
 class OverLimit(TryLater):

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 
+from twoshift.durations import format_duration
 from twoshift.errors import InvalidInput
 
 __all__ = ["format_bytes", "format_count", "format_duration", "parse_bytes", "parse_count", "parse_duration"]
@@ -51,23 +52,6 @@ def _parse(text: str, field: str, units: Mapping[str, float], accepted: str) -> 
     if not math.isfinite(value):
         raise InvalidInput(field, text, f"{accepted}, and finite")
     return value
-
-
-def format_duration(seconds: float) -> str:
-    """Seconds as people read them: `26 s`, `11h 45m`, `12h`."""
-    if seconds == math.inf:
-        return "never"
-    if seconds < 0.9995:
-        return f"{seconds * 1e3:.3g} ms"
-    if seconds < 120:
-        return f"{seconds:.3g} s"
-    minutes = round(seconds / 60)
-    if minutes < 120:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    if hours >= 72:
-        return f"{hours / 24:.1f} d"
-    return f"{hours}h {minutes:02d}m" if minutes else f"{hours}h"
 
 
 def format_count(value: float) -> str:

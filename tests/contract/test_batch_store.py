@@ -11,6 +11,8 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
+from sqlalchemy import select
+
 from twoshift.batch_ports import BatchRecord, BatchStatus, FileRecord, FileStatus
 from twoshift.errors import Elsewhere, InvalidInput, NotFound
 from twoshift.ports import JobRecord
@@ -19,6 +21,7 @@ from twoshift.store.claim import SqlClaim
 from twoshift.store.database import Database
 from twoshift.store.files import SqlFiles
 from twoshift.store.jobs import SqlJobs
+from twoshift.store.tables import notices
 from twoshift.types import JobState
 
 pytestmark = pytest.mark.slow
@@ -178,6 +181,9 @@ def test_the_end_is_told_with_its_files_and_once(stores: Stores, before: BatchSt
     assert (ended.status, ended.completed, ended.output_file_id) == (after, 3, "out-b")
     assert stores.files.file("out-b", "alice").size_bytes == 5
     assert stores.batches.end_batch("b", [output]) is None
+    told = stores.database.run(lambda connection: connection.execute(select(notices)).all())
+    assert [(each.owner, each.kind, each.subject) for each in told] == [("alice", f"batch.{after}", "b")]
+    assert told[0].data["output_file_id"] == "out-b"
     assert stores.batches.unswept_batches() == ["b"]
     stores.batches.swept_batch("b")
     assert stores.batches.unswept_batches() == []

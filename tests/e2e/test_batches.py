@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from twoshift.serve.keys import digest_of
 pytest.importorskip("openai")
 pytest.importorskip("sqlalchemy")
 pytestmark = pytest.mark.slow
-ALICE, BOB = "ts-of-alice", "ts-of-bob"
+ALICE, BOB, CAROL = "ts-of-alice", "ts-of-bob", "ts-of-carol"
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +31,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         [models.embed]
         model = "{models}:Embed"
         slo_ms = 5000
+        [models."org/embed"]
+        model = "{models}:Embed"
+        slo_ms = 5000
         [models.troubled]
         model = "{models}:Troubled"
         slo_ms = 5000
@@ -38,6 +42,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         [keys.bob]
         sha256 = "{digest_of(BOB)}"
         models = ["troubled"]
+        [keys.carol]
+        sha256 = "{digest_of(CAROL)}"
+        tenant = "carol"
+        [tenants.carol]
+        concurrent_jobs = 1
         [files]
         max_mb = 1
         max_requests = 2000
@@ -118,6 +127,12 @@ def test_a_file_that_is_no_batch_ends_as_failed(client: Any, content: bytes, cod
     assert (code, line) in [(error.code, error.line) for error in done.errors.data]
     with pytest.raises(Exception, match="400"):
         client.batches.cancel(done.id)
+
+
+def test_a_model_may_be_served_under_the_name_that_a_file_has(client: Any) -> None:
+    done = ended(client, started(client, [request_line("a", "org/embed", "x")]).id)
+    assert (done.status, done.model, done.request_counts.completed) == ("completed", "org/embed", 1)
+    client.files.delete(done.output_file_id)
 
 
 def test_lists_have_pages(client: Any) -> None:
@@ -261,6 +276,14 @@ def test_rows_that_fail_are_errors_of_their_own(server: Server, client: Any) -> 
     assert told == {"bad": 500, "half": 500, "odd": 500, "long": 413}
 
 
+def test_a_mark_at_the_beginning_of_a_file_is_no_part_of_its_first_request(client: Any) -> None:
+    for count in (1, 20):
+        lines = [b"\xef\xbb\xbf", *(request_line(str(k), "embed", "text") for k in range(count))]
+        done = ended(client, started(client, lines).id)
+        output, errors = outcome(client, done, map(str, range(count)))
+        assert (done.status, len(output), errors) == ("completed", count, [])
+
+
 def test_the_input_of_a_running_batch_cannot_be_deleted(client: Any) -> None:
     batch = started(client, [request_line(str(k), "troubled", "sleep 0.05") for k in range(200)], "100s")
     with pytest.raises(Exception, match="400"):
@@ -337,17 +360,59 @@ def test_the_command_does_the_same(server: Server, tmp_path: Path) -> None:
     assert run("cancel", batch["id"]).returncode == 2
     assert run("retry", batch["id"]).returncode == 2
     assert run("show", "batch_0").returncode == 2
+    none = run("results", batch["id"], "--errors")
+    assert (none.returncode, none.stdout) == (0, "")
+    assert "no request has failed" in none.stderr
+    mixed = tmp_path / "mixed.jsonl"
+    mixed.write_bytes(request_line("good", "troubled", "x") + request_line("bad", "troubled", "raise"))
+    some = run("submit", str(mixed), "--wait")
+    assert some.returncode == 4, some.stderr
+    named = re.search(r"twoshift batch results (batch_\w+) --errors", some.stdout)
+    assert named is not None
+    assert '"bad"' in run("results", named[1], "--errors").stdout
+    again = run("retry", named[1], "--window", "7m", "--wait", "--json")
+    assert again.returncode == 4, again.stderr
+    assert json.loads(again.stdout)["completion_window"] == "7m"
+    assert run("retry", named[1], "--window", "soon").returncode == 2
     bad = tmp_path / "bad.jsonl"
+    bad.write_text("")
+    assert "it is empty" in run("submit", str(bad)).stderr
     bad.write_text("no json\n")
+    refused = run("submit", str(bad))
+    assert (refused.returncode, "its first line is no JSON" in refused.stderr) == (2, True)
+    assert run("submit", "nofile.jsonl").stderr.startswith("twoshift: requests: 'nofile.jsonl'")
     failed = run("submit", str(bad), "--wait", "--endpoint", "/v1/embeddings")
     assert failed.returncode == 2
     assert "line 1" in failed.stdout + failed.stderr
 
 
+def test_the_command_says_why_a_batch_waits(server: Server, tmp_path: Path) -> None:
+    client = client_of(server, CAROL)
+    made = [
+        started(client, [request_line(f"{n} {k}", "troubled", "sleep 0.1") for k in range(600)], "10m").id for n in "ab"
+    ]
+    env = {**os.environ, "TWOSHIFT_SERVER": server.address, "TWOSHIFT_KEY": CAROL, "TWOSHIFT_HOME": str(tmp_path)}
+
+    def shown() -> str:
+        ran = [
+            subprocess.run([PROGRAM, "batch", "show", each], env=env, capture_output=True, text=True) for each in made
+        ]
+        return "".join(each.stdout for each in ran)
+
+    until(lambda: "waits for its turn" in shown())
+    for each in made:
+        client.batches.cancel(each)
+    for each in made:
+        ended(client, each)
+
+
 def test_jobs_of_batches_are_left_to_batches(server: Server, client: Any) -> None:
     batch = ended(client, started(client, [request_line("a", "embed", "job")]).id)
     key = {"authorization": f"Bearer {ALICE}"}
-    assert server.ask("GET", f"/v1/jobs/{batch.id}", headers=key).json()["state"] == "done"
+    job = server.ask("GET", f"/v1/jobs/{batch.id}", headers=key).json()
+    assert job["state"] == "done"
+    places = job["settings"]["inputs"], job["settings"]["output"]
+    assert places == ([batch.input_file_id], batch.id)  # not where they lie
     for change in ("pause", "resume", "cancel"):
         refused = server.ask("POST", f"/v1/jobs/{batch.id}/{change}", headers=key)
         assert (refused.status, "/v1/batches/" in refused.message) == (400, True)

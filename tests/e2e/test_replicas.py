@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -182,7 +183,7 @@ def test_a_replica_that_hangs_is_replaced(shared: Server, tmp_path: Path) -> Non
     assert shared.embed("Sized", "a").status == 200
     until(lambda: not lives(victim))
     until(lambda: both_are_ready(shared))
-    assert "a call has been on the device" in shared.said
+    assert re.search("a call has been on the device|it has said nothing", shared.said), shared.said
     assert shared.ask("GET", "/readyz").status == 200
 
 

@@ -22,6 +22,7 @@ class Allowance:
     withheld: Callable[[], str] = lambda: ""  # why no device is to be had now; empty where one is
     concurrent_jobs: int | None = None  # that run at a time; more wait for their turn
     open_jobs: int | None = None  # that are not over; more are refused
+    check_storage: Callable[[int, int], None] = lambda _used_bytes, _more_bytes: None  # raises TooLarge
 
     def check_open(self, count: int) -> None:
         """Raises OverLimit where so many jobs that are not over leave no room for another."""

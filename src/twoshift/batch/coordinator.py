@@ -256,7 +256,7 @@ class Coordinator:
         self._shards.released(lease, now_s)
         self._delays += 1
         if self._delays >= _DELAYS_IN_A_ROW:
-            raise TryLater(message.message.partition("; try again in")[0], _DELAY_S)
+            raise TryLater(message.message, _DELAY_S)
 
     def _died(self, number: int, worker: _Worker, reason: str, now_s: float) -> None:
         del self._workers[number]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -63,7 +64,7 @@ class OwnDevice:
 
     def calibrate(self, rows: Sequence[Any]) -> Calibrated:
         """What these rows take, on a device where nothing else runs."""
-        return calibrate(self._runtime, rows, lambda part: self._runtime.launch([part]).wait())
+        return calibrate(self._runtime, rows, self._run)
 
     def begin(self, seconds_per_row: float) -> Engine:
         """An engine with calls as large as is good for throughput."""
@@ -74,6 +75,11 @@ class OwnDevice:
     def close(self) -> None:
         """Give the device back."""
         (self._engine or self._runtime).close()
+
+    def _run(self, part: Prepared) -> tuple[Columns, float]:
+        began_s = time.perf_counter()
+        columns = self._runtime.launch([part]).wait()
+        return columns, time.perf_counter() - began_s
 
 
 class SharedDevice:
@@ -104,12 +110,12 @@ class SharedDevice:
     def close(self) -> None:
         """It goes on serving."""
 
-    def _run(self, part: Prepared) -> Columns:
+    def _run(self, part: Prepared) -> tuple[Columns, float]:
         result = self._engine.submit_block(part).result()  # a few rows, also where the job is held back
         self._owner.had(0, 0, result.device_s, riding=False)  # time that it has had, for rows that count later
         if result.errors:
             raise next(iter(result.errors.values()))
-        return result.columns
+        return result.columns, result.device_s
 
     def _padding(self) -> int:
         return getattr(self._engine.runtime, "padding_tokens", 0)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,11 +24,11 @@ from twoshift.batch.part import check_kept
 from twoshift.batch.places import LiveFleet, Used
 from twoshift.batch.running import RunningJob, state_after
 from twoshift.batch.settings import JobSettings, make_settings
+from twoshift.batch.turns import in_turn
 from twoshift.batch.warm import warm
 from twoshift.errors import Elsewhere, InvalidInput, NotFound, TryLater, TwoshiftError
 from twoshift.ports import Blobs, Claim, JobRecord, JobStore
 from twoshift.types import JobState
-from twoshift.units import parse_duration
 
 __all__ = ["BATCH", "JobHost"]
 
@@ -36,6 +36,7 @@ _logger = logging.getLogger("twoshift.jobs")
 _TICK_S = 0.05
 _KEEP_S = 1.0  # between two words with the store: the claim, how far jobs are
 _MOST_AT_ONCE, _MOST_HELD = 16, 128
+_MOST_OF_ONE = 12  # tenant: the other places are for others, who may have less time
 _BEGIN_S = 5.0  # between looks at jobs that wait for their turn, and at a claim that another server has
 _TAKEN_S = 3.0  # after which a job looks again whether its folder is free
 _NAMED = 3  # parts in a line of the log
@@ -305,7 +306,7 @@ class JobHost:
     def _begin_queued(self) -> None:
         with self._beginning:
             waiting = self._store.unfinished() if self._has_room() else ()  # there may be thousands
-            for record in sorted(waiting, key=_due_unix_s):  # of those without a window the oldest first
+            for record in in_turn(waiting, self._owners_at_work()):
                 if self._closed.is_set() or not self._has_room():
                     return
                 if self._may_begin(record) and (
@@ -313,6 +314,10 @@ class JobHost:
                     or self._store.move(record.id, [JobState.QUEUED], JobState.RUNNING)
                 ):
                     self._begin(record)
+
+    def _owners_at_work(self) -> Counter[str]:
+        with self._lock:
+            return Counter(each.payer[0] for each in self._running.values())
 
     def _has_room(self) -> bool:
         with self._lock:
@@ -325,6 +330,8 @@ class JobHost:
                 return False
             running = sum(each.payer[0] == record.owner for each in self._running.values())
         why = self.allowance_of(record.owner).why_waits(running)
+        if record.owner and running >= _MOST_OF_ONE:
+            why = why or f"waits for its turn: {running} of its owner's jobs run, and others come, too"
         if why and record.state is JobState.QUEUED and record.reason != why:
             self._store.move(record.id, [JobState.QUEUED], JobState.QUEUED, why)
         return not why
@@ -410,14 +417,6 @@ class JobHost:
 def _refuse_batch(job_id: str) -> None:
     if job_id.startswith(BATCH):
         raise InvalidInput("job", job_id, f"a job that is no batch: see /v1/batches/{job_id}")
-
-
-def _due_unix_s(record: JobRecord) -> float:
-    """When its window ends."""
-    due, window = record.settings.get("due_unix_s"), record.settings.get("window")
-    if due is not None:
-        return due
-    return math.inf if window is None else record.created_unix_s + parse_duration(window, "window")
 
 
 def _of_output(unfinished: Sequence[JobRecord], output: str) -> JobRecord | None:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from twoshift.batch.coordinator import Coordinator, Ending
 from twoshift.batch.finish import check_parts, finish, leave, read_runs, read_summary, write_run
 from twoshift.batch.folder import is_below, one_coordinator, remove_leftovers
-from twoshift.batch.inputs import InputFile, Target, cut, kept_schema, resolve
+from twoshift.batch.inputs import InputFile, Shard, Target, cut, kept_schema, resolve
 from twoshift.batch.lane import JobLane
 from twoshift.batch.messages import Recheck, Rechecked
 from twoshift.batch.muster import Interrupted, Muster
@@ -38,6 +38,7 @@ from twoshift.ports import Blobs, RuntimeInfo
 __all__ = ["Job", "JobResult", "Resumed"]
 
 _MOST_SHARD_ROWS = 1_000_000  # redoing one must stay cheap
+_MOST_SHARDS = 10_000  # a part file each; more only where `shard_rows` asks for them
 _RECORD_S = 5.0  # between records of a run: what a report may not know of one that was killed
 _CLOSE_S = 5.0  # for workers to give their devices back
 _RECEIPT_ROWS, _RECEIPT_SHARDS, _RECEIPT_S = 32, 4, 60.0
@@ -216,11 +217,18 @@ class Job:
         model = msgspec.structs.replace(PlannedModel.of(info), parity=measured.parity)
         row_s = measured.seconds_per_row * samples.model_rows
         rows = max(1, min(_MOST_SHARD_ROWS, int(settings.shard_seconds / row_s)))
-        target = Target(rows=min(rows, settings.shard_rows or rows), row_bytes=samples.row_bytes)
-        shards = cut(files, self._blobs_for, target)
+        shards = self._cut(files, min(rows, settings.shard_rows or rows), samples.row_bytes)
         results = {} if measured.schema is None else _fields(measured.schema)
         schema = output_schema(kept, results) if settings.endpoint is None else LINES
         return Plan.make(settings, model, files, shards, schema, row_s, samples.row_bytes, str(Path.cwd()))
+
+    def _cut(self, files: tuple[InputFile, ...], rows: int, row_bytes: float) -> tuple[Shard, ...]:
+        """Shards of about so many rows, or of more where there would be too many of them."""
+        shards = cut(files, self._blobs_for, Target(rows, row_bytes))
+        if len(shards) <= _MOST_SHARDS or self.settings.shard_rows is not None:
+            return shards
+        larger = min(_MOST_SHARD_ROWS, math.ceil(rows * len(shards) / _MOST_SHARDS))
+        return cut(files, self._blobs_for, Target(max(rows, larger), row_bytes))
 
     def _earlier(self, folder: str) -> Plan:
         plan = read_plan(self._blobs_for(folder), folder)

@@ -16,7 +16,7 @@ from twoshift.engine.results import BlockResult
 from twoshift.engine.window import Window
 from twoshift.errors import NoRoom, TryLater
 
-__all__ = ["WINDOW_BYTES", "WINDOW_ROWS", "Begun", "ShardRows", "Stopped", "Tally", "columns_of"]
+__all__ = ["WINDOW_BYTES", "WINDOW_ROWS", "Begun", "ShardRows", "Stopped", "Tally", "columns_of", "waited_for"]
 
 WINDOW_ROWS, WINDOW_BYTES = 2048, 4 << 20  # sorted by length within; what memory grows by
 
@@ -81,12 +81,17 @@ class ShardRows(Protocol, Generic[W, B]):
 
 def columns_of(window: Window, stop: threading.Event) -> dict[str, NDArray[Any]]:
     """The window's results; raises Stopped, and NoRoom where a row's place was too small."""
-    values = window.columns(lambda future: _result(future, stop))
+    values = waited_for(window, stop)
     unfit = next((window.errors[place] for place, kind in window.kinds.items() if kind == NoRoom.__name__), None)
     if unfit is not None:  # the row is good, and may fit once the server's curve says so; or another server's call
         change = "give the server a larger --slo-ms or --call-budget-ms, or run the job on workers of its own"
         raise NoRoom(f"{unfit}: {change}")
     return values
+
+
+def waited_for(window: Window, stop: threading.Event) -> dict[str, NDArray[Any]]:
+    """The window's results, where a row that has no place fails alone; raises Stopped."""
+    return window.columns(lambda future: _result(future, stop))
 
 
 def _result(future: BlockFuture, stop: threading.Event) -> BlockResult:

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 import urllib.parse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from twoshift.cli.commands import command
 from twoshift.cli.output import note, show, table
 from twoshift.cli.params import JsonFlag, text, whole
 from twoshift.cli.progress import progress_bar
+from twoshift.cli.run_codes import EXIT_CODES
 from twoshift.cli.server import SERVER_FIELDS, On, Server, server_at
 from twoshift.errors import InvalidInput, TryLater
 
@@ -23,7 +25,7 @@ __all__ = ["app"]
 app = typer.Typer(help="Batches of requests: submit, list, show, cancel, retry, results.", no_args_is_help=True)
 _COLUMNS = ("<batch", "<status", "done", "failed", "<model")
 _OVER = ("completed", "failed", "expired", "cancelled")
-_CODES = {"completed": 0, "failed": 2}
+_CODES = {"completed": EXIT_CODES["done"], "failed": 2}
 _POLL_S, _AGAIN_S, _PATIENCE_S = 0.5, 5.0, 120.0
 _NAMED = 10  # errors
 _HEAD_BYTES = 1 << 20
@@ -43,8 +45,7 @@ def submit_command(
     as_json: JsonFlag = False,
 ) -> int:
     """Upload a file of requests and run it."""
-    if output is not None and not wait:
-        raise InvalidInput("output", output, "--wait beside it; or `twoshift batch results` later")
+    _check_output(output, wait)
     if not requests.is_file():
         raise InvalidInput("requests", str(requests), "a file that can be read")
     server = server_at(on)
@@ -68,24 +69,31 @@ def list_command(
 @command(app, "show", "twoshift batch show batch_0123456789ab --on http://127.0.0.1:8000", SERVER_FIELDS)
 def show_command(batch: BatchId, on: On = None, as_json: JsonFlag = False) -> None:
     """How far a batch is."""
-    found = server_at(on).get(_path(batch))
-    show(as_json, found, *_lines(found))
+    server = server_at(on)
+    found = server.get(_path(batch))
+    _show(found, as_json, () if as_json else _why_it_waits(server, found))
 
 
 @command(app, "cancel", "twoshift batch cancel batch_0123456789ab --on http://127.0.0.1:8000", SERVER_FIELDS)
 def cancel_command(batch: BatchId, on: On = None, as_json: JsonFlag = False) -> None:
     """Stop a batch; what is done is kept."""
-    found = server_at(on).post(f"{_path(batch)}/cancel")
-    show(as_json, found, *_lines(found))
+    _show(server_at(on).post(f"{_path(batch)}/cancel"), as_json)
 
 
 @command(app, "retry", "twoshift batch retry batch_0123456789ab --on http://127.0.0.1:8000", SERVER_FIELDS)
 def retry_command(
-    batch: BatchId, on: On = None, wait: Wait = False, output: Output = None, as_json: JsonFlag = False
+    batch: BatchId,
+    on: On = None,
+    window: Annotated[str | None, text("The time it has: 24h, 90m; as the batch had without it.")] = None,
+    wait: Wait = False,
+    output: Output = None,
+    as_json: JsonFlag = False,
 ) -> int:
     """A new batch of what failed, expired or was cancelled."""
+    _check_output(output, wait)
     server = server_at(on)
-    return _followed_and_told(server, server.post(f"{_path(batch)}/retry"), wait, output, as_json)
+    made = server.post(f"{_path(batch)}/retry", {} if window is None else {"completion_window": window})
+    return _followed_and_told(server, made, wait, output, as_json)
 
 
 @command(app, "results", "twoshift batch results batch_0123456789ab --on http://127.0.0.1:8000", SERVER_FIELDS)
@@ -105,20 +113,32 @@ def results_command(
         raise InvalidInput("batch", found["status"], "one that is over")
     if file_id is not None:
         _write(server, file_id, output)
-    elif output is not None:
+        return
+    note(_why_no_file(found, errors))
+    if output is not None:
         Path(output).write_bytes(b"")
 
 
 def _followed_and_told(server: Server, batch: dict[str, Any], wait: bool, output: str | None, as_json: bool) -> int:
-    """Its exit code: 0 where it is done or nobody waits, 2 where its file is no batch, 3 where it came to no end."""
+    """Its exit code: 0 where all is done or nobody waits, 2 where its file is no batch, 3 where it came to no end.
+
+    And as of `run` 4 where rows have failed.
+    """
     if not wait:
-        show(as_json, batch, *_lines(batch))
+        _show(batch, as_json)
         return 0
     batch = _followed(server, batch)
     if output is not None and batch["output_file_id"] is not None:
         _write(server, batch["output_file_id"], output)
-    show(as_json, batch, *_lines(batch))
-    return _CODES.get(batch["status"], 3)
+    _show(batch, as_json)
+    if batch["status"] == "completed" and batch["request_counts"]["failed"]:
+        return EXIT_CODES["too many errors"]
+    return _CODES.get(batch["status"], EXIT_CODES["stopped"])
+
+
+def _check_output(output: str | None, wait: bool) -> None:
+    if output is not None and not wait:
+        raise InvalidInput("output", output, "--wait beside it; or `twoshift batch results` later")
 
 
 def _followed(server: Server, batch: dict[str, Any]) -> dict[str, Any]:
@@ -153,8 +173,30 @@ def _endpoint_of(requests: Path) -> str:
         line = file.readline(_HEAD_BYTES)
     try:
         return str(json.loads(line)["url"])
-    except (ValueError, KeyError, TypeError):
-        raise InvalidInput("endpoint", None, f"a url in the first line of {requests}, or --endpoint") from None
+    except ValueError:
+        wrong = "its first line is no JSON" if line.strip() else "its first line is empty" if line else "it is empty"
+    except (KeyError, TypeError):
+        wrong = "its first line has no url, and there is no --endpoint"
+    raise InvalidInput("requests", str(requests), f"a file with a request a line, as JSON: {wrong}")
+
+
+def _why_it_waits(server: Server, batch: dict[str, Any]) -> list[str]:
+    """What its job says."""
+    if batch["status"] != "in_progress":
+        return []
+    try:
+        job = server.get(f"/v1/jobs/{urllib.parse.quote(batch['id'], safe='')}")
+    except InvalidInput:  # it is not there yet
+        return []
+    return [f"{job['state']}: {job['reason']}"] if job["reason"] not in ("", job["state"]) else []
+
+
+def _why_no_file(batch: dict[str, Any], errors: bool) -> str:
+    if batch["status"] == "failed":
+        return f"There are no results, its file is no batch: `twoshift batch show {batch['id']}` says why."
+    if errors:
+        return "There are no errors: no request has failed."
+    return f"There are no results: no request was done. `twoshift batch results {batch['id']} --errors` says why."
 
 
 def _write(server: Server, file_id: str, output: str | None) -> None:
@@ -191,3 +233,9 @@ def _lines(batch: dict[str, Any]) -> list[str]:
     if len(errors) > _NAMED:
         lines.append(f"and {len(errors) - _NAMED:,} more")
     return lines
+
+
+def _show(batch: dict[str, Any], as_json: bool, more: Sequence[str] = ()) -> None:
+    show(as_json, batch, *_lines(batch), *more)
+    if batch["error_file_id"] is not None and not as_json:
+        typer.echo(f"What failed, and why: twoshift batch results {batch['id']} --errors")  # in one piece

@@ -6,9 +6,10 @@ import functools
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import typer
+from typer.models import ArgumentInfo
 
 from twoshift.errors import InvalidInput
 
@@ -55,7 +56,7 @@ def _epilog(example: str) -> str:
 
 def _naming_options(function: Callable[..., Any], fields: Mapping[str, str]) -> Callable[..., Any]:
     """Turn a field that is a parameter into the option that the user typed."""
-    parameters = frozenset(inspect.signature(function).parameters)
+    parameters = inspect.signature(function).parameters
 
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -63,9 +64,15 @@ def _naming_options(function: Callable[..., Any], fields: Mapping[str, str]) -> 
             return function(*args, **kwargs)
         except InvalidInput as error:
             field = fields.get(error.field, error.field)
-            if field not in parameters:
+            if field not in parameters or _is_argument(function, field):
                 raise
             flag = f"--{field.replace('_', '-')}"
             raise type(error)(flag, error.value, error.accepted) from error
 
     return run
+
+
+def _is_argument(function: Callable[..., Any], name: str) -> bool:
+    """Whether it is known by its place: there is no option of that name."""
+    hint = get_type_hints(function, include_extras=True)[name]
+    return any(isinstance(each, ArgumentInfo) for each in getattr(hint, "__metadata__", ()))

@@ -125,6 +125,8 @@ def _left(job: dict[str, Any]) -> str:
 
 def _here_lines(job: dict[str, Any], is_here: bool) -> list[str]:
     """How to go on without the server, where that makes sense."""
+    if job["settings"].get("endpoint") is not None:  # a batch, whose files are the server's
+        return []
     seen = is_here or all("://" in each for each in (*job["settings"]["inputs"], job["settings"]["output"]))
     command = local_command(job) if seen and job["state"] in ("paused", "failed", "cancelled") else None
     return [] if command is None else [f"To go on here: {command}"]

@@ -45,12 +45,12 @@ def allowances(
     def of(owner: str) -> Allowance:
         tenant = tenants.get(owner) or Tenant(owner)
         limits = tenant.settings
-        jobs = limits.concurrent_jobs, limits.open_jobs
+        quotas = limits.concurrent_jobs, limits.open_jobs, tenant.check_storage
         if settings.is_private and not settings.job_roots:  # whoever asks may do all that anyway
             anywhere = Roots((os.sep,), tuple(ours))
-            return Allowance(blobs_for, partial(_check_private, anywhere), tenant.why_spent, *jobs)
+            return Allowance(blobs_for, partial(_check_private, anywhere), tenant.why_spent, *quotas)
         roots = _roots(settings, owner, ours)
-        return Allowance(partial(confined, roots), partial(_check_output, roots), tenant.why_spent, *jobs)
+        return Allowance(partial(confined, roots), partial(_check_output, roots), tenant.why_spent, *quotas)
 
     return of
 

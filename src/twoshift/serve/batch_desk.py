@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, BinaryIO, Protocol
 
 from twoshift.batch_ports import BatchRecord, FileRecord
@@ -35,8 +36,8 @@ class FileDesk(Protocol):
     @property
     def limits(self) -> Limits: ...
 
-    def upload(self, owner: str) -> Upload:
-        """One that is yet to begin; this alone waits for nothing."""
+    def upload(self, owner: str, size_bytes: int, check: Callable[[int, int], None]) -> Upload:
+        """One that is yet to begin, where there is room for that size; this alone waits for nothing."""
         ...
 
     def get(self, file_id: str, owner: str | None = None) -> FileRecord: ...
@@ -46,8 +47,6 @@ class FileDesk(Protocol):
     ) -> list[FileRecord]: ...
 
     def open(self, file: FileRecord) -> BinaryIO: ...
-
-    def stored_bytes(self, owner: str) -> int: ...
 
     def remove(self, file_id: str, owner: str | None = None) -> None: ...
 
@@ -81,7 +80,7 @@ class BatchDesk(Protocol):
 
     def cancel(self, batch_id: str, owner: str | None) -> BatchRecord: ...
 
-    def retry(self, batch_id: str, owner: str | None) -> BatchRecord: ...
+    def retry(self, batch_id: str, owner: str | None, window: str | None = None) -> BatchRecord: ...
 
 
 class NoBatches:

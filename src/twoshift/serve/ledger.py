@@ -62,7 +62,9 @@ class Ledger:
     ) -> None:
         self._store, self._counted, self._prices, self._wall = store, counted, prices, wall
         self._limited = [each for each in tenants.values() if each.settings.device_seconds_per_day is not None]
-        self._writer = uuid.uuid4().hex  # this start: what it says replaces what it said, and nothing of others
+        self._writer = (
+            uuid.uuid4().hex
+        )  # a day of this start: what it says replaces what it said, and nothing of others
         self._seen: dict[tuple[str, str, str], Counted] = {}
         self._days: dict[tuple[str, str, str, str], Usage] = {}  # by day, tenant, lane and model
         self._unwritten: set[tuple[str, str, str, str]] = set()
@@ -144,7 +146,9 @@ class Ledger:
         self._store.put(self._writer, [self._days[key] for key in self._unwritten])
         self._unwritten.clear()
         today = day_name(self._wall())
-        self._days = {key: each for key, each in self._days.items() if key[0] >= today}
+        if any(key[0] != today for key in self._days):
+            # Another day: a new writer, so that what comes adds to what is written even if the clock was set back
+            self._writer, self._days = uuid.uuid4().hex, {}
 
     def _look_at_others(self, day: str) -> None:
         if self._limited:

@@ -75,11 +75,12 @@ class Tenant:
             raise OverLimit(why, DAY_S - self._wall() % DAY_S)
 
     def check_storage(self, used_bytes: int, more_bytes: int) -> None:
-        """Raises TooLarge where so many bytes more than it has stored would be over its limit."""
+        """Raises TooLarge where so many bytes more than it uses would be over its limit."""
         most = self.settings.stored_bytes
         if most is not None and used_bytes + more_bytes > most:
-            left = f"at most {max(0, most - used_bytes):,} more: {used_bytes:,} of {most:,} bytes are stored"
-            raise TooLarge("file", f"{more_bytes:,} bytes", f"{left}; delete some")
+            used = f"{used_bytes:,} of {most:,} bytes are stored or on their way"
+            left = f"at most {max(0, most - used_bytes):,} more: {used}; delete some"
+            raise TooLarge("file", f"room for {more_bytes:,} bytes", left)
 
     def spent(self, day: int, device_s: float) -> None:
         """What it has had of the devices on a day."""

@@ -13,7 +13,9 @@ from twoshift.errors import NotFound
 from twoshift.store.claim import SqlClaim
 from twoshift.store.database import Database
 from twoshift.store.files import OVER, add_if_new
+from twoshift.store.notices import post_notice
 from twoshift.store.tables import batches, files, jobs
+from twoshift.trigger_ports import Notice
 from twoshift.types import JobState
 
 __all__ = ["SqlBatches"]
@@ -133,9 +135,7 @@ class SqlBatches:
         change = change.values({"status": str(status), f"{status}_unix_s": self._clock(), **values})
 
         def moved(connection: Connection) -> BatchRecord | None:
-            if connection.execute(change).rowcount != 1:
-                return None
-            return _record(connection.execute(_wanted.where(batches.c.id == batch_id)).one())
+            return _told(connection, batch_id) if connection.execute(change).rowcount == 1 else None
 
         return self._changed(moved)
 
@@ -153,7 +153,7 @@ class SqlBatches:
             connection.execute(
                 update(batches).where(batches.c.id == batch_id).values({"status": str(status), **times, **values})
             )
-            return _record(connection.execute(_wanted.where(batches.c.id == batch_id)).one())
+            return _told(connection, batch_id)
 
         return self._changed(ended)
 
@@ -177,6 +177,23 @@ class SqlBatches:
             return work(connection)
 
         return self._database.run(checked)
+
+
+def _told(connection: Connection, batch_id: str) -> BatchRecord:
+    """The batch as it is now; its end is a notice."""
+    found = _record(connection.execute(_wanted.where(batches.c.id == batch_id)).one())
+    if found.status.is_over:
+        post_notice(connection, _ended(found))
+    return found
+
+
+def _ended(batch: BatchRecord) -> Notice:
+    """What those who want to know of it are told."""
+    counts = {"total": batch.total, "completed": batch.completed, "failed": batch.failed}
+    data = {"id": batch.id, "object": "batch", "status": str(batch.status), "model": batch.model}
+    data |= {"endpoint": batch.endpoint, "request_counts": counts}
+    data |= {"output_file_id": batch.output_file_id, "error_file_id": batch.error_file_id}
+    return Notice(batch.owner, f"batch.{batch.status}", batch.id, data, time.time())
 
 
 def _same(fingerprint: str, since_unix_s: float) -> Select[Any]:

@@ -91,8 +91,9 @@ class SqlJobs:
             if connection.execute(change).rowcount != 1:
                 return False
             if state.is_over:
-                found = connection.execute(select(jobs).where(jobs.c.id == job_id)).one()
-                post_notice(connection, _ended(_record(found)))
+                found = _record(connection.execute(select(jobs).where(jobs.c.id == job_id)).one())
+                if found.settings.get("endpoint") is None:  # of a batch it is the batch's end that is told
+                    post_notice(connection, _ended(found))
             return True
 
         return self._database.changed(moved)

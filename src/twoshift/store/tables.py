@@ -63,7 +63,7 @@ claims = Table(
     "claims",
     metadata,
     Column("name", String(32), primary_key=True),
-    Column("owner", String(64), nullable=False),  # one start of a server
+    Column("owner", String(64), nullable=False),  # a day of one start of a server
     Column("shown", String(200), nullable=False),  # to people
     Column("place", String(200), nullable=False),  # where its process number means something
     Column("process", Integer, nullable=False),

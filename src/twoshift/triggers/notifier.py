@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -35,6 +36,7 @@ _HANDS, _OF_TARGET, _OF_OWNER = 16, 2, 8  # threads; of one host and of one tena
 _GONE = 410  # the receiver wants no more of it
 _TRIES, _AGAIN_S = 5, 1.0  # to tell the store of an attempt
 _CLOSE_S = 2.0
+_DECODINGS = 4  # of a path, after which it hides something
 
 
 class Notifier:
@@ -178,5 +180,10 @@ class Notifier:
 
 
 def _climbs(url: str) -> bool:
-    """Whether it may lead out of its folder again."""
-    return bool({".", ".."} & set(url.lower().replace("%2e", ".").split("/")))
+    """Whether its path may lead out of its folder again, for a receiver that decodes it, however often."""
+    path = urlsplit(url).path
+    slashes = path.count("/")
+    for _ in range(_DECODINGS):
+        path = unquote(path)
+    hides = path.count("/") > slashes or unquote(path) != path or not path.isprintable()
+    return hides or bool(set("\\;\ufffd") & set(path)) or bool({".", ".."} & {each.strip() for each in path.split("/")})

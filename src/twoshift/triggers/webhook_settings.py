@@ -32,8 +32,10 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
         """What deliveries are signed with; raises InvalidInput."""
         if (self.secret is None) == (self.secret_env is None):
             raise InvalidInput("secret", "", "either secret or secret_env")
-        given = self.secret if self.secret_env is None else os.environ.get(self.secret_env, "")
-        text = (given or "").strip()
+        given = self.secret if self.secret_env is None else os.environ.get(self.secret_env)
+        if given is None:
+            raise InvalidInput("secret_env", self.secret_env, "an environment variable that is set: this one is not")
+        text = given.strip()
         try:
             key = base64.b64decode(text[6:], validate=True) if text.startswith("whsec_") else text.encode()
         except (binascii.Error, ValueError):

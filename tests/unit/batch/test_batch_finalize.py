@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,17 +20,19 @@ import msgspec
 from twoshift.batch.inputs import Target, cut, resolve
 from twoshift.batch.part_stats import PartStats
 from twoshift.batch.plan import Plan, PlannedModel, part_location, plan_location
-from twoshift.batch.requests.files import FileDesk, FileLimits
+from twoshift.batch.requests.files import FileDesk, FileLimits, Upload, staged_path
 from twoshift.batch.requests.finalize import NotDone, finalize
 from twoshift.batch.requests.lines import not_run_line, read_line, response_line
 from twoshift.batch.requests.part import LinesPart
 from twoshift.batch.requests.retry import write_retried
+from twoshift.batch.requests.room import CheckStorage, unlimited
 from twoshift.batch.requests.rows import LINES
 from twoshift.batch.requests.wanted import BatchWanted
 from twoshift.batch.settings import JobSettings
 from twoshift.batch_ports import BatchRecord
 from twoshift.blobs.local import LocalBlobs
-from twoshift.errors import Broken, InvalidInput, NotFound, TooLarge
+from twoshift.errors import Broken, InvalidInput, NotFound, TooLarge, TryLater
+from twoshift.serve.tenants import Tenant, TenantSettings
 from twoshift.store.database import Database
 from twoshift.store.files import SqlFiles
 
@@ -59,6 +63,10 @@ def uploaded(desk: FileDesk, data: bytes) -> str:
     upload.begin()
     upload.write(data)
     return upload.finish("r.jsonl", "batch", None).id
+
+
+def limited(most: int) -> CheckStorage:
+    return Tenant("alice", TenantSettings(stored_bytes=most)).check_storage
 
 
 @pytest.fixture
@@ -151,6 +159,50 @@ def test_a_damaged_part_is_named(desk: FileDesk, batch: BatchRecord) -> None:
         finalize(desk, batch, GONE)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("first_full", [0, 1])
+def test_a_full_disk_is_tried_later_and_leaves_nothing(
+    desk: FileDesk, batch: BatchRecord, monkeypatch: pytest.MonkeyPatch, first_full: int
+) -> None:
+    """Small files stay in the buffer, so that it is their close that fails."""
+    plan = planned(desk, batch)
+    committed(desk, plan, 0)
+    made = list[Path]()
+
+    def full(blobs: Any, location: str) -> Path:
+        made.append(staged_path(blobs, location))
+        if len(made) > first_full:
+            made[-1].symlink_to("/dev/full")
+        return made[-1]
+
+    monkeypatch.setattr("twoshift.batch.requests.finalize.staged_path", full)
+    with pytest.raises(TryLater, match="No space left"):
+        finalize(desk, batch, GONE)
+    assert len(made) == 2
+    assert not list(Path(desk.root, "_twoshift", "staging").iterdir())
+    monkeypatch.undo()
+    assert finalize(desk, batch, GONE).completed == 4
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_an_upload_to_a_full_disk_is_tried_later_and_leaves_nothing(
+    desk: FileDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(blobs: Any, location: str) -> Path:
+        path = staged_path(blobs, location)
+        path.symlink_to("/dev/full")
+        return path
+
+    monkeypatch.setattr("twoshift.batch.requests.files.staged_path", full)
+    upload = desk.upload("alice")
+    upload.begin()
+    upload.write(b"abc")
+    with pytest.raises(TryLater, match="No space left"):
+        upload.finish("r.jsonl", "batch", None)
+    upload.abort()
+    assert not list(Path(desk.root, "_twoshift", "staging").iterdir())
+
+
 def test_a_retry_has_only_what_failed(desk: FileDesk, batch: BatchRecord) -> None:
     plan = planned(desk, batch)
     for shard in range(4):
@@ -158,12 +210,59 @@ def test_a_retry_has_only_what_failed(desk: FileDesk, batch: BatchRecord) -> Non
     done = finalize(desk, batch, GONE)
     assert done.error is not None
     desk.store.add_file(done.error)
-    file_id = write_retried(desk, replace(batch, error_file_id=done.error.id))
+    file_id = write_retried(desk, replace(batch, error_file_id=done.error.id), unlimited)
     lines = Path(desk.location(file_id)).read_bytes().splitlines()
     assert [read_line(line).custom_id for line in lines] == ["1", "6", "11", "16"]
     desk.remove(batch.input_file_id)
     with pytest.raises(InvalidInput, match="still there"):
-        write_retried(desk, replace(batch, error_file_id=done.error.id))
+        write_retried(desk, replace(batch, error_file_id=done.error.id), unlimited)
+
+
+def test_a_retry_for_which_there_is_no_room_is_refused(desk: FileDesk, batch: BatchRecord) -> None:
+    done = finalize(desk, batch, GONE)
+    assert done.error is not None
+    desk.store.add_file(done.error)
+    failed = replace(batch, error_file_id=done.error.id)
+    more = desk.get(batch.input_file_id).size_bytes
+    used = desk.store.stored_bytes("alice")
+    with pytest.raises(TooLarge, match=f"room for {more:,} bytes"):
+        write_retried(desk, failed, limited(used + more - 1))
+    assert desk.store.stored_bytes("alice") == used
+    write_retried(desk, failed, limited(used + more))
+
+
+def test_files_that_come_side_by_side_do_not_share_the_same_room(desk: FileDesk) -> None:
+    check = limited(100)
+    first, second, other = (desk.upload(who, 60, check) for who in ("alice", "alice", "bob"))
+    first.begin()
+    other.begin()
+    with pytest.raises(TooLarge, match="60 of 100 bytes are stored or on their way"):
+        second.begin()
+    first.write(b"x" * 30)
+    first.finish("a", "batch", None)
+    late, third, fourth = (desk.upload("alice", 70, check) for _ in range(3))
+    late.abort()
+    late.begin()  # nobody waits for it: it takes no room
+    third.begin()
+    third.abort()
+    fourth.begin()
+    for each in (second, other, fourth):
+        each.abort()
+
+
+def test_of_many_at_once_no_more_begin_than_there_is_room_for(desk: FileDesk) -> None:
+    uploads = [desk.upload("alice", 300, limited(1000)) for _ in range(16)]
+
+    def begun(upload: Upload) -> bool:
+        with contextlib.suppress(TooLarge):
+            upload.begin()
+            return True
+        return False
+
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(begun, uploads)) == 3
+    for each in uploads:
+        each.abort()
 
 
 def test_files_are_whole_or_not_there(desk: FileDesk) -> None:
@@ -202,14 +301,15 @@ def test_the_janitor_takes_what_expired_and_what_nobody_finished(desk: FileDesk,
     desk.sweep()
     assert {each.id for each in desk.list(None, 10, None, False, None)} == {kept, old}
     clock.now_s += 2 * 86_400
-    staged = desk.blobs.staging(desk.location("x")) / "file-1.ab.staged-999999999"
-    staged.write_bytes(b"of a process that is no more")
-    own = desk.blobs.staging(desk.location("x")) / f"file-2.ab.staged-{os.getpid()}"
+    left = [desk.blobs.staging(desk.location("x")) / f"file-1.ab.staged-{of}" for of in (os.getpid(), "0" * 16)]
+    for path in left:
+        path.write_bytes(b"of a start that is no more, with the same process id or another")
+    own = staged_path(desk.blobs, desk.location("x"))
     own.write_bytes(b"of this one")
     desk.sweep()
     assert {each.id for each in desk.list(None, 10, None, False, None)} == {kept}
     assert not Path(desk.location(old)).exists()
-    assert not staged.exists()
+    assert not [path for path in left if path.exists()]
     assert own.exists()
     assert desk.store.stored_bytes(None) == 1
     upload.abort()

@@ -11,6 +11,7 @@ import pytest
 from twoshift.batch.job import Job
 from twoshift.batch.messages import Begin, Calibrate, Calibrated, Loading, Ready, Score, Scored
 from twoshift.batch.part import PartStats
+from twoshift.batch.plan import read_plan
 from twoshift.batch.pool import Died
 from twoshift.batch.settings import JobSettings
 from twoshift.blobs.local import LocalBlobs
@@ -27,6 +28,7 @@ class ScriptedPool:
 
     def __init__(self, *script: list[tuple[int, Any]]) -> None:
         self.script, self.sent, self.killed, self.started = list(script), list[tuple[int, Any]](), list[int](), 0
+        self.measured = MEASURED
         self.calibrates, self.begins = True, list[Any]()  # what a worker says as it is started
         self._replies: list[tuple[int, Any]] = []
 
@@ -38,7 +40,7 @@ class ScriptedPool:
     def send(self, worker: int, message: Any) -> None:
         self.sent.append((worker, message))
         if isinstance(message, Calibrate) and self.calibrates:
-            self._replies.append((worker, MEASURED))
+            self._replies.append((worker, self.measured))
         if isinstance(message, Score):
             stats = PartStats(message.shard, 1, 0, 1, 0, 0.1, 0.1, "w", {})
             self._replies.append((worker, Scored(message.lease, stats, True)))
@@ -92,3 +94,16 @@ def test_a_model_that_never_answers_the_first_rows_ends_it(tmp_path: Path) -> No
     pool.calibrates, pool.begins = False, [Ready(INFO)]
     with pytest.raises(Broken, match="did not answer the first rows"):
         run(tmp_path, pool, lease_seconds=1e-9)
+
+
+def test_rows_that_seem_slow_do_not_make_a_shard_of_each(tmp_path: Path) -> None:
+    pool = ScriptedPool([(0, Loading()), (0, Ready(INFO))])
+    pool.measured = Calibrated(100.0, SCHEMA, None)
+    (tmp_path / "in.jsonl").write_text('{"x": 1}\n' * 25_000)
+    made = JobSettings(inputs=(str(tmp_path / "in.jsonl"),), output=str(tmp_path / "out"), model="m")
+    with pytest.raises(Broken, match="was removed"):
+        Job(made, lambda _: LocalBlobs(), pool).run(lambda _: None, lambda _: None)
+    plan = read_plan(LocalBlobs(), made.output)
+    assert plan is not None
+    assert plan.rows == 25_000
+    assert 1000 < len(plan.shards) <= 10_000

@@ -95,7 +95,7 @@ def test_when_to_come_back_crosses() -> None:
     again = raised(told(TryLater("full", 0.125)))
     assert isinstance(again, TryLater)
     assert again.retry_after_s == 0.125
-    assert str(again) == "full; try again in 0.125 s"
+    assert str(again) == "full; try again in 125 ms"
 
 
 @pytest.mark.parametrize("name", ["Late", "Broken", "BrokenModel", "OutOfMemory", "DeviceLost", "NoRoom"])

@@ -219,7 +219,7 @@ def test_spent_device_seconds_refuse_live_requests_and_let_jobs_wait() -> None:
 def test_what_is_stored_has_a_limit() -> None:
     tenant = Tenant("red", TenantSettings(stored_bytes=100))
     tenant.check_storage(60, 40)
-    with pytest.raises(TooLarge, match="at most 40 more: 60 of 100 bytes are stored; delete some") as told:
+    with pytest.raises(TooLarge, match="at most 40 more: 60 of 100 bytes are stored or on their way; delete") as told:
         tenant.check_storage(60, 41)
     assert fault_of(told.value).status == 413
     Tenant("blue").check_storage(1 << 60, 1 << 60)

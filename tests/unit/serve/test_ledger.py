@@ -37,7 +37,11 @@ class Kept:
         return list(self.rows.values())
 
     def spent(self, day: str, besides: str) -> dict[str, float]:
-        return self.before if day == day_name(NOON) else {}
+        found = dict(self.before) if day == day_name(NOON) else {}
+        for (writer, of, *_), each in self.rows.items():
+            if of == day and writer != besides:
+                found[str(each.tenant)] = found.get(str(each.tenant), 0.0) + each.device_s
+        return found
 
     def close(self) -> None: ...
 
@@ -152,6 +156,21 @@ def test_each_day_has_its_own() -> None:
     books.ledger.keep()
     days = {each.day: each.device_s for each in books.store.rows.values()}
     assert days == {day_name(NOON): 4.0, day_name(NOON + DAY_S): 2.0}
+
+
+@pytest.mark.parametrize("step_s", [DAY_S, 400 * DAY_S])
+def test_a_clock_that_is_set_back_over_midnight_loses_nothing(step_s: float) -> None:
+    books = Books(limit=7.0)
+    for rows, now_s in ((4, NOON), (5, NOON + step_s), (6, NOON), (7, NOON), (8, NOON + step_s), (9, NOON)):
+        books.clock.now_s = now_s
+        books.now = [live(rows, float(rows))]
+        books.ledger.keep()
+    days = dict[str, float]()
+    for each in books.store.rows.values():
+        days[str(each.day)] = days.get(str(each.day), 0.0) + each.device_s
+    assert days == {day_name(NOON): 7.0, day_name(NOON + step_s): 2.0}
+    with pytest.raises(OverLimit, match="7 device seconds of today"):
+        books.tenant.check_device()
 
 
 def test_who_has_spent_the_day_is_told_until_midnight() -> None:

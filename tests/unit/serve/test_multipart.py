@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from itertools import pairwise
 
@@ -10,7 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from twoshift.errors import InvalidInput
+from twoshift.serve.http.form import Form, read_form
+from twoshift.serve.http.messages import Request
 from twoshift.serve.http.multipart import Begin, Data, End, FormEvent, FormReader, boundary_of
+from twoshift.serve.http.streamed import BodyStream
 
 BOUNDARY = b"x-y"
 PARTS = st.lists(st.tuples(st.sampled_from(["a", "file", "é"]), st.binary(max_size=60)), min_size=1, max_size=5)
@@ -111,3 +115,36 @@ def test_a_name_may_have_quotes_and_letters_of_any_kind() -> None:
     head = 'content-disposition: form-data; name="file"; filename="a \\"größer\\" 文.jsonl"'.encode()
     events = list(FormReader(BOUNDARY).feed(b"--x-y\r\n" + head + b"\r\n\r\n"))
     assert events == [Begin("file", 'a "größer" 文.jsonl')]
+
+
+@pytest.mark.parametrize(
+    ("given_name", "name"),
+    [
+        ("filename*=UTF-8''gr%C3%B6%C3%9Fer%20a.jsonl", "größer a.jsonl"),
+        ("filename*=iso-8859-1'de'gr%F6.jsonl", "grö.jsonl"),
+        ("filename=\"a.jsonl\"; filename*=UTF-8''b.jsonl", "a.jsonl"),
+        ("filename*=UTF-8''..%2F..%2Fa.jsonl", "a.jsonl"),
+        (r'filename="C:\tests\new files\a.jsonl"', "a.jsonl"),
+        (r'filename="C:\\tests\\a.jsonl"', "a.jsonl"),
+        ('filename="/tmp/x/a.jsonl"', "a.jsonl"),
+        ("filename*=a.jsonl", None),
+        ("filename*=koi9''a.jsonl", None),
+    ],
+)
+def test_a_file_has_the_end_of_the_name_it_came_with(given_name: str, name: str | None) -> None:
+    head = f'--x-y\r\ncontent-disposition: form-data; name="file"; {given_name}\r\n\r\n'.encode()
+
+    async def filled() -> Form:
+        async def write(_data: bytes) -> None: ...
+
+        stream = BodyStream(60.0, lambda _full: None)
+        stream.feed(head + b"{}\r\n--x-y--\r\n")
+        stream.end()
+        headers = {b"content-type": b"multipart/form-data; boundary=x-y"}
+        return await read_form(Request("POST", b"/v1/files", headers, b"", 0.0, stream=stream), write)
+
+    if name is None:
+        with pytest.raises(InvalidInput, match="a file with a name"):
+            asyncio.run(filled())
+    else:
+        assert asyncio.run(filled()).filename == name

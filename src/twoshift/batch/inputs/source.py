@@ -141,10 +141,11 @@ def range_chunks(source: Source, start: int, stop: int) -> Iterator[bytes]:
 
 def line_chunks(source: Source, start: int, stop: int) -> Iterator[bytes]:
     """The lines that begin in [start, stop), whole: the last may end behind it."""
-    at = _next_line(source, start, stop) if start else 0
+    first = text_start(source) if start <= len(_BOM) else 0
+    at = first if start <= first else _next_line(source, start, stop)
     if at >= stop:
         return
-    at, tail = at or text_start(source), b""
+    tail = b""
     for chunk in range_chunks(source, at, stop):
         tail = chunk[-1:]
         yield chunk

@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
-import os
 import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
+from twoshift.batch.requests.room import CheckStorage, Room, unlimited
 from twoshift.batch_ports import FileRecord, FileStore
 from twoshift.errors import Broken, InvalidInput, TooLarge, TryLater, TwoshiftError
 from twoshift.ports import Blobs
@@ -23,6 +23,7 @@ __all__ = ["FileDesk", "FileLimits", "Upload", "new_id"]
 
 _logger = logging.getLogger("twoshift.files")
 _FULL_S = 60.0
+_STAGED = f".staged-{secrets.token_hex(8)}"  # of this start: in a container the next one has the same process id
 _BEGUN_S = 86_400.0  # after which nobody uploads it any more
 
 
@@ -53,11 +54,12 @@ class FileDesk:
     ) -> None:
         self.store, self.root, self.limits = store, root.rstrip("/"), limits
         self.blobs, self.blobs_for, self.clock = blobs_for(root), blobs_for, clock
+        self.room = Room(store.stored_bytes)
         self._began_unix_s = clock()
 
-    def upload(self, owner: str) -> Upload:
-        """A file that is yet to come; this alone waits for nothing."""
-        return Upload(self, FileRecord(new_id("file-"), owner, self.clock()))
+    def upload(self, owner: str, size_bytes: int = 0, check: CheckStorage = unlimited) -> Upload:
+        """A file that is yet to come, of at most that size where `check` matters; this alone waits for nothing."""
+        return Upload(self, FileRecord(new_id("file-"), owner, self.clock()), size_bytes, check)
 
     def get(self, file_id: str, owner: str | None = None) -> FileRecord:
         """Raises NotFound."""
@@ -68,10 +70,6 @@ class FileDesk:
     ) -> list[FileRecord]:
         """Those that are there."""
         return self.store.list_files(owner, limit, after, ascending, purpose)
-
-    def stored_bytes(self, owner: str) -> int:
-        """Of all its files."""
-        return self.store.stored_bytes(owner)
 
     def open(self, file: FileRecord) -> BinaryIO:
         """Its bytes; raises Broken where they are gone."""
@@ -117,20 +115,20 @@ class FileDesk:
         self.store.forget_file(file_id)
 
     def _remove_staged(self) -> None:
-        """What processes that were killed had begun to write here; S3's lies elsewhere, and is removed there."""
+        """What other starts had begun to write here: who sweeps is the only server. S3's is removed elsewhere."""
         if "://" in self.root:
             return
         for path in Path(self.root, "_twoshift", "staging").glob("*.staged-*"):
-            owner = path.name.rpartition("-")[2]
-            if owner.isdigit() and Path("/proc/self").exists() and not Path("/proc", owner).exists():
+            if not path.name.endswith(_STAGED):
                 path.unlink(missing_ok=True)
 
 
 class Upload:
     """One file on its way. It is begun, written, and ended by `finish` or, at any moment, by `abort`."""
 
-    def __init__(self, desk: FileDesk, record: FileRecord) -> None:
+    def __init__(self, desk: FileDesk, record: FileRecord, most_bytes: int, check: CheckStorage) -> None:
         self._desk, self._record = desk, record
+        self._most_bytes, self._check, self._has_room = most_bytes, check, False
         self._location = desk.location(record.id)
         self._staged: Path | None = None
         self._file: BinaryIO | None = None
@@ -139,12 +137,15 @@ class Upload:
         self._lock = threading.Lock()  # it may be given up while a piece is written
 
     def begin(self) -> None:
-        """Raises TryLater, Elsewhere."""
+        """Raises TryLater, Elsewhere, and what `check` does."""
         with self._lock:
             if not self._aborted:
+                self._desk.room.take(self._record.owner, self._most_bytes, self._check)
+                self._has_room = True
                 self._desk.store.add_file(self._record)
                 self._staged = staged_path(self._desk.blobs, self._location)
-                self._file = self._staged.open("wb")
+                with writing():
+                    self._file = self._staged.open("wb")
 
     def write(self, data: bytes) -> None:
         """The next bytes; raises TooLarge."""
@@ -155,10 +156,8 @@ class Upload:
             self._digest.update(data)
             if self._file is None or self._aborted:
                 return  # nobody waits for it
-            try:
+            with writing():
                 self._file.write(data)
-            except OSError as error:
-                raise TryLater(f"the file cannot be written ({error.strerror})", _FULL_S) from error
 
     def finish(self, filename: str, purpose: str, expires_s: float | None) -> FileRecord:
         """It is there, whole."""
@@ -169,15 +168,18 @@ class Upload:
         )  # fmt: skip
         with self._lock:
             if self._file is not None and self._staged is not None and not self._aborted:
-                self._file.close()
+                with writing():
+                    self._file.close()
                 self._desk.blobs.publish(self._staged, self._location)
                 self._desk.store.processed(record)
+                self._leave_room()  # from now on it is stored
         return record
 
     def abort(self) -> None:
         """Nothing of it stays."""
         with self._lock:
             self._aborted = True
+            self._leave_room()
             if self._staged is None:
                 return
             with contextlib.suppress(OSError):
@@ -190,10 +192,24 @@ class Upload:
         except TwoshiftError as error:  # the janitor tries again
             _logger.warning("%s was not uploaded, and is not forgotten yet: %s", self._record.id, error)
 
+    def _leave_room(self) -> None:
+        if self._has_room:
+            self._has_room = False
+            self._desk.room.give_back(self._record.owner, self._most_bytes)
+
 
 def staged_path(blobs: Blobs, location: str) -> Path:
-    """A new file's, until it is published there; its name says whose it is."""
-    return blobs.staging(location) / f"{Path(location).name}.{secrets.token_hex(4)}.staged-{os.getpid()}"
+    """A new file's, until it is published there; its name says of which start of a server it is."""
+    return blobs.staging(location) / f"{Path(location).name}.{secrets.token_hex(4)}{_STAGED}"
+
+
+@contextlib.contextmanager
+def writing() -> Iterator[None]:
+    """Raises TryLater where the disk does not take it."""
+    try:
+        yield
+    except OSError as error:
+        raise TryLater(f"the file cannot be written ({error.strerror})", _FULL_S) from error
 
 
 def too_large(max_bytes: int) -> TooLarge:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ import msgspec
 
 from twoshift.batch.inputs import InputFile, piece_lines, resolve
 from twoshift.batch.plan import Plan, part_location, read_plan
-from twoshift.batch.requests.files import FileDesk, staged_path
+from twoshift.batch.requests.files import FileDesk, staged_path, writing
 from twoshift.batch.requests.lines import not_run_line, read_line, response_line
 from twoshift.batch.requests.part import Footer, read_footer
 from twoshift.batch_ports import BatchRecord, FileRecord, FileStatus
@@ -59,7 +60,9 @@ class _Side:
     def __init__(self, desk: FileDesk, batch: BatchRecord, file_id: str, kind: str) -> None:
         self._desk, self._location = desk, desk.location(file_id)
         self._path = staged_path(desk.blobs, self._location)
-        self._file, self._digest, self._bytes = self._path.open("wb"), hashlib.sha256(), 0
+        with writing():
+            self._file = self._path.open("wb")
+        self._digest, self._bytes = hashlib.sha256(), 0
         self._record = FileRecord(
             file_id, batch.owner, desk.clock(), f"{batch.id}_{kind}.jsonl", _PURPOSE, status=FileStatus.PROCESSED
         )
@@ -67,7 +70,8 @@ class _Side:
 
     def write(self, data: bytes) -> None:
         self._digest.update(data)
-        self._bytes += self._file.write(data)
+        with writing():
+            self._bytes += self._file.write(data)
 
     def copy(self, source: BinaryIO, size: int, location: str) -> None:
         while size:
@@ -79,7 +83,8 @@ class _Side:
 
     def published(self) -> FileRecord | None:
         """None where there is nothing in it."""
-        self._file.close()
+        with writing():
+            self._file.close()
         if not self._bytes:
             return None
         self._desk.blobs.publish(self._path, self._location)  # the same was there, if it was not us
@@ -89,8 +94,10 @@ class _Side:
         )  # fmt: skip
 
     def close(self) -> None:
-        self._file.close()
-        self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a full disk does not take what is left to write
+            self._file.close()
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
 
 
 def finalize(desk: FileDesk, batch: BatchRecord, not_done: NotDone) -> Finished:
@@ -98,26 +105,30 @@ def finalize(desk: FileDesk, batch: BatchRecord, not_done: NotDone) -> Finished:
     folder = desk.folder(batch.id)
     plan = read_plan(desk.blobs, folder)
     frozen = _frozen(desk, folder, plan, not_done)
-    output = _Side(desk, batch, batch.output_id, "output")
-    error = _Side(desk, batch, batch.error_id, "error")
+    with (
+        contextlib.closing(_Side(desk, batch, batch.output_id, "output")) as output,
+        contextlib.closing(_Side(desk, batch, batch.error_id, "error")) as error,
+    ):
+        return _written(desk, batch, plan, frozen, output, error)
+
+
+def _written(
+    desk: FileDesk, batch: BatchRecord, plan: Plan | None, frozen: _Frozen, output: _Side, error: _Side
+) -> Finished:
     completed = failed = tokens = output_tokens = cached_tokens = not_run = 0
-    try:
-        for shard in range(len(plan.shards)) if plan is not None else (0,):
-            if plan is not None and shard in frozen.shards:
-                stats = _copied(desk, part_location(plan, shard), output, error).stats
-                completed, failed = completed + stats.rows - stats.errors, failed + stats.errors
-                tokens, output_tokens = tokens + stats.tokens, output_tokens + stats.output_tokens
-                cached_tokens += stats.cached_tokens
-                continue
-            for line in _lines(desk, batch, plan, shard):
-                error.write(_told(batch.id, line, frozen.not_done))
-                failed += 1
-                not_run += bool(frozen.not_done.code)
-        counts = (completed, failed, tokens, output_tokens, cached_tokens, not_run)
-        return Finished(output.published(), error.published(), *counts)
-    finally:
-        output.close()
-        error.close()
+    for shard in range(len(plan.shards)) if plan is not None else (0,):
+        if plan is not None and shard in frozen.shards:
+            stats = _copied(desk, part_location(plan, shard), output, error).stats
+            completed, failed = completed + stats.rows - stats.errors, failed + stats.errors
+            tokens, output_tokens = tokens + stats.tokens, output_tokens + stats.output_tokens
+            cached_tokens += stats.cached_tokens
+            continue
+        for line in _lines(desk, batch, plan, shard):
+            error.write(_told(batch.id, line, frozen.not_done))
+            failed += 1
+            not_run += bool(frozen.not_done.code)
+    counts = (completed, failed, tokens, output_tokens, cached_tokens, not_run)
+    return Finished(output.published(), error.published(), *counts)
 
 
 def _frozen(desk: FileDesk, folder: str, plan: Plan | None, not_done: NotDone) -> _Frozen:

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -47,9 +47,8 @@ class BatchHost:
         files: FileDesk,
         jobs: JobHost,
         served: Collection[str],  # names of models
-        ended: Callable[[BatchRecord], None] = lambda _batch: None,  # told of each, once it is over: listeners, ledgers
     ) -> None:
-        self._store, self.files, self._jobs, self._served, self._ended = store, files, jobs, served, ended
+        self._store, self.files, self._jobs, self._served = store, files, jobs, served
         self._clerks = ThreadPoolExecutor(_CLERKS, "twoshift-batches")
         self._at_work: dict[str, bool] = {}  # with a clerk; whether it is to be looked at once more
         self._working = 0  # clerks
@@ -128,19 +127,20 @@ class BatchHost:
         self.wake(batch_id)
         return moved
 
-    def retry(self, batch_id: str, owner: str | None) -> BatchRecord:
-        """A new batch of what failed, expired or was cancelled; raises NotFound, InvalidInput."""
+    def retry(self, batch_id: str, owner: str | None, window: str | None = None) -> BatchRecord:
+        """A new batch of what failed, expired or was cancelled; raises NotFound, InvalidInput, OverLimit."""
         found = self._store.batch(batch_id, owner)
         if not found.status.is_over or found.error_file_id is None:
             told = f"{found.status}, {found.failed} failed"
             raise InvalidInput("batch", told, "one that is over and has requests that failed")
-        wanted = BatchWanted.again(found)
-        self._jobs.allowance_of(found.owner).check_open(self._store.open_batches(found.owner))
+        wanted = BatchWanted.again(found, window)
+        allowance = self._jobs.allowance_of(found.owner)
+        allowance.check_open(self._store.open_batches(found.owner))
         with self._creating:
             same = self._store.same_batch(wanted.fingerprint(found.owner), self.files.clock() - _SAME_S)
             if same is not None:
                 return same
-            wanted.input_file_id = write_retried(self.files, found)
+            wanted.input_file_id = write_retried(self.files, found, allowance.check_storage)
             record = wanted.record(new_id(BATCH), found.owner, found.models, self.files)
             made = self._store.add_batch(record, self.files.clock() - _SAME_S)
         self.wake(made.id)
@@ -204,11 +204,10 @@ class BatchHost:
     def _validate(self, batch: BatchRecord) -> None:
         checked = self._checked(batch)
         if checked.errors:
-            ended = self._store.move_batch(
+            self._store.move_batch(
                 batch.id, [BatchStatus.VALIDATING], BatchStatus.FAILED,
                 errors=checked.errors, total=checked.total, model=checked.model,
             )  # fmt: skip
-            self._tell(ended)
             return
         assert checked.model is not None  # noqa: S101 - a file without a request is an error
         self._jobs.submit_batch(batch.id, self._settings(batch, checked.model), batch.owner)
@@ -240,20 +239,19 @@ class BatchHost:
         checked = self._checked(batch)  # a file that is no batch has no requests to tell of
         values = {"total": checked.total, "model": checked.model}
         if checked.errors:
-            self._tell(self._store.end_batch(batch.id, [], errors=checked.errors, **values))
+            self._store.end_batch(batch.id, [], errors=checked.errors, **values)
         else:
             self._finish(batch, _CANCELLED, **values)
 
     def _finish(self, batch: BatchRecord, not_done: NotDone, **values: Any) -> None:
         done = finalize(self.files, batch, not_done)
         files = [file for file in (done.output, done.error) if file is not None]
-        ended = self._store.end_batch(
+        self._store.end_batch(
             batch.id, files, completed=done.completed, failed=done.failed, tokens=done.tokens,
             output_tokens=done.output_tokens, cached_tokens=done.cached_tokens, not_run=done.not_run,
             output_file_id=done.output.id if done.output else None,
             error_file_id=done.error.id if done.error else None, **values,
         )  # fmt: skip
-        self._tell(ended)
         self._sweep(batch.id)
 
     def _checked(self, batch: BatchRecord) -> Checked:
@@ -275,11 +273,8 @@ class BatchHost:
 
     def _failure(self, batch_id: str) -> NotDone:
         """What is said of requests that its job could not run."""
-        return NotDone("", f"the request was not run: {self._jobs.get(batch_id).reason or 'its job has failed'}")
-
-    def _tell(self, ended: BatchRecord | None) -> None:
-        if ended is not None:
-            self._ended(ended)
+        reason = self._jobs.get(batch_id).reason.replace(f"{self.files.root}/", "")  # nobody's to know
+        return NotDone("", f"the request was not run: {reason or 'its job has failed'}")
 
     def _sweep(self, batch_id: str) -> None:
         self.files.drop_folder(batch_id)

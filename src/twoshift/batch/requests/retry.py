@@ -8,6 +8,7 @@ import msgspec
 
 from twoshift.batch.requests.files import FileDesk
 from twoshift.batch.requests.lines import read_line
+from twoshift.batch.requests.room import CheckStorage
 from twoshift.batch_ports import BatchRecord
 from twoshift.errors import InvalidInput, NotFound
 
@@ -18,8 +19,8 @@ class _Named(msgspec.Struct):
     custom_id: str
 
 
-def write_retried(files: FileDesk, batch: BatchRecord) -> str:
-    """The new file's id; raises InvalidInput where what it is made of is deleted."""
+def write_retried(files: FileDesk, batch: BatchRecord, check: CheckStorage) -> str:
+    """The new file's id; raises InvalidInput where what it is made of is deleted, and what `check` does."""
     try:
         given, failed = files.get(batch.input_file_id), files.get(batch.error_file_id or "")
     except NotFound as error:
@@ -27,7 +28,7 @@ def write_retried(files: FileDesk, batch: BatchRecord) -> str:
     decode = msgspec.json.Decoder(_Named).decode
     with files.open(failed) as file:
         wanted = {_digest(decode(line).custom_id) for line in file}
-    upload = files.upload(batch.owner)
+    upload = files.upload(batch.owner, given.size_bytes, check)
     try:
         upload.begin()
         with files.open(given) as file:

@@ -16,7 +16,7 @@ from twoshift.batch.inputs import piece_lines
 from twoshift.batch.plan import Plan
 from twoshift.batch.requests.lines import model_of, read_line, response_line
 from twoshift.batch.settings import JobSettings
-from twoshift.batch.windows import WINDOW_BYTES, WINDOW_ROWS, Stopped, Tally, columns_of
+from twoshift.batch.windows import WINDOW_BYTES, WINDOW_ROWS, Stopped, Tally, waited_for
 from twoshift.endpoints.facts import Call, ModelFacts, characters_of, check_lengths
 from twoshift.endpoints.faults import fault_of
 from twoshift.endpoints.known import ENDPOINTS
@@ -112,7 +112,7 @@ class RequestRows:
 
     def finish(self, begun: RequestWindow, tally: Tally, stop: threading.Event) -> pa.RecordBatch:
         """A line for each request."""
-        columns = columns_of(begun.window, stop)
+        columns = waited_for(begun.window, stop)
         lines, errors, at, tokens = list[bytes](), list[str | None](), 0, 0
         for asked in begun.asked:
             places = range(at, at + len(asked.rows))

@@ -39,9 +39,9 @@ class BatchWanted:
         _ = self.window_s
 
     @classmethod
-    def again(cls, batch: BatchRecord) -> BatchWanted:
-        """The same for what has failed of it; its file is yet to be made."""
-        return cls("", batch.endpoint, batch.window, batch.metadata, batch.output_expires_s, batch.id)
+    def again(cls, batch: BatchRecord, window: str | None) -> BatchWanted:
+        """The same for what has failed of it, in the same window where none is given; its file is yet to be made."""
+        return cls("", batch.endpoint, window or batch.window, batch.metadata, batch.output_expires_s, batch.id)
 
     @property
     def window_s(self) -> float:
@@ -49,7 +49,9 @@ class BatchWanted:
         found = _WINDOW.fullmatch(self.window)
         seconds = int(found[1]) * _UNIT_S[found[2]] if found else 0.0
         if not 0 < seconds <= _LONGEST_S:
-            raise InvalidInput("completion_window", self.window, "hours or minutes up to a year, such as 24h or 90m")
+            raise InvalidInput(
+                "completion_window", self.window, "hours, minutes or seconds up to a year, such as 24h, 90m or 45s"
+            )
         return seconds
 
     def fingerprint(self, owner: str) -> str:

@@ -64,6 +64,12 @@ class CreateBatch(Struct):
     output_expires_after: ExpiresAfter | None = None
 
 
+class RetryBatch(Struct):
+    """POST /v1/batches/{batch}/retry."""
+
+    completion_window: str | None = None  # as the batch had it
+
+
 class BatchError(Struct):
     """What is wrong with the input."""
 

@@ -12,7 +12,7 @@ from twoshift.endpoints.json_body import decoded
 from twoshift.endpoints.known import told_openai
 from twoshift.endpoints.types import ErrorReply
 from twoshift.serve.http.app import App, Exchange
-from twoshift.serve.http.batch_types import BatchList, BatchView, CreateBatch, batch_view
+from twoshift.serve.http.batch_types import BatchList, BatchView, CreateBatch, RetryBatch, batch_view
 from twoshift.serve.http.clerks import Clerks, owner_of, refuse_pages
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openapi import Operation
@@ -26,7 +26,7 @@ __all__ = ["add_batches"]
 
 _DEFAULT_LISTED, _MOST_LISTED = 20, 100
 _ANSWER_S, _RETRY_S = 8.0, 60.0  # what failed of a large file is looked for
-_encoder, _asked = msgspec.json.Encoder(), msgspec.json.Decoder(CreateBatch)
+_encoder, _asked, _again = msgspec.json.Encoder(), msgspec.json.Decoder(CreateBatch), msgspec.json.Decoder(RetryBatch)
 _LIST = {"after": id_schema(), "limit": limit_schema(_DEFAULT_LISTED, _MOST_LISTED)}
 
 
@@ -50,18 +50,21 @@ def add_batches(app: App, desk: BatchDesk | NoBatches) -> None:
     )
     cancel = _of_one("Stop a batch; what is done is kept.")
     app.add("POST", "/v1/batches/{batch}/cancel", face.one(desk.cancel), told_openai, cancel, needs=Access.BATCH)
-    retry = _of_one("A new batch of what failed, expired or was cancelled.")
-    app.add("POST", "/v1/batches/{batch}/retry", face.one(desk.retry, _RETRY_S), told_openai, retry, needs=Access.BATCH)
+    retry = Operation(
+        "A new batch of what failed, expired or was cancelled.", BatchView, ErrorReply, RetryBatch, may_be_empty=True,
+        statuses=(400, 403, 404, 413, 429, 503),
+    )  # fmt: skip
+    app.add("POST", "/v1/batches/{batch}/retry", face.retry, told_openai, retry, needs=Access.BATCH)
 
 
-def _of_one(summary: str) -> Operation:
-    return Operation(summary, BatchView, ErrorReply, statuses=(400, 403, 404, 503))
+def _of_one(summary: str, *statuses: int) -> Operation:
+    return Operation(summary, BatchView, ErrorReply, statuses=(400, 403, 404, *statuses, 503))
 
 
 class _Batches:
     def __init__(self, desk: BatchDesk | NoBatches) -> None:
         self._desk = desk
-        self._clerks = Clerks(_ANSWER_S, "batches")
+        self._clerks, self._slow_clerks = Clerks(_ANSWER_S, "batches"), Clerks(_RETRY_S, "batches")
 
     async def create(self, exchange: Exchange) -> Reply:
         refuse_pages(exchange)
@@ -82,14 +85,20 @@ class _Batches:
         page = BatchList(data=data, first_id=first, last_id=last, has_more=len(found) > limit)
         return Reply(200, _encoder.encode(page))
 
-    def one(self, of: Callable[[str, str | None], BatchRecord], wait_s: float | None = None) -> Callable[..., Any]:
+    async def retry(self, exchange: Exchange) -> Reply:
+        refuse_pages(exchange)
+        body = exchange.request.body
+        window = decoded(_again, body).completion_window if body else None
+        batch = exchange.matched["batch"]
+        return _told(await self._slow_clerks.ask(self._desk.retry, batch, owner_of(exchange), window))
+
+    def one(self, of: Callable[[str, str | None], BatchRecord]) -> Callable[..., Any]:
         """A face over one batch."""
-        clerks = self._clerks if wait_s is None else Clerks(wait_s, "batches")
 
         async def face(exchange: Exchange) -> Reply:
             if exchange.request.method == "POST":
                 refuse_pages(exchange)
-            return _told(await clerks.ask(of, exchange.matched["batch"], owner_of(exchange)))
+            return _told(await self._clerks.ask(of, exchange.matched["batch"], owner_of(exchange)))
 
         return face
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -11,7 +12,7 @@ import msgspec
 from twoshift.batch_ports import FileRecord
 from twoshift.endpoints.known import told_openai
 from twoshift.endpoints.types import ErrorReply
-from twoshift.errors import InvalidInput, TooLarge, TryLater
+from twoshift.errors import InvalidInput, OverLimit, TooLarge, TryLater
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.batch_types import LEAST_EXPIRY_S, MOST_EXPIRY_S, Deleted, FileList, FileView, file_view
 from twoshift.serve.http.clerks import Clerks, owner_of, refuse_pages, submitter_of
@@ -31,6 +32,7 @@ _PURPOSES = ("batch",)
 _MOST_LISTED = 10_000
 _ANSWER_S, _WRITE_S = 8.0, 60.0
 _MOST_UPLOADS, _FULL_S = 32, 2.0
+_MOST_OF_ONE = _MOST_UPLOADS // 4  # of a tenant's: its slow ones do not shut out others
 _FORM_BYTES = 64 << 10  # that a form has beside its file
 _PIECE_BYTES = 256 << 10
 _JSONL = "application/jsonl"
@@ -84,18 +86,15 @@ class _Files:
     def __init__(self, desk: FileDesk) -> None:
         self._desk = desk
         self._quick, self._disk = Clerks(_ANSWER_S, "files"), Clerks(_WRITE_S, "files", threads=8)
-        self._uploads = 0
+        self._uploads = Counter[str]()  # on their way, by owner
 
     async def upload(self, exchange: Exchange) -> Reply:
         refuse_pages(exchange)
-        self._check_length(exchange)
-        if self._uploads >= _MOST_UPLOADS:
-            raise TryLater(f"{_MOST_UPLOADS} files are on their way already", _FULL_S)
-        owner = submitter_of(exchange)
-        upload = self._desk.upload(owner)
-        self._uploads += 1
+        owner, tenant = submitter_of(exchange), exchange.caller.of
+        upload = self._desk.upload(owner, self._declared_bytes(exchange), tenant.check_storage)
+        self._check_uploads(owner)
+        self._uploads[owner] += 1
         try:
-            await self._quick.ask(self._check_storage, exchange, owner)
             await self._quick.ask(upload.begin)
             form = await read_form(exchange.request, lambda data: self._disk.ask(upload.write, data))
             name, purpose, expires_s = form.filename, _purpose(form.fields), _expiry(form.fields)
@@ -104,19 +103,22 @@ class _Files:
             asyncio.get_running_loop().run_in_executor(None, upload.abort)
             raise
         finally:
-            self._uploads -= 1
+            self._uploads[owner] -= 1
         return Reply(200, _encoder.encode(file_view(record)))
 
-    def _check_length(self, exchange: Exchange) -> None:
+    def _declared_bytes(self, exchange: Exchange) -> int:
+        """Of the form, which is a little more than its file; raises TooLarge."""
         most = self._desk.limits.max_bytes
         given = exchange.request.header(b"content-length")
         if given is not None and int(given) > most + _FORM_BYTES:
             raise TooLarge("file", f"a form of {int(given):,} bytes", f"a file of at most {most:,} bytes")
+        return most if given is None else int(given)
 
-    def _check_storage(self, exchange: Exchange, owner: str) -> None:
-        given = exchange.request.header(b"content-length")
-        more = self._desk.limits.max_bytes if given is None else max(0, int(given) - _FORM_BYTES)
-        exchange.caller.of.check_storage(self._desk.stored_bytes(owner), more)
+    def _check_uploads(self, owner: str) -> None:
+        if self._uploads.total() >= _MOST_UPLOADS:
+            raise TryLater(f"{_MOST_UPLOADS} files are on their way already", _FULL_S)
+        if owner and self._uploads[owner] >= _MOST_OF_ONE:
+            raise OverLimit(f"{_MOST_OF_ONE} files of the tenant {owner} are on their way already", _FULL_S)
 
     async def list(self, exchange: Exchange) -> Reply:
         asked = query_of(exchange.request, _LIST)

@@ -59,7 +59,7 @@ class _Filling:
                 raise InvalidInput(_FILE, part.filename, "one file in a form")
             if part.filename is None:
                 raise Malformed(_FILE, "a file with a name")
-            name = part.filename.replace("\\\\", "/").rpartition("/")[2]
+            name = part.filename.replace("\\", "/").rpartition("/")[2]
             self.form.has_file = True
             self.form.filename = "".join(each for each in name if each.isprintable())[:_MOST_NAME]
         elif part.name not in _FIELDS or part.name in self.form.fields:

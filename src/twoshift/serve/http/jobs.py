@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
@@ -179,13 +180,19 @@ def _why_held(record: JobRecord) -> str:
 
 
 def _view(record: JobRecord) -> JobView:
+    settings, reason = record.settings, record.reason
+    if settings.get("endpoint") is not None:  # a batch: where the server keeps its files is nobody's to know
+        root = f"{posixpath.dirname(settings['output'])}/"
+        names = [posixpath.basename(each) for each in settings["inputs"]]
+        settings = {**settings, "inputs": names, "output": posixpath.basename(settings["output"])}
+        reason = reason.replace(root, "")
     return JobView(
         id=record.id,
         tenant=record.owner,
         state=str(record.state),
-        reason=record.reason or _why_held(record),
+        reason=reason or _why_held(record),
         created_at=record.created_unix_s,
         updated_at=record.updated_unix_s,
-        settings=record.settings,
+        settings=settings,
         progress=record.progress,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from twoshift.errors import InvalidInput, Malformed
 
@@ -15,6 +16,8 @@ _MOST_HEADER_BYTES = 8 << 10  # of a part
 _MOST_PREAMBLE_BYTES = 4 << 10  # before the first
 _BOUNDARY = re.compile(r"""[0-9a-zA-Z'()+_,\-./:=? ]{0,69}[0-9a-zA-Z'()+_,\-./:=?]""")
 _PARAMETER = re.compile(r';\s*([a-zA-Z*]+)=("(?:[^"\\]|\\.)*"|[^\s;"]*)')
+
+_CHARSETS = ("utf-8", "iso-8859-1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +147,17 @@ def _begin(lines: list[bytes]) -> Begin:
         if name.strip().lower() == b"content-disposition":
             given = dict(_parameters(value.decode("utf-8", "replace")))
             if value.partition(b";")[0].strip().lower() == b"form-data" and given.get("name"):
-                return Begin(given["name"], given.get("filename"))
+                return Begin(given["name"], given.get("filename", _extended(given.get("filename*", ""))))
     raise Malformed("body", "a content-disposition of form-data with a name in each part of the form")
+
+
+def _extended(value: str) -> str | None:
+    """A name as RFC 8187 has it, `UTF-8''a%20b`; None where it is none."""
+    charset, _, rest = value.partition("'")
+    _language, mark, name = rest.partition("'")
+    if not mark or charset.lower() not in _CHARSETS:
+        return None
+    return unquote(name, charset, "replace")
 
 
 def _parameters(text: str) -> Iterator[tuple[str, str]]:

@@ -250,6 +250,8 @@ def test_every_byte_is_a_place_to_cut(tmp_path: Path) -> None:
         for b in range(a, file.size_bytes + 1):
             pieces = [Piece(0, x, y, None, 0) for x, y in ((0, a), (a, b), (b, file.size_bytes))]
             assert rows_of(file, pieces, ["a"], schema) == whole
+    behind = [Piece(0, 3, 12, None, 0), Piece(0, 12, file.size_bytes, None, 0)]  # as a plan has them
+    assert rows_of(file, behind, ["a"], schema) == whole
 
 
 @QUICK

@@ -1,0 +1,66 @@
+"""What a job's first rows take, and how its shards follow from that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from twoshift.batch.calibrate import calibrate
+from twoshift.batch.device import SharedDevice
+from twoshift.engine import BlockResult
+from twoshift.engine.waiting import BlockOwner
+from twoshift.ports import Prepared, RuntimeInfo
+from twoshift.runtime.columns import ColumnRows
+from twoshift.runtime.host_model import HostModel
+
+ROW_S = 0.003
+
+
+class Same:
+    def prepare(self, rows: Sequence[Any]) -> ColumnRows:
+        return ColumnRows.from_rows(rows)
+
+    def predict(self, columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        return {"y": columns["x"]}
+
+
+def runtime() -> HostModel:
+    return HostModel(RuntimeInfo("m", "sum", "python", "cpu", "fp32", 1, ("y",)), Same())
+
+
+class BusyEngine:
+    """Says that its calls had so much of the device, whatever the clock on the wall shows."""
+
+    def __init__(self) -> None:
+        self.runtime = runtime()
+
+    def submit_block(self, part: Prepared) -> Future[BlockResult]:
+        done = Future[BlockResult]()
+        rows = len(part.lengths)
+        done.set_result(BlockResult({"y": np.zeros(rows)}, {}, ROW_S * rows))
+        return done
+
+
+def test_on_a_device_that_is_shared_the_time_of_rows_is_the_devices() -> None:
+    engine: Any = BusyEngine()
+    owner = BlockOwner()
+    measured = SharedDevice(engine, owner).calibrate([{"x": float(k)} for k in range(64)])
+    assert measured.seconds_per_row == pytest.approx(ROW_S)
+    assert owner.use.device_s == pytest.approx(64 * ROW_S)
+
+
+def test_what_calls_say_that_they_took_is_what_counts_up_to_a_budget() -> None:
+    sizes = list[int]()
+
+    def run(part: Prepared) -> tuple[dict[str, NDArray[Any]], float]:
+        sizes.append(len(part.lengths))
+        return {"y": np.zeros(sizes[-1])}, 0.1 * sizes[-1]
+
+    measured = calibrate(runtime(), [{"x": float(k)} for k in range(64)], run)
+    assert measured.seconds_per_row == pytest.approx(0.1)
+    assert sizes == [2, 4, 8]  # the first warms up, and 0.4 s are not enough
