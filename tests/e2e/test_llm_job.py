@@ -37,7 +37,11 @@ def test_a_job_writes_answers_their_json_and_every_error_once(tmp_path: Path, mo
     options = ["--prompt", "Name a city in {country}.", "--system", "You answer in JSON.", "--max-tokens", "40"]
     options += ["--json-schema", "city.json", "--keep", "id", "--model", "smollm", "-o", "out", "--shard-rows", "4"]
     ran = subprocess.run(
-        [*PROGRAM, "run", "asked.parquet", *options, "--json"], cwd=tmp_path, capture_output=True, text=True, check=False
+        [*PROGRAM, "run", "asked.parquet", *options, "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ran.returncode == 0, ran.stderr
     told = json.loads(ran.stdout)

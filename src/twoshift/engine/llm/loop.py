@@ -318,7 +318,7 @@ class LlmEngine:
             orders.abort.append(each.key)
             del self._inside[each.key]
             self._books.requeued += 1
-            self._books.reread_tokens += each.taken_out()
+            self._books.reread_tokens += each.taken_out(self.runtime.shape.continues)
             self._line.put_back(each)
 
     def _live_load(self) -> LiveLoad:

@@ -64,7 +64,7 @@ class ServedLlm:
         return derive_llm(self.engine.cost(), self.engine.objective, self.engine.runtime.shape)
 
     def health(self) -> Health:
-        """Whether it keeps up; a step that runs, or a request that waits, for much longer than the objective is stuck."""
+        """Whether it keeps up; a step or a wait of much more than the objective is stuck."""
         longest_s = max(_LONGEST_STEP_S, 20 * self.derived.ttft_s)
         health = self.engine.health(longest_s)
         if health.healthy and health.oldest_wait_s > longest_s:
