@@ -261,6 +261,7 @@ def served_llm(name: str, settings: ModelSettings, created_unix_s: int, note: Ca
     """A language model behind an engine, warm, with its curve: the one that is stored, or measured now."""
     from twoshift.engine.llm import LlmEngine
     from twoshift.runtime.llm import LlmOptions, load_llm
+    from twoshift.runtime.llm.remote import is_address
     from twoshift.serve.llm.derived import objective_for
     from twoshift.serve.llm.model import ServedLlm
 
@@ -269,7 +270,8 @@ def served_llm(name: str, settings: ModelSettings, created_unix_s: int, note: Ca
     runtime = load_llm(settings.model, LlmOptions(settings.device, settings.precision, settings.threads))
     try:
         found = stored_profile(runtime.info)
-        cost = found.cost if found else _measured_steps(runtime, note)
+        measured = _measured_steps if not is_address(settings.model) else _guessed_steps
+        cost = found.cost if found else measured(runtime, note)
         objective = objective_for(cost, settings.ttft_s, settings.tpot_s, settings.max_waiting)
     except BaseException:
         runtime.close()
@@ -288,6 +290,14 @@ def _measured_steps(runtime: LlmRuntime, note: Callable[[str], None]) -> CallCos
     found = profile_of(runtime.info, fit_call_cost(samples).cost, RowSize.uniform(1), len(samples))
     profiles().put(found)
     return found.cost
+
+
+def _guessed_steps(runtime: LlmRuntime, note: Callable[[str], None]) -> CallCost:
+    """A curve to learn from: another server's steps are not seen."""
+    from twoshift.policy.cost import CallCost
+
+    note(f"{runtime.info.model} is behind another server: what its steps take is learned from the first requests.")
+    return CallCost(*_GUESS_STEP_S)
 
 
 def live_model(name: str, settings: ServeSettings, created_unix_s: int, note: Callable[[str], None]) -> LiveModel:

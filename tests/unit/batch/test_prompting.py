@@ -11,8 +11,8 @@ from twoshift.batch.json_answers import AnswerSchema
 from twoshift.batch.llm_device import LlmDevice
 from twoshift.batch.part import result_array
 from twoshift.batch.prompting import Template
-from twoshift.batch.table_rows import model_rows
 from twoshift.batch.settings import JobSettings, make_settings
+from twoshift.batch.table_rows import model_rows
 from twoshift.engine.llm import LlmEngine
 from twoshift.errors import InvalidInput
 from twoshift.generation import GenerationParams, GenerationRequest, Message

@@ -136,6 +136,8 @@ class RemoteRuntime:
         return self._kv_use
 
     def _prompt(self, row: GenerationRequest) -> Prompt:
+        if row.params.logprobs is not None:
+            raise InvalidInput("logprobs", row.params.logprobs, "none: they are not asked of another server")
         text = _text(row)
         pieces = [text[at : at + _BYTES_PER_TOKEN] for at in range(0, len(text), _BYTES_PER_TOKEN)]
         ids = tuple(int.from_bytes(piece) for piece in pieces) or (0,)
