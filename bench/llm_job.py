@@ -47,7 +47,7 @@ def main() -> None:
     turns = [(Message("system", _PREAMBLE), Message("user", f"Say something of {k}.")) for k in range(given.rows)]
     rows = runtime.prepare([GenerationRequest(each, params) for each in turns])
     rates: dict[str, list[float]] = {"vllm": [], "twoshift": []}
-    thread = ThreadPoolExecutor(1)  # for both sides alike: steps in the main thread are slower on a CPU
+    thread = ThreadPoolExecutor(1)  # for both sides alike: steps may take longer in the main thread
     for number in range(given.rounds + 1):  # the first is to warm up
         for side in rates:
             llm.reset_prefix_cache()

@@ -35,7 +35,7 @@ def measure_steps(
 ) -> list[StepSample]:
     """Rounds over steps of every kind until the time is over, one at least; whoever calls this owns the runtime.
 
-    In a thread, as the engine's loop runs in one: vLLM's steps take nearly twice as long in the main thread of a CPU.
+    In a thread, as the engine's loop runs in one: the same steps were seen to take longer in a process's main thread.
     """
     with ThreadPoolExecutor(1, "twoshift-measure") as thread:
         return thread.submit(_measured, runtime, seconds, progress).result()
