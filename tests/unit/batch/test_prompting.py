@@ -42,7 +42,7 @@ def test_a_template_that_cannot_be_read_is_refused(given: str) -> None:
 def test_rows_become_requests_and_a_null_becomes_none() -> None:
     settings = job(prompt="{q}?", system="Be {how}.", max_tokens=7, temperature=0.5, seed=3, stop=["\n"])
     batch = pa.record_batch({"q": ["a", None], "how": ["nice", "good"], "other": [1, 2]})
-    params = GenerationParams(max_tokens=7, temperature=0.5, seed=3, stop=("\n",))
+    params = GenerationParams(max_tokens=7, may_shorten=True, temperature=0.5, seed=3, stop=("\n",))
     wanted = GenerationRequest((Message("system", "Be nice."), Message("user", "a?")), params)
     assert model_rows(batch, settings) == [wanted, None]
     assert settings.model_columns == ("q", "how")
