@@ -36,6 +36,7 @@ class GenerationParams:
     """How to generate; the defaults are OpenAI's."""
 
     max_tokens: int | None = None  # None: what the context leaves
+    may_shorten: bool = False  # fewer than max_tokens will do, where the context leaves no more
     temperature: float = 1.0  # 0: always the likeliest token
     top_p: float = 1.0
     top_k: int | None = None

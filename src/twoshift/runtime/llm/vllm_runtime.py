@@ -19,7 +19,7 @@ from twoshift.runtime.llm.options import LlmOptions
 from twoshift.runtime.llm.prompts import PromptMaker
 from twoshift.types import Tensor
 
-__all__ = ["VllmRuntime", "load_vllm"]
+__all__ = ["VllmRuntime", "engine_arguments", "load_vllm"]
 
 OUTPUTS = ("text", "finish_reason", "output_tokens")
 _LIVE, _BACKGROUND = 0, 1  # vLLM's priorities: the lower one goes first, and is put back last
@@ -58,37 +58,38 @@ def _loaded(folder: LlmFolder, name: str, options: LlmOptions, cuda: str | None)
     if cuda is None:
         torch.set_num_threads(threads)
     precision = _precision(options.precision, cuda is not None, torch)
-    engine = _engine(vllm, _arguments(vllm, folder, options, cuda is not None, precision), name)
+    engine = _engine(vllm, engine_arguments(folder, options, cuda is not None, precision), name)
     return VllmRuntime(engine, folder, _info(engine, folder, name, cuda, threads, precision))
 
 
-def _arguments(vllm: Any, folder: LlmFolder, options: LlmOptions, on_cuda: bool, precision: str) -> Any:
+def engine_arguments(folder: LlmFolder, options: LlmOptions, on_cuda: bool, precision: str) -> dict[str, Any]:
+    """As vLLM has them."""
     device = "cuda" if on_cuda else "cpu"
     context = options.context_tokens or min(folder.context_tokens, folder.context_tokens if on_cuda else _CPU_CONTEXT)
     sequences = options.max_sequences or _SEQUENCES[device]
-    return vllm.EngineArgs(
-        model=str(folder.path),
-        max_model_len=context,
-        dtype=_DTYPES[precision],
-        kv_cache_memory_bytes=options.kv_bytes or (None if on_cuda else _CPU_KV_BYTES),
-        block_size=None if on_cuda else _CPU_BLOCK,
-        max_num_seqs=sequences,
-        max_num_batched_tokens=max(sequences, options.step_tokens or _STEP_TOKENS[device]),
-        enable_prefix_caching=True,
-        scheduling_policy="priority",
-        async_scheduling=False,  # a step's tokens are known before the next is decided
-        enforce_eager=not (on_cuda if options.compiled is None else options.compiled),
-        disable_log_stats=True,
-        trust_remote_code=False,
-        use_tqdm_on_load=False,
-    )
+    return {
+        "model": str(folder.path),
+        "max_model_len": context,
+        "dtype": _DTYPES[precision],
+        "kv_cache_memory_bytes": options.kv_bytes or (None if on_cuda else _CPU_KV_BYTES),
+        "block_size": None if on_cuda else _CPU_BLOCK,
+        "max_num_seqs": sequences,
+        "max_num_batched_tokens": max(sequences, options.step_tokens or _STEP_TOKENS[device]),
+        "enable_prefix_caching": True,
+        "scheduling_policy": "priority",
+        "async_scheduling": False,  # a step's tokens are known before the next is decided
+        "enforce_eager": not (on_cuda if options.compiled is None else options.compiled),
+        "disable_log_stats": True,
+        "trust_remote_code": False,
+        "use_tqdm_on_load": False,
+    }
 
 
-def _engine(vllm: Any, arguments: Any, name: str) -> Any:
+def _engine(vllm: Any, arguments: dict[str, Any], name: str) -> Any:
     from vllm.v1.engine.llm_engine import LLMEngine
 
     try:
-        return LLMEngine.from_engine_args(arguments)
+        return LLMEngine.from_engine_args(vllm.EngineArgs(**arguments))
     except (ValueError, NotImplementedError) as error:
         raise InvalidInput("model", name, f"a model that vLLM {vllm.__version__} can run here ({error})") from error
     except Exception as error:

@@ -287,10 +287,8 @@ class Connection(asyncio.Protocol):
     async def _pour(self, stream: Pieces, without_body: bool, chunked: bool) -> None:
         """The pieces of a reply, no faster than the peer takes them."""
         try:
-            if without_body or self._transport.is_closing():
-                return
-            async for piece in stream:
-                if self._transport.is_closing():
+            async for piece in stream:  # one that was never begun would not notice its end
+                if without_body or self._transport.is_closing():
                     return
                 self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
                 if not self._can_write.is_set():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
@@ -109,7 +109,8 @@ class _MessageBatches:
     async def create(self, exchange: Exchange) -> Reply:
         refuse_pages(exchange)
         models = exchange.caller.models or tuple(self._service.models)
-        made = await self._disk.ask(self._made, exchange.request.body, owner_of(exchange), models)
+        check = exchange.caller.of.check_storage
+        made = await self._disk.ask(self._made, exchange.request.body, submitter_of(exchange), models, check)
         return _told(exchange, made)
 
     async def get(self, exchange: Exchange) -> Reply:
@@ -161,7 +162,7 @@ class _MessageBatches:
 
     # In a clerk's thread
 
-    def _made(self, body: bytes, owner: str | None, models: Sequence[str]) -> BatchRecord:
+    def _made(self, body: bytes, owner: str, models: Sequence[str], check: Callable[[int, int], None]) -> BatchRecord:
         try:
             asked = _asked.decode(body)
             named = {_named.decode(each.params).model for each in asked.requests}
@@ -177,14 +178,14 @@ class _MessageBatches:
             _encoder.encode(_Line(each.custom_id, "POST", MESSAGES, each.params)) + b"\n" for each in asked.requests
         ]
         digest = hashlib.sha256(b"".join(lines)).hexdigest()
-        file_id = self._uploaded(lines, owner)
+        file_id = self._uploaded(lines, owner, check)
         made = self._desk.ask(file_id, MESSAGES, _WINDOW, None, None, owner, tuple(models), digest, len(lines))
         if made.input_file_id != file_id:  # it was asked for before
             self._desk.files.remove(file_id, owner)
         return made
 
-    def _uploaded(self, lines: Sequence[bytes], owner: str | None) -> str:
-        upload = self._desk.files.upload(owner or "")
+    def _uploaded(self, lines: Sequence[bytes], owner: str, check: Callable[[int, int], None]) -> str:
+        upload = self._desk.files.upload(owner, sum(map(len, lines)), check)
         try:
             upload.begin()
             for line in lines:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from twoshift.engine.llm import LlmEngine, TokenStream
@@ -63,8 +64,13 @@ class ServedLlm:
         return derive_llm(self.engine.cost(), self.engine.objective, self.engine.runtime.shape)
 
     def health(self) -> Health:
-        """Whether it keeps up; a step that runs for much longer than the objective is stuck."""
-        return self.engine.health(max(_LONGEST_STEP_S, 20 * self.derived.ttft_s))
+        """Whether it keeps up; a step or a wait of much more than the objective is stuck."""
+        longest_s = max(_LONGEST_STEP_S, 20 * self.derived.ttft_s)
+        health = self.engine.health(longest_s)
+        if health.healthy and health.oldest_wait_s > longest_s:
+            told = f"a request has waited for its first token for {health.oldest_wait_s:.3g} s"
+            return replace(health, healthy=False, reason=told)
+        return health
 
     def stats(self) -> EngineStats:
         """What its device has done."""
