@@ -14,7 +14,7 @@ from twoshift.endpoints.json_body import malformed
 from twoshift.endpoints.messages import MESSAGES, AnthropicErrorReply, told_anthropic
 from twoshift.errors import InvalidInput, NotFound
 from twoshift.serve.http.app import App, Exchange
-from twoshift.serve.http.clerks import Clerks, owner_of, refuse_pages
+from twoshift.serve.http.clerks import Clerks, owner_of, refuse_pages, submitter_of
 from twoshift.serve.http.message_batch_types import (
     CreateMessageBatch,
     DeletedMessageBatch,
