@@ -1,4 +1,4 @@
-"""The only module that names concrete adapters."""
+"""Beside `desks` the only module that names concrete adapters."""
 
 from __future__ import annotations
 

@@ -19,7 +19,12 @@ import pytest
 
 pytest.importorskip("ray", reason="the ray extra is not installed")
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+# Ray itself leaves a socket open now and then
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 PROGRAM = Path(sys.executable).with_name("twoshift")
 ROWS = 120

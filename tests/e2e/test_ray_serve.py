@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 from collections.abc import Iterator
@@ -18,7 +19,12 @@ pytest.importorskip("sqlalchemy")
 
 from test_ray import Nodes
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+# Ray itself leaves a socket open now and then
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +34,7 @@ def cluster() -> Iterator[Nodes]:
         made = Nodes()
         yield made
         made.close()
+        gc.collect()  # what Ray left open is told here
 
 
 def started(folder: Path, cluster: Nodes, *words: str) -> Server:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from sqlalchemy import Connection, Select, delete, func, insert, select, update
 
 from twoshift.batch_ports import BatchRecord, BatchStatus, FileRecord, FileStatus
 from twoshift.errors import NotFound
 from twoshift.store.claim import SqlClaim
+from twoshift.store.claimed import ClaimedDatabase
 from twoshift.store.database import Database
 from twoshift.store.files import OVER, add_if_new
 from twoshift.store.notices import post_notice
@@ -34,7 +35,6 @@ _ENDS = {
     BatchStatus.IN_PROGRESS: BatchStatus.EXPIRED,  # it never came to its end
 }
 _wanted = select(batches, jobs.c.progress).outerjoin(jobs, jobs.c.id == batches.c.id)
-_T = TypeVar("_T")
 
 
 class SqlBatches:
@@ -43,7 +43,7 @@ class SqlBatches:
     def __init__(
         self, database: Database, clock: Callable[[], float] = time.time, claim: SqlClaim | None = None
     ) -> None:
-        self._database, self._clock, self._claim = database, clock, claim
+        self._database, self._clock = ClaimedDatabase(database, claim), clock
 
     def add_batch(self, batch: BatchRecord, since_unix_s: float) -> BatchRecord:
         """Remember it, or the same one of somebody who asks again; raises NotFound where its file is not there."""
@@ -58,18 +58,18 @@ class SqlBatches:
             connection.execute(insert(batches).values(_values(batch)))
             return batch
 
-        return self._changed(added)
+        return self._database.changed(added)
 
     def batch(self, batch_id: str, owner: str | None = None) -> BatchRecord:
         """Raises NotFound."""
-        found = self._found(_wanted.where(_seen(batch_id, owner)))
+        found = self._database.found(_wanted.where(_seen(batch_id, owner)))
         if not found:
             raise _not_there("batch", batch_id)
         return _record(found[0])
 
     def same_batch(self, fingerprint: str, since_unix_s: float) -> BatchRecord | None:
         """One of that content, made since then."""
-        found = self._found(_same(fingerprint, since_unix_s))
+        found = self._database.found(_same(fingerprint, since_unix_s))
         return _record(found[0]) if found else None
 
     def list_batches(
@@ -91,24 +91,23 @@ class SqlBatches:
             wanted = wanted.where(number < self._number("after", after, owner))
         if before is not None:
             wanted = wanted.where(number > self._number("before", before, owner))
-        found = [_record(row) for row in self._found(wanted)]
+        found = [_record(row) for row in self._database.found(wanted)]
         return found if before is None else found[::-1]
 
     def remove_batch(self, batch_id: str) -> None:
         """Nobody sees it any more."""
-        self._changed(lambda connection: connection.execute(delete(batches).where(batches.c.id == batch_id)))
+        self._database.changed(lambda connection: connection.execute(delete(batches).where(batches.c.id == batch_id)))
 
     def _number(self, field: str, batch_id: str, owner: str | None) -> int:
-        found = self._found(select(batches.c.number).where(_seen(batch_id, owner)))
+        found = self._database.found(select(batches.c.number).where(_seen(batch_id, owner)))
         if not found:
             raise _not_there(field, batch_id)
         return int(found[0].number)
 
     def open_batches(self, owner: str) -> int:
         """How many of an owner's are not over."""
-        over = [str(status) for status in BatchStatus if status.is_over]
-        wanted = select(func.count().label("total")).where(batches.c.owner == owner, batches.c.status.not_in(over))
-        return int(self._found(wanted)[0].total)
+        wanted = select(func.count().label("total")).where(batches.c.owner == owner, batches.c.status.not_in(OVER))
+        return int(self._database.found(wanted)[0].total)
 
     def stirring_batches(self) -> list[str]:
         """Those with something to be done: not over, and not waiting for a job that is not over. Oldest first."""
@@ -116,14 +115,14 @@ class SqlBatches:
         stirs = (batches.c.status != str(BatchStatus.IN_PROGRESS)) | job_over | jobs.c.id.is_(None)
         wanted: Select[Any] = select(batches.c.id).outerjoin(jobs, jobs.c.id == batches.c.id)
         wanted = wanted.where(batches.c.status.not_in(OVER), stirs).order_by(batches.c.number)
-        return [str(row.id) for row in self._found(wanted)]
+        return [str(row.id) for row in self._database.found(wanted)]
 
     def due_batches(self, now_unix_s: float) -> list[str]:
         """Those in progress whose window has passed."""
         running = batches.c.status == str(BatchStatus.IN_PROGRESS)
         return [
             str(row.id)
-            for row in self._found(select(batches.c.id).where(running, batches.c.expires_unix_s <= now_unix_s))
+            for row in self._database.found(select(batches.c.id).where(running, batches.c.expires_unix_s <= now_unix_s))
         ]
 
     def move_batch(
@@ -137,7 +136,7 @@ class SqlBatches:
         def moved(connection: Connection) -> BatchRecord | None:
             return _told(connection, batch_id) if connection.execute(change).rowcount == 1 else None
 
-        return self._changed(moved)
+        return self._database.changed(moved)
 
     def end_batch(self, batch_id: str, files: Sequence[FileRecord], **values: Any) -> BatchRecord | None:
         """It is over, as its status says what becomes of it, and its files are there; None where it was over."""
@@ -155,28 +154,17 @@ class SqlBatches:
             )
             return _told(connection, batch_id)
 
-        return self._changed(ended)
+        return self._database.changed(ended)
 
     def unswept_batches(self) -> list[str]:
         """Those that are over and whose folders are there."""
         wanted = select(batches.c.id).where(batches.c.swept.is_(False), batches.c.status.in_(OVER))
-        return [str(row.id) for row in self._found(wanted.limit(_MOST_UNSWEPT))]
+        return [str(row.id) for row in self._database.found(wanted.limit(_MOST_UNSWEPT))]
 
     def swept_batch(self, batch_id: str) -> None:
         """Its folder is gone."""
         change = update(batches).where(batches.c.id == batch_id).values(swept=True)
-        self._changed(lambda connection: connection.execute(change))
-
-    def _found(self, wanted: Select[Any]) -> Sequence[Any]:
-        return self._database.run(lambda connection: connection.execute(wanted).all())
-
-    def _changed(self, work: Callable[[Connection], _T]) -> _T:
-        def checked(connection: Connection) -> _T:
-            if self._claim is not None:
-                self._claim.check(connection)
-            return work(connection)
-
-        return self._database.run(checked)
+        self._database.changed(lambda connection: connection.execute(change))
 
 
 def _told(connection: Connection, batch_id: str) -> BatchRecord:

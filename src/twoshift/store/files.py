@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
-from sqlalchemy import Connection, Select, and_, delete, exists, func, insert, or_, select, update
+from sqlalchemy import Connection, and_, delete, exists, func, insert, or_, select, update
 
 from twoshift.batch_ports import BatchStatus, FileRecord, FileStatus
 from twoshift.errors import InvalidInput, NotFound
 from twoshift.store.claim import SqlClaim
+from twoshift.store.claimed import ClaimedDatabase
 from twoshift.store.database import Database
 from twoshift.store.tables import batches, files
 
@@ -18,7 +19,6 @@ __all__ = ["OVER", "SqlFiles", "add_if_new"]
 
 OVER = tuple(str(status) for status in BatchStatus if status.is_over)
 _MOST_UNWANTED = 1000  # at a time
-_T = TypeVar("_T")
 
 
 class SqlFiles:
@@ -27,20 +27,20 @@ class SqlFiles:
     def __init__(
         self, database: Database, clock: Callable[[], float] = time.time, claim: SqlClaim | None = None
     ) -> None:
-        self._database, self._clock, self._claim = database, clock, claim
+        self._database, self._clock = ClaimedDatabase(database, claim), clock
 
     def add_file(self, file: FileRecord) -> None:
         """Remember it."""
-        self._changed(lambda connection: connection.execute(insert(files).values(_values(file))))
+        self._database.changed(lambda connection: connection.execute(insert(files).values(_values(file))))
 
     def processed(self, file: FileRecord) -> None:
         """Its bytes are there."""
         values = {**_values(file), "status": str(FileStatus.PROCESSED)}
-        self._changed(lambda made: made.execute(update(files).where(files.c.id == file.id).values(values)))
+        self._database.changed(lambda made: made.execute(update(files).where(files.c.id == file.id).values(values)))
 
     def file(self, file_id: str, owner: str | None = None) -> FileRecord:
         """Raises NotFound."""
-        found = self._found(select(files).where(_seen(file_id, owner)))
+        found = self._database.found(select(files).where(_seen(file_id, owner)))
         if not found:
             raise _not_there("file", file_id)
         return _record(found[0])
@@ -61,12 +61,12 @@ class SqlFiles:
         if purpose is not None:
             wanted = wanted.where(files.c.purpose == purpose)
         if after is not None:
-            last = self._found(select(number).where(_seen(after, owner)))
+            last = self._database.found(select(number).where(_seen(after, owner)))
             if not last:
                 raise _not_there("after", after)
             wanted = wanted.where(number > last[0].number if ascending else number < last[0].number)
         wanted = wanted.order_by(number if ascending else number.desc()).limit(limit)
-        return [_record(row) for row in self._found(wanted)]
+        return [_record(row) for row in self._database.found(wanted)]
 
     def remove_file(self, file_id: str, owner: str | None = None) -> None:
         """Nobody sees it any more; raises NotFound, and InvalidInput where a batch that is not over reads it."""
@@ -81,11 +81,11 @@ class SqlFiles:
             gone = update(files).where(files.c.id == file_id).values(status=str(FileStatus.DELETING))
             connection.execute(gone)
 
-        self._changed(removed)
+        self._database.changed(removed)
 
     def forget_file(self, file_id: str) -> None:
         """Its bytes are gone, too."""
-        self._changed(lambda connection: connection.execute(delete(files).where(files.c.id == file_id)))
+        self._database.changed(lambda connection: connection.execute(delete(files).where(files.c.id == file_id)))
 
     def unwanted_files(self, begun_before_unix_s: float, now_unix_s: float) -> list[str]:
         """Files whose bytes should go; those that expired are nobody's from now on."""
@@ -102,25 +102,14 @@ class SqlFiles:
                 connection.execute(gone)
             return ids
 
-        return self._changed(marked)
+        return self._database.changed(marked)
 
     def stored_bytes(self, owner: str | None) -> int:
         """Of all files of an owner."""
         total = select(func.coalesce(func.sum(files.c.bytes), 0).label("total"))
         if owner is not None:
             total = total.where(files.c.owner == owner)
-        return int(self._found(total)[0].total)
-
-    def _found(self, wanted: Select[Any]) -> Sequence[Any]:
-        return self._database.run(lambda connection: connection.execute(wanted).all())
-
-    def _changed(self, work: Callable[[Connection], _T]) -> _T:
-        def checked(connection: Connection) -> _T:
-            if self._claim is not None:
-                self._claim.check(connection)
-            return work(connection)
-
-        return self._database.run(checked)
+        return int(self._database.found(total)[0].total)
 
 
 def add_if_new(connection: Connection, file: FileRecord) -> None:
