@@ -174,7 +174,7 @@ def _llm_device(settings: JobSettings) -> WorkDevice:
             "prompt", None, f"--prompt with a column or a template: {settings.model} is a language model"
         )
     options = LlmOptions(settings.device, settings.precision, settings.threads)
-    return LlmDevice(llm_engine(settings.model, options, serves=False), is_own=True)
+    return LlmDevice(llm_engine(settings.model, options, serves=False))
 
 
 def is_llm(model: str) -> bool:

@@ -114,9 +114,9 @@ class FakeLlm:
     def _emit(self, key: int, each: _Inside) -> Emitted:
         new = words_after((*each.prompt.token_ids, *each.prompt.begun, *each.out), 1)
         each.out += new
-        text = self.text_of(each.out)
-        finish = None
-        stopped = [stop for stop in each.prompt.params.stop if stop in text]
+        finish, stops = None, each.prompt.params.stop
+        text = self.text_of(each.out) if stops else ""  # long answers shall not take their length squared
+        stopped = [stop for stop in stops if stop in text]
         if stopped:
             finish = FinishReason.STOP
         elif len(each.prompt.begun) + len(each.out) >= each.prompt.max_tokens:

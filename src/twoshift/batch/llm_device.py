@@ -16,6 +16,7 @@ from twoshift.batch.part import result_array
 from twoshift.engine.llm import LlmEngine
 from twoshift.engine.prepare import prepared_parts
 from twoshift.engine.results import BlockResult
+from twoshift.engine.waiting import BlockOwner
 from twoshift.engine.window import described
 from twoshift.generation import FinishReason
 from twoshift.llm_ports import Prompt, Prompts
@@ -28,12 +29,12 @@ _SAMPLE_ROWS, _SAMPLE_TOKENS = 8, 32
 
 
 class LlmDevice:
-    """Behind an engine: a worker's own, which ends with it, or one that also serves."""
+    """Behind an engine: a worker's own, which ends with it, or one that also serves, where an owner pays."""
 
     padding_tokens = 0  # sequences are packed
 
-    def __init__(self, engine: LlmEngine, is_own: bool) -> None:
-        self._engine, self._is_own = engine, is_own
+    def __init__(self, engine: LlmEngine, owner: BlockOwner | None = None) -> None:
+        self._engine, self._owner = engine, owner
 
     @property
     def info(self) -> RuntimeInfo:
@@ -47,6 +48,8 @@ class LlmDevice:
             return Calibrated(0.01, None, error)
         began_s = time.monotonic()
         result = self._engine.submit_block(Prompts(tuple(_shortened(each) for each in prompts))).result()
+        if self._owner is not None:
+            self._owner.had(0, 0, result.device_s, riding=False)  # time that it has had, for rows that count later
         seconds = (time.monotonic() - began_s) / len(prompts)
         if len(result.errors) == len(prompts):
             return Calibrated(0.01, None, described(next(iter(result.errors.values()))))
@@ -59,7 +62,7 @@ class LlmDevice:
 
     def close(self) -> None:
         """Give the device back, if it is ours."""
-        if self._is_own:
+        if self._owner is None:
             self._engine.close()
 
     def _prompts(self, rows: Sequence[Any]) -> tuple[list[Prompt], str | None]:

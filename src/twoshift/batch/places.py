@@ -177,7 +177,7 @@ class EnginePlace:
 def _shared(engine: BlockEngine, owner: BlockOwner) -> WorkDevice:
     """What a job's rows run on, of an engine that serves."""
     if isinstance(engine, LlmEngine):
-        return LlmDevice(engine, is_own=False)
+        return LlmDevice(engine, owner)
     assert isinstance(engine, Engine)  # noqa: S101 - there are two
     return SharedDevice(engine, owner)
 

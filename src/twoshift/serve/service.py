@@ -67,7 +67,7 @@ class Service:
         caller.enter(model.name)
         model.metrics.offered_rows += len(rows)
         try:
-            return await model.begin(rows, timeout_s, arrived_s, caller.leave)
+            return await model.begin(rows, timeout_s, arrived_s, caller.leave, caller.tenant)
         except BaseException as error:
             caller.leave()
             if isinstance(error, TryLater) and (timeout_s is None or timeout_s >= model.derived.slo_s):

@@ -14,6 +14,7 @@ from twoshift.batch.prompting import Template
 from twoshift.batch.settings import JobSettings, make_settings
 from twoshift.batch.table_rows import model_rows
 from twoshift.engine.llm import LlmEngine
+from twoshift.engine.waiting import BlockOwner
 from twoshift.errors import InvalidInput
 from twoshift.generation import GenerationParams, GenerationRequest, Message
 
@@ -88,7 +89,7 @@ def test_answers_become_typed_columns_with_nulls_where_there_is_nothing() -> Non
 def test_a_job_says_what_rows_take_from_the_first_of_them() -> None:
     llm = FakeLlm()
     with LlmEngine(llm, llm.cost, serves=False) as engine:
-        device = LlmDevice(engine, is_own=False)
+        device = LlmDevice(engine, owner := BlockOwner(1))
         rows = [GenerationRequest("hello", GenerationParams(max_tokens=100)) for _ in range(20)]
         measured = device.calibrate(rows)
         assert measured.seconds_per_row > 0
@@ -96,6 +97,7 @@ def test_a_job_says_what_rows_take_from_the_first_of_them() -> None:
         schema = pa.ipc.read_schema(pa.py_buffer(measured.schema))
         assert schema.names == ["text", "finish_reason", "output_tokens"]
         assert sum(len(each.emitted) for each in llm.steps) == 8 * 32  # of eight rows, the beginnings
+        assert owner.use.device_s == pytest.approx(engine.stats().busy_s)  # who asked pays for them, too
         none = device.calibrate([GenerationRequest("x" * 300)])
         assert none.schema is None
         assert "tokens" in (none.error or "")

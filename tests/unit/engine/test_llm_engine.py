@@ -13,7 +13,7 @@ from twoshift.engine.llm import Finished, LlmEngine, LlmObjective
 from twoshift.engine.waiting import BlockOwner
 from twoshift.errors import Broken, DeviceLost, InvalidInput, TooLarge, TryLater
 from twoshift.generation import FinishReason, GenerationParams, GenerationRequest
-from twoshift.llm_ports import LlmShape, Prompts
+from twoshift.llm_ports import LlmShape, Prompts, Step
 from twoshift.policy.cost import CallCost
 from twoshift.types import Lane
 
@@ -316,3 +316,56 @@ def test_a_long_background_prompt_is_read_in_rations_beside_a_live_stream() -> N
     assert not stream.is_over
     assert all((step.seconds or 0.0) <= 0.045 for step in bench.llm.steps[2:])
     assert future.result().columns["text"].tolist() == [expected(bench.llm, tuple(range(1, 200)), 3)]
+
+
+def test_device_time_is_its_tenants_by_the_tokens_of_their_sequences() -> None:
+    bench = Bench()
+    red, blue = bench.engine.stream(prompt_of(1, 2, 3), "red"), bench.engine.stream(prompt_of(4), "blue")
+    future = bench.block((5, 6), (7, 8), owner=(owner := BlockOwner(1)))
+    bench.until(lambda: red.is_over and blue.is_over and future.done())
+    stats = bench.engine.stats()
+    had = stats.tenants
+    assert {name: (use.rows, use.tokens) for name, use in had.items()} == {"red": (1, 7), "blue": (1, 5)}
+    for key, name in enumerate(("red", "blue")):
+        parts = [
+            (step.seconds or 0.0) * step.tokens.get(key, 0) / sum(step.tokens.values()) for step in bench.llm.steps
+        ]
+        assert had[name].device_s == pytest.approx(sum(parts))
+    assert had["red"].device_s + had["blue"].device_s == pytest.approx(stats.lanes[Lane.ONLINE].device_s)
+    assert stats.lanes[Lane.ONLINE].device_s + owner.use.device_s == pytest.approx(stats.busy_s)
+    assert (owner.use.rows, owner.use.tokens) == (2, 12)
+
+
+def test_who_hangs_up_in_mid_step_has_had_its_part_of_it() -> None:
+    bench = Bench()
+    gone, stays = bench.engine.stream(prompt_of(1, 2), "gone"), bench.engine.stream(prompt_of(3, 4), "stays")
+    stepped = bench.llm.step
+
+    def step(prefill_tokens: int | None = None) -> Step:
+        gone.cancel()
+        return stepped(prefill_tokens)
+
+    bench.llm.step = step
+    bench.until(lambda: stays.is_over)
+    stats = bench.engine.stats()
+    had = stats.tenants
+    assert (had["gone"].rows, had["gone"].tokens) == (1, 2)
+    assert had["gone"].device_s == pytest.approx((bench.llm.steps[0].seconds or 0.0) / 2)
+    assert had["gone"].device_s + had["stays"].device_s == pytest.approx(stats.busy_s)
+
+
+def test_sequences_of_an_owner_that_has_left_never_run_and_those_inside_leave() -> None:
+    bench = Bench()
+    gone, here = BlockOwner(1), BlockOwner(2)
+    inside = bench.block((1, 2), owner=gone, max_tokens=50)
+    bench.turn(3)
+    bench.engine.hold(gone)
+    waits, stays = bench.block((3, 4), owner=gone), bench.block((5, 6), owner=here)
+    bench.engine.retire(gone)
+    bench.until(stays.done)
+    assert stays.result().columns["text"].tolist() == [expected(bench.llm, (5, 6))]
+    assert [prompt.token_ids for _, prompt in bench.llm.added] == [(1, 2), (5, 6)]
+    assert not bench.llm.inside
+    for each in (inside, waits):
+        with pytest.raises(TryLater, match="has left"):
+            each.result(0)

@@ -16,7 +16,7 @@ from typing import Any
 import uvloop
 from fake_llm import SHAPE, FakeLlm
 
-from twoshift.desks import desks_for
+from twoshift.desks import desks_for, ledger_for
 from twoshift.endpoints.known import told_openai
 from twoshift.engine.llm import LlmEngine, LlmObjective
 from twoshift.errors import InvalidInput, TooLong
@@ -26,12 +26,12 @@ from twoshift.policy.cost import CallCost
 from twoshift.serve.http.app import App
 from twoshift.serve.http.connection import HttpLimits
 from twoshift.serve.http.server import HttpServer
-from twoshift.serve.http.usage import NoUsage
 from twoshift.serve.keys import Keys, KeySettings
 from twoshift.serve.llm.model import ServedLlm
 from twoshift.serve.run import add_faces
 from twoshift.serve.service import Service
 from twoshift.serve.settings import make_settings
+from twoshift.serve.tenants import TenantSettings
 from twoshift.types import Lane
 
 __all__ = ["LlmServer", "llm_server", "until"]
@@ -100,16 +100,19 @@ class Got:
 
 
 class LlmServer:
-    """The model `m`, on a port of its own."""
+    """The model `m`, on a port of its own, at 3.6 dollars an hour."""
 
-    def __init__(self, llm: GatedLlm, home: Path, objective: LlmObjective, keys: dict[str, KeySettings]) -> None:
+    def __init__(self, llm: GatedLlm, home: Path, objective: LlmObjective, keys: Keys) -> None:
         self.llm = llm
         self.engine = LlmEngine(llm, CallCost(1e-5, 1e-6, per_row_s=1e-6), objective)
         self.served = ServedLlm("m", self.engine, 7)
         self.service = Service([self.served])
-        settings = make_settings({"models": {"m": {"model": "m"}}, "database": f"sqlite:///{home}/fleet.db"}, "test")
-        self._keys = Keys(keys)
-        self.desks = desks_for(self.service.models, settings, self._keys, lambda _: None)
+        said = {"models": {"m": {"model": "m"}}, "database": f"sqlite:///{home}/fleet.db", "price_usd_per_hour": 3.6}
+        settings = make_settings(said, "test")
+        self._keys = keys
+        self.desks = desks_for(self.service.models, settings, keys, lambda _: None)
+        self._usage, self._tenants = ledger_for(self.service.models, settings, keys, self.desks.jobs)
+        self._usage.start()
         self.desks.start()
         self.port = 0
         self.server: Any = None
@@ -123,7 +126,7 @@ class LlmServer:
         self.service.start()
         app = App(told_openai, self._keys)
         self.server = HttpServer(app.handle, app.refused, HttpLimits(), streams=app.streams)
-        add_faces(app, self.server, self.service, self.desks, NoUsage("none"), [])
+        add_faces(app, self.server, self.service, self.desks, self._usage, [self._tenants])
         self.port = await self.server.start("127.0.0.1", 0)
 
     def call(self, function: Callable[..., Any], *given: Any) -> Any:
@@ -167,6 +170,7 @@ class LlmServer:
         self.llm.gate.set()
         self.call(self.server.drain, 5.0)
         self.desks.close(10.0)
+        self._usage.close()
         self.service.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -180,12 +184,13 @@ def llm_server(
     *,
     context_tokens: int = 256,
     keys: dict[str, KeySettings] | None = None,
+    tenants: dict[str, TenantSettings] | None = None,
     **objective: Any,
 ) -> Iterator[LlmServer]:
     """A server; the objective is a patient one unless it is said."""
     monkeypatch.setenv("TWOSHIFT_HOME", str(home))
     patient = {"ttft_s": 60.0, "tpot_s": 10.0, **objective}
-    made = LlmServer(GatedLlm(context_tokens), home, LlmObjective(**patient), keys or {})
+    made = LlmServer(GatedLlm(context_tokens), home, LlmObjective(**patient), Keys(keys or {}, tenants=tenants))
     try:
         yield made
     finally:

@@ -33,11 +33,12 @@ class Books:
     lanes: dict[Lane, LlmLane] = field(default_factory=lambda: {lane: LlmLane() for lane in Lane})
     recent: deque[Finished] = field(default_factory=lambda: deque[Finished](maxlen=_RECENT))
     _use: dict[Lane, LaneUse] = field(default_factory=lambda: {lane: LaneUse() for lane in Lane})
+    _tenants: dict[str, LaneUse] = field(default_factory=dict[str, LaneUse])  # of live sequences
     _waits_s: dict[Lane, float] = field(default_factory=lambda: dict.fromkeys(Lane, 0.0))
     _call_rows: dict[Lane, CallRows] = field(default_factory=lambda: {lane: CallRows() for lane in Lane})
 
     def stepped(self, step: Step, inside: dict[int, Live | Background]) -> None:
-        """A step, its time shared out by the tokens of each sequence."""
+        """A step, its time shared out by the tokens of each sequence that was inside when it began."""
         seconds = step.seconds or 0.0
         self.steps += 1
         self.busy_s += seconds
@@ -93,6 +94,7 @@ class Books:
             failed_calls=0,
             out_of_memory=0,
             max_tokens=self.shape.step_tokens,
+            tenants={name: replace(use) for name, use in self._tenants.items()},
         )
 
     def _had(self, sequence: Live | Background, tokens: int, part_s: float, riding: bool) -> None:
@@ -101,7 +103,15 @@ class Books:
             lane = sequence.job.lane
             sequence.job.filling.device_s += part_s
             sequence.job.owner.had(0, tokens, part_s, riding)
+        else:
+            self._paid(sequence, tokens, part_s)
         use = self._use[lane]
         use.tokens += tokens
         use.device_s += part_s
         self.lanes[lane].device_s += part_s
+
+    def _paid(self, live: Live, tokens: int, part_s: float) -> None:
+        use = self._tenants.setdefault(live.tenant, LaneUse())
+        use.rows += live.steps == 1  # one that nobody waits for any more is counted, too
+        use.tokens += tokens
+        use.device_s += part_s

@@ -76,10 +76,10 @@ class LlmEngine:
         """The clock of `Finished.ended_s`."""
         return self._clock()
 
-    def stream(self, prompt: Prompt) -> TokenStream:
-        """A live sequence, as it is generated; raises TryLater where too many wait, Broken."""
+    def stream(self, prompt: Prompt, tenant: str = "") -> TokenStream:
+        """A live sequence, as it is generated, which the tenant pays; raises TryLater where too many wait, Broken."""
         stream = TokenStream(lambda: self._forget_live(key))
-        key = self._submit_live(prompt, stream)
+        key = self._submit_live(prompt, stream, tenant)
         return stream
 
     def submit(self, rows: Prompts, deadline_s: float = math.inf) -> list[RowFuture]:
@@ -129,8 +129,14 @@ class LlmEngine:
             self._changed.notify_all()
 
     def retire(self, owner: BlockOwner) -> None:
-        """Nothing of it is held back any more; who waited for its rows has cancelled them."""
-        self.release(owner)
+        """Nobody wants its sequences any more: those that wait never run, and those inside leave."""
+        with self._lock:
+            jobs = [each for each in self._roster.jobs() if each.owner is owner]
+            for job in jobs:
+                self._forget_block(job)
+            self.release(owner)
+        for job in jobs:
+            job.future.settle(TryLater("its owner has left", 1.0))
 
     def predicted_ttft_s(self, prompt_tokens: int) -> float:
         """When a live prompt that came now would have its first token, as far as the curve knows."""
@@ -217,13 +223,14 @@ class LlmEngine:
             if orders.is_empty and not self._roster.inside:
                 return self._rest(wait_s)
             self._step_began_s = self._clock()
+            inside = dict(self._roster.inside)  # whoever leaves in mid-step has had its part of it
         try:
             self._tell(orders)
             step = self.runtime.step(orders.prefill_tokens)
         finally:
             self._step_began_s = None
         with self._lock:
-            settle = self._took(step)
+            settle = self._took(step, inside)
         for act in settle:
             act()
         return True
@@ -284,9 +291,9 @@ class LlmEngine:
 
     # After a step
 
-    def _took(self, step: Step) -> list[Callable[[], None]]:
+    def _took(self, step: Step, inside: dict[int, Live | Background]) -> list[Callable[[], None]]:
         """Account for a step; what is to be told to whoever waits."""
-        self._books.stepped(step, self._roster.inside)
+        self._books.stepped(step, inside)
         if step.seconds is not None and self._learner.observed(step.size, step.seconds):
             self._governor.cost = self._learner.cost
         now_s = self._clock()
@@ -364,13 +371,13 @@ class LlmEngine:
 
     # Bookkeeping
 
-    def _submit_live(self, prompt: Prompt, sink: LiveSink) -> int:
+    def _submit_live(self, prompt: Prompt, sink: LiveSink, tenant: str = "") -> int:
         with self._lock:
             self._check_open()
             waiting = len(self._roster.early())
             if waiting >= self.objective.max_waiting:
                 raise TryLater(f"{waiting} requests wait for their first token", max(0.1, self.predicted_ttft_s(0)))
-            key = self._roster.add_live(prompt, sink, self._clock())
+            key = self._roster.add_live(prompt, sink, self._clock(), tenant)
             self._changed.notify_all()
             return key
 

@@ -46,10 +46,10 @@ class Roster:
 
     # Coming
 
-    def add_live(self, prompt: Prompt, sink: LiveSink, now_s: float) -> int:
+    def add_live(self, prompt: Prompt, sink: LiveSink, now_s: float, tenant: str) -> int:
         """It is let in before the next step."""
         key = next(self._keys)
-        self._arrived.append(Live(key, prompt, now_s, sink=sink))
+        self._arrived.append(Live(key, prompt, now_s, sink=sink, tenant=tenant))
         return key
 
     def in_line(self, prompts: Sequence[Prompt], job: BlockJob) -> list[Background]:

@@ -44,6 +44,7 @@ class _Sequence:
     read_tokens: int = 0  # of its prompt, since it was let in
     cached_tokens: int = 0  # of its prompt
     first_s: float | None = None  # when its first token came
+    steps: int = 0  # that it was in
     device_s: float = 0.0
     counted: TokenUsage | None = None  # by the runtime, once it is over
 
@@ -59,6 +60,7 @@ class _Sequence:
 
     def processed(self, tokens: int, seconds: float) -> None:
         """Its part of a step."""
+        self.steps += 1
         self.device_s += seconds
         if not self.token_ids:
             self.read_tokens = min(self.prompt.tokens, self.read_tokens + tokens)
@@ -90,6 +92,7 @@ class Live(_Sequence):
     """Somebody reads it as it comes."""
 
     sink: LiveSink = field(kw_only=True)
+    tenant: str = ""  # who pays
 
 
 @dataclass(slots=True, eq=False)

@@ -10,6 +10,7 @@ from typing import Any
 
 from twoshift.errors import Broken, InvalidInput
 from twoshift.extras import needed
+from twoshift.runtime.companions import needed_transformers
 
 __all__ = ["write_folder"]
 
@@ -121,9 +122,8 @@ def _named(name: str) -> tuple[str, str]:
 
 
 def _write_tokenizer(gguf: Path, folder: Path) -> None:
-    from transformers import AutoTokenizer
-
-    tokenizer: Any = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    transformers = needed_transformers("vllm", str(gguf))
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     tokenizer.save_pretrained(folder)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from twoshift.errors import Broken, InvalidInput, TooLong
 from twoshift.generation import GenerationRequest, Message
 from twoshift.llm_ports import Prompt, Prompts
+from twoshift.runtime.companions import needed_transformers
 
 __all__ = ["PromptMaker"]
 
@@ -17,10 +18,9 @@ class PromptMaker:
     """Any thread may use it."""
 
     def __init__(self, folder: Path, context_tokens: int) -> None:
-        from transformers import AutoTokenizer
-
+        transformers = needed_transformers("vllm", str(folder))
         try:
-            tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
         except (OSError, ValueError, KeyError) as error:
             raise Broken(f"the tokenizer in {folder} cannot be read: {error}") from error
         self._template = tokenizer if tokenizer.chat_template else None

@@ -13,6 +13,7 @@ from twoshift.extras import needed
 from twoshift.generation import FinishReason, GenerationParams, GenerationRequest, TokenLogprob
 from twoshift.llm_ports import Emitted, LlmShape, Prompt, Prompts, Step
 from twoshift.ports import RuntimeInfo
+from twoshift.runtime.companions import hide_misfits
 from twoshift.runtime.devices import chosen_cuda, cpu_device, cuda_device, usable_threads
 from twoshift.runtime.llm.folder import LlmFolder
 from twoshift.runtime.llm.options import LlmOptions
@@ -53,6 +54,7 @@ def load_vllm(folder: LlmFolder, name: str, options: LlmOptions) -> VllmRuntime:
 
 def _loaded(folder: LlmFolder, name: str, options: LlmOptions, cuda: str | None) -> VllmRuntime:
     threads = usable_threads(options.threads)
+    hide_misfits()
     vllm = needed("vllm", "vllm", name)
     torch = needed("torch", "vllm", name)
     if cuda is None:

@@ -91,7 +91,12 @@ class ServedLlm:
         raise InvalidInput("model", self.name, "/v1/chat/completions or /v1/completions: this one generates text")
 
     async def begin(
-        self, rows: Sequence[GenerationRequest], timeout_s: float | None, arrived_s: float, left: Callable[[], None]
+        self,
+        rows: Sequence[GenerationRequest],
+        timeout_s: float | None,
+        arrived_s: float,
+        left: Callable[[], None],
+        tenant: str = "",
     ) -> Running:
         """Their sequences; raises InvalidInput, TooLarge, TryLater, Late, Broken. `left` is told once it is closed."""
         self._check(rows)
@@ -101,7 +106,7 @@ class ServedLlm:
         stages.prepare = time.monotonic() - began_s
         tokens = sum(len(each.token_ids) for each in prompts.prompts)
         self._admit(prompts, tokens, self.derived.ttft_s if timeout_s is None else timeout_s)
-        running = Running(self._streams(prompts), tokens, stages, left)
+        running = Running(self._streams(prompts, tenant), tokens, stages, left)
         if deadline_s is not None:
             running.end_by(deadline_s)
         return running
@@ -146,12 +151,12 @@ class ServedLlm:
             told = f"the first token would come after {predicted_s:.3g} s, and not within {within_s:.3g} s"
             raise TryLater(told, max(_LEAST_WAIT_S, predicted_s - within_s))
 
-    def _streams(self, prompts: Prompts) -> list[TokenStream]:
+    def _streams(self, prompts: Prompts, tenant: str) -> list[TokenStream]:
         """All or none."""
         streams: list[TokenStream] = []
         try:
             for each in prompts.prompts:
-                streams.append(self.engine.stream(each))
+                streams.append(self.engine.stream(each, tenant))
         except BaseException:
             for stream in streams:
                 stream.cancel()
