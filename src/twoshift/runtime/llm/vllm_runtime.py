@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 import warnings
@@ -55,6 +56,7 @@ def load_vllm(folder: LlmFolder, name: str, options: LlmOptions) -> VllmRuntime:
 def _loaded(folder: LlmFolder, name: str, options: LlmOptions, cuda: str | None) -> VllmRuntime:
     threads = usable_threads(options.threads)
     hide_misfits()
+    logging.getLogger("vllm").setLevel(logging.ERROR)  # it warns before it looks at its own setting
     vllm = needed("vllm", "vllm", name)
     torch = needed("torch", "vllm", name)
     if cuda is None:
