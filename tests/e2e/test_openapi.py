@@ -81,6 +81,7 @@ def test_the_document_is_valid_and_open_to_all(server: Server) -> None:
     assert reply.headers["content-type"] == "application/json"
     shown = reply.json()
     assert shown["openapi"] == "3.1.0"
+    assert {"/v1/chat/completions", "/v1/completions", "/v1/messages/batches"} <= shown["paths"].keys()
     assert {"/v1/files", "/v1/files/{file}/content", "/v1/batches", "/v1/batches/{batch}/retry"} <= shown[
         "paths"
     ].keys()

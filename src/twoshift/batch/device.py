@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from twoshift.batch.calibrate import calibrate
 from twoshift.batch.messages import Calibrated
 from twoshift.engine import Engine
+from twoshift.engine.blocks import BlockEngine
 from twoshift.engine.waiting import BlockOwner
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import LaneLimits
@@ -35,7 +36,7 @@ class WorkDevice(Protocol):
         """What these rows take."""
         ...
 
-    def begin(self, seconds_per_row: float) -> Engine:
+    def begin(self, seconds_per_row: float) -> BlockEngine:
         """The engine that runs rows from now on."""
         ...
 

@@ -42,6 +42,7 @@ _MOST_SHARDS = 10_000  # a part file each; more only where `shard_rows` asks for
 _RECORD_S = 5.0  # between records of a run: what a report may not know of one that was killed
 _CLOSE_S = 5.0  # for workers to give their devices back
 _RECEIPT_ROWS, _RECEIPT_SHARDS, _RECEIPT_S = 32, 4, 60.0
+_RECEIPT_PROMPTS = 4  # of a language model: each is generated all over again
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +361,8 @@ class Job:
         done = [each.shard for each in coordinator.log.stats if each.rows > each.errors]
         done = done or list(range(len(plan.shards)))  # an earlier run did them all
         shards = tuple(done[:: max(1, len(done) // _RECEIPT_SHARDS)][:_RECEIPT_SHARDS])
-        self._pool.send(worker, Recheck(shards, _RECEIPT_ROWS))
+        rows = _RECEIPT_ROWS if self.settings.prompt is None else _RECEIPT_PROMPTS
+        self._pool.send(worker, Recheck(shards, rows))
         until_s = time.monotonic() + _RECEIPT_S
         while time.monotonic() < until_s:
             for number, message in self._pool.poll(0.2):

@@ -162,7 +162,7 @@ def result_array(values: NDArray[Any], failed: NDArray[np.bool_]) -> pa.Array:
             if values.dtype.kind in "OUS":
                 texts = [None if bad else _text(each) for each, bad in zip(values, failed, strict=True)]
                 return pa.array(texts, pa.string())
-            return pa.array(values, mask=failed)
+            return pa.array(np.ma.getdata(values), mask=failed | np.ma.getmaskarray(values))
         case 2:
             flat = pa.array(np.ascontiguousarray(values).reshape(-1))
             return pa.FixedSizeListArray.from_arrays(flat, values.shape[1], mask=pa.array(failed))

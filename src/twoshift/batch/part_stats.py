@@ -19,3 +19,5 @@ class PartStats(msgspec.Struct, frozen=True):
     device_s: float
     worker: str
     kinds: dict[str, int]  # of errors
+    output_tokens: int = 0  # that were generated
+    cached_tokens: int = 0  # of `tokens`: read before, for another row

@@ -9,11 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from twoshift.batch.device import SharedDevice
+from twoshift.batch.device import SharedDevice, WorkDevice
+from twoshift.batch.llm_device import LlmDevice
 from twoshift.batch.messages import FromWorker, ToWorker
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.worker import ShardWorker
 from twoshift.engine import Engine
+from twoshift.engine.blocks import BlockEngine
+from twoshift.engine.llm import LlmEngine
 from twoshift.engine.waiting import BlockOwner
 from twoshift.ports import Blobs
 from twoshift.types import Lane
@@ -119,7 +122,7 @@ class EngineReplica:
 
     gone = ""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: BlockEngine) -> None:
         self._engine = engine
 
     def live_device_s(self) -> float:
@@ -134,7 +137,7 @@ class EngineReplica:
 class EnginePlace:
     """A job in the batch lane of an engine of this process."""
 
-    def __init__(self, engine: Engine, owner: BlockOwner) -> None:
+    def __init__(self, engine: BlockEngine, owner: BlockOwner) -> None:
         self._engine, self._owner = engine, owner
 
     def hold(self) -> None:
@@ -163,12 +166,20 @@ class EnginePlace:
         ended: Callable[[], None] = lambda: None,
     ) -> EngineWorker:
         """A worker of the job in a thread."""
-        device = SharedDevice(self._engine, self._owner)
+        device = _shared(self._engine, self._owner)
         return EngineWorker(ShardWorker(settings, name, lambda _: device, blobs_for, send, self._owner), ended)
 
     def leave(self) -> None:
         """Nothing of it waits any more."""
         self._engine.retire(self._owner)
+
+
+def _shared(engine: BlockEngine, owner: BlockOwner) -> WorkDevice:
+    """What a job's rows run on, of an engine that serves."""
+    if isinstance(engine, LlmEngine):
+        return LlmDevice(engine, owner)
+    assert isinstance(engine, Engine)  # noqa: S101 - there are two
+    return SharedDevice(engine, owner)
 
 
 class EngineWorker:

@@ -184,7 +184,10 @@ def _class_of(name: str) -> str:
 
 
 # Everything else about a job may change between its runs.
-_FIXED = ("text", "pair", "columns", "keep", "endpoint", "input_format", "output_format", "shard_rows", "shard_seconds")
+_FIXED = (
+    "text", "pair", "columns", "prompt", "system", "max_tokens", "temperature", "top_p", "seed", "stop", "json_schema",
+    "keep", "endpoint", "input_format", "output_format", "shard_rows", "shard_seconds",
+)  # fmt: skip
 
 
 def _changed_settings(before: JobSettings, now: JobSettings, is_retry: bool) -> Iterator[str]:

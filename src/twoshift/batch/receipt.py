@@ -17,7 +17,7 @@ from twoshift.batch.inputs import read
 from twoshift.batch.part import ERROR
 from twoshift.batch.plan import Plan, part_location
 from twoshift.batch.table_rows import model_rows
-from twoshift.engine import Engine
+from twoshift.engine.blocks import BlockEngine
 from twoshift.ports import Blobs
 
 __all__ = ["Receipt", "take_receipt"]
@@ -40,7 +40,7 @@ class Receipt(msgspec.Struct, frozen=True):
 _NOTHING = Receipt(0, None, None, 0)
 
 
-def take_receipt(engine: Engine, plan: Plan, shards: list[int], rows: int, blobs_for: Any) -> Receipt:
+def take_receipt(engine: BlockEngine, plan: Plan, shards: list[int], rows: int, blobs_for: Any) -> Receipt:
     """Compare up to so many rows of these shards' parts with the online path."""
     seen = _NOTHING
     for shard in shards:
@@ -50,7 +50,7 @@ def take_receipt(engine: Engine, plan: Plan, shards: list[int], rows: int, blobs
     return seen
 
 
-def _shard_receipt(engine: Engine, plan: Plan, shard: int, rows: int, blobs_for: Any) -> Receipt:
+def _shard_receipt(engine: BlockEngine, plan: Plan, shard: int, rows: int, blobs_for: Any) -> Receipt:
     given = _first_rows(plan, shard, blobs_for)
     part = _first_part_rows(plan, shard, blobs_for(plan.settings.output), len(given))
     good = [k for k, error in enumerate(part[ERROR]) if error is None and given[k] is not None]

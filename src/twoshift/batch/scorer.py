@@ -17,7 +17,7 @@ from twoshift.batch.plan import Plan, part_location
 from twoshift.batch.requests.rows import RequestRows
 from twoshift.batch.table_rows import TableRows
 from twoshift.batch.windows import Begun, ShardRows, Tally
-from twoshift.engine import Engine
+from twoshift.engine.blocks import BlockEngine
 from twoshift.engine.waiting import BlockOwner
 from twoshift.ports import Blobs
 
@@ -31,7 +31,7 @@ class ShardScorer:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: BlockEngine,
         plan: Plan,
         blobs_for: Callable[[str], Blobs],
         worker: str,
@@ -109,6 +109,8 @@ class ShardScorer:
             device_s=tally.device_s,
             worker=self._worker,
             kinds=dict(tally.kinds),
+            output_tokens=tally.output_tokens,
+            cached_tokens=tally.cached_tokens,
         )
 
 

@@ -9,9 +9,12 @@ from typing import Any
 
 import msgspec
 
+from twoshift.batch.json_answers import AnswerSchema
+from twoshift.batch.prompting import Prompting, Template
 from twoshift.config import read_toml, settings_of
 from twoshift.endpoints.known import ENDPOINTS
 from twoshift.errors import InvalidInput
+from twoshift.generation import GenerationParams
 from twoshift.policy.hours import Hours
 from twoshift.units import parse_duration
 
@@ -20,7 +23,7 @@ __all__ = ["LINES_FORMAT", "ErrorBudget", "JobSettings", "make_settings", "read_
 OUTPUT_FORMATS = ("parquet", "jsonl")
 LINES_FORMAT = "lines"  # of the parts of a batch: results, errors, and how many bytes each has
 ENGINES = ("local", "ray")
-_LISTS = ("inputs", "columns", "keep", "notify")  # of which one may be written as a plain string
+_LISTS = ("inputs", "columns", "keep", "notify", "stop")  # of which one may be written as a plain string
 _RAYS_OWN = ("CPU", "GPU", "memory", "object_store_memory")
 
 
@@ -33,6 +36,14 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     text: str | None = None  # the column with the text
     pair: str | None = None  # the column with the second text, for a model that scores pairs
     columns: tuple[str, ...] = ()  # of a model over rows; all, without any
+    prompt: str | None = None  # of a language model: a column, or a template over columns
+    system: str | None = None  # its system message, a template too
+    max_tokens: int = 256  # of an answer
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    json_schema: str | None = None  # that answers keep to: the schema itself; its properties become columns
     keep: tuple[str, ...] = ()
     endpoint: str | None = None  # of a batch: each line of the input is a request to it
     input_format: str | None = None
@@ -70,6 +81,15 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         _require(alone, "endpoint", self.endpoint, "no columns beside it: the input has requests")
         _require(self.pair is None or self.text is not None, "pair", self.pair, "--text with the first text, too")
         _require(not (self.text and self.columns), "columns", self.columns, "either --text or --columns")
+        given = self.text or self.columns
+        _require(not (self.prompt and given), "prompt", self.prompt, "a prompt without --text or --columns")
+        for name in ("system", "json_schema", "seed", "stop"):
+            value = getattr(self, name)
+            _require(self.prompt is not None or value in (None, ()), name, value, "this with --prompt only")
+        prompting = self.prompting
+        _require(prompting is None or bool(prompting.columns), "prompt", self.prompt, "at least one column in it")
+        if self.json_schema is not None:
+            AnswerSchema(self.json_schema)
         _require(self.workers >= 1, "workers", self.workers, "at least 1")
         _require(0.001 <= self.weight <= 1000, "weight", self.weight, "a number from 0.001 to 1000")
         for name, values in (("inputs", self.inputs), ("output", (self.output,))):
@@ -107,8 +127,27 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return None if self.window is None else parse_duration(self.window, "window")
 
     @property
+    def prompting(self) -> Prompting | None:
+        """How rows become prompts, for a language model."""
+        if self.prompt is None:
+            return None
+        params = GenerationParams(
+            may_shorten=True,
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            seed=self.seed,
+            stop=self.stop,
+            json_schema=self.json_schema,
+        )
+        system = None if self.system is None else Template.parse(self.system, "system")
+        return Prompting(Template.parse(self.prompt, "prompt", is_column=True), system, params)
+
+    @property
     def model_columns(self) -> tuple[str, ...] | None:
         """The columns that the model sees; None for all."""
+        if self.prompting is not None:
+            return self.prompting.columns
         return tuple(name for name in (self.text, self.pair) if name) or self.columns or None
 
     @property

@@ -91,6 +91,8 @@ class Summary(msgspec.Struct, frozen=True):
     state: str = "done"  # or how its last run ended before that
     reason: str = ""  # why
     shards_done: int | None = None  # where it is not done
+    output_tokens: int = 0  # that a language model generated
+    cached_tokens: int = 0  # of `tokens`: read before, for another row
 
     @classmethod
     def so_far(
@@ -157,7 +159,14 @@ class Summary(msgspec.Struct, frozen=True):
             live=LiveImpact.over(run.live for run in runs),
             inputs=plan.settings.inputs,
             output=plan.settings.output,
+            output_tokens=sum(each.output_tokens for each in stats),
+            cached_tokens=sum(each.cached_tokens for each in stats),
         )
+
+    @property
+    def output_tokens_per_s(self) -> float:
+        """Over all runs."""
+        return self.output_tokens / max(1e-9, self.elapsed_s)
 
     @property
     def span_s(self) -> float:
@@ -228,6 +237,8 @@ def _cards(summary: Summary) -> list[report.Card]:
         report.Card("errors", f"{summary.errors:,}", f"{share:.2%}", "bad" if summary.errors else "good"),
         report.Card("device busy", f"{summary.busy:.0%}", f"{summary.padding:.1%} padding" if summary.padding else ""),
     ]
+    if summary.output_tokens:
+        cards.append(report.Card("tokens a second", f"{summary.output_tokens_per_s:,.1f}", "generated"))
     if summary.usd is not None and summary.usd_per_million is not None:
         cards.append(report.Card("dollars", dollars(summary.usd), f"{dollars(summary.usd_per_million)} a million rows"))
     return cards
@@ -242,6 +253,7 @@ def _words(summary: Summary) -> list[str]:
         cap = f"; the cap of a call went down to {summary.max_tokens:,} tokens" if summary.max_tokens else ""
         calls = counted(summary.out_of_memory, "call")
         words.append(f"{calls} ran out of memory: split and tried again{cap}.")
+    words += _token_words(summary)
     words += _lane_words(summary)
     words.append(
         f"{counted(summary.retries, 'shard')} tried again, "
@@ -252,6 +264,14 @@ def _words(summary: Summary) -> list[str]:
         f"{summary.device_s + summary.wasted_s:,.1f} device seconds went into work that was lost or done twice."
     )
     return words
+
+
+def _token_words(summary: Summary) -> Iterator[str]:
+    """Of a language model."""
+    if summary.output_tokens:
+        read, made = f"{summary.tokens:,} prompt tokens", f"{summary.output_tokens:,} generated"
+        saved = summary.cached_tokens / max(1, summary.tokens)
+        yield f"{read}, {summary.cached_tokens:,} of them ({saved:.0%}) saved by shared prefixes; {made}."
 
 
 def _lane_words(summary: Summary) -> Iterator[str]:

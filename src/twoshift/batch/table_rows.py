@@ -12,11 +12,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from twoshift.batch.inputs import READ_ERROR, conform, fitted, joined, read
+from twoshift.batch.json_answers import AnswerSchema
 from twoshift.batch.part import result_array
 from twoshift.batch.plan import Plan
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.windows import WINDOW_BYTES, WINDOW_ROWS, Stopped, Tally, columns_of
-from twoshift.engine import Engine
+from twoshift.engine.blocks import BlockEngine
 from twoshift.engine.waiting import BlockOwner
 from twoshift.engine.window import Window
 from twoshift.errors import Broken, InvalidInput
@@ -41,11 +42,13 @@ class TableRows:
     """The rows of one plan's tables."""
 
     def __init__(
-        self, engine: Engine, plan: Plan, blobs_for: Callable[[str], Blobs], owner: BlockOwner | None = None
+        self, engine: BlockEngine, plan: Plan, blobs_for: Callable[[str], Blobs], owner: BlockOwner | None = None
     ) -> None:
         self._engine, self._plan, self._blobs_for, self._owner = engine, plan, blobs_for, owner
         self._schema = plan.schema
         self._kept = pa.schema([self._schema.field(name) for name in plan.settings.keep])
+        schema = plan.settings.json_schema
+        self._answers = None if schema is None else AnswerSchema(schema)
 
     def windows(self, shard: int, stop: threading.Event) -> Iterator[pa.RecordBatch]:
         """The shard's rows in windows, whatever batches the files come in."""
@@ -92,6 +95,11 @@ class TableRows:
         """The window's rows as the part has them, in the order of the input."""
         kept, window = begun.kept, begun.window
         values = columns_of(window, stop)
+        if self._answers is not None and "text" in values:
+            read, unreadable = self._answers.columns(values["text"], window.errors)
+            values |= read
+            for place, error in unreadable.items():
+                window.fail(place, error, "no JSON")
         tally.add(window, window.rows, window.kinds.values())
         return self._batch(kept, window, values)
 
@@ -125,6 +133,8 @@ def readable_rows(batch: pa.RecordBatch, settings: JobSettings) -> list[Any]:
 
 def _told_rows(batch: pa.RecordBatch, settings: JobSettings) -> tuple[list[Any], dict[int, str]]:
     """The model's rows, and by place why a text cannot be read."""
+    if (prompting := settings.prompting) is not None:
+        return [prompting.request(row) for row in batch.select(prompting.columns).to_pylist()], {}
     if settings.text is None:
         names = [name for name in settings.columns or batch.schema.names if name != READ_ERROR]
         return batch.select(names).to_pylist(), {}

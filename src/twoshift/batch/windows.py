@@ -34,6 +34,8 @@ class Tally:
     tokens: int = 0
     truncated: int = 0
     device_s: float = 0.0
+    output_tokens: int = 0
+    cached_tokens: int = 0
     kinds: Counter[str] = field(default_factory=Counter[str])
 
     def add(self, window: Window, rows: int, errors: Iterable[str], tokens: int | None = None) -> None:
@@ -44,6 +46,8 @@ class Tally:
         self.tokens += window.tokens if tokens is None else tokens
         self.truncated += window.truncated
         self.device_s += window.device_s
+        self.output_tokens += window.output_tokens
+        self.cached_tokens += window.cached_tokens
         self.kinds.update(kinds)
 
 

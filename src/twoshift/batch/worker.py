@@ -37,7 +37,7 @@ from twoshift.batch.receipt import Receipt, take_receipt
 from twoshift.batch.scorer import ShardScorer
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.windows import Stopped
-from twoshift.engine import Engine
+from twoshift.engine.blocks import BlockEngine
 from twoshift.engine.waiting import BlockOwner
 from twoshift.engine.window import described
 from twoshift.errors import Broken, InvalidInput, TryLater, TwoshiftError
@@ -65,7 +65,7 @@ class ShardWorker:
             settings, name, open_device, blobs_for, send,
         )  # fmt: skip
         self._device: WorkDevice | None = None
-        self._engine: Engine | None = None
+        self._engine: BlockEngine | None = None
         self._plan: Plan | None = None
         self._scorer: ShardScorer | None = None
         self._threads = ThreadPoolExecutor(_SHARDS_AT_ONCE, "twoshift-shard")

@@ -136,8 +136,17 @@ def profile_command(
     """Measure a model's calls on this device: its cost curve, the knee, the call budget and caps for an SLO."""
     from twoshift.cli.profile_report import profile_data, profile_parts, profile_report
     from twoshift.engine.measure import MeasureLimits
-    from twoshift.wiring import load_model
+    from twoshift.wiring import is_llm, load_model
 
+    if is_llm(model):
+        from twoshift.cli.profile_llm import profile_llm
+        from twoshift.runtime.llm import LlmOptions
+
+        for flag, value in (("--rows", rows), ("--report", report)):
+            if value is not None:
+                raise InvalidInput(flag, value, f"no value: {model} is a language model, and makes its own prompts")
+        profile_llm(model, LlmOptions(device, precision, threads), seconds, slo_ms / 1e3, price, as_json)
+        return
     check_writable(report, "--report", others=[rows])
     limits = MeasureLimits(seconds, max_rows=max_rows, max_tokens=max(max_rows, MeasureLimits().max_tokens))
     with own_stdout():

@@ -40,6 +40,16 @@ def run_command(
     output: Annotated[str | None, text("The folder for the results, local or s3://.", "-o", "--output")] = None,
     text_column: Annotated[str | None, text("The column with the text.", "--text", metavar="COLUMN")] = None,
     pair: Annotated[str | None, text("The second text's column, for a model over pairs.", metavar="COLUMN")] = None,
+    prompt: Annotated[str | None, text("Of a language model: a column, or a template: '{title}: {body}'.")] = None,
+    system: Annotated[str | None, text("Its system message; may have columns in braces, too.")] = None,
+    max_tokens: Annotated[int | None, whole("Of an answer; 256 without it.", most=10**6)] = None,
+    temperature: Annotated[float | None, count("0 without it: always the likeliest token.", zero=True)] = None,
+    top_p: Annotated[float | None, share("Of the likeliest tokens; 1 without it.")] = None,
+    seed: Annotated[int | None, whole("Of sampling.", least=0)] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="A text that ends an answer; may be given again.")] = None,
+    json_schema: Annotated[
+        str | None, text("A JSON schema that answers keep to; its properties become columns.", metavar="FILE")
+    ] = None,
     columns: Annotated[str | None, text("Columns of a model over rows: a,b,c; all without it.")] = None,
     keep: Annotated[str | None, text("Columns to keep beside the results: a,b,c.")] = None,
     input_format: Annotated[str | None, choice("Where names do not tell.", _INPUT_FORMATS)] = None,
@@ -80,6 +90,8 @@ def run_command(
     """
     given: dict[str, Any] = {
         "model": model, "output": output, "text": text_column, "pair": pair, "columns": _listed(columns),
+        "prompt": prompt, "system": system, "max_tokens": max_tokens, "temperature": temperature, "top_p": top_p,
+        "seed": seed, "stop": stop or None, "json_schema": _schema(json_schema),
         "keep": _listed(keep), "input_format": input_format, "output_format": output_format, "workers": workers,
         "engine": engine, "address": address, "resources": _amounts(resources),
         "shard_rows": shard_rows, "shard_seconds": shard_seconds, "max_errors": max_errors, "window": window,
@@ -128,6 +140,15 @@ def _settings(inputs: list[str], given: dict[str, Any]) -> JobSettings:
 
 def _listed(value: str | None) -> list[str] | None:
     return None if value is None else [name.strip() for name in value.split(",") if name.strip()]
+
+
+def _schema(path: str | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput("--json-schema", path, f"a file that can be read ({error})") from None
 
 
 def _amounts(value: str | None) -> dict[str, float] | None:
@@ -185,6 +206,10 @@ def _data(settings: JobSettings, result: JobResult) -> dict[str, object]:
         "padding": last.padding,
         "window_s": settings.window_s,
         "made_window": _made_window(settings, result),
+        "tokens": whole and whole.tokens,
+        "output_tokens": whole and whole.output_tokens,
+        "cached_tokens": whole and whole.cached_tokens,
+        "output_tokens_per_s": whole and whole.output_tokens_per_s,
         "usd": whole.usd if whole else last.usd,
         "usd_per_million": whole and whole.usd_per_million,
         "parity": whole and whole.parity and msgspec.structs.asdict(whole.parity),
@@ -232,6 +257,9 @@ def _done_lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
     if whole is not None:
         rows, parts = counted(whole.rows, "row"), counted(last.shards, "part")
         yield f"Done: {rows}, {_errors(whole.errors)}; {settings.output} holds {parts} and _SUCCESS."
+        if whole.output_tokens:
+            read = f"{whole.tokens:,} prompt tokens, {whole.cached_tokens:,} saved by shared prefixes"
+            yield f"{read}; {whole.output_tokens:,} generated, {whole.output_tokens_per_s:,.1f} a second."
         if whole.usd is not None:
             yield f"The whole job: {dollars(whole.usd)}."
     yield _this_run(last) if last.committed_rows else "This run: nothing was left to do."

@@ -22,6 +22,7 @@ from twoshift.extras import needed
 if TYPE_CHECKING:
     from twoshift.fleet.scaler import Scaler
     from twoshift.serve.live_model import LiveModel
+    from twoshift.serve.llm.derived import LlmDerived
     from twoshift.serve.settings import ServeSettings
 
 __all__ = ["serve_command"]
@@ -29,6 +30,7 @@ __all__ = ["serve_command"]
 _CURL = {
     "embedding": '/v1/embeddings -d \'{"model": "%s", "input": "a red fox"}\'',
     "score": '/v1/rerank -d \'{"model": "%s", "query": "a red fox", "documents": ["an old road"]}\'',
+    "text": '/v1/chat/completions -d \'{"model": "%s", "messages": [{"role": "user", "content": "Hello"}]}\'',
 }
 _LEAST_S = 0.5  # for the models to go, whatever the jobs took
 _PORT, _GRPC = "The port to listen on; 8000 without it, 0 takes a free one.", "The port for gRPC; none without it."
@@ -42,6 +44,8 @@ def serve_command(
     ] = None,
     config: Annotated[str | None, text("A TOML file with models, keys and limits.", metavar="FILE")] = None,
     slo_ms: Annotated[float | None, millis("The latency objective of a request; 50 without it.")] = None,
+    ttft_ms: Annotated[float | None, millis("Of a language model: to the first token; 2000.")] = None,
+    tpot_ms: Annotated[float | None, millis("Of a language model: for each token after it; 100.")] = None,
     name: Annotated[str | None, text("What clients call it; its file's name without it.", metavar="NAME")] = None,
     host: Annotated[str | None, text("The address to listen on; 127.0.0.1 without it.")] = None,
     port: Annotated[int | None, whole(_PORT, least=0, most=65535)] = None,
@@ -77,7 +81,8 @@ def serve_command(
         "otlp_endpoint": otlp_endpoint or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
     }  # fmt: skip
     of_model: dict[str, Any] = {
-        "slo_ms": slo_ms, "call_budget_ms": call_budget_ms, "max_batch": max_batch, "max_waiting": max_waiting,
+        "slo_ms": slo_ms, "ttft_ms": ttft_ms, "tpot_ms": tpot_ms,
+        "call_budget_ms": call_budget_ms, "max_batch": max_batch, "max_waiting": max_waiting,
         "device": None if device == "auto" else device, "precision": precision, "threads": threads,
         "trust_pickle": trust_pickle or None, "replicas": replicas, "min_replicas": min_replicas,
         "max_replicas": max_replicas, "scale": None if cooldown is None else {"cooldown": cooldown},
@@ -174,9 +179,14 @@ def _leave(settings: ServeSettings) -> int:
 
 
 def _tell(models: list[LiveModel], address: str, grpc_address: str | None) -> None:
+    from twoshift.serve.llm.derived import LlmDerived
+
     for model in models:
         derived, info = model.derived, model.info
         note(f"{model.name} on {info.device} by {info.runtime} in {info.precision}")
+        if isinstance(derived, LlmDerived):
+            _tell_llm(derived)
+            continue
         budget, rows = f"{1e3 * derived.call_budget_s:.3g} ms", f"{derived.largest_live_rows:,}"
         note(f"  SLO {1e3 * derived.slo_s:g} ms: up to {rows} live rows a call; {budget} for one with background rows;")
         admitted, capacity = f"{derived.admission_rows:,}", f"{derived.capacity_rows_per_s:,.0f}"
@@ -185,6 +195,13 @@ def _tell(models: list[LiveModel], address: str, grpc_address: str | None) -> No
         note(f"gRPC at {grpc_address}")
     note(f"Ready at {address}")
     note(f"curl {address}{_curl(models[0])}")
+
+
+def _tell_llm(derived: LlmDerived) -> None:
+    objective = f"{1e3 * derived.ttft_s:,.0f} ms to the first token, {1e3 * derived.tpot_s:,.0f} ms for each more"
+    note(f"  {objective}: up to {derived.sequences:,} sequences a step, {derived.output_tokens_per_s:,.0f} tokens/s;")
+    waiting, context = f"{derived.max_waiting:,}", f"{derived.context_tokens:,}"
+    note(f"  {waiting} requests may wait and more are refused; {context} tokens of context")
 
 
 def _curl(model: LiveModel) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,16 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.endpoints.facts import ModelFacts, Row, finite, requires
+from twoshift.endpoints.inputs import texts_or_ids
 from twoshift.endpoints.json_body import decoded
-from twoshift.endpoints.types import Embedding, EmbeddingReply, EmbeddingRequest, TokenIds, Usage
-from twoshift.errors import InvalidInput, TooLarge
+from twoshift.endpoints.types import Embedding, EmbeddingReply, EmbeddingRequest, Usage
+from twoshift.errors import InvalidInput
 
 __all__ = ["EmbeddingCall", "read_embeddings"]
 
 _COLUMN = "embedding"
-_FIRST = re.compile(rb"\[[ \t\r\n]*(.)", re.DOTALL)  # what a list begins with
-_text, _texts = msgspec.json.Decoder(str), msgspec.json.Decoder(list[str])
-_ids, _id_lists = msgspec.json.Decoder(TokenIds), msgspec.json.Decoder(list[TokenIds])
 _requests, _encoder = msgspec.json.Decoder(EmbeddingRequest), msgspec.json.Encoder()
 
 
@@ -37,7 +34,7 @@ class EmbeddingCall:
         requires(model, _COLUMN, "embeddings")
         self._name, self._asked = model.name, asked
         self._check_dimensions(model.sizes.get(_COLUMN))
-        self.rows = _inputs(asked.input, model.most_rows)
+        self.rows = texts_or_ids(asked.input, model.most_rows, "input")
 
     def reply(self, rows: Sequence[Row], tokens: int) -> bytes:
         """The vectors, in the order of the input."""
@@ -53,25 +50,6 @@ class EmbeddingCall:
         asked = self._asked.dimensions
         if asked is not None and most is not None and asked > most:
             raise InvalidInput("dimensions", asked, f"from 1 to {most}")
-
-
-def _inputs(given: msgspec.Raw, most_rows: int) -> list[Any]:
-    """A text, texts, tokens, or lists of tokens: as rows of the model."""
-    text = bytes(given)
-    if text.startswith(b'"'):
-        return [decoded(_text, text, "input")]
-    first = _FIRST.match(text)
-    match first and first[1]:
-        case None:
-            return [decoded(_text, text, "input")]
-        case b'"' | b"]":
-            return decoded(_texts, text, "input")
-        case b"[":
-            if text.count(b"[") > most_rows + 1:  # before millions of lists are made
-                raise TooLarge("input", f"{text.count(b'[') - 1:,} rows", f"at most {most_rows:,} in a request")
-            return decoded(_id_lists, text, "input")
-        case _:
-            return [decoded(_ids, text, "input")]
 
 
 def _shortened(vectors: list[NDArray[Any]], dimensions: int) -> list[NDArray[Any]]:

@@ -32,7 +32,7 @@ class ModelFacts:
 class Row(Protocol):
     """A row's answer, by column; raises KeyError where the model has none of that name."""
 
-    def __getitem__(self, name: str) -> Any: ...
+    def __getitem__(self, name: str, /) -> Any: ...
 
 
 class Call(Protocol):

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from twoshift.errors import Denied, Forbidden, InvalidInput, Late, NotFound, OutOfMemory, OverLimit, TooLarge, TryLater
+from twoshift.errors import (
+    Denied,
+    Forbidden,
+    InvalidInput,
+    Late,
+    NotFound,
+    OutOfMemory,
+    OverLimit,
+    TooLarge,
+    TooLong,
+    TryLater,
+)
 
 __all__ = ["Fault", "fault_of"]
 
@@ -32,6 +43,8 @@ def fault_of(error: BaseException, at: str | None = None) -> Fault:
             return Fault(401, "invalid_api_key", _told(error))
         case NotFound():
             return Fault(404, "not_found", _told(error), error.field)
+        case TooLong():
+            return Fault(413, "context_length_exceeded", _told(error), error.field)
         case TooLarge():
             return Fault(413, "too_large", _told(error), error.field)
         case InvalidInput():

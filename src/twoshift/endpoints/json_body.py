@@ -14,6 +14,8 @@ __all__ = ["decoded", "malformed"]
 _MOST_BYTES = 16 << 20  # its values take many times its bytes, and the loop stands still while it is read
 _PLACE = re.compile(r"at `\$\.?([^`]+)`$")
 _MISSING = re.compile(r"missing required field `([^`]+)`")
+_UNKNOWN = re.compile(r"unknown field `([^`]+)`")
+_NO_USE = "Expected `null`"  # as a type has what is known elsewhere and not used here
 
 
 def decoded(decoder: msgspec.json.Decoder[Any], body: bytes | memoryview, field: str = "body", else_: str = "") -> Any:
@@ -29,6 +31,8 @@ def decoded(decoder: msgspec.json.Decoder[Any], body: bytes | memoryview, field:
 def malformed(error: Exception, field: str = "body") -> InvalidInput:
     """The error for what msgspec could not read."""
     told = str(error)
-    place, missing = _PLACE.search(told), _MISSING.search(told)
-    named = ".".join([*([place[1]] if place else []), *([missing[1]] if missing else [])])
+    place, inner = _PLACE.search(told), _MISSING.search(told) or _UNKNOWN.search(told)
+    named = ".".join([*([place[1]] if place else []), *([inner[1]] if inner else [])])
+    if _UNKNOWN.search(told) or told.startswith(_NO_USE):
+        return Malformed(named, "to be left out: it is not supported here")
     return Malformed(named or field, f"a request as /openapi.json describes it: {told}")

@@ -6,11 +6,16 @@ from collections.abc import Callable
 
 import msgspec
 
+from twoshift.endpoints.chat import ChatCall, read_chat
+from twoshift.endpoints.completions import CompletionCall, read_completion
 from twoshift.endpoints.embeddings import EmbeddingCall, read_embeddings
 from twoshift.endpoints.facts import Call, ModelFacts
 from twoshift.endpoints.faults import Fault
+from twoshift.endpoints.generating import GenerationCall
+from twoshift.endpoints.messages import MESSAGES, MessageCall, read_message
 from twoshift.endpoints.rerank import RerankCall, read_rerank
 from twoshift.endpoints.types import ErrorReply, ErrorTold
+from twoshift.errors import InvalidInput
 
 __all__ = ["ENDPOINTS", "ReadCall", "told_openai"]
 
@@ -26,7 +31,31 @@ def _rerank(body: bytes, model: ModelFacts) -> Call:
     return RerankCall(read_rerank(body), model)
 
 
-ENDPOINTS: dict[str, ReadCall] = {"/v1/embeddings": _embeddings, "/v1/rerank": _rerank}
+def _chat(body: bytes, model: ModelFacts) -> Call:
+    return _whole(ChatCall(read_chat(body), model))
+
+
+def _completion(body: bytes, model: ModelFacts) -> Call:
+    return _whole(CompletionCall(read_completion(body), model))
+
+
+def _message(body: bytes, model: ModelFacts) -> Call:
+    return MessageCall(read_message(body), model)
+
+
+def _whole(call: GenerationCall) -> Call:
+    if call.streams:
+        raise InvalidInput("stream", True, "false in a batch")
+    return call
+
+
+ENDPOINTS: dict[str, ReadCall] = {
+    "/v1/embeddings": _embeddings,
+    "/v1/rerank": _rerank,
+    "/v1/chat/completions": _chat,
+    "/v1/completions": _completion,
+    MESSAGES: _message,
+}
 
 
 def told_openai(fault: Fault) -> bytes:

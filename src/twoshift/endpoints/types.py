@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 __all__ = [
+    "INPUT",
     "Document",
     "Embedding",
     "EmbeddingReply",
@@ -22,7 +23,7 @@ __all__ = [
 ]
 
 _IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
-_INPUT = {
+INPUT = {
     "oneOf": [
         {"type": "string"},
         {"type": "array", "items": {"type": "string"}, "minItems": 1},
@@ -40,7 +41,7 @@ class EmbeddingRequest(Struct):
 
     model: str
     # Read in a second step: a union of lists is more than the decoder can tell apart.
-    input: Annotated[Raw, Meta(extra_json_schema=_INPUT)]
+    input: Annotated[Raw, Meta(extra_json_schema=INPUT)]
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Annotated[int, Meta(ge=1)] | None = None
     user: str | None = None

@@ -6,13 +6,14 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.errors import Broken
+from twoshift.generation import RowDetails
 from twoshift.ports import Columns
 
 __all__ = ["BlockFuture", "BlockResult", "Filling", "RowFuture", "RowResult", "RowSink", "widened"]
@@ -41,6 +42,9 @@ class BlockResult:
     columns: dict[str, NDArray[Any]]
     errors: dict[int, Exception]
     device_s: float = 0.0  # of the device's time
+    output_tokens: int = 0  # that were generated
+    cached_tokens: int = 0  # of the rows' own: read before, for another row
+    details: dict[int, RowDetails] = field(default_factory=dict[int, RowDetails])  # of rows of a language model
 
 
 class _Cancellable(Future[T]):
@@ -89,14 +93,16 @@ BlockFuture = _Cancellable[BlockResult]
 class Filling:
     """A block's result as it comes in, call by call, from one slot or two."""
 
-    __slots__ = ("_lock", "columns", "device_s", "errors", "left", "rows")
+    __slots__ = ("_lock", "cached_tokens", "columns", "details", "device_s", "errors", "left", "output_tokens", "rows")
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
         self.left = rows
         self.device_s = 0.0
+        self.output_tokens = self.cached_tokens = 0
         self.columns: dict[str, NDArray[Any]] = {}
         self.errors: dict[int, Exception] = {}
+        self.details: dict[int, RowDetails] = {}
         self._lock = threading.Lock()
 
     def put(self, start: int, stop: int, columns: Columns, at: int) -> None:
@@ -117,6 +123,11 @@ class Filling:
         with self._lock:
             self.errors |= dict.fromkeys(range(start, stop), error)
             self.left -= stop - start
+
+    def result(self) -> BlockResult:
+        """As it is now."""
+        generated = (self.output_tokens, self.cached_tokens, self.details)
+        return BlockResult(self.columns, self.errors, self.device_s, *generated)
 
     def _fitting(self, columns: Columns) -> dict[str, NDArray[Any]]:
         """The block's arrays, of a type that holds what this call answers, too."""

@@ -6,7 +6,7 @@ import itertools
 import math
 from dataclasses import dataclass, field
 
-from twoshift.engine.results import BlockFuture, BlockResult, Filling, RowSink
+from twoshift.engine.results import BlockFuture, Filling, RowSink
 from twoshift.engine.stats import Queue
 from twoshift.policy.background_queue import Block, Slice
 from twoshift.policy.lane_values import LaneUse
@@ -72,7 +72,7 @@ class BlockJob:
     def settle_if_full(self) -> None:
         """Answer once every row has a result or an error."""
         if self.filling.left == 0:
-            self.future.settle(BlockResult(self.filling.columns, self.filling.errors, self.filling.device_s))
+            self.future.settle(self.filling.result())
 
 
 @dataclass(slots=True)

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from twoshift.engine.loop import Engine
+from twoshift.engine.blocks import BlockEngine
 from twoshift.engine.prepare import prepared_parts
 from twoshift.engine.results import BlockFuture, BlockResult, widened
 from twoshift.engine.waiting import BlockOwner
 from twoshift.errors import InvalidInput
+from twoshift.generation import RowDetails
 
 __all__ = ["Window", "described"]
 
@@ -36,10 +37,13 @@ class Window:
     row_tokens: dict[int, int] = field(default_factory=dict[int, int])  # by the row's place; none: it was not prepared
     tokens: int = 0
     truncated: int = 0
-    device_s: float = 0.0  # once the results are here
+    device_s: float = 0.0  # once the results are here, as are the two below
+    output_tokens: int = 0  # that were generated
+    cached_tokens: int = 0  # of the rows' own: read before, for another row
+    details: dict[int, RowDetails] = field(default_factory=dict[int, RowDetails])  # by the row's place
     _blocks: list[_Block] = field(default_factory=list[_Block])
 
-    def submit(self, engine: Engine, rows: Sequence[Any], owner: BlockOwner | None = None) -> None:
+    def submit(self, engine: BlockEngine, rows: Sequence[Any], owner: BlockOwner | None = None) -> None:
         """Hand the rows to the engine, in the best order for it; not those that have an error already."""
         packs = engine.runtime.info.live_stream
         places = np.array([place for place in range(len(rows)) if place not in self.errors], np.int64)
@@ -61,11 +65,14 @@ class Window:
         for places, future in self._blocks:
             result = wait(future)
             self.device_s += result.device_s
+            self.output_tokens += result.output_tokens
+            self.cached_tokens += result.cached_tokens
             for name, values in result.columns.items():
                 if name not in columns:
                     columns[name] = np.zeros((self.rows, *values.shape[1:]), values.dtype)
                 columns[name] = widened(name, columns[name], values)
                 columns[name][places] = values
+            self.details.update((int(places[row]), each) for row, each in result.details.items())
             for row, error in result.errors.items():
                 self.fail(int(places[row]), error)
         return columns

@@ -205,8 +205,10 @@ class GovernorPolicy:
         self, live: LiveLoad, running: Sequence[BackgroundSequence], bounds: _Bounds
     ) -> list[BackgroundSequence]:
         """The sequences that must go, those with least to lose first, and none needlessly."""
+        crowd = _crowd(running, bounds.prefill_tokens)
+        running = [each for each in running if each not in crowd]
         if not running:
-            return []
+            return crowd
         room = self._room(live, bounds.step_s, 0)
         free = self.settings.kv_mark_tokens - live.kv_tokens - live.waiting_kv_tokens
         free -= sum(each.kv_tokens for each in running)
@@ -224,7 +226,7 @@ class GovernorPolicy:
                 gone.remove(each)
                 free -= each.kv_tokens
                 excess += 1
-        return gone
+        return crowd + gone
 
     def _to_admit(
         self,
@@ -282,6 +284,20 @@ class GovernorPolicy:
         most = min(bounds.prefill_tokens, sum(each.prefill_left_tokens for each in held))
         ration = _largest(most, lambda n: self.predicted_s(live, len(held), prefilling, n) <= bounds.step_s)
         return GovernorDecision(_keys(admitted), _keys(aborted), ration, _keys(too_large), reason)
+
+
+def _crowd(running: Sequence[BackgroundSequence], prefill_tokens: int) -> list[BackgroundSequence]:
+    """Prompts let in while nobody was there, of which a step would read more than the ration: the longest go.
+
+    One may be longer than the ration: a runtime reads it piece by piece, and several at once.
+    """
+    reading = sorted((each for each in running if each.prefill_left_tokens), key=lambda s: s.prefill_left_tokens)
+    left = sum(each.prefill_left_tokens for each in reading)
+    gone: list[BackgroundSequence] = []
+    while reading and left - reading[-1].prefill_left_tokens >= prefill_tokens:
+        gone.append(reading.pop())
+        left -= gone[-1].prefill_left_tokens
+    return gone
 
 
 def _largest(most: int, holds: Callable[[int], bool]) -> int:

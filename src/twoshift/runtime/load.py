@@ -13,6 +13,7 @@ from twoshift.errors import InvalidInput
 from twoshift.ports import Runtime
 from twoshift.runtime.artifacts import full_file
 from twoshift.runtime.host_model import HostModel
+from twoshift.runtime.llm import is_llm
 from twoshift.runtime.python_source import is_python_model
 
 if TYPE_CHECKING:
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["KNOWN_MODELS", "load_model"]
 
-KNOWN_MODELS = ("minilm",)
+KNOWN_MODELS = ("minilm", "smollm")
 ACCEPTED = (
-    "a known name (minilm), an encoder's folder, an .onnx, .json, .ubj or .skops file, file.py:Class or "
+    "a known name (minilm, smollm), a model's folder, an .onnx, .json, .ubj or .skops file, file.py:Class or "
     "package.module:Class"
 )
 _XGBOOST = (".json", ".ubj")
@@ -48,6 +49,8 @@ def load_model(
     options: dict[str, Any] = {"device": device, "precision": precision, "threads": threads}
     if not model.strip():
         raise InvalidInput("model", model, ACCEPTED)
+    if is_llm(model):
+        raise InvalidInput("model", model, "a model over rows: this one generates text, for `run --prompt` and `serve`")
     if model in KNOWN_MODELS:
         return _encoder(model, options)
     if is_python_model(model):

@@ -11,10 +11,11 @@ from twoshift.serve.live_model import LiveModel
 from twoshift.serve.metrics import ModelMetrics
 from twoshift.types import Lane, ReplicaCounts
 
-__all__ = ["MoreMetrics", "ServerMetrics"]
+__all__ = ["MoreMetrics", "ServerMetrics", "counted"]
 
 MoreMetrics = Callable[[], Iterable[tuple[str, str, str, tuple[str, ...], Sequence[tuple[Any, ...]]]]]
-# Of each family: its kind, name, what it is, its labels; and its samples: the labels' values, then their own
+# Of each family: its kind, name, what it is, its labels; and its samples: the labels' values, then their own.
+# A name that has a colon is somebody else's, and stays as it is.
 
 _ONLINE = str(Lane.ONLINE)
 
@@ -39,7 +40,7 @@ class _Family:
     samples: Callable[[_Seen], Iterable[tuple[Any, ...]]]  # the labels' values, then the sample's
 
 
-def _counted(counts: Iterable[int], bounds: tuple[float, ...]) -> list[tuple[str, float]]:
+def counted(counts: Iterable[int], bounds: tuple[float, ...]) -> list[tuple[str, float]]:
     """Upper bounds and how many lie at or below each, as Prometheus has it."""
     summed, found = 0, list[tuple[str, float]]()
     for bound, count in zip((*map(str, bounds), "+Inf"), counts, strict=True):
@@ -50,17 +51,17 @@ def _counted(counts: Iterable[int], bounds: tuple[float, ...]) -> list[tuple[str
 
 def _stages(seen: _Seen) -> Iterator[tuple[Any, ...]]:
     for stage, each in seen.metrics.stages.items():
-        yield _ONLINE, stage, _counted(each.counts, each.bounds), each.total
+        yield _ONLINE, stage, counted(each.counts, each.bounds), each.total
 
 
 def _latency(seen: _Seen) -> Iterator[tuple[Any, ...]]:
     each = seen.metrics.latency
-    yield _ONLINE, _counted(each.counts, each.bounds), each.total
+    yield _ONLINE, counted(each.counts, each.bounds), each.total
 
 
 def _call_rows(seen: _Seen) -> Iterator[tuple[Any, ...]]:
     for lane, each in seen.stats.call_rows.items():
-        yield str(lane), _counted(each.counts, CALL_ROWS), each.rows
+        yield str(lane), counted(each.counts, CALL_ROWS), each.rows
 
 
 def _by_lane(value: str) -> Callable[[_Seen], Iterator[tuple[Any, ...]]]:
@@ -141,9 +142,9 @@ class ServerMetrics:
                     made.add_metric([name, *sample[: len(family.labels)]], *sample[len(family.labels) :])
             yield made
         for kind, name, about, labels, samples in (family for each in self._more for family in each()):
-            made = kinds[kind](f"twoshift_{name}", about, labels=labels)
+            made = kinds[kind](name if ":" in name else f"twoshift_{name}", about, labels=labels)
             for sample in samples:
-                made.add_metric(sample[:-1], sample[-1])
+                made.add_metric(sample[: len(labels)], *sample[len(labels) :])
             yield made
 
 

@@ -9,6 +9,7 @@ from twoshift.engine.stats import EngineStats, Health, Queue
 from twoshift.ports import RuntimeInfo
 from twoshift.serve.completions import Completions
 from twoshift.serve.derived import Derived
+from twoshift.serve.llm.derived import LlmDerived
 from twoshift.serve.metrics import ModelMetrics
 from twoshift.serve.model import Answer
 from twoshift.serve.tracing import Traces
@@ -23,10 +24,14 @@ class LiveModel(Protocol):
     name: str
     version: str
     created_unix_s: int
-    derived: Derived  # from the curve that it began with
     outputs: tuple[Tensor, ...]  # what was seen in its answers; none before the first
     metrics: ModelMetrics
     traces: Traces | None
+
+    @property
+    def derived(self) -> Derived | LlmDerived:
+        """From the curve that it began with."""
+        ...
 
     @property
     def info(self) -> RuntimeInfo: ...
@@ -40,7 +45,7 @@ class LiveModel(Protocol):
         """On the loop that will serve."""
         ...
 
-    def derived_now(self) -> Derived:
+    def derived_now(self) -> Derived | LlmDerived:
         """From the curve as learned so far."""
         ...
 

@@ -22,7 +22,9 @@ from twoshift.serve.http.app import App
 from twoshift.serve.http.batches import add_batches
 from twoshift.serve.http.connection import HttpLimits
 from twoshift.serve.http.files import add_files
+from twoshift.serve.http.generation import add_generation
 from twoshift.serve.http.jobs import JobDesk, NoJobs, add_jobs
+from twoshift.serve.http.message_batches import add_message_batches
 from twoshift.serve.http.oip import add_oip
 from twoshift.serve.http.openai import add_openai
 from twoshift.serve.http.operations import add_operations
@@ -30,6 +32,7 @@ from twoshift.serve.http.schedules import DeliveryDesk, ScheduleDesk, add_schedu
 from twoshift.serve.http.server import HttpServer
 from twoshift.serve.http.usage import UsageDesk, add_usage
 from twoshift.serve.keys import Keys
+from twoshift.serve.llm.exposition import llm_metrics
 from twoshift.serve.service import Service
 from twoshift.serve.settings import ServeSettings
 from twoshift.serve.tracing import Traces
@@ -37,7 +40,7 @@ from twoshift.serve.tracing import Traces
 if TYPE_CHECKING:
     from twoshift.serve.grpc.server import GrpcServer
 
-__all__ = ["Desks", "check_address", "serve"]
+__all__ = ["Desks", "add_faces", "check_address", "serve"]
 
 _logger = logging.getLogger("twoshift.serve")
 _TRACES_S = 5.0
@@ -96,15 +99,7 @@ async def _serve(
     limits = HttpLimits(body_bytes=int(settings.max_body_mib * (1 << 20)), connections=settings.max_connections)
     server = HttpServer(app.handle, app.refused, limits, streams=app.streams)
     grpc_server = None if settings.grpc_port is None else _grpc_server(service, settings, keys)
-    add_openai(app, service)
-    add_oip(app, service)
-    add_jobs(app, desks.jobs)
-    add_files(app, desks.batches.files)
-    add_batches(app, desks.batches)
-    add_schedules(app, desks.schedules, desks.notifier)
-    add_usage(app, usage)
-    connections = {"http_connections": ("Open connections.", lambda: server.connections)}
-    add_operations(app, service, ServerMetrics(service.models, connections, metrics))
+    add_faces(app, server, service, desks, usage, metrics)
     stop, hurry = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(ValueError, NotImplementedError):  # not in a test's thread
@@ -128,6 +123,24 @@ async def _serve(
     if traces is not None:
         await _closed(traces, min(_TRACES_S, max(0.0, until_s - time.monotonic())))
     return max(_LEAST_S, until_s - time.monotonic()) if in_peace else 0.0
+
+
+def add_faces(
+    app: App, server: HttpServer, service: Service, desks: Desks, usage: UsageDesk, metrics: Sequence[MoreMetrics]
+) -> None:
+    """Everything that a server can be asked over HTTP."""
+    add_openai(app, service)
+    add_generation(app, service)
+    add_oip(app, service)
+    add_jobs(app, desks.jobs)
+    add_files(app, desks.batches.files)
+    add_batches(app, desks.batches)
+    add_message_batches(app, service, desks.batches)
+    add_schedules(app, desks.schedules, desks.notifier)
+    add_usage(app, usage)
+    connections = {"http_connections": ("Open connections.", lambda: server.connections)}
+    more = [*metrics, lambda: llm_metrics(service.models)]
+    add_operations(app, service, ServerMetrics(service.models, connections, more))
 
 
 async def _closed(traces: Traces, timeout_s: float) -> None:

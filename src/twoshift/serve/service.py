@@ -9,10 +9,13 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from twoshift.errors import Late, NotFound, TryLater
+from twoshift.errors import InvalidInput, Late, NotFound, TryLater
+from twoshift.generation import GenerationRequest
 from twoshift.serve.completions import Completions
 from twoshift.serve.keys import ANYONE, Caller
 from twoshift.serve.live_model import LiveModel
+from twoshift.serve.llm.model import ServedLlm
+from twoshift.serve.llm.running import Running
 from twoshift.serve.model import Answer
 
 __all__ = ["Service", "close_models"]
@@ -42,6 +45,34 @@ class Service:
         if model is None:
             raise NotFound("model", name, f"one of {', '.join(sorted(self.models))}")
         return model
+
+    def language_model(self, name: str) -> ServedLlm:
+        """The one of that name; raises NotFound, and InvalidInput where it is another kind of model."""
+        model = self.find(name)
+        if not isinstance(model, ServedLlm):
+            raise InvalidInput("model", name, "a model that generates text")
+        return model
+
+    async def generate(
+        self,
+        model: ServedLlm,
+        rows: Sequence[GenerationRequest],
+        timeout_s: float | None,
+        arrived_s: float,
+        caller: Caller = ANYONE,
+    ) -> Running:
+        """Sequences that have begun: whoever gets them closes them. Raises as the model does, Forbidden, OverLimit."""
+        if self._draining:
+            raise TryLater("the server is shutting down", _NOT_READY_S)
+        caller.enter(model.name)
+        model.metrics.offered_rows += len(rows)
+        try:
+            return await model.begin(rows, timeout_s, arrived_s, caller.leave, caller.tenant)
+        except BaseException as error:
+            caller.leave()
+            if isinstance(error, TryLater) and (timeout_s is None or timeout_s >= model.derived.slo_s):
+                model.metrics.refused_rows += len(rows)
+            raise
 
     async def answer(
         self,

@@ -21,13 +21,16 @@ from twoshift.units import parse_duration
 __all__ = ["FileSettings", "ModelSettings", "ServeSettings", "make_settings", "read_settings"]
 
 _LONGEST_NAME = 100
+_SLO_MS = 50.0
 
 
 class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One model. The objective is all that must be said; the last group overrides what follows from it."""
 
     model: str
-    slo_ms: float = 50.0
+    slo_ms: float | None = None  # of a request; 50 without it
+    ttft_ms: float | None = None  # of a language model: to the first token
+    tpot_ms: float | None = None  # and for each token after it
     device: str = "auto"
     precision: str | None = None
     threads: int | None = None
@@ -44,7 +47,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     max_waiting: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("slo_ms", "call_budget_ms"):
+        for name in ("slo_ms", "ttft_ms", "tpot_ms", "call_budget_ms"):
             value = getattr(self, name)
             _require(value is None or (math.isfinite(value) and value > 0), name, value, "milliseconds above 0")
         _require_price(self.price_usd_per_hour)
@@ -56,6 +59,37 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         _require(most is None or most >= least, "max_replicas", most, f"at least {least}, as there are to be")
         bounded = self.min_replicas is None or most is not None
         _require(bounded, "min_replicas", self.min_replicas, "max_replicas beside it")
+
+    def check_rows(self) -> None:
+        """Raises InvalidInput where something is said that only a language model has."""
+        for name in ("ttft_ms", "tpot_ms"):
+            accepted = f"slo_ms: {self.model} generates no tokens"
+            _require(getattr(self, name) is None, name, getattr(self, name), accepted)
+
+    def check_sequences(self) -> None:
+        """Raises InvalidInput where something is said that a language model has not."""
+        accepted = "ttft_ms and tpot_ms: a language model's answer takes as long as it has tokens"
+        _require(self.slo_ms is None, "slo_ms", self.slo_ms, accepted)
+        for name in ("call_budget_ms", "max_batch"):
+            value = getattr(self, name)
+            _require(value is None, name, value, "nothing here: a language model's steps follow from tpot_ms")
+        one = self.first_replicas == 1 and not self.is_scaled
+        _require(one, "replicas", self.first_replicas, "1: a language model is served by one process")
+
+    @property
+    def slo_s(self) -> float:
+        """Of a request."""
+        return (_SLO_MS if self.slo_ms is None else self.slo_ms) / 1e3
+
+    @property
+    def ttft_s(self) -> float | None:
+        """To a first token; None: what the device can keep."""
+        return None if self.ttft_ms is None else self.ttft_ms / 1e3
+
+    @property
+    def tpot_s(self) -> float | None:
+        """For each token after it; None: what the device can keep."""
+        return None if self.tpot_ms is None else self.tpot_ms / 1e3
 
     @property
     def is_scaled(self) -> bool:

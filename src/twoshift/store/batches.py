@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, insert, select, update
+from sqlalchemy import Connection, Select, delete, func, insert, select, update
 
 from twoshift.batch_ports import BatchRecord, BatchStatus, FileRecord, FileStatus
 from twoshift.errors import NotFound
@@ -26,6 +26,7 @@ _DETAILS = ("output_id", "error_id", "output_expires_s", "metadata", "models")
 _PLAIN = (
     "id", "owner", "endpoint", "input_file_id", "window", "created_unix_s", "expires_unix_s", "fingerprint", "model",
     "errors", "output_file_id", "error_file_id", "total", "completed", "failed", "tokens",
+    "output_tokens", "cached_tokens", "not_run",
 )  # fmt: skip
 _TIMES = tuple(str(status) for status in BatchStatus if status is not BatchStatus.VALIDATING)
 _ENDS = {
@@ -71,17 +72,37 @@ class SqlBatches:
         found = self._database.found(_same(fingerprint, since_unix_s))
         return _record(found[0]) if found else None
 
-    def list_batches(self, owner: str | None, limit: int, after: str | None = None) -> list[BatchRecord]:
-        """The newest first; `after` is the id of the last one that was seen. Raises NotFound."""
-        wanted = _wanted.order_by(batches.c.number.desc()).limit(limit)
+    def list_batches(
+        self,
+        owner: str | None,
+        limit: int,
+        after: str | None = None,
+        before: str | None = None,
+        endpoint: str | None = None,
+    ) -> list[BatchRecord]:
+        """The newest first; `after` is the id of the last one that was seen, `before` of the first. Raises NotFound."""
+        number = batches.c.number
+        wanted = _wanted.order_by(number.desc() if before is None else number).limit(limit)
         if owner is not None:
             wanted = wanted.where(batches.c.owner == owner)
+        if endpoint is not None:
+            wanted = wanted.where(batches.c.endpoint == endpoint)
         if after is not None:
-            last = self._database.found(select(batches.c.number).where(_seen(after, owner)))
-            if not last:
-                raise _not_there("after", after)
-            wanted = wanted.where(batches.c.number < last[0].number)
-        return [_record(row) for row in self._database.found(wanted)]
+            wanted = wanted.where(number < self._number("after", after, owner))
+        if before is not None:
+            wanted = wanted.where(number > self._number("before", before, owner))
+        found = [_record(row) for row in self._database.found(wanted)]
+        return found if before is None else found[::-1]
+
+    def remove_batch(self, batch_id: str) -> None:
+        """Nobody sees it any more."""
+        self._database.changed(lambda connection: connection.execute(delete(batches).where(batches.c.id == batch_id)))
+
+    def _number(self, field: str, batch_id: str, owner: str | None) -> int:
+        found = self._database.found(select(batches.c.number).where(_seen(batch_id, owner)))
+        if not found:
+            raise _not_there(field, batch_id)
+        return int(found[0].number)
 
     def open_batches(self, owner: str) -> int:
         """How many of an owner's are not over."""

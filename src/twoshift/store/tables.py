@@ -110,6 +110,9 @@ batches = Table(
     Column("completed", Integer, nullable=False),
     Column("failed", Integer, nullable=False),
     Column("tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("cached_tokens", BigInteger, nullable=False),
+    Column("not_run", Integer, nullable=False),
     Column("swept", Boolean, nullable=False, index=True),  # its folder is gone
     Column("in_progress_unix_s", Float),
     Column("finalizing_unix_s", Float),

@@ -339,3 +339,18 @@ def test_a_setting_that_makes_no_sense_is_refused_by_name(name: str) -> None:
 def test_a_negative_load_is_refused() -> None:
     with pytest.raises(InvalidInput, match="running"):
         LiveLoad(running=-1)
+
+
+def test_prompts_that_were_let_in_while_nobody_was_there_leave_but_for_a_ration() -> None:
+    policy = GovernorPolicy(Hinge(), SETTINGS)
+    reading = [prompt(key, 300) for key in range(6)]
+    decision = policy.decide(LIVE, reading, [], 0.0)
+    left = [each for each in reading if each.key not in decision.abort]
+    assert 0 < len(left) < 6
+    assert sum(each.prefill_left_tokens for each in left[:-1]) < SETTINGS.prefill_tokens
+    assert policy.decide(LIVE, left, [], 1.0).abort == ()
+
+
+def test_one_prompt_that_is_longer_than_the_ration_may_stay() -> None:
+    policy = GovernorPolicy(Hinge(), SETTINGS)
+    assert policy.decide(LIVE, [prompt(0, 3000)], [], 0.0).abort == ()

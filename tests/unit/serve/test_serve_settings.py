@@ -113,11 +113,38 @@ def test_beyond_this_machine_there_must_be_keys_or_the_word_for_none(host: str) 
         ({"models": {"m": {"slo_ms": 0}}}, "slo_ms"),
         ({"models": {"m": {"slo_ms": float("inf")}}}, "slo_ms"),
         ({"models": {"m": {"max_waiting": 0}}}, "max_waiting"),
+        ({"models": {"m": {"ttft_ms": 0}}}, "ttft_ms"),
+        ({"models": {"m": {"tpot_ms": -1}}}, "tpot_ms"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_its_name(data: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
         made(**data)
+
+
+def test_a_language_model_has_objectives_of_its_own() -> None:
+    model = made(models={"m": {"ttft_ms": 500, "tpot_ms": 50}}).models["m"]
+    model.check_sequences()
+    assert (model.ttft_s, model.tpot_s) == (0.5, 0.05)
+    with pytest.raises(InvalidInput, match=r"ttft_ms: 500.* slo_ms"):
+        model.check_rows()
+    plain = made(models={"m": {}}).models["m"]
+    plain.check_rows()
+    assert (plain.slo_s, plain.ttft_s) == (0.05, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"slo_ms": 50}, "slo_ms: 50.* ttft_ms and tpot_ms"),
+        ({"max_batch": 4}, "max_batch: 4"),
+        ({"replicas": 2}, "replicas: 2 .* one process"),
+        ({"max_replicas": 2}, "replicas: 1 .* one process"),
+    ],
+)
+def test_and_not_those_of_other_models(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        made(models={"m": given}).models["m"].check_sequences()
 
 
 def test_a_file_that_is_none_is_told_so(tmp_path: Path) -> None:

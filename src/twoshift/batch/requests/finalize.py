@@ -49,6 +49,9 @@ class Finished:
     completed: int
     failed: int
     tokens: int
+    output_tokens: int
+    cached_tokens: int
+    not_run: int  # of those that failed
 
 
 class _Side:
@@ -112,17 +115,20 @@ def finalize(desk: FileDesk, batch: BatchRecord, not_done: NotDone) -> Finished:
 def _written(
     desk: FileDesk, batch: BatchRecord, plan: Plan | None, frozen: _Frozen, output: _Side, error: _Side
 ) -> Finished:
-    completed = failed = tokens = 0
+    completed = failed = tokens = output_tokens = cached_tokens = not_run = 0
     for shard in range(len(plan.shards)) if plan is not None else (0,):
         if plan is not None and shard in frozen.shards:
             stats = _copied(desk, part_location(plan, shard), output, error).stats
             completed, failed = completed + stats.rows - stats.errors, failed + stats.errors
-            tokens += stats.tokens
+            tokens, output_tokens = tokens + stats.tokens, output_tokens + stats.output_tokens
+            cached_tokens += stats.cached_tokens
             continue
         for line in _lines(desk, batch, plan, shard):
             error.write(_told(batch.id, line, frozen.not_done))
             failed += 1
-    return Finished(output.published(), error.published(), completed, failed, tokens)
+            not_run += bool(frozen.not_done.code)
+    counts = (completed, failed, tokens, output_tokens, cached_tokens, not_run)
+    return Finished(output.published(), error.published(), *counts)
 
 
 def _frozen(desk: FileDesk, folder: str, plan: Plan | None, not_done: NotDone) -> _Frozen:

@@ -83,9 +83,11 @@ class BatchHost:
         output_expires_s: float | None,
         owner: str | None,
         models: tuple[str, ...] = (),  # that the key may use; none: all
+        content: str = "",  # a digest of the file, where each copy of a request brings one of its own
+        total: int = 0,  # requests, where they are counted already
     ) -> BatchRecord:
         """A new one, or that of the same request just now; raises NotFound, InvalidInput, OverLimit."""
-        wanted = BatchWanted(input_file_id, endpoint, window, metadata, output_expires_s)
+        wanted = BatchWanted(input_file_id, endpoint, window, metadata, output_expires_s, content=content, total=total)
         file = self.files.get(input_file_id, owner)
         self._jobs.allowance_of(file.owner).check_open(self._store.open_batches(file.owner))
         made = self._add(wanted.record(new_id(BATCH), file.owner, models, self.files))
@@ -96,9 +98,23 @@ class BatchHost:
         """Raises NotFound."""
         return self._store.batch(batch_id, owner)
 
-    def list(self, owner: str | None, limit: int, after: str | None) -> list[BatchRecord]:
+    def list(
+        self, owner: str | None, limit: int, after: str | None, before: str | None = None, endpoint: str | None = None
+    ) -> list[BatchRecord]:
         """The newest first."""
-        return self._store.list_batches(owner, limit, after)
+        return self._store.list_batches(owner, limit, after, before, endpoint)
+
+    def remove(self, batch_id: str, owner: str | None) -> None:
+        """With its files; raises NotFound, and InvalidInput where it is not over."""
+        found = self._store.batch(batch_id, owner)
+        if not found.status.is_over:
+            raise InvalidInput("batch", str(found.status), "one that is over: cancel it first")
+        self.files.drop_folder(batch_id)
+        self._store.remove_batch(batch_id)
+        for file_id in (found.input_file_id, found.output_file_id, found.error_file_id):
+            if file_id is not None:
+                with contextlib.suppress(NotFound):
+                    self.files.remove(file_id)
 
     def cancel(self, batch_id: str, owner: str | None) -> BatchRecord:
         """What is done stays; raises NotFound, and InvalidInput where it is over."""
@@ -233,6 +249,7 @@ class BatchHost:
         files = [file for file in (done.output, done.error) if file is not None]
         self._store.end_batch(
             batch.id, files, completed=done.completed, failed=done.failed, tokens=done.tokens,
+            output_tokens=done.output_tokens, cached_tokens=done.cached_tokens, not_run=done.not_run,
             output_file_id=done.output.id if done.output else None,
             error_file_id=done.error.id if done.error else None, **values,
         )  # fmt: skip

@@ -21,15 +21,18 @@ from twoshift.endpoints.facts import Call, ModelFacts, characters_of, check_leng
 from twoshift.endpoints.faults import fault_of
 from twoshift.endpoints.known import ENDPOINTS
 from twoshift.engine import Engine
+from twoshift.engine.blocks import BlockEngine
 from twoshift.engine.waiting import BlockOwner
 from twoshift.engine.window import Window
 from twoshift.errors import InvalidInput, NotFound, TooLarge
+from twoshift.generation import RowDetails
 from twoshift.ports import Blobs, RuntimeInfo
 
 __all__ = ["LINES", "Asked", "RequestRows", "asked_of"]
 
 LINES = pa.schema([pa.field("line", pa.binary()), pa.field("error", pa.string())])  # of a part
 _MOST_ROWS = 2048  # of a request, at least: as OpenAI has it
+_DETAILS = ("cached_tokens", "logprobs")
 
 
 @dataclass(slots=True)
@@ -64,8 +67,11 @@ class _Result:
 
     columns: dict[str, NDArray[Any]]
     place: int
+    details: RowDetails | None
 
     def __getitem__(self, name: str) -> Any:
+        if self.details is not None and name in _DETAILS:
+            return getattr(self.details, name)
         return self.columns[name][self.place]
 
 
@@ -73,11 +79,11 @@ class RequestRows:
     """The requests of one plan's files."""
 
     def __init__(
-        self, engine: Engine, plan: Plan, blobs_for: Callable[[str], Blobs], owner: BlockOwner | None = None
+        self, engine: BlockEngine, plan: Plan, blobs_for: Callable[[str], Blobs], owner: BlockOwner | None = None
     ) -> None:
         self._engine, self._plan, self._blobs_for, self._owner = engine, plan, blobs_for, owner
         self._batch = PurePosixPath(plan.settings.output).name
-        self._most_rows = max(_MOST_ROWS, engine.most_rows)
+        self._most_rows = max(_MOST_ROWS, engine.most_rows if isinstance(engine, Engine) else 0)
 
     def windows(self, shard: int, stop: threading.Event) -> Iterator[list[Asked]]:
         """The shard's requests; a window has few rows, however many each request has."""
@@ -127,7 +133,7 @@ class RequestRows:
         at = None if failed is None or len(places) == 1 else f"row {failed - places.start} of {len(places)}"
         if error is None and asked.call is not None:
             try:
-                rows = [_Result(columns, place) for place in places]
+                rows = [_Result(columns, place, window.details.get(place)) for place in places]
                 reply = asked.call.reply(rows, _tokens(window, places))
                 return response_line(self._batch, asked.custom_id, reply), None
             except Exception as raised:  # an answer that cannot be told is this request's alone

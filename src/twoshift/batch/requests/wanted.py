@@ -30,6 +30,8 @@ class BatchWanted:
     metadata: dict[str, str] | None = None
     output_expires_s: float | None = None  # after which its files go
     retry_of: str = ""
+    content: str = ""  # a digest of its file, where that decides whether it is the same
+    total: int = 0  # requests, as far as that is known
 
     def __post_init__(self) -> None:
         if self.endpoint not in ENDPOINTS:
@@ -54,7 +56,7 @@ class BatchWanted:
 
     def fingerprint(self, owner: str) -> str:
         """The same for the same request of the same owner; a retry's is that of what it retries."""
-        source = self.retry_of or self.input_file_id
+        source = self.retry_of or self.content or self.input_file_id
         parts = [owner, source, self.endpoint, self.window, self.metadata, self.output_expires_s, bool(self.retry_of)]
         return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
 
@@ -75,4 +77,5 @@ class BatchWanted:
             output_expires_s=self.output_expires_s or files.limits.retention_s,
             metadata=self.metadata,
             models=models,
+            total=self.total,
         )

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from twoshift.cli.commands import command
 from twoshift.cli.output import plain, pretty, show, table
-from twoshift.cli.params import JsonFlag, choice, count, share, size, whole
+from twoshift.cli.params import JsonFlag, choice, count, share, size, text, whole
 from twoshift.cli.plan.app import app
 from twoshift.errors import InvalidInput
 from twoshift.policy.plan.memory import PRECISION_BYTES, KvShape, MemoryPlan, plan_memory
@@ -30,7 +30,8 @@ DeviceName = Annotated[str | None, choice("A device from its data sheet.", _DEVI
     """,
 )
 def memory_command(
-    params: Annotated[float, count("Parameters of the model; all of them, for a mixture of experts.")],
+    params: Annotated[float | None, count("Parameters of the model; all of them, for a mixture of experts.")] = None,
+    model: Annotated[str | None, text("Instead: a language model, smollm or its folder, which says its shape.")] = None,
     precision: Annotated[str, choice("Of the weights.", _PRECISIONS)] = "fp16",
     layers: Annotated[int | None, whole("Layers; with --kv-heads and --head-dim it gives the KV cache.")] = None,
     kv_heads: Annotated[int | None, whole("Heads that keep keys and values.")] = None,
@@ -43,6 +44,10 @@ def memory_command(
     as_json: JsonFlag = False,
 ) -> None:
     """Weights, KV cache, and the largest batch that fits a device."""
+    if model is not None:
+        params, layers, kv_heads, head_dim = _shape(model, params, layers, kv_heads, head_dim)
+    if params is None:
+        raise InvalidInput("params", params, "a value, or --model with a language model")
     kv = _kv_shape(layers, kv_heads, head_dim, kv_precision)
     if device_memory is None and device is not None:
         device_memory = DEVICES[device.lower()].memory_bytes
@@ -57,6 +62,15 @@ def memory_command(
     ]
     words = _memory_words(made)
     show(as_json, {**plain(made), "words": words}, table(["<what", "how much"], shown), words)
+
+
+def _shape(model: str, *given: float | None) -> tuple[float, int, int, int]:
+    from twoshift.runtime.llm import llm_folder
+
+    if any(value is not None for value in given):
+        raise InvalidInput("model", model, "either a model, or --params, --layers, --kv-heads and --head-dim")
+    folder = llm_folder(model)
+    return folder.params, folder.layers, folder.kv_heads, folder.head_dim
 
 
 def _kv_shape(layers: int | None, kv_heads: int | None, head_dim: int | None, precision: str) -> KvShape | None:

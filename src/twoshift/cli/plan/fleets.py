@@ -8,6 +8,8 @@ from twoshift.cli.commands import command
 from twoshift.cli.output import plain, pretty, show, table
 from twoshift.cli.params import JsonFlag, count, duration, millis, share, size, usd
 from twoshift.cli.plan.app import app
+from twoshift.cli.plan.curves import ProfileName
+from twoshift.cli.plan.decoding import replica_rate
 from twoshift.errors import InvalidInput
 from twoshift.policy.plan.cold_start import ColdStart, plan_cold_start
 from twoshift.policy.plan.fleet import FleetAsk, FleetPlan, plan_fleet
@@ -92,8 +94,10 @@ def replicas_command(
     tpot_ms: Annotated[float, millis("Objective: time for each further token.", "--tpot-ms", "--tpot")],
     output_tokens: Annotated[float, count("Tokens in a typical answer.", least=1)],
     tokens_per_s: Annotated[
-        float, count("Output tokens a second of one replica at that TPOT.", "--tokens-per-s", "--tokens-per-second")
-    ],
+        float | None,
+        count("Output tokens a second of one replica at that TPOT.", "--tokens-per-s", "--tokens-per-second"),
+    ] = None,
+    profile: ProfileName = None,
     concurrency: Annotated[float | None, count("Load: callers at the same time, on average.")] = None,
     rate: Annotated[float | None, count("Load: requests a second, on average.")] = None,
     peak_to_average: Annotated[float, count("Load at the peak over the average.", least=1)] = 1.0,
@@ -102,6 +106,7 @@ def replicas_command(
     """Replicas of a generating model at average and at peak load. Give --rate or --concurrency."""
     if (concurrency is None) == (rate is None):
         raise InvalidInput("rate", rate, "either --rate or --concurrency, and not both")
+    tokens_per_s = replica_rate(tokens_per_s, profile, tpot_ms / 1e3)
     made = plan_replicas(
         ReplicasAsk(ttft_ms / 1e3, tpot_ms / 1e3, output_tokens, tokens_per_s, concurrency, rate, peak_to_average)
     )

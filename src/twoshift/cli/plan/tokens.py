@@ -8,6 +8,8 @@ from twoshift.cli.commands import command
 from twoshift.cli.output import plain, pretty, show, table
 from twoshift.cli.params import JsonFlag, choice, count, millis, share, usd, whole
 from twoshift.cli.plan.app import app
+from twoshift.cli.plan.curves import ProfileName
+from twoshift.cli.plan.decoding import device_rate
 from twoshift.errors import InvalidInput
 from twoshift.policy.cost import CallCost
 from twoshift.policy.plan.tokens import (
@@ -35,10 +37,12 @@ __all__ = ["tokens_command"]
     """,
 )
 def tokens_command(
-    tokens_per_s: Annotated[
-        float, count("Tokens a second of one device when busy.", "--tokens-per-s", "--tokens-per-second")
-    ],
     price: Annotated[float, usd("Dollars an hour for the device.")],
+    tokens_per_s: Annotated[
+        float | None, count("Tokens a second of one device when busy.", "--tokens-per-s", "--tokens-per-second")
+    ] = None,
+    profile: ProfileName = None,
+    sequences: Annotated[int | None, whole("With --profile: decoded at once; 16 without it.", most=4096)] = None,
     utilisation: Annotated[float, share("Share of the time the device is busy.", zero=False)] = 1.0,
     overhead_ms: Annotated[float | None, millis("Batch: cost of a call however small.", zero=True)] = None,
     item_ms: Annotated[float | None, millis("Batch: cost that each row adds.")] = None,
@@ -56,6 +60,7 @@ def tokens_command(
     as_json: JsonFlag = False,
 ) -> None:
     """Dollars per million tokens now, with each lever alone, and with all of them."""
+    tokens_per_s = device_rate(tokens_per_s, profile, sequences)
     levers = [
         lever
         for lever in (

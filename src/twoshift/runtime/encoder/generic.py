@@ -14,6 +14,7 @@ from twoshift.errors import Broken, InvalidInput
 from twoshift.extras import needed
 from twoshift.ports import Prepared, RuntimeInfo
 from twoshift.runtime.columns import Done
+from twoshift.runtime.companions import needed_transformers
 from twoshift.runtime.devices import cpu_device, usable_threads
 from twoshift.runtime.encoder.answers import answer_width, columns_of, input_tensors, output_names
 from twoshift.runtime.encoder.folder import ModelFolder
@@ -30,7 +31,7 @@ def load_generic_encoder(
     folder: ModelFolder, name: str, threads: int | None = None, device: str = "cpu", precision: str = "fp32"
 ) -> TransformersEncoder:
     """The folder's model in transformers; raises InvalidInput where it does not load."""
-    torch, transformers = needed("torch", "torch", str(folder.path)), needed("transformers", "torch", str(folder.path))
+    torch, transformers = needed("torch", "torch", str(folder.path)), needed_transformers("torch", str(folder.path))
     kind = transformers.AutoModel
     if not isinstance(folder.task, Embedding):
         kind = transformers.AutoModelForSequenceClassification
@@ -56,7 +57,7 @@ def load_generic_encoder(
 
 def load_network(folder: ModelFolder, kind: Any, dtype: Any) -> Any:
     """The folder's network as a class of transformers loads it, from its safetensors alone; raises InvalidInput."""
-    transformers = needed("transformers", "torch", str(folder.path))
+    transformers = needed_transformers("torch", str(folder.path))
     try:
         with _quiet(transformers.utils.logging):
             model = kind.from_pretrained(

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from twoshift.endpoints.faults import Fault, fault_of
 from twoshift.errors import InvalidInput, NotFound, TwoshiftError
 from twoshift.serve.books import Asked, gone, log_access, replied, request_id, writes_access
+from twoshift.serve.http.event_stream import EventStream
 from twoshift.serve.http.messages import HttpError, Reply, Request, refusal
 from twoshift.serve.http.openapi import Operation, Route
 from twoshift.serve.keys import ANYONE, Access, Caller, Keys
@@ -37,6 +38,7 @@ class Exchange:
     caller: Caller = ANYONE
     model: LiveModel | None = None  # whose books it goes into
     answer: Answer | None = None
+    goes_on: EventStream | None = None  # the reply, where it is counted at its end
 
     @property
     def timeout_s(self) -> float | None:
@@ -122,7 +124,7 @@ class App:
             route = self._route(exchange)
             told = route.told
             if route.needs is not Access.OPEN:
-                exchange.caller = caller = self._keys.caller(request.header(b"authorization"))
+                exchange.caller = caller = self._keys.caller(_key(request))
                 caller.check(route.needs)
             reply = await route.face(exchange)
         except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
@@ -177,12 +179,24 @@ class App:
         def asked() -> Asked:
             return Asked(f"{request.method} {request.path}", request.header(b"traceparent"))
 
-        timing = replied(request.arrived_s, exchange, reply.status, fault, asked)
+        def count(status: int, fault: Fault | None) -> bytes:
+            if writes_access():
+                what = f"{request.method} {request.target[:200].decode('latin-1')}"
+                log_access(what, status, request.arrived_s, exchange.caller.name, shown)
+            return replied(request.arrived_s, exchange, status, fault, asked)
+
         shown = request_id(request.header(_SHOWN_ID))
+        if exchange.goes_on is None:
+            timing = count(reply.status, fault)
+        else:
+            timing, exchange.goes_on.ended = exchange.goes_on.timing(), count
         reply.headers += [(_SHOWN_ID, shown.encode("latin-1")), (b"server-timing", timing)]
-        if writes_access():
-            what = f"{request.method} {request.target[:200].decode('latin-1')}"
-            log_access(what, reply.status, request.arrived_s, exchange.caller.name, shown)
+
+
+def _key(request: Request) -> str | None:
+    """As OpenAI's clients send it, or as Anthropic's do."""
+    given, key = request.header(b"authorization"), request.header(b"x-api-key")
+    return f"Bearer {key}" if given is None and key is not None else given
 
 
 def _log(request: Request, error: BaseException) -> None:

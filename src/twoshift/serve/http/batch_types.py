@@ -184,7 +184,7 @@ def batch_view(batch: BatchRecord) -> BatchView:
         created_at=int(batch.created_unix_s),
         expires_at=int(batch.expires_unix_s),
         request_counts=_counts(batch),
-        usage=BatchUsage(batch.tokens, 0, batch.tokens),
+        usage=_usage(batch),
         metadata=batch.metadata,
         in_progress_at=at("in_progress"),
         finalizing_at=at("finalizing"),
@@ -194,6 +194,11 @@ def batch_view(batch: BatchRecord) -> BatchView:
         cancelling_at=at("cancelling"),
         cancelled_at=at("cancelled"),
     )
+
+
+def _usage(batch: BatchRecord) -> BatchUsage:
+    total = batch.tokens + batch.output_tokens
+    return BatchUsage(batch.tokens, batch.output_tokens, total, CachedTokens(batch.cached_tokens))
 
 
 def _counts(batch: BatchRecord) -> RequestCounts:

@@ -6,14 +6,14 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import httptools
 
 from twoshift.serve.http.body import Body, Room
-from twoshift.serve.http.messages import HttpError, Reply, Request
+from twoshift.serve.http.messages import HttpError, Pieces, Reply, Request
 from twoshift.serve.http.streamed import BodyStream
 
 __all__ = ["Connection", "Handler", "HttpLimits", "Peers", "Refusal", "Streams"]
@@ -26,7 +26,7 @@ _logger = logging.getLogger("twoshift.serve")
 _MANY_WAITING = 16  # requests sent ahead, from which no more is read
 _MOST_WAITING = 256  # that one piece of data may hold
 _TAKEN_BYTES = 64 << 10  # of a reply, that a peer takes at least in the time that it has
-_ONCE = frozenset((b"content-length", b"host", b"authorization"))
+_ONCE = frozenset((b"content-length", b"host", b"authorization", b"x-api-key"))
 _NEVER_S = float("inf")
 _FULL_S = 1.0
 
@@ -209,7 +209,10 @@ class Connection(asyncio.Protocol):
         if len(self._waiting) >= _MOST_WAITING:
             raise HttpError(503, f"more than {_MOST_WAITING} requests ahead of their replies", retry_after_s=_FULL_S)
         now_s = time.monotonic()
-        self._waiting.append(Request(self._method(), self._target, self._headers, body, now_s, held_bytes, stream))
+        chunks = self._parser.get_http_version() != "1.0"
+        self._waiting.append(
+            Request(self._method(), self._target, self._headers, body, now_s, held_bytes, stream, chunks)
+        )
         if len(self._waiting) >= _MANY_WAITING:
             self._fill("queue", True)
 
@@ -254,16 +257,19 @@ class Connection(asyncio.Protocol):
                     self._fill("queue", False)
                 self.due_s = _NEVER_S  # the handler knows the deadline
                 reply, without_body = await self._reply_to(asked)
+                unread = isinstance(asked, Request) and asked.stream is not None and not asked.stream.is_over
+                open_end = reply.stream is not None and reply.stream_bytes is None
+                chunked = open_end and isinstance(asked, Request) and asked.takes_chunks
+                keep = not (reply.close or unread or (open_end and not chunked) or self._is_last)
+                if not self._transport.is_closing():
+                    self._transport.write(reply.encoded(keep, without_body, chunked))
+                if reply.stream is not None:
+                    await self._pour(reply.stream, without_body, chunked)
                 if self._transport.is_closing():
                     return
-                unread = isinstance(asked, Request) and asked.stream is not None and not asked.stream.is_over
-                keep = not (reply.close or unread or (self._closing and not self._waiting))
-                self._transport.write(reply.encoded(keep, without_body))
-                if reply.stream is not None:
-                    await self._pour(reply.stream, without_body)
                 if not self._can_write.is_set():
                     await self._can_write.wait()
-                if not keep:
+                if not keep or self._is_last:  # it may have become that while pieces were sent
                     self._leave(linger=unread or isinstance(asked, HttpError))
                     return
             self.due_s = self._loop.time() + self._limits.idle_s
@@ -273,19 +279,26 @@ class Connection(asyncio.Protocol):
         finally:
             self._task = None
 
-    async def _pour(self, stream: AsyncGenerator[bytes], without_body: bool) -> None:
+    @property
+    def _is_last(self) -> bool:
+        """Whether no request comes after this one."""
+        return self._closing and not self._waiting
+
+    async def _pour(self, stream: Pieces, without_body: bool, chunked: bool) -> None:
         """The pieces of a reply, no faster than the peer takes them."""
         try:
-            async for piece in stream:
+            async for piece in stream:  # one that was never begun would not notice its end
                 if without_body or self._transport.is_closing():
                     return
-                self._transport.write(piece)
+                self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
                 if not self._can_write.is_set():
                     await self._can_write.wait()
                     self.due_s = _NEVER_S
+            if chunked and not self._transport.is_closing():
+                self._transport.write(b"0\r\n\r\n")
         except Exception:
             _logger.exception("a reply was cut short")
-            self._transport.abort()  # its length was told: the peer sees that it is not whole
+            self._transport.abort()  # its length was told, or its end was not: the peer sees that it is not whole
         finally:
             await stream.aclose()
 

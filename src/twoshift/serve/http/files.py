@@ -35,7 +35,7 @@ _MOST_UPLOADS, _FULL_S = 32, 2.0
 _MOST_OF_ONE = _MOST_UPLOADS // 4  # of a tenant's: its slow ones do not shut out others
 _FORM_BYTES = 64 << 10  # that a form has beside its file
 _PIECE_BYTES = 256 << 10
-_JSONL, _OCTETS = b"application/jsonl", "application/octet-stream"
+_JSONL = "application/jsonl"
 _encoder = msgspec.json.Encoder()
 _SECONDS = {"type": "integer", "minimum": LEAST_EXPIRY_S, "maximum": MOST_EXPIRY_S}
 _FORM = {
@@ -72,8 +72,8 @@ def add_files(app: App, desk: FileDesk) -> None:
         "DELETE", "/v1/files/{file}", face.delete, told_openai, _of_one("It is no more.", Deleted), needs=Access.BATCH
     )
     content = Operation(
-        "Its bytes; ETag, If-None-Match and Range are honoured.", _OCTETS, ErrorReply,
-        statuses=(400, 404, 503), also={206: _OCTETS, 304: _OCTETS, 416: ErrorReply},
+        "Its bytes; ETag, If-None-Match and Range are honoured.", _JSONL, ErrorReply,
+        statuses=(400, 404, 503), also={206: _JSONL, 304: _JSONL, 416: ErrorReply},
     )  # fmt: skip
     app.add("GET", "/v1/files/{file}/content", face.content, told_openai, content, needs=Access.BATCH)
 
@@ -158,7 +158,7 @@ class _Files:
         file = await self._disk.ask(self._desk.open, record)
         pieces = _pieces(self._disk, file, start, stop)
         status = 200 if wanted is None else 206
-        return Reply(status, content_type=_JSONL, headers=headers, stream=pieces, stream_bytes=stop - start)
+        return Reply(status, content_type=_JSONL.encode(), headers=headers, stream=pieces, stream_bytes=stop - start)
 
     async def _found(self, exchange: Exchange) -> FileRecord:
         return await self._quick.ask(self._desk.get, exchange.matched["file"], owner_of(exchange))

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import http
 import math
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from twoshift.endpoints.faults import Fault
 
 if TYPE_CHECKING:
     from twoshift.serve.http.streamed import BodyStream
 
-__all__ = ["HttpError", "Reply", "Request", "refusal"]
+__all__ = ["HttpError", "Pieces", "Reply", "Request", "refusal"]
 
 _JSON = b"application/json"
 _REASONS = {status.value: status.phrase.encode() for status in http.HTTPStatus}
 _NOT_MODIFIED = 304
 _KINDS = {408: "request_timeout", 413: "too_large", 503: "overloaded"}
+
+
+class Pieces(Protocol):
+    """A body that is made as it is sent; closed once it is, or once nobody takes it any more."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]: ...
+
+    def aclose(self) -> Coroutine[Any, Any, None]: ...
 
 
 @dataclass(slots=True)
@@ -32,6 +40,7 @@ class Request:
     arrived_s: float  # on the monotonic clock: its last byte
     held_bytes: int = 0  # of the room that large bodies share
     stream: BodyStream | None = None  # the body as it comes in, where its path asks for that
+    takes_chunks: bool = True  # whether a reply's length may be left open
 
     @property
     def path(self) -> str:
@@ -56,17 +65,19 @@ class Reply:
     content_type: bytes = _JSON
     headers: list[tuple[bytes, bytes]] = field(default_factory=list[tuple[bytes, bytes]])
     close: bool = False  # the connection cannot be used after it
-    stream: AsyncGenerator[bytes] | None = None  # the body in pieces, instead of `body`
-    stream_bytes: int = 0  # of all of them
+    stream: Pieces | None = None  # the body in pieces, instead of `body`
+    stream_bytes: int | None = 0  # of all of them; None: nobody knows yet
 
-    def encoded(self, keep_alive: bool, without_body: bool = False) -> bytes:
-        """As it goes over the wire."""
+    def encoded(self, keep_alive: bool, without_body: bool = False, chunked: bool = False) -> bytes:
+        """As it goes over the wire; `chunked`: its pieces say themselves how long they are."""
         lines = [b"HTTP/1.1 %d %b" % (self.status, _REASONS.get(self.status, b"Unknown"))]
         lines += [b"%b: %b" % pair for pair in self.headers]
         size = len(self.body) if self.stream is None else self.stream_bytes
-        if size:
+        if size != 0 or self.stream is not None:
             lines.append(b"content-type: %b" % self.content_type)
-        if self.status != _NOT_MODIFIED:  # it has none, whatever it says
+        if chunked:
+            lines.append(b"transfer-encoding: chunked")
+        elif size is not None and self.status != _NOT_MODIFIED:  # it has none, whatever it says
             lines.append(b"content-length: %d" % size)
         if not keep_alive:
             lines.append(b"connection: close")

@@ -13,10 +13,11 @@ from twoshift.endpoints.rerank import RerankCall, read_rerank
 from twoshift.endpoints.types import EmbeddingReply, EmbeddingRequest, ErrorReply, RerankReply, RerankRequest
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.messages import Reply
-from twoshift.serve.http.openai_types import DerivedReply, ModelCard, ModelList
+from twoshift.serve.http.openai_types import DerivedReply, LlmDerivedReply, ModelCard, ModelList
 from twoshift.serve.http.openapi import ASKING, Operation
 from twoshift.serve.keys import Access
 from twoshift.serve.live_model import LiveModel
+from twoshift.serve.llm.derived import LlmDerived
 from twoshift.serve.service import Service
 
 __all__ = ["add_openai"]
@@ -30,7 +31,11 @@ def add_openai(app: App, service: Service) -> None:
     for path, answer, about in (
         ("/v1/models", face.models, Operation("The models that are served.", ModelList, ErrorReply)),
         ("/v1/models/{model}", face.model, _named("One of them.", ModelCard)),
-        ("/v1/derived/{model}", face.derived, _named("What follows from a model's SLO.", DerivedReply)),
+        (
+            "/v1/derived/{model}",
+            face.derived,
+            _named("What follows from a model's SLO.", DerivedReply | LlmDerivedReply),
+        ),
     ):
         app.add("GET", path, answer, told_openai, about, needs=Access.KEY)
     for path, answer, about in (
@@ -66,7 +71,8 @@ class _OpenAi:
         info = model.info
         about = (model.name, info.runtime, info.device, info.precision)
         derived = model.derived_now()
-        return Reply(200, _encoder.encode(DerivedReply(*about, **derived.to_dict())))
+        made = LlmDerivedReply if isinstance(derived, LlmDerived) else DerivedReply
+        return Reply(200, _encoder.encode(made(*about, **derived.to_dict())))
 
     async def embeddings(self, exchange: Exchange) -> Reply:
         asked = read_embeddings(exchange.request.body)

@@ -9,9 +9,11 @@ import msgspec
 from msgspec import Struct
 
 from twoshift.serve.derived import Derived
+from twoshift.serve.llm.derived import LlmDerived
 
 __all__ = [
     "DerivedReply",
+    "LlmDerivedReply",
     "ModelCard",
     "ModelList",
 ]
@@ -34,7 +36,12 @@ class ModelList(Struct, kw_only=True):
 
 
 _ABOUT = [("model", str), ("runtime", str), ("device", str), ("precision", str)]
-_fields: list[Any] = [*_ABOUT, *typing.get_type_hints(Derived).items()]
-DerivedReply: Any = msgspec.defstruct(
-    "DerivedReply", _fields, namespace={"__doc__": "What follows from a model's SLO."}
-)
+
+
+def _reply(name: str, kind: str, of: type, about: str) -> Any:
+    fields: list[Any] = [*_ABOUT, *typing.get_type_hints(of).items()]
+    return msgspec.defstruct(name, fields, namespace={"__doc__": about}, tag_field="kind", tag=kind)
+
+
+DerivedReply = _reply("DerivedReply", "rows", Derived, "What follows from a model's SLO.")
+LlmDerivedReply = _reply("LlmDerivedReply", "sequences", LlmDerived, "What follows from a language model's objective.")

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from twoshift.errors import InvalidInput
-from twoshift.extras import needed
+from twoshift.runtime.companions import needed_transformers
 from twoshift.runtime.encoder.cuda.attention import ANY_DISTANCE, Window, attend
 from twoshift.runtime.encoder.cuda.rows import PackedRows
 from twoshift.runtime.encoder.folder import ModelFolder
@@ -27,7 +27,7 @@ _current = threading.local()  # the rows of the call that this thread runs
 
 def borrow_network(folder: ModelFolder, device: torch.device, dtype: torch.dtype) -> BorrowedNetwork | None:
     """The folder's network with packed attention; None where it does not answer as it does row by row."""
-    transformers = needed("transformers", "torch", str(folder.path))
+    transformers = needed_transformers("torch", str(folder.path))
     transformers.AttentionInterface.register(_NAME, _attend)
     transformers.AttentionMaskInterface.register(_NAME, _no_mask)
     model = load_network(folder, transformers.AutoModel, dtype).to(device)

@@ -1,0 +1,105 @@
+"""A language model that a worker's rows run on, and what the first of them take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from twoshift.batch.json_answers import AnswerSchema
+from twoshift.batch.messages import Calibrated
+from twoshift.batch.part import result_array
+from twoshift.engine.llm import LlmEngine
+from twoshift.engine.prepare import prepared_parts
+from twoshift.engine.results import BlockResult
+from twoshift.engine.waiting import BlockOwner
+from twoshift.engine.window import described
+from twoshift.generation import FinishReason
+from twoshift.llm_ports import Prompt, Prompts
+from twoshift.ports import RuntimeInfo
+from twoshift.types import CallSize
+
+__all__ = ["LlmDevice"]
+
+_SAMPLE_ROWS, _SAMPLE_TOKENS = 8, 32
+
+
+class LlmDevice:
+    """Behind an engine: a worker's own, which ends with it, or one that also serves, where an owner pays."""
+
+    padding_tokens = 0  # sequences are packed
+
+    def __init__(self, engine: LlmEngine, owner: BlockOwner | None = None) -> None:
+        self._engine, self._owner = engine, owner
+
+    @property
+    def info(self) -> RuntimeInfo:
+        """Of the model."""
+        return self._engine.runtime.info
+
+    def calibrate(self, rows: Sequence[Any]) -> Calibrated:
+        """What rows take where the device is full of them, from the first few and the beginnings of their answers."""
+        prompts, error = self._prompts(rows)
+        if not prompts:
+            return Calibrated(0.01, None, error)
+        began_s = time.monotonic()
+        result = self._engine.submit_block(Prompts(tuple(_shortened(each) for each in prompts))).result()
+        if self._owner is not None:
+            self._owner.had(0, 0, result.device_s, riding=False)  # time that it has had, for rows that count later
+        seconds = (time.monotonic() - began_s) / len(prompts)
+        if len(result.errors) == len(prompts):
+            return Calibrated(0.01, None, described(next(iter(result.errors.values()))))
+        per_row_s = seconds * _whole_answers(prompts, result) * self._crowding(len(prompts))
+        return Calibrated(max(1e-9, per_row_s), self._schema(prompts, result), error)
+
+    def begin(self, seconds_per_row: float) -> LlmEngine:
+        """The engine; it needs to know nothing."""
+        return self._engine
+
+    def close(self) -> None:
+        """Give the device back, if it is ours."""
+        if self._owner is None:
+            self._engine.close()
+
+    def _prompts(self, rows: Sequence[Any]) -> tuple[list[Prompt], str | None]:
+        """The first rows that the model takes, and why the first other one is none."""
+        found, error = list[Prompt](), None
+        for _, part in prepared_parts(self._engine.runtime, rows[: 4 * _SAMPLE_ROWS]):
+            if isinstance(part, Exception):
+                error = error or described(part)
+            elif isinstance(part, Prompts):
+                found += part.prompts
+        return found[:_SAMPLE_ROWS], error
+
+    def _crowding(self, rows: int) -> float:
+        """What a row takes among as many as fit, over what it takes among so few."""
+        cost, most = self._engine.cost(), max(rows, self._engine.runtime.shape.max_sequences)
+        few, many = (cost.seconds(CallSize.uniform(n)) / n for n in (rows, most))
+        return min(1.0, many / few)
+
+    def _schema(self, prompts: Sequence[Prompt], result: BlockResult) -> bytes:
+        columns, schema = dict(result.columns), prompts[0].params.json_schema
+        if schema is not None:
+            columns |= AnswerSchema(schema).columns(columns["text"], range(len(prompts)))[0]
+        nowhere = np.zeros(len(prompts), np.bool_)
+        fields = [pa.field(name, result_array(values, nowhere).type) for name, values in columns.items()]
+        return pa.schema(fields).serialize().to_pybytes()
+
+
+def _shortened(prompt: Prompt) -> Prompt:
+    return replace(prompt, max_tokens=min(_SAMPLE_TOKENS, prompt.max_tokens))
+
+
+def _whole_answers(prompts: Sequence[Prompt], result: BlockResult) -> float:
+    """How much longer the answers are than what was seen of them, at the most."""
+    whole = [
+        prompt.max_tokens if finish == FinishReason.LENGTH else tokens
+        for prompt, finish, tokens in zip(
+            prompts, result.columns["finish_reason"], result.columns["output_tokens"], strict=True
+        )
+    ]
+    return max(1.0, sum(whole) / max(1, int(result.columns["output_tokens"].sum())))

@@ -1,0 +1,119 @@
+"""OpenAI's chat completions: a conversation to the next turn of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from twoshift.endpoints.chat_types import (
+    ChatChoice,
+    ChatChunk,
+    ChatChunkChoice,
+    ChatDelta,
+    ChatLogprobs,
+    ChatReply,
+    ChatRequest,
+    ChatToken,
+    GenerationUsage,
+    LikelyToken,
+    ReplyMessage,
+    TextPart,
+)
+from twoshift.endpoints.facts import ModelFacts, Row, requires
+from twoshift.endpoints.generating import DONE, Written, asked_rows, event, logprobs_of, params_of, usage_of
+from twoshift.endpoints.json_body import decoded
+from twoshift.errors import InvalidInput
+from twoshift.generation import Delta, Message, TokenLogprob
+
+__all__ = ["ChatCall", "read_chat"]
+
+_requests, _encoder = msgspec.json.Decoder(ChatRequest), msgspec.json.Encoder()
+
+
+def read_chat(body: bytes | memoryview) -> ChatRequest:
+    """A request's body; raises InvalidInput."""
+    return decoded(_requests, body)
+
+
+class ChatCall:
+    """A conversation with a model; raises InvalidInput where it cannot be asked that."""
+
+    def __init__(self, asked: ChatRequest, model: ModelFacts) -> None:
+        requires(model, "text", "generating text")
+        self._written, self._asked = Written("chatcmpl", model.name), asked
+        self.choices, self.streams = asked.n or 1, bool(asked.stream)
+        params = params_of(asked, _max_tokens(asked), _logprobs(asked))
+        messages = tuple(Message(each.role, joined(each.content)) for each in asked.messages)
+        self.rows = asked_rows([messages], params, self.choices)
+
+    def reply(self, rows: Sequence[Row], tokens: int) -> bytes:
+        """The whole answers."""
+        choices = [
+            ChatChoice(
+                place, ReplyMessage(content=str(row["text"])), self._told(logprobs_of(row)), row["finish_reason"]
+            )
+            for place, row in enumerate(rows)
+        ]
+        return _encoder.encode(
+            ChatReply(choices=choices, usage=usage_of(rows, tokens, self.choices), **self._written.head())
+        )
+
+    def events(self) -> ChatCall:
+        """It writes them itself."""
+        return self
+
+    def begin(self) -> bytes:
+        """The role of each answer."""
+        first = ChatDelta("assistant", "")
+        return b"".join(self._event(ChatChunkChoice(place, first)) for place in range(self.choices))
+
+    def more(self, place: int, delta: Delta) -> bytes:
+        """Of one answer; its end is an event of its own."""
+        found = b""
+        if delta.text or delta.logprobs:
+            choice = ChatChunkChoice(place, ChatDelta(content=delta.text), self._told(delta.logprobs))
+            found = self._event(choice)
+        if delta.finish is not None:
+            found += self._event(ChatChunkChoice(place, ChatDelta(), finish_reason=delta.finish.value))
+        return found
+
+    def end(self, usage: GenerationUsage) -> bytes:
+        """What it took, for those who asked."""
+        if not self._tells_usage:
+            return DONE
+        return event(ChatChunk(choices=[], usage=usage, **self._written.head())) + DONE
+
+    def _event(self, choice: ChatChunkChoice) -> bytes:
+        usage = None if self._tells_usage else msgspec.UNSET
+        return event(ChatChunk(choices=[choice], usage=usage, **self._written.head()))
+
+    @property
+    def _tells_usage(self) -> bool:
+        return self._asked.stream_options is not None and self._asked.stream_options.include_usage
+
+    def _told(self, tokens: Iterable[TokenLogprob]) -> ChatLogprobs | None:
+        most = self._asked.top_logprobs or 0
+        return ChatLogprobs([_token(each, most) for each in tokens]) if self._asked.logprobs else None
+
+
+def _max_tokens(asked: ChatRequest) -> int | None:
+    if asked.max_tokens is not None and asked.max_completion_tokens not in (None, asked.max_tokens):
+        raise InvalidInput("max_tokens", asked.max_tokens, "max_completion_tokens alone: it is the newer name")
+    return asked.max_completion_tokens or asked.max_tokens
+
+
+def _logprobs(asked: ChatRequest) -> int | None:
+    if asked.top_logprobs is not None and not asked.logprobs:
+        raise InvalidInput("top_logprobs", asked.top_logprobs, "`logprobs` to be true beside it")
+    return (asked.top_logprobs or 0) if asked.logprobs else None
+
+
+def joined(content: str | Sequence[TextPart]) -> str:
+    """A message's text, in one piece."""
+    return content if isinstance(content, str) else "\n".join(part.text for part in content)
+
+
+def _token(token: TokenLogprob, most: int) -> ChatToken:
+    likeliest = [LikelyToken(text, logprob, [*text.encode()]) for text, logprob in token.likeliest[:most]]
+    return ChatToken(token.text, token.logprob, [*token.text.encode()], likeliest)

@@ -1,0 +1,255 @@
+"""What language models are asked and answer with, as OpenAI's clients have it; the OpenAPI document is made from it.
+
+A field of type `None` is known elsewhere and not supported here: it may be null, as clients send what they do not use.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
+
+from twoshift.endpoints.types import INPUT
+
+__all__ = [
+    "ChatChoice",
+    "ChatChunk",
+    "ChatChunkChoice",
+    "ChatDelta",
+    "ChatLogprobs",
+    "ChatReply",
+    "ChatRequest",
+    "ChatToken",
+    "CompletionChoice",
+    "CompletionLogprobs",
+    "CompletionReply",
+    "CompletionRequest",
+    "GeneratingRequest",
+    "GenerationUsage",
+    "LikelyToken",
+    "PromptDetails",
+    "ReplyMessage",
+    "TextPart",
+]
+
+Finish = Literal["stop", "length"]
+Count = Annotated[int, Meta(ge=1)]
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
+
+
+class TextPart(Struct, forbid_unknown_fields=True):
+    """A piece of a message."""
+
+    type: Literal["text"]
+    text: str
+
+
+class ChatMessage(Struct, forbid_unknown_fields=True):
+    """A turn of the conversation."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[TextPart]
+    refusal: None = None  # as a reply has them that is sent again
+    annotations: None = None
+    audio: None = None
+    function_call: None = None
+    tool_calls: None = None
+
+
+class StreamOptions(Struct, forbid_unknown_fields=True):
+    """Of a streamed reply."""
+
+    include_usage: bool = False
+
+
+class PlainFormat(Struct, tag="text", forbid_unknown_fields=True):
+    """As it comes."""
+
+
+class JsonFormat(Struct, tag="json_object", forbid_unknown_fields=True):
+    """A JSON object."""
+
+
+class NamedSchema(Struct, forbid_unknown_fields=True):
+    """A JSON schema."""
+
+    name: str
+    schema: dict[str, Any]
+    description: str | None = None
+    strict: bool | None = None  # it is, always
+
+
+class SchemaFormat(Struct, tag="json_schema", forbid_unknown_fields=True):
+    """What keeps to a JSON schema."""
+
+    json_schema: NamedSchema
+
+
+class GeneratingRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """How to generate; a null is the same as nothing."""
+
+    model: str
+    max_tokens: Count | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    top_k: Count | None = None
+    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
+    stop: (
+        Annotated[str, Meta(min_length=1)]
+        | Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(max_length=16)]
+        | None
+    ) = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    repetition_penalty: Annotated[float, Meta(ge=0.01, le=10)] | None = None
+    ignore_eos: bool = False
+    n: Annotated[int, Meta(ge=1, le=128)] | None = None
+    response_format: PlainFormat | JsonFormat | SchemaFormat | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    user: str | None = None
+    logit_bias: None = None
+
+
+class ChatRequest(GeneratingRequest, kw_only=True, forbid_unknown_fields=True):
+    """POST /v1/chat/completions."""
+
+    messages: Annotated[list[ChatMessage], Meta(min_length=1)]
+    max_completion_tokens: Count | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    tools: None = None
+    tool_choice: None = None
+    functions: None = None
+    function_call: None = None
+
+
+class CompletionRequest(GeneratingRequest, kw_only=True, forbid_unknown_fields=True):
+    """POST /v1/completions."""
+
+    # Read in a second step: a union of lists is more than the decoder can tell apart.
+    prompt: Annotated[Raw, Meta(extra_json_schema=INPUT)]
+    logprobs: Annotated[int, Meta(ge=0, le=5)] | None = None
+    best_of: None = None
+    echo: bool | None = None
+    suffix: None = None
+
+
+class PromptDetails(Struct):
+    """Of the prompt's tokens."""
+
+    cached_tokens: int = 0
+
+
+class GenerationUsage(Struct):
+    """Tokens."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails = field(default_factory=PromptDetails)
+
+
+class LikelyToken(Struct):
+    """A token that could have stood there."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class ChatToken(LikelyToken):
+    """A token of the answer."""
+
+    top_logprobs: list[LikelyToken] = []
+
+
+class ChatLogprobs(Struct):
+    """How likely each token was."""
+
+    content: list[ChatToken]
+    refusal: None = None
+
+
+class ReplyMessage(Struct, kw_only=True):
+    """The answer."""
+
+    role: Literal["assistant"] = "assistant"
+    content: str
+    refusal: None = None
+
+
+class ChatChoice(Struct):
+    """One answer."""
+
+    index: int
+    message: ReplyMessage
+    logprobs: ChatLogprobs | None
+    finish_reason: Finish
+
+
+class ChatReply(Struct, kw_only=True):
+    """Answers to a conversation."""
+
+    id: str
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: GenerationUsage
+
+
+class ChatDelta(Struct):
+    """More of an answer."""
+
+    role: Literal["assistant"] | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+
+
+class ChatChunkChoice(Struct):
+    """More of one answer."""
+
+    index: int
+    delta: ChatDelta
+    logprobs: ChatLogprobs | None = None
+    finish_reason: Finish | None = None
+
+
+class ChatChunk(Struct, kw_only=True):
+    """An event of a streamed reply."""
+
+    id: str
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    created: int
+    model: str
+    choices: list[ChatChunkChoice]
+    usage: GenerationUsage | UnsetType | None = UNSET
+
+
+class CompletionLogprobs(Struct):
+    """How likely each token was."""
+
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]]
+    text_offset: list[int]
+
+
+class CompletionChoice(Struct):
+    """One continuation, or more of it where the reply is streamed."""
+
+    index: int
+    text: str
+    logprobs: CompletionLogprobs | None
+    finish_reason: Finish | None
+
+
+class CompletionReply(Struct, kw_only=True):
+    """Continuations; also an event of a streamed reply."""
+
+    id: str
+    object: Literal["text_completion"] = "text_completion"
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    usage: GenerationUsage | UnsetType | None = UNSET

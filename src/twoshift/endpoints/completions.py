@@ -1,0 +1,99 @@
+"""OpenAI's completions: a prompt as it is, text or tokens, to what follows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from twoshift.endpoints.chat_types import (
+    CompletionChoice,
+    CompletionLogprobs,
+    CompletionReply,
+    CompletionRequest,
+    GenerationUsage,
+)
+from twoshift.endpoints.facts import ModelFacts, Row, requires
+from twoshift.endpoints.generating import DONE, Written, asked_rows, event, logprobs_of, params_of, usage_of
+from twoshift.endpoints.inputs import texts_or_ids
+from twoshift.endpoints.json_body import decoded
+from twoshift.errors import InvalidInput
+from twoshift.generation import Delta, TokenLogprob
+
+__all__ = ["CompletionCall", "read_completion"]
+
+_DEFAULT_TOKENS = 16  # as OpenAI has it
+_requests, _encoder = msgspec.json.Decoder(CompletionRequest), msgspec.json.Encoder()
+
+
+def read_completion(body: bytes | memoryview) -> CompletionRequest:
+    """A request's body; raises InvalidInput."""
+    return decoded(_requests, body)
+
+
+class CompletionCall:
+    """Prompts to a model; raises InvalidInput where it cannot be asked that."""
+
+    def __init__(self, asked: CompletionRequest, model: ModelFacts) -> None:
+        requires(model, "text", "generating text")
+        if asked.echo:
+            raise InvalidInput("echo", True, "false: a prompt is not repeated")
+        self._written, self._asked = Written("cmpl", model.name), asked
+        self.choices, self.streams = asked.n or 1, bool(asked.stream)
+        params = params_of(asked, asked.max_tokens or _DEFAULT_TOKENS, asked.logprobs)
+        given = texts_or_ids(asked.prompt, model.most_rows, "prompt")
+        prompts = [each if isinstance(each, str) else tuple(each) for each in given]
+        if not prompts:
+            raise InvalidInput("prompt", [], "at least one")
+        self.rows = asked_rows(prompts, params, self.choices)
+        self._offsets = [0] * len(self.rows)  # characters of each that were told
+
+    def reply(self, rows: Sequence[Row], tokens: int) -> bytes:
+        """What follows each prompt."""
+        choices = [
+            CompletionChoice(place, str(row["text"]), self._told(logprobs_of(row), place), row["finish_reason"])
+            for place, row in enumerate(rows)
+        ]
+        usage = usage_of(rows, tokens, self.choices)
+        return _encoder.encode(CompletionReply(choices=choices, usage=usage, **self._written.head()))
+
+    def events(self) -> CompletionCall:
+        """It writes them itself."""
+        return self
+
+    def begin(self) -> bytes:
+        """Nothing comes before the first text."""
+        return b""
+
+    def more(self, place: int, delta: Delta) -> bytes:
+        """Of one answer."""
+        if not (delta.text or delta.logprobs or delta.finish):
+            return b""
+        finish = None if delta.finish is None else delta.finish.value
+        choice = CompletionChoice(place, delta.text, self._told(delta.logprobs, place), finish)
+        usage = None if self._tells_usage else msgspec.UNSET
+        return event(CompletionReply(choices=[choice], usage=usage, **self._written.head()))
+
+    def end(self, usage: GenerationUsage) -> bytes:
+        """What it took, for those who asked."""
+        if not self._tells_usage:
+            return DONE
+        return event(CompletionReply(choices=[], usage=usage, **self._written.head())) + DONE
+
+    @property
+    def _tells_usage(self) -> bool:
+        return self._asked.stream_options is not None and self._asked.stream_options.include_usage
+
+    def _told(self, tokens: Sequence[TokenLogprob], place: int) -> CompletionLogprobs | None:
+        if self._asked.logprobs is None:
+            return None
+        offsets = list[int]()
+        for each in tokens:
+            offsets.append(self._offsets[place])
+            self._offsets[place] += len(each.text)
+        return CompletionLogprobs(
+            [each.text for each in tokens],
+            [each.logprob for each in tokens],
+            [dict(each.likeliest[: self._asked.logprobs]) for each in tokens],
+            offsets,
+        )

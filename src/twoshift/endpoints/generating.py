@@ -1,0 +1,133 @@
+"""What every way to ask a language model has in common: its parameters, what it took, and its events."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import msgspec
+
+from twoshift.endpoints.chat_types import GeneratingRequest, GenerationUsage, JsonFormat, PromptDetails, SchemaFormat
+from twoshift.endpoints.facts import Call, Row
+from twoshift.errors import InvalidInput
+from twoshift.generation import Delta, GenerationParams, GenerationRequest, TokenLogprob
+
+__all__ = ["DONE", "Events", "GenerationCall", "Written", "asked_rows", "event", "logprobs_of", "params_of", "usage_of"]
+
+DONE = b"data: [DONE]\n\n"
+_encoder = msgspec.json.Encoder()
+
+
+class Events(Protocol):
+    """A reply that is written as it is generated, in server-sent events."""
+
+    def begin(self) -> bytes:
+        """Before the first text."""
+        ...
+
+    def more(self, place: int, delta: Delta) -> bytes:
+        """Of the answer to the row at that place."""
+        ...
+
+    def end(self, usage: GenerationUsage) -> bytes:
+        """After the last text."""
+        ...
+
+
+class GenerationCall(Call, Protocol):
+    """A call to a language model."""
+
+    @property
+    def rows(self) -> list[GenerationRequest]: ...
+
+    @property
+    def choices(self) -> int:
+        """Answers to each prompt: as many rows, one after the other, have the same one."""
+        ...
+
+    @property
+    def streams(self) -> bool:
+        """Whether it shall be answered in events."""
+        ...
+
+    def events(self) -> Events:
+        """How they are written."""
+        ...
+
+
+class Written:
+    """What the replies to one request have in common."""
+
+    def __init__(self, kind: str, model: str) -> None:
+        self.id, self.created, self.model = f"{kind}-{secrets.token_hex(12)}", int(time.time()), model
+
+    def head(self) -> dict[str, Any]:
+        """The fields of a reply."""
+        return {"id": self.id, "created": self.created, "model": self.model}
+
+
+def params_of(asked: GeneratingRequest, max_tokens: int | None, logprobs: int | None) -> GenerationParams:
+    """Raises InvalidInput."""
+    if asked.stream_options is not None and not asked.stream:
+        raise InvalidInput("stream_options", "given", "`stream` to be true beside it")
+    given = {
+        "temperature": asked.temperature,
+        "top_p": asked.top_p,
+        "presence_penalty": asked.presence_penalty,
+        "frequency_penalty": asked.frequency_penalty,
+        "repetition_penalty": asked.repetition_penalty,
+    }
+    return GenerationParams(
+        max_tokens=max_tokens,
+        may_shorten=False,  # who asks for so many gets them, or an error
+        top_k=asked.top_k,
+        seed=asked.seed,
+        stop=(asked.stop,) if isinstance(asked.stop, str) else tuple(asked.stop or ()),
+        json_schema=_schema(asked),
+        logprobs=logprobs,
+        ignore_eos=asked.ignore_eos,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+
+
+def _schema(asked: GeneratingRequest) -> str | None:
+    match asked.response_format:
+        case JsonFormat():
+            return "{}"
+        case SchemaFormat(json_schema=named):
+            return _encoder.encode(named.schema).decode()
+        case _:
+            return None
+
+
+def asked_rows(prompts: Sequence[Any], params: GenerationParams, choices: int) -> list[GenerationRequest]:
+    """Each prompt as often as it is to be answered; of one seed each answer has its own, and always the same."""
+    each = [params if params.seed is None else replace(params, seed=_seed(params.seed, k)) for k in range(choices)]
+    return [GenerationRequest(prompt, those) for prompt in prompts for those in each]
+
+
+def _seed(seed: int, place: int) -> int:
+    return (seed + place + 2**63) % 2**64 - 2**63
+
+
+def usage_of(rows: Sequence[Row], tokens: int, choices: int) -> GenerationUsage:
+    """Tokens of all rows' prompts were given: of one that has several answers they are counted once."""
+    prompt, written = tokens // choices, sum(int(row["output_tokens"]) for row in rows)
+    cached = sum(int(row["cached_tokens"]) for row in rows[::choices])
+    return GenerationUsage(prompt, written, prompt + written, PromptDetails(cached))
+
+
+def logprobs_of(row: Row) -> Sequence[TokenLogprob]:
+    """Of its tokens; none where nobody has asked."""
+    try:
+        return row["logprobs"]
+    except KeyError:
+        return ()
+
+
+def event(what: msgspec.Struct) -> bytes:
+    """As it goes over the wire."""
+    return b"data: %b\n\n" % _encoder.encode(what)

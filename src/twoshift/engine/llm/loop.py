@@ -1,0 +1,444 @@
+"""The loop that owns a language model: let in and take out, step, report."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from twoshift.engine.flight import as_broken
+from twoshift.engine.llm.books import Books
+from twoshift.engine.llm.roster import Orders, Roster
+from twoshift.engine.llm.sequences import Background, Live, LiveSink, WholeAnswer, answer_columns
+from twoshift.engine.llm.settings import LlmObjective
+from twoshift.engine.llm.stats import Finished, LlmStats
+from twoshift.engine.llm.stream import TokenStream
+from twoshift.engine.results import BlockFuture, Filling, RowFuture
+from twoshift.engine.stats import EngineStats, Health, Queue
+from twoshift.engine.waiting import BlockJob, BlockOwner
+from twoshift.errors import Broken, InvalidInput, TooLarge, TryLater
+from twoshift.generation import Delta, FinishReason, RowDetails
+from twoshift.llm_ports import Emitted, LlmRuntime, Prompt, Prompts, Step
+from twoshift.policy.cost import CallCost
+from twoshift.policy.governor import GovernorPolicy
+from twoshift.policy.learn import CostLearner
+from twoshift.types import CallSize, Lane
+
+__all__ = ["LlmEngine"]
+
+_LOOK_AGAIN_S = 0.05  # while background sequences wait for a reason that only time ends
+
+
+class LlmEngine:
+    """Prompts in, streams and blocks of answers out. Safe to use from any thread; one of its own runs the device.
+
+    Live sequences are let in at once. Background ones are let in while the governor says that the next step keeps
+    the objective, and taken out where it says that it would not; they go on later from the tokens that they have.
+    """
+
+    def __init__(
+        self,
+        runtime: LlmRuntime,
+        cost: CallCost,
+        objective: LlmObjective | None = None,
+        *,
+        serves: bool = True,  # False: nobody waits, and background sequences have the whole device
+        clock: Callable[[], float] = time.monotonic,
+        start: bool = True,
+    ) -> None:
+        self.runtime, self.objective = runtime, objective or LlmObjective()
+        self.on_finished: Callable[[Finished], None] | None = None  # told in the loop's thread
+        self._clock = clock
+        self._learner = CostLearner(cost)
+        self._governor = GovernorPolicy(cost, self.objective.governed(runtime.shape, serves))
+        self._books = Books(runtime.shape)
+        self._roster = Roster(runtime.shape)
+        self._nobody = BlockOwner()
+        self._lock = threading.RLock()  # guards all of this
+        self._changed = threading.Condition(self._lock)
+        self._stopping: str | None = None  # why nothing new is taken
+        self._dead: Broken | None = None
+        self._step_began_s: float | None = None
+        self._thread = threading.Thread(target=self._loop, name="twoshift-llm", daemon=True)
+        if start:
+            self._thread.start()
+
+    def __enter__(self) -> LlmEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # For callers
+
+    def now_s(self) -> float:
+        """The clock of `Finished.ended_s`."""
+        return self._clock()
+
+    def stream(self, prompt: Prompt, tenant: str = "") -> TokenStream:
+        """A live sequence, as it is generated, which the tenant pays; raises TryLater where too many wait, Broken."""
+        stream = TokenStream(lambda: self._forget_live(key))
+        key = self._submit_live(prompt, stream, tenant)
+        return stream
+
+    def submit(self, rows: Prompts, deadline_s: float = math.inf) -> list[RowFuture]:
+        """Live sequences whose whole answers are wanted; the deadline is the caller's own to watch."""
+        keys: list[int] = []
+        futures = [RowFuture(lambda at=at: self._forget_live(keys[at])) for at in range(len(rows.prompts))]
+        for prompt, future in zip(rows.prompts, futures, strict=True):
+            keys.append(self._submit_live(prompt, WholeAnswer(future)))
+        return futures
+
+    def submit_block(
+        self,
+        rows: Prompts,
+        lane: Lane = Lane.BATCH,
+        deadline_s: float = math.inf,
+        owed: bool = False,
+        owner: BlockOwner | None = None,
+    ) -> BlockFuture:
+        """Background sequences, answered together; they are let in by shared prefixes.
+
+        An owner brings its own deadline, and whether it is owed.
+        """
+        if lane is Lane.ONLINE or not rows.prompts:
+            raise InvalidInput(
+                "block", f"{len(rows.prompts)} rows in the {lane} lane", "rows in the micro or batch lane"
+            )
+        future = BlockFuture(lambda: self._forget_block(job))
+        filling = Filling(len(rows.prompts))
+        job = BlockJob(rows, lane, deadline_s, owed, future, filling, self._clock(), owner or self._nobody)
+        sequences = self._roster.in_line(rows.prompts, job)
+        with self._lock:
+            self._check_open()
+            self._roster.line.add(sequences)
+            self._changed.notify_all()
+        return future
+
+    def hold(self, owner: BlockOwner) -> None:
+        """None of its sequences are let in any more, and those inside are taken out, until `release`."""
+        with self._lock:
+            self._roster.line.hold(owner)
+            self._changed.notify_all()
+
+    def release(self, owner: BlockOwner) -> None:
+        """Its sequences are let in again."""
+        with self._lock:
+            self._roster.line.release(owner)
+            self._changed.notify_all()
+
+    def retire(self, owner: BlockOwner) -> None:
+        """Nobody wants its sequences any more: those that wait never run, and those inside leave."""
+        with self._lock:
+            jobs = [each for each in self._roster.jobs() if each.owner is owner]
+            for job in jobs:
+                self._forget_block(job)
+            self.release(owner)
+        for job in jobs:
+            job.future.settle(TryLater("its owner has left", 1.0))
+
+    def predicted_ttft_s(self, prompt_tokens: int) -> float:
+        """When a live prompt that came now would have its first token, as far as the curve knows."""
+        with self._lock:
+            live, background = self._roster.live(), self._roster.background()
+            unread = prompt_tokens + sum(each.unread_tokens for each in live)
+            rows = 1 + len(live) + len(background)
+            running_s = 0.0 if self._step_began_s is None else self._books.step_s
+            cost, most = self._learner.cost, self.runtime.shape.step_tokens
+        steps = math.ceil(unread / most)
+        return running_s + steps * cost.seconds(CallSize(rows, rows + min(unread, most), min(unread, most), unread))
+
+    def cost(self) -> CallCost:
+        """The curve of a step, as learned so far."""
+        with self._lock:
+            return self._learner.cost
+
+    def stats(self) -> EngineStats:
+        """Counters since the start, as any engine has them."""
+        with self._lock:
+            return self._books.engine_stats()
+
+    def sequences(self) -> LlmStats:
+        """How it stands and what it has done, in sequences and tokens."""
+        with self._lock:
+            self._roster.count(self._books.lanes)
+            return self._books.stats()
+
+    def recent(self) -> list[Finished]:
+        """The last sequences that ended, oldest first."""
+        with self._lock:
+            return list(self._books.recent)
+
+    def waiting(self) -> dict[Lane, Queue]:
+        """Who waits: for the first token, or to be let in."""
+        with self._lock:
+            return self._roster.queues(self._clock())
+
+    def health(self, longest_wait_s: float = 10.0) -> Health:
+        """The watchdog's question: is the loop alive, and is nothing stuck?"""
+        with self._lock:
+            now_s = self._clock()
+            running_s = 0.0 if self._step_began_s is None else now_s - self._step_began_s
+            oldest_s = self.waiting()[Lane.ONLINE].oldest_s
+            reason = str(self._dead) if self._dead is not None else ""
+            if not reason and running_s > longest_wait_s:
+                reason = f"a step has been on the device for {running_s:.3g} s"
+            return Health(not reason, reason, running_s, oldest_s)
+
+    def drain(self, timeout_s: float | None = None) -> bool:
+        """Take nothing new, finish every live stream, hand blocks back; False when time ran out first."""
+        with self._lock:
+            self._stopping = self._stopping or "draining"
+            jobs = self._take_all_blocks()
+            self._changed.notify_all()
+        for job in jobs:
+            job.future.settle(TryLater("the engine is draining", 1.0))
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def close(self) -> None:
+        """Stop after the step that runs: what is not answered fails, the device is given back."""
+        with self._lock:
+            self._stopping = "closed"
+            self._changed.notify_all()
+        self._fail_everything(Broken("the engine was closed"))
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+        self.runtime.close()
+
+    # The loop
+
+    def _loop(self) -> None:
+        try:
+            while self.step():
+                pass
+        except BaseException as error:
+            self._die(error)
+
+    def step(self, wait_s: float | None = None) -> bool:
+        """Decide, run, report: one turn. False when there is nothing more to do."""
+        with self._lock:
+            orders = self._orders()
+            if orders.is_empty and not self._roster.inside:
+                return self._rest(wait_s)
+            self._step_began_s = self._clock()
+            inside = dict(self._roster.inside)  # whoever leaves in mid-step has had its part of it
+        try:
+            self._tell(orders)
+            step = self.runtime.step(orders.prefill_tokens)
+        finally:
+            self._step_began_s = None
+        with self._lock:
+            settle = self._took(step, inside)
+        for act in settle:
+            act()
+        return True
+
+    def _rest(self, wait_s: float | None) -> bool:
+        if self._stopping is not None:
+            return False
+        if wait_s is None and len(self._roster.line):
+            wait_s = _LOOK_AGAIN_S
+        self._changed.wait(wait_s)
+        return True
+
+    def _tell(self, orders: Orders) -> None:
+        """Outside the lock: tokens may be copied to the device here."""
+        for act in orders.settle:
+            act()
+        if orders.abort:
+            self.runtime.abort(orders.abort)
+        for each in orders.add:
+            try:
+                self.runtime.add(each.key, each.prompt, isinstance(each, Live))
+            except Broken:
+                raise
+            except Exception as error:  # the request's own fault, as it seems
+                with self._lock:
+                    self._roster.inside.pop(each.key, None)
+                self._fail(each, error)
+
+    def _orders(self) -> Orders:
+        """What is not wanted goes, live sequences come in, and background ones as the governor says."""
+        roster = self._roster
+        orders = roster.begin_orders()
+        self._take_out([each for each in roster.background() if roster.line.is_held(each.job.owner)], orders)
+        running = {each.key: each for each in roster.background()}
+        waiting = {each.key: each for each in roster.line.first(self._governor.settings.lookahead)}
+        if not running and not waiting:
+            return orders
+        decision = self._governor.decide(
+            roster.live_load(),
+            [each.governed() for each in running.values()],
+            [each.governed() for each in waiting.values()],
+            self._clock(),
+        )
+        self._books.why = decision.reason
+        self._take_out([running[key] for key in decision.abort], orders)
+        refused = [waiting[key] for key in decision.too_large]
+        admitted = [waiting[key] for key in decision.admit]
+        roster.line.remove([*refused, *admitted])
+        orders.settle += [lambda each=each: self._fail(each, _too_large(each)) for each in refused]
+        roster.let_in(admitted, orders)
+        if any(each.unread_tokens for each in roster.background()) and roster.live():
+            orders.prefill_tokens = max(1, decision.prefill_tokens)
+        return orders
+
+    def _take_out(self, sequences: Sequence[Background], orders: Orders) -> None:
+        self._books.requeued += len(sequences)
+        self._books.reread_tokens += self._roster.take_out(sequences, orders)
+
+    # After a step
+
+    def _took(self, step: Step, inside: dict[int, Live | Background]) -> list[Callable[[], None]]:
+        """Account for a step; what is to be told to whoever waits."""
+        self._books.stepped(step, inside)
+        if step.seconds is not None and self._learner.observed(step.size, step.seconds):
+            self._governor.cost = self._learner.cost
+        now_s = self._clock()
+        settle: list[Callable[[], None]] = []
+        for event in step.emitted:
+            sequence = self._roster.inside.get(event.key)
+            if sequence is None:
+                continue  # nobody wants it any more
+            if event.error is not None:
+                del self._roster.inside[event.key]
+                settle.append(lambda each=sequence, error=event.error: self._fail(each, error))
+                continue
+            lane = Lane.ONLINE if isinstance(sequence, Live) else sequence.job.lane
+            if sequence.emitted(event, now_s):
+                self._books.begun(sequence, lane, now_s)
+            self._books.lanes[lane].output_tokens += len(event.token_ids)
+            take = self._live_took if isinstance(sequence, Live) else self._background_took
+            settle.append(take(sequence, event, now_s))  # type: ignore[arg-type]
+        return settle
+
+    def _live_took(self, live: Live, event: Emitted, now_s: float) -> Callable[[], None]:
+        if event.finish is None:
+            return lambda: live.sink.put(Delta(event.text, event.token_ids, logprobs=event.logprobs))
+        finished = self._ended(live, Lane.ONLINE, event.finish, now_s)
+        delta = Delta(event.text, event.token_ids, event.finish, finished.usage, event.logprobs)
+
+        def settle() -> None:
+            live.sink.put(delta, finished)
+            self._told(finished)
+
+        return settle
+
+    def _background_took(self, each: Background, event: Emitted, now_s: float) -> Callable[[], None]:
+        each.text += event.text
+        each.logprobs += event.logprobs
+        text, finish = each.text, event.finish
+        if each.prompt.begun and (finish is not None or each.prompt.params.stop):
+            text, stopped = self._joined(each)
+            if stopped and finish is None:  # a stop string that began before it was taken out
+                self._roster.leaving.append(each.key)
+            finish = FinishReason.STOP if stopped else finish
+        if finish is None:
+            return _nothing
+        finished = self._ended(each, each.job.lane, finish, now_s)
+        columns = answer_columns(text, finish, finished.usage.completion_tokens)
+
+        def settle() -> None:
+            filling, owner = each.job.filling, each.job.owner
+            with self._lock:
+                filling.output_tokens += finished.usage.completion_tokens
+                filling.cached_tokens += finished.usage.cached_tokens
+                owner.use.rows += 1
+            filling.details[each.place] = RowDetails(finished.usage.cached_tokens, each.logprobs)
+            filling.put(each.place, each.place + 1, columns, 0)
+            each.job.settle_if_full()
+            self._told(finished)
+
+        return settle
+
+    def _joined(self, each: Background) -> tuple[str, bool]:
+        """The text of one that was taken out and has gone on, up to a stop string; whether there is one."""
+        text = self.runtime.text_of((*each.prompt.begun, *each.token_ids))
+        found = [at for stop in each.prompt.params.stop if (at := text.find(stop)) >= 0]
+        return (text[: min(found)], True) if found else (text, False)
+
+    def _ended(self, sequence: Live | Background, lane: Lane, finish: FinishReason, now_s: float) -> Finished:
+        del self._roster.inside[sequence.key]
+        finished = sequence.finished(lane, finish, now_s)
+        self._books.ended(finished)
+        return finished
+
+    def _told(self, finished: Finished) -> None:
+        if self.on_finished is not None:
+            self.on_finished(finished)
+
+    # Bookkeeping
+
+    def _submit_live(self, prompt: Prompt, sink: LiveSink, tenant: str = "") -> int:
+        with self._lock:
+            self._check_open()
+            waiting = len(self._roster.early())
+            if waiting >= self.objective.max_waiting:
+                raise TryLater(f"{waiting} requests wait for their first token", max(0.1, self.predicted_ttft_s(0)))
+            key = self._roster.add_live(prompt, sink, self._clock(), tenant)
+            self._changed.notify_all()
+            return key
+
+    def _forget_live(self, key: int) -> None:
+        """It frees what it holds before the next step."""
+        with self._lock:
+            self._books.lanes[Lane.ONLINE].cancelled += self._roster.forget_live(key)
+            self._changed.notify_all()
+
+    def _forget_block(self, job: BlockJob) -> None:
+        with self._lock:
+            self._books.lanes[job.lane].cancelled += self._roster.forget_block(job)
+            self._changed.notify_all()
+
+    def _take_all_blocks(self) -> list[BlockJob]:
+        jobs = self._roster.jobs()
+        for job in jobs:
+            self._forget_block(job)
+        return jobs
+
+    def _fail(self, sequence: Live | Background, error: Exception) -> None:
+        """It has no answer; outside the lock."""
+        if isinstance(sequence, Live):
+            with self._lock:
+                self._books.lanes[Lane.ONLINE].failed += 1
+            sequence.sink.fail(error)
+            return
+        with self._lock:
+            self._books.lanes[sequence.job.lane].failed += 1
+        sequence.job.filling.fail(sequence.place, sequence.place + 1, error)
+        sequence.job.settle_if_full()
+
+    def _check_open(self) -> None:
+        if self._dead is not None:
+            raise self._dead.with_traceback(None)  # it is raised again and again: its traceback must not grow
+        if self._stopping == "closed":
+            raise Broken("the engine is closed: make another one")
+        if self._stopping is not None:
+            raise TryLater(f"the engine is {self._stopping}", 1.0)
+
+    def _die(self, error: BaseException) -> None:
+        """The loop ends under its sequences: nobody may wait for ever."""
+        with self._lock:
+            self._dead = as_broken(error)
+        self._fail_everything(self._dead)
+
+    def _fail_everything(self, error: Exception) -> None:
+        with self._lock:
+            live, jobs = self._roster.live(), self._take_all_blocks()
+            for each in live:
+                self._forget_live(each.key)
+        for each in live:
+            each.sink.fail(error)
+        for job in jobs:
+            job.future.settle(error)
+
+
+def _too_large(sequence: Background) -> TooLarge:
+    tokens = sequence.prompt.tokens + sequence.prompt.max_tokens
+    return TooLarge("prompt", f"{tokens:,} tokens with its answer", "what the KV cache holds for background work")
+
+
+def _nothing() -> None:
+    pass

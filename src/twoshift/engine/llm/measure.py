@@ -1,0 +1,128 @@
+"""What steps of a language model cost here: prompts that are read, sequences that are decoded, and both at once."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from twoshift.errors import InvalidInput
+from twoshift.generation import GenerationParams
+from twoshift.llm_ports import LlmRuntime, Prompt, Step
+from twoshift.policy.cost import Sample
+
+__all__ = ["StepSample", "measure_steps"]
+
+_SHORTEST = 8  # tokens of a prompt
+_DECODE_STEPS = 6  # of each number of sequences, in a round
+_MOST_ROUNDS = 20
+_FIRST_ID, _IDS = 100, 20_000  # tokens that every vocabulary has, and that are nothing special
+
+
+@dataclass(frozen=True, slots=True)
+class StepSample:
+    """One step: how many sequences were decoded in it, and how many prompt tokens were read."""
+
+    decoded: int
+    read: int
+    sample: Sample
+
+
+def measure_steps(
+    runtime: LlmRuntime, seconds: float = 20.0, progress: Callable[[float], None] = lambda share: None
+) -> list[StepSample]:
+    """Rounds over steps of every kind until the time is over, one at least; whoever calls this owns the runtime.
+
+    In a thread, as the engine's loop runs in one: the same steps were seen to take longer in a process's main thread.
+    """
+    with ThreadPoolExecutor(1, "twoshift-measure") as thread:
+        return thread.submit(_measured, runtime, seconds, progress).result()
+
+
+def _measured(runtime: LlmRuntime, seconds: float, progress: Callable[[float], None]) -> list[StepSample]:
+    bench, began_s, samples = _Bench(runtime), time.perf_counter(), list[StepSample]()
+    bench.decode(1)  # what happens only the first time
+    for _ in range(_MOST_ROUNDS):
+        for run in bench.round():
+            samples += run()
+            progress(min(0.99, (time.perf_counter() - began_s) / seconds))
+        if time.perf_counter() - began_s >= seconds:
+            break
+    if not samples:
+        raise InvalidInput("model", runtime.info.model, "a model that says what its steps take")
+    progress(1.0)
+    return samples
+
+
+class _Bench:
+    """Fills a runtime that nothing else uses, and empties it again."""
+
+    def __init__(self, runtime: LlmRuntime) -> None:
+        self._runtime, self._keys = runtime, itertools.count()
+        self._token = itertools.count()
+
+    def round(self) -> Iterator[Callable[[], list[StepSample]]]:
+        """Steps of every kind, from small to large."""
+        shape = self._runtime.shape
+        for count in _doubling(1, shape.max_sequences):
+            yield lambda count=count: self.decode(count)
+        for length in _doubling(2 * _SHORTEST, min(shape.step_tokens, shape.context_tokens - 1)):
+            yield lambda length=length: self._read(length)
+        for count in _doubling(2, min(16, shape.max_sequences - 1)):
+            yield lambda count=count: self._both(count, min(64, shape.step_tokens - count))
+
+    def decode(self, count: int) -> list[StepSample]:
+        """Steps in which so many sequences get a token each."""
+        with_prompts = [self._add(_SHORTEST, 4 * _DECODE_STEPS + count) for _ in range(count)]
+        self._until_read(with_prompts)
+        steps = [self._runtime.step() for _ in range(_DECODE_STEPS)]
+        self._runtime.abort(with_prompts)
+        return [each for step in steps if (each := _sampled(step, set())) is not None]
+
+    def _read(self, length: int) -> list[StepSample]:
+        """A step in which a prompt is read."""
+        key = self._add(length, 1)
+        step = self._runtime.step()
+        self._runtime.abort([key])
+        sample = _sampled(step, {key})
+        return [] if sample is None else [sample]
+
+    def _both(self, count: int, length: int) -> list[StepSample]:
+        decoding = [self._add(_SHORTEST, 16 + count) for _ in range(count)]
+        self._until_read(decoding)
+        key = self._add(length, 1)
+        sample = _sampled(self._runtime.step(), {key})
+        self._runtime.abort([*decoding, key])
+        return [] if sample is None else [sample]
+
+    def _until_read(self, keys: list[int]) -> None:
+        begun = set[int]()
+        while not begun.issuperset(keys):
+            begun |= {each.key for each in self._runtime.step().emitted}
+
+    def _add(self, length: int, max_tokens: int) -> int:
+        """A prompt that shares no beginning with any before it."""
+        number, key = next(self._token), next(self._keys)
+        head = (_FIRST_ID + number % _IDS, _FIRST_ID + number // _IDS)
+        ids = (*head, *(_FIRST_ID + (number * 7 + at * 13) % _IDS for at in range(length - 2)))
+        self._runtime.add(key, Prompt(ids, GenerationParams(temperature=0.0, ignore_eos=True), max_tokens), live=True)
+        return key
+
+
+def _sampled(step: Step, reading: set[int]) -> StepSample | None:
+    size = step.size
+    if step.seconds is None or not size.rows:
+        return None
+    read = sum(tokens for key, tokens in step.tokens.items() if key in reading)
+    sample = Sample(size.rows, size.tokens, size.longest, step.seconds, size.squares)
+    return StepSample(len(step.tokens.keys() - reading), read, sample)
+
+
+def _doubling(first: int, most: int) -> Iterator[int]:
+    while first < most:
+        yield first
+        first *= 2
+    if most >= 1:
+        yield most

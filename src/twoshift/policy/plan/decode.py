@@ -1,0 +1,46 @@
+"""A language model's measured steps, read as output tokens a second."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twoshift.errors import InvalidInput
+from twoshift.policy.plan.row import Curve
+from twoshift.types import CallSize
+
+__all__ = ["DecodeRate", "decode_rate", "decode_within"]
+
+_MOST_SEQUENCES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeRate:
+    """Sequences that get a token each in a step."""
+
+    sequences: int
+    step_s: float  # which is the time of an output token, too
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Of all of them together."""
+        return self.sequences / self.step_s
+
+
+def decode_rate(cost: Curve, sequences: int, quantile: float = 0.5) -> DecodeRate:
+    """So many sequences at once."""
+    return DecodeRate(sequences, cost.seconds(CallSize.uniform(sequences), quantile))
+
+
+def decode_within(cost: Curve, tpot_s: float, quantile: float = 0.9, most: int = _MOST_SEQUENCES) -> DecodeRate:
+    """As many as keep the time of an output token; raises InvalidInput where not even one does."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if decode_rate(cost, middle, quantile).step_s <= tpot_s:
+            low = middle
+        else:
+            high = middle - 1
+    if not low:
+        alone = decode_rate(cost, 1, quantile).step_s
+        raise InvalidInput("tpot_ms", round(1e3 * tpot_s, 3), f"at least {1e3 * alone:.3g}: one sequence takes as long")
+    return decode_rate(cost, low, quantile)

@@ -1,0 +1,182 @@
+"""OpenAI's protocol as a client: which models there are, and answers as server-sent events."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import re
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+from twoshift.errors import Broken, InvalidInput, TooLarge, TryLater, TwoshiftError
+from twoshift.generation import FinishReason, GenerationRequest, Message, TokenUsage
+from twoshift.llm_ports import Emitted
+
+__all__ = ["Endpoint", "Reply"]
+
+_TIMEOUT_S = 300.0
+_KV_USE = re.compile(r"^vllm:(?:gpu|kv)_cache_usage_perc(?:\{[^}]*\})?\s+(\S+)", re.MULTILINE)
+
+
+class Endpoint:
+    """A server, and a model on it."""
+
+    def __init__(self, address: str, name: str, key: str | None) -> None:
+        self.address, self.name, self._key = address, name, key
+        self._url = urlsplit(address)
+
+    def check(self) -> int | None:
+        """The model's context, where the server says it; raises InvalidInput where it is not there, TryLater."""
+        listed = json.loads(self._get(f"{self._url.path}/models"))["data"]
+        names = [each["id"] for each in listed]
+        if not self.name and len(names) == 1:
+            self.name = names[0]
+        if self.name not in names:
+            raise InvalidInput("model", f"{self.address}#{self.name}", f"one of {', '.join(names)} after the #")
+        context = next(each for each in listed if each["id"] == self.name).get("max_model_len")
+        return int(context) if context else None
+
+    def kv_use(self) -> float:
+        """As vLLM's own metrics say it; 0 where there are none."""
+        with contextlib.suppress(TryLater, ValueError):
+            if found := _KV_USE.search(self._get("/metrics")):
+                return float(found[1])
+        return 0.0
+
+    def connect(self) -> http.client.HTTPConnection:
+        """A connection of its own for each answer."""
+        if self._url.scheme == "https":
+            return http.client.HTTPSConnection(
+                self._url.netloc, timeout=_TIMEOUT_S, context=ssl.create_default_context()
+            )
+        return http.client.HTTPConnection(self._url.netloc, timeout=_TIMEOUT_S)
+
+    def post(self, connection: http.client.HTTPConnection, path: str, body: dict[str, Any]) -> http.client.HTTPResponse:
+        """The reply, whose body is not read yet."""
+        headers = {"Content-Type": "application/json", **self._authorization()}
+        connection.request("POST", f"{self._url.path}/{path}", json.dumps(body), headers)
+        return connection.getresponse()
+
+    def _authorization(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._key}"} if self._key else {}
+
+    def _get(self, path: str) -> str:
+        connection = self.connect()
+        try:
+            connection.request("GET", path, headers=self._authorization())
+            reply = connection.getresponse()
+            if reply.status != 200:
+                raise TryLater(f"{self.address} answered {reply.status} for {path}", 5.0)
+            return reply.read().decode()
+        except (OSError, http.client.HTTPException) as error:
+            raise TryLater(f"{self.address} does not answer ({error})", 5.0) from error
+        finally:
+            connection.close()
+
+
+class Reply:
+    """One answer as it comes; in a thread of its own."""
+
+    def __init__(
+        self, endpoint: Endpoint, key: int, request: GenerationRequest, max_tokens: int, put: Callable[[Emitted], None]
+    ) -> None:
+        self._endpoint, self._key, self._request, self._max_tokens, self._put = endpoint, key, request, max_tokens, put
+        self._connection = endpoint.connect()
+        self._socket: socket.socket | None = None  # the connection forgets it before the answer is read
+        self._cancelled = False
+
+    def run(self) -> None:
+        """Until it is over; whatever goes wrong is the answer."""
+        try:
+            if not self._cancelled:
+                self._stream()
+        except TwoshiftError as error:
+            self._put(Emitted(self._key, "", (), error=error))
+        except Exception as error:  # the connection's, or of what came over it
+            lost = TryLater(f"the answer of {self._endpoint.address} broke off ({error!r})", 1.0)
+            self._put(Emitted(self._key, "", (), error=lost))
+        finally:
+            self._connection.close()
+
+    def cancel(self) -> None:
+        """Nobody wants it any more; from another thread."""
+        self._cancelled = True
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+    def _stream(self) -> None:
+        self._connection.connect()
+        self._socket = self._connection.sock
+        is_chat = not isinstance(self._request.prompt, str)
+        path = "chat/completions" if is_chat else "completions"
+        reply = self._endpoint.post(self._connection, path, self._body())
+        if reply.status != 200:
+            raise _refusal(reply.status, reply.read().decode("utf-8", "replace"), self._endpoint.address)
+        finish, usage, pieces = None, None, 0
+        for event in _events(reply):
+            if "error" in event:
+                raise Broken(f"{self._endpoint.address}: {event['error']}")
+            if event.get("usage"):
+                usage = _usage(event["usage"])
+            for choice in event.get("choices", ()):
+                text = (choice["delta"].get("content") if is_chat else choice.get("text")) or ""
+                finish = choice.get("finish_reason") or finish
+                if text:
+                    pieces += 1
+                    self._put(Emitted(self._key, text, (0,)))
+        if finish is None:
+            raise http.client.IncompleteRead(b"")
+        reason = FinishReason.LENGTH if finish == "length" else FinishReason.STOP
+        self._put(Emitted(self._key, "", (), reason, usage=usage or TokenUsage(0, pieces)))
+
+    def _body(self) -> dict[str, Any]:
+        prompt, params = self._request.prompt, self._request.params
+        body: dict[str, Any] = {"model": self._endpoint.name, "stream": True, "stream_options": {"include_usage": True}}
+        if isinstance(prompt, str):
+            body["prompt"] = prompt
+        else:
+            turns = [each for each in prompt if isinstance(each, Message)]
+            body["messages"] = [{"role": each.role, "content": each.content} for each in turns]
+        body |= {"max_tokens": self._max_tokens, "temperature": params.temperature, "top_p": params.top_p}
+        body |= {"presence_penalty": params.presence_penalty, "frequency_penalty": params.frequency_penalty}
+        if params.seed is not None:
+            body["seed"] = params.seed
+        if params.stop:
+            body["stop"] = list(params.stop)
+        if params.json_schema is not None:
+            body["response_format"] = _format(params.json_schema)
+        return body
+
+
+def _format(schema: str) -> dict[str, Any]:
+    if schema.strip() == "{}":
+        return {"type": "json_object"}
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": json.loads(schema), "strict": True}}
+
+
+def _events(reply: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
+    for line in reply:
+        if line.startswith(b"data:"):
+            data = line[5:].strip()
+            if data == b"[DONE]":
+                return
+            yield json.loads(data)
+
+
+def _usage(given: dict[str, Any]) -> TokenUsage:
+    details = given.get("prompt_tokens_details") or {}
+    return TokenUsage(given["prompt_tokens"], given["completion_tokens"], details.get("cached_tokens") or 0)
+
+
+def _refusal(status: int, text: str, address: str) -> Exception:
+    told = text[:300]
+    if status == 413:
+        return TooLarge("prompt", "its tokens", f"what {address} takes ({told})")
+    if status in (408, 429) or status >= 500:
+        return TryLater(f"{address} answered {status}: {told}", 1.0)
+    return InvalidInput("request", f"status {status}", f"what {address} takes ({told})")

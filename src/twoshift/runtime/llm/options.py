@@ -1,0 +1,21 @@
+"""How a language model is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["LlmOptions"]
+
+
+@dataclass(frozen=True, slots=True)
+class LlmOptions:
+    """How a language model is loaded; None: what suits the device."""
+
+    device: str = "auto"
+    precision: str | None = None
+    threads: int | None = None
+    context_tokens: int | None = None
+    kv_bytes: int | None = None
+    step_tokens: int | None = None  # that one step reads or generates at most
+    max_sequences: int | None = None
+    compiled: bool | None = None  # None: on a GPU; on a CPU it takes minutes to load, and gains little

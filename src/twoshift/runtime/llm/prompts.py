@@ -1,0 +1,71 @@
+"""Requests as tokens: the chat template of a folder, and its tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from twoshift.errors import Broken, InvalidInput, TooLong
+from twoshift.generation import GenerationRequest, Message
+from twoshift.llm_ports import Prompt, Prompts
+from twoshift.runtime.companions import needed_transformers
+
+__all__ = ["PromptMaker"]
+
+
+class PromptMaker:
+    """Any thread may use it."""
+
+    def __init__(self, folder: Path, context_tokens: int) -> None:
+        transformers = needed_transformers("vllm", str(folder))
+        try:
+            tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        except (OSError, ValueError, KeyError) as error:
+            raise Broken(f"the tokenizer in {folder} cannot be read: {error}") from error
+        self._template = tokenizer if tokenizer.chat_template else None
+        self._tokenizer = tokenizer.backend_tokenizer  # it is fast, and may be used from several threads at once
+        self._context = context_tokens
+
+    def prepare(self, rows: Sequence[GenerationRequest]) -> Prompts:
+        """Template and tokenise; raises InvalidInput, and TooLong where a prompt and its answer exceed the context."""
+        return Prompts(tuple(self._prompt(row) for row in rows))
+
+    def text_of(self, token_ids: Sequence[int]) -> str:
+        """The text that these tokens are, without special ones."""
+        return self._tokenizer.decode(list(token_ids), skip_special_tokens=True)
+
+    def _prompt(self, row: GenerationRequest) -> Prompt:
+        ids = self._token_ids(row.prompt)
+        left = self._context - len(ids)
+        if not ids:
+            raise InvalidInput("prompt", row.prompt, "at least one token")
+        if left < 1:
+            raise TooLong("prompt", f"{len(ids):,} tokens", f"at most {self._context - 1:,}, to leave room to answer")
+        most = row.params.max_tokens or left
+        if most > left and not row.params.may_shorten:
+            told = f"{len(ids):,} tokens, and {most:,} to generate"
+            raise TooLong("max_tokens", told, f"at most {self._context:,} in all: {left:,} are left to generate")
+        return Prompt(ids, row.params, min(left, most))
+
+    def _token_ids(self, prompt: tuple[Message, ...] | str | tuple[int, ...]) -> tuple[int, ...]:
+        if isinstance(prompt, str):
+            return tuple(self._tokenizer.encode(prompt).ids)
+        if prompt and isinstance(prompt[0], Message):
+            return tuple(self._tokenizer.encode(self._chat(prompt), add_special_tokens=False).ids)
+        most = self._tokenizer.get_vocab_size()
+        for each in prompt:
+            if isinstance(each, Message) or not 0 <= each < most:
+                raise InvalidInput("prompt", each, f"tokens from 0 to {most - 1}")
+        return tuple(each for each in prompt if not isinstance(each, Message))
+
+    def _chat(self, messages: tuple[Any, ...]) -> str:
+        if self._template is None:
+            raise InvalidInput("messages", "a conversation", "a prompt: this model has no chat template")
+        turns = [{"role": each.role, "content": each.content} for each in messages]
+        try:
+            return self._template.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        except Exception as error:  # a template is a program: it refuses in its own words
+            raise InvalidInput(
+                "messages", [each.role for each in messages], f"what its template takes ({error})"
+            ) from error

@@ -1,0 +1,270 @@
+"""vLLM in this process: its own scheduler, paged KV cache and prefix cache, one step at a time."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from twoshift.errors import Broken, DeviceLost, InvalidInput
+from twoshift.extras import needed
+from twoshift.generation import FinishReason, GenerationParams, GenerationRequest, TokenLogprob
+from twoshift.llm_ports import Emitted, LlmShape, Prompt, Prompts, Step
+from twoshift.ports import RuntimeInfo
+from twoshift.runtime.companions import hide_misfits
+from twoshift.runtime.devices import chosen_cuda, cpu_device, cuda_device, usable_threads
+from twoshift.runtime.llm.folder import LlmFolder
+from twoshift.runtime.llm.options import LlmOptions
+from twoshift.runtime.llm.prompts import PromptMaker
+from twoshift.types import Tensor
+
+__all__ = ["VllmRuntime", "engine_arguments", "load_vllm"]
+
+OUTPUTS = ("text", "finish_reason", "output_tokens")
+_LIVE, _BACKGROUND = 0, 1  # vLLM's priorities: the lower one goes first, and is put back last
+_GIB = 1 << 30
+_CPU_CONTEXT, _CPU_KV_BYTES, _CPU_BLOCK = 2048, _GIB, 32
+_STEP_TOKENS = {"cpu": 512, "cuda": 8192}
+_SEQUENCES = {"cpu": 64, "cuda": 256}
+_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+_PAUSE_S = 0.001  # while a schema is compiled in another thread, and nothing can be run
+_ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # its core here: what is let in is decided before every step
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "GOMP_SPINCOUNT": "10000",  # threads that wait must not keep the cores from who shares them
+    "HF_HUB_OFFLINE": "1",  # nothing is downloaded from a hub here
+}
+
+
+def load_vllm(folder: LlmFolder, name: str, options: LlmOptions) -> VllmRuntime:
+    """The model of a folder in vLLM; raises InvalidInput where it cannot be used, Broken where it does not load."""
+    cuda = chosen_cuda(options.device)
+    for key, value in _ENVIRONMENT.items():
+        os.environ.setdefault(key, value)
+    if cuda is not None:
+        os.environ.setdefault("CUDA_VISIBLE_DEVICES", cuda.partition(":")[2])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its packages' own affairs
+        return _loaded(folder, name, options, cuda)
+
+
+def _loaded(folder: LlmFolder, name: str, options: LlmOptions, cuda: str | None) -> VllmRuntime:
+    threads = usable_threads(options.threads)
+    hide_misfits()
+    logging.getLogger("vllm").setLevel(logging.ERROR)  # it warns before it looks at its own setting
+    vllm = needed("vllm", "vllm", name)
+    torch = needed("torch", "vllm", name)
+    if cuda is None:
+        torch.set_num_threads(threads)
+    precision = _precision(options.precision, cuda is not None, torch)
+    engine = _engine(vllm, engine_arguments(folder, options, cuda is not None, precision), name)
+    return VllmRuntime(engine, folder, _info(engine, folder, name, cuda, threads, precision))
+
+
+def engine_arguments(folder: LlmFolder, options: LlmOptions, on_cuda: bool, precision: str) -> dict[str, Any]:
+    """As vLLM has them."""
+    device = "cuda" if on_cuda else "cpu"
+    context = options.context_tokens or min(folder.context_tokens, folder.context_tokens if on_cuda else _CPU_CONTEXT)
+    sequences = options.max_sequences or _SEQUENCES[device]
+    return {
+        "model": str(folder.path),
+        "max_model_len": context,
+        "dtype": _DTYPES[precision],
+        "kv_cache_memory_bytes": options.kv_bytes or (None if on_cuda else _CPU_KV_BYTES),
+        "block_size": None if on_cuda else _CPU_BLOCK,
+        "max_num_seqs": sequences,
+        "max_num_batched_tokens": max(sequences, options.step_tokens or _STEP_TOKENS[device]),
+        "enable_prefix_caching": True,
+        "scheduling_policy": "priority",
+        "async_scheduling": False,  # a step's tokens are known before the next is decided
+        "enforce_eager": not (on_cuda if options.compiled is None else options.compiled),
+        "disable_log_stats": True,
+        "trust_remote_code": False,
+        "use_tqdm_on_load": False,
+    }
+
+
+def _engine(vllm: Any, arguments: dict[str, Any], name: str) -> Any:
+    from vllm.v1.engine.llm_engine import LLMEngine
+
+    try:
+        return LLMEngine.from_engine_args(vllm.EngineArgs(**arguments))
+    except (ValueError, NotImplementedError) as error:
+        raise InvalidInput("model", name, f"a model that vLLM {vllm.__version__} can run here ({error})") from error
+    except Exception as error:
+        raise Broken(f"vLLM {vllm.__version__} could not load {name}: {type(error).__name__}: {error}") from error
+
+
+def _precision(asked: str | None, on_cuda: bool, torch: Any) -> str:
+    if asked is None:
+        fast = on_cuda or torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+        return "bf16" if fast else "fp32"
+    if asked not in _DTYPES:
+        raise InvalidInput("precision", asked, f"one of {', '.join(_DTYPES)} for a language model")
+    return asked
+
+
+def _info(engine: Any, folder: LlmFolder, name: str, cuda: str | None, threads: int, precision: str) -> RuntimeInfo:
+    return RuntimeInfo(
+        model=name,
+        checksum=folder.checksum,
+        runtime="vllm",
+        device=cpu_device(threads) if cuda is None else cuda_device(int(cuda.partition(":")[2])),
+        precision=precision,
+        max_row_tokens=engine.vllm_config.model_config.max_model_len,
+        outputs=OUTPUTS,
+        live_stream=True,
+        inputs=(Tensor("prompt", "text"),),
+    )
+
+
+class VllmRuntime:
+    """vLLM's engine, driven from outside; one thread owns it."""
+
+    def __init__(self, engine: Any, folder: LlmFolder, info: RuntimeInfo) -> None:
+        self.info, self.folder = info, folder
+        self._engine = engine
+        config = engine.vllm_config
+        self.shape = LlmShape(
+            context_tokens=config.model_config.max_model_len,
+            kv_tokens=config.cache_config.num_gpu_blocks * config.cache_config.block_size,
+            block_tokens=config.cache_config.block_size,
+            step_tokens=config.scheduler_config.max_num_batched_tokens,
+            max_sequences=config.scheduler_config.max_num_seqs,
+        )
+        self._prompts = PromptMaker(folder.path, self.shape.context_tokens)
+        self._scheduler = engine.engine_core.engine_core.scheduler
+        self._scheduled = _Watched(self._scheduler)
+        self._keys: dict[str, int] = {}  # of vLLM's own ids
+
+    def prepare(self, rows: Sequence[GenerationRequest]) -> Prompts:
+        """Template and tokenise; raises InvalidInput, and TooLarge where a prompt leaves no token of the context."""
+        return self._prompts.prepare(rows)
+
+    def text_of(self, token_ids: Sequence[int]) -> str:
+        """The text that these generated tokens are, without special ones."""
+        return self._prompts.text_of(token_ids)
+
+    def add(self, key: int, prompt: Prompt, live: bool) -> None:
+        """Let it in; live ones go first. Raises InvalidInput where vLLM cannot take it."""
+        tokens = {"prompt_token_ids": [*prompt.token_ids, *prompt.begun]}
+        try:
+            params = sampling_params(prompt)
+            own = self._engine.add_request(str(key), tokens, params, priority=_LIVE if live else _BACKGROUND)
+        except Exception as error:  # it has errors of its own for what it does not take, and libraries below it
+            raise InvalidInput("request", "its parameters", f"what vLLM takes ({error})") from error
+        self._keys[own] = key
+
+    def abort(self, keys: Sequence[int]) -> None:
+        """Forget them and free what they hold; unknown ones are ignored."""
+        gone = set(keys)
+        self._engine.abort_request([str(key) for key in keys])
+        self._keys = {own: key for own, key in self._keys.items() if key not in gone}
+
+    def step(self, prefill_tokens: int | None = None) -> Step:
+        """One forward pass over what is inside; of each prompt it reads at most so many tokens."""
+        if not self._engine.has_unfinished_requests():
+            return Step(kv_use=self._kv_use())
+        self._scheduled.forget()
+        self._scheduler.scheduler_config.long_prefill_token_threshold = prefill_tokens or 0  # vLLM's own chunking
+        began_s = time.perf_counter()
+        try:
+            outputs = self._engine.step()
+        except Exception as error:  # its state is unknown: nothing that it holds can be trusted
+            raise DeviceLost(f"vLLM failed in a step: {type(error).__name__}: {error}") from error
+        elapsed_s = time.perf_counter() - began_s
+        tokens = {self._keys[own]: count for own, count in self._scheduled.tokens.items() if own in self._keys}
+        emitted = tuple(_emitted(each) for each in outputs)
+        ended = {each.key for each in emitted if each.finish is not None or each.error is not None}
+        if ended:
+            self._keys = {own: key for own, key in self._keys.items() if key not in ended}
+        if not tokens:
+            time.sleep(_PAUSE_S)
+        return Step(emitted, tokens, elapsed_s if tokens else None, self._kv_use(), self._scheduled.preempted)
+
+    def close(self) -> None:
+        """Give the device back, so that another model can be loaded in this process."""
+        from vllm.distributed import destroy_distributed_environment, destroy_model_parallel
+
+        self._engine.engine_core.shutdown()
+        del self._engine, self._scheduler, self._scheduled
+        destroy_model_parallel()
+        destroy_distributed_environment()
+
+    def _kv_use(self) -> float:
+        return self._scheduler.kv_cache_manager.usage
+
+
+class _Watched:
+    """What vLLM's scheduler decided for the last step: nothing is changed, only seen."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self.tokens: dict[str, int] = {}
+        self.preempted = 0
+        decide = scheduler.schedule
+
+        def schedule(*args: Any, **options: Any) -> Any:
+            decided = decide(*args, **options)
+            self.tokens = dict(decided.num_scheduled_tokens)
+            self.preempted = len(decided.preempted_req_ids or ())
+            return decided
+
+        scheduler.schedule = schedule
+
+    def forget(self) -> None:
+        """Before the next step."""
+        self.tokens, self.preempted = {}, 0
+
+
+def sampling_params(prompt: Prompt) -> Any:
+    """As vLLM has them. A sequence that goes on draws with another seed: the same one would draw the same again."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
+
+    asked: GenerationParams = prompt.params
+    structured = None
+    if asked.json_schema is not None:
+        any_object = asked.json_schema.strip() in ("", "{}")
+        structured = (
+            StructuredOutputsParams(json_object=True) if any_object else StructuredOutputsParams(json=asked.json_schema)
+        )
+    return SamplingParams(
+        max_tokens=prompt.max_tokens - len(prompt.begun),
+        temperature=asked.temperature,
+        top_p=asked.top_p,
+        top_k=asked.top_k or 0,
+        seed=None if asked.seed is None else asked.seed + len(prompt.begun),
+        stop=list(asked.stop),
+        presence_penalty=asked.presence_penalty,
+        frequency_penalty=asked.frequency_penalty,
+        repetition_penalty=asked.repetition_penalty,
+        ignore_eos=asked.ignore_eos,
+        logprobs=asked.logprobs,
+        structured_outputs=structured,
+        output_kind=RequestOutputKind.DELTA,
+    )
+
+
+def _emitted(output: Any) -> Emitted:
+    key, [answer] = int(output.request_id), output.outputs
+    finish = error = None
+    if output.finished:
+        reason = answer.finish_reason
+        if reason in ("stop", "length"):
+            finish = FinishReason(reason)
+        else:
+            error = Broken(f"vLLM ended the sequence: {reason}")
+    logprobs = tuple(map(_logprob, answer.token_ids, answer.logprobs or ()))
+    return Emitted(key, answer.text, tuple(answer.token_ids), finish, output.num_cached_tokens or 0, error, logprobs)
+
+
+def _logprob(token_id: int, told: Any) -> TokenLogprob:
+    """The likeliest first; vLLM tells the token's own beside them, wherever it stands."""
+    own, ranked = told[token_id], sorted(told.values(), key=lambda each: each.rank)
+    likeliest = tuple((each.decoded_token or "", each.logprob) for each in ranked)
+    return TokenLogprob(own.decoded_token or "", own.logprob, likeliest)

@@ -1,0 +1,220 @@
+"""Anthropic's face of batches: requests in the body, results in a stream of lines."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import msgspec
+
+from twoshift.batch_ports import BatchRecord
+from twoshift.endpoints.json_body import malformed
+from twoshift.endpoints.messages import MESSAGES, AnthropicErrorReply, told_anthropic
+from twoshift.errors import InvalidInput, NotFound
+from twoshift.serve.http.app import App, Exchange
+from twoshift.serve.http.clerks import Clerks, owner_of, refuse_pages, submitter_of
+from twoshift.serve.http.message_batch_types import (
+    CreateMessageBatch,
+    DeletedMessageBatch,
+    MessageBatch,
+    MessageBatchList,
+    message_batch,
+    result_line,
+)
+from twoshift.serve.http.messages import Reply
+from twoshift.serve.http.openapi import Operation
+from twoshift.serve.http.paging import id_schema, limit_of, limit_schema, query_of
+from twoshift.serve.keys import Access
+from twoshift.serve.service import Service
+
+if TYPE_CHECKING:
+    from twoshift.serve.batch_desk import BatchDesk, NoBatches
+
+__all__ = ["add_message_batches"]
+
+_WINDOW = "24h"
+_DEFAULT_LISTED, _MOST_LISTED = 20, 1000
+_ANSWER_S, _WRITE_S = 8.0, 60.0
+_PIECE_BYTES = 256 << 10
+_LINES = "application/x-jsonl"
+_encoder, _asked = msgspec.json.Encoder(), msgspec.json.Decoder(CreateMessageBatch)
+_LIST = {"after_id": id_schema(), "before_id": id_schema(), "limit": limit_schema(_DEFAULT_LISTED, _MOST_LISTED)}
+
+
+class _Named(msgspec.Struct):
+    model: str
+
+
+class _Line(msgspec.Struct):
+    """A request as a batch's input has it."""
+
+    custom_id: str
+    method: str
+    url: str
+    body: msgspec.Raw
+
+
+_named = msgspec.json.Decoder(_Named)
+
+
+def add_message_batches(app: App, service: Service, desk: BatchDesk | NoBatches) -> None:
+    """The paths below /v1/messages/batches."""
+    face, path = _MessageBatches(service, desk), "/v1/messages/batches"
+    create = Operation(
+        "Run messages in the background.", MessageBatch, AnthropicErrorReply, CreateMessageBatch,
+        statuses=(400, 403, 404, 413, 429, 503),
+    )  # fmt: skip
+    app.add("POST", path, face.create, told_anthropic, create, needs=Access.BATCH)
+    listing = Operation(
+        "The newest message batches first.",
+        MessageBatchList,
+        AnthropicErrorReply,
+        query=_LIST,
+        statuses=(400, 404, 503),
+    )
+    app.add("GET", path, face.list, told_anthropic, listing, needs=Access.BATCH)
+    app.add(
+        "GET",
+        path + "/{batch}",
+        face.get,
+        told_anthropic,
+        _of_one("How far a message batch is.", MessageBatch),
+        needs=Access.BATCH,
+    )
+    cancel = _of_one("Stop a message batch; what is done is kept.", MessageBatch)
+    app.add("POST", path + "/{batch}/cancel", face.cancel, told_anthropic, cancel, needs=Access.BATCH)
+    delete = _of_one("A message batch that has ended, and its results, are no more.", DeletedMessageBatch)
+    app.add("DELETE", path + "/{batch}", face.delete, told_anthropic, delete, needs=Access.BATCH)
+    app.add(
+        "GET",
+        path + "/{batch}/results",
+        face.results,
+        told_anthropic,
+        _of_one("A line for each request.", _LINES),
+        needs=Access.BATCH,
+    )
+
+
+def _of_one(summary: str, gives: Any) -> Operation:
+    return Operation(summary, gives, AnthropicErrorReply, statuses=(400, 403, 404, 503))
+
+
+class _MessageBatches:
+    def __init__(self, service: Service, desk: BatchDesk | NoBatches) -> None:
+        self._service, self._desk = service, desk
+        self._clerks, self._disk = Clerks(_ANSWER_S, "batches"), Clerks(_WRITE_S, "files")
+
+    async def create(self, exchange: Exchange) -> Reply:
+        refuse_pages(exchange)
+        models = exchange.caller.models or tuple(self._service.models)
+        check = exchange.caller.of.check_storage
+        made = await self._disk.ask(self._made, exchange.request.body, submitter_of(exchange), models, check)
+        return _told(exchange, made)
+
+    async def get(self, exchange: Exchange) -> Reply:
+        return _told(exchange, await self._found(exchange))
+
+    async def list(self, exchange: Exchange) -> Reply:
+        asked = query_of(exchange.request, _LIST)
+        limit = limit_of(asked, _DEFAULT_LISTED, _MOST_LISTED)
+        after, before = asked.get("after_id"), asked.get("before_id")
+        if after and before:
+            raise InvalidInput("before_id", before, "either after_id or before_id")
+        found = await self._clerks.ask(self._desk.list, owner_of(exchange), limit + 1, after, before, MESSAGES)
+        page = found[-limit:] if before else found[:limit]  # the one too many is the farthest
+        data = [message_batch(each, _address(exchange)) for each in page]
+        first, last = (data[0].id, data[-1].id) if data else (None, None)
+        return Reply(200, _encoder.encode(MessageBatchList(data, len(found) > limit, first, last)))
+
+    async def cancel(self, exchange: Exchange) -> Reply:
+        refuse_pages(exchange)
+        found = await self._found(exchange)
+        if found.status.is_over:  # it has ended: there is nothing to cancel, and nothing wrong
+            return _told(exchange, found)
+        return _told(exchange, await self._clerks.ask(self._desk.cancel, found.id, owner_of(exchange)))
+
+    async def delete(self, exchange: Exchange) -> Reply:
+        refuse_pages(exchange)
+        found = await self._found(exchange)
+        await self._disk.ask(self._desk.remove, found.id, owner_of(exchange))
+        return Reply(200, _encoder.encode(DeletedMessageBatch(id=found.id)))
+
+    async def results(self, exchange: Exchange) -> Reply:
+        found = await self._found(exchange)
+        if not found.status.is_over:
+            raise InvalidInput("batch", str(found.status), "one that has ended: this one has no results yet")
+        owner = owner_of(exchange)
+        files = [
+            await self._disk.ask(self._opened, each, owner)
+            for each in (found.output_file_id, found.error_file_id)
+            if each is not None
+        ]
+        return Reply(200, content_type=_LINES.encode(), stream=_pieces(self._disk, files), stream_bytes=None)
+
+    async def _found(self, exchange: Exchange) -> BatchRecord:
+        batch_id = exchange.matched["batch"]
+        found = await self._clerks.ask(self._desk.get, batch_id, owner_of(exchange))
+        if found.endpoint != MESSAGES:
+            raise NotFound("batch", batch_id, "the id of a message batch")
+        return found
+
+    # In a clerk's thread
+
+    def _made(self, body: bytes, owner: str, models: Sequence[str], check: Callable[[int, int], None]) -> BatchRecord:
+        try:
+            asked = _asked.decode(body)
+            named = {_named.decode(each.params).model for each in asked.requests}
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise malformed(error) from None
+        if len({each.custom_id for each in asked.requests}) < len(asked.requests):
+            raise InvalidInput("requests", "a custom_id twice", "each of them once")
+        if unknown := named - set(models):
+            raise NotFound("model", min(unknown), f"one of {', '.join(sorted(models))}")
+        if len(named) > 1:
+            raise InvalidInput("requests", sorted(named), "requests to one model: send a batch for each")
+        lines = [
+            _encoder.encode(_Line(each.custom_id, "POST", MESSAGES, each.params)) + b"\n" for each in asked.requests
+        ]
+        digest = hashlib.sha256(b"".join(lines)).hexdigest()
+        file_id = self._uploaded(lines, owner, check)
+        made = self._desk.ask(file_id, MESSAGES, _WINDOW, None, None, owner, tuple(models), digest, len(lines))
+        if made.input_file_id != file_id:  # it was asked for before
+            self._desk.files.remove(file_id, owner)
+        return made
+
+    def _uploaded(self, lines: Sequence[bytes], owner: str, check: Callable[[int, int], None]) -> str:
+        upload = self._desk.files.upload(owner, sum(map(len, lines)), check)
+        try:
+            upload.begin()
+            for line in lines:
+                upload.write(line)
+            return upload.finish("message_batch.jsonl", "batch", None).id
+        except BaseException:
+            upload.abort()
+            raise
+
+    def _opened(self, file_id: str, owner: str | None) -> BinaryIO:
+        return self._desk.files.open(self._desk.files.get(file_id, owner))
+
+
+async def _pieces(disk: Clerks, files: Sequence[BinaryIO]) -> AsyncGenerator[bytes]:
+    try:
+        for file in files:
+            while lines := await disk.ask(file.readlines, _PIECE_BYTES):
+                yield b"".join(map(result_line, lines))
+    finally:
+        for file in files:
+            asyncio.get_running_loop().run_in_executor(None, file.close)  # a read may hold it
+
+
+def _told(exchange: Exchange, batch: BatchRecord) -> Reply:
+    return Reply(200, _encoder.encode(message_batch(batch, _address(exchange))))
+
+
+def _address(exchange: Exchange) -> str:
+    """Where the client has reached us."""
+    scheme = "https" if exchange.request.header(b"x-forwarded-proto") == "https" else "http"
+    host = exchange.request.header(b"host")
+    return "" if host is None else f"{scheme}://{host}"

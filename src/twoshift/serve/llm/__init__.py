@@ -1,0 +1,1 @@
+"""Language models that are served: admission, streams, and what they count."""

@@ -1,0 +1,100 @@
+"""What follows from a language model's curve and its objective."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from twoshift.engine.llm import LlmObjective
+from twoshift.errors import InvalidInput
+from twoshift.llm_ports import LlmShape
+from twoshift.policy.cost import CallCost
+from twoshift.types import CallSize
+
+__all__ = ["LlmDerived", "derive_llm", "objective_for"]
+
+_QUANTILE = 0.9  # as the lane policies predict
+_TTFT_S, _TPOT_S = 2.0, 0.1  # where nothing is said and the device is fast enough
+_STEPS = 2.0  # that a default objective leaves at least: nobody can promise what one step takes
+
+
+@dataclass(frozen=True, slots=True)
+class LlmDerived:
+    """Shown to people, and by GET /v1/derived/{model}."""
+
+    ttft_s: float
+    tpot_s: float
+    one_token_s: float  # a step of one sequence
+    sequences: int  # that a step takes one token further within the objective
+    output_tokens_per_s: float  # of so many
+    prompt_tokens: int  # the longest that has its first token within the objective, with nobody else there
+    context_tokens: int
+    kv_tokens: int
+    max_waiting: int  # requests without a first token, above which one is refused
+
+    @property
+    def slo_s(self) -> float:
+        """Of what a client waits for first."""
+        return self.ttft_s
+
+    @property
+    def row_tokens(self) -> float:
+        """Of a sequence, as long as nobody knows better: what the KV cache leaves to each."""
+        return float(min(self.context_tokens, max(1, self.kv_tokens // self.sequences)))
+
+    @property
+    def capacity_rows_per_s(self) -> float:
+        """Of such sequences."""
+        return self.output_tokens_per_s / self.row_tokens
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
+
+
+def objective_for(cost: CallCost, ttft_s: float | None, tpot_s: float | None, max_waiting: int | None) -> LlmObjective:
+    """As it was given, or as this device can keep it; raises InvalidInput where it cannot keep what was given."""
+    least_s = cost.seconds(CallSize.uniform(1))
+    for name, given in (("ttft_ms", ttft_s), ("tpot_ms", tpot_s)):
+        if given is not None and given < least_s:
+            accepted = f"at least {1e3 * least_s:.3g}: one token takes so long on this device"
+            raise InvalidInput(name, f"{1e3 * given:g}", accepted)
+    tpot_s = tpot_s or max(_TPOT_S, _STEPS * least_s)
+    ttft_s = ttft_s or max(_TTFT_S, _STEPS * tpot_s)
+    few = {} if max_waiting is None else {"max_waiting": max_waiting}
+    return LlmObjective(ttft_s=ttft_s, tpot_s=tpot_s, **few)
+
+
+def derive_llm(cost: CallCost, objective: LlmObjective, shape: LlmShape) -> LlmDerived:
+    """Everything that a user might otherwise have had to set."""
+
+    def step_s(rows: int) -> float:
+        return cost.seconds(CallSize.uniform(rows), _QUANTILE)
+
+    def prompt_s(tokens: int) -> float:
+        whole, rest = divmod(tokens, shape.step_tokens)
+        steps = [shape.step_tokens] * whole + [rest] * (rest > 0)
+        return sum(cost.seconds(CallSize.of([each]), _QUANTILE) for each in steps)
+
+    rows = _largest(shape.max_sequences, lambda count: step_s(count) <= objective.tpot_s)
+    return LlmDerived(
+        ttft_s=objective.ttft_s,
+        tpot_s=objective.tpot_s,
+        one_token_s=step_s(1),
+        sequences=rows,
+        output_tokens_per_s=rows / step_s(rows),
+        prompt_tokens=_largest(shape.context_tokens - 1, lambda tokens: prompt_s(tokens) <= objective.ttft_s),
+        context_tokens=shape.context_tokens,
+        kv_tokens=shape.kv_tokens,
+        max_waiting=objective.max_waiting,
+    )
+
+
+def _largest(most: int, holds: Callable[[int], bool]) -> int:
+    """The largest number up to `most` for which it holds, where it holds for all below; at least 1."""
+    least = 1
+    while least < most:
+        middle = (least + most + 1) // 2
+        least, most = (middle, most) if holds(middle) else (least, middle - 1)
+    return max(1, least)

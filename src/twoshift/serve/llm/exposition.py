@@ -1,0 +1,105 @@
+"""The metrics of language models: under names of our own, and under those that vLLM's dashboards and scalers read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from twoshift.engine.llm import LlmStats
+from twoshift.serve.exposition import counted
+from twoshift.serve.live_model import LiveModel
+from twoshift.serve.llm.model import ServedLlm
+from twoshift.serve.metrics import Histogram
+from twoshift.types import Lane
+
+__all__ = ["llm_metrics"]
+
+_LANED = (
+    ("gauge", "waiting_sequences", "Live: without a first token; background: not let in.", "waiting"),
+    ("gauge", "running_sequences", "Sequences that are generated now.", "running"),
+    ("counter", "finished_sequences", "Sequences that have their whole answer.", "finished"),
+    ("counter", "failed_sequences", "Sequences that have none.", "failed"),
+    ("counter", "cancelled_sequences", "Sequences that nobody waited for.", "cancelled"),
+    ("counter", "prompt_tokens", "Tokens of prompts, cached ones included.", "prompt_tokens"),
+    ("counter", "cached_tokens", "Tokens of prompts that were read before.", "cached_tokens"),
+    ("counter", "output_tokens", "Tokens generated.", "output_tokens"),
+)
+_WHOLE = (
+    ("gauge", "kv_use_ratio", "Share of the KV cache in use.", "kv_use"),
+    ("gauge", "kv_tokens", "Tokens that the KV cache holds in all.", "kv_tokens"),
+    ("counter", "steps", "Steps of the engine.", "steps"),
+    ("counter", "preemptions", "Sequences put back for want of KV cache.", "preemptions"),
+    ("counter", "requeued_sequences", "Background sequences taken out for live ones.", "requeued"),
+)
+_HISTOGRAMS = (
+    ("ttft_seconds", "From submission to the first token.", "ttft", "time_to_first_token_seconds"),
+    ("tpot_seconds", "A token after the first, on average over a sequence.", "tpot", "time_per_output_token_seconds"),
+    ("sequence_seconds", "From submission to the last token.", "all", "e2e_request_latency_seconds"),
+)
+_VLLM_TPOT = "request_time_per_output_token_seconds"  # its newer name
+
+
+def llm_metrics(models: Mapping[str, LiveModel]) -> Iterator[Any]:
+    """As ServerMetrics takes more."""
+    found = {name: model for name, model in models.items() if isinstance(model, ServedLlm)}
+    if not found:
+        return
+    stats = {name: model.engine.sequences() for name, model in found.items()}
+    yield from _own(found, stats)
+    yield from _as_vllm(found, stats)
+
+
+def _own(models: Mapping[str, ServedLlm], stats: Mapping[str, LlmStats]) -> Iterator[Any]:
+    for kind, name, about, value in _LANED:
+        samples = [
+            (model, str(lane), getattr(each, value))
+            for model, seen in stats.items()
+            for lane, each in seen.lanes.items()
+        ]
+        yield kind, name, about, ("model", "lane"), samples
+    for kind, name, about, value in _WHOLE:
+        yield kind, name, about, ("model",), [(model, getattr(seen, value)) for model, seen in stats.items()]
+    for name, about, key, _ in _HISTOGRAMS:
+        samples = [
+            (model, str(lane), *_told(each))
+            for model, served in models.items()
+            for lane, each in served.generated.histograms()[key].items()
+        ]
+        yield "histogram", name, about, ("model", "lane"), samples
+
+
+def _as_vllm(models: Mapping[str, ServedLlm], stats: Mapping[str, LlmStats]) -> Iterator[Any]:
+    """Live sequences alone, where a scaler acts on it; batch work that waits would make it add replicas."""
+    label = ("model_name",)
+
+    def each(value: Any) -> list[tuple[str, float]]:
+        return [(name, value(seen)) for name, seen in stats.items()]
+
+    def live(field: str) -> list[tuple[str, float]]:
+        return each(lambda seen: getattr(seen.lanes[Lane.ONLINE], field))
+
+    def summed(field: str) -> list[tuple[str, float]]:
+        return each(lambda seen: sum(getattr(lane, field) for lane in seen.lanes.values()))
+
+    yield "gauge", "vllm:num_requests_waiting", "Live requests without a first token.", label, live("waiting")
+    yield "gauge", "vllm:num_requests_running", "Sequences that are generated now.", label, summed("running")
+    for name in ("kv_cache_usage_perc", "gpu_cache_usage_perc"):
+        yield "gauge", f"vllm:{name}", "Share of the KV cache in use.", label, each(lambda seen: seen.kv_use)
+    yield "counter", "vllm:prefix_cache_queries", "Tokens of prompts.", label, summed("prompt_tokens")
+    yield "counter", "vllm:prefix_cache_hits", "Of them, read before.", label, summed("cached_tokens")
+    yield "counter", "vllm:prompt_tokens", "Tokens of prompts.", label, summed("prompt_tokens")
+    yield "counter", "vllm:generation_tokens", "Tokens generated.", label, summed("output_tokens")
+    yield "counter", "vllm:num_preemptions", "Sequences put back.", label, each(lambda seen: seen.preemptions)
+    ended = [
+        (name, reason, count)
+        for name, model in models.items()
+        for reason, count in model.generated.reasons()[Lane.ONLINE].items()
+    ]
+    yield "counter", "vllm:request_success", "Live requests answered.", ("model_name", "finished_reason"), ended
+    for _, about, key, name in (*_HISTOGRAMS, ("", _HISTOGRAMS[1][1], "tpot", _VLLM_TPOT)):
+        samples = [(model, *_told(served.generated.histograms()[key][Lane.ONLINE])) for model, served in models.items()]
+        yield "histogram", f"vllm:{name}", about, label, samples
+
+
+def _told(histogram: Histogram) -> tuple[list[tuple[str, float]], float]:
+    return counted(histogram.counts, histogram.bounds), histogram.total

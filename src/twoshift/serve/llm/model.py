@@ -1,0 +1,170 @@
+"""A language model that is served: its prompts are admitted and prepared, and its sequences begun."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from twoshift.engine.llm import LlmEngine, TokenStream
+from twoshift.engine.stats import EngineStats, Health, Queue
+from twoshift.errors import InvalidInput, Late, TooLarge, TooLong, TryLater
+from twoshift.generation import GenerationRequest
+from twoshift.llm_ports import Prompts
+from twoshift.ports import RuntimeInfo
+from twoshift.serve.completions import Completions
+from twoshift.serve.llm.derived import LlmDerived, derive_llm
+from twoshift.serve.llm.metrics import LlmMetrics
+from twoshift.serve.llm.running import Running
+from twoshift.serve.metrics import ModelMetrics
+from twoshift.serve.model import Answer
+from twoshift.serve.stages import Stages
+from twoshift.serve.tracing import Traces
+from twoshift.types import Lane, ReplicaCounts, Tensor
+
+__all__ = ["ServedLlm"]
+
+_PREPARE_THREADS = 2
+_CHARACTERS_PER_TOKEN = 64  # at most: a longer text cannot fit, whatever its tokens are
+_LEAST_WAIT_S, _LONGEST_STEP_S = 0.1, 30.0
+
+
+class ServedLlm:
+    """A model, the engine that owns its device, and what follows from its objective."""
+
+    def __init__(self, name: str, engine: LlmEngine, created_unix_s: int) -> None:
+        self.name, self.engine, self.created_unix_s = name, engine, created_unix_s
+        self.derived = self.derived_now()  # from the curve that it began with
+        self.version = "1"
+        self.outputs = (Tensor("text", "text"), Tensor("finish_reason", "text"), Tensor("output_tokens", "int64"))
+        self.metrics, self.generated = ModelMetrics(), LlmMetrics()
+        self.traces: Traces | None = None
+        engine.on_finished = self.generated.finished
+        self._threads = ThreadPoolExecutor(_PREPARE_THREADS, f"twoshift-prepare-{name}")
+        self._preparing = 0
+
+    @property
+    def info(self) -> RuntimeInfo:
+        """Of the model."""
+        return self.engine.runtime.info
+
+    @property
+    def most_rows(self) -> int:
+        """Of the largest request that can ever be admitted."""
+        return self.engine.objective.max_waiting
+
+    def start(self) -> None:
+        """Its engine runs already."""
+
+    def derived_now(self) -> LlmDerived:
+        """From the curve as learned so far."""
+        return derive_llm(self.engine.cost(), self.engine.objective, self.engine.runtime.shape)
+
+    def health(self) -> Health:
+        """Whether it keeps up; a step or a wait of much more than the objective is stuck."""
+        longest_s = max(_LONGEST_STEP_S, 20 * self.derived.ttft_s)
+        health = self.engine.health(longest_s)
+        if health.healthy and health.oldest_wait_s > longest_s:
+            told = f"a request has waited for its first token for {health.oldest_wait_s:.3g} s"
+            return replace(health, healthy=False, reason=told)
+        return health
+
+    def stats(self) -> EngineStats:
+        """What its device has done."""
+        return self.engine.stats()
+
+    def waiting(self) -> dict[Lane, Queue]:
+        """Who waits for it."""
+        return self.engine.waiting()
+
+    def replicas(self) -> ReplicaCounts:
+        """Itself."""
+        return ReplicaCounts(1)
+
+    async def answer(
+        self, rows: Sequence[Any], deadline_s: float, completions: Completions, arrived_s: float, tenant: str = ""
+    ) -> Answer:
+        """Rows of tensors are not what it takes."""
+        raise InvalidInput("model", self.name, "/v1/chat/completions or /v1/completions: this one generates text")
+
+    async def begin(
+        self,
+        rows: Sequence[GenerationRequest],
+        timeout_s: float | None,
+        arrived_s: float,
+        left: Callable[[], None],
+        tenant: str = "",
+    ) -> Running:
+        """Their sequences; raises InvalidInput, TooLarge, TryLater, Late, Broken. `left` is told once it is closed."""
+        self._check(rows)
+        stages = Stages(admit=(began_s := time.monotonic()) - arrived_s, call_rows=len(rows))
+        deadline_s = None if timeout_s is None else arrived_s + timeout_s
+        prompts = await self._prepared(rows, deadline_s)
+        stages.prepare = time.monotonic() - began_s
+        tokens = sum(len(each.token_ids) for each in prompts.prompts)
+        self._admit(prompts, tokens, self.derived.ttft_s if timeout_s is None else timeout_s)
+        running = Running(self._streams(prompts, tenant), tokens, stages, left)
+        if deadline_s is not None:
+            running.end_by(deadline_s)
+        return running
+
+    def close(self) -> None:
+        """Let the model go, once its step has ended."""
+        self._threads.shutdown(cancel_futures=True)
+        self.engine.close()
+
+    def _check(self, rows: Sequence[GenerationRequest]) -> None:
+        """Refuse what can never be answered before it costs anything."""
+        if len(rows) > self.most_rows:
+            raise TooLarge("n", f"{len(rows):,} answers", f"at most {self.most_rows:,} in a request")
+        context = self.engine.runtime.shape.context_tokens
+        for each in rows:
+            if (size := _characters(each)) > _CHARACTERS_PER_TOKEN * context:
+                raise TooLong("prompt", f"{size:,} characters", f"at most {context:,} tokens with the answer")
+        if self._preparing >= self.most_rows:
+            raise TryLater(f"{self._preparing} requests are being prepared", _LEAST_WAIT_S)
+
+    async def _prepared(self, rows: Sequence[GenerationRequest], deadline_s: float | None) -> Prompts:
+        self._preparing += 1
+        prepared = asyncio.get_running_loop().run_in_executor(self._threads, self.engine.runtime.prepare, rows)
+        try:
+            async with asyncio.timeout(None if deadline_s is None else max(0.0, deadline_s - time.monotonic())):
+                return await prepared
+        except TimeoutError:
+            raise Late("its prompts were not prepared by its deadline") from None
+        finally:
+            self._preparing -= 1
+
+    def _admit(self, prompts: Prompts, tokens: int, within_s: float) -> None:
+        """Where nobody else is there a prompt is let in, however long: the curve may be wrong, and learns from it."""
+        shape = self.engine.runtime.shape
+        for each in prompts.prompts:
+            if len(each.token_ids) + each.max_tokens > shape.kv_tokens:
+                told = f"{len(each.token_ids):,} tokens, and {each.max_tokens:,} to generate"
+                raise TooLong("max_tokens", told, f"at most {shape.kv_tokens:,}, which the KV cache holds")
+        live = self.engine.sequences().lanes[Lane.ONLINE]
+        predicted_s = self.engine.predicted_ttft_s(tokens)
+        if predicted_s > within_s and live.waiting + live.running:
+            told = f"the first token would come after {predicted_s:.3g} s, and not within {within_s:.3g} s"
+            raise TryLater(told, max(_LEAST_WAIT_S, predicted_s - within_s))
+
+    def _streams(self, prompts: Prompts, tenant: str) -> list[TokenStream]:
+        """All or none."""
+        streams: list[TokenStream] = []
+        try:
+            for each in prompts.prompts:
+                streams.append(self.engine.stream(each, tenant))
+        except BaseException:
+            for stream in streams:
+                stream.cancel()
+            raise
+        return streams
+
+
+def _characters(row: GenerationRequest) -> int:
+    if isinstance(row.prompt, str):
+        return len(row.prompt)
+    return sum(1 if isinstance(each, int) else len(each.content) for each in row.prompt)

@@ -1,0 +1,58 @@
+"""A job over a language model, as its users have it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from real_smollm import MARKS, smollm_home
+
+pa = pytest.importorskip("pyarrow")
+
+import pyarrow.parquet as pq  # noqa: E402
+
+pytestmark = MARKS
+PROGRAM = [sys.executable, "-m", "twoshift"]
+CITY = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "maxLength": 12}, "known": {"type": "boolean"}},
+    "required": ["city", "known"],
+    "additionalProperties": False,
+}
+
+
+def test_a_job_writes_answers_their_json_and_every_error_once(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TWOSHIFT_HOME", str(smollm_home(tmp_path_factory)))
+    countries = ["France", "Italy", None, "Spain", "a word " * 2000, "Japan"]
+    pq.write_table(pa.table({"id": range(6), "country": countries}), tmp_path / "asked.parquet")
+    (tmp_path / "city.json").write_text(json.dumps(CITY))
+    options = ["--prompt", "Name a city in {country}.", "--system", "You answer in JSON.", "--max-tokens", "40"]
+    options += ["--json-schema", "city.json", "--keep", "id", "--model", "smollm", "-o", "out", "--shard-rows", "4"]
+    ran = subprocess.run(
+        [*PROGRAM, "run", "asked.parquet", *options, "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout)
+    parts = sorted((tmp_path / "out").glob("part-*.parquet"))
+    rows = [row for part in parts for row in pq.read_table(part).to_pylist()]
+    assert len(parts) == 2
+    assert [row["id"] for row in rows] == list(range(6))
+    assert [row["error"] is None for row in rows] == [True, True, False, True, False, True]
+    assert "tokens" in rows[4]["error"]
+    for row in (rows[0], rows[1], rows[3], rows[5]):
+        assert json.loads(row["text"]) == {"city": row["city"], "known": row["known"]}
+        assert row["finish_reason"] == "stop"
+    assert told["output_tokens"] == sum(row["output_tokens"] for row in rows if row["error"] is None)
+    assert told["tokens"] > told["cached_tokens"] >= 0
+    report = json.loads((tmp_path / "out/_twoshift/report.json").read_text())
+    assert (report["output_tokens"], report["errors"]) == (told["output_tokens"], 2)
+    assert report["parity"]["unequal"] == 0

@@ -1,0 +1,160 @@
+"""smollm in vLLM behind the real program, by OpenAI's and Anthropic's own clients."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from real_smollm import MARKS, smollm_home
+from servers import Server, until
+
+pytestmark = MARKS
+FRANCE = [{"role": "user", "content": "What is the capital of France? Answer in one word."}]
+PATIENT = ("--ttft-ms", "600000", "--tpot-ms", "600000")  # the machine may be busy: nothing here is about time
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    for name in ("httptools", "openai"):
+        pytest.importorskip(name)
+    home = smollm_home(tmp_path_factory)
+    made = Server(home, "smollm", *PATIENT, more={"VLLM_CPU_KVCACHE_SPACE": "1"}, wait_s=600)
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[Any]:
+    import openai
+
+    with openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0) as made:
+        yield made
+
+
+def test_it_says_what_follows_from_its_objective(server: Server) -> None:
+    assert "600,000 ms to the first token" in server.said
+    derived = server.ask("GET", "/v1/derived/smollm").json()
+    assert (derived["kind"], derived["ttft_s"], derived["runtime"]) == ("sequences", 600.0, "vllm")
+    assert server.ask("GET", "/readyz").status == 200
+
+
+def test_an_answer_is_the_same_whole_and_streamed_and_its_prompt_is_read_once(client: Any) -> None:
+    asked = {"model": "smollm", "messages": FRANCE, "max_tokens": 12, "temperature": 0}
+    whole = client.chat.completions.create(**asked)
+    assert "Paris" in whole.choices[0].message.content
+    assert whole.choices[0].finish_reason == "stop"
+    chunks = list(client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}))
+    text = "".join(each.choices[0].delta.content or "" for each in chunks if each.choices)
+    assert text == whole.choices[0].message.content
+    assert chunks[-1].usage.prompt_tokens_details.cached_tokens > 0
+    assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
+
+
+def test_a_seed_a_stop_and_several_answers(client: Any) -> None:
+    asked = {"model": "smollm", "messages": FRANCE, "max_tokens": 8, "seed": 4, "n": 2, "temperature": 1.0}
+    first, again = (client.chat.completions.create(**asked) for _ in range(2))
+    assert [each.message.content for each in first.choices] == [each.message.content for each in again.choices]
+    stopped = client.chat.completions.create(
+        model="smollm", messages=FRANCE, max_tokens=12, temperature=0, stop="Paris"
+    )
+    assert "Paris" not in stopped.choices[0].message.content
+    assert stopped.choices[0].finish_reason == "stop"
+
+
+def test_json_keeps_to_its_schema_and_one_that_is_none_is_refused(client: Any) -> None:
+    import openai
+
+    def asked(schema: dict[str, Any]) -> Any:
+        form = {"type": "json_schema", "json_schema": {"name": "city", "schema": schema}}
+        return client.chat.completions.create(
+            model="smollm", messages=FRANCE, max_tokens=60, temperature=0, response_format=form
+        )
+
+    city = {"type": "string", "maxLength": 12}
+    reply = asked({"type": "object", "properties": {"city": city}, "required": ["city"], "additionalProperties": False})
+    assert json.loads(reply.choices[0].message.content).keys() == {"city"}
+    with pytest.raises(openai.BadRequestError):
+        asked({"type": "nonsense"})
+
+
+def test_how_likely_each_token_was_by_vllm(client: Any) -> None:
+    reply = client.chat.completions.create(
+        model="smollm", messages=FRANCE, max_tokens=3, temperature=0, logprobs=True, top_logprobs=2
+    )
+    told = reply.choices[0].logprobs.content
+    assert "".join(each.token for each in told) == reply.choices[0].message.content
+    for each in told:
+        assert each.top_logprobs[0].token == each.token
+        assert 0 >= each.top_logprobs[0].logprob >= each.top_logprobs[1].logprob
+
+
+def test_what_never_fits_is_refused(client: Any) -> None:
+    import openai
+
+    with pytest.raises(openai.APIStatusError) as caught:
+        client.chat.completions.create(model="smollm", messages=FRANCE, max_tokens=100_000)
+    assert (caught.value.status_code, caught.value.code) == (413, "context_length_exceeded")
+
+
+def test_a_client_that_hangs_up_frees_vllms_cache(server: Server) -> None:
+    data = json.dumps({"model": "smollm", "messages": FRANCE, "max_tokens": 1500, "ignore_eos": True, "stream": True})
+    with socket.create_connection((server.host, server.port), timeout=300) as made:
+        made.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (len(data), data.encode()))
+        while b'"content":"' not in made.recv(65536).replace(b'"content":""', b""):
+            pass
+    until(lambda: server.counted("cancelled_sequences_total", lane="online") == 1)
+    until(lambda: server.counted("running_sequences") == 0)
+    # Its last step says how full the cache is: the next request's
+    assert server.ask("POST", "/v1/completions", {"model": "smollm", "prompt": "a", "max_tokens": 2}).status == 200
+    assert server.counted("kv_use_ratio") < 0.05
+
+
+def test_batches_answer_as_live(server: Server, client: Any) -> None:
+    pytest.importorskip("sqlalchemy")
+    body = {"model": "smollm", "messages": FRANCE, "max_tokens": 12, "temperature": 0}
+    lines = [
+        json.dumps({"custom_id": f"r{k}", "method": "POST", "url": "/v1/chat/completions", "body": body})
+        for k in range(3)
+    ]
+    file = client.files.create(file=("mine.jsonl", "\n".join(lines).encode()), purpose="batch")
+    batch = client.batches.create(input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h")
+    until(lambda: client.batches.retrieve(batch.id).status in ("completed", "failed"))
+    done = client.batches.retrieve(batch.id)
+    assert (done.status, done.request_counts.completed) == ("completed", 3)
+    live = client.chat.completions.create(**body).choices[0].message.content
+    for line in client.files.content(done.output_file_id).text.splitlines():
+        assert json.loads(line)["response"]["body"]["choices"][0]["message"]["content"] == live
+
+    def used() -> dict[str, dict[str, Any]]:
+        return {each["lane"]: each for each in server.ask("GET", "/v1/usage?group_by=lane").json()["data"]}
+
+    until(lambda: used().get("batch", {}).get("rows") == 3 and used().get("live", {}).get("rows", 0) > 0)
+    assert all(each["device_s"] > 0 and each["tokens"] > each["rows"] for each in used().values())
+
+
+def test_message_batches_by_anthropics_client(server: Server) -> None:
+    pytest.importorskip("sqlalchemy")
+    anthropic = pytest.importorskip("anthropic")
+    with anthropic.Anthropic(base_url=server.address, api_key="none", max_retries=0) as client:
+        params = {"model": "smollm", "max_tokens": 12, "messages": FRANCE, "temperature": 0.0}
+        batch = client.messages.batches.create(requests=[{"custom_id": "one", "params": params}])
+        until(lambda: client.messages.batches.retrieve(batch.id).processing_status == "ended")
+        [result] = client.messages.batches.results(batch.id)
+        assert "Paris" in result.result.message.content[0].text
+        assert result.result.message.stop_reason == "end_turn"
+
+
+def test_a_stream_is_finished_when_the_server_is_told_to_end(server: Server) -> None:
+    data = json.dumps({"model": "smollm", "messages": FRANCE, "max_tokens": 60, "ignore_eos": True, "stream": True})
+    with socket.create_connection((server.host, server.port), timeout=300) as made:
+        made.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (len(data), data.encode()))
+        found = made.recv(65536)
+        server.process.send_signal(signal.SIGTERM)
+        while piece := made.recv(65536):
+            found += piece
+    assert found.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+    assert server.process.wait(300) == 0

@@ -1,0 +1,107 @@
+"""Prompts from columns, and answers in JSON as columns."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from fake_llm import FakeLlm
+
+from twoshift.batch.json_answers import AnswerSchema
+from twoshift.batch.llm_device import LlmDevice
+from twoshift.batch.part import result_array
+from twoshift.batch.prompting import Template
+from twoshift.batch.settings import JobSettings, make_settings
+from twoshift.batch.table_rows import model_rows
+from twoshift.engine.llm import LlmEngine
+from twoshift.engine.waiting import BlockOwner
+from twoshift.errors import InvalidInput
+from twoshift.generation import GenerationParams, GenerationRequest, Message
+
+SCHEMA = """{"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"},
+    "share": {"type": "number"}, "sure": {"type": "boolean"}, "tags": {"type": "array"}}}"""
+
+
+def job(**given: object) -> JobSettings:
+    return make_settings({"inputs": ["a.parquet"], "output": "out", "model": "smollm", **given}, "test")
+
+
+def test_a_lone_name_is_a_column_and_braces_make_a_template() -> None:
+    row = {"title": "A", "n": 3}
+    assert Template.parse("title", "prompt", is_column=True).filled(row) == "A"
+    assert Template.parse("{title} is {n}, {{so}}", "prompt").filled(row) == "A is 3, {so}"
+    assert Template.parse("title", "system").filled(row) == "title"
+    assert Template.parse("{title}{n}{title}", "prompt").columns == ("title", "n")
+
+
+@pytest.mark.parametrize("given", ["{", "{}", "{a!r}", "{a:>3}", "a } b"])
+def test_a_template_that_cannot_be_read_is_refused(given: str) -> None:
+    with pytest.raises(InvalidInput, match="prompt"):
+        job(prompt=given)
+
+
+def test_rows_become_requests_and_a_null_becomes_none() -> None:
+    settings = job(prompt="{q}?", system="Be {how}.", max_tokens=7, temperature=0.5, seed=3, stop=["\n"])
+    batch = pa.record_batch({"q": ["a", None], "how": ["nice", "good"], "other": [1, 2]})
+    params = GenerationParams(max_tokens=7, may_shorten=True, temperature=0.5, seed=3, stop=("\n",))
+    wanted = GenerationRequest((Message("system", "Be nice."), Message("user", "a?")), params)
+    assert model_rows(batch, settings) == [wanted, None]
+    assert settings.model_columns == ("q", "how")
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"prompt": "q", "text": "t"}, "prompt"),
+        ({"system": "x"}, "system"),
+        ({"prompt": "q", "temperature": 9.0}, "temperature"),
+        ({"prompt": "q", "max_tokens": 0}, "max_tokens"),
+        ({"prompt": "no column {{}}"}, "prompt"),
+        ({"prompt": "q", "json_schema": "[]"}, "json_schema"),
+        ({"prompt": "q", "json_schema": '{"properties": {"error": {}}}'}, "json_schema"),
+    ],
+)
+def test_what_does_not_go_together_is_named(given: dict[str, object], field: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        job(**given)
+    assert caught.value.field == field
+
+
+def test_answers_become_typed_columns_with_nulls_where_there_is_nothing() -> None:
+    texts = np.array(
+        ['{"name": "A", "age": 3, "share": 1, "sure": true, "tags": [1]}', "{}", '{"age": "x"}', '{"na', "[]", None],
+        object,
+    )
+    columns, errors = AnswerSchema(SCHEMA).columns(texts, failed={5})
+    failed = np.array([False, False, True, True, True, True])
+    got = {name: result_array(values, failed) for name, values in columns.items()}
+    kinds = {name: str(array.type) for name, array in got.items()}
+    assert kinds == {"name": "string", "age": "int64", "share": "double", "sure": "bool", "tags": "string"}
+    assert {name: array[0].as_py() for name, array in got.items()} == {
+        "name": "A", "age": 3, "share": 1.0, "sure": True, "tags": "[1]",
+    }  # fmt: skip
+    assert all(array[1].as_py() is None for array in got.values())
+    assert sorted(errors) == [2, 3, 4]
+    assert "age is no integer" in errors[2]
+    assert "--max-tokens" in errors[3]
+
+
+def test_a_job_says_what_rows_take_from_the_first_of_them() -> None:
+    llm = FakeLlm()
+    with LlmEngine(llm, llm.cost, serves=False) as engine:
+        device = LlmDevice(engine, owner := BlockOwner(1))
+        rows = [GenerationRequest("hello", GenerationParams(max_tokens=100)) for _ in range(20)]
+        measured = device.calibrate(rows)
+        assert measured.seconds_per_row > 0
+        assert measured.schema is not None
+        schema = pa.ipc.read_schema(pa.py_buffer(measured.schema))
+        assert schema.names == ["text", "finish_reason", "output_tokens"]
+        assert sum(len(each.emitted) for each in llm.steps) == 8 * 32  # of eight rows, the beginnings
+        assert owner.use.device_s == pytest.approx(engine.stats().busy_s)  # who asked pays for them, too
+        none = device.calibrate([GenerationRequest("x" * 300)])
+        assert none.schema is None
+        assert "tokens" in (none.error or "")
+        asked = GenerationParams(max_tokens=4, json_schema=SCHEMA)
+        typed = device.calibrate([GenerationRequest("hello", asked)]).schema
+        assert typed is not None
+        assert pa.ipc.read_schema(pa.py_buffer(typed)).names[3:] == ["name", "age", "share", "sure", "tags"]

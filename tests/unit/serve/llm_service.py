@@ -1,0 +1,205 @@
+"""A language model of arithmetic behind the real engine and the real HTTP server."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import uvloop
+from fake_llm import SHAPE, FakeLlm
+
+from twoshift.desks import desks_for, ledger_for
+from twoshift.endpoints.known import told_openai
+from twoshift.engine.llm import LlmEngine, LlmObjective
+from twoshift.errors import InvalidInput, TooLong
+from twoshift.generation import GenerationRequest, TokenLogprob
+from twoshift.llm_ports import Emitted, Prompt, Prompts, Step
+from twoshift.policy.cost import CallCost
+from twoshift.serve.http.app import App
+from twoshift.serve.http.connection import HttpLimits
+from twoshift.serve.http.server import HttpServer
+from twoshift.serve.keys import Keys, KeySettings
+from twoshift.serve.llm.model import ServedLlm
+from twoshift.serve.run import add_faces
+from twoshift.serve.service import Service
+from twoshift.serve.settings import make_settings
+from twoshift.serve.tenants import TenantSettings
+from twoshift.types import Lane
+
+__all__ = ["LlmServer", "llm_server", "until"]
+
+WAIT_S = 30.0  # against hangs
+
+
+class GatedLlm(FakeLlm):
+    """Each step waits for the gate; prompts may be tokens; a schema that says so is refused."""
+
+    def __init__(self, context_tokens: int = SHAPE.context_tokens) -> None:
+        super().__init__(replace(SHAPE, context_tokens=context_tokens, kv_tokens=4 * context_tokens))
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def prepare(self, rows: Sequence[GenerationRequest]) -> Prompts:
+        made = list[Prompt]()
+        for row in rows:
+            given = row.prompt
+            text = given if isinstance(given, str) else "".join(getattr(each, "content", "") for each in given)
+            ids = tuple(map(ord, text)) or tuple(each for each in given if isinstance(each, int))
+            left = self.shape.context_tokens - len(ids)
+            if left < (row.params.max_tokens or 1):
+                raise TooLong("prompt", f"{len(ids)} tokens", f"at most {self.shape.context_tokens} with the answer")
+            made.append(Prompt(ids, row.params, row.params.max_tokens or left))
+        return Prompts(tuple(made))
+
+    def add(self, key: int, prompt: Prompt, live: bool) -> None:
+        if "refuse" in (prompt.params.json_schema or ""):
+            raise InvalidInput("response_format", "its schema", "one that the model can keep to")
+        super().add(key, prompt, live)
+
+    def step(self, prefill_tokens: int | None = None) -> Step:
+        self.gate.wait(WAIT_S)
+        if not self.inside:
+            time.sleep(0.001)
+        asked = {key: each.prompt.params.logprobs for key, each in self.inside.items()}
+        step = super().step(prefill_tokens)
+        return replace(step, emitted=tuple(self._told(each, asked[each.key]) for each in step.emitted))
+
+    def _told(self, emitted: Emitted, count: int | None) -> Emitted:
+        if count is None:
+            return emitted
+        likeliest = tuple((chr(97 + k), -1.0 - k) for k in range(count))
+        logprobs = tuple(TokenLogprob(self.text_of([each]), -0.5, likeliest) for each in emitted.token_ids)
+        return replace(emitted, logprobs=logprobs)
+
+
+@dataclass(slots=True)
+class Got:
+    """A reply."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    def events(self) -> list[Any]:
+        """Of a stream, as they were sent; the last one is a text."""
+        pieces = self.body.decode().split("\n\n")
+        assert pieces.pop() == ""
+        assert all(each.startswith("data: ") for each in pieces)
+        return [each[6:] if each == "data: [DONE]" else json.loads(each[6:]) for each in pieces]
+
+
+class LlmServer:
+    """The model `m`, on a port of its own, at 3.6 dollars an hour."""
+
+    def __init__(self, llm: GatedLlm, home: Path, objective: LlmObjective, keys: Keys) -> None:
+        self.llm = llm
+        self.engine = LlmEngine(llm, CallCost(1e-5, 1e-6, per_row_s=1e-6), objective)
+        self.served = ServedLlm("m", self.engine, 7)
+        self.service = Service([self.served])
+        said = {"models": {"m": {"model": "m"}}, "database": f"sqlite:///{home}/fleet.db", "price_usd_per_hour": 3.6}
+        settings = make_settings(said, "test")
+        self._keys = keys
+        self.desks = desks_for(self.service.models, settings, keys, lambda _: None)
+        self._usage, self._tenants = ledger_for(self.service.models, settings, keys, self.desks.jobs)
+        self._usage.start()
+        self.desks.start()
+        self.port = 0
+        self.server: Any = None
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.call(self._start)
+        self.address = f"http://127.0.0.1:{self.port}"
+
+    async def _start(self) -> None:
+        self.service.start()
+        app = App(told_openai, self._keys)
+        self.server = HttpServer(app.handle, app.refused, HttpLimits(), streams=app.streams)
+        add_faces(app, self.server, self.service, self.desks, self._usage, [self._tenants])
+        self.port = await self.server.start("127.0.0.1", 0)
+
+    def call(self, function: Callable[..., Any], *given: Any) -> Any:
+        """On the server's loop."""
+        return asyncio.run_coroutine_threadsafe(function(*given), self._loop).result(WAIT_S)
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Got:
+        """On a connection of its own; headers with _ for -."""
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
+        try:
+            connection.request(method, path, data, {name.replace("_", "-"): each for name, each in headers.items()})
+            reply = connection.getresponse()
+            return Got(reply.status, {name.lower(): value for name, value in reply.getheaders()}, reply.read())
+        finally:
+            connection.close()
+
+    def chat(self, content: str = "hello", headers: dict[str, str] | None = None, **more: Any) -> Got:
+        """One message to the model, with more of a request's fields."""
+        body = {"model": "m", "messages": [{"role": "user", "content": content}], "max_tokens": 5, **more}
+        return self.ask("POST", "/v1/chat/completions", body, **(headers or {}))
+
+    def live(self) -> tuple[int, int]:
+        """Live sequences that wait, and that run."""
+        lane = self.engine.sequences().lanes[Lane.ONLINE]
+        return lane.waiting, lane.running
+
+    def metric(self, name: str, **labels: str) -> float:
+        """One of its metrics, summed over the labels that are not said."""
+        from prometheus_client.parser import text_string_to_metric_families
+
+        page = self.ask("GET", "/metrics").body.decode()
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families(page)
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
+
+    def end(self) -> None:
+        self.llm.gate.set()
+        self.call(self.server.drain, 5.0)
+        self.desks.close(10.0)
+        self._usage.close()
+        self.service.close()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@contextmanager
+def llm_server(
+    home: Path,
+    monkeypatch: Any,
+    *,
+    context_tokens: int = 256,
+    keys: dict[str, KeySettings] | None = None,
+    tenants: dict[str, TenantSettings] | None = None,
+    **objective: Any,
+) -> Iterator[LlmServer]:
+    """A server; the objective is a patient one unless it is said."""
+    monkeypatch.setenv("TWOSHIFT_HOME", str(home))
+    patient = {"ttft_s": 60.0, "tpot_s": 10.0, **objective}
+    made = LlmServer(GatedLlm(context_tokens), home, LlmObjective(**patient), Keys(keys or {}, tenants=tenants))
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for it."""
+    end_s = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < end_s
+        time.sleep(0.005)
