@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol
 
@@ -12,6 +12,9 @@ from twoshift.policy.governor_values import BackgroundSequence, GovernorDecision
 from twoshift.types import CallSize
 
 __all__ = ["GovernorPolicy", "StepCost"]
+
+_RECENT_STEPS = 32  # over which live prompts are averaged
+_MOST_PAUSES = 4  # of a prompt: a runtime that has forgotten what it read of it would never come to its end
 
 
 class StepCost(Protocol):
@@ -25,6 +28,7 @@ class _Bounds:
     """What holds in this step."""
 
     step_s: float
+    fill_s: float  # up to which background work fills a step: what live prompts take now and then is left out
     prefill_tokens: int
     admit_share: float
 
@@ -36,7 +40,9 @@ class GovernorPolicy:
         self.cost = cost
         self.settings = settings
         self._live_s = -math.inf  # when live load was last seen
+        self._live_prefill = 0.0  # tokens of live prompts in a step beside live load, on average lately
         self._aborted_s = -math.inf
+        self._pauses: dict[int, int] = {}  # of prompts, by key: how often they have left for live ones
         self._first: tuple[int, float] | None = None  # the first one waiting that did not fit, and since when
 
     def decide(
@@ -49,10 +55,12 @@ class GovernorPolicy:
         """What to admit or abort now, and the prefill ration of the next step."""
         if not live.is_idle:
             self._live_s = now_s
-        bounds = self._bounds(now_s)
+            self._live_prefill += (live.prefill_tokens - self._live_prefill) / _RECENT_STEPS
+        bounds = self._bounds(live, now_s)
         aborted = self._to_abort(live, running, bounds)
         left = _without(running, aborted)
         paused = self._to_pause(live, left, bounds)
+        self._count_pauses(paused, (*running, *waiting))
         if aborted:
             self._aborted_s = now_s
         if aborted or paused:
@@ -79,12 +87,21 @@ class GovernorPolicy:
         )
         return self.cost.seconds(size, self.settings.quantile) if size.rows else 0.0
 
-    def _bounds(self, now_s: float) -> _Bounds:
+    def _bounds(self, live: LiveLoad, now_s: float) -> _Bounds:
         settings = self.settings
         if now_s - self._live_s < settings.idle_after_s or now_s == self._live_s:
-            return _Bounds(settings.tpot_s, settings.prefill_tokens, settings.admit_share)
+            fill_s = settings.tpot_s - self._lent_s(live)
+            return _Bounds(settings.tpot_s, fill_s, settings.prefill_tokens, settings.admit_share)
+        self._live_prefill = 0.0
         step_s = math.inf if settings.idle_step_s is None else settings.idle_step_s
-        return _Bounds(step_s, settings.idle_prefill_tokens, 1.0)
+        return _Bounds(step_s, step_s, settings.idle_prefill_tokens, 1.0)
+
+    def _lent_s(self, live: LiveLoad) -> float:
+        """What live prompts add to a step on average: a stream's tokens wait for the steps that read them, too."""
+        if live.prefill_tokens:
+            return 0.0  # one is in this very step
+        reading = replace(live, prefill_tokens=round(self._live_prefill))
+        return self.predicted_s(reading, 0, 0, 0) - self.predicted_s(live, 0, 0, 0)
 
     def _can_ever_fit(self, sequence: BackgroundSequence) -> bool:
         return sequence.kv_tokens <= self.settings.kv_mark_tokens
@@ -131,12 +148,20 @@ class GovernorPolicy:
         """
         if not live.prefill_tokens:
             return []
-        reading = sorted((each for each in running if each.prefill_left_tokens), key=lambda s: s.prefill_left_tokens)
+        reading = [each for each in running if each.prefill_left_tokens]
+        staying = [each for each in reading if self._pauses.get(each.key, 0) >= _MOST_PAUSES]
+        reading = staying + sorted(_without(reading, staying), key=lambda s: s.prefill_left_tokens)
         unread, count = _unread(reading), len(running)
-        while unread and not self._fits(live, count, unread, live.prefill_tokens, bounds.step_s):
+        while len(unread) > len(staying) and not self._fits(live, count, unread, live.prefill_tokens, bounds.step_s):
             unread.pop()
             count -= 1
         return reading[len(unread) :]
+
+    def _count_pauses(self, paused: Sequence[BackgroundSequence], known: Iterable[BackgroundSequence]) -> None:
+        if not paused and not self._pauses:
+            return
+        self._pauses = {each.key: self._pauses[each.key] for each in known if each.key in self._pauses}
+        self._pauses.update((each.key, self._pauses.get(each.key, 0) + 1) for each in paused)
 
     def _to_admit(
         self,
@@ -165,9 +190,9 @@ class GovernorPolicy:
             if each.kv_tokens > free:
                 continue
             more, count = [*unread, *_unread([each])], len(running) + len(admitted) + 1
-            if not self._fits(live.decoding(), count, (), 0, bounds.step_s * share):
+            if not self._fits(live.decoding(), count, (), 0, bounds.fill_s * share):
                 break
-            if not self._fits(live, count, more, most, bounds.step_s):
+            if not self._fits(live, count, more, most, bounds.fill_s):
                 break
             admitted.append(each)
             free -= each.kv_tokens
@@ -179,7 +204,7 @@ class GovernorPolicy:
     def _readable(self, live: LiveLoad, count: int, bounds: _Bounds) -> int:
         """Background prompt tokens that a step has time for beside so many sequences; at least one."""
         whole = [bounds.prefill_tokens]
-        return max(1, _largest(whole[0], lambda n: self._fits(live, count + 1, whole, n, bounds.step_s)))
+        return max(1, _largest(whole[0], lambda n: self._fits(live, count + 1, whole, n, bounds.fill_s)))
 
     def _may_pass(self, first: BackgroundSequence, free_tokens: int, now_s: float) -> bool:
         if first.kv_tokens <= free_tokens:
@@ -206,12 +231,12 @@ class GovernorPolicy:
     def _most_of_each(self, live: LiveLoad, held: Sequence[BackgroundSequence], bounds: _Bounds) -> int:
         """Tokens that the step may read of each prompt: together they keep the bounds, and live ones are read whole."""
         unread = _unread(held)
-        if not unread or bounds.step_s == math.inf:
+        if not unread or bounds.fill_s == math.inf:
             return max(unread, default=0)
 
         def keeps(most: int) -> bool:
             together = sum(min(most, each) for each in unread)
-            return together <= bounds.prefill_tokens and self._fits(live, len(held), unread, most, bounds.step_s)
+            return together <= bounds.prefill_tokens and self._fits(live, len(held), unread, most, bounds.fill_s)
 
         return max(1, live.prefill_tokens, _largest(max(unread), keeps))
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -71,9 +72,11 @@ class Engine:
         self.waiting = waiting
         self.running: list[BackgroundSequence] = []
         self.finished: list[int] = []
+        self.aborts = Counter[int]()
 
     def step(self, live: LiveLoad, now_s: float) -> GovernorDecision:
         decision = self.policy.decide(live, tuple(self.running), tuple(self.waiting), now_s)
+        self.aborts.update(decision.abort)
         aborted = [each.requeued() for each in self.running if each.key in decision.abort]
         admitted = [each for each in self.waiting if each.key in decision.admit]
         self.waiting = aborted + [each for each in self.waiting if each.key not in decision.admit]
@@ -124,7 +127,9 @@ def test_step_time_and_kv_use_keep_their_bounds_for_any_load_sequence(
         if reading and not live.is_idle:
             assert decision.prefill_tokens >= live.prefill_tokens, "live prompts are read whole"
             least = live.prefill_tokens or 1
-            assert step_s <= SETTINGS.tpot_s or (not live.prefill_tokens and decision.prefill_tokens == least)
+            stays = any(engine.aborts[each.key] >= 4 for each in engine.running if each.prefill_left_tokens)
+            reads_least = not live.prefill_tokens and decision.prefill_tokens == least
+            assert step_s <= SETTINGS.tpot_s or reads_least or stays
             assert decision.prefill_tokens == least or sum(reading) <= SETTINGS.prefill_tokens
         assert bool(decision.prefill_tokens) == bool(reading)
         assert not (decision.admit and decision.abort), "never both"
@@ -378,6 +383,24 @@ def test_a_live_prompt_that_no_step_can_hold_takes_out_none_that_are_decoded() -
     running = [decoding(key) for key in range(5)]
     assert policy.predicted_s(arrived := LiveLoad(waiting=1, prefill_tokens=500), 0, 0, 0) > SETTINGS.tpot_s
     assert policy.decide(arrived, running, [], 0.0).abort == ()
+
+
+def test_steps_are_filled_so_that_with_those_that_read_live_prompts_the_average_keeps_the_objective() -> None:
+    policy = GovernorPolicy(Hinge(floor_s=0.0, token_s=0.0001), replace(SETTINGS, kv_capacity_tokens=10**6))
+    engine = Engine(policy, [prompt(key, 2000, 5) for key in range(100)])
+    took_s: list[float] = []
+    for number in range(400):
+        arrived = number % 8 == 0
+        live = LiveLoad(running=4, waiting=int(arrived), prefill_tokens=200 * arrived)
+        decision = engine.step(live, 0.02 * number)
+        reading = engine.reading(decision.prefill_tokens)
+        took_s.append(policy.predicted_s(live, len(engine.running), len(reading), sum(reading)))
+        engine.advance(decision.prefill_tokens)
+    assert max(took_s) > SETTINGS.tpot_s, "a live prompt is read at once"
+    lately = took_s[80:]
+    assert 0.8 * SETTINGS.tpot_s <= sum(lately) / len(lately) <= SETTINGS.tpot_s
+    assert engine.finished, "and a long prompt comes to its end, though it has left for live ones"
+    assert max(engine.aborts.values()) == 4
 
 
 def test_places_are_left_for_the_next_live_sequences() -> None:
