@@ -44,8 +44,7 @@ class Setting:
     def options(self) -> Any:
         from twoshift.runtime.llm import LlmOptions
 
-        sizes = {"max_sequences": self.sequences, "step_tokens": self.step_tokens}
-        return LlmOptions("cpu", self.precision, **sizes)
+        return LlmOptions("cpu", self.precision, max_sequences=self.sequences, step_tokens=self.step_tokens)
 
 
 class OurEngine:
@@ -165,9 +164,9 @@ class SteppedVllm(_Vllm):
         from vllm.v1.engine.llm_engine import LLMEngine
 
         super().__init__(setting)
-        self._engine = LLMEngine.from_engine_args(EngineArgs(**_arguments(setting)))
-        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._readers: dict[str, Callable[[int, bool], None]] = {}
+        self._engine: Any = LLMEngine.from_engine_args(EngineArgs(**_arguments(setting)))
+        self._inbox: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._readers: dict[str, Callable[[int, bool], object]] = {}
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
