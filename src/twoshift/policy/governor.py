@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol
 
-from twoshift.errors import InvalidInput
+from twoshift.policy.governor_values import BackgroundSequence, GovernorDecision, GovernorSettings, LiveLoad
 from twoshift.types import CallSize
 
-__all__ = [
-    "BackgroundSequence",
-    "GovernorDecision",
-    "GovernorPolicy",
-    "GovernorSettings",
-    "LiveLoad",
-    "StepCost",
-]
+__all__ = ["GovernorPolicy", "StepCost"]
+
+_RECENT_STEPS = 32  # over which live prompts are averaged
+_MOST_PAUSES = 4  # of a prompt: a runtime that has forgotten what it read of it would never come to its end
 
 
 class StepCost(Protocol):
@@ -28,107 +24,11 @@ class StepCost(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class LiveLoad:
-    """The live sequences of one engine as they are now."""
-
-    running: int = 0
-    kv_tokens: int = 0  # reserved by the running ones
-    waiting: int = 0
-    waiting_kv_tokens: int = 0  # what the waiting ones will reserve
-    prefill_tokens: int = 0  # of live prompts, pending in this step
-
-    def __post_init__(self) -> None:
-        for name in ("running", "kv_tokens", "waiting", "waiting_kv_tokens", "prefill_tokens"):
-            _check(name, getattr(self, name), getattr(self, name) >= 0, "at least 0")
-
-    @property
-    def is_idle(self) -> bool:
-        return not (self.running or self.waiting or self.prefill_tokens)
-
-
-@dataclass(frozen=True, slots=True)
-class BackgroundSequence:
-    """One background prompt, waiting for the engine or running in it."""
-
-    key: int
-    prompt_tokens: int
-    max_tokens: int
-    prefilled_tokens: int = 0
-    generated_tokens: int = 0
-
-    @property
-    def kv_tokens(self) -> int:
-        """What it reserves: it may grow to this without asking again."""
-        return self.prompt_tokens + self.max_tokens
-
-    @property
-    def prefill_left_tokens(self) -> int:
-        return max(0, self.prompt_tokens - self.prefilled_tokens)
-
-    @property
-    def lost_tokens(self) -> int:
-        """What the engine would have to read again after an abort."""
-        return self.prefilled_tokens + self.generated_tokens
-
-    def requeued(self) -> BackgroundSequence:
-        """The same sequence after an abort: what it has generated is now part of its prompt."""
-        prompt_tokens = self.prompt_tokens + self.generated_tokens
-        return BackgroundSequence(self.key, prompt_tokens, self.max_tokens - self.generated_tokens)
-
-
-@dataclass(frozen=True, slots=True)
-class GovernorSettings:
-    """The bounds of one engine."""
-
-    tpot_s: float
-    kv_capacity_tokens: int
-    kv_mark: float = 0.8
-    max_sequences: int = 256
-    prefill_tokens: int = 512  # background prompt tokens a step, beside live streams
-    idle_prefill_tokens: int = 8192  # the same with no live load
-    idle_step_s: float | None = None  # None: nobody waits, so a step may take what it takes
-    idle_after_s: float = 1.0  # live load this recent still counts: the next request is likely near
-    settle_s: float = 1.0  # no admission so soon after an abort
-    admit_share: float = 0.9  # of the bounds, beside live load: below them, so that a ripple aborts nothing
-    admit_prefill_tokens: int = 16  # room in the step for the newcomer's prompt
-    overtake_s: float = 10.0  # how long smaller sequences may pass a first one that does not fit
-    lookahead: int = 64
-    quantile: float = 0.9
-
-    def __post_init__(self) -> None:
-        for name in ("tpot_s", "kv_capacity_tokens", "max_sequences", "prefill_tokens", "lookahead"):
-            _check(name, getattr(self, name), getattr(self, name) > 0, "above 0")
-        for name in ("kv_mark", "admit_share"):
-            _check(name, getattr(self, name), 0 < getattr(self, name) <= 1, "a share above 0 and up to 1")
-        for name in ("idle_after_s", "settle_s", "overtake_s", "admit_prefill_tokens"):
-            _check(name, getattr(self, name), getattr(self, name) >= 0, "at least 0")
-        least = self.prefill_tokens
-        _check("idle_prefill_tokens", self.idle_prefill_tokens, self.idle_prefill_tokens >= least, f"at least {least}")
-        bound = self.idle_step_s
-        _check("idle_step_s", bound, bound is None or bound >= self.tpot_s, f"at least {self.tpot_s:g} s, or none")
-        _check("quantile", self.quantile, 0 < self.quantile < 1, "a share between 0 and 1")
-
-    @property
-    def kv_mark_tokens(self) -> int:
-        return math.floor(self.kv_mark * self.kv_capacity_tokens)
-
-
-@dataclass(frozen=True, slots=True)
-class GovernorDecision:
-    """What to do with the background before the next step; admits and aborts are never both there."""
-
-    admit: tuple[int, ...]  # keys, in order
-    abort: tuple[int, ...]  # keys, to be requeued as `BackgroundSequence.requeued`
-    prefill_tokens: int  # background prompt tokens that the step may read
-    too_large: tuple[int, ...]  # keys that can never be admitted: refuse them
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Bounds:
     """What holds in this step."""
 
     step_s: float
+    fill_s: float  # up to which background work fills a step: what live prompts take now and then is left out
     prefill_tokens: int
     admit_share: float
 
@@ -140,7 +40,9 @@ class GovernorPolicy:
         self.cost = cost
         self.settings = settings
         self._live_s = -math.inf  # when live load was last seen
+        self._live_prefill = 0.0  # tokens of live prompts in a step beside live load, on average lately
         self._aborted_s = -math.inf
+        self._pauses: dict[int, int] = {}  # of prompts, by key: how often they have left for live ones
         self._first: tuple[int, float] | None = None  # the first one waiting that did not fit, and since when
 
     def decide(
@@ -153,13 +55,17 @@ class GovernorPolicy:
         """What to admit or abort now, and the prefill ration of the next step."""
         if not live.is_idle:
             self._live_s = now_s
-        bounds = self._bounds(now_s)
+            self._live_prefill += (live.prefill_tokens - self._live_prefill) / _RECENT_STEPS
+        bounds = self._bounds(live, now_s)
         aborted = self._to_abort(live, running, bounds)
+        left = _without(running, aborted)
+        paused = self._to_pause(live, left, bounds)
+        self._count_pauses(paused, (*running, *waiting))
         if aborted:
             self._aborted_s = now_s
-            gone = {each.key for each in aborted}
-            left = [each for each in running if each.key not in gone]
-            return self._decision(live, left, bounds, aborted=aborted, reason="live load needs the room")
+        if aborted or paused:
+            reason = "live load needs the room" if aborted else "live prompts are read first"
+            return self._decision(live, _without(left, paused), bounds, aborted=[*aborted, *paused], reason=reason)
         ahead = tuple(islice(waiting, self.settings.lookahead))
         too_large = [each for each in ahead if not self._can_ever_fit(each)]
         if now_s - self._aborted_s < self.settings.settle_s:
@@ -181,35 +87,40 @@ class GovernorPolicy:
         )
         return self.cost.seconds(size, self.settings.quantile) if size.rows else 0.0
 
-    def _bounds(self, now_s: float) -> _Bounds:
+    def _bounds(self, live: LiveLoad, now_s: float) -> _Bounds:
         settings = self.settings
         if now_s - self._live_s < settings.idle_after_s or now_s == self._live_s:
-            return _Bounds(settings.tpot_s, settings.prefill_tokens, settings.admit_share)
+            fill_s = settings.tpot_s - self._lent_s(live)
+            return _Bounds(settings.tpot_s, fill_s, settings.prefill_tokens, settings.admit_share)
+        self._live_prefill = 0.0
         step_s = math.inf if settings.idle_step_s is None else settings.idle_step_s
-        return _Bounds(step_s, settings.idle_prefill_tokens, 1.0)
+        return _Bounds(step_s, step_s, settings.idle_prefill_tokens, 1.0)
+
+    def _lent_s(self, live: LiveLoad) -> float:
+        """What live prompts add to a step on average: a stream's tokens wait for the steps that read them, too."""
+        if live.prefill_tokens:
+            return 0.0  # one is in this very step
+        reading = replace(live, prefill_tokens=round(self._live_prefill))
+        return self.predicted_s(reading, 0, 0, 0) - self.predicted_s(live, 0, 0, 0)
 
     def _can_ever_fit(self, sequence: BackgroundSequence) -> bool:
         return sequence.kv_tokens <= self.settings.kv_mark_tokens
 
-    def _room(self, live: LiveLoad, step_s: float, prefill_tokens: int) -> int:
-        """The most background sequences whose step, with this much prefill on top, keeps the bound."""
-        most = max(0, self.settings.max_sequences - live.running - live.waiting)
-
-        def keeps(count: int) -> bool:
-            prefilling = min(1, prefill_tokens)
-            return self.predicted_s(live, count, prefilling, prefilling * max(1, prefill_tokens)) <= step_s
-
-        return _largest(most, keeps)
+    def _fits(self, live: LiveLoad, count: int, unread: Sequence[int], most: int, step_s: float) -> bool:
+        """Whether a step of so many keeps the bound that reads at most `most` tokens of each prompt."""
+        if step_s == math.inf:
+            return True
+        return self.predicted_s(live, count, len(unread), sum(min(most, each) for each in unread)) <= step_s
 
     def _to_abort(
         self, live: LiveLoad, running: Sequence[BackgroundSequence], bounds: _Bounds
     ) -> list[BackgroundSequence]:
-        """The sequences that must go, those with least to lose first, and none needlessly."""
-        crowd = _crowd(running, bounds.prefill_tokens)
-        running = [each for each in running if each not in crowd]
-        if not running:
-            return crowd
-        room = self._room(live, bounds.step_s, 0)
+        """The sequences that must go, those with least to lose first, and none needlessly.
+
+        Live prompts make a step or two longer; what is decoded beside them hardly counts there, and stays.
+        """
+        most = max(0, min(len(running), self.settings.max_sequences - live.running - live.waiting))
+        room = _largest(most, lambda count: self._fits(live.decoding(), count, (), 0, bounds.step_s))
         free = self.settings.kv_mark_tokens - live.kv_tokens - live.waiting_kv_tokens
         free -= sum(each.kv_tokens for each in running)
         excess = len(running) - room
@@ -226,7 +137,31 @@ class GovernorPolicy:
                 gone.remove(each)
                 free -= each.kv_tokens
                 excess += 1
-        return crowd + gone
+        return gone
+
+    def _to_pause(
+        self, live: LiveLoad, running: Sequence[BackgroundSequence], bounds: _Bounds
+    ) -> list[BackgroundSequence]:
+        """Prompts that would be read beside live ones and make the step too long: the longest first.
+
+        A runtime has one limit for all prompts, and live ones are not to be cut: there is no reading them slowly.
+        """
+        if not live.prefill_tokens:
+            return []
+        reading = [each for each in running if each.prefill_left_tokens]
+        staying = [each for each in reading if self._pauses.get(each.key, 0) >= _MOST_PAUSES]
+        reading = staying + sorted(_without(reading, staying), key=lambda s: s.prefill_left_tokens)
+        unread, count = _unread(reading), len(running)
+        while len(unread) > len(staying) and not self._fits(live, count, unread, live.prefill_tokens, bounds.step_s):
+            unread.pop()
+            count -= 1
+        return reading[len(unread) :]
+
+    def _count_pauses(self, paused: Sequence[BackgroundSequence], known: Iterable[BackgroundSequence]) -> None:
+        if not paused and not self._pauses:
+            return
+        self._pauses = {each.key: self._pauses[each.key] for each in known if each.key in self._pauses}
+        self._pauses.update((each.key, self._pauses.get(each.key, 0) + 1) for each in paused)
 
     def _to_admit(
         self,
@@ -240,26 +175,36 @@ class GovernorPolicy:
         if not waiting:
             self._first = None
             return [], "nothing waits"
-        share = bounds.admit_share
-        room = self._room(live, bounds.step_s * share, self.settings.admit_prefill_tokens) - len(running)
-        whole = math.floor(self.settings.kv_mark_tokens * share) - live.kv_tokens - live.waiting_kv_tokens
+        share, settings = bounds.admit_share, self.settings
+        whole = math.floor(settings.kv_mark_tokens * share) - live.kv_tokens - live.waiting_kv_tokens
         free = whole - sum(each.kv_tokens for each in running)
-        unread = sum(each.prefill_left_tokens for each in running)
-        if room <= 0:
-            return [], "the step has no room for another sequence"
+        room = math.floor(settings.max_sequences * share) - live.running - live.waiting - len(running)
+        most = max(settings.admit_prefill_tokens, live.prefill_tokens)
+        unread, readable = _unread(running), self._readable(live, len(running), bounds)
         # waiting for a first one that would not fit an empty engine either would wait in vain
         may_pass = waiting[0].kv_tokens > whole or self._may_pass(waiting[0], free, now_s)
         admitted: list[BackgroundSequence] = []
         for each in waiting if may_pass else waiting[:1]:
-            if len(admitted) >= room or unread >= bounds.prefill_tokens:
+            if len(admitted) >= room or sum(unread) >= readable:
                 break  # unread prompts queue better outside the engine, where they can still be reordered
-            if each.kv_tokens <= free:
-                admitted.append(each)
-                free -= each.kv_tokens
-                unread += each.prefill_left_tokens
+            if each.kv_tokens > free:
+                continue
+            more, count = [*unread, *_unread([each])], len(running) + len(admitted) + 1
+            if not self._fits(live.decoding(), count, (), 0, bounds.fill_s * share):
+                break
+            if not self._fits(live, count, more, most, bounds.fill_s):
+                break
+            admitted.append(each)
+            free -= each.kv_tokens
+            unread = more
         if not admitted:
-            return [], "the KV cache or the prefill ration is spent"
+            return [], "the step, the KV cache or the prefill ration has no room for another sequence"
         return admitted, f"room for {len(admitted)} of {len(waiting)} seen waiting"
+
+    def _readable(self, live: LiveLoad, count: int, bounds: _Bounds) -> int:
+        """Background prompt tokens that a step has time for beside so many sequences; at least one."""
+        whole = [bounds.prefill_tokens]
+        return max(1, _largest(whole[0], lambda n: self._fits(live, count + 1, whole, n, bounds.fill_s)))
 
     def _may_pass(self, first: BackgroundSequence, free_tokens: int, now_s: float) -> bool:
         if first.kv_tokens <= free_tokens:
@@ -280,24 +225,29 @@ class GovernorPolicy:
         too_large: Sequence[BackgroundSequence] = (),
         reason: str,
     ) -> GovernorDecision:
-        prefilling = sum(each.prefill_left_tokens > 0 for each in held)
-        most = min(bounds.prefill_tokens, sum(each.prefill_left_tokens for each in held))
-        ration = _largest(most, lambda n: self.predicted_s(live, len(held), prefilling, n) <= bounds.step_s)
-        return GovernorDecision(_keys(admitted), _keys(aborted), ration, _keys(too_large), reason)
+        most = self._most_of_each(live, held, bounds)
+        return GovernorDecision(_keys(admitted), _keys(aborted), most, _keys(too_large), reason)
+
+    def _most_of_each(self, live: LiveLoad, held: Sequence[BackgroundSequence], bounds: _Bounds) -> int:
+        """Tokens that the step may read of each prompt: together they keep the bounds, and live ones are read whole."""
+        unread = _unread(held)
+        if not unread or bounds.fill_s == math.inf:
+            return max(unread, default=0)
+
+        def keeps(most: int) -> bool:
+            together = sum(min(most, each) for each in unread)
+            return together <= bounds.prefill_tokens and self._fits(live, len(held), unread, most, bounds.fill_s)
+
+        return max(1, live.prefill_tokens, _largest(max(unread), keeps))
 
 
-def _crowd(running: Sequence[BackgroundSequence], prefill_tokens: int) -> list[BackgroundSequence]:
-    """Prompts let in while nobody was there, of which a step would read more than the ration: the longest go.
+def _unread(sequences: Sequence[BackgroundSequence]) -> list[int]:
+    return [each.prefill_left_tokens for each in sequences if each.prefill_left_tokens]
 
-    One may be longer than the ration: a runtime reads it piece by piece, and several at once.
-    """
-    reading = sorted((each for each in running if each.prefill_left_tokens), key=lambda s: s.prefill_left_tokens)
-    left = sum(each.prefill_left_tokens for each in reading)
-    gone: list[BackgroundSequence] = []
-    while reading and left - reading[-1].prefill_left_tokens >= prefill_tokens:
-        gone.append(reading.pop())
-        left -= gone[-1].prefill_left_tokens
-    return gone
+
+def _without(sequences: Sequence[BackgroundSequence], gone: Sequence[BackgroundSequence]) -> list[BackgroundSequence]:
+    keys = {each.key for each in gone}
+    return [each for each in sequences if each.key not in keys]
 
 
 def _largest(most: int, holds: Callable[[int], bool]) -> int:
@@ -314,8 +264,3 @@ def _largest(most: int, holds: Callable[[int], bool]) -> int:
 
 def _keys(sequences: Sequence[BackgroundSequence]) -> tuple[int, ...]:
     return tuple(each.key for each in sequences)
-
-
-def _check(name: str, value: object, holds: bool, accepted: str) -> None:
-    if not holds:
-        raise InvalidInput(name, value, accepted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from fake_llm import SHAPE, FakeLlm, prompt_of, words_after
@@ -115,7 +116,7 @@ def test_background_is_held_to_what_the_step_can_take_beside_live_streams() -> N
     bench = Bench(LlmObjective(tpot_s=0.045))
     stream = bench.engine.stream(prompt_of(1, max_tokens=200))
     future = bench.block(*[(each,) for each in range(20)], max_tokens=50)
-    for _ in range(150):
+    for _ in range(120):
         bench.turn()
         decoding = [step for step in bench.llm.steps if all(tokens == 1 for tokens in step.tokens.values())]
         assert all((step.seconds or 0.0) <= 0.045 for step in decoding)
@@ -124,6 +125,36 @@ def test_background_is_held_to_what_the_step_can_take_beside_live_streams() -> N
     stream.cancel()
     bench.until(future.done)
     assert not future.result().errors
+
+
+def test_a_live_prompt_is_read_in_one_step_while_a_background_one_waits_outside() -> None:
+    bench = Bench(LlmObjective(tpot_s=0.045), replace(SHAPE, step_tokens=64))
+    first = bench.engine.stream(prompt_of(1, max_tokens=100))
+    bench.turn()
+    future = bench.block(tuple(range(100)), max_tokens=5)
+    bench.turn(2)
+    [background] = [tokens for key, tokens in bench.llm.steps[-1].tokens.items() if not bench.llm.inside[key].live]
+    assert 1 < background < 100, "beside a live stream it is read in pieces"
+    second = bench.engine.stream(prompt_of(*range(5, 25), max_tokens=5))
+    bench.turn()
+    assert sorted(bench.llm.steps[-1].tokens.values()) == [1, 20]
+    bench.until(lambda: second.is_over and future.done())
+    assert second.text() == expected(bench.llm, tuple(range(5, 25)))
+    assert future.result().columns["text"].tolist() == [expected(bench.llm, tuple(range(100)))]
+    assert not first.is_over
+
+
+def test_with_nobody_there_a_step_takes_at_most_half_of_the_time_to_the_first_token() -> None:
+    objective, shape = LlmObjective(ttft_s=0.1, tpot_s=0.03), replace(SHAPE, step_tokens=64)
+    bench = Bench(objective, shape)
+    future = bench.block(*[(each, *range(50)) for each in range(6)], max_tokens=5)
+    bench.until(future.done)
+    assert not future.result().errors
+    assert 0.03 < max(step.seconds or 0.0 for step in bench.llm.steps) <= 0.05
+    job = Bench(objective, shape, serves=False)
+    future = job.block(*[(each, *range(50)) for each in range(6)], max_tokens=5)
+    job.until(future.done)
+    assert max(step.seconds or 0.0 for step in job.llm.steps) > 0.05, "and where nobody is served what it takes"
 
 
 def test_when_live_load_rises_background_goes_and_later_goes_on_without_a_token_twice() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -8,13 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twoshift.errors import InvalidInput
-from twoshift.policy.governor import (
-    BackgroundSequence,
-    GovernorDecision,
-    GovernorPolicy,
-    GovernorSettings,
-    LiveLoad,
-)
+from twoshift.policy.governor import GovernorPolicy
+from twoshift.policy.governor_values import BackgroundSequence, GovernorDecision, GovernorSettings, LiveLoad
 from twoshift.types import CallSize
 
 
@@ -76,24 +72,30 @@ class Engine:
         self.waiting = waiting
         self.running: list[BackgroundSequence] = []
         self.finished: list[int] = []
+        self.aborts = Counter[int]()
 
     def step(self, live: LiveLoad, now_s: float) -> GovernorDecision:
         decision = self.policy.decide(live, tuple(self.running), tuple(self.waiting), now_s)
+        self.aborts.update(decision.abort)
         aborted = [each.requeued() for each in self.running if each.key in decision.abort]
         admitted = [each for each in self.waiting if each.key in decision.admit]
         self.waiting = aborted + [each for each in self.waiting if each.key not in decision.admit]
         self.running = [each for each in self.running if each.key not in decision.abort] + admitted
         return decision
 
-    def advance(self, prefill_tokens: int) -> None:
+    def advance(self, most_tokens: int) -> None:
         moved: list[BackgroundSequence] = []
         for each in self.running:
-            read = min(prefill_tokens, each.prefill_left_tokens)
-            prefill_tokens -= read
+            read = min(most_tokens, each.prefill_left_tokens)
             grown = each.generated_tokens + (each.prefill_left_tokens == 0)
             moved.append(replace(each, prefilled_tokens=each.prefilled_tokens + read, generated_tokens=grown))
         self.finished += [each.key for each in moved if each.generated_tokens >= each.max_tokens]
         self.running = [each for each in moved if each.generated_tokens < each.max_tokens]
+
+    def reading(self, most_tokens: int) -> list[int]:
+        """What a step reads of each background prompt."""
+        left = (each.prefill_left_tokens for each in self.running)
+        return [min(most_tokens, each) for each in left if each]
 
 
 def run(engine: Engine, live: Callable[[int], LiveLoad], steps: int, step_s: float = 0.02) -> list[GovernorDecision]:
@@ -115,16 +117,21 @@ def test_step_time_and_kv_use_keep_their_bounds_for_any_load_sequence(
         now_s += wait_s
         decision = engine.step(live, now_s)
         kv = live.kv_tokens + live.waiting_kv_tokens + sum(each.kv_tokens for each in engine.running)
-        prefilling = sum(each.prefill_left_tokens > 0 for each in engine.running)
-        step_s = policy.predicted_s(live, len(engine.running), prefilling, decision.prefill_tokens)
+        decoded_s = policy.predicted_s(replace(live, prefill_tokens=0), len(engine.running), 0, 0)
+        reading = engine.reading(decision.prefill_tokens)
+        step_s = policy.predicted_s(live, len(engine.running), len(reading), sum(reading))
         if engine.running:
             assert kv <= 8000
-            assert live.is_idle or step_s <= SETTINGS.tpot_s
+            assert live.is_idle or decoded_s <= SETTINGS.tpot_s
             assert live.running + live.waiting + len(engine.running) <= SETTINGS.max_sequences
-        else:
-            assert decision.prefill_tokens == 0
-        ration = SETTINGS.idle_prefill_tokens if live.is_idle else SETTINGS.prefill_tokens
-        assert decision.prefill_tokens <= ration
+        if reading and not live.is_idle:
+            assert decision.prefill_tokens >= live.prefill_tokens, "live prompts are read whole"
+            least = live.prefill_tokens or 1
+            stays = any(engine.aborts[each.key] >= 4 for each in engine.running if each.prefill_left_tokens)
+            reads_least = not live.prefill_tokens and decision.prefill_tokens == least
+            assert step_s <= SETTINGS.tpot_s or reads_least or stays
+            assert decision.prefill_tokens == least or sum(reading) <= SETTINGS.prefill_tokens
+        assert bool(decision.prefill_tokens) == bool(reading)
         assert not (decision.admit and decision.abort), "never both"
         engine.advance(decision.prefill_tokens)
 
@@ -263,7 +270,9 @@ def test_if_there_is_room_for_one_it_is_admitted(cost: Hinge, live: LiveLoad, si
     policy = GovernorPolicy(cost, SETTINGS)
     share = 1.0 if live.is_idle else SETTINGS.admit_share
     fits_kv = size + more + live.kv_tokens + live.waiting_kv_tokens <= int(8000 * share)
-    fits_step = live.is_idle or policy.predicted_s(live, 1, 1, 16) <= SETTINGS.tpot_s * share
+    read = min(size, max(16, live.prefill_tokens))
+    reads_s, decodes_s = policy.predicted_s(live, 1, 1, read), policy.predicted_s(live.decoding(), 1, 0, 0)
+    fits_step = live.is_idle or (reads_s <= SETTINGS.tpot_s and decodes_s <= SETTINGS.tpot_s * share)
     assert bool(policy.decide(live, [], [prompt(1, size, more)], 0.0).admit) == (fits_kv and fits_step)
 
 
@@ -290,7 +299,9 @@ def test_a_long_background_prompt_is_rationed_beside_live_streams() -> None:
     long = prompt(1, prompt_tokens=20_000)
     assert GovernorPolicy(Hinge(token_s=0.0), roomy).decide(LIVE, [], [long], 0.0).prefill_tokens == 512
     assert 16 <= GovernorPolicy(Hinge(token_s=0.0001), roomy).decide(LIVE, [long], [], 0.0).prefill_tokens < 512
-    assert GovernorPolicy(Hinge(), roomy).decide(IDLE, [], [long], 0.0).prefill_tokens == 8192
+    assert GovernorPolicy(Hinge(), roomy).decide(IDLE, [], [long], 0.0).prefill_tokens == 20_000, "nobody waits"
+    bounded = replace(roomy, idle_step_s=0.04)
+    assert 512 < GovernorPolicy(Hinge(), bounded).decide(IDLE, [], [long], 0.0).prefill_tokens < 8192
 
 
 def test_prompts_queue_outside_the_engine_while_its_ration_is_spent() -> None:
@@ -341,14 +352,62 @@ def test_a_negative_load_is_refused() -> None:
         LiveLoad(running=-1)
 
 
-def test_prompts_that_were_let_in_while_nobody_was_there_leave_but_for_a_ration() -> None:
-    policy = GovernorPolicy(Hinge(), SETTINGS)
-    reading = [prompt(key, 300) for key in range(6)]
-    decision = policy.decide(LIVE, reading, [], 0.0)
-    left = [each for each in reading if each.key not in decision.abort]
-    assert 0 < len(left) < 6
-    assert sum(each.prefill_left_tokens for each in left[:-1]) < SETTINGS.prefill_tokens
-    assert policy.decide(LIVE, left, [], 1.0).abort == ()
+def test_prompts_that_are_read_at_once_share_the_ration_of_the_step() -> None:
+    policy = GovernorPolicy(Hinge(token_s=0.0001), SETTINGS)
+    alone = policy.decide(LIVE, [prompt(0, 300)], [], 0.0).prefill_tokens
+    together = policy.decide(LIVE, [prompt(key, 300) for key in range(4)], [], 0.0).prefill_tokens
+    assert 4 * together <= alone < 300
+    assert policy.predicted_s(LIVE, 4, 4, 4 * (together + 1)) > SETTINGS.tpot_s, "and none of it is left"
+
+
+def test_a_live_prompt_is_read_whole_and_those_of_the_background_wait_outside_for_it() -> None:
+    policy = GovernorPolicy(Hinge(token_s=0.0001), SETTINGS)
+    running = [*(decoding(key) for key in range(10)), prompt(20, 300), prompt(21, 50)]
+    arrived = LiveLoad(running=2, waiting=1, prefill_tokens=200)
+    decision = policy.decide(arrived, running, [prompt(30)], 0.0)
+    assert (sorted(decision.abort), decision.prefill_tokens, decision.admit) == ([20, 21], 0, ())
+    begun = LiveLoad(running=3)
+    back = policy.decide(begun, running[:10], [prompt(20, 300)], 0.01)
+    assert back.admit == (20,), "and come back with its first token"
+
+
+def test_a_short_background_prompt_is_read_beside_a_live_one_where_the_step_has_time_for_both() -> None:
+    arrived = LiveLoad(running=2, waiting=1, prefill_tokens=64)
+    decision = GovernorPolicy(Hinge(), SETTINGS).decide(arrived, [prompt(0, 300), decoding(1)], [prompt(2)], 0.0)
+    assert (decision.abort, decision.admit) == ((), (2,))
+    assert decision.prefill_tokens >= 64
+
+
+def test_a_live_prompt_that_no_step_can_hold_takes_out_none_that_are_decoded() -> None:
+    policy = GovernorPolicy(Hinge(token_s=0.001), SETTINGS)
+    running = [decoding(key) for key in range(5)]
+    assert policy.predicted_s(arrived := LiveLoad(waiting=1, prefill_tokens=500), 0, 0, 0) > SETTINGS.tpot_s
+    assert policy.decide(arrived, running, [], 0.0).abort == ()
+
+
+def test_steps_are_filled_so_that_with_those_that_read_live_prompts_the_average_keeps_the_objective() -> None:
+    policy = GovernorPolicy(Hinge(floor_s=0.0, token_s=0.0001), replace(SETTINGS, kv_capacity_tokens=10**6))
+    engine = Engine(policy, [prompt(key, 2000, 5) for key in range(100)])
+    took_s: list[float] = []
+    for number in range(400):
+        arrived = number % 8 == 0
+        live = LiveLoad(running=4, waiting=int(arrived), prefill_tokens=200 * arrived)
+        decision = engine.step(live, 0.02 * number)
+        reading = engine.reading(decision.prefill_tokens)
+        took_s.append(policy.predicted_s(live, len(engine.running), len(reading), sum(reading)))
+        engine.advance(decision.prefill_tokens)
+    assert max(took_s) > SETTINGS.tpot_s, "a live prompt is read at once"
+    lately = took_s[80:]
+    assert 0.8 * SETTINGS.tpot_s <= sum(lately) / len(lately) <= SETTINGS.tpot_s
+    assert engine.finished, "and a long prompt comes to its end, though it has left for live ones"
+    assert max(engine.aborts.values()) == 4
+
+
+def test_places_are_left_for_the_next_live_sequences() -> None:
+    few = GovernorPolicy(Hinge(), replace(SETTINGS, max_sequences=20))
+    waiting = [prompt(key, 10, 10) for key in range(30)]
+    assert len(few.decide(LIVE, [], waiting, 0.0).admit) == 14, "four are live, two places stay free"
+    assert len(few.decide(IDLE, [], waiting, 5.0).admit) == 20
 
 
 def test_one_prompt_that_is_longer_than_the_ration_may_stay() -> None:

@@ -281,8 +281,7 @@ class LlmEngine:
         roster.line.remove([*refused, *admitted])
         orders.settle += [lambda each=each: self._fail(each, _too_large(each)) for each in refused]
         roster.let_in(admitted, orders)
-        if any(each.unread_tokens for each in roster.background()) and roster.live():
-            orders.prefill_tokens = max(1, decision.prefill_tokens)
+        orders.prefill_tokens = decision.prefill_tokens or None
         return orders
 
     def _take_out(self, sequences: Sequence[Background], orders: Orders) -> None:

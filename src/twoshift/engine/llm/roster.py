@@ -12,7 +12,7 @@ from twoshift.engine.llm.stats import LlmLane
 from twoshift.engine.stats import Queue
 from twoshift.engine.waiting import BlockJob
 from twoshift.llm_ports import LlmShape, Prompt
-from twoshift.policy.governor import LiveLoad
+from twoshift.policy.governor_values import LiveLoad
 from twoshift.types import Lane
 
 __all__ = ["Orders", "Roster"]

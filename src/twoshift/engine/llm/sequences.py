@@ -12,7 +12,7 @@ from twoshift.engine.results import RowFuture, RowResult
 from twoshift.engine.waiting import BlockJob
 from twoshift.generation import Delta, FinishReason, TokenLogprob, TokenUsage
 from twoshift.llm_ports import Emitted, Prompt
-from twoshift.policy.governor import BackgroundSequence
+from twoshift.policy.governor_values import BackgroundSequence
 from twoshift.ports import Columns
 from twoshift.types import Lane
 

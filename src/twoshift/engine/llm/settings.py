@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from twoshift.errors import InvalidInput
 from twoshift.llm_ports import LlmShape
-from twoshift.policy.governor import GovernorSettings
+from twoshift.policy.governor_values import GovernorSettings
 
 __all__ = ["LlmObjective"]
 
