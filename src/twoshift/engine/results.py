@@ -9,6 +9,7 @@ from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,8 +23,7 @@ T = TypeVar("T")
 _logger = logging.getLogger("twoshift")
 
 
-@dataclass(slots=True)
-class RowResult:
+class RowResult(msgspec.Struct):
     """One row of a finished call."""
 
     columns: Columns

@@ -6,6 +6,8 @@ import itertools
 import math
 from dataclasses import dataclass, field
 
+import msgspec
+
 from twoshift.engine.results import BlockFuture, Filling, RowSink
 from twoshift.engine.stats import Queue
 from twoshift.policy.background_queue import Block, Slice
@@ -17,8 +19,7 @@ from twoshift.types import Item, Lane
 __all__ = ["BlockJob", "BlockOwner", "LiveRow", "Piece", "Waiting"]
 
 
-@dataclass(slots=True)
-class LiveRow:
+class LiveRow(msgspec.Struct):
     """A live row that waits or runs."""
 
     rows: Prepared

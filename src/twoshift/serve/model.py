@@ -6,10 +6,11 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
+import msgspec
 from numpy.typing import NDArray
 
 from twoshift.endpoints.facts import characters_of, check_lengths, least_tokens
@@ -33,8 +34,7 @@ _NOT_ROWS_FAULT = (TryLater, Late, Broken, InvalidInput, OutOfMemory)
 _forward_s = attrgetter("forward_s")
 
 
-@dataclass(slots=True)
-class Answer:
+class Answer(msgspec.Struct):
     """A request's results, a row each, in its order."""
 
     rows: list[RowResult]
@@ -114,7 +114,11 @@ class ServedModel:
         if self._lookups is not None:
             rows = await self._looked_up(rows, deadline_s)
             stages.lookup, began_s = (now_s := time.monotonic()) - began_s, now_s
-        prepared = await self._prepared(rows, characters, deadline_s)
+        prepare = self.engine.runtime.prepare if self._lookups is None else self._lookups.looked_up
+        if characters < _INLINE_CHARACTERS and not self.engine.runtime.info.prepare_waits:
+            prepared = prepare(rows)
+        else:
+            prepared = await self._prepared(prepare, rows, deadline_s)
         stages.prepare = (queued_s := time.monotonic()) - began_s
         pending = completions.submit(self.engine, prepared, deadline_s, tenant)
         try:
@@ -164,10 +168,10 @@ class ServedModel:
         except TimeoutError:
             raise Late("its lookups were not done by its deadline") from None
 
-    async def _prepared(self, rows: Sequence[Any], characters: int, deadline_s: float) -> Prepared:
-        prepare = self.engine.runtime.prepare if self._lookups is None else self._lookups.looked_up
-        if characters < _INLINE_CHARACTERS and not self.engine.runtime.info.prepare_waits:
-            return prepare(rows)
+    async def _prepared(
+        self, prepare: Callable[[Sequence[Any]], Prepared], rows: Sequence[Any], deadline_s: float
+    ) -> Prepared:
+        """In a thread."""
         prepared = asyncio.get_running_loop().run_in_executor(self._threads, self._in_thread, prepare, rows)
         try:
             async with _by(deadline_s):

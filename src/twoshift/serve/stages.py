@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 __all__ = ["STAGES", "Stages"]
 
@@ -11,8 +11,7 @@ STAGES = ("admit", "lookup", "prepare", "queue", "forward", "finish")
 _HEADER = b", ".join(b"%b;dur=%%.3f" % name.encode() for name in STAGES) + b', batch;desc="%d", version;desc="%b"'
 
 
-@dataclass(slots=True)
-class Stages:
+class Stages(msgspec.Struct):
     """Seconds of each, and the call that it rode in."""
 
     admit: float = 0.0

@@ -112,7 +112,7 @@ class SqlBatches:
     def counted_batches(self) -> dict[str, tuple[int, float]]:
         """How many of each status there are, and when the oldest of them was made."""
         total, oldest = func.count().label("total"), func.min(batches.c.created_unix_s).label("oldest")
-        wanted: Select[Any] = select(batches.c.status, total, oldest).group_by(batches.c.status)
+        wanted: Any = select(batches.c.status, total, oldest).group_by(batches.c.status)
         return {row.status: (int(row.total), float(row.oldest)) for row in self._database.found(wanted)}
 
     def stirring_batches(self) -> list[str]:

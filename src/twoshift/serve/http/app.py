@@ -7,8 +7,9 @@ import logging
 import re
 import urllib.parse
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from twoshift.endpoints.faults import Fault, fault_of
 from twoshift.errors import InvalidInput, NotFound, TwoshiftError
@@ -29,8 +30,7 @@ _MANY_TARGETS, _SHORT_TARGET = 1024, 256  # that are remembered; of how many byt
 Told = Callable[[Fault], bytes]  # an error as a face writes it
 
 
-@dataclass(slots=True)
-class Exchange:
+class Exchange(msgspec.Struct):
     """A request on its way to a reply."""
 
     request: Request
@@ -74,16 +74,12 @@ class App:
 
     def __init__(self, told: Told, keys: Keys) -> None:
         self._told, self._keys = told, keys  # errors of paths that no face has
+        self.needs_keys = bool(keys)  # only those who have one may ask
         self._exact: dict[str, dict[str, _Route]] = {}  # path -> method -> route
         self._patterns: list[tuple[re.Pattern[str], dict[str, _Route]]] = []
         self._found: dict[bytes, _Found] = {}  # by target, as it came
         self._streamed: set[tuple[str, bytes]] = set()  # methods and paths
         self.routes: list[Route] = []  # as OpenAPI shows them
-
-    @property
-    def needs_keys(self) -> bool:
-        """Whether only those who have one may ask."""
-        return bool(self._keys)
 
     def add(
         self,
@@ -123,7 +119,7 @@ class App:
         try:
             route = self._route(exchange)
             told = route.told
-            if route.needs is not Access.OPEN:
+            if self.needs_keys and route.needs is not Access.OPEN:
                 exchange.caller = caller = self._keys.caller(_key(request))
                 caller.check(route.needs)
             reply = await route.face(exchange)

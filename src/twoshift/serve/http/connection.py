@@ -253,13 +253,20 @@ class Connection(asyncio.Protocol):
         try:
             while self._waiting:
                 asked = self._waiting.popleft()
-                if not self._waiting:
+                if self._full and not self._waiting:
                     self._fill("queue", False)
                 self.due_s = _NEVER_S  # the handler knows the deadline
-                reply, without_body = await self._reply_to(asked)
-                unread = isinstance(asked, Request) and asked.stream is not None and not asked.stream.is_over
+                if isinstance(asked, HttpError):
+                    reply, unread, without_body, takes_chunks = self._refusal(asked), False, False, False
+                else:
+                    try:
+                        reply = await self._handler(asked)
+                    finally:
+                        self._give_room(asked)
+                    unread = asked.stream is not None and not asked.stream.is_over
+                    without_body, takes_chunks = asked.method == "HEAD", asked.takes_chunks
                 open_end = reply.stream is not None and reply.stream_bytes is None
-                chunked = open_end and isinstance(asked, Request) and asked.takes_chunks
+                chunked = open_end and takes_chunks
                 keep = not (reply.close or unread or (open_end and not chunked) or self._is_last)
                 if not self._transport.is_closing():
                     self._transport.write(reply.encoded(keep, without_body, chunked))
@@ -301,15 +308,6 @@ class Connection(asyncio.Protocol):
             self._transport.abort()  # its length was told, or its end was not: the peer sees that it is not whole
         finally:
             await stream.aclose()
-
-    async def _reply_to(self, asked: Request | HttpError) -> tuple[Reply, bool]:
-        """And whether it goes out without its body."""
-        if isinstance(asked, HttpError):
-            return self._refusal(asked), False
-        try:
-            return await self._handler(asked), asked.method == "HEAD"
-        finally:
-            self._give_room(asked)
 
     def _give_room(self, asked: Request | HttpError) -> None:
         if isinstance(asked, Request) and asked.held_bytes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import http
 import math
 from collections.abc import AsyncIterator, Coroutine, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
 
 from twoshift.endpoints.faults import Fault
 
@@ -29,8 +30,7 @@ class Pieces(Protocol):
     def aclose(self) -> Coroutine[Any, Any, None]: ...
 
 
-@dataclass(slots=True)
-class Request:
+class Request(msgspec.Struct):
     """One request, whole but for a body that is streamed."""
 
     method: str
@@ -56,14 +56,13 @@ class Request:
         return None if value is None else value.decode("latin-1")
 
 
-@dataclass(slots=True)
-class Reply:
+class Reply(msgspec.Struct):
     """One reply."""
 
     status: int
     body: bytes = b""
     content_type: bytes = _JSON
-    headers: list[tuple[bytes, bytes]] = field(default_factory=list[tuple[bytes, bytes]])
+    headers: list[tuple[bytes, bytes]] = msgspec.field(default_factory=list[tuple[bytes, bytes]])
     close: bool = False  # the connection cannot be used after it
     stream: Pieces | None = None  # the body in pieces, instead of `body`
     stream_bytes: int | None = 0  # of all of them; None: nobody knows yet

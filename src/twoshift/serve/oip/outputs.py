@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,8 +20,7 @@ __all__ = ["Output", "outputs_of", "unknown_output"]
 _length = struct.Struct("<I").pack
 
 
-@dataclass(slots=True)
-class Output:
+class Output(msgspec.Struct):
     """One column of the rows that were asked for."""
 
     name: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -25,8 +24,7 @@ _anything = msgspec.json.Decoder(list[Any])
 _flat = {datatype: msgspec.json.Decoder(list[kind]) for datatype, kind in KINDS.items()}
 
 
-@dataclass(slots=True)
-class Given:
+class Given(msgspec.Struct):
     """One tensor: numbers in an array, texts in a list; both flat, row after row."""
 
     name: str
