@@ -97,7 +97,7 @@ def _shortened(prompt: Prompt) -> Prompt:
 def _whole_answers(prompts: Sequence[Prompt], result: BlockResult) -> float:
     """How much longer the answers are than what was seen of them, at the most."""
     whole = [
-        prompt.max_tokens if finish == FinishReason.LENGTH else tokens
+        prompt.max_tokens if finish == FinishReason.LENGTH else int(tokens)
         for prompt, finish, tokens in zip(
             prompts, result.columns["finish_reason"], result.columns["output_tokens"], strict=True
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,10 +74,19 @@ def _check_output(roots: Roots, output: str) -> None:
             roots.check(f"{output.rstrip('/')}/{folder}", "output")
 
 
-def counted(models: Mapping[str, LiveModel], jobs: Callable[[], Mapping[tuple[str, str], Used]]) -> Iterator[Counted]:
+def counted(models: Mapping[str, LiveModel], jobs: Callable[[], Mapping[tuple[str, str], Used]]) -> list[Counted]:
     """Since the start; of what no key has asked for, anyone's. All that jobs have had was on devices that serve."""
+    found: dict[tuple[str, str, str], Counted] = {}
     for name, model in models.items():
         for tenant, use in model.stats().tenants.items():
-            yield Counted(tenant or ANYONE.tenant, LIVE, name, use.rows, use.tokens, use.device_s)
+            _add(found, Counted(tenant or ANYONE.tenant, LIVE, name, use.rows, use.tokens, use.device_s))
     for (owner, name), used in jobs().items():
-        yield Counted(owner or ANYONE.tenant, BATCH, name, used.rows, used.tokens, used.device_s, used.device_s)
+        device_s = used.device_s
+        _add(found, Counted(owner or ANYONE.tenant, BATCH, name, used.rows, used.tokens, device_s, device_s))
+    return list(found.values())
+
+
+def _add(found: dict[tuple[str, str, str], Counted], more: Counted) -> None:
+    """One for each tenant, lane and model: anyone's may come under two names."""
+    before = found.get(who := more[:3])
+    found[who] = more if before is None else Counted(*who, *(a + b for a, b in zip(before[3:], more[3:], strict=True)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -84,6 +85,17 @@ def test_answers_become_typed_columns_with_nulls_where_there_is_nothing() -> Non
     assert sorted(errors) == [2, 3, 4]
     assert "age is no integer" in errors[2]
     assert "--max-tokens" in errors[3]
+
+
+def test_what_rows_take_can_be_written_down_where_some_answers_are_cut() -> None:
+    llm = FakeLlm()
+    with LlmEngine(llm, llm.cost, serves=False) as engine:
+        stops: list[tuple[str, ...]] = [(), tuple("abcdefghijklm")]
+        rows = [GenerationRequest("hello", GenerationParams(max_tokens=100, stop=stop)) for stop in stops]
+        measured = LlmDevice(engine).calibrate([rows[k % 2] for k in range(8)])
+        answers = engine.submit_block(llm.prepare(rows)).result().columns["finish_reason"].tolist()
+        assert answers == ["length", "stop"]
+        assert msgspec.json.decode(msgspec.json.encode(measured.seconds_per_row)) == measured.seconds_per_row
 
 
 def test_a_job_says_what_rows_take_from_the_first_of_them() -> None:

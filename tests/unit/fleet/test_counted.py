@@ -1,0 +1,26 @@
+"""What tenants have had of the devices."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from twoshift.batch.places import Used
+from twoshift.fleet.tenancy import counted
+from twoshift.policy.lane_values import LaneUse
+from twoshift.serve.ledger import Counted
+
+
+def test_what_nobody_pays_for_is_anyones_and_counted_once() -> None:
+    uses = {"anyone": LaneUse(rows=3, tokens=30, device_s=1.5), "": LaneUse(rows=1, tokens=4, device_s=0.5)}
+    model: Any = SimpleNamespace(stats=lambda: SimpleNamespace(tenants=uses))
+    jobs = {
+        ("", "m"): Used(2.0, rows=5, tokens=50),
+        ("anyone", "m"): Used(0.25, rows=1, tokens=10),
+        ("red", "m"): Used(1.0, rows=2, tokens=20),
+    }
+    assert sorted(counted({"m": model}, lambda: jobs)) == [
+        Counted("anyone", "batch", "m", 6, 60, 2.25, 2.25),
+        Counted("anyone", "live", "m", 4, 34, 2.0),
+        Counted("red", "batch", "m", 2, 20, 1.0, 1.0),
+    ]
