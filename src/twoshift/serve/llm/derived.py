@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -55,10 +56,10 @@ class LlmDerived:
 
 def objective_for(cost: CallCost, ttft_s: float | None, tpot_s: float | None, max_waiting: int | None) -> LlmObjective:
     """As it was given, or as this device can keep it; raises InvalidInput where it cannot keep what was given."""
-    least_s = cost.seconds(CallSize.uniform(1))
+    least_s = cost.seconds(CallSize.uniform(1), _QUANTILE)
     for name, given in (("ttft_ms", ttft_s), ("tpot_ms", tpot_s)):
         if given is not None and given < least_s:
-            accepted = f"at least {1e3 * least_s:.3g}: one token takes so long on this device"
+            accepted = f"at least {math.ceil(1e3 * least_s)}: one token takes so long on this device, nine times in ten"
             raise InvalidInput(name, f"{1e3 * given:g}", accepted)
     tpot_s = tpot_s or max(_TPOT_S, _STEPS * least_s)
     ttft_s = ttft_s or max(_TTFT_S, _STEPS * tpot_s)
