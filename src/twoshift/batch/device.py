@@ -111,7 +111,8 @@ class SharedDevice:
         """It goes on serving."""
 
     def _run(self, part: Prepared) -> tuple[Columns, float]:
-        result = self._engine.submit_block(part).result()  # a few rows, also where the job is held back
+        # A few rows, also where the job is held back; before those of all jobs that are measured already
+        result = self._engine.submit_block(part, deadline_s=0.0).result()
         self._owner.had(0, 0, result.device_s, riding=False)  # time that it has had, for rows that count later
         if result.errors:
             raise next(iter(result.errors.values()))

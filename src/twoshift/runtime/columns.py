@@ -245,11 +245,9 @@ def _shape(value: Any) -> tuple[int, ...] | None:
 
 
 def _joined(name: str, arrays: list[NDArray[Any]]) -> NDArray[Any]:
-    kinds = {array.dtype.kind in "biuf" for array in arrays}
-    shapes = {array.shape[1:] for array in arrays}
-    if len(kinds) > 1 or len(shapes) > 1:
+    if len({(array.dtype, array.shape[1:]) for array in arrays}) > 1:  # a row's answer is not changed by its neighbours
         found = sorted({f"{array.dtype}{list(array.shape[1:])}" for array in arrays})
-        raise InvalidInput(f"field {name!r}", found, "the same kind and size in all rows of a call")
+        raise InvalidInput(f"field {name!r}", found, "the same type and size in all rows of a call")
     return np.concatenate(arrays)
 
 

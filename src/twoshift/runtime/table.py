@@ -22,6 +22,9 @@ class Table(Sequence[dict[str, Any]]):
         self.columns = columns
         self._rows = len(next(iter(columns.values())))
 
+    def __repr__(self) -> str:
+        return repr(list(self))
+
     def __len__(self) -> int:
         return self._rows
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,14 @@ from numpy.typing import NDArray
 
 from twoshift.batch.calibrate import calibrate
 from twoshift.batch.device import SharedDevice
-from twoshift.engine import BlockResult
+from twoshift.engine import BlockResult, Engine
 from twoshift.engine.waiting import BlockOwner
+from twoshift.policy.cost import CallCost
+from twoshift.policy.lane_values import LaneLimits
 from twoshift.ports import Prepared, RuntimeInfo
 from twoshift.runtime.columns import ColumnRows
 from twoshift.runtime.host_model import HostModel
+from twoshift.types import Lane
 
 ROW_S = 0.003
 
@@ -39,7 +43,7 @@ class BusyEngine:
     def __init__(self) -> None:
         self.runtime = runtime()
 
-    def submit_block(self, part: Prepared) -> Future[BlockResult]:
+    def submit_block(self, part: Prepared, deadline_s: float) -> Future[BlockResult]:
         done = Future[BlockResult]()
         rows = len(part.lengths)
         done.set_result(BlockResult({"y": np.zeros(rows)}, {}, ROW_S * rows))
@@ -52,6 +56,27 @@ def test_on_a_device_that_is_shared_the_time_of_rows_is_the_devices() -> None:
     measured = SharedDevice(engine, owner).calibrate([{"x": float(k)} for k in range(64)])
     assert measured.seconds_per_row == pytest.approx(ROW_S)
     assert owner.use.device_s == pytest.approx(64 * ROW_S)
+
+
+def test_a_job_is_measured_before_those_that_are_in_work_go_on() -> None:
+    called = list[float]()
+
+    class Noted(Same):
+        def predict(self, columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+            called.extend(columns["x"].tolist())
+            return super().predict(columns)
+
+    model = HostModel(RuntimeInfo("m", "sum", "python", "cpu", "fp32", 1, ("y",)), Noted())
+    with Engine(model, CallCost.line(0.0, 0.001), LaneLimits(max_rows=4), start=False) as engine:
+        in_work = BlockOwner(1, deadline_s=engine.now_s() + 1.0)
+        engine.submit_block(model.prepare([{"x": -1.0}] * 64), owner=in_work)
+        with ThreadPoolExecutor(1) as thread:
+            measured = thread.submit(SharedDevice(engine, BlockOwner(2)).calibrate, [{"x": 5.0}, {"x": 6.0}])
+            while engine.waiting()[Lane.BATCH].rows < 66:
+                time.sleep(0.001)
+            engine.step()
+            assert measured.result(60).schema is not None
+    assert called[:2] == [5.0, 6.0]
 
 
 def test_what_calls_say_that_they_took_is_what_counts_up_to_a_budget() -> None:

@@ -219,3 +219,10 @@ def test_other_errors_leave_as_they_are() -> None:
         raise MemoryError
     with pytest.raises(InvalidInput), device_failures():
         raise InvalidInput("a", 1, "b")
+
+
+@pytest.mark.parametrize("other", [np.array([1.5]), np.array([True]), np.array([1], np.int32), np.array([[1]])])
+def test_rows_of_another_type_never_share_a_call(other: Any) -> None:
+    rows = [ColumnRows({"n": np.array([2**53 + 1])}), ColumnRows({"n": other})]
+    with pytest.raises(InvalidInput, match="the same type and size in all rows of a call"):
+        concat(rows)
