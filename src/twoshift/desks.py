@@ -167,8 +167,9 @@ def _fleets(models: Mapping[str, LiveModel]) -> Callable[[str], LiveFleet]:
         model = models.get(name)
         if model is None:
             raise NotFound("model", name, f"one of {', '.join(sorted(models))}, which are served here")
-        replicas = model.lane_replicas if isinstance(model, FleetModel | RayModel) else lambda: here[name]
-        return LiveFleet(replicas, model.metrics.recent)
+        if isinstance(model, FleetModel | RayModel):  # where another one is started for one that dies
+            return LiveFleet(model.lane_replicas, model.metrics.recent)
+        return LiveFleet(lambda: here[name], model.metrics.recent, lambda: own[name].engine.why_dead)
 
     return fleet_of
 

@@ -138,6 +138,13 @@ def test_a_stop_string_ends_an_answer_and_is_no_part_of_it(runtime: LlmRuntime, 
     assert result.columns["finish_reason"].tolist() == ["stop"]
 
 
+def test_a_seed_holds_where_a_prompt_is_read_in_pieces(runtime: LlmRuntime, engine: LlmEngine) -> None:
+    prompt = "word " * (runtime.shape.step_tokens + 100)
+    rows = runtime.prepare([asked(prompt, temperature=1.0, seed=-1, max_tokens=8)])
+    first, second = (engine.submit_block(rows).result().columns["text"][0] for _ in range(2))
+    assert first == second
+
+
 def test_a_seed_gives_the_same_text_again(runtime: LlmRuntime, engine: LlmEngine) -> None:
     def texts(seed: int) -> list[str]:
         rows = runtime.prepare([asked("Tell me something.", temperature=1.5, seed=seed, max_tokens=12)])

@@ -395,6 +395,10 @@ class JobHost:
             reason = f"{type(error).__name__}: {error}"
         finally:
             running.lane.close()
+            if state is JobState.FAILED and (why := self._fleet_of(settings.model).why_dead()):
+                with self._lock:
+                    self._later_s[job_id] = time.monotonic() + _TAKEN_S
+                state, reason = JobState.QUEUED, f"its model has died, and waits for the server's next start: {why}"
             self._settle(job_id, running, state, reason)
             with self._lock:
                 payer = running.payer

@@ -226,6 +226,11 @@ class Engine:
         with self._lock:
             return self._policy.cost
 
+    @property
+    def why_dead(self) -> str:
+        """What ended its loop for good; empty while it lives."""
+        return "" if self._dead is None else str(self._dead)
+
     def health(self, longest_wait_s: float = 10.0) -> Health:
         """The watchdog's question: is the loop alive, and is nothing stuck?"""
         with self._lock:

@@ -88,5 +88,10 @@ def counted(models: Mapping[str, LiveModel], jobs: Callable[[], Mapping[tuple[st
 
 def _add(found: dict[tuple[str, str, str], Counted], more: Counted) -> None:
     """One for each tenant, lane and model: anyone's may come under two names."""
-    before = found.get(who := more[:3])
-    found[who] = more if before is None else Counted(*who, *(a + b for a, b in zip(before[3:], more[3:], strict=True)))
+    before = found.get(who := more[:3]) or Counted(*who, 0, 0, 0.0)
+    found[who] = more._replace(
+        rows=before.rows + more.rows,
+        tokens=before.tokens + more.tokens,
+        device_s=before.device_s + more.device_s,
+        harvested_s=before.harvested_s + more.harvested_s,
+    )

@@ -24,7 +24,7 @@ from twoshift.batch.host import JobHost
 from twoshift.batch.places import EngineReplica, LiveFleet
 from twoshift.blobs.local import LocalBlobs
 from twoshift.engine import Engine
-from twoshift.errors import InvalidInput, NotFound, OverLimit
+from twoshift.errors import DeviceLost, InvalidInput, NotFound, OverLimit
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import LaneLimits
 from twoshift.ports import RuntimeInfo
@@ -41,12 +41,14 @@ class Square:
     """x squared; waits before row 300 until the gate is open."""
 
     def __init__(self) -> None:
-        self.gate = threading.Event()
+        self.gate, self.loses = threading.Event(), False
 
     def prepare(self, rows: Sequence[Any]) -> ColumnRows:
         return ColumnRows.from_rows(rows)
 
     def predict(self, columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        if self.loses and (columns["x"] >= 300).any():
+            raise DeviceLost("the device is gone")
         if (columns["x"] >= 300).any():
             self.gate.wait(20)
         return {"squared": columns["x"] ** 2}
@@ -59,10 +61,13 @@ class Fleet:
         self.path, self.model = path, Square()
         self.allowed: dict[str, Allowance] = {}
         pq.write_table(pa.table({"id": np.arange(500), "x": np.arange(500.0)}), path / "in.parquet")
+        self.load()
+        self.host = self.started()
+
+    def load(self) -> None:
         info = RuntimeInfo("square", "sum", "python", "cpu", "fp32", 1, ("squared",))
         self.engine = Engine(HostModel(info, self.model), CallCost.line(1e-3, 1e-6), LaneLimits(slo_s=0.5, max_rows=64))
         self.replica = EngineReplica(self.engine)
-        self.host = self.started()
 
     def started(self) -> JobHost:
         store = SqlJobs(Database(f"sqlite:///{self.path}/state.db"))
@@ -76,7 +81,7 @@ class Fleet:
     def fleet_of(self, name: str) -> LiveFleet:
         if name != "square":
             raise NotFound("model", name, "one of square")
-        return LiveFleet(lambda: [self.replica], list)
+        return LiveFleet(lambda: [self.replica], list, lambda: self.engine.why_dead)
 
     def settings(self, **more: Any) -> dict[str, Any]:
         given = {"inputs": [str(self.path / "in.parquet")], "output": str(self.path / "out"), "model": "square"}
@@ -105,6 +110,20 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     made.engine.close()
 
 
+def test_a_job_whose_model_has_died_waits_for_the_next_server(fleet: Fleet) -> None:
+    fleet.model.loses = True
+    job = fleet.host.submit(fleet.settings())
+    fleet.wait(job.id, lambda _: fleet.host.get(job.id).reason.startswith("its model has died"))
+    assert fleet.host.get(job.id).state is JobState.QUEUED
+    fleet.host.close(20)
+    fleet.model.loses = False
+    fleet.model.gate.set()
+    fleet.load()
+    fleet.started()
+    assert fleet.wait(job.id, lambda state: state.is_over) is JobState.DONE
+    fleet.check()
+
+
 def test_a_job_is_done_with_its_log_and_progress(fleet: Fleet) -> None:
     fleet.model.gate.set()
     job = fleet.host.submit(fleet.settings())
@@ -114,7 +133,7 @@ def test_a_job_is_done_with_its_log_and_progress(fleet: Fleet) -> None:
     assert found.progress is not None
     assert found.progress["shards_done"] == 10
     assert found.progress["harvested_s"] > 0
-    assert [text for _, text in fleet.host.notes(job.id)][-1] == "done"
+    fleet.wait(job.id, lambda _: [text for _, text in fleet.host.notes(job.id)][-1] == "done")
 
 
 def test_a_job_says_what_it_has_left_against_its_window(fleet: Fleet) -> None:

@@ -16,7 +16,7 @@ from twoshift.errors import Broken, DeviceLost, InvalidInput, TooLarge, TryLater
 from twoshift.generation import FinishReason, GenerationParams, GenerationRequest
 from twoshift.llm_ports import LlmShape, Prompts, Step
 from twoshift.policy.cost import CallCost
-from twoshift.types import Lane
+from twoshift.types import CallSize, Lane
 
 
 class Bench:
@@ -258,6 +258,18 @@ def test_too_many_that_wait_for_a_first_token_are_told_to_come_back() -> None:
         bench.engine.stream(prompt_of(1))
     bench.turn()
     bench.engine.stream(prompt_of(1))
+
+
+def test_where_every_place_is_taken_a_first_token_comes_after_another_one_s_last() -> None:
+    bench = Bench()
+    free_s = bench.engine.predicted_ttft_s(4)
+    for number in range(SHAPE.max_sequences):
+        bench.engine.stream(prompt_of(number, max_tokens=20 + 10 * number))
+    bench.until(lambda: not bench.engine.sequences().lanes[Lane.ONLINE].waiting)
+    step_s = bench.llm.cost.seconds(CallSize.uniform(SHAPE.max_sequences))
+    one_s, two_s = (bench.engine.predicted_ttft_s(4, sequences) for sequences in (1, 2))
+    assert one_s > free_s + 10 * step_s
+    assert two_s - one_s == pytest.approx(10 * step_s)
 
 
 def test_whole_answers_come_as_rows() -> None:

@@ -138,16 +138,24 @@ class LlmEngine:
         for job in jobs:
             job.future.settle(TryLater("its owner has left", 1.0))
 
-    def predicted_ttft_s(self, prompt_tokens: int) -> float:
-        """When a live prompt that came now would have its first token, as far as the curve knows."""
+    def predicted_ttft_s(self, prompt_tokens: int, sequences: int = 1) -> float:
+        """When live prompts that came now would have their first tokens, as far as the curve knows.
+
+        Where all places are taken that is after others have ended, each with as many tokens as it may have.
+        """
+        shape = self.runtime.shape
         with self._lock:
             live, background = self._roster.live(), self._roster.background()
             unread = prompt_tokens + sum(each.unread_tokens for each in live)
-            rows = 1 + len(live) + len(background)
+            left = sorted(each.left_tokens for each in live)
             running_s = 0.0 if self._step_began_s is None else self._books.step_s
-            cost, most = self._learner.cost, self.runtime.shape.step_tokens
-        steps = math.ceil(unread / most)
-        return running_s + steps * cost.seconds(CallSize(rows, rows + min(unread, most), min(unread, most), unread))
+            cost = self._learner.cost
+        rows = min(shape.max_sequences, sequences + len(live) + len(background))
+        piece = min(unread, shape.step_tokens)
+        reading_s = math.ceil(unread / shape.step_tokens) * cost.seconds(CallSize(rows, rows + piece, piece, unread))
+        to_end = min(len(left), len(left) + sequences - shape.max_sequences)
+        waits = left[to_end - 1] if to_end > 0 else 0
+        return running_s + waits * cost.seconds(CallSize.uniform(rows)) + reading_s
 
     def cost(self) -> CallCost:
         """The curve of a step, as learned so far."""
@@ -174,6 +182,11 @@ class LlmEngine:
         """Who waits: for the first token, or to be let in."""
         with self._lock:
             return self._roster.queues(self._clock())
+
+    @property
+    def why_dead(self) -> str:
+        """What ended its loop for good; empty while it lives."""
+        return "" if self._dead is None else str(self._dead)
 
     def health(self, longest_wait_s: float = 10.0) -> Health:
         """The watchdog's question: is the loop alive, and is nothing stuck?"""

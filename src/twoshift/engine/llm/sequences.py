@@ -54,6 +54,11 @@ class _Sequence:
         return len(self.prompt.token_ids) + self.prompt.max_tokens
 
     @property
+    def left_tokens(self) -> int:
+        """That it may still generate."""
+        return max(0, self.prompt.max_tokens - len(self.prompt.begun) - len(self.token_ids))
+
+    @property
     def unread_tokens(self) -> int:
         """Of its prompt."""
         return 0 if self.token_ids else max(0, self.prompt.tokens - self.read_tokens)

@@ -30,6 +30,7 @@ _CPU_CONTEXT, _CPU_KV_BYTES, _CPU_BLOCK = 2048, _GIB, 32
 _STEP_TOKENS = {"cpu": 512, "cuda": 8192}
 _SEQUENCES = {"cpu": 64, "cuda": 256}
 _DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+_SEEDS = 1 << 62  # vLLM takes -1 for none
 _PAUSE_S = 0.001  # while a schema is compiled in another thread, and nothing can be run
 _ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # its core here: what is let in is decided before every step
@@ -61,9 +62,30 @@ def _loaded(folder: LlmFolder, name: str, options: LlmOptions, cuda: str | None)
     torch = needed("torch", "vllm", name)
     if cuda is None:
         torch.set_num_threads(threads)
+        _let_generators_go_back(torch)
     precision = _precision(options.precision, cuda is not None, torch)
     engine = _engine(vllm, engine_arguments(folder, options, cuda is not None, precision), name)
     return VllmRuntime(engine, folder, _info(engine, folder, name, cuda, threads, precision))
+
+
+def _let_generators_go_back(torch: Any) -> None:
+    """What vLLM draws for a prompt that is not read to its end it takes back, which a CPU's generator cannot do.
+
+    Nothing has been kept of such a sequence: it draws from its beginning again.
+    """
+    if hasattr(torch.Generator, "goes_back"):
+        return
+
+    class Generator(torch.Generator):
+        goes_back = True
+
+        def get_offset(self) -> int:
+            return 0
+
+        def set_offset(self, _offset: int) -> None:
+            self.manual_seed(self.initial_seed())
+
+    torch.Generator = Generator
 
 
 def engine_arguments(folder: LlmFolder, options: LlmOptions, on_cuda: bool, precision: str) -> dict[str, Any]:
@@ -238,7 +260,7 @@ def sampling_params(prompt: Prompt) -> Any:
         temperature=asked.temperature,
         top_p=asked.top_p,
         top_k=asked.top_k or 0,
-        seed=None if asked.seed is None else asked.seed + len(prompt.begun),
+        seed=None if asked.seed is None else (asked.seed + len(prompt.begun)) % _SEEDS,
         stop=list(asked.stop),
         presence_penalty=asked.presence_penalty,
         frequency_penalty=asked.frequency_penalty,

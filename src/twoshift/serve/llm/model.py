@@ -146,7 +146,7 @@ class ServedLlm:
                 told = f"{len(each.token_ids):,} tokens, and {each.max_tokens:,} to generate"
                 raise TooLong("max_tokens", told, f"at most {shape.kv_tokens:,}, which the KV cache holds")
         live = self.engine.sequences().lanes[Lane.ONLINE]
-        predicted_s = self.engine.predicted_ttft_s(tokens)
+        predicted_s = self.engine.predicted_ttft_s(tokens, len(prompts.prompts))
         if predicted_s > within_s and live.waiting + live.running:
             told = f"the first token would come after {predicted_s:.3g} s, and not within {within_s:.3g} s"
             raise TryLater(told, max(_LEAST_WAIT_S, predicted_s - within_s))
