@@ -168,7 +168,7 @@ def _fleets(models: Mapping[str, LiveModel]) -> Callable[[str], LiveFleet]:
         if model is None:
             raise NotFound("model", name, f"one of {', '.join(sorted(models))}, which are served here")
         replicas = model.lane_replicas if isinstance(model, FleetModel | RayModel) else lambda: here[name]
-        return LiveFleet(replicas, model.metrics.recent)
+        return LiveFleet(replicas, model.metrics.recent, isinstance(model, ServedLlm))
 
     return fleet_of
 

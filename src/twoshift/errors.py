@@ -57,7 +57,8 @@ class InvalidInput(TwoshiftError, ValueError):
         self.field = field
         self.value = value
         self.accepted = accepted
-        super().__init__(f"{field}: {_shown(value)} cannot be used; expected {accepted}")
+        wrong = f"{field} is missing" if value is None else f"{field}: {_shown(value)} cannot be used"
+        super().__init__(f"{wrong}; expected {accepted}")
 
 
 class Malformed(InvalidInput):

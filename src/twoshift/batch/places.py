@@ -115,6 +115,7 @@ class LiveFleet:
 
     replicas: Callable[[], Sequence[LaneReplica]]
     latencies: Latencies
+    is_llm: bool = False
 
 
 class EngineReplica:

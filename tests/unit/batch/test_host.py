@@ -196,6 +196,7 @@ def test_several_jobs_run_side_by_side(fleet: Fleet) -> None:
         ({"model": "other"}, "one of square"),
         ({"engine": "ray"}, "server's own replicas"),
         ({"windw": "2h"}, "window"),
+        ({"prompt": "{x}", "columns": []}, "a language model, and square is none"),
         ({"hours": "25:00-26:00"}, "two times of the day"),
         ({"max_live_load": 2.0}, "a share"),
         ({"inputs": ["/nowhere/at/all.parquet"]}, "/nowhere"),
