@@ -157,6 +157,8 @@ class VllmRuntime:
             params = sampling_params(prompt)
             own = self._engine.add_request(str(key), tokens, params, priority=_LIVE if live else _BACKGROUND)
         except Exception as error:  # it has errors of its own for what it does not take, and libraries below it
+            if prompt.params.json_schema is not None:  # the rest was looked at before
+                raise InvalidInput("json_schema", "this one", f"one that vLLM can keep to ({error})") from error
             raise InvalidInput("request", "its parameters", f"what vLLM takes ({error})") from error
         self._keys[own] = key
 
