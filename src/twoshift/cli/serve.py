@@ -13,7 +13,7 @@ import typer
 
 from twoshift.cli.app import app
 from twoshift.cli.commands import command
-from twoshift.cli.model_options import ERROR_FIELDS, Device, Precision, Threads, TrustPickle
+from twoshift.cli.model_options import ERROR_FIELDS, MODELS, Device, Precision, Threads, TrustPickle
 from twoshift.cli.output import note
 from twoshift.cli.params import choice, millis, text, usd, whole
 from twoshift.errors import InvalidInput
@@ -40,7 +40,7 @@ _PORT, _GRPC = "The port to listen on; 8000 without it, 0 takes a free one.", "T
 def serve_command(
     model: Annotated[
         str | None,
-        typer.Argument(help="minilm, an encoder's folder, an .onnx, .json, .ubj or .skops file, file.py:Class ..."),
+        typer.Argument(help=MODELS),
     ] = None,
     config: Annotated[str | None, text("A TOML file with models, keys and limits.", metavar="FILE")] = None,
     slo_ms: Annotated[float | None, millis("The latency objective of a request; 50 without it.")] = None,
