@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from twoshift.cli.output import note, own_stdout, pretty, show, table
-from twoshift.cli.progress import progress_bar
+from twoshift.cli.output import own_stdout, pretty, show, table
+from twoshift.cli.progress import Ongoing, progress_bar
 from twoshift.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -30,8 +30,9 @@ def profile_llm(model: str, options: LlmOptions, seconds: float, tpot_s: float, 
     from twoshift.wiring import profile_of, profiles
 
     with own_stdout():
-        note(f"Loading {model}")
-        runtime = load_llm(model, options)
+        with Ongoing() as ongoing:
+            ongoing(f"Loading {model}")
+            runtime = load_llm(model, options)
         try:
             with progress_bar(f"Measuring {model}") as progress:
                 samples = measure_steps(runtime, _PATIENCE * seconds, progress)

@@ -16,6 +16,7 @@ from twoshift.cli.commands import command
 from twoshift.cli.model_options import ERROR_FIELDS, MODELS, Device, Precision, Threads, TrustPickle
 from twoshift.cli.output import note
 from twoshift.cli.params import choice, millis, text, usd, whole
+from twoshift.cli.progress import Ongoing
 from twoshift.errors import InvalidInput
 from twoshift.extras import needed
 
@@ -139,7 +140,8 @@ def _serve(settings: ServeSettings) -> int:
     left_s = settings.grace_s
     try:
         for name in settings.models:
-            models.append(live_model(name, settings, int(time.time()), note))
+            with Ongoing() as ongoing:
+                models.append(live_model(name, settings, int(time.time()), ongoing))
         service = Service(models)
         desks = desks_for(service.models, settings, keys, note)
         usage, tenant_metrics = ledger_for(service.models, settings, keys, desks.jobs)
