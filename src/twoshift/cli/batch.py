@@ -15,7 +15,7 @@ import typer
 from twoshift.cli.commands import command
 from twoshift.cli.output import note, show, table
 from twoshift.cli.params import JsonFlag, text, whole
-from twoshift.cli.progress import progress_bar
+from twoshift.cli.progress import Ongoing, progress_bar
 from twoshift.cli.run_codes import EXIT_CODES
 from twoshift.cli.server import SERVER_FIELDS, On, Server, server_at
 from twoshift.errors import InvalidInput, TryLater
@@ -131,11 +131,11 @@ def _followed_and_told(server: Server, batch: dict[str, Any], wait: bool, output
         _show(server, batch, as_json)
         return 0
     batch = _followed(server, batch)
-    written = output is not None and batch["output_file_id"] is not None
-    if written:
-        _write(server, batch["output_file_id"], output)
+    file_id = batch["output_file_id"]
+    if output is not None and file_id is not None:
+        _write(server, file_id, output)
     _show(server, batch, as_json)
-    if written:
+    if output is not None and file_id is not None:
         note(f"Results: {output}")
     if batch["status"] == "completed" and batch["request_counts"]["failed"]:
         return EXIT_CODES["too many errors"]
@@ -149,8 +149,11 @@ def _check_output(output: str | None, wait: bool) -> None:
 
 def _followed(server: Server, batch: dict[str, Any]) -> dict[str, Any]:
     try:
-        with progress_bar(batch["id"]) as progress:
+        with progress_bar(batch["id"]) as progress, Ongoing(_nothing if sys.stderr.isatty() else note) as ongoing:
+            told = ""
             while batch["status"] not in _OVER:
+                if batch["status"] != told:
+                    ongoing(f"{batch['id']}: {(told := batch['status'])}")
                 time.sleep(_POLL_S)
                 batch = _asked(server, batch["id"])
                 counts = batch["request_counts"]
@@ -158,6 +161,10 @@ def _followed(server: Server, batch: dict[str, Any]) -> dict[str, Any]:
     except KeyboardInterrupt:
         note(f"It goes on: `twoshift batch cancel {batch['id']}{server.option}` ends it.")
     return batch
+
+
+def _nothing(_told: str) -> None:
+    """A bar shows the time itself."""
 
 
 def _asked(server: Server, batch_id: str) -> dict[str, Any]:

@@ -49,10 +49,11 @@ def progress_bar(label: str) -> Iterator[Callable[[float], None]]:
     """Gives a function to call with the share that is done."""
     if sys.stderr.isatty():
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-        with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
+        times = (TimeElapsedColumn(), TimeRemainingColumn())
+        with Progress(*columns, *times, console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(label, total=1.0)
             shown = 0.0
 

@@ -220,7 +220,7 @@ def test_what_cannot_be_done_is_refused_by_its_name(server: LlmServer, given: di
 @pytest.mark.parametrize(
     "given",
     [
-        dict.fromkeys(("parallel_tool_calls", "logit_bias", "ignore_eos", "frobnicate", "n", "tools", "reasoning_effort")),
+        dict.fromkeys(("parallel_tool_calls", "logit_bias", "ignore_eos", "frobnicate", "n", "tools", "store")),
         {"store": False, "service_tier": "auto", "parallel_tool_calls": True, "n": 1, "logprobs": False},
         {"service_tier": "default", "parallel_tool_calls": False, "store": None, "other": None},
     ],

@@ -82,8 +82,9 @@ def test_the_whole_flow(server: LlmServer) -> None:
 
 
 def test_paths_that_are_not_there_are_told_as_anthropic_does(server: LlmServer) -> None:
-    for method, path, kind in (("POST", "/v1/messages", "not_found_error"), ("GET", "/v1/messages/x", "not_found_error"),
-                               ("PUT", PATH, "invalid_request_error")):  # fmt: skip
+    missing, wrong = "not_found_error", "invalid_request_error"
+    asked = [("POST", "/v1/messages", missing), ("GET", "/v1/messages/x", missing), ("PUT", PATH, wrong)]
+    for method, path, kind in asked:
         told = server.ask(method, path, {} if method == "POST" else None).json()
         assert (told["type"], told["error"]["type"]) == ("error", kind)
     assert "code" in server.ask("GET", "/v1/nothing").json()["error"]

@@ -82,7 +82,16 @@ def tokens_command(
     if len(made.levers) < 2:
         words = "" if made.levers else "Say --padding, --spot-discount, --quantisation ... to see what each would save."
     data = {**plain(made), "tokens_per_s": tokens_per_s, "sequences": getattr(rate, "sequences", None)}
-    show(as_json, data, *_measured(rate, profile, utilisation), table(["<lever", "$ per M output tokens" if isinstance(rate, DecodeRate) else "$ per M tokens", "saves", "<why"], rows), words)
+    show(
+        as_json,
+        data,
+        *_measured(rate, profile, utilisation),
+        table(
+            ["<lever", "$ per M output tokens" if isinstance(rate, DecodeRate) else "$ per M tokens", "saves", "<why"],
+            rows,
+        ),
+        words,
+    )
 
 
 def _measured(rate: DecodeRate | float, profile: str | None, utilisation: float) -> list[str]:
@@ -91,7 +100,9 @@ def _measured(rate: DecodeRate | float, profile: str | None, utilisation: float)
         return []
     busy = "" if utilisation == 1 else f", {utilisation:.0%} of the time"
     decoded = f"{rate.sequences:,} sequence{'' if rate.sequences == 1 else 's'} decoded at once (--sequences)"
-    return [f"{profile}: {decoded}{busy}: {pretty(rate.tokens_per_s, 3)} output tokens a second. Dollars are for those."]
+    return [
+        f"{profile}: {decoded}{busy}: {pretty(rate.tokens_per_s, 3)} output tokens a second. Dollars are for those."
+    ]
 
 
 def _batch(overhead_ms: float | None, item_ms: float | None, start: int | None, end: int | None) -> Lever | None:
