@@ -57,8 +57,7 @@ class InvalidInput(TwoshiftError, ValueError):
         self.field = field
         self.value = value
         self.accepted = accepted
-        wrong = f"{field} is missing" if value is None else f"{field}: {_shown(value)} cannot be used"
-        super().__init__(f"{wrong}; expected {accepted}")
+        super().__init__(f"{field}: {_shown(value)} cannot be used; expected {accepted}")
 
 
 class Malformed(InvalidInput):

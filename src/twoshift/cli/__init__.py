@@ -26,7 +26,7 @@ from twoshift.cli.jobs import app as jobs_app
 from twoshift.cli.plan import app as plan_app
 from twoshift.cli.schedule import app as schedule_app
 from twoshift.cli.sim import app as sim_app
-from twoshift.errors import BrokenModel, InvalidInput, TryLater, TwoshiftError
+from twoshift.errors import BrokenModel, InvalidInput, Malformed, TryLater, TwoshiftError
 
 __all__ = ["app", "main"]
 
@@ -73,7 +73,7 @@ def _run(argv: list[str]) -> int:
     try:
         result: Any = _parser()(argv, prog_name="twoshift", standalone_mode=False)
     except InvalidInput as error:
-        return _fail(str(error), 2)
+        return _fail(_described(error), 2)
     except TryLater as error:
         return _fail(str(error), 75)
     except BrokenModel as error:
@@ -92,6 +92,12 @@ def _run(argv: list[str]) -> int:
 @functools.cache
 def _parser() -> Any:
     return typer.main.get_command(app)
+
+
+def _described(error: InvalidInput) -> str:
+    if error.value is None and not isinstance(error, Malformed):
+        return f"{error.field} is missing; expected {error.accepted}"
+    return str(error)
 
 
 def _usage_error(error: Exception) -> int:
