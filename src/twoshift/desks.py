@@ -169,7 +169,8 @@ def _fleets(models: Mapping[str, LiveModel]) -> Callable[[str], LiveFleet]:
             raise NotFound("model", name, f"one of {', '.join(sorted(models))}, which are served here")
         if isinstance(model, FleetModel | RayModel):  # where another one is started for one that dies
             return LiveFleet(model.lane_replicas, model.metrics.recent)
-        return LiveFleet(lambda: here[name], model.metrics.recent, lambda: own[name].engine.why_dead)
+        is_llm = isinstance(model, ServedLlm)
+        return LiveFleet(lambda: here[name], model.metrics.recent, is_llm, lambda: own[name].engine.why_dead)
 
     return fleet_of
 

@@ -141,6 +141,8 @@ def _pool_for(settings: JobSettings) -> WorkerPool:
     from twoshift.batch.pool import LocalPool
     from twoshift.runtime.devices import usable_threads
 
+    settings.check_model(is_llm(settings.model))  # before a worker is started
+
     threads = settings.threads or max(1, usable_threads() // settings.workers)
     return LocalPool(settings, threads, open_job_device, blobs_for)
 
@@ -149,11 +151,10 @@ def open_job_device(settings: JobSettings) -> WorkDevice:
     """A job's model on a device of its own, in a worker."""
     from twoshift.batch.device import OwnDevice
 
-    if is_llm(settings.model):
+    language = is_llm(settings.model)
+    settings.check_model(language)
+    if language:
         return _llm_device(settings)
-    if settings.prompt is not None:
-        raise InvalidInput("prompt", settings.prompt, f"a language model, and {settings.model} is none")
-
     return OwnDevice(
         load_model(
             settings.model,
@@ -169,10 +170,6 @@ def _llm_device(settings: JobSettings) -> WorkDevice:
     from twoshift.batch.llm_device import LlmDevice
     from twoshift.runtime.llm import LlmOptions
 
-    if settings.prompt is None:
-        raise InvalidInput(
-            "prompt", None, f"--prompt with a column or a template: {settings.model} is a language model"
-        )
     options = LlmOptions(settings.device, settings.precision, settings.threads)
     return LlmDevice(llm_engine(settings.model, options, serves=False))
 

@@ -350,6 +350,7 @@ def test_the_command_does_the_same(server: Server, tmp_path: Path) -> None:
 
     sent = run("submit", str(requests), "--wait", "-o", str(output), "--json")
     assert sent.returncode == 0, sent.stderr
+    assert f"Results: {output}" in sent.stderr
     batch = json.loads(sent.stdout)
     assert batch["status"] == "completed"
     lines = [json.loads(line) for line in output.read_text().splitlines()]
@@ -370,6 +371,9 @@ def test_the_command_does_the_same(server: Server, tmp_path: Path) -> None:
     named = re.search(r"twoshift batch results (batch_\w+) --errors", some.stdout)
     assert named is not None
     assert '"bad"' in run("results", named[1], "--errors").stdout
+    there = ("--on", server.address)
+    assert f"twoshift batch results {named[1]} --errors --on {server.address}" in run("show", named[1], *there).stdout
+    assert f"--on {server.address}`" in run("submit", str(requests), *there).stderr
     again = run("retry", named[1], "--window", "7m", "--wait", "--json")
     assert again.returncode == 4, again.stderr
     assert json.loads(again.stdout)["completion_window"] == "7m"

@@ -77,8 +77,9 @@ def test_json_keeps_to_its_schema_and_one_that_is_none_is_refused(client: Any) -
     city = {"type": "string", "maxLength": 12}
     reply = asked({"type": "object", "properties": {"city": city}, "required": ["city"], "additionalProperties": False})
     assert json.loads(reply.choices[0].message.content).keys() == {"city"}
-    with pytest.raises(openai.BadRequestError):
+    with pytest.raises(openai.BadRequestError) as refused:
         asked({"type": "nonsense"})
+    assert refused.value.param == "response_format"
 
 
 def test_how_likely_each_token_was_by_vllm(client: Any) -> None:

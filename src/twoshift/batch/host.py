@@ -239,8 +239,9 @@ class JobHost:
             raise InvalidInput("endpoint", data.get("endpoint"), "POST /v1/batches, for a file of requests")
         settings = make_settings(data, "job")
         self._check_notify(settings.notify, owner)
-        replicas = self._fleet_of(settings.model).replicas()
-        return msgspec.structs.replace(settings, workers=max(1, len(replicas)))
+        fleet = self._fleet_of(settings.model)
+        settings.check_model(fleet.is_llm)
+        return msgspec.structs.replace(settings, workers=max(1, len(fleet.replicas())))
 
     def _stop(self, job_id: str, expected: Sequence[JobState], then: JobState, now: bool) -> JobRecord:
         """The store says it first: whoever starts this server again must know."""

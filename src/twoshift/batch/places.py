@@ -115,6 +115,7 @@ class LiveFleet:
 
     replicas: Callable[[], Sequence[LaneReplica]]
     latencies: Latencies
+    is_llm: bool = False
     why_dead: Callable[[], str] = str  # until the server is started again; empty where it is not
 
 

@@ -77,7 +77,7 @@ def measured_on(samples: Samples, muster: Muster) -> Calibrated:
     if settings.endpoint is not None:  # a request that fails has its own reply, and so have all of them
         return measured
     if measured.schema is None and seen:
-        hint = "" if settings.text or settings.columns else " (--text COLUMN, where it takes texts)"
+        hint = "" if settings.text or settings.columns or settings.prompt else " (--text COLUMN, where it takes texts)"
         accepted = f"rows that the model can score{hint}; of the first {seen} none: {measured.error}"
         raise InvalidInput("inputs", samples.files[0].location, accepted)
     if measured.parity is not None and not measured.parity >= PARITY_BAR:

@@ -143,6 +143,15 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         system = None if self.system is None else Template.parse(self.system, "system")
         return Prompting(Template.parse(self.prompt, "prompt", is_column=True), system, params)
 
+    def check_model(self, is_llm: bool) -> None:
+        """Whether the model takes rows as these settings make them; raises InvalidInput."""
+        if not is_llm:
+            _require(self.prompt is None, "prompt", self.prompt, f"a language model, and {self.model} is none")
+            return
+        instead = " instead of --text" if self.text else " instead of --columns" if self.columns else ""
+        wanted = f"--prompt with a column or a template{instead}: {self.model} is a language model"
+        _require(self.prompt is not None, "prompt", None, wanted)
+
     @property
     def model_columns(self) -> tuple[str, ...] | None:
         """The columns that the model sees; None for all."""

@@ -85,9 +85,11 @@ class TableRows:
         rows, unreadable = _told_rows(batch, self._plan.settings)
         for place, error in unreadable.items():
             window.fail(place, error, "unreadable")
+        prompting = self._plan.settings.prompting
+        of_prompts = () if prompting is None else prompting.columns
         for place, row in enumerate(rows):
             if row is None and place not in window.errors:
-                window.fail(place, "the text is null", "null")
+                window.fail(place, _null(batch, of_prompts, place), "null")
         window.submit(self._engine, rows, self._owner)
         return TableWindow(kept, window)
 
@@ -144,6 +146,12 @@ def _told_rows(batch: pa.RecordBatch, settings: JobSettings) -> tuple[list[Any],
     seconds, more = _texts(batch, "pair", settings.pair)
     pairs = [None if None in both else both for both in zip(texts, seconds, strict=True)]
     return pairs, {**more, **errors}
+
+
+def _null(batch: pa.RecordBatch, of_prompts: tuple[str, ...], place: int) -> str:
+    """What is null in a row."""
+    names = [name for name in of_prompts if not batch.column(name)[place].is_valid]
+    return f"column {names[0]} of the prompt is null" if names else "the text is null"
 
 
 def _texts(batch: pa.RecordBatch, option: str, name: str) -> tuple[list[str | None], dict[int, str]]:

@@ -15,7 +15,7 @@ import typer
 from twoshift.cli.commands import command
 from twoshift.cli.output import note, show, table
 from twoshift.cli.params import JsonFlag, text, whole
-from twoshift.cli.progress import progress_bar
+from twoshift.cli.progress import Ongoing, progress_bar
 from twoshift.cli.run_codes import EXIT_CODES
 from twoshift.cli.server import SERVER_FIELDS, On, Server, server_at
 from twoshift.errors import InvalidInput, TryLater
@@ -23,7 +23,7 @@ from twoshift.errors import InvalidInput, TryLater
 __all__ = ["app"]
 
 app = typer.Typer(help="Batches of requests: submit, list, show, cancel, retry, results.", no_args_is_help=True)
-_COLUMNS = ("<batch", "<status", "done", "failed", "<model")
+_COLUMNS = ("<<batch", "<status", "done", "failed", "<model")
 _OVER = ("completed", "failed", "expired", "cancelled")
 _CODES = {"completed": EXIT_CODES["done"], "failed": 2}
 _POLL_S, _AGAIN_S, _PATIENCE_S = 0.5, 5.0, 120.0
@@ -52,7 +52,7 @@ def submit_command(
     asked = {"endpoint": endpoint or _endpoint_of(requests), "completion_window": window}
     file = server.upload(requests, {"purpose": "batch"})
     batch = server.post("/v1/batches", {"input_file_id": file["id"], **asked})
-    note(f"{batch['id']}: `twoshift batch show {batch['id']}`")
+    note(f"{batch['id']}: `twoshift batch show {batch['id']}{server.option}`")
     return _followed_and_told(server, batch, wait, output, as_json)
 
 
@@ -71,13 +71,14 @@ def show_command(batch: BatchId, on: On = None, as_json: JsonFlag = False) -> No
     """How far a batch is."""
     server = server_at(on)
     found = server.get(_path(batch))
-    _show(found, as_json, () if as_json else _why_it_waits(server, found))
+    _show(server, found, as_json, () if as_json else _why_it_waits(server, found))
 
 
 @command(app, "cancel", "twoshift batch cancel batch_0123456789ab --on http://127.0.0.1:8000", SERVER_FIELDS)
 def cancel_command(batch: BatchId, on: On = None, as_json: JsonFlag = False) -> None:
     """Stop a batch; what is done is kept."""
-    _show(server_at(on).post(f"{_path(batch)}/cancel"), as_json)
+    server = server_at(on)
+    _show(server, server.post(f"{_path(batch)}/cancel"), as_json)
 
 
 @command(app, "retry", "twoshift batch retry batch_0123456789ab --on http://127.0.0.1:8000", SERVER_FIELDS)
@@ -113,8 +114,10 @@ def results_command(
         raise InvalidInput("batch", found["status"], "one that is over")
     if file_id is not None:
         _write(server, file_id, output)
+        if output is not None:
+            note(f"{'Errors' if errors else 'Results'}: {output}")
         return
-    note(_why_no_file(found, errors))
+    note(_why_no_file(server, found, errors))
     if output is not None:
         Path(output).write_bytes(b"")
 
@@ -125,12 +128,15 @@ def _followed_and_told(server: Server, batch: dict[str, Any], wait: bool, output
     And as of `run` 4 where rows have failed.
     """
     if not wait:
-        _show(batch, as_json)
+        _show(server, batch, as_json)
         return 0
     batch = _followed(server, batch)
-    if output is not None and batch["output_file_id"] is not None:
-        _write(server, batch["output_file_id"], output)
-    _show(batch, as_json)
+    file_id = batch["output_file_id"]
+    if output is not None and file_id is not None:
+        _write(server, file_id, output)
+    _show(server, batch, as_json)
+    if output is not None and file_id is not None:
+        note(f"Results: {output}")
     if batch["status"] == "completed" and batch["request_counts"]["failed"]:
         return EXIT_CODES["too many errors"]
     return _CODES.get(batch["status"], EXIT_CODES["stopped"])
@@ -143,15 +149,22 @@ def _check_output(output: str | None, wait: bool) -> None:
 
 def _followed(server: Server, batch: dict[str, Any]) -> dict[str, Any]:
     try:
-        with progress_bar(batch["id"]) as progress:
+        with progress_bar(batch["id"]) as progress, Ongoing(_nothing if sys.stderr.isatty() else note) as ongoing:
+            told = ""
             while batch["status"] not in _OVER:
+                if batch["status"] != told:
+                    ongoing(f"{batch['id']}: {(told := batch['status'])}")
                 time.sleep(_POLL_S)
                 batch = _asked(server, batch["id"])
                 counts = batch["request_counts"]
                 progress((counts["completed"] + counts["failed"]) / max(1, counts["total"]))
     except KeyboardInterrupt:
-        note(f"It goes on: `twoshift batch cancel {batch['id']}` ends it.")
+        note(f"It goes on: `twoshift batch cancel {batch['id']}{server.option}` ends it.")
     return batch
+
+
+def _nothing(_told: str) -> None:
+    """A bar shows the time itself."""
 
 
 def _asked(server: Server, batch_id: str) -> dict[str, Any]:
@@ -191,12 +204,13 @@ def _why_it_waits(server: Server, batch: dict[str, Any]) -> list[str]:
     return [f"{job['state']}: {job['reason']}"] if job["reason"] not in ("", job["state"]) else []
 
 
-def _why_no_file(batch: dict[str, Any], errors: bool) -> str:
+def _why_no_file(server: Server, batch: dict[str, Any], errors: bool) -> str:
     if batch["status"] == "failed":
-        return f"There are no results, its file is no batch: `twoshift batch show {batch['id']}` says why."
+        shown = f"twoshift batch show {batch['id']}{server.option}"
+        return f"There are no results, its file is no batch: `{shown}` says why."
     if errors:
         return "There are no errors: no request has failed."
-    return f"There are no results: no request was done. `twoshift batch results {batch['id']} --errors` says why."
+    return f"There are no results: no request was done. `{_errors_of(server, batch)}` says why."
 
 
 def _write(server: Server, file_id: str, output: str | None) -> None:
@@ -235,7 +249,11 @@ def _lines(batch: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _show(batch: dict[str, Any], as_json: bool, more: Sequence[str] = ()) -> None:
+def _errors_of(server: Server, batch: dict[str, Any]) -> str:
+    return f"twoshift batch results {batch['id']} --errors{server.option}"
+
+
+def _show(server: Server, batch: dict[str, Any], as_json: bool, more: Sequence[str] = ()) -> None:
     show(as_json, batch, *_lines(batch), *more)
     if batch["error_file_id"] is not None and not as_json:
-        typer.echo(f"What failed, and why: twoshift batch results {batch['id']} --errors")  # in one piece
+        typer.echo(f"What failed, and why: {_errors_of(server, batch)}")  # in one piece

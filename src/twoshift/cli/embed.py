@@ -8,7 +8,7 @@ import typer
 
 from twoshift.cli.app import app
 from twoshift.cli.commands import command
-from twoshift.cli.model_options import ERROR_FIELDS, Device, Model, Precision, Threads
+from twoshift.cli.model_options import ERROR_FIELDS, Device, Precision, RowModel, Threads
 from twoshift.cli.output import own_stdout
 from twoshift.cli.params import JsonFlag
 from twoshift.cli.rows import opened, text_row
@@ -19,7 +19,7 @@ __all__ = ["embed_command"]
 
 @command(app, "embed", "twoshift embed minilm texts.txt", ERROR_FIELDS)
 def embed_command(
-    model: Model,
+    model: RowModel,
     texts: Annotated[str, typer.Argument(help="A file with one text a line. - is stdin.")] = "-",
     device: Device = "auto",
     precision: Precision = None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from twoshift.batch.summary import counted, dollars
 from twoshift.cli.output import note
+from twoshift.cli.progress import Ongoing
 from twoshift.policy.deadline import Verdict
 from twoshift.report import format_number
 from twoshift.units import format_duration
@@ -39,22 +40,26 @@ class JobProgress:
         self._task: Any = None
         self._due_s = time.monotonic() + _FIRST_LINE_S
         self._warned = False
+        self._loading: Ongoing | None = None
 
     def __enter__(self) -> JobProgress:
         if sys.stderr.isatty():
             from rich.console import Console
 
             self._start_bar(Console(stderr=True))
+            self._load(Ongoing(self._describe, 1.0))
         else:
-            note(f"Loading {self._settings.model}")
+            self._load(Ongoing())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        self._loaded()
         if self._bar is not None:
             self._bar.stop()
 
     def found(self, resumed: Resumed | None) -> None:
-        """What lay in the output folder."""
+        """What lay in the output folder; the model is there."""
+        self._loaded()
         if resumed is not None:
             note(f"Resuming: {resumed.done:,} of {resumed.shards:,} shards done.")
         if resumed is not None and resumed.gone:
@@ -63,6 +68,7 @@ class JobProgress:
 
     def draw(self, now: Snapshot) -> None:
         """A moment of the job."""
+        self._loaded()
         self._warn(now)
         if self._bar is not None:
             self._bar.update(self._task, completed=now.share, description=self._fitted(now))
@@ -74,6 +80,18 @@ class JobProgress:
         if self._bar is None and last.share >= 1 and last.rows:
             self._write_line(last)
 
+    def _load(self, loading: Ongoing) -> None:
+        self._loading = loading.__enter__()
+        loading(f"Loading {self._settings.model}")
+
+    def _loaded(self) -> None:
+        if self._loading is not None:
+            self._loading.__exit__()
+            self._loading = None
+
+    def _describe(self, what: str) -> None:
+        self._bar.update(self._task, description=what)
+
     def _start_bar(self, console: Any) -> None:
         from rich.progress import BarColumn, Progress, TextColumn
 
@@ -81,7 +99,7 @@ class JobProgress:
         bar, share = BarColumn(self._bar_width), TextColumn("{task.percentage:>3.0f} %")
         self._bar = Progress(bar, share, TextColumn("{task.description}"), console=console, transient=True)
         self._bar.start()
-        self._task = self._bar.add_task("loading the model", total=1.0)
+        self._task = self._bar.add_task("", total=1.0)
 
     def _fitted(self, now: Snapshot) -> str:
         """As much as the terminal has room for: a line that is too long would push the bar out."""

@@ -18,8 +18,8 @@ from twoshift.units import format_duration
 __all__ = ["app", "job_lines", "shown_time"]
 
 app = typer.Typer(help="Jobs on a server: list, show, pause, resume, cancel, logs, deliveries.", no_args_is_help=True)
-_COLUMNS = ("<job", "<state", "done", "rows", "errors", "left", "<model")
-_DELIVERY_COLUMNS = ("<at", "<what", "<of", "<webhook", "<state", "attempts", "<last")
+_COLUMNS = ("<<job", "<state", "done", "rows", "errors", "left", "<model")
+_DELIVERY_COLUMNS = ("<<at", "<what", "<<of", "<webhook", "<state", "attempts", "<last")
 JobId = Annotated[str, typer.Argument(help="As `twoshift jobs list` shows it.")]
 
 

@@ -8,16 +8,16 @@ import typer
 
 from twoshift.cli.params import text, whole
 
-__all__ = ["ERROR_FIELDS", "Device", "Model", "Precision", "Threads", "TrustPickle"]
+__all__ = ["ERROR_FIELDS", "MODELS", "Device", "Model", "Precision", "RowModel", "Threads", "TrustPickle"]
 
 # A model is an argument and not an option: its errors keep the plain word.
 ERROR_FIELDS = {"model": "MODEL"}
 
-Model = Annotated[
-    str,
-    typer.Argument(
-        help="minilm, an encoder's folder, an .onnx, .json, .ubj or .skops file, file.py:Class or package.module:Class."
-    ),
+_ROWS = "an .onnx, .json, .ubj or .skops file, file.py:Class or package.module:Class"
+MODELS = f"minilm, smollm, the folder of an encoder or a language model, http://host/v1#name, {_ROWS}."
+Model = Annotated[str, typer.Argument(help=MODELS)]
+RowModel = Annotated[
+    str, typer.Argument(help=f"minilm, an encoder's folder, {_ROWS}. Language models: `run --prompt`, `serve`.")
 ]
 Device = Annotated[str, text("auto, cpu, cuda or cuda:N.", metavar="NAME")]
 Precision = Annotated[str | None, text("fp32, bf16 or int8; the model's own without it.", metavar="NAME")]

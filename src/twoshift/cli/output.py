@@ -54,7 +54,7 @@ def console() -> Console:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> Table:
-    """A table with numbers to the right; a column whose name starts with '<' is set to the left."""
+    """A table with numbers to the right; '<' before a column's name sets it to the left, '<<' in one piece, too."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -64,11 +64,14 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | No
         title=Text(title) if title else None,
         title_justify="left",
         pad_edge=False,
-        show_header=any(name.removeprefix("<") for name in columns),
+        show_header=any(name.lstrip("<") for name in columns),
     )
-    for name in columns:
-        left = name.startswith("<")
-        made.add_column(Text(name.removeprefix("<")), justify="left" if left else "right", overflow="fold")
+    for place, name in enumerate(columns):
+        left, whole = name.startswith("<"), name.startswith("<<")
+        width = max((len(row[place]) for row in rows), default=0) if whole else None
+        made.add_column(
+            Text(name.lstrip("<")), justify="left" if left else "right", overflow="fold", no_wrap=whole, min_width=width
+        )
     for row in rows:
         made.add_row(*(Text(cell) for cell in row))
     return made

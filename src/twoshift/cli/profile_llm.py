@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from twoshift.cli.output import note, own_stdout, pretty, show, table
-from twoshift.cli.progress import progress_bar
+from twoshift.cli.output import own_stdout, pretty, show, table
+from twoshift.cli.progress import Ongoing, progress_bar
 from twoshift.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -29,8 +30,9 @@ def profile_llm(model: str, options: LlmOptions, seconds: float, tpot_s: float, 
     from twoshift.wiring import profile_of, profiles
 
     with own_stdout():
-        note(f"Loading {model}")
-        runtime = load_llm(model, options)
+        with Ongoing() as ongoing:
+            ongoing(f"Loading {model}")
+            runtime = load_llm(model, options)
         try:
             with progress_bar(f"Measuring {model}") as progress:
                 samples = measure_steps(runtime, _PATIENCE * seconds, progress)
@@ -44,6 +46,8 @@ def profile_llm(model: str, options: LlmOptions, seconds: float, tpot_s: float, 
 
 
 def _data(found: Profile, samples: Sequence[StepSample], error: float, tpot_s: float, price: float) -> dict[str, Any]:
+    from twoshift.policy.plan.decode import decode_rate
+
     decode = [_point(each, found) for each in _grouped(samples) if not each[0].read]
     read = [_point(each, found) for each in _grouped(samples) if each[0].read and not each[0].decoded]
     within = _within(found, tpot_s, max(point["sequences"] for point in decode))
@@ -62,6 +66,7 @@ def _data(found: Profile, samples: Sequence[StepSample], error: float, tpot_s: f
         "prefill": read,
         "tpot_ms": tpot_s * 1e3,
         "within_tpot": within,
+        "least_tpot_ms": math.ceil(1e3 * decode_rate(found.cost, 1, 0.9).step_s),
         "usd_per_million_tokens": usd,
     }
 
@@ -120,7 +125,8 @@ def _cells(point: dict[str, Any], name: str) -> list[str]:
 def _words(data: dict[str, Any]) -> str:
     tpot, within = f"{data['tpot_ms']:.3g} ms a token", data["within_tpot"]
     if within is None:
-        return f"Not even one sequence keeps {tpot} in nine steps of ten: --slo-ms says another."
+        least = f"--slo-ms {data['least_tpot_ms']} is the least that one alone keeps"
+        return f"Not even one sequence keeps {tpot} in nine steps of ten: {least}."
     sequences = f"{within['sequences']:,} sequence{'' if within['sequences'] == 1 else 's'}"
     cost = f"${data['usd_per_million_tokens']:.3g} a million output tokens"
     return f"Up to {sequences} at once keep {tpot}: {within['tokens_per_s']:,.0f} tokens a second, {cost}."

@@ -4,15 +4,44 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 
 from twoshift.cli.output import note
 
-__all__ = ["progress_bar"]
+__all__ = ["Ongoing", "progress_bar"]
 
 _QUIET_S = 5.0  # work shorter than this prints nothing where there is no terminal
 _LINE_EVERY_S = 10.0
+
+
+class Ongoing:
+    """Tells what is being done whose end nobody knows, and now and then for how long already."""
+
+    def __init__(self, tell: Callable[[str], None] = note, every_s: float = _LINE_EVERY_S) -> None:
+        self._tell, self._every_s = tell, every_s
+        self._what, self._since_s = "", 0.0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._remind, name="twoshift-ongoing", daemon=True)
+
+    def __enter__(self) -> Ongoing:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def __call__(self, what: str) -> None:
+        """This is done from now on."""
+        self._what, self._since_s = what, time.monotonic()
+        self._tell(what)
+
+    def _remind(self) -> None:
+        while not self._ended.wait(self._every_s):
+            if self._what:
+                self._tell(f"{self._what}: {time.monotonic() - self._since_s:.0f} s")
 
 
 @contextlib.contextmanager
@@ -20,10 +49,11 @@ def progress_bar(label: str) -> Iterator[Callable[[float], None]]:
     """Gives a function to call with the share that is done."""
     if sys.stderr.isatty():
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-        with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
+        times = (TimeElapsedColumn(), TimeRemainingColumn())
+        with Progress(*columns, *times, console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(label, total=1.0)
             shown = 0.0
 

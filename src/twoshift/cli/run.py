@@ -36,7 +36,9 @@ def run_command(
         list[str],
         typer.Argument(help="Files, folders, patterns, @lists or s3:// prefixes; or one .toml file that holds a job."),
     ],
-    model: Annotated[str | None, text("As in `twoshift profile`: minilm, a folder, a file, file.py:Class.")] = None,
+    model: Annotated[
+        str | None, text("As in `twoshift profile`: minilm, smollm, a folder, a file, file.py:Class.")
+    ] = None,
     output: Annotated[str | None, text("The folder for the results, local or s3://.", "-o", "--output")] = None,
     text_column: Annotated[str | None, text("The column with the text.", "--text", metavar="COLUMN")] = None,
     pair: Annotated[str | None, text("The second text's column, for a model over pairs.", metavar="COLUMN")] = None,

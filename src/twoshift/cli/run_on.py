@@ -27,7 +27,7 @@ def run_on(url: str, settings: JobSettings, detach: bool, as_json: bool) -> int:
     """Its exit code, as `twoshift run` has them; 0 at once where nobody waits."""
     server = server_at(url)
     job = server.post("/v1/jobs", job_data(server, settings))
-    note(f"{job['id']} on {url}: `twoshift jobs show {job['id']} --on {url}`")
+    note(f"{job['id']} on {url}: `twoshift jobs show {job['id']}{server.option}`")
     if not detach:
         job = _followed(server, job)
     show(as_json, job, *job_lines(job))
@@ -80,7 +80,7 @@ def _followed(server: Server, job: dict[str, Any]) -> dict[str, Any]:
                     note(f"{job['id']} waits: {why}")
                 told = why
     except KeyboardInterrupt:
-        note(f"It goes on: `twoshift jobs cancel {job['id']}` ends it.")
+        note(f"It goes on: `twoshift jobs cancel {job['id']}{server.option}` ends it.")
     return job
 
 

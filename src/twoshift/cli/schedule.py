@@ -19,8 +19,8 @@ __all__ = ["app"]
 app = typer.Typer(
     help="Schedules on a server: add, list, show, pause, resume, remove, history, run.", no_args_is_help=True
 )
-_COLUMNS = ("<schedule", "<when", "<state", "<next", "<model", "<output")
-_RUN_COLUMNS = ("<due", "<state", "<job", "<its state", "<reason")
+_COLUMNS = ("<<schedule", "<when", "<state", "<next", "<model", "<output")
+_RUN_COLUMNS = ("<<due", "<state", "<<job", "<its state", "<reason")
 _ON = "--on http://127.0.0.1:8000"
 Name = Annotated[str, typer.Argument(help="As `twoshift schedule list` shows it.")]
 

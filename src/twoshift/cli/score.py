@@ -8,7 +8,7 @@ import typer
 
 from twoshift.cli.app import app
 from twoshift.cli.commands import command
-from twoshift.cli.model_options import ERROR_FIELDS, Device, Model, Precision, Threads, TrustPickle
+from twoshift.cli.model_options import ERROR_FIELDS, Device, Precision, RowModel, Threads, TrustPickle
 from twoshift.cli.output import own_stdout
 from twoshift.cli.params import JsonFlag
 from twoshift.cli.rows import Parse, json_row, opened, pair_row, text_or_pair
@@ -22,7 +22,7 @@ __all__ = ["row_parser", "score_command"]
 
 @command(app, "score", "twoshift score model.py:Doubler rows.jsonl", ERROR_FIELDS)
 def score_command(
-    model: Model,
+    model: RowModel,
     rows: Annotated[
         str,
         typer.Argument(

@@ -13,9 +13,10 @@ import typer
 
 from twoshift.cli.app import app
 from twoshift.cli.commands import command
-from twoshift.cli.model_options import ERROR_FIELDS, Device, Precision, Threads, TrustPickle
+from twoshift.cli.model_options import ERROR_FIELDS, MODELS, Device, Precision, Threads, TrustPickle
 from twoshift.cli.output import note
 from twoshift.cli.params import choice, millis, text, usd, whole
+from twoshift.cli.progress import Ongoing
 from twoshift.errors import InvalidInput
 from twoshift.extras import needed
 
@@ -40,7 +41,7 @@ _PORT, _GRPC = "The port to listen on; 8000 without it, 0 takes a free one.", "T
 def serve_command(
     model: Annotated[
         str | None,
-        typer.Argument(help="minilm, an encoder's folder, an .onnx, .json, .ubj or .skops file, file.py:Class ..."),
+        typer.Argument(help=MODELS),
     ] = None,
     config: Annotated[str | None, text("A TOML file with models, keys and limits.", metavar="FILE")] = None,
     slo_ms: Annotated[float | None, millis("The latency objective of a request; 50 without it.")] = None,
@@ -139,7 +140,8 @@ def _serve(settings: ServeSettings) -> int:
     left_s = settings.grace_s
     try:
         for name in settings.models:
-            models.append(live_model(name, settings, int(time.time()), note))
+            with Ongoing() as ongoing:
+                models.append(live_model(name, settings, int(time.time()), ongoing))
         service = Service(models)
         desks = desks_for(service.models, settings, keys, note)
         usage, tenant_metrics = ledger_for(service.models, settings, keys, desks.jobs)

@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import secrets
+import shlex
 import urllib.parse
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,7 +33,7 @@ def server_at(given: str | None) -> Server:
     url = given or os.environ.get("TWOSHIFT_SERVER", "").strip()
     if not url:
         raise InvalidInput("server", None, "the address of a `twoshift serve`, or TWOSHIFT_SERVER")
-    return Server(url, os.environ.get("TWOSHIFT_KEY", "").strip() or None)
+    return Server(url, os.environ.get("TWOSHIFT_KEY", "").strip() or None, named=bool(given))
 
 
 class _Refused(Malformed):
@@ -46,7 +47,7 @@ class _Refused(Malformed):
 class Server:
     """Requests, one at a time, and what is wrong with them as our own errors."""
 
-    def __init__(self, url: str, key: str | None) -> None:
+    def __init__(self, url: str, key: str | None, named: bool = True) -> None:
         parsed = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
         try:
             port = parsed.port
@@ -54,6 +55,7 @@ class Server:
             port = -1
         if parsed.scheme not in ("http", "https") or not parsed.hostname or port == -1:
             raise InvalidInput("server", url, "an address such as http://127.0.0.1:8000")
+        self.option = f" --on {shlex.quote(url)}" if named else ""  # of another command, to reach it, too
         self.url, self.is_local = url, parsed.hostname in ("127.0.0.1", "localhost", "::1")
         kind = http.client.HTTPSConnection if parsed.scheme == "https" else http.client.HTTPConnection
         self._connect = lambda: kind(parsed.hostname or "", port, timeout=_TIMEOUT_S)

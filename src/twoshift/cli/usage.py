@@ -43,7 +43,11 @@ def usage_command(
     shown = f"Nothing was used from {found['from']} to {found['to']}."
     groups = found["group_by"]
     rows = [_row(groups, each) for each in found["data"]]
-    show(as_json, found, table([*(f"<{name}" for name in groups), *_COUNTED], rows) if rows else shown)
+    show(
+        as_json,
+        found,
+        table([*(f"{'<<' if name == 'day' else '<'}{name}" for name in groups), *_COUNTED], rows) if rows else shown,
+    )
     unpriced_s = sum(each["unpriced_s"] for each in found["data"])
     if unpriced_s and not as_json:
         typer.echo(f"{unpriced_s:,.1f} device seconds had no price: price_usd_per_hour in the server's file sets one.")

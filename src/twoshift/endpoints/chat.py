@@ -22,7 +22,7 @@ from twoshift.endpoints.chat_types import (
 )
 from twoshift.endpoints.facts import ModelFacts, Row, requires
 from twoshift.endpoints.generating import DONE, Written, asked_rows, event, logprobs_of, params_of, usage_of
-from twoshift.endpoints.json_body import decoded
+from twoshift.endpoints.json_body import asked_of
 from twoshift.errors import InvalidInput
 from twoshift.generation import Delta, Message, TokenLogprob
 
@@ -33,7 +33,7 @@ _requests, _encoder = msgspec.json.Decoder(ChatRequest), msgspec.json.Encoder()
 
 def read_chat(body: bytes | memoryview) -> ChatRequest:
     """A request's body; raises InvalidInput."""
-    return decoded(_requests, body)
+    return asked_of(_requests, body)
 
 
 class ChatCall:
@@ -41,6 +41,8 @@ class ChatCall:
 
     def __init__(self, asked: ChatRequest, model: ModelFacts) -> None:
         requires(model, "text", "generating text")
+        if asked.store:
+            raise InvalidInput("store", True, "false: answers are not kept")
         self._written, self._asked = Written("chatcmpl", model.name), asked
         self.choices, self.streams = asked.n or 1, bool(asked.stream)
         params = params_of(asked, _max_tokens(asked), _logprobs(asked))

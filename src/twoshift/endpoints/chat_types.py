@@ -86,7 +86,7 @@ class SchemaFormat(Struct, tag="json_schema", forbid_unknown_fields=True):
 
 
 class GeneratingRequest(Struct, kw_only=True, forbid_unknown_fields=True):
-    """How to generate; a null is the same as nothing."""
+    """How to generate; a null is the same as nothing, also of what is not listed."""
 
     model: str
     max_tokens: Count | None = None
@@ -102,7 +102,7 @@ class GeneratingRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
     repetition_penalty: Annotated[float, Meta(ge=0.01, le=10)] | None = None
-    ignore_eos: bool = False
+    ignore_eos: bool | None = None
     n: Annotated[int, Meta(ge=1, le=128)] | None = None
     response_format: PlainFormat | JsonFormat | SchemaFormat | None = None
     stream: bool | None = None
@@ -118,6 +118,9 @@ class ChatRequest(GeneratingRequest, kw_only=True, forbid_unknown_fields=True):
     max_completion_tokens: Count | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    store: Annotated[bool, Meta(extra_json_schema={"const": False})] | None = None  # as it is, anyway
+    service_tier: Literal["auto", "default"] | None = None
+    parallel_tool_calls: bool | None = None  # without tools there are none
     tools: None = None
     tool_choice: None = None
     functions: None = None
@@ -130,7 +133,7 @@ class CompletionRequest(GeneratingRequest, kw_only=True, forbid_unknown_fields=T
     # Read in a second step: a union of lists is more than the decoder can tell apart.
     prompt: Annotated[Raw, Meta(extra_json_schema=INPUT)]
     logprobs: Annotated[int, Meta(ge=0, le=5)] | None = None
-    best_of: None = None
+    best_of: Literal[1] | None = None
     echo: bool | None = None
     suffix: None = None
 

@@ -16,7 +16,7 @@ from twoshift.endpoints.chat_types import (
 from twoshift.endpoints.facts import ModelFacts, Row, requires
 from twoshift.endpoints.generating import DONE, Written, asked_rows, event, logprobs_of, params_of, usage_of
 from twoshift.endpoints.inputs import texts_or_ids
-from twoshift.endpoints.json_body import decoded
+from twoshift.endpoints.json_body import asked_of
 from twoshift.errors import InvalidInput
 from twoshift.generation import Delta, TokenLogprob
 
@@ -28,7 +28,7 @@ _requests, _encoder = msgspec.json.Decoder(CompletionRequest), msgspec.json.Enco
 
 def read_completion(body: bytes | memoryview) -> CompletionRequest:
     """A request's body; raises InvalidInput."""
-    return decoded(_requests, body)
+    return asked_of(_requests, body)
 
 
 class CompletionCall:

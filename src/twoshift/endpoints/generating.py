@@ -88,7 +88,7 @@ def params_of(asked: GeneratingRequest, max_tokens: int | None, logprobs: int | 
         stop=(asked.stop,) if isinstance(asked.stop, str) else tuple(asked.stop or ()),
         json_schema=_schema(asked),
         logprobs=logprobs,
-        ignore_eos=asked.ignore_eos,
+        ignore_eos=bool(asked.ignore_eos),
         **{name: value for name, value in given.items() if value is not None},
     )
 

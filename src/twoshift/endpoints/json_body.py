@@ -9,12 +9,13 @@ import msgspec
 
 from twoshift.errors import InvalidInput, Malformed, TooLarge
 
-__all__ = ["decoded", "malformed"]
+__all__ = ["asked_of", "decoded", "malformed"]
 
 _MOST_BYTES = 16 << 20  # its values take many times its bytes, and the loop stands still while it is read
 _PLACE = re.compile(r"at `\$\.?([^`]+)`$")
 _MISSING = re.compile(r"missing required field `([^`]+)`")
 _UNKNOWN = re.compile(r"unknown field `([^`]+)`")
+_parameters = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NO_USE = "Expected `null`"  # as a type has what is known elsewhere and not used here
 
 
@@ -26,6 +27,20 @@ def decoded(decoder: msgspec.json.Decoder[Any], body: bytes | memoryview, field:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise malformed(error, field) from None
+
+
+def asked_of(decoder: msgspec.json.Decoder[Any], body: bytes | memoryview) -> Any:
+    """The same where a parameter that is null is one that was not given, whatever its name."""
+    try:
+        return decoded(decoder, body)
+    except Malformed:
+        if b"null" not in bytes(body):
+            raise
+    try:
+        given = {name: value for name, value in _parameters.decode(body).items() if bytes(value) != b"null"}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise malformed(error) from None
+    return decoded(decoder, msgspec.json.encode(given))
 
 
 def malformed(error: Exception, field: str = "body") -> InvalidInput:

@@ -17,7 +17,7 @@ from twoshift.endpoints.rerank import RerankCall, read_rerank
 from twoshift.endpoints.types import ErrorReply, ErrorTold
 from twoshift.errors import InvalidInput
 
-__all__ = ["ENDPOINTS", "ReadCall", "told_openai"]
+__all__ = ["ENDPOINTS", "ReadCall", "in_words_of", "told_openai"]
 
 ReadCall = Callable[[bytes, ModelFacts], Call]  # a body to a call; raises InvalidInput
 _encoder = msgspec.json.Encoder()
@@ -56,6 +56,20 @@ ENDPOINTS: dict[str, ReadCall] = {
     "/v1/completions": _completion,
     MESSAGES: _message,
 }
+
+
+_FIELDS = {  # what an endpoint calls a field of the model's own
+    "/v1/chat/completions": {"prompt": "messages", "json_schema": "response_format"},
+    "/v1/completions": {"json_schema": "response_format"},
+    MESSAGES: {"prompt": "messages"},
+}
+
+
+def in_words_of(endpoint: str, error: Exception) -> Exception:
+    """The error with the field as a request to that endpoint has it."""
+    if not isinstance(error, InvalidInput) or error.field not in _FIELDS.get(endpoint, {}):
+        return error
+    return type(error)(_FIELDS[endpoint][error.field], error.value, error.accepted)
 
 
 def told_openai(fault: Fault) -> bytes:

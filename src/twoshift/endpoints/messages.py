@@ -13,15 +13,16 @@ from twoshift.endpoints.chat import joined
 from twoshift.endpoints.chat_types import Count, TextPart
 from twoshift.endpoints.facts import ModelFacts, Row, requires
 from twoshift.endpoints.faults import Fault
-from twoshift.endpoints.json_body import decoded
+from twoshift.endpoints.json_body import asked_of
+from twoshift.errors import InvalidInput
 from twoshift.generation import GenerationParams, GenerationRequest, Message
 
 __all__ = ["MESSAGES", "MessageCall", "MessageRequest", "read_message", "told_anthropic"]
 
 MESSAGES = "/v1/messages"
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens"}
-_KINDS = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
-          413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error", 504: "timeout_error"}  # fmt: skip
+_KINDS = {401: "authentication_error", 403: "permission_error", 404: "not_found_error",
+          429: "rate_limit_error", 503: "overloaded_error", 504: "timeout_error"}  # fmt: skip
 
 
 class Turn(Struct, forbid_unknown_fields=True):
@@ -49,6 +50,8 @@ class MessageRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     top_k: Count | None = None
     stop_sequences: Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(max_length=16)] | None = None
     metadata: UserOf | None = None
+    stream: Annotated[bool, Meta(extra_json_schema={"const": False})] | None = None
+    service_tier: Literal["auto", "standard_only"] | None = None
 
 
 class MessageUsage(Struct):
@@ -92,7 +95,7 @@ _requests, _encoder = msgspec.json.Decoder(MessageRequest), msgspec.json.Encoder
 
 def read_message(body: bytes | memoryview) -> MessageRequest:
     """A request's params; raises InvalidInput."""
-    return decoded(_requests, body)
+    return asked_of(_requests, body)
 
 
 class MessageCall:
@@ -100,6 +103,8 @@ class MessageCall:
 
     def __init__(self, asked: MessageRequest, model: ModelFacts) -> None:
         requires(model, "text", "generating text")
+        if asked.stream:
+            raise InvalidInput("stream", True, "false in a batch")
         self._name = model.name
         system = [] if asked.system is None else [Message("system", joined(asked.system))]
         turns = [Message(each.role, joined(each.content)) for each in asked.messages]

@@ -81,7 +81,7 @@ class Fleet:
     def fleet_of(self, name: str) -> LiveFleet:
         if name != "square":
             raise NotFound("model", name, "one of square")
-        return LiveFleet(lambda: [self.replica], list, lambda: self.engine.why_dead)
+        return LiveFleet(lambda: [self.replica], list, why_dead=lambda: self.engine.why_dead)
 
     def settings(self, **more: Any) -> dict[str, Any]:
         given = {"inputs": [str(self.path / "in.parquet")], "output": str(self.path / "out"), "model": "square"}
@@ -215,6 +215,7 @@ def test_several_jobs_run_side_by_side(fleet: Fleet) -> None:
         ({"model": "other"}, "one of square"),
         ({"engine": "ray"}, "server's own replicas"),
         ({"windw": "2h"}, "window"),
+        ({"prompt": "{x}", "columns": []}, "a language model, and square is none"),
         ({"hours": "25:00-26:00"}, "two times of the day"),
         ({"max_live_load": 2.0}, "a share"),
         ({"inputs": ["/nowhere/at/all.parquet"]}, "/nowhere"),

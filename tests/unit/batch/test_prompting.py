@@ -51,6 +51,15 @@ def test_rows_become_requests_and_a_null_becomes_none() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "said"),
+    [({}, "template: smollm is"), ({"text": "q"}, "instead of --text"), ({"columns": ["q"]}, "instead of --columns")],
+)
+def test_a_language_model_wants_a_prompt_and_says_so(given: dict[str, object], said: str) -> None:
+    with pytest.raises(InvalidInput, match=f"^prompt: .*expected --prompt with.*{said}"):
+        job(**given).check_model(is_llm=True)
+
+
+@pytest.mark.parametrize(
     ("given", "field"),
     [
         ({"prompt": "q", "text": "t"}, "prompt"),

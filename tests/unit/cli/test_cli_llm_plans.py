@@ -32,6 +32,12 @@ def test_tokens_of_a_profile_by_the_sequences_at_once(twoshift: Run) -> None:
     assert many["usd_per_million_tokens"] == pytest.approx(1e6 * 0.04 / 20 * 3.6 / 3600)
 
 
+def test_tokens_of_a_profile_are_told_with_what_was_assumed(twoshift: Run) -> None:
+    told = twoshift("plan tokens --profile smollm --price 3.6").out
+    assert "smollm: 16 sequences decoded at once (--sequences): 444 output tokens a second" in told.replace("\n", " ")
+    assert "$ per M output tokens" in told
+
+
 def test_replicas_of_a_profile_hold_as_many_streams_as_keep_the_objective(twoshift: Run) -> None:
     asked = "plan replicas --profile smollm --rate 10 --ttft-ms 500 --tpot-ms 50.1 --output-tokens 60 --json"
     assert json.loads(twoshift(asked).out)["replicas_average"] == 1  # 600 tokens/s, and 30 streams in 50 ms are as many

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from twoshift.cli import run
 from twoshift.cli.job_progress import JobProgress
 from twoshift.policy.deadline import Outlook, Verdict
 
+Run = Callable[[str], Any]
 SETTINGS = JobSettings(inputs=("in",), output="out/", model="m", window="2h", price_usd_per_hour=1.0, max_errors="20")
 NOW = Snapshot(
     elapsed_s=3600.0, shards=500, shards_done=418, share=0.836, share_before=0.0, rows=12_345_678,
@@ -202,3 +204,9 @@ def test_no_grace_at_all_is_allowed(twoshift: Callable[[str], Any]) -> None:
     assert ran.code == 2
     assert "grace" not in ran.err
     assert "none.parquet" in ran.err
+
+
+def test_a_language_model_without_a_prompt_is_refused_before_it_is_loaded(twoshift: Run, tmp_path: Path) -> None:
+    ran = twoshift(f"run people.parquet --model smollm --text bio -o {tmp_path}/out")
+    assert ran.code == 2
+    assert "--prompt is missing; expected --prompt with a column or a template instead of --text" in ran.err

@@ -1,8 +1,27 @@
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from twoshift.cli import progress
+
+
+def test_what_goes_on_is_told_again_until_it_ends() -> None:
+    told, thrice = list[str](), threading.Event()
+
+    def tell(text: str) -> None:
+        told.append(text)
+        if len(told) == 3:
+            thrice.set()
+
+    with progress.Ongoing(tell, 0.001) as ongoing:
+        ongoing("Loading m")
+        assert thrice.wait(60)
+    ended = list(told)
+    assert told[0] == "Loading m"
+    assert told[1].startswith("Loading m: ")
+    assert ended == told
 
 
 def test_without_a_terminal_the_same_share_is_told_once(

@@ -61,7 +61,7 @@ class GatedLlm(FakeLlm):
 
     def add(self, key: int, prompt: Prompt, live: bool) -> None:
         if "refuse" in (prompt.params.json_schema or ""):
-            raise InvalidInput("response_format", "its schema", "one that the model can keep to")
+            raise InvalidInput("json_schema", "its schema", "one that the model can keep to")
         super().add(key, prompt, live)
 
     def step(self, prefill_tokens: int | None = None) -> Step:

@@ -204,6 +204,8 @@ def test_how_likely_each_token_was(server: LlmServer, client: Any) -> None:
         ({"stream": True, "stream_options": {"other": True}}, "stream_options.other"),
         ({"response_format": {"type": "grammar"}}, "response_format.type"),
         ({"n": 0}, "n"),
+        ({"store": True}, "store"),
+        ({"service_tier": "priority"}, "service_tier"),
         ({"stop": [""]}, "stop[0]"),
     ],
 )
@@ -213,6 +215,21 @@ def test_what_cannot_be_done_is_refused_by_its_name(server: LlmServer, given: di
     error = reply.json()["error"]
     assert error["param"] == param
     assert param in error["message"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        dict.fromkeys(("parallel_tool_calls", "logit_bias", "ignore_eos", "frobnicate", "n", "tools", "store")),
+        {"store": False, "service_tier": "auto", "parallel_tool_calls": True, "n": 1, "logprobs": False},
+        {"service_tier": "default", "parallel_tool_calls": False, "store": None, "other": None},
+    ],
+)  # fmt: skip
+def test_a_null_is_nothing_and_what_is_so_anyway_may_be_said(server: LlmServer, given: dict[str, Any]) -> None:
+    reply = server.chat(**given)
+    assert reply.status == 200, reply.body
+    wrong = server.chat(**given, logit_bias={"5": 1}, max_tokens=None) if "logit_bias" not in given else None
+    assert wrong is None or wrong.json()["error"]["param"] == "logit_bias"
 
 
 def test_of_completions_too(server: LlmServer) -> None:
@@ -233,6 +250,7 @@ def test_a_prompt_and_answer_that_never_fit_are_told_as_openai_does(server: LlmS
     for size, most in ((300, 5), (200, 100), (20_000, 5)):
         reply = server.chat("x" * size, max_tokens=most)
         assert (reply.status, reply.json()["error"]["code"]) == (413, "context_length_exceeded")
+        assert reply.json()["error"]["param"] == "messages"
         assert reply.headers["x-should-retry"] == "false"
 
 

@@ -53,7 +53,7 @@ def test_the_whole_flow(server: LlmServer) -> None:
     batch = made(
         server,
         request("one", "one", system="Be short.", temperature=0.5, top_k=3, metadata={"user_id": "x"}),
-        request("two", parts, stop_sequences=["zzzz"]),
+        request("two", parts, stop_sequences=["zzzz"], stream=False, service_tier="auto", tools=None),
         request("bad", "x", tools=[]),
         request("long", "x" * 300),
     )
@@ -78,7 +78,16 @@ def test_the_whole_flow(server: LlmServer) -> None:
     assert found["bad"]["error"]["type"] == "error"
     assert found["bad"]["error"]["error"]["type"] == "invalid_request_error"
     assert "tools" in found["bad"]["error"]["error"]["message"]
-    assert found["long"]["error"]["error"]["type"] == "request_too_large"
+    assert found["long"]["error"]["error"]["type"] == "invalid_request_error"
+
+
+def test_paths_that_are_not_there_are_told_as_anthropic_does(server: LlmServer) -> None:
+    missing, wrong = "not_found_error", "invalid_request_error"
+    asked = [("POST", "/v1/messages", missing), ("GET", "/v1/messages/x", missing), ("PUT", PATH, wrong)]
+    for method, path, kind in asked:
+        told = server.ask(method, path, {} if method == "POST" else None).json()
+        assert (told["type"], told["error"]["type"]) == ("error", kind)
+    assert "code" in server.ask("GET", "/v1/nothing").json()["error"]
 
 
 def test_the_same_request_sent_again_is_one_batch(server: LlmServer) -> None:

@@ -18,7 +18,9 @@ __all__ = ["CurveSource", "ItemMs", "OverheadMs", "ProfileName", "RowTokens", "c
 
 OverheadMs = Annotated[float | None, millis("What a call costs however small it is.", zero=True)]
 ItemMs = Annotated[float | None, millis("What each item adds to a call.")]
-ProfileName = Annotated[str | None, text("Use this measured profile instead (see plan fit --save).", metavar="NAME")]
+ProfileName = Annotated[
+    str | None, text("What `twoshift profile` measured, or `plan fit --save` kept, instead.", metavar="NAME")
+]
 RowTokens = Annotated[
     float | None, count("With --profile: tokens a row, if not as measured; the longest row scales along.", least=1)
 ]

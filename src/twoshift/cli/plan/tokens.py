@@ -12,6 +12,7 @@ from twoshift.cli.plan.curves import ProfileName
 from twoshift.cli.plan.decoding import device_rate
 from twoshift.errors import InvalidInput
 from twoshift.policy.cost import CallCost
+from twoshift.policy.plan.decode import DecodeRate
 from twoshift.policy.plan.tokens import (
     QUANTISATION_SPEEDUP,
     Lever,
@@ -60,7 +61,8 @@ def tokens_command(
     as_json: JsonFlag = False,
 ) -> None:
     """Dollars per million tokens now, with each lever alone, and with all of them."""
-    tokens_per_s = device_rate(tokens_per_s, profile, sequences)
+    rate = device_rate(tokens_per_s, profile, sequences)
+    tokens_per_s = rate.tokens_per_s if isinstance(rate, DecodeRate) else rate
     levers = [
         lever
         for lever in (
@@ -79,7 +81,28 @@ def tokens_command(
     words = "Levers are multiplied: on a real device they overlap (a full batch leaves quantisation less to gain)."
     if len(made.levers) < 2:
         words = "" if made.levers else "Say --padding, --spot-discount, --quantisation ... to see what each would save."
-    show(as_json, plain(made), table(["<lever", "$ per M tokens", "saves", "<why"], rows), words)
+    data = {**plain(made), "tokens_per_s": tokens_per_s, "sequences": getattr(rate, "sequences", None)}
+    show(
+        as_json,
+        data,
+        *_measured(rate, profile, utilisation),
+        table(
+            ["<lever", "$ per M output tokens" if isinstance(rate, DecodeRate) else "$ per M tokens", "saves", "<why"],
+            rows,
+        ),
+        words,
+    )
+
+
+def _measured(rate: DecodeRate | float, profile: str | None, utilisation: float) -> list[str]:
+    """What a profile says, and how it is read."""
+    if not isinstance(rate, DecodeRate):
+        return []
+    busy = "" if utilisation == 1 else f", {utilisation:.0%} of the time"
+    decoded = f"{rate.sequences:,} sequence{'' if rate.sequences == 1 else 's'} decoded at once (--sequences)"
+    return [
+        f"{profile}: {decoded}{busy}: {pretty(rate.tokens_per_s, 3)} output tokens a second. Dollars are for those."
+    ]
 
 
 def _batch(overhead_ms: float | None, item_ms: float | None, start: int | None, end: int | None) -> Lever | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 import warnings
 from collections.abc import Sequence
@@ -38,6 +39,7 @@ _ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "GOMP_SPINCOUNT": "10000",  # threads that wait must not keep the cores from who shares them
+    "TORCH_CPP_LOG_LEVEL": "ERROR",  # vLLM binds memory to a NUMA node with a warning that nobody can act on
     "HF_HUB_OFFLINE": "1",  # nothing is downloaded from a hub here
 }
 
@@ -58,6 +60,8 @@ def _loaded(folder: LlmFolder, name: str, options: LlmOptions, cuda: str | None)
     threads = usable_threads(options.threads)
     hide_misfits()
     logging.getLogger("vllm").setLevel(logging.ERROR)  # it warns before it looks at its own setting
+    # A bar of one process needs no lock of several: its semaphore would outlive a worker that ends at once.
+    needed("tqdm", "vllm", name).tqdm.set_lock(threading.RLock())
     vllm = needed("vllm", "vllm", name)
     torch = needed("torch", "vllm", name)
     if cuda is None:
@@ -179,6 +183,8 @@ class VllmRuntime:
             params = sampling_params(prompt)
             own = self._engine.add_request(str(key), tokens, params, priority=_LIVE if live else _BACKGROUND)
         except Exception as error:  # it has errors of its own for what it does not take, and libraries below it
+            if prompt.params.json_schema is not None:  # the rest was looked at before
+                raise InvalidInput("json_schema", "this one", f"one that vLLM can keep to ({error})") from error
             raise InvalidInput("request", "its parameters", f"what vLLM takes ({error})") from error
         self._keys[own] = key
 

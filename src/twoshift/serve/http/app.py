@@ -75,6 +75,7 @@ class App:
     def __init__(self, told: Told, keys: Keys) -> None:
         self._told, self._keys = told, keys  # errors of paths that no face has
         self.needs_keys = bool(keys)  # only those who have one may ask
+        self._told_below: dict[str, Told] = {}  # of some: by how a path begins
         self._exact: dict[str, dict[str, _Route]] = {}  # path -> method -> route
         self._patterns: list[tuple[re.Pattern[str], dict[str, _Route]]] = []
         self._found: dict[bytes, _Found] = {}  # by target, as it came
@@ -109,13 +110,17 @@ class App:
             self._patterns.append((pattern, known := {}))
         known[method] = route
 
+    def tell_below(self, path: str, told: Told) -> None:
+        """How errors of paths are told that begin so, where no face has them."""
+        self._told_below[path] = told
+
     def streams(self, method: str, target: bytes) -> bool:
         """Whether a request's body is handed on as it comes in."""
         return (method, target.partition(b"?")[0]) in self._streamed
 
     async def handle(self, request: Request) -> Reply:
         """One reply for each request."""
-        exchange, told, fault = Exchange(request, {}), self._told, None
+        exchange, told, fault = Exchange(request, {}), None, None
         try:
             route = self._route(exchange)
             told = route.told
@@ -130,11 +135,14 @@ class App:
             fault = _fault(error)
             if fault.status == 500:
                 _log(request, error)
-            reply = refusal(fault, told(fault))
+            reply = refusal(fault, (told or self._told_at(request.path))(fault))
             if isinstance(error, HttpError) and error.allow:
                 reply.headers.append((b"allow", ", ".join(error.allow).encode()))
         self._finish(exchange, reply, fault)
         return reply
+
+    def _told_at(self, path: str) -> Told:
+        return next((told for begin, told in self._told_below.items() if path.startswith(begin)), self._told)
 
     def refused(self, error: HttpError) -> Reply:
         """A request that could not be read."""

@@ -9,8 +9,9 @@ from twoshift.endpoints.chat_types import ChatReply, ChatRequest, CompletionRepl
 from twoshift.endpoints.completions import CompletionCall, read_completion
 from twoshift.endpoints.facts import ModelFacts
 from twoshift.endpoints.generating import GenerationCall
-from twoshift.endpoints.known import told_openai
+from twoshift.endpoints.known import in_words_of, told_openai
 from twoshift.endpoints.types import ErrorReply
+from twoshift.errors import InvalidInput
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.event_stream import EventStream
 from twoshift.serve.http.messages import Reply
@@ -35,7 +36,9 @@ def add_generation(app: App, service: Service) -> None:
 
 
 def _asking(summary: str, takes: Any, gives: Any) -> Operation:
-    return Operation(summary, gives, ErrorReply, takes, gives_also=(_EVENTS,), statuses=ASKING, timed=True)
+    return Operation(
+        summary, gives, ErrorReply, takes, gives_also=(_EVENTS,), statuses=ASKING, timed=True, spare_nulls=True
+    )
 
 
 class _Generation:
@@ -53,6 +56,12 @@ class _Generation:
         return await self._answered(exchange, model, CompletionCall(asked, _facts(model)))
 
     async def _answered(self, exchange: Exchange, model: ServedLlm, call: GenerationCall) -> Reply:
+        try:
+            return await self._run(exchange, model, call)
+        except InvalidInput as error:
+            raise in_words_of(exchange.request.path, error) from error
+
+    async def _run(self, exchange: Exchange, model: ServedLlm, call: GenerationCall) -> Reply:
         request = exchange.request
         running = await self._service.generate(model, call.rows, exchange.timeout_s, request.arrived_s, exchange.caller)
         exchange.answer = Answer([], running.tokens, 0, running.stages)

@@ -62,6 +62,7 @@ _named = msgspec.json.Decoder(_Named)
 def add_message_batches(app: App, service: Service, desk: BatchDesk | NoBatches) -> None:
     """The paths below /v1/messages/batches."""
     face, path = _MessageBatches(service, desk), "/v1/messages/batches"
+    app.tell_below(MESSAGES, told_anthropic)
     create = Operation(
         "Run messages in the background.", MessageBatch, AnthropicErrorReply, CreateMessageBatch,
         statuses=(400, 403, 404, 413, 429, 503),

@@ -59,6 +59,7 @@ class Operation:
     takes: Any = None
     takes_also: Sequence[str] = ()  # other media types of the same request
     gives_also: Sequence[str] = ()  # and of the same reply
+    spare_nulls: bool = False  # whether its body may have other fields that are null
     may_be_empty: bool = False  # whether its body may be left out
     statuses: Sequence[int] = ()  # of its errors, beside 401
     also: Mapping[int, Any] = field(default_factory=dict[int, Any])  # replies with types of their own
@@ -82,6 +83,9 @@ def document(routes: Sequence[Route], needs_keys: bool) -> dict[str, Any]:
     types = list({id(each): each for _, about in described for each in _types(about)}.values())
     made, schemas = msgspec.json.schema_components(types, ref_template=_SCHEMAS)
     schema_of = {id(each): schema for each, schema in zip(types, made, strict=True)}
+    for _, about in described:
+        if about.spare_nulls:
+            schemas[about.takes.__name__]["additionalProperties"] = {"type": "null"}
     paths: dict[str, dict[str, Any]] = {}
     for route, about in described:
         shown = _operation(route, about, schema_of)
