@@ -255,6 +255,8 @@ class BatchHost:
     def _finish(self, batch: BatchRecord, not_done: NotDone, **values: Any) -> None:
         done = finalize(self.files, batch, not_done)
         files = [file for file in (done.output, done.error) if file is not None]
+        if not_done is _EXPIRED and not done.not_run:  # its window ended with the last request
+            self._store.move_batch(batch.id, [BatchStatus.IN_PROGRESS], BatchStatus.FINALIZING)
         self._store.end_batch(
             batch.id, files, completed=done.completed, failed=done.failed, tokens=done.tokens,
             output_tokens=done.output_tokens, cached_tokens=done.cached_tokens, not_run=done.not_run,
