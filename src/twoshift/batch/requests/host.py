@@ -166,6 +166,8 @@ class BatchHost:
             batch = self._store.batch(batch_id)
             is_unread = batch.status in (BatchStatus.VALIDATING, BatchStatus.CANCELLING) and batch.model is None
             (self._clerks.check if is_unread else self._clerks.end)(batch.owner, batch_id, self._look_after)
+            if batch.status is BatchStatus.CANCELLING:
+                self._clerks.check_first(batch.owner, batch_id)
             return
         self._leave(batch_id)
 
