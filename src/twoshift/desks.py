@@ -90,16 +90,18 @@ def desk_metrics(desks: Desks) -> MoreMetrics:
     from twoshift.batch_ports import BatchStatus
     from twoshift.serve.batch_desk import NoBatches
     from twoshift.serve.http.jobs import NoJobs
+    from twoshift.types import RunState
 
     def families() -> Iterator[Any]:
+        is_known = isinstance(desks.jobs, NoJobs) or desks.jobs.is_ours  # another server tells of its own
         counts = {} if isinstance(desks.batches, NoBatches) else desks.batches.counts
         by_status = [(str(status), counts.get(str(status), (0, 0.0))[0]) for status in BatchStatus]
-        yield "gauge", "batches", "Batches that are kept, by status.", ("status",), by_status
+        yield "gauge", "batches", "Batches that are kept, by status.", ("status",), by_status if is_known else []
         waiting = [since_s for status, (_, since_s) in counts.items() if not BatchStatus(status).is_over]
-        oldest_s = max(0.0, time.time() - min(waiting)) if waiting else 0.0
-        yield "gauge", "oldest_batch_seconds", "Age of the oldest batch that is not over.", (), [(oldest_s,)]
+        oldest = [(max(0.0, time.time() - min(waiting)) if waiting else 0.0,)] if is_known else []
+        yield "gauge", "oldest_batch_seconds", "Age of the oldest batch that is not over.", (), oldest
         settled: Mapping[RunState, int] = {} if isinstance(desks.schedules, NoJobs) else desks.schedules.settled
-        runs = [(str(state), n) for state, n in sorted(settled.items())]
+        runs = [(str(state), settled.get(state, 0)) for state in RunState if state is not RunState.WAITING]
         yield "counter", "schedule_runs", "Runs of schedules, by what became of them.", ("state",), runs
 
     return families
@@ -130,7 +132,7 @@ def _held_database(settings: ServeSettings, note: Callable[[str], None]) -> tupl
         if settings.database is None:  # a server of something else, as it may be
             database.close()
             note(f"No jobs here: another server has {database.shown}; --database names one of its own.")
-            return f"the server that has {database.shown}, or one with a --database of its own"
+            return "the server that has the jobs, or one with a --database of its own"
         note(f"Jobs wait: {claim.told}. They go on here when that one ends.")
     return database, claim
 

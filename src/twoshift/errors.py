@@ -91,9 +91,12 @@ class Forbidden(Denied):
 class TryLater(TwoshiftError):
     """Full, draining or not ready: the same request may succeed after `retry_after_s`."""
 
-    def __init__(self, why: str, retry_after_s: float) -> None:
+    def __init__(self, why: str, retry_after_s: float, told: str = "") -> None:
+        """`told` is for clients, where `why` names what is not theirs to know."""
         self.retry_after_s = retry_after_s
-        super().__init__(f"{_WHEN.sub('', why)}; try again in {format_duration(retry_after_s)}")
+        again = f"; try again in {format_duration(retry_after_s)}"
+        super().__init__(f"{_WHEN.sub('', why)}{again}")
+        self.told = f"{told}{again}" if told else str(self)
 
 
 class OverLimit(TryLater):
@@ -101,7 +104,10 @@ class OverLimit(TryLater):
 
 
 class Elsewhere(TryLater):
-    """Another server does this now."""
+    """Another server does this now; clients are not told which."""
+
+    def __init__(self, why: str, retry_after_s: float) -> None:
+        super().__init__(why, retry_after_s, "another server runs the jobs of this database")
 
 
 class NoRoom(TwoshiftError):

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from twoshift.errors import OverLimit, TryLater
+from twoshift.endpoints.faults import fault_of
+from twoshift.errors import Elsewhere, OverLimit, TryLater
 
 
 @pytest.mark.parametrize(
@@ -16,3 +17,13 @@ from twoshift.errors import OverLimit, TryLater
 )
 def test_when_to_come_back_is_said_once_and_as_people_say_it(why: str, after_s: float, told: str) -> None:
     assert str(TryLater(why, after_s)) == told
+
+
+def test_clients_are_not_told_what_is_not_theirs_to_know() -> None:
+    lost = TryLater("the database sqlite:////home/x.db does not answer", 1.0, "the database does not answer")
+    taken = Elsewhere("the server vm, process 11243, runs the jobs of sqlite:////home/x.db", 5.0)
+    assert "x.db" in str(lost)
+    assert "11243" in str(taken)
+    assert fault_of(lost).message == "the database does not answer; try again in 1 s"
+    assert fault_of(taken).message == "another server runs the jobs of this database; try again in 5 s"
+    assert fault_of(TryLater("full", 1.0)).message == "full; try again in 1 s"

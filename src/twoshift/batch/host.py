@@ -37,13 +37,17 @@ __all__ = ["BATCH", "JobHost"]
 _logger = logging.getLogger("twoshift.jobs")
 _TICK_S = 0.05
 _KEEP_S = 1.0  # between two words with the store: the claim, how far jobs are
-_MOST_AT_ONCE, _MOST_HELD = 16, 128
-_MOST_OF_ONE = 12  # tenant: the other places are for others, who may have less time
+_MOST_AT_ONCE = 16
+_MOST_HELD = 128  # besides: more of those that are held back stay in the queue
+_MOST_OF_ONE = 12  # tenant, of either kind: the other places are for others, who may have less time
+_HELD_S = 30.0  # after which one that is held back, and has no place, is looked at again
+_MOST_PUT_OFF = 1000  # jobs of an owner that are looked at together where some cannot begin
 _BEGIN_S = 5.0  # between looks at jobs that wait for their turn, and at a claim that another server has
 _TAKEN_S = 3.0  # after which a job looks again whether its folder is free
 _NAMED = 3  # parts in a line of the log
 _CLOSE_S = 2.0  # that a database without an answer may hold up the end
 _NOT_OVER = (JobState.QUEUED, JobState.RUNNING, JobState.PAUSED)
+_QUEUED = f"waits for its turn: at most {_MOST_AT_ONCE} jobs run at once"
 BATCH = "batch_"  # how the ids of batches begin, and so those of their jobs
 _NOT_HERE = ("engine", "address", "resources", "device", "precision", "threads", "trust_pickle")  # the server's to say
 
@@ -106,7 +110,7 @@ class JobHost:
         _look(settings, allowed)
         new_id = job_id or f"job-{uuid.uuid4().hex[:12]}"
         due_unix_s = None if settings.window is None else now_s + parse_duration(settings.window, "window")
-        record = JobRecord(new_id, encoded, JobState.QUEUED, now_s, now_s, owner=owner, due_unix_s=due_unix_s)
+        record = JobRecord(new_id, encoded, JobState.QUEUED, now_s, now_s, _QUEUED, owner=owner, due_unix_s=due_unix_s)
         self._store.add(record)
         self._store.note(record.id, f"{settings.model} over {', '.join(settings.inputs)} to {settings.output}")
         self._begin_queued()
@@ -117,7 +121,7 @@ class JobHost:
         replicas = self._fleet_of(settings.model).replicas()
         settings, now_s = msgspec.structs.replace(settings, workers=max(1, len(replicas))), time.time()
         record = JobRecord(
-            batch_id, msgspec.to_builtins(settings), JobState.QUEUED, now_s, now_s,
+            batch_id, msgspec.to_builtins(settings), JobState.QUEUED, now_s, now_s, _QUEUED,
             owner=owner, due_unix_s=settings.due_unix_s,
         )  # fmt: skip
         if self._store.add(record):
@@ -266,6 +270,7 @@ class JobHost:
                     self._look_at_claim()
                 if self._is_ours:
                     self._tell()
+                    self._hand_back()
                     if is_due:
                         self._begin_queued()
         with contextlib.suppress(TwoshiftError):  # then others have to wait until its time has passed
@@ -312,55 +317,99 @@ class JobHost:
     # A job's life
 
     def _begin_queued(self) -> None:
+        self._hand_back()
         with self._beginning:
             while not self._closed.is_set() and self._has_room() and self._begin_some():
                 pass
 
     def _begin_some(self) -> bool:
-        """Those that are next, of each owner a few, as there may be thousands; whether any was begun."""
-        begun, told, besides = False, set[str](), self._not_now()
-        for record in in_turn(self._store.waiting(_MOST_AT_ONCE, besides), self._owners_at_work()):
+        """Those that are next, of each owner a few, as there may be thousands; whether others are to be looked at."""
+        moved, told, besides = False, set[str](), self._not_now()
+        most = _MOST_PUT_OFF if self._later_s else _MOST_AT_ONCE
+        for record in in_turn(self._store.waiting(most, besides), self._owners_at_work()):
             if self._closed.is_set() or not self._has_room():
                 return False
             if why := self._why_waits(record.owner):
                 if record.owner not in told:
                     told.add(record.owner)
                     self._store.wait_for(record.owner, why, besides)
+            elif why := self._why_held(record):
+                self._put_off(record, why)
+                moved = True
             elif (
                 record.state is JobState.RUNNING  # and nobody runs it: what said so was lost on its way
                 or self._store.move(record.id, [JobState.QUEUED], JobState.RUNNING)
             ):
                 self._begin(record)
-                begun = True
-        return begun
+                moved = True
+        return moved
 
     def _not_now(self) -> list[str]:
         """Those that run, and those that are to wait before they are tried again."""
+        now_s = time.monotonic()
         with self._lock:
-            return [*self._running, *(job_id for job_id, at_s in self._later_s.items() if at_s > time.monotonic())]
+            self._later_s = {job_id: at_s for job_id, at_s in self._later_s.items() if at_s > now_s}
+            return [*self._running, *self._later_s]
 
-    def _owners_at_work(self) -> Counter[str]:
+    def _owners_at_work(self, held: bool = False) -> Counter[str]:
+        """How many jobs of each run; or are held back."""
         with self._lock:
-            return Counter(each.payer[0] for each in self._running.values())
+            return Counter(each.payer[0] for each in self._running.values() if bool(each.lane.why_held) is held)
 
     def _has_room(self) -> bool:
         with self._lock:
             at_work = sum(not each.lane.why_held for each in self._running.values())
-            return at_work < _MOST_AT_ONCE and len(self._running) < _MOST_HELD
+            # Those that are handed back need a moment
+            return at_work < _MOST_AT_ONCE and len(self._running) < _MOST_HELD + 2 * _MOST_AT_ONCE
 
     def _why_waits(self, owner: str) -> str:
         """Why no other job of theirs begins; empty where one may."""
-        running = self._owners_at_work()[owner]
-        why = self.allowance_of(owner).why_waits(running)
-        if owner and running >= _MOST_OF_ONE:
-            why = why or f"waits for its turn: {running} of its owner's jobs run, and others come, too"
+        at_work = self._owners_at_work()[owner]
+        why = self.allowance_of(owner).why_waits(at_work + self._owners_at_work(held=True)[owner])
+        if owner and at_work >= _MOST_OF_ONE:
+            why = why or f"waits for its turn: {at_work} of its owner's jobs run, and others come, too"
         return why
+
+    def _why_held(self, record: JobRecord) -> str:
+        """What would hold it back, where no place is left for such; empty where it may begin."""
+        held = self._owners_at_work(held=True)
+        if held.total() < _MOST_HELD and held[record.owner] < _most_held(record.owner):
+            return ""
+        try:
+            return self._lane(record.owner, msgspec.convert(record.settings, JobSettings)).why_held
+        except (TwoshiftError, msgspec.ValidationError):
+            return ""  # it fails as it begins
+
+    def _put_off(self, record: JobRecord, why: str) -> None:
+        with self._lock:
+            self._later_s[record.id] = time.monotonic() + _HELD_S
+        if record.reason != why or record.state is not JobState.QUEUED:
+            self._store.move(record.id, [JobState.QUEUED, JobState.RUNNING], JobState.QUEUED, why)
+
+    def _hand_back(self) -> None:
+        """To the queue, those that are held back and have no place for it: they came in when they were not."""
+        seen, stopped = Counter[str](), list[RunningJob]()
+        with self._lock:
+            for each in self._running.values():
+                owner = each.payer[0]
+                if not each.lane.why_held or each.handed_back:
+                    continue
+                if seen.total() >= _MOST_HELD or seen[owner] >= _most_held(owner):
+                    each.handed_back = each.lane.why_held
+                    stopped.append(each)
+                else:
+                    seen[owner] += 1
+        for each in stopped:
+            each.job.ask_to_stop(now=True, why=each.handed_back)
+
+    def _lane(self, owner: str, settings: JobSettings) -> JobLane:
+        return JobLane(settings, self._fleet_of(settings.model), withheld=self.allowance_of(owner).withheld)
 
     def _begin(self, record: JobRecord) -> None:
         try:
             settings = msgspec.convert(record.settings, JobSettings)
             allowed = self.allowance_of(record.owner)
-            lane = JobLane(settings, self._fleet_of(settings.model), withheld=allowed.withheld)
+            lane = self._lane(record.owner, settings)
             blobs_for = allowed.blobs_for if settings.endpoint is None else self._blobs_for
             pool = EnginePool(settings, lane, blobs_for)
             job = Job(settings, blobs_for, pool, lane)
@@ -382,6 +431,10 @@ class JobHost:
                 self.allowance_of(running.payer[0]).check_output(settings.output)  # an earlier server had other roots
             result = running.job.run(lambda found: self._found(job_id, found), running.heard)
             state, reason = state_after(result)
+            if running.handed_back and state is JobState.QUEUED:
+                reason = running.handed_back
+                with self._lock:
+                    self._later_s[job_id] = time.monotonic() + _HELD_S
             running.ending = result.ending
             running.now = None if result.last is NOTHING_YET else result.last  # what an earlier run told is still so
         except (FolderTaken, TryLater) as error:  # a run that ends, a full disk, an object store that is silent
@@ -442,6 +495,10 @@ class JobHost:
 def _refuse_batch(job_id: str) -> None:
     if job_id.startswith(BATCH):
         raise InvalidInput("job", job_id, f"a job that is no batch: see /v1/batches/{job_id}")
+
+
+def _most_held(owner: str) -> int:
+    return _MOST_OF_ONE if owner else _MOST_HELD
 
 
 def _look(settings: JobSettings, allowed: Allowance) -> None:

@@ -30,6 +30,7 @@ class RunningJob:
     last: Snapshot = NOTHING_YET
     is_ours: bool = True  # False: another server goes on with it
     ending: Ending | None = None  # of this run
+    handed_back: str = ""  # to the queue, and why
 
     def heard(self, now: Snapshot) -> None:
         """How far it is; who tells the store is another: a job does not wait for the database."""

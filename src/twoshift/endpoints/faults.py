@@ -52,7 +52,7 @@ def fault_of(error: BaseException, at: str | None = None) -> Fault:
         case OverLimit():
             return Fault(429, "rate_limit_exceeded", _told(error), retry_after_s=error.retry_after_s)
         case TryLater():
-            return Fault(503, "overloaded", _told(error), retry_after_s=error.retry_after_s)
+            return Fault(503, "overloaded", _sendable(error.told), retry_after_s=error.retry_after_s)
         case OutOfMemory():
             return Fault(503, "out_of_memory", _told(error), retry_after_s=_OUT_OF_MEMORY_S)
         case Late():
@@ -65,4 +65,8 @@ def fault_of(error: BaseException, at: str | None = None) -> Fault:
 
 def _told(error: BaseException) -> str:
     """What it says, where that can be sent: a user's own may be as long as its input, or no valid text."""
-    return str(error)[:_MOST_CHARACTERS].encode(errors="backslashreplace").decode()
+    return _sendable(str(error))
+
+
+def _sendable(text: str) -> str:
+    return text[:_MOST_CHARACTERS].encode(errors="backslashreplace").decode()

@@ -28,7 +28,9 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 0.5
 _ACCEPTED = "sqlite:///path/to/file.db, or postgresql://user:password@host/name"
 _READS = "twoshift_reads"
 _turns: dict[Path, Turn] = {}  # SQLite has one writer for each file: others would sleep instead of being woken
+_SILENT = "the database does not answer"  # for clients: which one it is, the log says
 _T = TypeVar("_T")
+_logger = logging.getLogger("twoshift.database")
 
 
 class Database:
@@ -40,9 +42,12 @@ class Database:
         self._closed = threading.Event()
         self._engine = _engine(self.url, self._closed)
         self._reading = self._engine.execution_options(**{_READS: True})
-        self._writing = None if self.file is None else _turns.setdefault(self.file.resolve(), Turn())
+        self._file = self.file
+        self._writing = None if self._file is None else _turns.setdefault(self._file.resolve(), Turn())
+        self._is_silent = False  # which the log knows
         with self._told():
             _migrate(self._engine)
+        self._opened = self._identity()
 
     def read(self, work: Callable[[Connection], _T]) -> _T:
         """What it gives, which changes nothing: of SQLite it waits for no writer. Raises as `run` does."""
@@ -61,12 +66,15 @@ class Database:
         while True:
             done: list[_T] = []
             try:
+                self._check_file()
                 with self._told(), engine.begin() as connection:
                     done.append(work(connection))
+                self._is_silent = False
                 return done[0]
             except TryLater as error:
                 is_lost = isinstance(error.__cause__, (OperationalError, InterfaceError))
                 if done or not is_lost or time.monotonic() + pause_s > until_s or self._closed.wait(pause_s):
+                    self._log_once(error)
                     raise
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
@@ -93,7 +101,7 @@ class Database:
             yield
             return
         if not self._writing.take(_BUSY_MS / 1e3):
-            raise TryLater(f"the database {self.shown} does not answer (others write)", _RETRY_S)
+            raise TryLater(f"the database {self.shown} does not answer (others write)", _RETRY_S, _SILENT)
         try:
             yield
         finally:
@@ -105,7 +113,26 @@ class Database:
             yield
         except (DBAPIError, PoolTimeout) as error:
             why = _first_line(error.orig if isinstance(error, DBAPIError) else error)
-            raise TryLater(f"the database {self.shown} does not answer ({why})", _RETRY_S) from error
+            raise TryLater(f"the database {self.shown} does not answer ({why})", _RETRY_S, _SILENT) from error
+
+    def _identity(self) -> tuple[int, int] | None:
+        """Of SQLite's file; None where there is none."""
+        try:
+            found = None if self._file is None else self._file.stat()
+        except OSError:
+            return None
+        return None if found is None else (found.st_dev, found.st_ino)
+
+    def _check_file(self) -> None:
+        """Who has it open could go on with one that was deleted, and nobody would find anything in it again."""
+        if self._identity() != self._opened:
+            why = f"the database {self.shown} was deleted or replaced: put it back, or start the server again"
+            raise TryLater(why, _RETRY_S, _SILENT)
+
+    def _log_once(self, error: TryLater) -> None:
+        if not self._is_silent and not self._closed.is_set():
+            _logger.error("%s", error)
+        self._is_silent = True
 
 
 def _checked(url: str) -> str:

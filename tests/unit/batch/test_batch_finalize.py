@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +18,14 @@ pytest.importorskip("sqlalchemy")
 
 import msgspec
 
+from twoshift.batch.allowance import Allowance
+from twoshift.batch.host import JobHost
 from twoshift.batch.inputs import Target, cut, resolve
 from twoshift.batch.part_stats import PartStats
 from twoshift.batch.plan import Plan, PlannedModel, part_location, plan_location
 from twoshift.batch.requests.files import FileDesk, FileLimits, Upload, staged_path
 from twoshift.batch.requests.finalize import NotDone, finalize
+from twoshift.batch.requests.host import BatchHost
 from twoshift.batch.requests.lines import not_run_line, read_line, response_line
 from twoshift.batch.requests.part import LinesPart
 from twoshift.batch.requests.retry import write_retried
@@ -29,12 +33,16 @@ from twoshift.batch.requests.room import CheckStorage, unlimited
 from twoshift.batch.requests.rows import LINES
 from twoshift.batch.requests.wanted import BatchWanted
 from twoshift.batch.settings import JobSettings
-from twoshift.batch_ports import BatchRecord
+from twoshift.batch_ports import BatchRecord, BatchStatus
 from twoshift.blobs.local import LocalBlobs
 from twoshift.errors import Broken, InvalidInput, NotFound, TooLarge, TryLater
+from twoshift.ports import JobRecord
 from twoshift.serve.tenants import Tenant, TenantSettings
+from twoshift.store.batches import SqlBatches
 from twoshift.store.database import Database
 from twoshift.store.files import SqlFiles
+from twoshift.store.jobs import SqlJobs
+from twoshift.types import JobState
 
 GONE = NotDone("batch_expired", "too late")
 IDS = [str(k) for k in range(20)]
@@ -120,6 +128,30 @@ def test_what_is_done_and_what_is_not_are_told_in_the_order_of_the_input(desk: F
     assert done.output is not None
     assert (done.output.id, done.output.owner, done.output.purpose) == (batch.output_id, "alice", "batch_output")
     assert done.output.expires_unix_s == done.output.created_unix_s + batch.output_expires_s
+
+
+@pytest.mark.parametrize(("shards", "status"), [(4, BatchStatus.COMPLETED), (3, BatchStatus.EXPIRED)])
+def test_a_batch_whose_window_ends_after_its_last_request_is_completed(
+    desk: FileDesk, batch: BatchRecord, tmp_path: Path, shards: int, status: BatchStatus
+) -> None:
+    plan, database = planned(desk, batch), Database(f"sqlite:///{tmp_path}/state.db")
+    for shard in range(shards):
+        committed(desk, plan, shard)
+    store, jobs = SqlBatches(database), SqlJobs(database)
+    store.add_batch(batch, 0.0)
+    store.move_batch(batch.id, [BatchStatus.VALIDATING], BatchStatus.IN_PROGRESS, total=20, model="m")
+    jobs.add(JobRecord(batch.id, {}, JobState.CANCELLED, 1.0, 1.0, owner="alice"))
+
+    def no_fleet(name: str) -> Any:
+        raise NotFound("model", name, "none")
+
+    host = BatchHost(store, desk, JobHost(jobs, no_fleet, lambda _: Allowance(desk.blobs_for), desk.blobs_for), ["m"])
+    host.start()
+    host.wake(batch.id)
+    while not host.get(batch.id, None).status.is_over:
+        time.sleep(0.01)
+    assert host.close(30.0)
+    assert host.get(batch.id, None).status is status
 
 
 def test_a_part_that_comes_too_late_changes_nothing(desk: FileDesk, batch: BatchRecord) -> None:

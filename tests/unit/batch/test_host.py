@@ -145,8 +145,7 @@ def test_a_job_says_what_it_has_left_against_its_window(fleet: Fleet) -> None:
     assert 3500 < window_left_s < 3600
     assert fleet.host.backlog("another") == []
     fleet.model.gate.set()
-    fleet.wait(job.id, lambda state: state.is_over)
-    assert fleet.host.backlog("square") == []
+    fleet.wait(job.id, lambda state: state.is_over and not fleet.host.backlog("square"))
 
 
 def test_a_job_goes_on_by_itself_after_a_restart(fleet: Fleet) -> None:
@@ -346,6 +345,64 @@ def test_jobs_of_who_may_have_no_device_wait_and_go_on_when_it_may(fleet: Fleet)
     used = fleet.host.used()["red", "square"]
     assert used.rows == 500
     assert used.device_s == pytest.approx(fleet.engine.stats().lanes[Lane.BATCH].device_s)
+
+
+def not_now() -> str:
+    """Hours of the day that begin in twelve hours."""
+    hour = (time.localtime().tm_hour + 12) % 24
+    return f"{hour:02}:00-{(hour + 1) % 24:02}:00"
+
+
+def test_jobs_that_are_held_back_keep_none_from_beginning_that_could_run(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twoshift.batch.host._MOST_HELD", 3)
+    monkeypatch.setattr("twoshift.batch.host._MOST_AT_ONCE", 2)
+    fleet.model.gate.set()
+    held = [fleet.host.submit(fleet.settings(output=str(fleet.path / f"held-{k}"), hours=not_now())) for k in range(9)]
+    job = fleet.host.submit(fleet.settings())
+    assert fleet.wait(job.id, lambda state: state.is_over) is JobState.DONE
+    found = [fleet.host.get(each.id) for each in held]
+    assert [each.state for each in found] == [JobState.RUNNING] * 3 + [JobState.QUEUED] * 6
+    assert all("outside its hours" in each.reason for each in found[3:])
+
+
+def test_jobs_of_one_owner_that_are_held_back_leave_it_its_turn(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("twoshift.batch.host._MOST_OF_ONE", 2)
+    fleet.model.gate.set()
+    for k in range(4):
+        fleet.host.submit(fleet.settings(output=str(fleet.path / f"held-{k}"), hours=not_now()), "red")
+    job = fleet.host.submit(fleet.settings(), "red")
+    assert fleet.wait(job.id, lambda state: state.is_over) is JobState.DONE
+    fleet.wait(job.id, lambda _: len(fleet.host.running()) == 2)
+
+
+def test_jobs_that_come_to_be_held_back_go_back_to_the_queue_and_on_from_there(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twoshift.batch.host._MOST_HELD", 1)
+    monkeypatch.setattr("twoshift.batch.host._HELD_S", 0.1)
+    why = [""]
+    fleet.allowed[""] = allowed(withheld=lambda: why[0])
+    jobs = [fleet.host.submit(fleet.settings(output=str(fleet.path / f"out-{k}"))) for k in range(3)]
+    for each in jobs:
+        fleet.wait(each.id, lambda state: state is JobState.RUNNING)
+    why[0] = "nothing is left for today"
+    for each in jobs[1:]:
+        fleet.wait(each.id, lambda state: state is JobState.QUEUED)
+        assert fleet.host.get(each.id).reason == why[0]
+    fleet.wait(jobs[0].id, lambda _: list(fleet.host.running()) == [jobs[0].id])
+    why[0] = ""
+    fleet.model.gate.set()
+    for each in jobs:
+        assert fleet.wait(each.id, lambda state: state.is_over) is JobState.DONE
+
+
+def test_a_job_that_waits_for_others_says_so(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("twoshift.batch.host._MOST_AT_ONCE", 1)
+    for name in ("first", "second"):
+        job = fleet.host.submit(fleet.settings(output=str(fleet.path / name)))
+    assert (job.state, job.reason[:18]) == (JobState.QUEUED, "waits for its turn")
 
 
 def test_a_job_that_is_cancelled_while_it_waits_runs_nothing(fleet: Fleet) -> None:

@@ -68,3 +68,23 @@ def test_who_writes_beside_one_that_does_not_end_is_told_to_come_later(
     finally:
         writer.end()
     assert database.run(_count) == 1
+
+
+def test_a_file_that_is_deleted_or_replaced_is_noticed_and_logged_once(
+    database: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, away = tmp_path / "state.db", tmp_path / "away.db"
+    database.run(lambda connection: connection.execute(insert(claims).values(_ROW)))
+    file.rename(away)
+    for _ in range(2):
+        for ask in (database.run, database.read):
+            with pytest.raises(TryLater, match="deleted or replaced") as refused:
+                ask(_count)
+            assert str(tmp_path) not in refused.value.told
+    assert not file.exists()
+    file.write_bytes(away.read_bytes())
+    with pytest.raises(TryLater, match="deleted or replaced"):
+        database.read(_count)
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    away.replace(file)
+    assert database.read(_count) == 1

@@ -6,12 +6,12 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Collection
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from twoshift.batch.host import BATCH, JobHost
 from twoshift.batch.requests.check import Checked, check_input
+from twoshift.batch.requests.clerks import Clerks
 from twoshift.batch.requests.files import FileDesk, new_id
 from twoshift.batch.requests.finalize import NotDone, finalize
 from twoshift.batch.requests.retry import write_retried
@@ -24,7 +24,6 @@ from twoshift.types import JobState
 __all__ = ["BatchHost"]
 
 _logger = logging.getLogger("twoshift.batches")
-_CLERKS = 2  # batches that are looked through or put together at once
 _KEEP_S, _LOOK_S, _SWEEP_S = 1.0, 5.0, 60.0
 _YIELD_S = 2e-4
 _SAME_S = 60.0  # within which the same request is one that was sent again
@@ -49,10 +48,9 @@ class BatchHost:
         served: Collection[str],  # names of models
     ) -> None:
         self._store, self.files, self._jobs, self._served = store, files, jobs, served
-        self._clerks = ThreadPoolExecutor(_CLERKS, "twoshift-batches")
+        self._clerks = Clerks("twoshift-batches")
         self._at_work: dict[str, bool] = {}  # with a clerk; whether it is to be looked at once more
-        self._working = 0  # clerks
-        self._lock = threading.Lock()  # guards the two above
+        self._lock = threading.Lock()  # guards it
         self._creating = threading.Lock()
         self.counts: dict[str, tuple[int, float]] = {}  # of each status, and when the oldest was made: as seen last
         self._closed = threading.Event()
@@ -61,18 +59,17 @@ class BatchHost:
     def start(self) -> None:
         """Go on with what an earlier server has left."""
         self._jobs.on_end = self._job_ended
+        self._clerks.start()
         self._keeper.start()
 
     def close(self, grace_s: float) -> bool:
         """What is in work is left as it is; False where it does not end in time."""
         self._closed.set()
-        self._clerks.shutdown(wait=False, cancel_futures=True)
         until_s = time.monotonic() + grace_s
-        while self._working and time.monotonic() < until_s:
-            time.sleep(_YIELD_S)
+        ended = self._clerks.close(until_s)
         if self._keeper.is_alive():
             self._keeper.join(max(0.0, until_s - time.monotonic()))
-        return not self._working and not self._keeper.is_alive()
+        return ended and not self._keeper.is_alive()
 
     def ask(
         self,
@@ -126,6 +123,7 @@ class BatchHost:
             status = str(self._store.batch(batch_id, owner).status)
             raise InvalidInput("batch", status, "one that is not over: this one cannot be cancelled any more")
         self.wake(batch_id)
+        self._clerks.check_first(moved.owner, batch_id)
         return moved
 
     def retry(self, batch_id: str, owner: str | None, window: str | None = None) -> BatchRecord:
@@ -154,7 +152,7 @@ class BatchHost:
                 self._at_work[batch_id] = True
                 return
             self._at_work[batch_id] = False
-        self._clerks.submit(self._work, batch_id)
+        self._clerks.look(batch_id, self._assign)
 
     def _add(self, record: BatchRecord) -> BatchRecord:
         with self._creating:
@@ -162,32 +160,44 @@ class BatchHost:
 
     # A batch's life
 
-    def _work(self, batch_id: str) -> None:
-        with self._lock:
-            self._working += 1
-        try:
-            self._look_after(batch_id)
-        finally:
-            with self._lock:
-                self._working -= 1
+    def _assign(self, batch_id: str) -> None:
+        """To a clerk for whom it is the turn."""
+        with self._at_work_on(batch_id):
+            batch = self._store.batch(batch_id)
+            is_unread = batch.status in (BatchStatus.VALIDATING, BatchStatus.CANCELLING) and batch.model is None
+            (self._clerks.check if is_unread else self._clerks.end)(batch.owner, batch_id, self._look_after)
+            if batch.status is BatchStatus.CANCELLING:
+                self._clerks.check_first(batch.owner, batch_id)
+            return
+        self._leave(batch_id)
 
     def _look_after(self, batch_id: str) -> None:
-        again = True
-        while again and not self._closed.is_set():
-            with self._lock:
+        with self._lock:
+            self._at_work[batch_id] = False
+        with self._at_work_on(batch_id):
+            self._advance(self._store.batch(batch_id))
+        self._leave(batch_id)
+
+    @contextlib.contextmanager
+    def _at_work_on(self, batch_id: str) -> Iterator[None]:
+        """One batch's failure is its own; the keeper tries again."""
+        try:
+            yield
+        except (_Leaving, NotFound):
+            pass
+        except TwoshiftError as error:
+            _logger.warning("%s: %s", batch_id, error)
+        except Exception:
+            _logger.exception("batch %s", batch_id)
+
+    def _leave(self, batch_id: str) -> None:
+        with self._lock:
+            if again := self._at_work[batch_id]:
                 self._at_work[batch_id] = False
-            try:
-                self._advance(self._store.batch(batch_id))
-            except (_Leaving, NotFound):
-                pass
-            except TwoshiftError as error:  # the keeper tries again
-                _logger.warning("%s: %s", batch_id, error)
-            except Exception:
-                _logger.exception("batch %s", batch_id)
-            with self._lock:
-                again = self._at_work[batch_id]
-                if not again:
-                    del self._at_work[batch_id]
+            else:
+                del self._at_work[batch_id]
+        if again:
+            self._clerks.look(batch_id, self._assign)
 
     def _advance(self, batch: BatchRecord) -> None:
         match batch.status:
@@ -247,6 +257,8 @@ class BatchHost:
     def _finish(self, batch: BatchRecord, not_done: NotDone, **values: Any) -> None:
         done = finalize(self.files, batch, not_done)
         files = [file for file in (done.output, done.error) if file is not None]
+        if not_done is _EXPIRED and not done.not_run:  # its window ended with the last request
+            self._store.move_batch(batch.id, [BatchStatus.IN_PROGRESS], BatchStatus.FINALIZING)
         self._store.end_batch(
             batch.id, files, completed=done.completed, failed=done.failed, tokens=done.tokens,
             output_tokens=done.output_tokens, cached_tokens=done.cached_tokens, not_run=done.not_run,
