@@ -19,7 +19,7 @@ _MOST = {
     "optional properties": 100,
     "definitions": 100,
     "ranges of numbers": 100,
-    "different text lengths, and objects with properties and others beside them,": 4,  # about 0.5 s each
+    "different text lengths, and objects with properties and others beside them,": 2,  # half a second each, or more
     "characters of patterns, with their repetitions,": 256,
 }
 _PROPERTIES, _OPTIONAL, _DEFINITIONS, _RANGES, _DEAR, _PATTERNS = _MOST
