@@ -1,4 +1,4 @@
-"""JSON schemas that a grammar keeps to, and is made of in about a second; anything else is refused by its keyword."""
+"""JSON schemas that a grammar keeps to, and is made of in a second or two; anything else is refused by its keyword."""
 
 from __future__ import annotations
 
