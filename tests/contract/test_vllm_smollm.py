@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -154,11 +155,28 @@ def test_a_seed_gives_the_same_text_again(runtime: LlmRuntime, engine: LlmEngine
     assert texts(1) != texts(2)
 
 
+@pytest.mark.parametrize("schema", [{"type": "integer", "minimum": 5, "maximum": 1}, {"type": "string", "not": {}}])
+def test_a_schema_that_no_answer_can_keep_to_is_refused_before_it_is_let_in(
+    runtime: LlmRuntime, schema: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        runtime.prepare([asked("x", json_schema=json.dumps(schema))])
+    assert refused.value.field == "response_format"
+
+
+def test_the_prompt_of_several_answers_is_read_once(runtime: LlmRuntime) -> None:
+    row = asked("Say hello.")
+    first, second, other = runtime.prepare([row, replace(row), asked("Say goodbye.")]).prompts
+    assert first.token_ids is second.token_ids
+    assert first.token_ids != other.token_ids
+
+
 def test_what_vllm_refuses_fails_alone(runtime: LlmRuntime, engine: LlmEngine) -> None:
-    bad = runtime.prepare([asked("x", json_schema='{"type": 17}')]).prompts
     good = runtime.prepare([asked("Say hello.", max_tokens=3)]).prompts
+    bad = [replace(good[0], params=GenerationParams(json_schema='{"type": 17}'))]  # as no prompt is prepared
     result = engine.submit_block(Prompts((*bad, *good))).result()
     assert isinstance(result.errors[0], InvalidInput)
+    assert result.errors[0].field == "response_format"
     assert result.columns["output_tokens"][1] == 3
     assert engine.health().healthy
 

@@ -114,7 +114,7 @@ class GeneratingRequest(Struct, kw_only=True, forbid_unknown_fields=True):
 class ChatRequest(GeneratingRequest, kw_only=True, forbid_unknown_fields=True):
     """POST /v1/chat/completions."""
 
-    messages: Annotated[list[ChatMessage], Meta(min_length=1)]
+    messages: Annotated[list[ChatMessage], Meta(min_length=1, max_length=2048)]
     max_completion_tokens: Count | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None

@@ -47,7 +47,8 @@ def malformed(error: Exception, field: str = "body") -> InvalidInput:
     """The error for what msgspec could not read."""
     told = str(error)
     place, inner = _PLACE.search(told), _MISSING.search(told) or _UNKNOWN.search(told)
-    named = ".".join([*([place[1]] if place else []), *([inner[1]] if inner else [])])
+    where = f"{field}{place[1]}" if place and place[1].startswith("[") else place and place[1]
+    named = ".".join(each for each in (where, inner and inner[1]) if each)
     if _UNKNOWN.search(told) or told.startswith(_NO_USE):
         return Malformed(named, "to be left out: it is not supported here")
     return Malformed(named or field, f"a request as /openapi.json describes it: {told}")

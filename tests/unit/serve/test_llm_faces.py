@@ -239,6 +239,20 @@ def test_of_completions_too(server: LlmServer) -> None:
         assert (reply.status, reply.json()["error"]["param"]) == (400, param)
 
 
+@pytest.mark.parametrize(("prompt", "param"), [([[]], "prompt[0]"), ([-1], "prompt[0]"), (["a", 3], "prompt[1]")])
+def test_what_is_wrong_inside_a_prompt_is_told_with_its_name(server: LlmServer, prompt: Any, param: str) -> None:
+    reply = server.ask("POST", "/v1/completions", {"model": "m", "prompt": prompt})
+    assert (reply.status, reply.json()["error"]["param"]) == (400, param)
+
+
+def test_turns_count_although_nothing_is_said_in_them(server: LlmServer) -> None:
+    empty = {"role": "user", "content": ""}
+    reply = server.chat(messages=[empty] * 300)
+    assert (reply.status, reply.json()["error"]["code"]) == (413, "context_length_exceeded")
+    reply = server.chat(messages=[empty] * 2049)
+    assert (reply.status, reply.json()["error"]["param"]) == (400, "messages")
+
+
 def test_what_the_engine_refuses_is_an_error_of_the_request_also_where_it_streams(server: LlmServer) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "it", "schema": {"title": "refuse"}}}
     for stream in (False, True):

@@ -29,14 +29,16 @@ class PromptMaker:
 
     def prepare(self, rows: Sequence[GenerationRequest]) -> Prompts:
         """Template and tokenise; raises InvalidInput, and TooLong where a prompt and its answer exceed the context."""
-        return Prompts(tuple(self._prompt(row) for row in rows))
+        known = dict[int, tuple[int, ...]]()  # by the prompt itself: of several answers it is the same
+        return Prompts(tuple(self._prompt(row, known) for row in rows))
 
     def text_of(self, token_ids: Sequence[int]) -> str:
         """The text that these tokens are, without special ones."""
         return self._tokenizer.decode(list(token_ids), skip_special_tokens=True)
 
-    def _prompt(self, row: GenerationRequest) -> Prompt:
-        ids = self._token_ids(row.prompt)
+    def _prompt(self, row: GenerationRequest, known: dict[int, tuple[int, ...]]) -> Prompt:
+        if (ids := known.get(id(row.prompt))) is None:
+            ids = known[id(row.prompt)] = self._token_ids(row.prompt)
         left = self._context - len(ids)
         if not ids:
             raise InvalidInput("prompt", row.prompt, "at least one token")

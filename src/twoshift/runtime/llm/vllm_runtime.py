@@ -8,6 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from twoshift.errors import Broken, DeviceLost, InvalidInput
@@ -18,6 +19,7 @@ from twoshift.ports import RuntimeInfo
 from twoshift.runtime.companions import hide_misfits
 from twoshift.runtime.devices import chosen_cuda, cpu_device, cuda_device, usable_threads
 from twoshift.runtime.llm.folder import LlmFolder
+from twoshift.runtime.llm.grammars import GRAMMARS, check_grammar, structured_outputs
 from twoshift.runtime.llm.options import LlmOptions
 from twoshift.runtime.llm.prompts import PromptMaker
 from twoshift.types import Tensor
@@ -32,6 +34,7 @@ _STEP_TOKENS = {"cpu": 512, "cuda": 8192}
 _SEQUENCES = {"cpu": 64, "cuda": 256}
 _DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 _SEEDS = 1 << 62  # vLLM takes -1 for none
+_SCHEMAS = 64  # that are known to be good
 _PAUSE_S = 0.001  # while a schema is compiled in another thread, and nothing can be run
 _ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # its core here: what is let in is decided before every step
@@ -112,6 +115,7 @@ def engine_arguments(folder: LlmFolder, options: LlmOptions, on_cuda: bool, prec
         "disable_log_stats": True,
         "trust_remote_code": False,
         "use_tqdm_on_load": False,
+        "structured_outputs_config": {"backend": GRAMMARS},
     }
 
 
@@ -167,9 +171,14 @@ class VllmRuntime:
         self._scheduler = engine.engine_core.engine_core.scheduler
         self._scheduled = _Watched(self._scheduler)
         self._keys: dict[str, int] = {}  # of vLLM's own ids
+        self._structured = set[int]()  # keys of those that keep to a schema
+        self._check_schema = lru_cache(_SCHEMAS)(check_grammar)  # what is refused is not kept
+        engine.input_processor.structured_outputs_config = None  # else each is checked again, between two steps
 
     def prepare(self, rows: Sequence[GenerationRequest]) -> Prompts:
         """Template and tokenise; raises InvalidInput, and TooLarge where a prompt leaves no token of the context."""
+        for schema in {row.params.json_schema for row in rows} - {None}:
+            self._check_schema(schema)
         return self._prompts.prepare(rows)
 
     def text_of(self, token_ids: Sequence[int]) -> str:
@@ -187,12 +196,14 @@ class VllmRuntime:
                 raise InvalidInput("json_schema", "this one", f"one that vLLM can keep to ({error})") from error
             raise InvalidInput("request", "its parameters", f"what vLLM takes ({error})") from error
         self._keys[own] = key
+        if prompt.params.json_schema is not None:
+            self._structured.add(key)
 
     def abort(self, keys: Sequence[int]) -> None:
         """Forget them and free what they hold; unknown ones are ignored."""
         gone = set(keys)
         self._engine.abort_request([str(key) for key in keys])
-        self._keys = {own: key for own, key in self._keys.items() if key not in gone}
+        self._forget(gone)
 
     def step(self, prefill_tokens: int | None = None) -> Step:
         """One forward pass over what is inside; of each prompt it reads at most so many tokens."""
@@ -207,10 +218,10 @@ class VllmRuntime:
             raise DeviceLost(f"vLLM failed in a step: {type(error).__name__}: {error}") from error
         elapsed_s = time.perf_counter() - began_s
         tokens = {self._keys[own]: count for own, count in self._scheduled.tokens.items() if own in self._keys}
-        emitted = tuple(_emitted(each) for each in outputs)
+        emitted = tuple(_emitted(each, int(each.request_id) in self._structured) for each in outputs)
         ended = {each.key for each in emitted if each.finish is not None or each.error is not None}
         if ended:
-            self._keys = {own: key for own, key in self._keys.items() if key not in ended}
+            self._forget(ended)
         if not tokens:
             time.sleep(_PAUSE_S)
         return Step(emitted, tokens, elapsed_s if tokens else None, self._kv_use(), self._scheduled.preempted)
@@ -223,6 +234,10 @@ class VllmRuntime:
         del self._engine, self._scheduler, self._scheduled
         destroy_model_parallel()
         destroy_distributed_environment()
+
+    def _forget(self, gone: set[int]) -> None:
+        self._keys = {own: key for own, key in self._keys.items() if key not in gone}
+        self._structured -= gone
 
     def _kv_use(self) -> float:
         return self._scheduler.kv_cache_manager.usage
@@ -252,15 +267,9 @@ class _Watched:
 def sampling_params(prompt: Prompt) -> Any:
     """As vLLM has them. A sequence that goes on draws with another seed: the same one would draw the same again."""
     from vllm import SamplingParams
-    from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
+    from vllm.sampling_params import RequestOutputKind
 
     asked: GenerationParams = prompt.params
-    structured = None
-    if asked.json_schema is not None:
-        any_object = asked.json_schema.strip() in ("", "{}")
-        structured = (
-            StructuredOutputsParams(json_object=True) if any_object else StructuredOutputsParams(json=asked.json_schema)
-        )
     return SamplingParams(
         max_tokens=prompt.max_tokens - len(prompt.begun),
         temperature=asked.temperature,
@@ -273,18 +282,20 @@ def sampling_params(prompt: Prompt) -> Any:
         repetition_penalty=asked.repetition_penalty,
         ignore_eos=asked.ignore_eos,
         logprobs=asked.logprobs,
-        structured_outputs=structured,
+        structured_outputs=structured_outputs(asked.json_schema),
         output_kind=RequestOutputKind.DELTA,
     )
 
 
-def _emitted(output: Any) -> Emitted:
+def _emitted(output: Any, structured: bool) -> Emitted:
     key, [answer] = int(output.request_id), output.outputs
     finish = error = None
     if output.finished:
         reason = answer.finish_reason
         if reason in ("stop", "length"):
             finish = FinishReason(reason)
+        elif structured:
+            error = InvalidInput("response_format", "its schema", "one that can be kept to: no token could follow")
         else:
             error = Broken(f"vLLM ended the sequence: {reason}")
     logprobs = tuple(map(_logprob, answer.token_ids, answer.logprobs or ()))

@@ -165,6 +165,7 @@ class ServedLlm:
 
 
 def _characters(row: GenerationRequest) -> int:
+    """A turn has a token of its own, even where nothing is said in it."""
     if isinstance(row.prompt, str):
         return len(row.prompt)
-    return sum(1 if isinstance(each, int) else len(each.content) for each in row.prompt)
+    return sum(1 if isinstance(each, int) else _CHARACTERS_PER_TOKEN + len(each.content) for each in row.prompt)
