@@ -1,10 +1,12 @@
-"""A real S3 server in this process, and a proxy before it that misbehaves when told to."""
+"""A real S3 server, and a proxy before it that misbehaves when told to."""
 
 from __future__ import annotations
 
 import http.client
 import http.server
 import logging
+import subprocess
+import sys
 import threading
 import time
 import urllib.request
@@ -19,7 +21,18 @@ CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AW
 
 @contextmanager
 def moto_server() -> Iterator[str]:
-    """moto on a free port, one request at a time: its conditional put is not atomic by itself, as S3's is."""
+    """moto on a free port, in a process of its own: vLLM looks through all modules here, and Flask's do not bear it."""
+    program = subprocess.Popen([sys.executable, __file__], stdout=subprocess.PIPE, text=True)
+    try:
+        assert program.stdout is not None
+        yield f"http://127.0.0.1:{int(program.stdout.readline())}"
+    finally:
+        program.kill()
+        program.communicate()
+
+
+def serve_moto() -> None:
+    """One request at a time: its conditional put is not atomic by itself, as S3's is."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import make_server
 
@@ -31,14 +44,8 @@ def moto_server() -> Iterator[str]:
             return app(environ, start_response)
 
     server = make_server("127.0.0.1", 0, one_at_a_time, threaded=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    print(server.server_port, flush=True)
+    server.serve_forever()
 
 
 def make_bucket(endpoint: str, name: str) -> None:
@@ -132,3 +139,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         return
+
+
+if __name__ == "__main__":
+    serve_moto()
