@@ -52,7 +52,6 @@ class Place:
 @pytest.fixture(scope="module")
 def s3_endpoint() -> Iterator[str]:
     pytest.importorskip("obstore")
-    pytest.importorskip("moto.server")
     with moto_server() as endpoint:
         yield endpoint
 

@@ -26,7 +26,6 @@ FAULTS = ["500", "503", "429", "drop", "slow", "lost", "late"]
 @pytest.fixture(scope="module")
 def proxy() -> Iterator[FaultProxy]:
     pytest.importorskip("obstore")
-    pytest.importorskip("moto.server")
     with moto_server() as endpoint:
         proxy = FaultProxy(endpoint)
         make_bucket(endpoint, "bucket")
