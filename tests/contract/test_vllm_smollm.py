@@ -161,7 +161,7 @@ def test_a_schema_that_no_answer_can_keep_to_is_refused_before_it_is_let_in(
 ) -> None:
     with pytest.raises(InvalidInput) as refused:
         runtime.prepare([asked("x", json_schema=json.dumps(schema))])
-    assert refused.value.field == "response_format"
+    assert refused.value.field == "json_schema"
 
 
 def test_the_prompt_of_several_answers_is_read_once(runtime: LlmRuntime) -> None:
@@ -176,7 +176,7 @@ def test_what_vllm_refuses_fails_alone(runtime: LlmRuntime, engine: LlmEngine) -
     bad = [replace(good[0], params=GenerationParams(json_schema='{"type": 17}'))]  # as no prompt is prepared
     result = engine.submit_block(Prompts((*bad, *good))).result()
     assert isinstance(result.errors[0], InvalidInput)
-    assert result.errors[0].field == "response_format"
+    assert result.errors[0].field == "json_schema"
     assert result.columns["output_tokens"][1] == 3
     assert engine.health().healthy
 

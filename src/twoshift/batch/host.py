@@ -380,9 +380,12 @@ class JobHost:
         except (TwoshiftError, msgspec.ValidationError):
             return ""  # it fails as it begins
 
-    def _put_off(self, record: JobRecord, why: str) -> None:
+    def _try_later(self, job_id: str, wait_s: float) -> None:
         with self._lock:
-            self._later_s[record.id] = time.monotonic() + _HELD_S
+            self._later_s[job_id] = time.monotonic() + wait_s
+
+    def _put_off(self, record: JobRecord, why: str) -> None:
+        self._try_later(record.id, _HELD_S)
         if record.reason != why or record.state is not JobState.QUEUED:
             self._store.move(record.id, [JobState.QUEUED, JobState.RUNNING], JobState.QUEUED, why)
 
@@ -433,14 +436,11 @@ class JobHost:
             state, reason = state_after(result)
             if running.handed_back and state is JobState.QUEUED:
                 reason = running.handed_back
-                with self._lock:
-                    self._later_s[job_id] = time.monotonic() + _HELD_S
+                self._try_later(job_id, _HELD_S)
             running.ending = result.ending
             running.now = None if result.last is NOTHING_YET else result.last  # what an earlier run told is still so
         except (FolderTaken, TryLater) as error:  # a run that ends, a full disk, an object store that is silent
-            wait_s = error.retry_after_s if isinstance(error, TryLater) else _TAKEN_S
-            with self._lock:
-                self._later_s[job_id] = time.monotonic() + wait_s
+            self._try_later(job_id, error.retry_after_s if isinstance(error, TryLater) else _TAKEN_S)
             state, reason = JobState.QUEUED, str(error)
         except TwoshiftError as error:
             reason = str(error)
@@ -450,8 +450,7 @@ class JobHost:
         finally:
             running.lane.close()
             if state is JobState.FAILED and (why := self._fleet_of(settings.model).why_dead()):
-                with self._lock:
-                    self._later_s[job_id] = time.monotonic() + _TAKEN_S
+                self._try_later(job_id, _HELD_S)
                 state, reason = JobState.QUEUED, f"its model has died, and waits for the server's next start: {why}"
             self._settle(job_id, running, state, reason)
             with self._lock:

@@ -110,7 +110,7 @@ def test_what_can_be_kept_to_is_taken(schema: dict[str, Any]) -> None:
 def test_what_cannot_be_is_refused_by_name(schema: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         check_schema(json.dumps(schema))
-    assert refused.value.field == "response_format"
+    assert refused.value.field == "json_schema"
     assert told in str(refused.value)
 
 

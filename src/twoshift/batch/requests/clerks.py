@@ -13,7 +13,6 @@ __all__ = ["Clerks"]
 _CLERKS = 3
 _CHECKS = 2  # clerks who look through files; of one owner a single one
 _OF_ONE = 2  # clerks who end batches of one owner
-_WAIT_S = 2e-4
 
 
 class _Task(NamedTuple):
@@ -73,9 +72,8 @@ class Clerks:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        while self._busy and time.monotonic() < until_s:
-            time.sleep(_WAIT_S)
-        return not self._busy
+            left_s = min(threading.TIMEOUT_MAX, max(0.0, until_s - time.monotonic()))
+            return self._changed.wait_for(lambda: not self._busy, left_s)
 
     def look(self, batch_id: str, work: Callable[[str], None]) -> None:
         """What takes no time goes before all else."""

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from twoshift.errors import InvalidInput
+from twoshift.errors import Broken, InvalidInput
 from twoshift.generation import GenerationRequest, Message
 from twoshift.llm_ports import Emitted, LlmShape, Prompt, Prompts, Step
 from twoshift.ports import RuntimeInfo
@@ -83,7 +83,7 @@ class RemoteRuntime:
 
     def text_of(self, token_ids: Sequence[int]) -> str:
         """Never asked: a sequence that was taken out begins anew."""
-        raise NotImplementedError
+        raise Broken("the tokens of another server are not known here")
 
     def add(self, key: int, prompt: Prompt, live: bool) -> None:
         """Begin to stream it."""

@@ -214,4 +214,4 @@ def _check_depth(value: Any, left: int) -> None:
 
 
 def _refused(value: object, accepted: str) -> InvalidInput:
-    return InvalidInput("response_format", value, accepted)
+    return InvalidInput("json_schema", value, accepted)

@@ -295,7 +295,7 @@ def _emitted(output: Any, structured: bool) -> Emitted:
         if reason in ("stop", "length"):
             finish = FinishReason(reason)
         elif structured:
-            error = InvalidInput("response_format", "its schema", "one that can be kept to: no token could follow")
+            error = InvalidInput("json_schema", "this one", "one that can be kept to: no token could follow")
         else:
             error = Broken(f"vLLM ended the sequence: {reason}")
     logprobs = tuple(map(_logprob, answer.token_ids, answer.logprobs or ()))
