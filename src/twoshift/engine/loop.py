@@ -148,9 +148,7 @@ class Engine:
     def check_room(self, lengths: Sequence[int], deadline_s: float) -> None:
         """Raises TryLater where rows of at least these lengths would be refused now: before they are prepared."""
         with self._lock:
-            now_s = self._clock()
-            if self._admission.is_tight(deadline_s, now_s):
-                self._admit([Item(-1, deadline_s, n) for n in lengths], now_s)
+            self._admit([Item(-1, deadline_s, n) for n in lengths], self._clock())
 
     def submit_block(
         self,

@@ -46,6 +46,8 @@ class AdmissionPolicy:
         """All rows of a request or none. Does not queue them: `LanePolicy.submit` does."""
         if not items:
             return Admit(now_s)
+        if (finish_s := self._surely_s(items, now_s)) is not None:
+            return Admit(finish_s)
         if len(items) == 1 and (finish_s := self._last_finish_s(items[0], now_s)) is not None:
             return Admit(finish_s)
         if never := self.impossible(items, now_s):
@@ -59,13 +61,21 @@ class AdmissionPolicy:
             return Refuse(self._wait_s(items, now_s), "the queue is too long to answer in time")
         return Admit(finish_s)
 
-    def is_tight(self, deadline_s: float, now_s: float) -> bool:
-        """Whether what waits takes more than half of the time until then: only there is a refusal near."""
-        lanes = self._lanes
-        if not len(lanes.live):
-            return False
-        drained_s = lanes.busy_until_s(now_s) + lanes.live.planned_s() * lanes.live_pace
-        return drained_s - now_s > (deadline_s - now_s) / 2 or len(lanes.live) > self.max_waiting // 2
+    def _surely_s(self, items: Sequence[Item], now_s: float) -> float | None:
+        """When everybody has an answer at the latest, where that is soon enough for all: most requests of most days.
+
+        None where only the plan can tell.
+        """
+        lanes, limits = self._lanes, self._lanes.limits
+        if len(items) == 1:
+            _, deadline_s, n = items[0]
+            size = CallSize(1, n, n, n * n)
+        else:
+            deadline_s, size = min(item.deadline_s for item in items), CallSize.of(item.tokens for item in items)
+        if size.longest > limits.max_tokens or len(lanes.live) + size.rows > self.max_waiting:
+            return None
+        end_s = lanes.done_by_s(size, now_s)
+        return None if end_s > deadline_s or end_s > lanes.live.first_deadline_s else end_s
 
     def _last_finish_s(self, item: Item, now_s: float) -> float | None:
         """When a single row at the end of the queue would be answered: most requests, and without a look at them all.

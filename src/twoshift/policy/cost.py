@@ -115,11 +115,21 @@ class CallCost:
             return self._lowered(line * ratio, size, ratio)
         return line * ratio
 
+    def at_most_s(self, size: CallSize) -> float:
+        """No less than its rows take, in however many calls: a call of its own for each, whatever was measured."""
+        line = self.per_token_s * size.tokens + self.per_square_s * size.squares
+        return line + size.rows * (self.overhead_s + self.floor_s + self.per_row_s)
+
     def at(self, quantile: float) -> CallCost:
         """The curve of that quantile, as a plain curve: what the hot paths use."""
         ratio = self.ratio(quantile)
         ceilings = tuple(c._replace(seconds=c.at(ratio), scatter=0.0) for c in self.ceilings)
         return replace(self.scaled(ratio), ratios=(), ceilings=ceilings)
+
+    def at_least(self, other: CallCost) -> CallCost:
+        """The plain curve that neither of the two is above."""
+        most = {name: max(getattr(self, name), getattr(other, name)) for name in _COEFFICIENTS}
+        return replace(self, ratios=(), ceilings=(), **most)
 
     def scaled(self, factor: float) -> CallCost:
         """The curve of a device `factor` times as slow."""

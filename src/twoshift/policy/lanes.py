@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 from dataclasses import dataclass, field
@@ -55,9 +56,9 @@ class LanePolicy:
         if self.limits.lanes > 1:
             self._learners[Slot.WHOLE] = CostLearner(cost)
         self._measured = {slot: learner.cost.at(self.limits.quantile) for slot, learner in self._learners.items()}
-        self._cautious = dict(self._measured)
-        self._live_s = longest_live_s(self._cautious[self._live_slot], self.limits)
         self._whole_slot = Slot.WHOLE if self.limits.lanes > 1 else self._live_slot
+        self._cautious = dict(self._measured)
+        self._price()
         self._lessons: list[tuple[Slot, CallSize, float]] = []  # calls to learn from before the next decision
         self._quiet_since_s = -math.inf  # when the last call ended
         self._owed_s = 0.0  # device time that owed blocks are short of (below 0: ahead); 0 when there are none
@@ -131,6 +132,14 @@ class LanePolicy:
         """What it may take at the best, as measured or as learned since: decides whether a row can ever fit."""
         slot = self._whole_slot if whole else self._live_slot
         return min(self._measured[slot].seconds(size), self._cautious[slot].seconds(size))
+
+    def done_by_s(self, size: CallSize, now_s: float) -> float:
+        """When all live rows, with such ones more, are answered at the latest: without a look at each of them."""
+        busy_s = now_s
+        for call, end_s in self._running.values():
+            if end_s > busy_s and call.slot is not Slot.BACKGROUND:
+                busy_s = end_s
+        return busy_s + self.live_pace * self._slowest.at_most_s(self.live.size.plus(size))
 
     def busy_until_s(self, now_s: float) -> float:
         """When the call that live rows must wait for is predicted to end; now, where there is none.
@@ -212,14 +221,19 @@ class LanePolicy:
         for slot, size, elapsed_s in self._lessons:
             if self._learners[slot].observed(size, elapsed_s):
                 self._cautious[slot] = self._learners[slot].cost.at(self.limits.quantile)
-                self._live_s = longest_live_s(self._cautious[self._live_slot], self.limits)
+                self._price()
                 self.live.reprice()
         self._lessons.clear()
+
+    def _price(self) -> None:
+        """What follows from the curves."""
+        self._live_s = longest_live_s(self._cautious[self._live_slot], self.limits)
+        self._slowest = self._cautious[self._live_slot].at_least(self._cautious[self._whole_slot])
 
     def _forget(self) -> bool:
         changed = [learner.forget() for learner in self._learners.values()]
         self._cautious = dict(self._measured)
-        self._live_s = longest_live_s(self._cautious[self._live_slot], self.limits)
+        self._price()
         return any(changed)
 
     def _wants_whole(self) -> bool:
@@ -265,7 +279,7 @@ class LanePolicy:
         limit_s = math.inf
         if self.live and slot is not Slot.BACKGROUND:
             limit_s = self.ride_limit_s(now_s)
-            self._take_live(draft)
+            self._take_live(draft, now_s)
         if slot is Slot.LIVE:
             # Background rows have a slot of their own: here they ride only where they add nothing.
             limit_s = min(limit_s, self.predict_s(draft.size)) if draft.live else 0.0
@@ -276,17 +290,37 @@ class LanePolicy:
         self._ride(draft, limit_s, slot)
         return draft
 
-    def _take_live(self, draft: _Draft) -> None:
+    def _take_live(self, draft: _Draft, now_s: float) -> None:
         plan = self.live.plan()
         if not plan:
             return
-        rows, free = plan[0].size.rows, self.limits.lanes - len(self._running) - len(plan) + 1
-        if free > 1 and rows > 1:  # the other lanes have nothing else to do
-            draft.live = self.live.take(-(-rows // free))
-            draft.size = CallSize.of(item.tokens for item in draft.live)
-        else:
-            draft.size = plan[0].size
-            draft.live = self.live.take(rows)
+        draft.size = plan[0].size
+        # Lanes that have nothing else to do, or soon will have: no other planned call is for them
+        others_s = sorted(self.free_s(now_s))[len(plan) :] if self.limits.lanes > 1 else ()
+        if draft.size.rows > 1 and others_s:
+            draft.size = self._shared_out(draft.size, [max(0.0, each_s - now_s) for each_s in others_s])
+        draft.live = self.live.take(draft.size.rows)
+
+    def _shared_out(self, size: CallSize, others_s: list[float]) -> CallSize:
+        """The part of a call that is run now, the rest being left to lanes that are free after so many seconds.
+
+        It is as long as theirs; all of it, where nobody had an answer sooner.
+        """
+        lengths, wait_s = self.live.lengths(size.rows), others_s[0]
+        lanes = others_s.count(wait_s)
+
+        def theirs_s(rows: int) -> float:
+            left = lengths[rows:]
+            return wait_s + self.predict_s(CallSize.of(left[: -(-len(left) // lanes)]))
+
+        def is_enough(rows: int) -> bool:
+            return self.predict_s(CallSize.of(lengths[:rows])) >= theirs_s(rows)
+
+        fewest = -(-size.rows // (lanes + 1))
+        rows = fewest + bisect.bisect_left(range(fewest, size.rows), True, key=is_enough)
+        if rows == size.rows or theirs_s(rows) >= self.predict_s(size):
+            return size
+        return CallSize.of(lengths[:rows])
 
     def _ride(self, draft: _Draft, limit_s: float, slot: Slot, owed_only: bool = False) -> None:
         """Add background rows while the call stays within the caps, the budget and the limit."""

@@ -93,6 +93,7 @@ class LiveQueue:
         self._has_whole = False  # the plan, of several lanes, a call for all
         self._entries: list[_Entry] = []  # sorted by deadline, then arrival
         self._where: dict[int, tuple[float, int]] = {}  # key of every row in _entries -> its sort key
+        self._tokens = self._squares = 0  # of them together
         self._plan: deque[PlannedCall] = deque()  # covers _entries exactly, unless stale
         self._plan_s = 0.0  # that its calls are predicted to take of the device
         self._stale = False
@@ -102,25 +103,38 @@ class LiveQueue:
     def __len__(self) -> int:
         return len(self._entries)
 
+    @property
+    def size(self) -> CallSize:
+        """Of all that wait; none of them is known to be the longest."""
+        return CallSize(len(self._entries), self._tokens, 0, self._squares)
+
+    @property
+    def first_deadline_s(self) -> float:
+        """Of all that wait."""
+        return self._entries[0][0] if self._entries else math.inf
+
     def __contains__(self, key: int) -> bool:
         return key in self._where
 
     def add(self, item: Item, now_s: float) -> None:
         """Queue a row by its deadline; ties go by arrival."""
-        key, deadline_s, _ = item
+        key, deadline_s, n = item
         if key in self._where:
             raise InvalidInput("key", key, "a key that is not waiting already")
         where = self._where[key] = (deadline_s, next(self._arrivals))
         entry = (*where, item, now_s)
+        self._tokens += n
+        self._squares += n * n
         if self._entries and deadline_s < self._entries[-1][0]:  # an equal one came before it
             bisect.insort(self._entries, entry, key=_by_deadline)
             self.reprice()
             return
         self._entries.append(entry)
-        if self._stale:
-            return
         tried, self._tried = self._tried, None
-        joined = tried[1] if tried is not None and tried[0] is item else self._joined(item, now_s)
+        if self._stale or tried is None or tried[0] is not item:
+            self._stale = True  # nobody has asked: many are cut at once for less than one by one
+            return
+        joined = tried[1]
         if not joined.opens:
             self._plan.pop()
         self._plan.append(joined.call)
@@ -132,13 +146,15 @@ class LiveQueue:
         where = self._where.pop(key, None)
         if where is None:
             return False
-        del self._entries[bisect.bisect_left(self._entries, where, key=_by_deadline)]
+        at = bisect.bisect_left(self._entries, where, key=_by_deadline)
+        self._leave(self._entries[at : at + 1])
+        del self._entries[at]
         self.reprice()
         return True
 
     def take(self, rows: int) -> list[Item]:
         """Remove and return the first `rows` rows."""
-        taken = [entry[2] for entry in self._entries[:rows]]
+        taken = self._leave(self._entries[:rows])
         del self._entries[:rows]
         for item in taken:
             del self._where[item.key]
@@ -149,6 +165,10 @@ class LiveQueue:
         elif rows:
             self._stale = True
         return taken
+
+    def lengths(self, rows: int) -> list[int]:
+        """Of the first `rows` rows."""
+        return [entry[2].tokens for entry in self._entries[:rows]]
 
     def fill(self, room: Room) -> None:
         """Cut by another room from now on."""
@@ -164,19 +184,11 @@ class LiveQueue:
     def plan(self) -> deque[PlannedCall]:
         """The calls that the waiting rows make, first to last. Read it, do not change it."""
         if self._stale:
-            self._plan = deque()
-            for entry in self._entries:
-                self._append_to(self._plan, entry[2], entry[3])
+            self._plan = self._all_cut()
             self._plan_s = sum(call.share_s for call in self._plan)
             self._has_whole = self._whole_s is not None and any(call.is_whole for call in self._plan)
             self._stale = False
         return self._plan
-
-    def planned_s(self) -> float:
-        """What the calls of the plan are predicted to take of the device together."""
-        if self._stale:
-            self.plan()
-        return self._plan_s
 
     def late(self, now_s: float) -> int:
         """How many rows, earliest deadline first, miss it in the call that they would be in.
@@ -233,6 +245,44 @@ class LiveQueue:
         calls: deque[PlannedCall] = deque()
         for item in sorted(items, key=lambda item: item.deadline_s):
             self._append_to(calls, item, now_s)
+        return calls
+
+    def _leave(self, entries: Sequence[_Entry]) -> list[Item]:
+        items = [entry[2] for entry in entries]
+        for item in items:
+            self._tokens -= item.tokens
+            self._squares -= item.tokens * item.tokens
+        return items
+
+    def _all_cut(self) -> deque[PlannedCall]:
+        """The plan anew: as if row after row were put into the last call or the next, without a look at each."""
+        entries, calls, start = self._entries, deque[PlannedCall](), 0
+        lengths = [entry[2].tokens for entry in entries]
+        tokens = [0, *itertools.accumulate(lengths)]
+        squares = [0, *itertools.accumulate([n * n for n in lengths])]
+        max_rows, max_tokens, seconds = self._room
+
+        def size_to(stop: int) -> CallSize:
+            longest = max(lengths[start:stop])
+            return CallSize(stop - start, tokens[stop] - tokens[start], longest, squares[stop] - squares[start])
+
+        def is_too_much(stop: int) -> bool:
+            size = size_to(stop)
+            return size.tokens > max_tokens or self._predict_s(size) > seconds
+
+        while start < len(entries):
+            last = min(len(entries), start + max(1, max_rows))
+            stop = last
+            if last > start + 1 and is_too_much(last):
+                stop = start + 1 + bisect.bisect_left(range(start + 2, last), True, key=is_too_much)
+            oldest_s = min([entry[3] for entry in entries[start:stop]])
+            if stop == start + 1:
+                calls.append(self._alone(entries[start][2], oldest_s))
+            else:
+                size = size_to(stop)
+                predicted_s = self._predict_s(size)
+                calls.append(PlannedCall(size, predicted_s, entries[start][0], oldest_s, predicted_s * self._share))
+            start = stop
         return calls
 
     def _first_from(self, start: int) -> PlannedCall:

@@ -7,9 +7,9 @@ from typing import Any
 
 from twoshift.serve.http.messages import HttpError
 
-__all__ = ["Body", "Room"]
+__all__ = ["SMALL_BYTES", "Body", "Room"]
 
-_SMALL_BYTES = 64 << 10  # of a body, that need no room: as many as there may be connections do no harm
+SMALL_BYTES = 64 << 10  # of a body, that need no room: as many as there may be connections do no harm
 _NO_ROOM_S = 1.0
 
 
@@ -54,9 +54,9 @@ class Body:
         size = len(self._whole) + len(data)
         if max(size, self._came_bytes) > self._most_bytes:
             raise self._too_large()
-        if size - _SMALL_BYTES > self.held_bytes:
-            self._room.take(size - _SMALL_BYTES - self.held_bytes)
-            self.held_bytes = size - _SMALL_BYTES
+        if size - SMALL_BYTES > self.held_bytes:
+            self._room.take(size - SMALL_BYTES - self.held_bytes)
+            self.held_bytes = size - SMALL_BYTES
         if not self._whole:
             self._whole = data
         else:  # one buffer, not a list of pieces: millions of tiny ones would cost many times their bytes

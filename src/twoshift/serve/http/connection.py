@@ -12,7 +12,8 @@ from typing import Any
 
 import httptools
 
-from twoshift.serve.http.body import Body, Room
+from twoshift.serve.http.body import SMALL_BYTES, Body, Room
+from twoshift.serve.http.heads import Heads
 from twoshift.serve.http.messages import HttpError, Pieces, Reply, Request
 from twoshift.serve.http.streamed import BodyStream
 
@@ -55,6 +56,7 @@ class Peers:
     streams: Streams = lambda _method, _target: False
     open: set[Connection] = field(default_factory=lambda: set[Connection]())
     room: Room = field(init=False)
+    heads: Heads = field(default_factory=Heads)
 
     def __post_init__(self) -> None:
         self.room = Room(max(self.limits.bodies_bytes, self.limits.body_bytes))
@@ -78,6 +80,8 @@ class Connection(asyncio.Protocol):
         self.due_s = self._loop.time() + self._limits.head_s  # when the sweep ends it
         self._body: Body | None = None
         self._stream: BodyStream | None = None  # of the request that is being read, where it is streamed
+        self._between = True  # two requests, as the parser has it
+        self._read: list[Request] = []  # out of the piece of data that is being parsed
         self._reset()
 
     # From the transport
@@ -104,9 +108,13 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closing and self._stream is None:
             return
-        self._loose_bytes += len(data)
         try:
-            self._parser.feed_data(data)
+            if self._between and (known := self._peers.heads.find(data)) is not None:
+                (method, target, headers, _), body = known
+                self._queue(Request(method, target, headers, body, time.monotonic()))
+                self._begin()
+            else:
+                self._parse(data)
         except HttpError as error:
             self._refuse(error)
         except httptools.HttpParserUpgrade:
@@ -114,8 +122,16 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError as error:
             cause = error.__context__
             self._refuse(cause if isinstance(cause, HttpError) else HttpError(400, "no valid HTTP/1.1 request"))
+
+    def _parse(self, data: bytes) -> None:
+        begins, self._read = self._between, []
+        self._loose_bytes += len(data)
+        self._parser.feed_data(data)
         if self._loose_bytes > self._limits.header_bytes:
-            self._refuse(HttpError(431, f"headers of more than {self._limits.header_bytes:,} bytes"))
+            raise HttpError(431, f"headers of more than {self._limits.header_bytes:,} bytes")
+        read, self._read = self._read, []
+        if begins and self._between and len(read) == 1 and len(data) < SMALL_BYTES and not self._closing:
+            self._peers.heads.learn(data, read[0])
 
     def eof_received(self) -> None:
         return None  # the transport closes, and `connection_lost` follows
@@ -131,6 +147,7 @@ class Connection(asyncio.Protocol):
     # From the parser
 
     def on_message_begin(self) -> None:
+        self._between = False
         if self._task is None:
             self.due_s = self._loop.time() + self._limits.head_s
 
@@ -186,11 +203,13 @@ class Connection(asyncio.Protocol):
             if self._body is not None:
                 body, held_bytes = self._body.whole(), self._body.held_bytes
                 self._body = None
-            self._queue(body, held_bytes)
+            self._queue(request := self._request(body, held_bytes))
+            self._read.append(request)
         else:
             self._stream.end()
             self._stream = None
         self._reset()
+        self._between = True
         if not self._parser.should_keep_alive():
             self._closing = True
         self._begin()
@@ -202,17 +221,18 @@ class Connection(asyncio.Protocol):
         self._stream = BodyStream(self._limits.body_s, lambda full: self._fill("stream", full))
         if b"expect" in self._headers and self._headers[b"expect"].lower() == b"100-continue":
             self._continue()
-        self._queue(b"", 0, self._stream)
+        self._queue(self._request(b"", 0, self._stream))
         self._begin()
 
-    def _queue(self, body: bytes, held_bytes: int, stream: BodyStream | None = None) -> None:
-        if len(self._waiting) >= _MOST_WAITING:
-            raise HttpError(503, f"more than {_MOST_WAITING} requests ahead of their replies", retry_after_s=_FULL_S)
+    def _request(self, body: bytes, held_bytes: int, stream: BodyStream | None = None) -> Request:
         now_s = time.monotonic()
         chunks = self._parser.get_http_version() != "1.0"
-        self._waiting.append(
-            Request(self._method(), self._target, self._headers, body, now_s, held_bytes, stream, chunks)
-        )
+        return Request(self._method(), self._target, self._headers, body, now_s, held_bytes, stream, chunks)
+
+    def _queue(self, request: Request) -> None:
+        if len(self._waiting) >= _MOST_WAITING:
+            raise HttpError(503, f"more than {_MOST_WAITING} requests ahead of their replies", retry_after_s=_FULL_S)
+        self._waiting.append(request)
         if len(self._waiting) >= _MANY_WAITING:
             self._fill("queue", True)
 

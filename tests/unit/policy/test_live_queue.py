@@ -1,0 +1,73 @@
+"""However rows come in, the plan is the one that row after row would make."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twoshift.policy.cost import CallCost, Ceiling
+from twoshift.policy.live_queue import LiveQueue, Room
+from twoshift.types import CallSize, Item
+
+seconds = st.floats(0.0, 0.01)
+lengths = st.lists(st.integers(1, 60), max_size=40)
+
+
+@st.composite
+def costs(draw: st.DrawFn) -> CallCost:
+    """Lines and hinges of every kind, some with a call that was measured to be cheaper."""
+    cost = CallCost(
+        overhead_s=draw(st.floats(1e-6, 0.01)),
+        per_token_s=draw(seconds) / 10,
+        floor_s=draw(seconds),
+        per_square_s=draw(seconds) / 1000,
+        soft=draw(st.booleans()),
+        per_row_s=draw(seconds),
+    )
+    size = CallSize.uniform(draw(st.integers(1, 8)), draw(st.integers(1, 60)))
+    low_s = cost.seconds(size) * draw(st.floats(0.2, 1.0))
+    ceiling = Ceiling(size.rows, size.tokens, size.squares, low_s)
+    return CallCost(**{**_plain(cost), "ceilings": (ceiling,) if draw(st.booleans()) else ()})
+
+
+def _plain(cost: CallCost) -> dict[str, float]:
+    return {name: getattr(cost, name) for name in CallCost.__slots__ if name not in ("ratios", "ceilings")}
+
+
+@st.composite
+def queues(draw: st.DrawFn) -> tuple[LiveQueue, CallCost]:
+    cost = draw(costs())
+    room = Room(draw(st.integers(1, 12)), draw(st.integers(10, 300)), draw(st.floats(0.001, 0.2)))
+    lanes = draw(st.integers(1, 2))
+    whole_s = cost.scaled(0.5).seconds if lanes > 1 else None
+    return LiveQueue(room, cost.seconds, lanes, whole_s, draw(st.floats(0.001, 0.2))), cost
+
+
+@given(queues(), lengths, st.lists(st.floats(0.0, 1.0), min_size=40, max_size=40), st.integers(0, 40))
+def test_the_plan_is_what_row_after_row_makes(
+    made: tuple[LiveQueue, CallCost], tokens: list[int], deadlines_s: list[float], asked: int
+) -> None:
+    queue, _ = made
+    items = [Item(key, deadlines_s[key], n) for key, n in enumerate(tokens)]
+    for item in items:
+        if item.key >= asked:
+            queue.joined(item, 0.0)  # as admission does: the plan is kept up to date from here on
+        queue.add(item, 0.0)
+    one_by_one = queue.cut(sorted(items, key=lambda item: (item.deadline_s, item.key)), 0.0)
+    assert [*queue.plan()] == [*one_by_one]
+
+
+@given(queues(), lengths)
+def test_rows_never_take_longer_than_is_said_without_a_look_at_them(
+    made: tuple[LiveQueue, CallCost], tokens: list[int]
+) -> None:
+    queue, cost = made
+    slowest = cost.at_least(cost.scaled(0.5))
+    for key, n in enumerate(tokens):
+        queue.add(Item(key, 1.0, n), 0.0)
+    assert queue.size == CallSize.of(tokens)._replace(longest=0)
+    assert sum(call.predicted_s for call in queue.plan()) <= slowest.at_most_s(queue.size) * (1 + 1e-9)
+    queue.take(len(tokens) // 2)
+    for key in range(len(tokens) // 2, len(tokens)):
+        assert queue.remove(key)
+    assert queue.size == CallSize(0, 0, 0, 0)
