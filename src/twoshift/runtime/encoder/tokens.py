@@ -17,6 +17,7 @@ from twoshift.extras import needed
 from twoshift.runtime.encoder.fields import Fields
 from twoshift.runtime.encoder.folder import ModelFolder
 from twoshift.runtime.encoder.task import Embedding
+from twoshift.runtime.encoder.words import WordTokens
 
 __all__ = ["TextTokenizer", "TokenRows", "concat"]
 
@@ -119,10 +120,14 @@ class TextTokenizer:
         self._prompt = folder.task.prompt if isinstance(folder.task, Embedding) else ""
         with _damaged(folder):
             self._check_ids(folder)
+            self._words = WordTokens(self._tokenizer, self._max_tokens)
 
     def rows(self, texts: Sequence[Any]) -> TokenRows:
         """Token ids of texts, of pairs of texts, or those that were given; raises InvalidInput that names a bad row."""
-        encodings = self._encoded(self._checked(texts))
+        checked = self._checked(texts)
+        if len(checked) == 1 and isinstance(checked[0], str) and (ids := self._words.of(checked[0])):
+            return TokenRows(np.array(ids, np.int32), np.array((0, len(ids))), _WHOLE, self._first_types(len(ids)))
+        encodings = self._encoded(checked)
         if len(encodings) == 1 and 0 < len(encodings[0]) < self._max_tokens:
             return self._one_row(encodings[0])
         lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
@@ -135,6 +140,10 @@ class TextTokenizer:
         if self._typed:
             types = _below(self._types, _flat((encoding.type_ids for encoding in encodings), len(ids)), offsets)
         return _without_empty(TokenRows(ids, offsets, truncated, types), self._pad_id)
+
+    def _first_types(self, count: int) -> NDArray[np.int32] | None:
+        """Tokens of one text alone."""
+        return np.zeros(count, np.int32) if self._typed else None
 
     def _one_row(self, encoding: Any) -> TokenRows:
         """What most requests have; of the ordinary length."""
