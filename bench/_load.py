@@ -12,7 +12,6 @@ import gc
 import itertools
 import math
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -221,7 +220,6 @@ class _Open(_Load):
         self._waiting = 0
         self.begin()
         self._due = self._schedule()
-        self._loop.add_signal_handler(signal.SIGALRM, self._send_due)  # to the microsecond, where timers have 1 ms
         self._next_s = next(self._due)
         self._send_due()
         await self._over.wait()
@@ -244,7 +242,7 @@ class _Open(_Load):
         if self._next_s == math.inf:
             self._over.set()
         else:
-            signal.setitimer(signal.ITIMER_REAL, max(1e-6, self._next_s - time.perf_counter()))
+            self._loop.call_later(self._next_s - now_s, self._send_due)  # to the millisecond, which counts against us
 
     def _send(self, due_s: float, now_s: float) -> None:
         if due_s >= self._from_s:

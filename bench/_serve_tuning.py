@@ -27,7 +27,7 @@ VARIANTS: dict[str, list[Mapping[str, str]]] = {
 
 def tried(peer: Peer, bare: serve.Bare, texts: list[str], seconds: float) -> list[float]:
     """Shares of the bare model by clients, then requests a second of the other model."""
-    runs = serve.measure(peer, bare, texts, seconds)
+    runs = serve.measure(peer, bare, texts, seconds, slices=4)
     reports = serve_identity.measure(peer, serve_identity.rows(), seconds)
     return [*(run.share for run in runs.values()), max(report.ok_per_s for report in reports.values())]
 

@@ -3,8 +3,8 @@
 Closed loop with 32 and with 128 clients. The ceiling is Twoshift's own runtime in a plain loop without any server:
 calls of as many queries as there are clients, from text to vectors; its p99 is that of a call. Every peer has the same
 runtime inside (`_serve_peers.py`), so only the serving differs; each of their programs says how it was tuned. The
-speed of a shared machine changes by the minute, so a stretch of the ceiling is measured before and after each run, and
-a run counts as a share of the two; of several turns the median counts.
+speed of a shared machine changes by the second, so runs are short and many, a stretch of the ceiling lies before and
+after each, and a run counts as a share of the two; of all of them the median counts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 from _corpus import queries
-from _load import Plan, Report, run_load
+from _load import Plan, run_load
 from _serve_peers import TWOSHIFT, Peer, add_choice, chosen, take_turns
 from _servers import Skipped, environment, first_reply, forget_profiles, free_port, running
 
@@ -28,6 +28,7 @@ os.environ.update(environment({}))
 QUERIES, TOKENS, CLIENTS = 1_024, 16, (32, 128)
 AT_LEAST = {"Triton": 1.1, "LitServe": 1.7, "BentoML": 1.7, "Ray Serve": 1.7}
 OF_BARE = 0.95
+WARM_S = 0.5
 SAME = 0.9999  # the cosine from which two vectors are the same one
 
 
@@ -74,54 +75,60 @@ def served(peer: Peer, texts: Sequence[str], expected: np.ndarray) -> Iterator[i
         yield port
 
 
-def shown(name: str, clients: int, report: Report, run: Run, bare_per_s: float) -> str:
+def shown(name: str, clients: int, run: Run) -> str:
     return (
-        f"{name:10} {clients:4} clients: {run.per_s:6.1f} requests/s, p50 {report.ok.p50_ms:6.1f}, p99 "
-        f"{run.p99_ms:6.1f} ms; bare beside it {bare_per_s:6.1f}: {run.share:.3f}{report.failures}"
+        f"{name:10} {clients:4} clients: {run.per_s:6.1f} requests/s, p99 {run.p99_ms:6.1f} ms, {run.share:.3f} of bare"
     )
 
 
-def measure(peer: Peer, bare: Bare, texts: Sequence[str], seconds: float) -> dict[int, Run]:
-    """A run for each number of clients, between two stretches of the ceiling."""
-    runs = dict[int, Run]()
+def measure(peer: Peer, bare: Bare, texts: Sequence[str], seconds: float, slices: int) -> dict[int, Run]:
+    """For each number of clients the median of short runs, each between two stretches of the ceiling."""
+    found = dict[int, Run]()
     requests = [peer.faces["minilm"].request(text) for text in texts]
     with served(peer, texts, bare.vector) as port:
         for clients in CLIENTS:
-            before, _ = bare.run(clients, seconds / 2)
-            report = run_load(Plan(port=port, requests=requests, clients=clients, seconds=seconds))
-            after, _ = bare.run(clients, seconds / 2)
-            bare_per_s = (before + after) / 2
-            runs[clients] = Run(report.ok_per_s, report.ok.p99_ms, report.ok_per_s / bare_per_s)
-            print(f"  {shown(peer.name, clients, report, runs[clients], bare_per_s)}", flush=True)
-    return runs
+            runs, failures = list[Run](), ""
+            plan = Plan(port=port, requests=requests, clients=clients, seconds=seconds / slices, warm_s=WARM_S)
+            before, _ = bare.run(clients, plan.seconds / 2)
+            for _ in range(slices):
+                report = run_load(plan)
+                after, _ = bare.run(clients, plan.seconds / 2)
+                runs.append(Run(report.ok_per_s, report.ok.p99_ms, 2 * report.ok_per_s / (before + after)))
+                before, failures = after, failures or report.failures
+            found[clients] = median(runs)
+            print(f"  {shown(peer.name, clients, found[clients])}{failures}", flush=True)
+    return found
 
 
-def median(runs: Sequence[dict[int, Run]], clients: int) -> Run:
-    return Run(*map(statistics.median, zip(*(each[clients] for each in runs), strict=True)))
+def median(runs: Sequence[Run]) -> Run:
+    return Run(*map(statistics.median, zip(*runs, strict=True)))
 
 
 def main() -> None:
     from twoshift.runtime.encoder.folder import find_minilm
 
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=10.0, help="of a run")
-    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=20.0, help="of a server in a turn, for each number of clients")
+    parser.add_argument("--slices", type=int, default=5, help="that they are cut into")
+    parser.add_argument("--turns", type=int, default=2)
     add_choice(parser)
     options = parser.parse_args()
     forget_profiles()
     texts = queries(find_minilm() / "tokenizer.json", QUERIES, TOKENS)
     bare = Bare(texts)
     runs = take_turns(
-        [TWOSHIFT, *chosen(options)], lambda peer: measure(peer, bare, texts, options.seconds), options.turns
+        [TWOSHIFT, *chosen(options)],
+        lambda peer: measure(peer, bare, texts, options.seconds, options.slices),
+        options.turns,
     )
     for clients in CLIENTS:
         alone_per_s, call_ms = bare.run(clients, options.seconds)
-        ours = median(runs[TWOSHIFT.name], clients)
+        ours = median([each[clients] for each in runs[TWOSHIFT.name]])
         print(f"{clients} clients: bare loop {alone_per_s:.1f} requests/s, p99 of a call {call_ms:.1f} ms")
         print(f"  of the bare loop: {ours.share:.3f} (at least {OF_BARE})")
         for name, at_least in AT_LEAST.items():
             if name in runs:
-                theirs = median(runs[name], clients)
+                theirs = median([each[clients] for each in runs[name]])
                 print(
                     f"  times {name}: {ours.share / theirs.share:.2f} (at least {at_least}); "
                     f"p99 {ours.p99_ms:.1f} ms to {theirs.p99_ms:.1f} (lower)"

@@ -82,6 +82,7 @@ class Engine:
         self._forks = _forks[0]
         self._stopping: str | None = None  # why nothing new is taken
         self._dead: Broken | None = None
+        self._resting = 0  # threads that have nothing to do
         self._threads = [
             threading.Thread(target=self._loop, args=(place,), name=f"twoshift-{slot}", daemon=True)
             for place, slot in enumerate(self._slots)
@@ -126,6 +127,11 @@ class Engine:
             for at, (item, sink) in enumerate(zip(items, sinks, strict=True)):
                 self._waiting.add_row(item, LiveRow(rows, at, sink, now_s, deadline_s, item.tokens, tenant))
             return [item.key for item in items]
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether some of it looks at what was submitted only when it is woken; asked after that."""
+        return self._resting > 0
 
     def wake(self) -> None:
         """Look at what was submitted."""
@@ -313,7 +319,9 @@ class Engine:
         if until_s is not None:
             left_s = max(0.0, until_s - self._clock())
             wait_s = left_s if wait_s is None else min(wait_s, left_s)
+        self._resting += 1
         self._changed.wait(wait_s)
+        self._resting -= 1
         return True  # and look again: rows may have come in beside the order to stop
 
     def _line_up(self, place: int, call: Call, now_s: float) -> Flight:

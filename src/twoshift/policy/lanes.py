@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import math
 from dataclasses import dataclass, field
@@ -279,7 +278,7 @@ class LanePolicy:
         limit_s = math.inf
         if self.live and slot is not Slot.BACKGROUND:
             limit_s = self.ride_limit_s(now_s)
-            self._take_live(draft, now_s)
+            self._take_live(draft)
         if slot is Slot.LIVE:
             # Background rows have a slot of their own: here they ride only where they add nothing.
             limit_s = min(limit_s, self.predict_s(draft.size)) if draft.live else 0.0
@@ -290,37 +289,17 @@ class LanePolicy:
         self._ride(draft, limit_s, slot)
         return draft
 
-    def _take_live(self, draft: _Draft, now_s: float) -> None:
+    def _take_live(self, draft: _Draft) -> None:
         plan = self.live.plan()
         if not plan:
             return
-        draft.size = plan[0].size
-        # Lanes that have nothing else to do, or soon will have: no other planned call is for them
-        others_s = sorted(self.free_s(now_s))[len(plan) :] if self.limits.lanes > 1 else ()
-        if draft.size.rows > 1 and others_s:
-            draft.size = self._shared_out(draft.size, [max(0.0, each_s - now_s) for each_s in others_s])
-        draft.live = self.live.take(draft.size.rows)
-
-    def _shared_out(self, size: CallSize, others_s: list[float]) -> CallSize:
-        """The part of a call that is run now, the rest being left to lanes that are free after so many seconds.
-
-        It is as long as theirs; all of it, where nobody had an answer sooner.
-        """
-        lengths, wait_s = self.live.lengths(size.rows), others_s[0]
-        lanes = others_s.count(wait_s)
-
-        def theirs_s(rows: int) -> float:
-            left = lengths[rows:]
-            return wait_s + self.predict_s(CallSize.of(left[: -(-len(left) // lanes)]))
-
-        def is_enough(rows: int) -> bool:
-            return self.predict_s(CallSize.of(lengths[:rows])) >= theirs_s(rows)
-
-        fewest = -(-size.rows // (lanes + 1))
-        rows = fewest + bisect.bisect_left(range(fewest, size.rows), True, key=is_enough)
-        if rows == size.rows or theirs_s(rows) >= self.predict_s(size):
-            return size
-        return CallSize.of(lengths[:rows])
+        rows, free = plan[0].size.rows, self.limits.lanes - len(self._running) - len(plan) + 1
+        if free > 1 and rows > 1:  # the other lanes have nothing else to do
+            draft.live = self.live.take(-(-rows // free))
+            draft.size = CallSize.of(item.tokens for item in draft.live)
+        else:
+            draft.size = plan[0].size
+            draft.live = self.live.take(rows)
 
     def _ride(self, draft: _Draft, limit_s: float, slot: Slot, owed_only: bool = False) -> None:
         """Add background rows while the call stays within the caps, the budget and the limit."""

@@ -166,10 +166,6 @@ class LiveQueue:
             self._stale = True
         return taken
 
-    def lengths(self, rows: int) -> list[int]:
-        """Of the first `rows` rows."""
-        return [entry[2].tokens for entry in self._entries[:rows]]
-
     def fill(self, room: Room) -> None:
         """Cut by another room from now on."""
         if room != self._room:

@@ -71,6 +71,8 @@ class Completions:
         sinks = [pending] if count == 1 else [pending, *(_Row(pending, k) for k in range(1, count))]
         pending.keys = engine.submit_to(sinks, rows, deadline_s, tenant)
         pending.due = self._deadlines.add(pending, deadline_s)
+        if not engine.is_resting:  # it will look by itself
+            return pending
         self._submitted += 1
         if not self._waiting:
             self._wake_by_s = time.monotonic() + _GATHER_S

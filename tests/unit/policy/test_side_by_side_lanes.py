@@ -87,18 +87,3 @@ def test_what_a_lane_takes_is_learned_apart_from_the_whole() -> None:
     size = policy.live.cut([Item(-1, 100.0)], 41.0)[0].size
     assert policy.predict_s(size) < 1.6 * COST.seconds(size)
     assert policy.predict_s(size, Slot.WHOLE) == COST.seconds(size)
-
-
-def test_a_lane_leaves_rows_to_one_that_is_soon_free() -> None:
-    policy = lanes()
-    policy.submit_block(Block(-1, [1]), 0.0)
-    beside = launched(policy)
-    for key in range(40):
-        policy.submit(Item(key, 0.1), 0.0)
-    now_s = beside.predicted_s - 0.0002
-    call = launched(policy, now_s)
-    assert 20 < call.size.rows < 24
-    policy.finished(beside, beside.predicted_s)
-    rest = launched(policy, beside.predicted_s)
-    assert call.size.rows + rest.size.rows == 40
-    assert abs(now_s + call.predicted_s - beside.predicted_s - rest.predicted_s) < 0.0005
