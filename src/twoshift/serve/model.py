@@ -153,10 +153,10 @@ class ServedModel:
         if not self._counts_tokens:
             return total
         check_lengths(sizes, self.engine.runtime.info.max_row_tokens)
-        least = least_tokens(sizes)
-        if total >= _INLINE_CHARACTERS:
+        if total >= _INLINE_CHARACTERS:  # shorter ones are prepared sooner than they are looked at twice
+            least = least_tokens(sizes)
             self.engine.check_possible(least, deadline_s)
-        self.engine.check_room(least, deadline_s)
+            self.engine.check_room(least, deadline_s)
         return total
 
     async def _looked_up(self, rows: Sequence[Any], deadline_s: float) -> Sequence[Any]:
