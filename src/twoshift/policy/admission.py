@@ -66,15 +66,16 @@ class AdmissionPolicy:
 
         None where only the plan can tell.
         """
-        lanes, limits = self._lanes, self._lanes.limits
-        if len(items) == 1:
-            _, deadline_s, n = items[0]
-            size = CallSize(1, n, n, n * n)
+        lanes, rows = self._lanes, len(items)
+        if rows == 1:
+            _, deadline_s, tokens = items[0]
+            longest, squares = tokens, tokens * tokens
         else:
-            deadline_s, size = min(item.deadline_s for item in items), CallSize.of(item.tokens for item in items)
-        if size.longest > limits.max_tokens or len(lanes.live) + size.rows > self.max_waiting:
+            deadline_s = min(item.deadline_s for item in items)
+            _, tokens, longest, squares = CallSize.of(item.tokens for item in items)
+        if longest > lanes.limits.max_tokens or len(lanes.live) + rows > self.max_waiting:
             return None
-        end_s = lanes.done_by_s(size, now_s)
+        end_s = lanes.done_by_s(rows, tokens, squares, now_s)
         return None if end_s > deadline_s or end_s > lanes.live.first_deadline_s else end_s
 
     def _last_finish_s(self, item: Item, now_s: float) -> float | None:

@@ -115,10 +115,10 @@ class CallCost:
             return self._lowered(line * ratio, size, ratio)
         return line * ratio
 
-    def at_most_s(self, size: CallSize) -> float:
-        """No less than its rows take, in however many calls: a call of its own for each, whatever was measured."""
-        line = self.per_token_s * size.tokens + self.per_square_s * size.squares
-        return line + size.rows * (self.overhead_s + self.floor_s + self.per_row_s)
+    def at_most_s(self, rows: int, tokens: int, squares: int) -> float:
+        """No less than so many rows take, in however many calls: one of its own for each, whatever was measured."""
+        each_s = self.overhead_s + self.floor_s + self.per_row_s
+        return rows * each_s + tokens * self.per_token_s + squares * self.per_square_s
 
     def at(self, quantile: float) -> CallCost:
         """The curve of that quantile, as a plain curve: what the hot paths use."""

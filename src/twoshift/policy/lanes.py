@@ -132,13 +132,15 @@ class LanePolicy:
         slot = self._whole_slot if whole else self._live_slot
         return min(self._measured[slot].seconds(size), self._cautious[slot].seconds(size))
 
-    def done_by_s(self, size: CallSize, now_s: float) -> float:
-        """When all live rows, with such ones more, are answered at the latest: without a look at each of them."""
+    def done_by_s(self, rows: int, tokens: int, squares: int, now_s: float) -> float:
+        """When all live rows, with so many more, are answered at the latest: without a look at each of them."""
         busy_s = now_s
         for call, end_s in self._running.values():
             if end_s > busy_s and call.slot is not Slot.BACKGROUND:
                 busy_s = end_s
-        return busy_s + self.live_pace * self._slowest.at_most_s(self.live.size.plus(size))
+        live = self.live
+        most_s = self._slowest.at_most_s(len(live) + rows, live.tokens + tokens, live.squares + squares)
+        return busy_s + self.live_pace * most_s
 
     def busy_until_s(self, now_s: float) -> float:
         """When the call that live rows must wait for is predicted to end; now, where there is none.

@@ -93,7 +93,7 @@ class LiveQueue:
         self._has_whole = False  # the plan, of several lanes, a call for all
         self._entries: list[_Entry] = []  # sorted by deadline, then arrival
         self._where: dict[int, tuple[float, int]] = {}  # key of every row in _entries -> its sort key
-        self._tokens = self._squares = 0  # of them together
+        self.tokens = self.squares = 0  # of them together
         self._plan: deque[PlannedCall] = deque()  # covers _entries exactly, unless stale
         self._plan_s = 0.0  # that its calls are predicted to take of the device
         self._stale = False
@@ -102,11 +102,6 @@ class LiveQueue:
 
     def __len__(self) -> int:
         return len(self._entries)
-
-    @property
-    def size(self) -> CallSize:
-        """Of all that wait; none of them is known to be the longest."""
-        return CallSize(len(self._entries), self._tokens, 0, self._squares)
 
     @property
     def first_deadline_s(self) -> float:
@@ -123,8 +118,8 @@ class LiveQueue:
             raise InvalidInput("key", key, "a key that is not waiting already")
         where = self._where[key] = (deadline_s, next(self._arrivals))
         entry = (*where, item, now_s)
-        self._tokens += n
-        self._squares += n * n
+        self.tokens += n
+        self.squares += n * n
         if self._entries and deadline_s < self._entries[-1][0]:  # an equal one came before it
             bisect.insort(self._entries, entry, key=_by_deadline)
             self.reprice()
@@ -246,8 +241,8 @@ class LiveQueue:
     def _leave(self, entries: Sequence[_Entry]) -> list[Item]:
         items = [entry[2] for entry in entries]
         for item in items:
-            self._tokens -= item.tokens
-            self._squares -= item.tokens * item.tokens
+            self.tokens -= item.tokens
+            self.squares -= item.tokens * item.tokens
         return items
 
     def _all_cut(self) -> deque[PlannedCall]:

@@ -65,9 +65,11 @@ def test_rows_never_take_longer_than_is_said_without_a_look_at_them(
     slowest = cost.at_least(cost.scaled(0.5))
     for key, n in enumerate(tokens):
         queue.add(Item(key, 1.0, n), 0.0)
-    assert queue.size == CallSize.of(tokens)._replace(longest=0)
-    assert sum(call.predicted_s for call in queue.plan()) <= slowest.at_most_s(queue.size) * (1 + 1e-9)
+    size = CallSize.of(tokens)
+    assert (len(queue), queue.tokens, queue.squares) == (size.rows, size.tokens, size.squares)
+    most_s = slowest.at_most_s(size.rows, size.tokens, size.squares)
+    assert sum(call.predicted_s for call in queue.plan()) <= most_s * (1 + 1e-9)
     queue.take(len(tokens) // 2)
     for key in range(len(tokens) // 2, len(tokens)):
         assert queue.remove(key)
-    assert queue.size == CallSize(0, 0, 0, 0)
+    assert (len(queue), queue.tokens, queue.squares) == (0, 0, 0)

@@ -7,6 +7,7 @@ import logging
 import re
 import urllib.parse
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -53,6 +54,18 @@ class Exchange(msgspec.Struct):
         if not 0 < milliseconds <= _LONGEST_MS:
             raise InvalidInput("x-request-timeout-ms", given, "a number of milliseconds up to an hour")
         return milliseconds / 1e3
+
+    def asked(self) -> Asked:
+        """For its trace."""
+        return Asked(f"{self.request.method} {self.request.path}", self.request.header(b"traceparent"))
+
+    def ended(self, shown_id: str, status: int, fault: Fault | None) -> bytes:
+        """Into the books with it; what Server-Timing says."""
+        request = self.request
+        if writes_access():
+            what = f"{request.method} {request.target[:200].decode('latin-1')}"
+            log_access(what, status, request.arrived_s, self.caller.name, shown_id)
+        return replied(request.arrived_s, self, status, fault, self.asked)
 
 
 Face = Callable[[Exchange], Awaitable[Reply]]
@@ -178,22 +191,11 @@ class App:
 
     @staticmethod
     def _finish(exchange: Exchange, reply: Reply, fault: Fault | None) -> None:
-        request = exchange.request
-
-        def asked() -> Asked:
-            return Asked(f"{request.method} {request.path}", request.header(b"traceparent"))
-
-        def count(status: int, fault: Fault | None) -> bytes:
-            if writes_access():
-                what = f"{request.method} {request.target[:200].decode('latin-1')}"
-                log_access(what, status, request.arrived_s, exchange.caller.name, shown)
-            return replied(request.arrived_s, exchange, status, fault, asked)
-
-        shown = request_id(request.header(_SHOWN_ID))
+        shown = request_id(exchange.request.header(_SHOWN_ID))
         if exchange.goes_on is None:
-            timing = count(reply.status, fault)
+            timing = exchange.ended(shown, reply.status, fault)
         else:
-            timing, exchange.goes_on.ended = exchange.goes_on.timing(), count
+            timing, exchange.goes_on.ended = exchange.goes_on.timing(), partial(exchange.ended, shown)
         reply.headers += [(_SHOWN_ID, shown.encode("latin-1")), (b"server-timing", timing)]
 
 

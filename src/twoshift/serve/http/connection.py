@@ -282,7 +282,8 @@ class Connection(asyncio.Protocol):
                     try:
                         reply = await self._handler(asked)
                     finally:
-                        self._give_room(asked)
+                        if asked.held_bytes:
+                            self._give_room(asked)
                     unread = asked.stream is not None and not asked.stream.is_over
                     without_body, takes_chunks = asked.method == "HEAD", asked.takes_chunks
                 open_end = reply.stream is not None and reply.stream_bytes is None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["HttpError", "Pieces", "Reply", "Request", "refusal"]
 
 _JSON = b"application/json"
-_REASONS = {status.value: status.phrase.encode() for status in http.HTTPStatus}
+_FIRST_LINES = {each.value: b"HTTP/1.1 %d %b" % (each.value, each.phrase.encode()) for each in http.HTTPStatus}
 _NOT_MODIFIED = 304
 _KINDS = {408: "request_timeout", 413: "too_large", 503: "overloaded"}
 
@@ -69,8 +69,9 @@ class Reply(msgspec.Struct):
 
     def encoded(self, keep_alive: bool, without_body: bool = False, chunked: bool = False) -> bytes:
         """As it goes over the wire; `chunked`: its pieces say themselves how long they are."""
-        lines = [b"HTTP/1.1 %d %b" % (self.status, _REASONS.get(self.status, b"Unknown"))]
-        lines += [b"%b: %b" % pair for pair in self.headers]
+        lines = [_FIRST_LINES.get(self.status) or b"HTTP/1.1 %d Unknown" % self.status]
+        for pair in self.headers:
+            lines.append(b"%b: %b" % pair)
         size = len(self.body) if self.stream is None else self.stream_bytes
         if size != 0 or self.stream is not None:
             lines.append(b"content-type: %b" % self.content_type)
@@ -80,7 +81,8 @@ class Reply(msgspec.Struct):
             lines.append(b"content-length: %d" % size)
         if not keep_alive:
             lines.append(b"connection: close")
-        return b"\r\n".join(lines) + b"\r\n\r\n" + (b"" if without_body else self.body)
+        lines += (b"", b"" if without_body else self.body)
+        return b"\r\n".join(lines)
 
 
 def refusal(fault: Fault, body: bytes) -> Reply:
