@@ -333,6 +333,8 @@ class Engine:
         flying.append(flight)
         if len(flying) == 1:
             self._device_time.began(call.number, now_s)
+        if self._beside is not None and self._resting and len(self._policy.live):
+            self._changed.notify_all()  # what is left is for the other lanes
         return flight
 
     def _fly(self, place: int, flight: Flight) -> None:
