@@ -111,9 +111,17 @@ class Engine:
         self.wake()
         return futures
 
-    def submit_to(self, sinks: Sequence[RowSink], rows: Prepared, deadline_s: float, tenant: str = "") -> list[int]:
+    def submit_to(
+        self,
+        sinks: Sequence[RowSink],
+        rows: Prepared,
+        deadline_s: float,
+        tenant: str = "",
+        since_s: float | None = None,
+    ) -> list[int]:
         """The same, with something of the caller's own waiting for each row; the rows' keys, which `forget` takes.
 
+        `since_s` is when their time began, where that is not now: what they have lost of it makes none too large.
         The device may rest until `wake` is called: a caller may have more rows to submit at this moment.
         """
         with self._lock:
@@ -123,7 +131,7 @@ class Engine:
             if deadline_s <= now_s and lengths:
                 raise Late(f"the deadline {deadline_s:.3f} has passed on the clock of engine.now_s(): {now_s:.3f}")
             items = [Item(self._waiting.new_key(), deadline_s, n) for n in lengths]
-            self._admit(items, now_s)
+            self._admit(items, now_s, since_s)
             for at, (item, sink) in enumerate(zip(items, sinks, strict=True)):
                 self._waiting.add_row(item, LiveRow(rows, at, sink, now_s, deadline_s, item.tokens, tenant))
             return [item.key for item in items]
@@ -144,17 +152,17 @@ class Engine:
             for key in keys:
                 self._waiting.forget_row(key)
 
-    def check_possible(self, lengths: Sequence[int], deadline_s: float) -> None:
+    def check_possible(self, lengths: Sequence[int], deadline_s: float, since_s: float) -> None:
         """Raises TooLarge where rows of these lengths can never be answered in time: before they are prepared."""
         with self._lock:
-            never = self._admission.impossible([Item(-1, deadline_s, n) for n in lengths], self._clock())
+            never = self._admission.impossible([Item(-1, deadline_s, n) for n in lengths], since_s)
         if never is not None:
             raise _too_large(never)
 
-    def check_room(self, lengths: Sequence[int], deadline_s: float) -> None:
+    def check_room(self, lengths: Sequence[int], deadline_s: float, since_s: float) -> None:
         """Raises TryLater where rows of at least these lengths would be refused now: before they are prepared."""
         with self._lock:
-            self._admit([Item(-1, deadline_s, n) for n in lengths], self._clock())
+            self._admit([Item(-1, deadline_s, n) for n in lengths], self._clock(), since_s)
 
     def submit_block(
         self,
@@ -333,6 +341,8 @@ class Engine:
         flying.append(flight)
         if len(flying) == 1:
             self._device_time.began(call.number, now_s)
+        if self._beside is not None and self._resting and len(self._policy.live):
+            self._changed.notify_all()  # what is left is for the other lanes
         return flight
 
     def _fly(self, place: int, flight: Flight) -> None:
@@ -494,8 +504,8 @@ class Engine:
                 raise Broken("the engine is closed: make another one")
             raise TryLater(f"the engine is {self._stopping}", 1.0)
 
-    def _admit(self, items: list[Item], now_s: float) -> None:
-        answer = self._admission.decide(items, now_s)
+    def _admit(self, items: list[Item], now_s: float, since_s: float | None) -> None:
+        answer = self._admission.decide(items, now_s, since_s)
         match answer:
             case Admit():
                 return

@@ -42,15 +42,18 @@ class AdmissionPolicy:
         self._lanes = lanes
         self.max_waiting = max_waiting
 
-    def decide(self, items: Sequence[Item], now_s: float) -> Admit | Refuse | Never:
-        """All rows of a request or none. Does not queue them: `LanePolicy.submit` does."""
+    def decide(self, items: Sequence[Item], now_s: float, since_s: float | None = None) -> Admit | Refuse | Never:
+        """All rows of a request or none. Does not queue them: `LanePolicy.submit` does.
+
+        `since_s` is when its time began, where it has waited elsewhere: that does not make it one for never.
+        """
         if not items:
             return Admit(now_s)
         if (finish_s := self._surely_s(items, now_s)) is not None:
             return Admit(finish_s)
         if len(items) == 1 and (finish_s := self._last_finish_s(items[0], now_s)) is not None:
             return Admit(finish_s)
-        if never := self.impossible(items, now_s):
+        if never := self.impossible(items, now_s if since_s is None else since_s):
             return never
         if len(self._lanes.live) + len(items) > self.max_waiting:
             return Refuse(self._wait_s(items, now_s), f"{len(self._lanes.live)} rows wait already")

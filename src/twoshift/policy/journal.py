@@ -82,9 +82,10 @@ class RecordedAdmission(AdmissionPolicy):
         self._sink = lanes.sink
         self._sink(["max_waiting", max_waiting])
 
-    def decide(self, items: Sequence[Item], now_s: float) -> Admit | Refuse | Never:
-        answer = super().decide(items, now_s)
-        self._sink(["admit", now_s, [_item(item) for item in items], _answer(answer)])
+    def decide(self, items: Sequence[Item], now_s: float, since_s: float | None = None) -> Admit | Refuse | Never:
+        answer = super().decide(items, now_s, since_s)
+        since = [] if since_s is None else [since_s]
+        self._sink(["admit", now_s, [_item(item) for item in items], _answer(answer), *since])
         return answer
 
 
@@ -156,8 +157,8 @@ class _Player:
                 if isinstance(decision, Run):
                     self._calls[decision.call.number] = decision.call
                 yield recorded, _decision(decision)
-            case ["admit", now_s, items, recorded]:
-                yield recorded, _answer(self._admission.decide([_read_item(item) for item in items], now_s))
+            case ["admit", now_s, items, recorded, *since]:
+                yield recorded, _answer(self._admission.decide([_read_item(item) for item in items], now_s, *since))
             case _:
                 raise ValueError(f"unknown entry {entry[:1]}")
 

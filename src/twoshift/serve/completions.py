@@ -64,12 +64,12 @@ class Completions:
         self._wake_by_s = 0.0
         self._deadlines = Deadlines(_give_up)  # of requests that are not answered
 
-    def submit(self, engine: Engine, rows: Prepared, deadline_s: float, tenant: str = "") -> Pending:
+    def submit(self, engine: Engine, rows: Prepared, deadline_s: float, tenant: str, since_s: float) -> Pending:
         """As `Engine.submit`; the engine looks once every request that is here by now has been submitted."""
         count = len(rows.lengths)
         pending = Pending(self, engine, self._loop.create_future(), count)
         sinks = [pending] if count == 1 else [pending, *(_Row(pending, k) for k in range(1, count))]
-        pending.keys = engine.submit_to(sinks, rows, deadline_s, tenant)
+        pending.keys = engine.submit_to(sinks, rows, deadline_s, tenant, since_s)
         pending.due = self._deadlines.add(pending, deadline_s)
         if not engine.is_resting:  # it will look by itself
             return pending

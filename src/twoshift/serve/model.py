@@ -109,7 +109,7 @@ class ServedModel:
         self, rows: Sequence[Any], deadline_s: float, completions: Completions, arrived_s: float, tenant: str = ""
     ) -> Answer:
         """The results; raises InvalidInput, TooLarge, TryLater, Late, Broken, or what the model raised for a row."""
-        characters = self._check(rows, deadline_s)
+        characters = self._check(rows, deadline_s, arrived_s)
         stages = Stages(admit=(began_s := time.monotonic()) - arrived_s)
         if self._lookups is not None:
             rows = await self._looked_up(rows, deadline_s)
@@ -120,7 +120,7 @@ class ServedModel:
         else:
             prepared = await self._prepared(prepare, rows, deadline_s)
         stages.prepare = (queued_s := time.monotonic()) - began_s
-        pending = completions.submit(self.engine, prepared, deadline_s, tenant)
+        pending = completions.submit(self.engine, prepared, deadline_s, tenant, arrived_s)
         try:
             await pending.done
         except BaseException:
@@ -142,7 +142,7 @@ class ServedModel:
         self._threads.shutdown(cancel_futures=True)
         self.engine.close()
 
-    def _check(self, rows: Sequence[Any], deadline_s: float) -> int:
+    def _check(self, rows: Sequence[Any], deadline_s: float, arrived_s: float) -> int:
         """Refuse what can never be answered before it costs anything; about how many characters there are."""
         if not rows:
             raise InvalidInput("input", rows, "at least one row")
@@ -155,8 +155,8 @@ class ServedModel:
         check_lengths(sizes, self.engine.runtime.info.max_row_tokens)
         if total >= _INLINE_CHARACTERS:  # shorter ones are prepared sooner than they are looked at twice
             least = least_tokens(sizes)
-            self.engine.check_possible(least, deadline_s)
-            self.engine.check_room(least, deadline_s)
+            self.engine.check_possible(least, deadline_s, arrived_s)
+            self.engine.check_room(least, deadline_s, arrived_s)
         return total
 
     async def _looked_up(self, rows: Sequence[Any], deadline_s: float) -> Sequence[Any]:

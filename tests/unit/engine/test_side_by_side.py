@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from test_two_slots import Numbers
 
 from twoshift.engine import Engine
-from twoshift.errors import Broken, DeviceLost
+from twoshift.errors import Broken, DeviceLost, Late
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import LaneLimits
 from twoshift.ports import Columns, Prepared, RuntimeInfo
@@ -93,6 +95,59 @@ def test_a_row_that_is_alone_has_the_whole_device(device: Halves) -> None:
     with Engine(device, COST, LIMITS) as engine:
         assert engine.submit(Numbers(7), engine.now_s() + 100)[0].result(10)["double"] == 14
         assert device.whole == [7]
+
+
+class Held(Halves):
+    """One on which the row 50 lasts until it is let go, and a row 100 until there are two of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.may_end, self.two = threading.Event(), threading.Event(), threading.Event()
+        self.hundreds = 0
+
+    def launch_beside(self, parts: Sequence[Prepared]) -> Done:
+        values = _values(parts)
+        if 50 in values:
+            self.begun.set()
+            assert self.may_end.wait(10)
+        self.hundreds += values.count(100)
+        if self.hundreds > 1:
+            self.two.set()
+        if 100 in values and not self.two.wait(10):
+            raise TimeoutError("the other lane rests")
+        return _doubled(values)
+
+
+class Long(Numbers):
+    """A row that is too long for a lane."""
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        return np.full(len(self.values), 250_000)
+
+
+def test_a_lane_that_rests_gets_its_part_once_a_row_for_all_lanes_is_given_up() -> None:
+    device, now_s, looks = Held(), [0.0], list[float]()
+
+    def clock() -> float:
+        looks.append(now_s[0])
+        return looks[-1]
+
+    with Engine(device, CallCost.line(10.0, 1e-3), LIMITS, clock=clock) as engine:
+        first = engine.submit(Numbers(50, 1), 900.0)
+        assert first[1].result(10)["double"] == 2
+        assert device.begun.wait(10)
+        long = engine.submit(Long(7), 300.0)[0]
+        rows = engine.submit(Numbers(100, 100), 1e6)
+        seen = len(looks)
+        engine.wake()
+        while len(looks) == seen:  # until the other lane has seen that it is not its turn
+            time.sleep(0.001)
+        now_s[0] = 45.0  # it can no longer be in time
+        device.may_end.set()
+        with pytest.raises(Late):
+            long.result(10)
+        assert [row.result(20)["double"] for row in rows] == [200, 200]
 
 
 def test_a_block_fills_both_lanes_and_live_rows_come_between(device: Halves) -> None:

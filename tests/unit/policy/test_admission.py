@@ -132,6 +132,14 @@ def test_a_deadline_that_an_idle_device_cannot_meet_is_refused_for_good() -> Non
     assert "idle device" in answer.reason
 
 
+def test_time_that_was_lost_elsewhere_makes_no_request_one_for_never() -> None:
+    admission = AdmissionPolicy(LanePolicy(CallCost.line(0.01, 1e-3), LaneLimits(slo_s=0.1)))
+    late = [Item(0, 0.1, 20)]  # takes 30 ms
+    assert isinstance(admission.decide(late, 0.08), Never)
+    assert isinstance(admission.decide(late, 0.08, 0.0), Refuse)
+    assert isinstance(admission.decide([Item(0, 0.1, 200)], 0.08, 0.0), Never)
+
+
 def test_the_queue_is_bounded_even_where_callers_are_patient() -> None:
     lanes = LanePolicy(COST, LaneLimits(max_rows=8, slo_s=SLO_S))
     admission = AdmissionPolicy(lanes, max_waiting=10)

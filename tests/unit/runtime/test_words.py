@@ -75,11 +75,45 @@ def _a_word_of_its_own(made: Any) -> None:
     made.add_tokens(["hello"])
 
 
+def _one_that_becomes_a_word(made: Any) -> None:
+    made.add_tokens(["\u200bhello"])
+
+
+def _one_that_begins_with_a_space(made: Any) -> None:
+    made.add_tokens(["\u00a0hello"])
+
+
+def _the_text_twice(made: Any) -> None:
+    special = [("[CLS]", 2), ("[SEP]", 3)]
+    made.post_processor = tokenizers.processors.TemplateProcessing("[CLS] $A [SEP] $A", None, special)
+
+
+def _a_word_around(made: Any) -> None:
+    made.post_processor = tokenizers.processors.TemplateProcessing("a $A", None, [("a", 5)])
+
+
+def _no_unknown(made: Any) -> None:
+    made.model = tokenizers.models.WordPiece({"hello": 0}, unk_token="[NONE]")  # noqa: S106 - a token of texts
+
+
 def _types(made: Any) -> None:
     made.post_processor = tokenizers.processors.TemplateProcessing("[CLS]:1 $A:1", None, [("[CLS]", 2)])
 
 
-@pytest.mark.parametrize("change", [_other_words, _other_normalizer, _a_word_of_its_own, _types])
+@pytest.mark.parametrize(
+    "change",
+    [
+        _other_words,
+        _other_normalizer,
+        _a_word_of_its_own,
+        _one_that_becomes_a_word,
+        _one_that_begins_with_a_space,
+        _the_text_twice,
+        _a_word_around,
+        _types,
+        _no_unknown,
+    ],
+)
 def test_another_kind_of_tokenizer_is_always_asked(change: Any) -> None:
     made = bert()
     change(made)
@@ -88,6 +122,22 @@ def test_another_kind_of_tokenizer_is_always_asked(change: Any) -> None:
 
 def test_one_that_cuts_below_the_longest_word_is_always_asked() -> None:
     assert WordTokens(bert(), 32).of("hello") is None
+
+
+def test_a_word_that_has_no_token_is_left_to_the_tokenizer() -> None:
+    made = bert()
+    made.model = tokenizers.models.WordPiece({"a": 5, "b": 6}, unk_token="[NONE]")  # noqa: S106 - a token of texts
+    words = WordTokens(made, 64)
+    assert words.of("a b") == [2, 5, 6, 3]
+    assert words.of("a c") is None
+
+
+def test_a_long_text_s_words_are_not_looked_up() -> None:
+    words = WordTokens(bert(), 64)
+    assert words.of(" ".join(map(str, range(1000)))) is None
+    assert not words._known  # pyright: ignore[reportPrivateUsage]
+    assert words.of(" ".join(a + b for a in "abcdefgh" for b in "abcdefgh")) is None
+    assert len(words._known) < 40  # pyright: ignore[reportPrivateUsage]
 
 
 def test_without_special_tokens_there_are_none() -> None:

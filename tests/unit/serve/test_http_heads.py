@@ -150,6 +150,11 @@ def test_a_request_that_is_not_whole_is_read_on() -> None:
     assert [body for _, _, _, body, _ in told[0]] == [b"cd", b"ef"]
 
 
+def test_empty_lines_between_requests_do_not_add_up() -> None:
+    ((seen, written, closed),) = read(Heads(), [asked(b"ab"), b"\r\n" * 8000] * 4)
+    assert (len(seen), written.count(b"HTTP/1.1 200"), closed) == (4, 4, False)
+
+
 def test_what_is_remembered_is_bounded() -> None:
     heads = Heads()
     read(

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import json
 import re
+import string
 from typing import Any
 
 __all__ = ["WordTokens"]
 
 _WORDS = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9\s]")  # of plain texts: punctuation stands alone
+_PUNCTUATION = {*string.punctuation}
 _PLAIN = {*map(chr, range(32, 127)), "\t", "\n", "\r"}
 _MANY, _LONG = 1 << 16, 32  # words that are remembered; of how many letters each
+_SHORT = 8  # letters for each token that a text may have: longer ones would mostly be cut
+_BERT = ("BertNormalizer", "BertPreTokenizer", "WordPiece")
 
 
 class WordTokens:
@@ -23,39 +27,51 @@ class WordTokens:
     def __init__(self, tokenizer: Any, max_tokens: int) -> None:
         self._tokenizer, self._max_tokens = tokenizer, max_tokens  # from which it cuts
         self._known: dict[str, list[int]] = {}
-        added = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
-        plain = _PLAIN - {content[:1] for content in added}  # a text with one of those may hold such a token
+        begins = {token.content[:1] for token in tokenizer.get_added_tokens_decoder().values()}
+        plain = _PLAIN - begins  # a text with one of those may hold such a token
         self._plain = re.compile(f"[{re.escape(''.join(sorted(plain)))}]*")
-        self._before, self._after = self._around("a")
-        self._is_known_kind = (
-            _kind(tokenizer) == ("BertNormalizer", "BertPreTokenizer", "WordPiece")
-            and not any(content[:1].isalnum() for content in added)
-            and not any(tokenizer.encode("a").type_ids)
-            and max_tokens > _LONG
-        )
+        # Only punctuation stays what it is where a tokenizer looks for its own in what it has made of a text
+        is_known_kind = max_tokens > _LONG and begins <= _PUNCTUATION and _kind(tokenizer) == _BERT
+        self._around = self._seen_around() if is_known_kind else None
 
     def of(self, text: str) -> list[int] | None:
         """As the tokenizer has them, special ones included; None where it must be asked."""
-        if not self._is_known_kind or self._plain.fullmatch(text) is None:
+        most = self._max_tokens
+        if self._around is None or len(text) > _SHORT * most or self._plain.fullmatch(text) is None:
             return None
-        ids, known = self._before.copy(), self._known
+        before, after = self._around
+        ids, known = before.copy(), self._known
         for word in _WORDS.findall(text):
             if (found := known.get(word)) is None and (found := self._looked_up(word)) is None:
                 return None
             ids += found
-        ids += self._after
-        return ids if len(ids) < self._max_tokens else None
+            if len(ids) >= most:
+                return None
+        ids += after
+        return ids if len(ids) < most else None
 
     def _looked_up(self, word: str) -> list[int] | None:
         if len(word) > _LONG:
             return None
         if len(self._known) >= _MANY:
             self._known.clear()
-        found = self._known[word] = self._tokenizer.encode(word, add_special_tokens=False).ids
+        try:
+            found = self._known[word] = self._tokenizer.encode(word, add_special_tokens=False).ids
+        except Exception:  # as over a word that it has no token for; asked for the whole text, it is told which row
+            return None
         return found
 
-    def _around(self, text: str) -> tuple[list[int], list[int]]:
-        """The special tokens before and after a text."""
+    def _seen_around(self) -> tuple[list[int], list[int]] | None:
+        """The special tokens before and after every text; None where they are no such thing."""
+        try:
+            (before, after), other = self._found_around("a"), self._found_around("b")
+            empty, whole = self._tokenizer.encode(""), self._tokenizer.encode("a")
+        except Exception:  # it has no token for those
+            return None
+        is_around = other == (before, after) and empty.ids == before + after and not any(whole.type_ids)
+        return (before, after) if is_around else None
+
+    def _found_around(self, text: str) -> tuple[list[int], list[int]]:
         bare, whole = (self._tokenizer.encode(text, add_special_tokens=special).ids for special in (False, True))
         before = next((at for at in range(len(whole)) if whole[at : at + len(bare)] == bare), 0)
         return whole[:before], whole[before + len(bare) :]

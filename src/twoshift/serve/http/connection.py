@@ -111,6 +111,7 @@ class Connection(asyncio.Protocol):
         try:
             if self._between and (known := self._peers.heads.find(data)) is not None:
                 (method, target, headers, _), body = known
+                self._loose_bytes = 0  # as after a head that was parsed
                 self._queue(Request(method, target, headers, body, time.monotonic()))
                 self._begin()
             else:
