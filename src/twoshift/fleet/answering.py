@@ -71,10 +71,10 @@ class _Watched:
         self._inner, self._requests, self._request = inner, requests, request
         self._rows: Prepared | None = None
 
-    def submit(self, engine: Engine, rows: Prepared, deadline_s: float, tenant: str = "") -> Pending:
+    def submit(self, engine: Engine, rows: Prepared, deadline_s: float, tenant: str, since_s: float) -> Pending:
         self._rows = rows
         self._requests[id(rows)] = self._request
-        return self._inner.submit(engine, rows, deadline_s, tenant)
+        return self._inner.submit(engine, rows, deadline_s, tenant, since_s)
 
     def forget(self, pending: Pending) -> None:
         self._inner.forget(pending)
