@@ -126,7 +126,7 @@ class LiveQueue:
             return
         self._entries.append(entry)
         tried, self._tried = self._tried, None
-        if self._stale or tried is None or tried[0] is not item:
+        if self._stale or tried is None or tried[0] != item:
             self._stale = True  # nobody has asked: many are cut at once for less than one by one
             return
         joined = tried[1]
