@@ -152,15 +152,8 @@ class Engine:
             for key in keys:
                 self._waiting.forget_row(key)
 
-    def check_possible(self, lengths: Sequence[int], deadline_s: float, since_s: float) -> None:
-        """Raises TooLarge where rows of these lengths can never be answered in time: before they are prepared."""
-        with self._lock:
-            never = self._admission.impossible([Item(-1, deadline_s, n) for n in lengths], since_s)
-        if never is not None:
-            raise _too_large(never)
-
     def check_room(self, lengths: Sequence[int], deadline_s: float, since_s: float) -> None:
-        """Raises TryLater where rows of at least these lengths would be refused now: before they are prepared."""
+        """Raises as `submit_to` where rows of at least these lengths would be refused now: before they are prepared."""
         with self._lock:
             self._admit([Item(-1, deadline_s, n) for n in lengths], self._clock(), since_s)
 

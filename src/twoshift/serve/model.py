@@ -154,9 +154,7 @@ class ServedModel:
             return total
         check_lengths(sizes, self.engine.runtime.info.max_row_tokens)
         if total >= _INLINE_CHARACTERS:  # shorter ones are prepared sooner than they are looked at twice
-            least = least_tokens(sizes)
-            self.engine.check_possible(least, deadline_s, arrived_s)
-            self.engine.check_room(least, deadline_s, arrived_s)
+            self.engine.check_room(least_tokens(sizes), deadline_s, arrived_s)
         return total
 
     async def _looked_up(self, rows: Sequence[Any], deadline_s: float) -> Sequence[Any]:
