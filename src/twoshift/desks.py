@@ -8,7 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from twoshift.config import home
-from twoshift.errors import InvalidInput, NotFound
+from twoshift.errors import NotFound
+from twoshift.extras import missing_from, not_installed
 from twoshift.wiring import blobs_for
 
 if TYPE_CHECKING:
@@ -117,12 +118,10 @@ def _nobody(why: str) -> Desks:
 
 def _held_database(settings: ServeSettings, note: Callable[[str], None]) -> tuple[Database, SqlClaim] | str:
     """The database of jobs and the claim on it, which another server may have for now; or why there is none."""
-    from importlib.util import find_spec
-
-    if missing := [name for name in ("sqlalchemy", "alembic", "pyarrow") if find_spec(name) is None]:
+    if missing_from("fleet"):
         if settings.database is None:
-            return f"a server with the package {missing[0]}: pip install 'twoshift[fleet]'"
-        raise InvalidInput("database", settings.database, f"the package {missing[0]}: pip install 'twoshift[fleet]'")
+            return _needs_packages()
+        raise not_installed("fleet", "serve --database", "twoshift")
     from twoshift.store.claim import SqlClaim
     from twoshift.store.database import Database
 
@@ -132,9 +131,13 @@ def _held_database(settings: ServeSettings, note: Callable[[str], None]) -> tupl
         if settings.database is None:  # a server of something else, as it may be
             database.close()
             note(f"No jobs here: another server has {database.shown}; --database names one of its own.")
-            return "the server that has the jobs, or one with a --database of its own"
+            return "another server has its database: ask that one, or give this one a --database of its own"
         note(f"Jobs wait: {claim.told}. They go on here when that one ends.")
     return database, claim
+
+
+def _needs_packages() -> str:
+    return f"it needs {not_installed('fleet', '').accepted}"
 
 
 def _job_host(
@@ -232,8 +235,6 @@ def ledger_for(
     models: Mapping[str, LiveModel], settings: ServeSettings, keys: Keys, jobs: JobHost | NoJobs
 ) -> tuple[Ledger | NoUsage, MoreMetrics]:
     """Who counts what tenants have had of the devices, not started; and the metrics of tenants."""
-    from importlib.util import find_spec
-
     from twoshift.fleet.tenancy import counted
     from twoshift.serve.http.jobs import NoJobs
     from twoshift.serve.http.usage import NoUsage
@@ -242,12 +243,12 @@ def ledger_for(
 
     count = partial(counted, models, dict if isinstance(jobs, NoJobs) else jobs.used)
     shown = tenant_metrics(keys.tenants, count)
-    if missing := [name for name in ("sqlalchemy", "alembic") if find_spec(name) is None]:
-        needed = f"a server with the package {missing[0]}: pip install 'twoshift[fleet]'"
+    if missing_from("fleet"):
         for name, each in settings.tenants.items():
             if each.device_seconds_per_day is not None:
-                raise InvalidInput(f"tenants.{name}.device_seconds_per_day", each.device_seconds_per_day, needed)
-        return NoUsage(needed), shown
+                limit = f"{each.device_seconds_per_day:g}"
+                raise not_installed("fleet", limit, f"tenants.{name}.device_seconds_per_day")
+        return NoUsage(_needs_packages()), shown
     from twoshift.store.database import Database
     from twoshift.store.usage import SqlUsage
 

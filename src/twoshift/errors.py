@@ -5,7 +5,9 @@ TwoshiftError
 │   ├── Malformed         it could not be read: there is no value to show
 │   ├── TooLarge          it can never fit, however long you wait
 │   │   └── TooLong       a prompt and its answer are more than the model's context
-│   └── NotFound          nothing of that name is here
+│   ├── NotFound          nothing of that name is here
+│   ├── NotInstalled      install the packages that it names
+│   └── Disabled          this server does not do it; the message says what its operator can change
 ├── Denied                show a key that is known here
 │   └── Forbidden         show one that may do it
 ├── TryLater              come back: `retry_after_s` says when
@@ -20,6 +22,7 @@ TwoshiftError
 from __future__ import annotations
 
 import re
+from typing import Self
 
 from twoshift.durations import format_duration
 
@@ -28,6 +31,7 @@ __all__ = [
     "BrokenModel",
     "Denied",
     "DeviceLost",
+    "Disabled",
     "Elsewhere",
     "Forbidden",
     "InvalidInput",
@@ -35,6 +39,7 @@ __all__ = [
     "Malformed",
     "NoRoom",
     "NotFound",
+    "NotInstalled",
     "OutOfMemory",
     "OverLimit",
     "TooLarge",
@@ -51,13 +56,26 @@ class TwoshiftError(Exception):
 
 
 class InvalidInput(TwoshiftError, ValueError):
-    """The caller's input cannot be used; the message says what to change."""
+    """The caller's input cannot be used; the message says what to change: one field, one value, one expectation."""
 
     def __init__(self, field: str, value: object, accepted: str) -> None:
         self.field = field
         self.value = value
         self.accepted = accepted
-        super().__init__(f"{field}: {_shown(value)} cannot be used; expected {accepted}")
+        super().__init__(self._message())
+
+    def renamed(self, field: str) -> Self:
+        """The same error under the name that the caller knows the field by; never a message inside a message."""
+        made = type(self).__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        made.field = field
+        made.args = (made._message(),)
+        return made
+
+    def _message(self) -> str:
+        if self.value is None:
+            return f"{self.field} is missing; expected {self.accepted}"
+        return f"{self.field}: {_shown(self.value)} cannot be used; expected {self.accepted}"
 
 
 class Malformed(InvalidInput):
@@ -65,7 +83,9 @@ class Malformed(InvalidInput):
 
     def __init__(self, field: str, accepted: str) -> None:
         super().__init__(field, None, accepted)
-        self.args = (f"{field}: expected {accepted}",)
+
+    def _message(self) -> str:
+        return f"{self.field}: expected {self.accepted}"
 
 
 class TooLarge(InvalidInput):
@@ -78,6 +98,23 @@ class TooLong(TooLarge):
 
 class NotFound(InvalidInput):
     """Nothing of that name is here."""
+
+
+class NotInstalled(InvalidInput):
+    """Packages are missing; `accepted` says how to install them."""
+
+    def _message(self) -> str:
+        return f"{self.field} {self.value} needs {self.accepted}"
+
+
+class Disabled(InvalidInput):
+    """This server does not do it; `accepted` says what its operator can change."""
+
+    def __init__(self, field: str, accepted: str) -> None:
+        super().__init__(field, None, accepted)
+
+    def _message(self) -> str:
+        return f"{self.field}: disabled on this server; {self.accepted}"
 
 
 class Denied(TwoshiftError):

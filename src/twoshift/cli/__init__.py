@@ -26,7 +26,8 @@ from twoshift.cli.jobs import app as jobs_app
 from twoshift.cli.plan import app as plan_app
 from twoshift.cli.schedule import app as schedule_app
 from twoshift.cli.sim import app as sim_app
-from twoshift.errors import BrokenModel, InvalidInput, Malformed, TryLater, TwoshiftError
+from twoshift.errors import BrokenModel, InvalidInput, TryLater, TwoshiftError
+from twoshift.extras import extra_with, not_installed
 
 __all__ = ["app", "main"]
 
@@ -73,7 +74,7 @@ def _run(argv: list[str]) -> int:
     try:
         result: Any = _parser()(argv, prog_name="twoshift", standalone_mode=False)
     except InvalidInput as error:
-        return _fail(_described(error), 2)
+        return _fail(str(error), 2)
     except TryLater as error:
         return _fail(str(error), 75)
     except BrokenModel as error:
@@ -82,6 +83,8 @@ def _run(argv: list[str]) -> int:
         return _fail(str(error), 1)
     except typer.Abort:
         return _fail("interrupted", 130)
+    except ModuleNotFoundError as error:
+        return _not_installed(error)
     except SystemExit as error:  # how typer reports a closed pipe
         return error.code if isinstance(error.code, int) else 1
     except Exception as error:
@@ -94,10 +97,11 @@ def _parser() -> Any:
     return typer.main.get_command(app)
 
 
-def _described(error: InvalidInput) -> str:
-    if error.value is None and not isinstance(error, Malformed):
-        return f"{error.field} is missing; expected {error.accepted}"
-    return str(error)
+def _not_installed(error: ModuleNotFoundError) -> int:
+    extra = extra_with(error.name or "")
+    if extra is None:
+        raise error
+    return _fail(str(not_installed(extra, "command", "this", also=error.name or "")), 2)
 
 
 def _usage_error(error: Exception) -> int:

@@ -67,7 +67,7 @@ def _naming_options(function: Callable[..., Any], fields: Mapping[str, str]) -> 
             if field not in parameters or _is_argument(function, field):
                 raise
             flag = f"--{field.replace('_', '-')}"
-            raise type(error)(flag, error.value, error.accepted) from error
+            raise error.renamed(flag) from error
 
     return run
 

@@ -203,7 +203,7 @@ def _parsed(parse: Parse, line: Line, path: str) -> Any:
     try:
         return parse(line)
     except InvalidInput as error:
-        raise InvalidInput(f"{path} {error.field}", error.value, error.accepted) from None
+        raise error.renamed(f"{path} {error.field}") from None
 
 
 def _measured(runtime: Runtime, examples: ExampleRows, limits: MeasureLimits, path: str | None) -> list[Sample]:

@@ -18,7 +18,7 @@ from twoshift.cli.output import note
 from twoshift.cli.params import choice, millis, text, usd, whole
 from twoshift.cli.progress import Ongoing
 from twoshift.errors import InvalidInput
-from twoshift.extras import needed
+from twoshift.extras import EXTRAS, needed
 
 if TYPE_CHECKING:
     from twoshift.fleet.scaler import Scaler
@@ -73,8 +73,8 @@ def serve_command(
     trust_pickle: TrustPickle = False,
 ) -> int:
     """Answer live requests inside an SLO, over OpenAI's API, the Open Inference Protocol and reranking."""
-    needed("httptools", "serve", "serve", "command")
-    needed("prometheus_client", "serve", "serve", "command")
+    for module in EXTRAS["serve"]:
+        needed(module, "serve", "serve", "twoshift")
     of_server: dict[str, Any] = {
         "host": host, "port": port, "grpc_port": grpc_port, "open": open_ or None, "grace": grace,
         "database": database, "access_log": access_log or None, "scale_log": scale_log,

@@ -69,7 +69,7 @@ def in_words_of(endpoint: str, error: Exception) -> Exception:
     """The error with the field as a request to that endpoint has it."""
     if not isinstance(error, InvalidInput) or error.field not in _FIELDS.get(endpoint, {}):
         return error
-    return type(error)(_FIELDS[endpoint][error.field], error.value, error.accepted)
+    return error.renamed(_FIELDS[endpoint][error.field])
 
 
 def told_openai(fault: Fault) -> bytes:

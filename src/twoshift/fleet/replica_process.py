@@ -66,7 +66,7 @@ def replica_main(live: socket.socket, control: Connection, spec: ReplicaSpec, gp
         os._exit(1)
     threading.Thread(target=_listen, args=(line, model), name="twoshift-control", daemon=True).start()
     line.send(Opened(sendable(model.info), model.derived, model.outputs, model.most_rows, model.engine.cost()))
-    needed("uvloop", "serve", "serve", "command").run(_serve(model, live))
+    needed("uvloop", "serve", "serve", "twoshift").run(_serve(model, live))
 
 
 async def _serve(model: ServedModel, live: socket.socket) -> None:

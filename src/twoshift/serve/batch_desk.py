@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO, Protocol
 
 from twoshift.batch_ports import BatchRecord, FileRecord
-from twoshift.errors import InvalidInput
+from twoshift.errors import Disabled
 
 __all__ = ["BatchDesk", "FileDesk", "Limits", "NoBatches", "Upload"]
 
@@ -110,6 +110,6 @@ class NoBatches:
 
     def __getattr__(self, name: str) -> Any:
         def refuse(*_: Any) -> Any:
-            raise InvalidInput("batches", "none", self._why)
+            raise Disabled("batches", self._why)
 
         return refuse

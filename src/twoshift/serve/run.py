@@ -77,7 +77,7 @@ def serve(
 
     `ready` is told the address, and gRPC's where there is one; `metrics` are shown beside the server's own.
     """
-    return needed("uvloop", "serve", "serve", "command").run(
+    return needed("uvloop", "serve", "serve", "twoshift").run(
         _serve(service, settings, ready, desks, keys, usage, metrics)
     )
 

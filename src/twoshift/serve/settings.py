@@ -257,7 +257,7 @@ def _named(where: str, check: Callable[[], None]) -> None:
     try:
         check()
     except InvalidInput as error:
-        raise InvalidInput(f"{where}.{error.field}", error.value, error.accepted) from None
+        raise error.renamed(f"{where}.{error.field}") from None
 
 
 def _require(holds: bool, field: str, value: object, accepted: str) -> None:

