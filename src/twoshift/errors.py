@@ -3,6 +3,7 @@
 TwoshiftError
 ├── InvalidInput          change the request: it names the field, the value and what is accepted
 │   ├── Malformed         it could not be read: there is no value to show
+│   ├── UnusableModel     the model cannot be served: it says what the model is and what to do
 │   ├── TooLarge          it can never fit, however long you wait
 │   │   └── TooLong       a prompt and its answer are more than the model's context
 │   ├── NotFound          nothing of that name is here
@@ -46,6 +47,7 @@ __all__ = [
     "TooLong",
     "TryLater",
     "TwoshiftError",
+    "UnusableModel",
 ]
 
 _WHEN = re.compile(r"(; try again in [^;]+)+$")  # as an error that is told again says already
@@ -86,6 +88,15 @@ class Malformed(InvalidInput):
 
     def _message(self) -> str:
         return f"{self.field}: expected {self.accepted}"
+
+
+class UnusableModel(InvalidInput):
+    """A model that cannot be served; the message says what it is and what to do."""
+
+    def __init__(self, field: str, value: object, accepted: str) -> None:
+        """`accepted` follows the model's name: "is an adapter; merge it into its base model"."""
+        super().__init__(field, value, accepted)
+        self.args = (f"{field}: {value} {accepted}",)
 
 
 class TooLarge(InvalidInput):

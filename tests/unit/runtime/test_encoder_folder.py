@@ -278,7 +278,7 @@ def test_a_wrapper_s_prefix_and_old_names_are_understood(tmp_path: Path) -> None
     with Weights.open([file], "words") as weights:
         assert weights.get("x.LayerNorm.weight", 3).tolist() == [1, 1, 1]
         assert weights.get("classifier.bias", 3).tolist() == [1, 1, 1]
-        with pytest.raises(InvalidInput, match=r"shape \[4\]"):
+        with pytest.raises(InvalidInput, match=r"bert\.words \[3\] instead of \[4\]"):
             weights.get("words", 4)
 
 

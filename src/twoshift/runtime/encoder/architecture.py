@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from twoshift.errors import InvalidInput
 from twoshift.runtime.encoder.fields import Fields
 
-__all__ = ["Architecture", "Family", "Rotary", "exported_architecture", "read_architecture"]
+__all__ = ["Architecture", "Biases", "Family", "Rotary", "exported_architecture", "read_architecture"]
 
 _ACTIVATIONS = {"gelu": "gelu", "gelu_python": "gelu", "relu": "relu", "gelu_new": "gelu_tanh"}
 _ACTIVATIONS["gelu_pytorch_tanh"] = "gelu_tanh"
@@ -47,6 +47,16 @@ class Rotary:
 
 
 @dataclass(frozen=True, slots=True)
+class Biases:
+    """Which parts of a network have biases; BERT's kin have them everywhere, ModernBERT where its config says so."""
+
+    attention: bool = True
+    feed_forward: bool = True
+    norm: bool = True
+    head: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Architecture:
     """The sizes of a network, as config.json gives them."""
 
@@ -66,6 +76,7 @@ class Architecture:
     relative_buckets: int = 0
     rotary: Rotary | None = None
     classifier_pooling: str = "cls"  # ModernBERT's classifier may look at the mean instead
+    biases: Biases = Biases()
 
     @property
     def first_position(self) -> int:
@@ -175,6 +186,7 @@ def _modernbert(config: Fields) -> Architecture:
         pad_id=config.count("pad_token_id", 50283, 0),
         rotary=rotary,
         classifier_pooling="mean" if config.text("classifier_pooling", "cls") == "mean" else "cls",
+        biases=Biases(*(config.flag(f"{part}_bias") for part in ("attention", "mlp", "norm", "classifier"))),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any, assert_never, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from twoshift.errors import Broken, InvalidInput
+from twoshift.errors import Broken, UnusableModel
 from twoshift.extras import needed
 from twoshift.ports import Prepared, RuntimeInfo
 from twoshift.runtime.columns import Done
@@ -21,6 +21,7 @@ from twoshift.runtime.encoder.folder import ModelFolder
 from twoshift.runtime.encoder.onnx_encoder import pack_rows, restored
 from twoshift.runtime.encoder.pooling import Pooler
 from twoshift.runtime.encoder.task import Classification, Embedding, Reranking
+from twoshift.runtime.encoder.tensor_names import check_tensors, is_pooler, is_spare
 from twoshift.runtime.encoder.tokens import TextTokenizer, TokenRows, concat
 from twoshift.runtime.failures import device_failures
 
@@ -30,7 +31,7 @@ __all__ = ["TransformersEncoder", "load_generic_encoder"]
 def load_generic_encoder(
     folder: ModelFolder, name: str, threads: int | None = None, device: str = "cpu", precision: str = "fp32"
 ) -> TransformersEncoder:
-    """The folder's model in transformers; raises InvalidInput where it does not load."""
+    """The folder's model in transformers; raises UnusableModel where it does not load."""
     torch, transformers = needed("torch", "torch", str(folder.path)), needed_transformers("torch", str(folder.path))
     kind = transformers.AutoModel
     if not isinstance(folder.task, Embedding):
@@ -56,18 +57,34 @@ def load_generic_encoder(
 
 
 def load_network(folder: ModelFolder, kind: Any, dtype: Any) -> Any:
-    """The folder's network as a class of transformers loads it, from its safetensors alone; raises InvalidInput."""
+    """The folder's network as a class of transformers loads it, every weight from its safetensors.
+
+    Raises UnusableModel where it does not load, or where the file and the network are not the same.
+    """
     transformers = needed_transformers("torch", str(folder.path))
     try:
         with _quiet(transformers.utils.logging):
-            model = kind.from_pretrained(
-                str(folder.path), local_files_only=True, trust_remote_code=False, use_safetensors=True, dtype=dtype
-            )
+            model, found = kind.from_pretrained(
+                str(folder.path), local_files_only=True, trust_remote_code=False, use_safetensors=True, dtype=dtype,
+                output_loading_info=True, ignore_mismatched_sizes=True,
+            )  # fmt: skip
     except Exception as error:  # whatever a model's code raises
         line = str(error).strip().partition("\n")[0][:300]
-        accepted = f"a model that transformers {transformers.__version__} loads ({line})"
-        raise InvalidInput("model", str(folder.path), accepted) from error
+        told = f"does not load in transformers {transformers.__version__}: {line}"
+        raise UnusableModel("model", str(folder.path), told) from error
+    _check_loaded(folder, kind is transformers.AutoModel, found)
     return model.eval()
+
+
+def _check_loaded(folder: ModelFolder, is_body: bool, found: dict[str, Any]) -> None:
+    """A class makes up what it misses, and drops what it does not know."""
+    others = () if not is_body or isinstance(folder.task, Embedding) else ("classifier",)  # its head is read apart
+    check_tensors(
+        folder.path,
+        missing=[name for name in found["missing_keys"] if not (is_body and is_pooler(name))],
+        unexpected=[name for name in found["unexpected_keys"] if not (is_spare(name) or name.split(".")[0] in others)],
+        misshapen=found["mismatched_keys"],
+    )
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from twoshift.runtime.encoder.weights import Weights
 __all__ = ["GRAPH_FORMAT", "has_type_ids", "write_graph"]
 
 Answer = Callable[[GraphWriter, Architecture, Task, Weights, str], str]
-GRAPH_FORMAT = 1  # changes with the graph, so that an older cached one is not used
+GRAPH_FORMAT = 2  # changes with the graph, so that an older cached one is not used
 
 
 def has_type_ids(folder: ModelFolder) -> bool:
@@ -44,6 +44,8 @@ def write_graph(
         writer = GraphWriter(file, product, fused)
         hidden = _body(writer, arch, weights, typed)
         result = answer(writer, arch, folder.task, weights, hidden)
+        if answer is heads.answer:  # another one answers with something else than the model's own
+            weights.check_all_read()
         inputs = [("input_ids", 2), ("lengths", 1), *([("type_ids", 2)] if typed else [])]
         writer.write(graph, inputs, [("answer", result, 2)])
 

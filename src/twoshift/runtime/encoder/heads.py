@@ -44,9 +44,9 @@ def _dense(writer: GraphWriter, dense: Dense, given: str, width: int) -> str:
     if dense.inputs != width:
         raise InvalidInput(f"{dense.folder}: in_features", dense.inputs, f"{width}, the width before it")
     with Weights.open(weight_files(dense.folder), "linear.weight") as weights:
-        return activated(
-            writer, dense.activation, linear(writer, weights, "linear", given, dense.inputs, dense.outputs)
-        )
+        result = linear(writer, weights, "linear", given, dense.inputs, dense.outputs, dense.bias)
+        weights.check_all_read()
+    return activated(writer, dense.activation, result)
 
 
 def _pooled(writer: GraphWriter, kind: str, hidden: str) -> str:
@@ -90,8 +90,9 @@ def _logits(writer: GraphWriter, arch: Architecture, weights: Weights, hidden: s
             return linear(writer, weights, "classifier.out_proj", pooled, width, labels)
         case Family.MODERNBERT:
             given = first if arch.classifier_pooling == "cls" else _pooled(writer, "mean", hidden)
-            pooled = activated(writer, "gelu", linear(writer, weights, "head.dense", given, width, width))
-            pooled = norm(writer, weights, "head.norm", pooled, width, arch.norm_eps)
+            raised = linear(writer, weights, "head.dense", given, width, width, arch.biases.head)
+            pooled = activated(writer, "gelu", raised)
+            pooled = norm(writer, weights, "head.norm", pooled, width, arch.norm_eps, arch.biases.norm)
             return linear(writer, weights, "classifier", pooled, width, labels)
         case Family.OTHER:
             raise InvalidInput("model_type", arch.model_type, "a family whose graph is written here")

@@ -13,28 +13,32 @@ __all__ = ["FLOAT", "INT32", "activated", "at_token", "linear", "norm", "project
 FLOAT, INT32 = 1, 6  # ONNX's numbers for its types
 
 
-def linear(writer: GraphWriter, weights: Weights, name: str, given: str, inputs: int, outputs: int) -> str:
-    """given @ weight.T, plus the bias where the model has one; always exact, as a head wants it."""
+def linear(
+    writer: GraphWriter, weights: Weights, name: str, given: str, inputs: int, outputs: int, bias: bool = True
+) -> str:
+    """given @ weight.T, plus the bias where there is one; always exact, as a head wants it."""
     result = writer.op("MatMul", given, writer.weight(weights.get(f"{name}.weight", outputs, inputs).T))
-    return _biased(writer, weights, name, result, outputs)
+    return _biased(writer, weights, name, result, outputs) if bias else result
 
 
-def projected(writer: GraphWriter, weights: Weights, name: str, given: str, inputs: int, outputs: int) -> str:
+def projected(
+    writer: GraphWriter, weights: Weights, name: str, given: str, inputs: int, outputs: int, bias: bool = True
+) -> str:
     """The same in the network's body, in the graph's precision."""
     result = writer.product(given, weights.get(f"{name}.weight", outputs, inputs).T)
-    return _biased(writer, weights, name, result, outputs)
+    return _biased(writer, weights, name, result, outputs) if bias else result
 
 
 def _biased(writer: GraphWriter, weights: Weights, name: str, result: str, outputs: int) -> str:
-    if not weights.has(f"{name}.bias"):
-        return result
     return writer.op("Add", result, writer.weight(weights.get(f"{name}.bias", outputs)))
 
 
-def norm(writer: GraphWriter, weights: Weights, name: str, given: str, width: int, eps: float) -> str:
-    """Layer normalisation, with a bias where the model has one."""
+def norm(
+    writer: GraphWriter, weights: Weights, name: str, given: str, width: int, eps: float, bias: bool = True
+) -> str:
+    """Layer normalisation, with a bias where there is one."""
     inputs = [given, writer.weight(weights.get(f"{name}.weight", width))]
-    if weights.has(f"{name}.bias"):
+    if bias:
         inputs.append(writer.weight(weights.get(f"{name}.bias", width)))
     return writer.op("LayerNormalization", *inputs, epsilon=eps)
 

@@ -19,7 +19,7 @@ def modernbert_body(writer: GraphWriter, arch: Architecture, weights: Weights, r
     """Token ids -> the last layer's hidden states, normed."""
     word = writer.weight(weights.get("embeddings.tok_embeddings.weight", arch.vocabulary, arch.hidden))
     hidden = writer.op("Gather", word, "input_ids")
-    hidden = norm(writer, weights, "embeddings.norm", hidden, arch.hidden, arch.norm_eps)
+    hidden = norm(writer, weights, "embeddings.norm", hidden, arch.hidden, arch.norm_eps, arch.biases.norm)
     near = writer.op("LessOrEqual", writer.op("Abs", distances(writer)), writer.weight(_int(rotary.window)))
     seen = padding_bias(writer)
     window = writer.op("Add", seen, hidden_where_false(writer, near))
@@ -28,7 +28,7 @@ def modernbert_body(writer: GraphWriter, arch: Architecture, weights: Weights, r
     for number, is_local in enumerate(rotary.local_layers):
         bias, angles = local if is_local else full
         hidden = _layer(writer, arch, weights, number, hidden, bias, angles)
-    return norm(writer, weights, "final_norm", hidden, arch.hidden, arch.norm_eps)
+    return norm(writer, weights, "final_norm", hidden, arch.hidden, arch.norm_eps, arch.biases.norm)
 
 
 def _layer(
@@ -38,18 +38,20 @@ def _layer(
     width = arch.hidden
     normed = hidden  # the first layer's input is normed already
     if number:
-        normed = norm(writer, weights, f"{name}attn_norm", hidden, width, arch.norm_eps)
-    joined = projected(writer, weights, f"{name}attn.Wqkv", normed, width, 3 * width)
+        normed = norm(writer, weights, f"{name}attn_norm", hidden, width, arch.norm_eps, arch.biases.norm)
+    joined = projected(writer, weights, f"{name}attn.Wqkv", normed, width, 3 * width, arch.biases.attention)
     parts = writer.ops("Split", 3, joined, writer.ints(width, width, width), axis=2)
     query, key, value = (by_head(writer, arch, part) for part in parts)
     turned = (_turned(writer, arch, query, angles), _turned(writer, arch, key, angles), value)
-    attended = projected(writer, weights, f"{name}attn.Wo", attend(writer, arch, turned, bias), width, width)
+    attended = attend(writer, arch, turned, bias)
+    attended = projected(writer, weights, f"{name}attn.Wo", attended, width, width, arch.biases.attention)
     hidden = writer.op("Add", hidden, attended)
-    normed = norm(writer, weights, f"{name}mlp_norm", hidden, width, arch.norm_eps)
-    raised = projected(writer, weights, f"{name}mlp.Wi", normed, width, 2 * arch.inner)
+    normed = norm(writer, weights, f"{name}mlp_norm", hidden, width, arch.norm_eps, arch.biases.norm)
+    raised = projected(writer, weights, f"{name}mlp.Wi", normed, width, 2 * arch.inner, arch.biases.feed_forward)
     given, gate = writer.ops("Split", 2, raised, writer.ints(arch.inner, arch.inner), axis=2)
     gated = writer.op("Mul", activated(writer, arch.activation, given), gate)
-    return writer.op("Add", hidden, projected(writer, weights, f"{name}mlp.Wo", gated, arch.inner, width))
+    lowered = projected(writer, weights, f"{name}mlp.Wo", gated, arch.inner, width, arch.biases.feed_forward)
+    return writer.op("Add", hidden, lowered)
 
 
 def _angles(writer: GraphWriter, arch: Architecture, theta: float) -> _Angles:

@@ -41,6 +41,7 @@ def _tensors(dense: Dense) -> tuple[Floats, Floats]:
     with Weights.open(weight_files(dense.folder), "linear.weight") as weights:
         kernel = weights.get("linear.weight", dense.outputs, dense.inputs)
         bias = weights.get("linear.bias", dense.outputs) if dense.bias else np.zeros(dense.outputs, np.float32)
+        weights.check_all_read()
     return kernel, bias
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from twoshift.errors import Broken, InvalidInput
+from twoshift.errors import Broken, InvalidInput, UnusableModel
 from twoshift.extras import needed
 from twoshift.runtime.encoder.fields import Fields
+from twoshift.runtime.encoder.tensor_names import SAVE_AGAIN, check_tensors, is_spare
 
 __all__ = ["Weights", "weight_files"]
 
@@ -55,6 +56,7 @@ class Weights:
         self._files = {name: file for _, file in opened for name in file.keys()}  # noqa: SIM118 - no mapping
         self._where = opened[0][0]
         self._prefix = self._find_prefix(marker)
+        self._read: set[str] = set()
 
     @classmethod
     @contextlib.contextmanager
@@ -63,20 +65,31 @@ class Weights:
         with contextlib.ExitStack() as stack:
             yield cls([(path, stack.enter_context(opened(path))) for path in files], marker)
 
-    def has(self, name: str) -> bool:
-        """Whether the model holds that tensor."""
-        return self._stored(name) is not None
+    def check_all_read(self, also: Collection[str] = ()) -> None:
+        """Raise UnusableModel where a tensor of the network was not read: the config describes another network.
+
+        `also` are names that somebody else has read.
+        """
+        unread = self._files.keys() - self._read - set(also)
+        check_tensors(self._where.parent, unexpected=[name for name in unread if not self._is_spare(name)])
+
+    @property
+    def read(self) -> frozenset[str]:
+        """The names that were read so far, as the file has them."""
+        return frozenset(self._read)
+
+    def _is_spare(self, stored: str) -> bool:
+        return is_spare(stored.removeprefix(self._prefix))
 
     def get(self, name: str, *shape: int) -> NDArray[np.float32]:
         """The tensor in fp32; raises InvalidInput where it is missing or has another shape than the config says."""
         stored = self._stored(name)
         if stored is None:
-            raise InvalidInput(str(self._where), name, f"a tensor of that name and shape {list(shape)}")
+            raise UnusableModel("model", str(self._where), f"lacks the weight {name} {list(shape)}; {SAVE_AGAIN}")
+        self._read.add(stored)
         held = self._files[stored].get_slice(stored)
         if tuple(held.get_shape()) != shape:
-            raise InvalidInput(
-                f"{self._where}: {stored}", list(held.get_shape()), f"the shape {list(shape)}, as config.json says"
-            )
+            check_tensors(self._where.parent, misshapen=[(stored, held.get_shape(), shape)])
         if held.get_dtype() not in _FLOATS:
             raise InvalidInput(f"{self._where}: {stored}", held.get_dtype(), f"one of {', '.join(_FLOATS)}")
         if held.get_dtype() == "BF16":
@@ -92,7 +105,7 @@ class Weights:
     def _find_prefix(self, marker: str) -> str:
         found = sorted((name for name in self._files if name == marker or name.endswith(f".{marker}")), key=len)
         if not found:
-            raise InvalidInput(str(self._where), sorted(self._files)[:5], f"a tensor named {marker}")
+            raise UnusableModel("model", str(self._where), f"lacks the weight {marker}; {SAVE_AGAIN}")
         return found[0].removesuffix(marker)
 
 

@@ -21,6 +21,7 @@ from twoshift.runtime.encoder.weights import Weights
 __all__ = ["PackedBert", "can_pack"]
 
 Attend = Callable[[Tensor, Tensor, Tensor, PackedRows], Tensor]
+_MARKER = "embeddings.word_embeddings.weight"
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": functional.gelu,
     "gelu_tanh": lambda given: functional.gelu(given, approximate="tanh"),
@@ -59,9 +60,16 @@ class PackedBert:
         self._attend = attention
         self._activation = _ACTIVATIONS[self.arch.activation]
         self.device, self._dtype = device, dtype
-        with Weights.open(folder.weights, "embeddings.word_embeddings.weight") as weights:
+        self._files = folder.weights
+        with Weights.open(folder.weights, _MARKER) as weights:
             self._read_tables(weights, typed)
             self._layers = [self._read_layer(weights, number) for number in range(self.arch.layers)]
+            self._read = weights.read
+
+    def check_all_read(self, also: frozenset[str]) -> None:
+        """Raise UnusableModel where neither this network nor who read `also` has read a tensor of the folder's."""
+        with Weights.open(self._files, _MARKER) as weights:
+            weights.check_all_read(self._read | also)
 
     def __call__(self, ids: Tensor, rows: PackedRows, types: Tensor | None) -> Tensor:
         tables = [(self._words, ids), (self._positions, self._places(ids, rows))]

@@ -36,6 +36,9 @@ def load_packed_encoder(folder: ModelFolder, name: str, device: torch.device) ->
             network = borrow_network(folder, device, torch.bfloat16)
         if network is None:
             return None
+        head = PackedHead(folder, device)
+        if isinstance(network, PackedBert):
+            network.check_all_read(head.read)
         info = RuntimeInfo(
             model=name,
             checksum=folder.checksum,
@@ -47,7 +50,7 @@ def load_packed_encoder(folder: ModelFolder, name: str, device: torch.device) ->
             inputs=input_tensors(folder.task),
             live_stream=True,
         )
-        return CudaEncoder(info, folder, TextTokenizer(folder, typed), _Answering(network, PackedHead(folder, device)))
+        return CudaEncoder(info, folder, TextTokenizer(folder, typed), _Answering(network, head))
 
 
 class _Answering:

@@ -36,6 +36,7 @@ class PackedHead:
         self._task, self._arch, self._device = folder.task, folder.architecture, device
         self._dense: list[tuple[Dense, _Linear]] = []
         self._classifier: dict[str, _Linear] = {}
+        self.read: frozenset[str] = frozenset()  # tensors of the folder's own weights
         match folder.task:
             case Embedding(dense=dense):
                 self._dense = [(each, self._read_dense(each)) for each in dense]
@@ -75,22 +76,25 @@ class PackedHead:
 
     def _read_dense(self, dense: Dense) -> _Linear:
         with Weights.open(weight_files(dense.folder), "linear.weight") as weights:
-            return self._read_linear(weights, "linear", dense.inputs, dense.outputs)
+            read = self._read_linear(weights, "linear", dense.inputs, dense.outputs, dense.bias)
+            weights.check_all_read()
+        return read
 
     def _read_classifier(self, folder: ModelFolder, labels: int) -> dict[str, _Linear]:
         first, last = _names(self._arch)
         marker = "embeddings.tok_embeddings.weight" if self._arch.rotary else "embeddings.word_embeddings.weight"
         width = self._arch.hidden
         with Weights.open(folder.weights, marker) as weights:
-            read = {"first": self._read_linear(weights, first, width, width)}
+            read = {"first": self._read_linear(weights, first, width, width, self._arch.biases.head)}
             read["last"] = self._read_linear(weights, last, width, labels)
             if self._arch.family is Family.MODERNBERT:
-                bias = weights.get("head.norm.bias", width) if weights.has("head.norm.bias") else np.zeros(width)
+                bias = weights.get("head.norm.bias", width) if self._arch.biases.norm else np.zeros(width)
                 read["norm"] = (self._put(weights.get("head.norm.weight", width)), self._put(bias))
+            self.read = weights.read
         return read
 
-    def _read_linear(self, weights: Weights, name: str, inputs: int, outputs: int) -> _Linear:
-        bias = weights.get(f"{name}.bias", outputs) if weights.has(f"{name}.bias") else np.zeros(outputs)
+    def _read_linear(self, weights: Weights, name: str, inputs: int, outputs: int, biased: bool = True) -> _Linear:
+        bias = weights.get(f"{name}.bias", outputs) if biased else np.zeros(outputs)
         return self._put(weights.get(f"{name}.weight", outputs, inputs)), self._put(bias)
 
     def _put(self, values: NDArray[np.floating]) -> Tensor:
