@@ -36,6 +36,10 @@ class Nothing:
     def truncated(self) -> NDArray[np.bool_]:
         return np.zeros(len(self.lengths), bool)
 
+    @property
+    def signature(self) -> None:
+        return None
+
     def slice(self, start: int, stop: int) -> Nothing:
         return Nothing(self.lengths[start:stop])
 

@@ -60,6 +60,10 @@ class Prompts:
         """None of them: a prompt that is too long is refused."""
         return np.zeros(len(self.prompts), np.bool_)
 
+    @property
+    def signature(self) -> None:
+        """Any prompts run together."""
+
     def slice(self, start: int, stop: int) -> Prompts:
         """Rows `start` to `stop`."""
         return Prompts(self.prompts[start:stop])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,6 +64,14 @@ class Prepared(Protocol):
     @property
     def truncated(self) -> NDArray[np.bool_]:
         """Which rows were longer than the model takes and were cut."""
+        ...
+
+    @property
+    def signature(self) -> Hashable:
+        """The types and sizes of its rows, which all have the same; rows of another one never share a call with them.
+
+        None where any rows of the model can share a call.
+        """
         ...
 
     def slice(self, start: int, stop: int) -> Prepared:

@@ -87,6 +87,7 @@ class Item(NamedTuple):
     key: int
     deadline_s: float
     tokens: int = 1
+    signature: int = 0  # rows of different signatures never share a call
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,8 @@ class Engine:
             lengths = _lengths(rows).tolist()
             if deadline_s <= now_s and lengths:
                 raise Late(f"the deadline {deadline_s:.3f} has passed on the clock of engine.now_s(): {now_s:.3f}")
-            items = [Item(self._waiting.new_key(), deadline_s, n) for n in lengths]
+            signature = self._waiting.signatures.number(rows.signature)
+            items = [Item(self._waiting.new_key(), deadline_s, n, signature) for n in lengths]
             self._admit(items, now_s, since_s)
             for at, (item, sink) in enumerate(zip(items, sinks, strict=True)):
                 self._waiting.add_row(item, LiveRow(rows, at, sink, now_s, deadline_s, item.tokens, tenant))
@@ -155,7 +156,8 @@ class Engine:
     def check_room(self, lengths: Sequence[int], deadline_s: float, since_s: float) -> None:
         """Raises as `submit_to` where rows of at least these lengths would be refused now: before they are prepared."""
         with self._lock:
-            self._admit([Item(-1, deadline_s, n) for n in lengths], self._clock(), since_s)
+            signature = self._policy.live.last_signature  # at the best they join the last call
+            self._admit([Item(-1, deadline_s, n, signature) for n in lengths], self._clock(), since_s)
 
     def submit_block(
         self,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from twoshift.engine.results import BlockFuture, Filling, RowSink
+from twoshift.engine.signatures import Signatures
 from twoshift.engine.stats import Queue
 from twoshift.policy.background_queue import Block, Slice
 from twoshift.policy.lane_values import LaneUse
@@ -105,6 +106,7 @@ class Waiting:
         self._rows: dict[int, LiveRow] = {}
         self._parts: dict[int, tuple[BlockJob, int]] = {}  # key -> block, and where in it the part's row 0 is
         self._keys = itertools.count()
+        self.signatures = Signatures()
 
     def new_key(self) -> int:
         """One that the policy has not seen."""
@@ -122,7 +124,8 @@ class Waiting:
         self._parts[key] = (job, piece.start)
         job.keys.add(key)
         owner = job.owner
-        block = Block(key, lengths, job.lane, job.deadline_s, job.owed, alone, owner.key, owner.weight)
+        signature = self.signatures.number(job.rows.signature)
+        block = Block(key, lengths, job.lane, job.deadline_s, job.owed, alone, owner.key, owner.weight, signature)
         self._policy.submit_block(block, now_s)
 
     def take(self, live: tuple[Item, ...], background: tuple[Slice, ...]) -> tuple[list[LiveRow], list[Piece]]:

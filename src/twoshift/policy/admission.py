@@ -71,7 +71,7 @@ class AdmissionPolicy:
         """
         lanes, rows = self._lanes, len(items)
         if rows == 1:
-            _, deadline_s, tokens = items[0]
+            _, deadline_s, tokens, _ = items[0]
             longest, squares = tokens, tokens * tokens
         else:
             deadline_s = min(item.deadline_s for item in items)

@@ -29,6 +29,7 @@ class Block:
     alone: bool = False  # shares a call with nobody: one of its rows is suspected of failing calls
     owner: int = 0  # whose it is: among blocks of one deadline, owners have the device by their weights
     weight: float = 1.0
+    signature: int = 0  # rows of different signatures never share a call
 
 
 class Slice(NamedTuple):
@@ -139,27 +140,41 @@ class BackgroundQueue:
         self._close(queued)
         return rest
 
+    def has_owed(self, signature: int) -> bool:
+        """Whether an owed block could share a call with rows of this signature."""
+        return any((block := self._blocks[key].block).owed and block.signature == signature for _, key in self._order)
+
     def take(
-        self, size: CallSize, max_rows: int, fits: Callable[[CallSize], bool], owed_only: bool = False
-    ) -> tuple[list[Slice], CallSize]:
-        """As many rows as fit beside `size`: the slices, and the size with them."""
+        self,
+        size: CallSize,
+        max_rows: int,
+        fits: Callable[[CallSize], bool],
+        owed_only: bool = False,
+        signature: int = 0,
+    ) -> tuple[list[Slice], CallSize, int]:
+        """As many rows as fit beside `size`: the slices, the size with them, and their signature.
+
+        It is that of the rows in `size`, where there are any, and the first block's otherwise.
+        """
         taken: list[Slice] = []
         at = 0
         while at < len(self._order) and size.rows < max_rows:
             queued = self._blocks[self._order[at][1]]
-            if (owed_only and not queued.block.owed) or (queued.block.alone and size.rows):
+            block = queued.block
+            if (owed_only and not block.owed) or (size.rows and (block.alone or block.signature != signature)):
                 at += 1
                 continue
             stop, size = _last_fitting(queued, size, max_rows, fits)
             if stop > queued.at:
                 taken.append(queued.cut(stop))
+                signature = block.signature
                 self._turn = max(self._turn, queued.place[2])
             if queued.left:
                 break
             self._close(queued)
-            if queued.block.alone:
+            if block.alone:
                 break
-        return taken, size
+        return taken, size, signature
 
     def first_row(self) -> CallSize | None:
         """The size of the row that stands first."""

@@ -40,7 +40,7 @@ class RecordedLanes(LanePolicy):
 
     def submit_block(self, block: Block, now_s: float) -> None:
         runs = [[length, len(list(group))] for length, group in itertools.groupby(block.lengths)]
-        flags = [block.owed, block.alone, block.owner, block.weight]
+        flags = [block.owed, block.alone, block.owner, block.weight, block.signature]
         self.sink(["block", now_s, block.key, runs, block.lane.value, _finite(block.deadline_s), *flags])
         super().submit_block(block, now_s)
 
@@ -168,12 +168,12 @@ def _limits(data: Mapping[str, Any]) -> LaneLimits:
 
 
 def _item(item: Item) -> _Entry:
-    return [item.key, _finite(item.deadline_s), item.tokens]
+    return [item.key, _finite(item.deadline_s), item.tokens, *([item.signature] if item.signature else [])]
 
 
 def _read_item(entry: _Entry) -> Item:
-    key, deadline_s, tokens = entry
-    return Item(key, float("inf") if deadline_s is None else deadline_s, tokens)
+    key, deadline_s, *rest = entry
+    return Item(key, float("inf") if deadline_s is None else deadline_s, *rest)
 
 
 def _finite(seconds: float) -> float | None:

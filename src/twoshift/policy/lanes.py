@@ -29,6 +29,7 @@ class _Draft:
     live: list[Item] = field(default_factory=list[Item])
     background: list[Slice] = field(default_factory=list[Slice])
     size: CallSize = _EMPTY
+    signature: int = 0  # of its rows, where there are any
 
 
 class LanePolicy:
@@ -36,9 +37,9 @@ class LanePolicy:
 
     Live rows go in deadline order and never wait for company; one that can no longer make its deadline is
     dropped rather than served late. Background rows ride along while the call stays within the budget and
-    makes no waiting live row late. A device on which live calls overtake has a slot for each lane; there only
-    background rows that cost nothing ride along. On one whose calls run in lanes side by side a row that is alone, or
-    too long for a lane, has the whole device.
+    makes no waiting live row late. All rows of a call have one signature. A device on which live calls overtake
+    has a slot for each lane; there only background rows that cost nothing ride along. On one whose calls run in
+    lanes side by side a row that is alone, or too long for a lane, has the whole device.
     """
 
     def __init__(self, cost: CallCost, limits: LaneLimits | None = None) -> None:
@@ -279,6 +280,11 @@ class LanePolicy:
         draft = _Draft()
         limit_s = math.inf
         if self.live and slot is not Slot.BACKGROUND:
+            if slot is not Slot.LIVE and self._owes_a_call():
+                first = self.live.plan()[0]  # as below: later ones pay for the share
+                self._ride(draft, first.deadline_s - first.predicted_s - now_s, slot, owed_only=True)
+                if draft.background:
+                    return draft
             limit_s = self.ride_limit_s(now_s)
             self._take_live(draft)
         if slot is Slot.LIVE:
@@ -291,10 +297,15 @@ class LanePolicy:
         self._ride(draft, limit_s, slot)
         return draft
 
+    def _owes_a_call(self) -> bool:
+        """Whether owed rows cannot ride with the next live rows: they get a call of their own, where there is time."""
+        return self._owed_s > 0 and not self.background.has_owed(self.live.first_signature)
+
     def _take_live(self, draft: _Draft) -> None:
         plan = self.live.plan()
         if not plan:
             return
+        draft.signature = plan[0].signature
         rows, free = plan[0].size.rows, self.limits.lanes - len(self._running) - len(plan) + 1
         if free > 1 and rows > 1:  # the other lanes have nothing else to do
             draft.live = self.live.take(-(-rows // free))
@@ -313,7 +324,9 @@ class LanePolicy:
             most = self.limits.max_tokens if size.rows == 1 else self.max_tokens
             return size.tokens <= most and seconds_of(size) <= within_s
 
-        taken, draft.size = self.background.take(draft.size, self.limits.max_rows, fits, owed_only)
+        taken, draft.size, draft.signature = self.background.take(
+            draft.size, self.limits.max_rows, fits, owed_only, draft.signature
+        )
         draft.background += taken
 
     def _launch(self, draft: _Draft, now_s: float, slot: Slot) -> Call:

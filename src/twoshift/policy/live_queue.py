@@ -34,6 +34,7 @@ class PlannedCall(NamedTuple):
     deadline_s: float  # the earliest of its rows
     oldest_s: float  # when the one that waits longest arrived
     share_s: float  # of the device: less than it takes, where other lanes work beside it
+    signature: int = 0  # of all its rows
 
     @property
     def is_whole(self) -> bool:
@@ -57,6 +58,14 @@ def _by_deadline(entry: _Entry) -> tuple[float, int]:
     return entry[:2]
 
 
+def _first_row(call: tuple[tuple[float, int], PlannedCall]) -> tuple[float, int]:
+    return call[0]
+
+
+def _has_call_of(plan: Iterable[PlannedCall], signature: int) -> bool:
+    return any(call.signature == signature for call in plan)
+
+
 def ends(calls: Iterable[PlannedCall], free_s: Sequence[float], pace: float = 1.0) -> Iterator[float]:
     """When each call ends: in the lane that is free first, one that needs all lanes once they all are.
 
@@ -74,7 +83,10 @@ def ends(calls: Iterable[PlannedCall], free_s: Sequence[float], pace: float = 1.
 
 
 class LiveQueue:
-    """Waiting rows and their greedy cut into calls; the cut is kept up to date as rows come and go."""
+    """Waiting rows and their greedy cut into calls; the cut is kept up to date as rows come and go.
+
+    Rows of one signature are cut by themselves, and the calls of all go by their first rows' deadlines.
+    """
 
     def __init__(
         self,
@@ -93,6 +105,8 @@ class LiveQueue:
         self._has_whole = False  # the plan, of several lanes, a call for all
         self._entries: list[_Entry] = []  # sorted by deadline, then arrival
         self._where: dict[int, tuple[float, int]] = {}  # key of every row in _entries -> its sort key
+        self._signature = 0  # of all rows, unless mixed
+        self._mixed = False  # False: all rows have one signature
         self.tokens = self.squares = 0  # of them together
         self._plan: deque[PlannedCall] = deque()  # covers _entries exactly, unless stale
         self._plan_s = 0.0  # that its calls are predicted to take of the device
@@ -108,14 +122,27 @@ class LiveQueue:
         """Of all that wait."""
         return self._entries[0][0] if self._entries else math.inf
 
+    @property
+    def first_signature(self) -> int:
+        """Of the rows of the first call."""
+        return self._entries[0][2].signature if self._entries else 0
+
+    @property
+    def last_signature(self) -> int:
+        """Of the row with the latest deadline."""
+        return self._entries[-1][2].signature if self._entries else 0
+
     def __contains__(self, key: int) -> bool:
         return key in self._where
 
     def add(self, item: Item, now_s: float) -> None:
         """Queue a row by its deadline; ties go by arrival."""
-        key, deadline_s, n = item
+        key, deadline_s, n, signature = item
         if key in self._where:
             raise InvalidInput("key", key, "a key that is not waiting already")
+        if signature != self._signature:
+            self._mixed = bool(self._entries)
+            self._signature = signature
         where = self._where[key] = (deadline_s, next(self._arrivals))
         entry = (*where, item, now_s)
         self.tokens += n
@@ -148,11 +175,14 @@ class LiveQueue:
         return True
 
     def take(self, rows: int) -> list[Item]:
-        """Remove and return the first `rows` rows."""
-        taken = self._leave(self._entries[:rows])
-        del self._entries[:rows]
+        """Remove and return the first `rows` rows of the first call's signature."""
+        taken = self._leave(self._of_first()[:rows])
         for item in taken:
             del self._where[item.key]
+        if self._mixed:
+            self._entries = [entry for entry in self._entries if entry[2].key in self._where]
+        else:
+            del self._entries[:rows]
         self._tried = None
         if not self._stale and self._plan and self._plan[0].size.rows == rows:
             first = self._plan.popleft()
@@ -182,18 +212,19 @@ class LiveQueue:
         return self._plan
 
     def late(self, now_s: float) -> int:
-        """How many rows, earliest deadline first, miss it in the call that they would be in.
+        """How many rows of the first call's signature, earliest deadline first, miss it in the call they would be in.
 
         Their places are filled from behind. The call is not shrunk to save the oldest row: under overload that
         spirals down into ever smaller calls.
         """
-        late = 0
-        while late < len(self._entries):
-            first = self.plan()[0] if late == 0 else self._first_from(late)
+        late, entries = 0, self._entries
+        while late < len(entries):
+            first = self.plan()[0] if late == 0 else self._first_of(entries[late:])
             end_s = now_s + first.predicted_s
             if first.deadline_s >= end_s - 1e-9:
                 return late
-            late = bisect.bisect_left(self._entries, end_s - 1e-9, late, late + first.size.rows, key=lambda e: e[0])
+            entries = self._of_first()
+            late = bisect.bisect_left(entries, end_s - 1e-9, late, late + first.size.rows, key=lambda e: e[0])
         return late
 
     def slack_s(self, free_s: Sequence[float]) -> float:
@@ -205,12 +236,15 @@ class LiveQueue:
     def joined(self, item: Item, now_s: float) -> Joined | None:
         """The end of the plan if this row joined as the last one; None where others wait behind it.
 
-        What `plan_with` says of one row, without a look at the whole plan; None, too, where some call needs all lanes.
+        What `plan_with` says of one row, without a look at the whole plan; None, too, where some call needs all lanes,
+        and where the row would not go into the last call but into one before it.
         """
         if self._entries and item.deadline_s < self._entries[-1][0]:
             return None
         if self._stale:
             self.plan()
+        if self._plan and self._plan[-1].signature != item.signature and _has_call_of(self._plan, item.signature):
+            return None
         found = self._joined(item, now_s)
         self._tried = item, found
         if self._whole_s is not None and (self._has_whole or found.call.is_whole):
@@ -245,9 +279,33 @@ class LiveQueue:
             self.squares -= item.tokens * item.tokens
         return items
 
+    def _of_first(self) -> list[_Entry]:
+        """The rows of the first call's signature."""
+        if not self._mixed:
+            return self._entries
+        signature = self._entries[0][2].signature
+        return [entry for entry in self._entries if entry[2].signature == signature]
+
     def _all_cut(self) -> deque[PlannedCall]:
-        """The plan anew: as if row after row were put into the last call or the next, without a look at each."""
-        entries, calls, start = self._entries, deque[PlannedCall](), 0
+        """The plan anew: as if row after row were put into its signature's last call or the next."""
+        if not self._mixed:
+            return self._cut_alike(self._entries)
+        groups: dict[int, list[_Entry]] = {}
+        for entry in self._entries:
+            groups.setdefault(entry[2].signature, []).append(entry)
+        calls: list[tuple[tuple[float, int], PlannedCall]] = []
+        for group in groups.values():
+            at = 0
+            for call in self._cut_alike(group):
+                calls.append((_by_deadline(group[at]), call))
+                at += call.size.rows
+        self._signature, self._mixed = self._entries[-1][2].signature if groups else 0, len(groups) > 1
+        return deque(call for _, call in sorted(calls, key=_first_row))
+
+    def _cut_alike(self, entries: list[_Entry]) -> deque[PlannedCall]:
+        """Rows of one signature, without a look at each."""
+        calls, start = deque[PlannedCall](), 0
+        signature = entries[0][2].signature if entries else 0
         lengths = [entry[2].tokens for entry in entries]
         tokens = [0, *itertools.accumulate(lengths)]
         squares = [0, *itertools.accumulate([n * n for n in lengths])]
@@ -272,13 +330,14 @@ class LiveQueue:
             else:
                 size = size_to(stop)
                 predicted_s = self._predict_s(size)
-                calls.append(PlannedCall(size, predicted_s, entries[start][0], oldest_s, predicted_s * self._share))
+                share_s = predicted_s * self._share
+                calls.append(PlannedCall(size, predicted_s, entries[start][0], oldest_s, share_s, signature))
             start = stop
         return calls
 
-    def _first_from(self, start: int) -> PlannedCall:
+    def _first_of(self, entries: list[_Entry]) -> PlannedCall:
         calls: deque[PlannedCall] = deque()
-        for entry in itertools.islice(self._entries, start, None):
+        for entry in entries:
             self._append_to(calls, entry[2], entry[3])
             if len(calls) > 1:
                 break
@@ -287,22 +346,25 @@ class LiveQueue:
     def _joined(self, item: Item, arrived_s: float) -> Joined:
         if self._plan:
             last = self._plan[-1]
-            if (grown := self._grown(last, item, arrived_s)) is not None:
+            if last.signature == item.signature and (grown := self._grown(last, item, arrived_s)) is not None:
                 return Joined(grown, False, self._plan_s - last.share_s)
         return Joined(self._alone(item, arrived_s), True, self._plan_s)
 
     def _append_to(self, calls: deque[PlannedCall], item: Item, arrived_s: float) -> None:
-        """Put one more row into the last call, or open the next where it does not fit."""
-        if calls and (grown := self._grown(calls[-1], item, arrived_s)) is not None:
-            calls[-1] = grown
+        """Put one more row into the last call of its signature, or open the next where it does not fit."""
+        last = len(calls) - 1
+        while last >= 0 and calls[last].signature != item.signature:
+            last -= 1
+        if last >= 0 and (grown := self._grown(calls[last], item, arrived_s)) is not None:
+            calls[last] = grown
         else:
             calls.append(self._alone(item, arrived_s))
 
     def _grown(self, last: PlannedCall, item: Item, arrived_s: float) -> PlannedCall | None:
         """The call with one more row; None where it does not fit."""
         # Unpacked and without `min` and `max`: every live row comes here.
-        _, deadline_s, n = item
-        (rows, tokens, longest, squares), _, first_s, oldest_s, _ = last
+        _, deadline_s, n, signature = item
+        (rows, tokens, longest, squares), _, first_s, oldest_s, _, _ = last
         max_rows, max_tokens, seconds = self._room
         if rows >= max_rows or tokens + n > max_tokens:
             return None
@@ -316,13 +378,13 @@ class LiveQueue:
             first_s = deadline_s
         if arrived_s < oldest_s:
             oldest_s = arrived_s
-        return PlannedCall(size, predicted_s, first_s, oldest_s, predicted_s * self._share)
+        return PlannedCall(size, predicted_s, first_s, oldest_s, predicted_s * self._share, signature)
 
     def _alone(self, item: Item, arrived_s: float) -> PlannedCall:
-        n = item.tokens
+        _, deadline_s, n, signature = item
         size = CallSize(1, n, n, n * n)
         predicted_s = self._predict_s(size)
-        if self._whole_s is not None and predicted_s > min(self._lane_s, item.deadline_s - arrived_s) + _EPSILON_S:
+        if self._whole_s is not None and predicted_s > min(self._lane_s, deadline_s - arrived_s) + _EPSILON_S:
             whole_s = self._whole_s(size)
-            return PlannedCall(size, whole_s, item.deadline_s, arrived_s, whole_s)
-        return PlannedCall(size, predicted_s, item.deadline_s, arrived_s, predicted_s * self._share)
+            return PlannedCall(size, whole_s, deadline_s, arrived_s, whole_s, signature)
+        return PlannedCall(size, predicted_s, deadline_s, arrived_s, predicted_s * self._share, signature)

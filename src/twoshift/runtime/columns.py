@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ class Done:
 class ColumnRows:
     """Prepared rows, one array a column; every row counts 1 token unless `lengths` says otherwise."""
 
-    __slots__ = ("columns", "lengths", "truncated")
+    __slots__ = ("_signature", "columns", "lengths", "truncated")
 
     columns: dict[str, NDArray[Any]]
     lengths: NDArray[np.int64]
@@ -46,6 +46,7 @@ class ColumnRows:
 
     def __init__(self, columns: Mapping[str, NDArray[Any]], lengths: NDArray[np.int64] | None = None) -> None:
         self.columns = dict(columns)
+        self._signature: Hashable = None
         rows = len(next(iter(self.columns.values()), ())) if lengths is None else len(lengths)
         for array in self.columns.values():
             if len(array) != rows:
@@ -60,6 +61,13 @@ class ColumnRows:
     def __len__(self) -> int:
         return len(self.lengths)
 
+    @property
+    def signature(self) -> Hashable:
+        """Names, types and sizes of the columns, in any order."""
+        if self._signature is None:
+            self._signature = frozenset([(name, _type_of(array)) for name, array in self.columns.items()])
+        return self._signature
+
     def slice(self, start: int, stop: int) -> ColumnRows:
         """Views of rows `start` to `stop`."""
         return self._at(slice(start, stop))
@@ -70,6 +78,7 @@ class ColumnRows:
 
     def _at(self, rows: slice | NDArray[np.int64]) -> ColumnRows:
         part = ColumnRows.__new__(ColumnRows)
+        part._signature = self._signature
         part.columns = {name: array[rows] for name, array in self.columns.items()}
         part.lengths = self.lengths[rows]
         part.truncated = self.truncated[rows]
@@ -244,8 +253,14 @@ def _shape(value: Any) -> tuple[int, ...] | None:
         return None
 
 
+def _type_of(array: NDArray[Any]) -> tuple[object, tuple[int, ...]]:
+    """What rows of one call must have in common; texts of any width do, because none is changed by a wider array."""
+    dtype = array.dtype
+    return (dtype.kind if dtype.kind in "SU" else dtype), array.shape[1:]
+
+
 def _joined(name: str, arrays: list[NDArray[Any]]) -> NDArray[Any]:
-    if len({(array.dtype, array.shape[1:]) for array in arrays}) > 1:  # a row's answer is not changed by its neighbours
+    if len(set(map(_type_of, arrays))) > 1:  # a row's answer is not changed by its neighbours
         found = sorted({f"{array.dtype}{list(array.shape[1:])}" for array in arrays})
         raise InvalidInput(f"field {name!r}", found, "the same type and size in all rows of a call")
     return np.concatenate(arrays)

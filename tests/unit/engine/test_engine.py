@@ -42,6 +42,10 @@ class FakeRows:
     def truncated(self) -> NDArray[np.bool_]:
         return np.zeros(len(self.values), bool)
 
+    @property
+    def signature(self) -> None:
+        return None
+
     def slice(self, start: int, stop: int) -> FakeRows:
         return FakeRows(self.values[start:stop], self.lengths[start:stop])
 

@@ -31,6 +31,10 @@ class WordRows:
     def truncated(self) -> NDArray[np.bool_]:
         return np.zeros(len(self.lengths), bool)
 
+    @property
+    def signature(self) -> None:
+        return None
+
     def slice(self, start: int, stop: int) -> WordRows:
         return WordRows(self.lengths[start:stop])
 

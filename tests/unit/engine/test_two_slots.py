@@ -36,6 +36,10 @@ class Numbers:
     def truncated(self) -> NDArray[np.bool_]:
         return np.zeros(len(self.values), bool)
 
+    @property
+    def signature(self) -> None:
+        return None
+
     def slice(self, start: int, stop: int) -> Numbers:
         return Numbers(*self.values[start:stop])
 

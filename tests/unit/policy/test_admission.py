@@ -27,8 +27,8 @@ class Device:
         self.calls: list[tuple[float, int, Call]] = []  # with their ends, the next one first
         self.late: list[int] = []
         self.answered: set[int] = set()
-        if background:
-            self.lanes.submit_block(Block(-1, [1] * 100_000), 0.0)
+        for signature in range(2) if background else ():
+            self.lanes.submit_block(Block(-1 - signature, [1] * 50_000, signature=signature), 0.0)
 
     def until(self, then_s: float) -> None:
         while True:
@@ -44,6 +44,8 @@ class Device:
                 self.late += [item.key for item in decision.live]
             else:
                 call = decision.call
+                blocks = {-1 - part.block for part in call.background}  # the signatures of blocks
+                assert len({item.signature for item in call.live} | blocks) == 1
                 bisect.insort(self.calls, (self.now_s + self.takes_s(call), call.number, call))
 
     def takes_s(self, call: Call) -> float:
@@ -58,7 +60,12 @@ class Device:
 
 
 arrivals = st.lists(
-    st.tuples(st.floats(0.0, 0.004), st.lists(st.integers(1, 60), min_size=1, max_size=6), st.floats(0.2, 1.0)),
+    st.tuples(
+        st.floats(0.0, 0.004),
+        st.lists(st.integers(1, 60), min_size=1, max_size=6),
+        st.floats(0.2, 1.0),
+        st.integers(0, 2),
+    ),
     min_size=1,
     max_size=60,
 )
@@ -67,14 +74,14 @@ arrivals = st.lists(
 @settings(deadline=None)
 @given(arrivals, st.integers(1, 32), st.booleans(), st.integers(1, 3))
 def test_nothing_admitted_misses_its_deadline(
-    requests: list[tuple[float, list[int], float]], max_rows: int, background: bool, lanes: int
+    requests: list[tuple[float, list[int], float, int]], max_rows: int, background: bool, lanes: int
 ) -> None:
     device = Device(max_rows, background, lanes)
     admitted: set[int] = set()
     key = 0
-    for gap_s, lengths, haste in requests:
+    for gap_s, lengths, haste, signature in requests:
         device.until(device.now_s + gap_s)
-        items = [Item(key + i, device.now_s + SLO_S * haste, n) for i, n in enumerate(lengths)]
+        items = [Item(key + i, device.now_s + SLO_S * haste, n, signature) for i, n in enumerate(lengths)]
         key += len(items)
         answer = device.admission.decide(items, device.now_s)
         if isinstance(answer, Admit):
@@ -90,13 +97,13 @@ def test_nothing_admitted_misses_its_deadline(
 @settings(deadline=None)
 @given(arrivals, st.integers(1, 32), st.booleans(), st.integers(1, 3))
 def test_what_is_refused_is_admitted_after_the_retry_time_if_nothing_else_arrives(
-    requests: list[tuple[float, list[int], float]], max_rows: int, background: bool, lanes: int
+    requests: list[tuple[float, list[int], float, int]], max_rows: int, background: bool, lanes: int
 ) -> None:
     device = Device(max_rows, background, lanes)
     key = 0
-    for gap_s, lengths, haste in requests:
+    for gap_s, lengths, haste, signature in requests:
         device.until(device.now_s + gap_s)
-        items = [Item(key + i, device.now_s + SLO_S * haste, n) for i, n in enumerate(lengths)]
+        items = [Item(key + i, device.now_s + SLO_S * haste, n, signature) for i, n in enumerate(lengths)]
         key += len(items)
         answer = device.admission.decide(items, device.now_s)
         if isinstance(answer, Admit):
@@ -108,7 +115,7 @@ def test_what_is_refused_is_admitted_after_the_retry_time_if_nothing_else_arrive
         if isinstance(answer, Refuse) and promised:
             assert answer.retry_after_s > 0
             device.until(device.now_s + answer.retry_after_s + 1e-7)
-            again = [Item(item.key, device.now_s + SLO_S * haste, item.tokens) for item in items]
+            again = [item._replace(deadline_s=device.now_s + SLO_S * haste) for item in items]
             assert isinstance(device.admission.decide(again, device.now_s), Admit)
             return
 

@@ -56,6 +56,7 @@ class LanesMachine(RuleBasedStateMachine):
         self.next_key = 0
         self.waiting: dict[int, Item] = {}
         self.blocks: dict[int, set[int]] = {}
+        self.signatures: dict[int, int] = {}  # of blocks
         self.left: Counter[tuple[str, int]] = Counter()
         self.running: Call | None = None
         self.device_s = 0.0
@@ -64,9 +65,9 @@ class LanesMachine(RuleBasedStateMachine):
     def time_passes(self, wait_s: float) -> None:
         self.now_s += wait_s
 
-    @rule(tokens=st.integers(1, 20), slack_s=st.floats(0.0, 0.2))
-    def a_live_row_arrives(self, tokens: int, slack_s: float) -> None:
-        item = Item(self.next_key, self.now_s + slack_s, tokens)
+    @rule(tokens=st.integers(1, 20), slack_s=st.floats(0.0, 0.2), signature=st.integers(0, 1))
+    def a_live_row_arrives(self, tokens: int, slack_s: float, signature: int) -> None:
+        item = Item(self.next_key, self.now_s + slack_s, tokens, signature)
         self.next_key += 1
         self.waiting[item.key] = item
         self.policy.submit(item, self.now_s)
@@ -75,10 +76,12 @@ class LanesMachine(RuleBasedStateMachine):
         lengths=st.lists(st.integers(1, 20), min_size=1, max_size=60),
         lane=st.sampled_from([Lane.MICRO, Lane.BATCH]),
         owed=st.booleans(),
+        signature=st.integers(0, 1),
     )
-    def a_block_arrives(self, lengths: list[int], lane: Lane, owed: bool) -> None:
+    def a_block_arrives(self, lengths: list[int], lane: Lane, owed: bool, signature: int) -> None:
         self.blocks[self.next_key] = set(range(len(lengths)))
-        self.policy.submit_block(Block(self.next_key, lengths, lane, owed=owed), self.now_s)
+        self.signatures[self.next_key] = signature
+        self.policy.submit_block(Block(self.next_key, lengths, lane, owed=owed, signature=signature), self.now_s)
         self.next_key += 1
 
     @rule(data=st.data())
@@ -110,15 +113,22 @@ class LanesMachine(RuleBasedStateMachine):
 
     def check_call(self, call: Call) -> None:
         limits = self.policy.limits
-        if not call.live:
-            assert not self.waiting, "a background call while a live row waits"
+        signatures = {item.signature for item in call.live} | {self.signatures[part.block] for part in call.background}
+        assert len(signatures) == 1, "rows of two signatures in a call"
+        first = min(self.waiting.values(), key=lambda item: item.deadline_s, default=None)
+        if not call.live and first is not None:  # only for rows that are owed a share and cannot ride along
+            assert limits.min_share, "a background call while a live row waits"
+            assert self.now_s + call.predicted_s <= first.deadline_s, "a live row becomes late by a share"
+        elif first is not None:
+            assert first.deadline_s == min(item.deadline_s for item in call.live), "the earliest row goes first"
         if call.background:
             assert call.predicted_s <= limits.budget_s + 1e-6, "I3"
         assert call.size.rows == len(call.live) + rows_of(call.background) <= limits.max_rows
         assert call.size.tokens <= max(limits.max_tokens, call.live[0].tokens if call.live else 0)
         latest_s = max((item.deadline_s for item in call.live), default=-math.inf)
         self.leave(call.live)
-        assert all(latest_s <= item.deadline_s for item in self.waiting.values()), "deadline order"
+        alike = [item for item in self.waiting.values() if item.signature in signatures]
+        assert all(latest_s <= item.deadline_s for item in alike), "deadline order"
         for item in call.live:
             assert self.now_s + call.predicted_s <= item.deadline_s + 1e-6, "launched to be late"
         self.take(call.background)
@@ -239,10 +249,11 @@ def test_the_budget_follows_a_device_that_slows_down() -> None:
     assert 2 * COST.seconds(call.size) <= policy.limits.budget_s * 1.05
 
 
+@pytest.mark.parametrize("signature", [0, 1])
 @pytest.mark.parametrize(("share", "gap_s"), [(0.05, 0.0004), (0.1, 0.0002), (0.3, 0.0002)])
-def test_a_background_lane_that_is_owed_a_share_gets_it_and_no_more(share: float, gap_s: float) -> None:
+def test_a_background_lane_that_is_owed_a_share_gets_it_and_no_more(share: float, gap_s: float, signature: int) -> None:
     policy = LanePolicy(COST, LaneLimits(max_rows=32, slo_s=0.05, min_share=share))
-    policy.submit_block(Block(-1, [1] * 10_000, owed=True), 0.0)
+    policy.submit_block(Block(-1, [1] * 10_000, owed=True, signature=signature), 0.0)
     now_s, key, device_s = 0.0, 0, 0.0
     for _ in range(600):
         while key * gap_s <= now_s:  # about once or twice what the device can do

@@ -43,18 +43,44 @@ def queues(draw: st.DrawFn) -> tuple[LiveQueue, CallCost]:
     return LiveQueue(room, cost.seconds, lanes, whole_s, draw(st.floats(0.001, 0.2))), cost
 
 
-@given(queues(), lengths, st.lists(st.floats(0.0, 1.0), min_size=40, max_size=40), st.integers(0, 40))
+@given(
+    queues(),
+    lengths,
+    st.lists(st.floats(0.0, 1.0), min_size=40, max_size=40),
+    st.integers(0, 40),
+    st.lists(st.integers(0, 3), min_size=40, max_size=40),
+)
 def test_the_plan_is_what_row_after_row_makes(
-    made: tuple[LiveQueue, CallCost], tokens: list[int], deadlines_s: list[float], asked: int
+    made: tuple[LiveQueue, CallCost], tokens: list[int], deadlines_s: list[float], asked: int, signatures: list[int]
 ) -> None:
     queue, _ = made
-    items = [Item(key, deadlines_s[key], n) for key, n in enumerate(tokens)]
+    items = [Item(key, deadlines_s[key], n, signatures[key]) for key, n in enumerate(tokens)]
     for item in items:
         if item.key >= asked:
             queue.joined(item, 0.0)  # as admission does: the plan is kept up to date from here on
         queue.add(item, 0.0)
     one_by_one = queue.cut(sorted(items, key=lambda item: (item.deadline_s, item.key)), 0.0)
     assert [*queue.plan()] == [*one_by_one]
+
+
+@given(queues(), lengths, st.lists(st.tuples(st.floats(0.0, 1.0), st.integers(0, 3)), min_size=40, max_size=40))
+def test_every_call_takes_the_earliest_rows_of_one_signature_and_the_earliest_row_goes_first(
+    made: tuple[LiveQueue, CallCost], tokens: list[int], drawn: list[tuple[float, int]]
+) -> None:
+    queue, _ = made
+    items = [Item(key, *drawn[key][:1], n, drawn[key][1]) for key, n in enumerate(tokens)]
+    for item in items:
+        queue.add(item, 0.0)
+    left = sorted(items, key=lambda item: (item.deadline_s, item.key))
+    while planned := queue.plan():
+        size, signature = planned[0].size, planned[0].signature
+        alike = [item for item in left if item.signature == signature]
+        taken = queue.take(size.rows)
+        assert left[0] in taken
+        assert taken == alike[: size.rows]
+        assert CallSize.of(item.tokens for item in taken) == size
+        left = [item for item in left if item not in taken]
+    assert left == []
 
 
 @given(queues(), lengths)

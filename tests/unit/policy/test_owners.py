@@ -15,7 +15,7 @@ NOTHING = CallSize(0, 0, 0, 0)
 
 def takes(queue: BackgroundQueue, rows: int) -> list[int]:
     """The blocks of one call of so many rows."""
-    slices, _ = queue.take(NOTHING, rows, lambda _: True)
+    slices, _, _ = queue.take(NOTHING, rows, lambda _: True)
     return [part.block for part in slices for _ in range(part.stop - part.start)]
 
 

@@ -42,6 +42,10 @@ class TokenRows:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
+    @property
+    def signature(self) -> None:
+        """Rows of tokens are of one type, and packed or padded to one size."""
+
     def slice(self, start: int, stop: int) -> TokenRows:
         """Views of rows `start` to `stop`."""
         return TokenRows(self.ids, self.offsets[start : stop + 1], self.truncated[start:stop], self.type_ids)
