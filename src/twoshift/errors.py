@@ -23,7 +23,7 @@ TwoshiftError
 from __future__ import annotations
 
 import re
-from typing import Self
+from typing import Any, Self
 
 from twoshift.durations import format_duration
 
@@ -54,7 +54,10 @@ _WHEN = re.compile(r"(; try again in [^;]+)+$")  # as an error that is told agai
 
 
 class TwoshiftError(Exception):
-    """Anything that Twoshift raises on purpose."""
+    """Anything that Twoshift raises on purpose. It can be pickled: workers raise it, and their coordinator again."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), self.args, self.__dict__)
 
 
 class InvalidInput(TwoshiftError, ValueError):
@@ -65,6 +68,12 @@ class InvalidInput(TwoshiftError, ValueError):
         self.value = value
         self.accepted = accepted
         super().__init__(self._message())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = self.__dict__
+        if not isinstance(self.value, str | int | float | None):  # it may be anything, and of any size
+            state = {**state, "value": _Shown(_shown(self.value))}
+        return _again, (type(self), self.args, state)
 
     def renamed(self, field: str) -> Self:
         """The same error under the name that the caller knows the field by; never a message inside a message."""
@@ -182,6 +191,23 @@ class DeviceLost(Broken):
     """The device does not answer any more; everything on it is gone."""
 
 
+class _Shown(str):
+    """A value of another process, as it is shown."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _again(kind: type[TwoshiftError], args: tuple[Any, ...], state: dict[str, Any]) -> TwoshiftError:
+    """An error that comes out of a pickle, with all it had, however it was made."""
+    made = kind.__new__(kind)
+    made.args = args
+    made.__dict__.update(state)
+    return made

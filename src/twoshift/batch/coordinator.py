@@ -173,8 +173,8 @@ class Coordinator:
             case Ready():
                 worker.ready, worker.moved_s = True, now_s
                 self._begin(number)
-            case Unusable(text):
-                self._end(number, worker, text)
+            case Unusable(error):
+                self._end(number, worker, str(error))
             case Calibrated() | Rechecked():
                 pass
             case Beat():

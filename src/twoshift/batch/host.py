@@ -241,7 +241,7 @@ class JobHost:
                 raise InvalidInput(name, data[name], "a job without it: it runs on the server's own replicas")
         if data.get("endpoint") is not None or data.get("due_unix_s") is not None:
             raise InvalidInput("endpoint", data.get("endpoint"), "POST /v1/batches, for a file of requests")
-        settings = make_settings(data, "job")
+        settings = make_settings(data)
         self._check_notify(settings.notify, owner)
         fleet = self._fleet_of(settings.model)
         settings.check_model(fleet.is_llm)

@@ -7,6 +7,7 @@ from typing import Any
 
 from twoshift.batch.part import PartStats
 from twoshift.batch.receipt import Receipt
+from twoshift.errors import TwoshiftError
 from twoshift.ports import RuntimeInfo
 
 __all__ = [
@@ -90,10 +91,9 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """The model cannot be loaded: what the user should change, or why it broke."""
+    """The model cannot be loaded: the error says what the user should change, or why it broke."""
 
-    message: str
-    is_input: bool
+    error: TwoshiftError
 
 
 @dataclass(frozen=True, slots=True)

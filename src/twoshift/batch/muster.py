@@ -8,7 +8,7 @@ from collections import deque
 from twoshift.batch.messages import Calibrate, Calibrated, Loading, Ready, Unusable
 from twoshift.batch.pool import Died, FromPool, Joined, Left, WorkerPool
 from twoshift.batch.settings import JobSettings
-from twoshift.errors import Broken, InvalidInput
+from twoshift.errors import Broken
 from twoshift.ports import RuntimeInfo
 
 __all__ = ["Interrupted", "Muster"]
@@ -64,8 +64,8 @@ class Muster:
             self.heard.extend(self._pool.poll(0.2))
         number, message = self.heard.popleft()
         match message:
-            case Unusable(text, is_input):
-                raise InvalidInput("model", self._settings.model, text) if is_input else Broken(text)
+            case Unusable(error):
+                raise error
             case Loading():
                 self._busy_since_s[number] = time.monotonic()
             case Ready():

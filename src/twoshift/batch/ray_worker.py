@@ -17,6 +17,7 @@ from twoshift.batch.messages import Begin, FromWorker, ToWorker, Unusable
 from twoshift.batch.plan import plan_location
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.worker import ShardWorker
+from twoshift.errors import Broken
 from twoshift.ports import Blobs
 
 __all__ = ["Given", "RayWorker"]
@@ -53,12 +54,12 @@ class RayWorker:
         if problem is None:  # beside us, so that the pool hears that there was room for it
             threading.Thread(target=self._worker.start, name="twoshift-load", daemon=True).start()
         else:
-            self._outbox.put(Unusable(f"node {self._node}: {problem}", is_input=False))
+            self._outbox.put(Unusable(Broken(f"node {self._node}: {problem}")))
 
     def hear(self, message: ToWorker) -> None:
         """Do what it says, or begin to."""
         if isinstance(message, Begin) and not self._sees(plan_location(message.output)):
-            self._outbox.put(Unusable(f"node {self._node}: {message.output} has no plan; {_SHARED}", is_input=False))
+            self._outbox.put(Unusable(Broken(f"node {self._node}: {message.output} has no plan; {_SHARED}")))
             return
         self._worker.handle(message)
 

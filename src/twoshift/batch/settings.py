@@ -11,7 +11,7 @@ import msgspec
 
 from twoshift.batch.json_answers import AnswerSchema
 from twoshift.batch.prompting import Prompting, Template
-from twoshift.config import read_toml, settings_of
+from twoshift.config import naming_file, read_toml, settings_of
 from twoshift.endpoints.known import ENDPOINTS
 from twoshift.errors import InvalidInput
 from twoshift.generation import GenerationParams
@@ -190,13 +190,15 @@ class ErrorBudget(msgspec.Struct, frozen=True):
 
 def read_settings(path: Path, overrides: dict[str, Any]) -> JobSettings:
     """A job's TOML file with the flags that were given put over it; raises InvalidInput that names the key."""
-    return make_settings({**read_toml(path, "job file"), **overrides}, str(path))
+    data = read_toml(path, "job file")
+    with naming_file(path, overrides):
+        return make_settings({**data, **overrides})
 
 
-def make_settings(data: dict[str, Any], where: str) -> JobSettings:
+def make_settings(data: dict[str, Any]) -> JobSettings:
     """Settings from plain values; raises InvalidInput that names the nearest known key for an unknown one."""
     lone = {name: (data[name],) for name in _LISTS if isinstance(data.get(name), str)}
-    return settings_of(JobSettings, {**data, **lone}, where)
+    return settings_of(JobSettings, {**data, **lone})
 
 
 def _require(holds: bool, field: str, value: object, accepted: str) -> None:

@@ -188,7 +188,7 @@ class ShardWorker:
 
 
 def _unusable(error: BaseException) -> Unusable:
-    return Unusable(_told(error), isinstance(error, InvalidInput))
+    return Unusable(error if isinstance(error, TwoshiftError) else Broken(described(error)))
 
 
 def _told(error: BaseException) -> str:

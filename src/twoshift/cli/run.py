@@ -106,11 +106,18 @@ def run_command(
         _refuse("--on with it", **only_there, detach=detach or None)
     else:
         _refuse("a job without it, on a server", fresh=fresh or None, retry_errors=retry_errors, workers=workers)
-    settings = _settings(inputs, {name: value for name, value in given.items() if value is not None})
-    if on is not None:
-        from twoshift.cli.run_on import run_on
+    said = {name: value for name, value in given.items() if value is not None}
+    with _naming_file(inputs, said):
+        settings = _settings(inputs, said)
+        if on is not None:
+            from twoshift.cli.run_on import run_on
 
-        return run_on(on, settings, detach, as_json)
+            return run_on(on, settings, detach, as_json)
+        result = _run(settings, fresh, retry_errors)
+    return _tell(settings, result, as_json)
+
+
+def _run(settings: JobSettings, fresh: bool, retry_errors: str | None) -> JobResult:
     from twoshift.wiring import job_for
 
     job = job_for(settings)
@@ -119,7 +126,25 @@ def run_command(
     with _signals(job), JobProgress(settings) as progress:
         result = job.run(progress.found, progress.draw, fresh=fresh, retry_errors=retry_errors)
         progress.ended(result.last)
-    return _tell(settings, result, as_json)
+    return result
+
+
+@contextlib.contextmanager
+def _naming_file(inputs: list[str], options: dict[str, Any]) -> Iterator[None]:
+    """What a job's file says wrong is named as the file does, not as an option that nobody gave."""
+    from twoshift.batch.settings import JobSettings
+
+    try:
+        yield
+    except InvalidInput as error:
+        is_from_file = _is_job_file(inputs) and error.field in JobSettings.__struct_fields__
+        if not is_from_file or error.field in options:
+            raise
+        raise error.renamed(f"{inputs[0]}: {error.field}") from error
+
+
+def _is_job_file(inputs: list[str]) -> bool:
+    return len(inputs) == 1 and inputs[0].endswith(".toml")
 
 
 def _refuse(accepted: str, **options: object) -> None:
@@ -132,12 +157,12 @@ def _refuse(accepted: str, **options: object) -> None:
 def _settings(inputs: list[str], given: dict[str, Any]) -> JobSettings:
     from twoshift.batch.settings import make_settings, read_settings
 
-    if len(inputs) == 1 and inputs[0].endswith(".toml"):
+    if _is_job_file(inputs):
         return read_settings(Path(inputs[0]), given)
     for name in ("model", "output"):
         if name not in given:
             raise InvalidInput(f"--{name}", None, "this option, or a .toml file that holds it")
-    return make_settings({"inputs": inputs, **given}, "options")
+    return make_settings({"inputs": inputs, **given})
 
 
 def _listed(value: str | None) -> list[str] | None:

@@ -108,7 +108,10 @@ def _settings(
     if model is None:
         raise InvalidInput("MODEL", None, "a model, or --config FILE")
     called = name or _name_of(model)
-    return make_settings({**of_server, "models": {called: {"model": model, **of_model}}}, "options")
+    try:
+        return make_settings({**of_server, "models": {called: {"model": model, **of_model}}})
+    except InvalidInput as error:
+        raise error.renamed(error.field.removeprefix(f"models.{called}.").removeprefix("scale.")) from None
 
 
 def _name_of(model: str) -> str:

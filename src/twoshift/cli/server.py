@@ -41,7 +41,9 @@ class _Refused(Malformed):
 
     def __init__(self, message: str) -> None:
         super().__init__("request", message)
-        self.args = (message,)
+
+    def _message(self) -> str:
+        return self.accepted
 
 
 class Server:

@@ -22,7 +22,8 @@ __all__ = ["Window", "described"]
 _MOST_ERROR, _MOST_VALUE = 500, 80  # characters
 _LOOKED_AT = 20_000  # characters of a message
 # What a message has of a row's own values: quoted, or in one piece; the apostrophe of a word quotes nothing
-_VALUES = re.compile(r"""(?<!\w)(?:'[^']{80,}(?:'|$)|"[^"]{80,}(?:"|$))|[^\s'"]{81,}""")
+# Short ones too, so that what stands between two of them is not taken for a value
+_VALUES = re.compile(r"""(?<!\w)(?:'(?:[^'\\]|\\.)*(?:'|$)|"(?:[^"\\]|\\.)*(?:"|$))|[^\s'"]{81,}""")
 _Block = tuple[NDArray[np.int64], BlockFuture]  # the rows' places, and their results
 
 
@@ -98,5 +99,9 @@ def described(error: BaseException) -> str:
         message = "it cannot be shown"
     if not isinstance(error, InvalidInput):
         message = f"{type(error).__name__}: {message}"
-    message = _VALUES.sub(lambda found: f"{found[0][: _MOST_VALUE - 3]}...", message[:_LOOKED_AT])
-    return message[:_MOST_ERROR].encode("utf-8", "backslashreplace").decode()
+    message = _VALUES.sub(lambda found: _begun(found[0], _MOST_VALUE), message[:_LOOKED_AT])
+    return _begun(message, _MOST_ERROR).encode("utf-8", "backslashreplace").decode()
+
+
+def _begun(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."

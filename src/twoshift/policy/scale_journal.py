@@ -86,6 +86,8 @@ def scale_replay(entries: Iterable[Any], overrides: Mapping[str, Any] | None = N
         except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             if isinstance(error, InvalidInput) and overrides and error.field in overrides:
                 raise
+            if isinstance(error, InvalidInput) and not isinstance(error, _Unreadable):
+                raise error.renamed(f"line {line}, {error.field}") from error
             why = error.accepted if isinstance(error, _Unreadable) else f"an entry of a log ({error})"
             raise InvalidInput(f"line {line}", entry, why[:500]) from error
         if replayed is not None:

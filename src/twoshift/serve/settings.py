@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from twoshift.config import read_toml, settings_of
+from twoshift.config import naming_file, read_toml, settings_of
 from twoshift.errors import InvalidInput
 from twoshift.serve.keys import KeySettings, tenant_of
 from twoshift.serve.scale_settings import ScaleSettings
@@ -196,46 +196,40 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 def read_settings(path: Path, overrides: dict[str, Any]) -> ServeSettings:
     """A server's TOML file with the flags that were given put over it; raises InvalidInput that names the key."""
-    return make_settings({**read_toml(path, "--config"), **overrides}, str(path))
+    data = read_toml(path, "--config")
+    with naming_file(path, overrides):
+        return make_settings({**data, **overrides})
 
 
-def make_settings(data: dict[str, Any], where: str) -> ServeSettings:
+def make_settings(data: dict[str, Any]) -> ServeSettings:
     """Settings from plain values; raises InvalidInput that names the key. A model is called like its table."""
-    models = {
-        name: _model_settings(name, each, f"{where}: models.{name}")
-        for name, each in _tables(data, "models", where).items()
-    }
-    keys = {
-        name: settings_of(KeySettings, each, f"{where}: keys.{name}")
-        for name, each in _tables(data, "keys", where).items()
-    }
+    models = {name: _model_settings(name, each) for name, each in _tables(data, "models").items()}
+    keys = {name: settings_of(KeySettings, each, f"keys.{name}") for name, each in _tables(data, "keys").items()}
     tenants = {
-        name: settings_of(TenantSettings, each, f"{where}: tenants.{name}")
-        for name, each in _tables(data, "tenants", where).items()
+        name: settings_of(TenantSettings, each, f"tenants.{name}") for name, each in _tables(data, "tenants").items()
     }
     of_files = data.get("files", {})
     if not isinstance(of_files, dict):
-        raise InvalidInput(f"{where}: files", of_files, "a table: [files]")
-    files = settings_of(FileSettings, of_files, f"{where}: files")
+        raise InvalidInput("files", of_files, "a table: [files]")
+    files = settings_of(FileSettings, of_files, "files")
     webhooks = {
-        name: settings_of(WebhookSettings, each, f"{where}: webhooks.{name}")
-        for name, each in _tables(data, "webhooks", where).items()
+        name: settings_of(WebhookSettings, each, f"webhooks.{name}") for name, each in _tables(data, "webhooks").items()
     }
     parsed = {"models": models, "keys": keys, "tenants": tenants, "files": files, "webhooks": webhooks}
-    return settings_of(ServeSettings, {**data, **parsed}, where)
+    return settings_of(ServeSettings, {**data, **parsed})
 
 
-def _model_settings(name: str, data: dict[str, Any], where: str) -> ModelSettings:
+def _model_settings(name: str, data: dict[str, Any]) -> ModelSettings:
     given = {"model": name, **data}
     if isinstance(scale := given.get("scale"), dict):
-        given["scale"] = settings_of(ScaleSettings, scale, f"{where}.scale")
-    return settings_of(ModelSettings, given, where)
+        given["scale"] = settings_of(ScaleSettings, scale, f"models.{name}.scale")
+    return settings_of(ModelSettings, given, f"models.{name}")
 
 
-def _tables(data: dict[str, Any], name: str, where: str) -> dict[str, dict[str, Any]]:
+def _tables(data: dict[str, Any], name: str) -> dict[str, dict[str, Any]]:
     tables = data.get(name, {})
     if not isinstance(tables, dict) or not all(isinstance(each, dict) for each in tables.values()):
-        raise InvalidInput(f"{where}: {name}", tables, f"tables such as [{name}.first]")
+        raise InvalidInput(name, tables, f"tables such as [{name}.first]")
     return tables
 
 

@@ -215,7 +215,7 @@ def test_a_worker_that_is_of_no_use_any_more_is_replaced() -> None:
     """Its device is lost, say: it would fail every shard of the job, one after the other."""
 
     def scores(worker: int, lease: int, shard: int) -> Replies:
-        return [(0.1, Unusable("the device does not answer", is_input=False))] if worker == 0 else done(lease, shard)
+        return [(0.1, Unusable(Broken("the device does not answer")))] if worker == 0 else done(lease, shard)
 
     pool = FakePool(scores)
     ending, coordinator = run(pool, plan_of(10))

@@ -24,7 +24,7 @@ SCHEMA = """{"type": "object", "properties": {"name": {"type": "string"}, "age":
 
 
 def job(**given: object) -> JobSettings:
-    return make_settings({"inputs": ["a.parquet"], "output": "out", "model": "smollm", **given}, "test")
+    return make_settings({"inputs": ["a.parquet"], "output": "out", "model": "smollm", **given})
 
 
 def test_a_lone_name_is_a_column_and_braces_make_a_template() -> None:
@@ -55,7 +55,7 @@ def test_rows_become_requests_and_a_null_becomes_none() -> None:
     [({}, "template: smollm is"), ({"text": "q"}, "instead of --text"), ({"columns": ["q"]}, "instead of --columns")],
 )
 def test_a_language_model_wants_a_prompt_and_says_so(given: dict[str, object], said: str) -> None:
-    with pytest.raises(InvalidInput, match=f"^prompt: .*expected --prompt with.*{said}"):
+    with pytest.raises(InvalidInput, match=f"^prompt is missing; expected --prompt with.*{said}"):
         job(**given).check_model(is_llm=True)
 
 

@@ -72,15 +72,15 @@ def test_messages_are_said_again_until_the_pool_has_them(folder: Path) -> None:
 def test_a_node_on_which_nothing_can_be_done_says_why(folder: Path, changes: dict[str, Any], why: str) -> None:
     message = said(RayWorker(given(folder, **changes), 0))
     assert isinstance(message, Unusable)
-    assert why in message.message
+    assert why in str(message.error)
 
 
 def test_a_plan_that_a_node_cannot_see_is_named_with_what_to_do(folder: Path) -> None:
     worker = RayWorker(given(folder), 0)
     worker.hear(Begin("out", 0.1))
     (message,) = (each for each in worker.say(0) if isinstance(each, Unusable))
-    assert "out has no plan" in message.message
-    assert "shared filesystem" in message.message
+    assert "out has no plan" in str(message.error)
+    assert "shared filesystem" in str(message.error)
     worker.close()
 
 

@@ -35,3 +35,9 @@ def test_what_is_short_stays_as_it_is_and_what_is_long_ends() -> None:
     assert described(KeyError("x" * 70)) == f"KeyError: '{'x' * 70}'"
     assert len(described(ValueError("word " * 1000))) == 500
     assert described(ValueError("\ud800")) == "ValueError: \\ud800"
+
+
+def test_what_stands_between_two_values_is_not_cut() -> None:
+    accepted = f"a row that prepare takes: it has {'many words that are worth to be read, ' * 3}and 'a field'"
+    error = InvalidInput("line 1", '{"text": "a"}', accepted)
+    assert described(error) == str(error)

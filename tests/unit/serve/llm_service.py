@@ -108,7 +108,7 @@ class LlmServer:
         self.served = ServedLlm("m", self.engine, 7)
         self.service = Service([self.served])
         said = {"models": {"m": {"model": "m"}}, "database": f"sqlite:///{home}/fleet.db", "price_usd_per_hour": 3.6}
-        settings = make_settings(said, "test")
+        settings = make_settings(said)
         self._keys = keys
         self.desks = desks_for(self.service.models, settings, keys, lambda _: None)
         self._usage, self._tenants = ledger_for(self.service.models, settings, keys, self.desks.jobs)

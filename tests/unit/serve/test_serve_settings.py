@@ -29,7 +29,7 @@ models = ["minilm"]
 
 
 def made(**data: Any) -> ServeSettings:
-    return make_settings({"models": {"m": {}}} | data, "options")
+    return make_settings({"models": {"m": {}}} | data)
 
 
 def test_a_file_has_several_models_and_keys(tmp_path: Path) -> None:
@@ -80,17 +80,17 @@ def test_beyond_this_machine_there_must_be_keys_or_the_word_for_none(host: str) 
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        ({"prot": 1}, "options: prot: 1 cannot be used; expected a known key, such as port"),
-        ({"models": {"m": {"slo": 5}}}, r"options: models.m: slo: 5 .* such as slo_ms"),
+        ({"prot": 1}, "prot: 1 cannot be used; expected a known key, such as port"),
+        ({"models": {"m": {"slo": 5}}}, r"models.m.slo: 5 .* such as slo_ms"),
         ({"models": {"m": {"max_rows": 5}}}, "such as max_"),
-        ({"models": {"m": {"scale": {"cool": "1m"}}}}, r"options: models.m.scale: cool: .* such as cooldown"),
+        ({"models": {"m": {"scale": {"cool": "1m"}}}}, r"models.m.scale.cool: .* such as cooldown"),
         ({"models": {"m": {"scale": {"target_load": 2.0}}}}, "target_load"),
         ({"models": {"m": {"scale": {"every": "1ms"}}}}, "every"),
         ({"models": {"m": {"replicas": 3, "max_replicas": 2}}}, "max_replicas: 2 .* at least 3"),
         ({"models": {"m": {"min_replicas": 2}}}, "min_replicas: 2 .* max_replicas beside it"),
         ({"engine": "spark"}, "engine: 'spark' .* local or ray"),
         ({"address": "auto"}, "address: 'auto' .* engine = ray beside it"),
-        ({"keys": {"a": {"sha": DIGEST}}}, r"options: keys.a: sha: .* such as sha256"),
+        ({"keys": {"a": {"sha": DIGEST}}}, r"keys.a.sha: .* such as sha256"),
         ({"keys": {"a": {"sha256": DIGEST, "models": ["n"]}}}, r"keys.a.models: 'n' .* one of m"),
         ({"keys": {"a": {}}}, "sha256"),
         ({"keys": [1]}, r"tables such as \[keys.first\]"),

@@ -24,7 +24,9 @@ def write_retried(files: FileDesk, batch: BatchRecord, check: CheckStorage) -> s
     try:
         given, failed = files.get(batch.input_file_id), files.get(batch.error_file_id or "")
     except NotFound as error:
-        raise InvalidInput("batch", batch.id, f"one whose input and error files are still there ({error})") from error
+        raise InvalidInput(
+            "batch", batch.id, f"one whose input and error files are still there; {error.value} is gone"
+        ) from error
     decode = msgspec.json.Decoder(_Named).decode
     with files.open(failed) as file:
         wanted = {_digest(decode(line).custom_id) for line in file}
