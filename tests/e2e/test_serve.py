@@ -61,15 +61,25 @@ def test_token_ids_are_embedded_as_their_text_is(server: tuple[str, subprocess.P
     texts = ["a red fox", "an old road leads to the sea"]
     ids = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
     with openai.OpenAI(base_url=f"{server[0]}/v1", api_key="none") as client:
-        expected, found = (client.embeddings.create(model="minilm", input=given) for given in (texts, ids))
+        own = {"allow_token_ids": True}
+        expected = client.embeddings.create(model="minilm", input=texts)
+        found = client.embeddings.create(model="minilm", input=ids, extra_body=own)
         assert found.usage == expected.usage
         for one, other in zip(expected.data, found.data, strict=True):
             assert one.embedding == pytest.approx(other.embedding, abs=1e-5)
-        alone = client.embeddings.create(model="minilm", input=ids[1])
+        alone = client.embeddings.create(model="minilm", input=ids[1], extra_body=own)
         assert alone.data[0].embedding == pytest.approx(expected.data[1].embedding, abs=1e-5)
         for bad in ([30522], [[101, -1]], [[101], []], [[101, 10**20]]):
             with pytest.raises(openai.BadRequestError):
-                client.embeddings.create(model="minilm", input=bad)
+                client.embeddings.create(model="minilm", input=bad, extra_body=own)
+
+
+def test_token_ids_that_may_be_another_tokenizers_are_refused(server: tuple[str, subprocess.Popen[str]]) -> None:
+    openai = pytest.importorskip("openai")
+    with openai.OpenAI(base_url=f"{server[0]}/v1", api_key="none") as client:
+        for ids in ([64, 2579, 39935], [[64, 2579, 39935], [276, 2362, 5754]]):  # as LangChain's default sends them
+            with pytest.raises(openai.BadRequestError, match="check_embedding_ctx_length=False"):
+                client.embeddings.create(model="minilm", input=ids)
 
 
 def _raw(address: str, data: bytes) -> bytes:

@@ -12,19 +12,23 @@ from numpy.typing import NDArray
 
 from twoshift.endpoints.facts import ModelFacts, Row, finite, requires
 from twoshift.endpoints.inputs import texts_or_ids
-from twoshift.endpoints.json_body import decoded
+from twoshift.endpoints.json_body import asked_of
 from twoshift.endpoints.types import Embedding, EmbeddingReply, EmbeddingRequest, Usage
 from twoshift.errors import InvalidInput
 
 __all__ = ["EmbeddingCall", "read_embeddings"]
 
 _COLUMN = "embedding"
+_OWN_IDS = (
+    'texts, or ids of this model\'s own tokenizer with "allow_token_ids": true '
+    "(LangChain sends OpenAI's ids: set check_embedding_ctx_length=False)"
+)
 _requests, _encoder = msgspec.json.Decoder(EmbeddingRequest), msgspec.json.Encoder()
 
 
 def read_embeddings(body: bytes | memoryview) -> EmbeddingRequest:
     """A request's body; raises InvalidInput."""
-    return decoded(_requests, body)
+    return asked_of(_requests, body)
 
 
 class EmbeddingCall:
@@ -35,6 +39,8 @@ class EmbeddingCall:
         self._name, self._asked = model.name, asked
         self._check_dimensions(model.sizes.get(_COLUMN))
         self.rows = texts_or_ids(asked.input, model.most_rows, "input")
+        if not asked.allow_token_ids and self.rows and not isinstance(self.rows[0], str):
+            raise InvalidInput("input", "token ids", _OWN_IDS)  # another tokenizer's have vectors, too: wrong ones
 
     def reply(self, rows: Sequence[Row], tokens: int) -> bytes:
         """The vectors, in the order of the input."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -26,7 +27,7 @@ def decoded(decoder: msgspec.json.Decoder[Any], body: bytes | memoryview, field:
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(error, field) from None
+        raise malformed(error, field, _fields_of(decoder)) from None
 
 
 def asked_of(decoder: msgspec.json.Decoder[Any], body: bytes | memoryview) -> Any:
@@ -43,12 +44,22 @@ def asked_of(decoder: msgspec.json.Decoder[Any], body: bytes | memoryview) -> An
     return decoded(decoder, msgspec.json.encode(given))
 
 
-def malformed(error: Exception, field: str = "body") -> InvalidInput:
-    """The error for what msgspec could not read."""
+def _fields_of(decoder: msgspec.json.Decoder[Any]) -> Sequence[str]:
+    """That are of use: one of type None is known elsewhere, and refused here."""
+    read = decoder.type
+    if not isinstance(read, type) or not issubclass(read, msgspec.Struct):
+        return ()
+    return [each.encode_name for each in msgspec.structs.fields(read) if each.type is not type(None)]
+
+
+def malformed(error: Exception, field: str = "body", known: Sequence[str] = ()) -> InvalidInput:
+    """The error for what msgspec could not read; `known` are the fields that a body may have."""
     told = str(error)
     place, inner = _PLACE.search(told), _MISSING.search(told) or _UNKNOWN.search(told)
     where = f"{field}{place[1]}" if place and place[1].startswith("[") else place and place[1]
     named = ".".join(each for each in (where, inner and inner[1]) if each)
+    if known and place is None and _UNKNOWN.search(told):
+        return Malformed(named, f"no such field; this endpoint accepts {', '.join(known)}")
     if _UNKNOWN.search(told) or told.startswith(_NO_USE):
         return Malformed(named, "to be left out: it is not supported here")
     return Malformed(named or field, f"a request as /openapi.json describes it: {told}")

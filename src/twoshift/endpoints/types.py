@@ -36,14 +36,15 @@ INPUT = {
 TokenIds = Annotated[list[Annotated[int, Meta(ge=0)]], Meta(min_length=1)]
 
 
-class EmbeddingRequest(Struct):
+class EmbeddingRequest(Struct, forbid_unknown_fields=True):
     """POST /v1/embeddings."""
 
     model: str
     # Read in a second step: a union of lists is more than the decoder can tell apart.
     input: Annotated[Raw, Meta(extra_json_schema=INPUT)]
-    encoding_format: Literal["float", "base64"] = "float"
+    encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Meta(ge=1)] | None = None
+    allow_token_ids: bool | None = None  # the ids of `input` are of this model's own tokenizer
     user: str | None = None
 
 

@@ -52,7 +52,7 @@ def _named(summary: str, gives: Any) -> Operation:
 
 
 def _asking(summary: str, takes: Any, gives: Any) -> Operation:
-    return Operation(summary, gives, ErrorReply, takes, statuses=ASKING, timed=True)
+    return Operation(summary, gives, ErrorReply, takes, statuses=ASKING, timed=True, spare_nulls=True)
 
 
 class _OpenAi:

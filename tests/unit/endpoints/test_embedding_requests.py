@@ -1,0 +1,46 @@
+"""Requests for embeddings: what is accepted, and what is refused rather than answered wrongly."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from twoshift.endpoints.facts import ModelFacts
+from twoshift.endpoints.faults import fault_of
+from twoshift.endpoints.known import ENDPOINTS
+from twoshift.errors import InvalidInput
+
+MODEL = ModelFacts("m", ("embedding",), {"embedding": 8}, most_rows=64)
+
+
+def asked(given: Any, **more: Any) -> list[Any]:
+    """The rows, as both shifts make them from a body."""
+    body = json.dumps({"model": "m", "input": given, **more}).encode()
+    return ENDPOINTS["/v1/embeddings"](body, MODEL).rows
+
+
+@pytest.mark.parametrize("ids", [[101, 7, 102], [[101, 7, 102], [101, 102]]])
+def test_token_ids_are_refused_unless_the_request_says_that_they_are_the_models_own(ids: list[Any]) -> None:
+    with pytest.raises(InvalidInput, match=r"check_embedding_ctx_length=False") as refused:
+        asked(ids)
+    assert fault_of(refused.value).status == 400
+    assert refused.value.field == "input"
+    assert "allow_token_ids" in str(refused.value)
+    assert asked(ids, allow_token_ids=True) == (ids if isinstance(ids[0], list) else [ids])
+    with pytest.raises(InvalidInput, match="allow_token_ids"):
+        asked(ids, allow_token_ids=False)
+
+
+@pytest.mark.parametrize("field", ["frobnicate", "truncate_prompt_tokens", "normalize"])
+def test_an_unknown_field_is_refused_with_those_that_are_accepted(field: str) -> None:
+    with pytest.raises(InvalidInput, match=r"encoding_format") as refused:
+        asked("a text", **{field: "query"})
+    assert refused.value.field == field
+    assert "dimensions" in str(refused.value)
+
+
+def test_what_openais_clients_send_is_accepted() -> None:
+    assert asked("a text", user="me", encoding_format="base64", dimensions=4) == ["a text"]
+    assert asked(["a", "b"], user=None, dimensions=None, encoding_format=None, anything=None) == ["a", "b"]
