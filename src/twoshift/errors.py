@@ -113,7 +113,20 @@ class TooLarge(InvalidInput):
 
 
 class TooLong(TooLarge):
-    """A prompt and its answer are more than the model's context holds."""
+    """A prompt and its answer are more than the model's context holds; in OpenAI's words, which clients look for."""
+
+    def __init__(self, field: str, value: object, accepted: str) -> None:
+        super().__init__(field, value, accepted)
+        told = f"This model's maximum context length is {accepted}. However, you requested {value}."
+        self.args = (f"{told} Please reduce the length of the messages or completion.",)
+
+    @classmethod
+    def of(cls, context_tokens: int, prompt_tokens: int, answer_tokens: int, or_more: bool = False) -> TooLong:
+        """With `or_more` the prompt was not counted to its end."""
+        least = "at least " if or_more else ""
+        parts = f"({prompt_tokens} in the messages, {answer_tokens} in the completion)"
+        requested = f"{least}{prompt_tokens + answer_tokens} tokens {parts}"
+        return cls("prompt", requested, f"{context_tokens} tokens")
 
 
 class NotFound(InvalidInput):

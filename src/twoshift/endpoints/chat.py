@@ -21,7 +21,16 @@ from twoshift.endpoints.chat_types import (
     TextPart,
 )
 from twoshift.endpoints.facts import ModelFacts, Row, requires
-from twoshift.endpoints.generating import DONE, Written, asked_rows, event, logprobs_of, params_of, usage_of
+from twoshift.endpoints.generating import (
+    DONE,
+    StreamUsage,
+    Written,
+    asked_rows,
+    event,
+    logprobs_of,
+    params_of,
+    usage_of,
+)
 from twoshift.endpoints.json_body import asked_of
 from twoshift.errors import InvalidInput
 from twoshift.generation import Delta, Message, TokenLogprob
@@ -48,6 +57,7 @@ class ChatCall:
         params = params_of(asked, _max_tokens(asked), _logprobs(asked))
         messages = tuple(Message(each.role, joined(each.content)) for each in asked.messages)
         self.rows = asked_rows([messages], params, self.choices)
+        self._usage = StreamUsage(asked.stream_options)
 
     def reply(self, rows: Sequence[Row], tokens: int) -> bytes:
         """The whole answers."""
@@ -61,8 +71,9 @@ class ChatCall:
             ChatReply(choices=choices, usage=usage_of(rows, tokens, self.choices), **self._written.head())
         )
 
-    def events(self) -> ChatCall:
+    def events(self, prompt_tokens: int) -> ChatCall:
         """It writes them itself."""
+        self._usage = StreamUsage(self._asked.stream_options, prompt_tokens // self.choices, len(self.rows))
         return self
 
     def begin(self) -> bytes:
@@ -72,6 +83,7 @@ class ChatCall:
 
     def more(self, place: int, delta: Delta) -> bytes:
         """Of one answer; its end is an event of its own."""
+        self._usage.count(place, delta)
         found = b""
         if delta.text or delta.logprobs:
             choice = ChatChunkChoice(place, ChatDelta(content=delta.text), self._told(delta.logprobs))
@@ -82,17 +94,13 @@ class ChatCall:
 
     def end(self, usage: GenerationUsage) -> bytes:
         """What it took, for those who asked."""
-        if not self._tells_usage:
+        if not self._usage.at_end:
             return DONE
         return event(ChatChunk(choices=[], usage=usage, **self._written.head())) + DONE
 
     def _event(self, choice: ChatChunkChoice) -> bytes:
-        usage = None if self._tells_usage else msgspec.UNSET
+        usage = self._usage.now(choice.index)
         return event(ChatChunk(choices=[choice], usage=usage, **self._written.head()))
-
-    @property
-    def _tells_usage(self) -> bool:
-        return self._asked.stream_options is not None and self._asked.stream_options.include_usage
 
     def _told(self, tokens: Iterable[TokenLogprob]) -> ChatLogprobs | None:
         most = self._asked.top_logprobs or 0

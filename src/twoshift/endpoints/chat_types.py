@@ -1,6 +1,7 @@
 """What language models are asked and answer with, as OpenAI's clients have it; the OpenAPI document is made from it.
 
 A field of type `None` is known elsewhere and not supported here: it may be null, as clients send what they do not use.
+`NoList` and `NoObject` may be empty, too. What changes no answer (`user`, `metadata`) is accepted and not looked at.
 """
 
 from __future__ import annotations
@@ -29,12 +30,16 @@ __all__ = [
     "LikelyToken",
     "PromptDetails",
     "ReplyMessage",
+    "StreamOptions",
     "TextPart",
 ]
 
 Finish = Literal["stop", "length"]
 Count = Annotated[int, Meta(ge=1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
+NoList = Annotated[list[Any], Meta(max_length=0)]
+NoObject = Annotated[dict[str, Any], Meta(max_length=0)]
+NoTool = Literal["none", "auto"]  # the same, where there are no tools
 
 
 class TextPart(Struct, forbid_unknown_fields=True):
@@ -49,17 +54,19 @@ class ChatMessage(Struct, forbid_unknown_fields=True):
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str | list[TextPart]
+    name: str | None = None
     refusal: None = None  # as a reply has them that is sent again
-    annotations: None = None
+    annotations: NoList | None = None
     audio: None = None
     function_call: None = None
-    tool_calls: None = None
+    tool_calls: NoList | None = None
 
 
 class StreamOptions(Struct, forbid_unknown_fields=True):
     """Of a streamed reply."""
 
-    include_usage: bool = False
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None  # as vLLM has it: in every event, beside `include_usage`
 
 
 class PlainFormat(Struct, tag="text", forbid_unknown_fields=True):
@@ -108,7 +115,11 @@ class GeneratingRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: str | None = None
-    logit_bias: None = None
+    metadata: dict[str, str] | None = None
+    prompt_cache_key: str | None = None
+    safety_identifier: str | None = None
+    service_tier: Literal["auto", "default"] | None = None
+    logit_bias: NoObject | None = None
 
 
 class ChatRequest(GeneratingRequest, kw_only=True, forbid_unknown_fields=True):
@@ -119,12 +130,12 @@ class ChatRequest(GeneratingRequest, kw_only=True, forbid_unknown_fields=True):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     store: Annotated[bool, Meta(extra_json_schema={"const": False})] | None = None  # as it is, anyway
-    service_tier: Literal["auto", "default"] | None = None
+    modalities: list[Literal["text"]] | None = None
     parallel_tool_calls: bool | None = None  # without tools there are none
-    tools: None = None
-    tool_choice: None = None
-    functions: None = None
-    function_call: None = None
+    tools: NoList | None = None
+    tool_choice: NoTool | None = None
+    functions: NoList | None = None
+    function_call: NoTool | None = None
 
 
 class CompletionRequest(GeneratingRequest, kw_only=True, forbid_unknown_fields=True):

@@ -14,7 +14,16 @@ from twoshift.endpoints.chat_types import (
     GenerationUsage,
 )
 from twoshift.endpoints.facts import ModelFacts, Row, requires
-from twoshift.endpoints.generating import DONE, Written, asked_rows, event, logprobs_of, params_of, usage_of
+from twoshift.endpoints.generating import (
+    DONE,
+    StreamUsage,
+    Written,
+    asked_rows,
+    event,
+    logprobs_of,
+    params_of,
+    usage_of,
+)
 from twoshift.endpoints.inputs import texts_or_ids
 from twoshift.endpoints.json_body import asked_of
 from twoshift.errors import InvalidInput
@@ -46,6 +55,7 @@ class CompletionCall:
         if not prompts:
             raise InvalidInput("prompt", [], "at least one")
         self.rows = asked_rows(prompts, params, self.choices)
+        self._usage = StreamUsage(asked.stream_options)
         self._offsets = [0] * len(self.rows)  # characters of each that were told
 
     def reply(self, rows: Sequence[Row], tokens: int) -> bytes:
@@ -57,8 +67,9 @@ class CompletionCall:
         usage = usage_of(rows, tokens, self.choices)
         return _encoder.encode(CompletionReply(choices=choices, usage=usage, **self._written.head()))
 
-    def events(self) -> CompletionCall:
+    def events(self, prompt_tokens: int) -> CompletionCall:
         """It writes them itself."""
+        self._usage = StreamUsage(self._asked.stream_options, prompt_tokens // self.choices, len(self.rows))
         return self
 
     def begin(self) -> bytes:
@@ -67,22 +78,18 @@ class CompletionCall:
 
     def more(self, place: int, delta: Delta) -> bytes:
         """Of one answer."""
+        self._usage.count(place, delta)
         if not (delta.text or delta.logprobs or delta.finish):
             return b""
         finish = None if delta.finish is None else delta.finish.value
         choice = CompletionChoice(place, delta.text, self._told(delta.logprobs, place), finish)
-        usage = None if self._tells_usage else msgspec.UNSET
-        return event(CompletionReply(choices=[choice], usage=usage, **self._written.head()))
+        return event(CompletionReply(choices=[choice], usage=self._usage.now(place), **self._written.head()))
 
     def end(self, usage: GenerationUsage) -> bytes:
         """What it took, for those who asked."""
-        if not self._tells_usage:
+        if not self._usage.at_end:
             return DONE
         return event(CompletionReply(choices=[], usage=usage, **self._written.head())) + DONE
-
-    @property
-    def _tells_usage(self) -> bool:
-        return self._asked.stream_options is not None and self._asked.stream_options.include_usage
 
     def _told(self, tokens: Sequence[TokenLogprob], place: int) -> CompletionLogprobs | None:
         if self._asked.logprobs is None:

@@ -44,7 +44,7 @@ def fault_of(error: BaseException, at: str | None = None) -> Fault:
         case NotFound():
             return Fault(404, "not_found", _told(error), error.field)
         case TooLong():
-            return Fault(413, "context_length_exceeded", _told(error), error.field)
+            return Fault(400, "context_length_exceeded", _told(error), error.field)
         case TooLarge():
             return Fault(413, "too_large", _told(error), error.field)
         case InvalidInput():

@@ -10,12 +10,30 @@ from typing import Any, Protocol
 
 import msgspec
 
-from twoshift.endpoints.chat_types import GeneratingRequest, GenerationUsage, JsonFormat, PromptDetails, SchemaFormat
+from twoshift.endpoints.chat_types import (
+    GeneratingRequest,
+    GenerationUsage,
+    JsonFormat,
+    PromptDetails,
+    SchemaFormat,
+    StreamOptions,
+)
 from twoshift.endpoints.facts import Call, Row
 from twoshift.errors import InvalidInput
 from twoshift.generation import Delta, GenerationParams, GenerationRequest, TokenLogprob
 
-__all__ = ["DONE", "Events", "GenerationCall", "Written", "asked_rows", "event", "logprobs_of", "params_of", "usage_of"]
+__all__ = [
+    "DONE",
+    "Events",
+    "GenerationCall",
+    "StreamUsage",
+    "Written",
+    "asked_rows",
+    "event",
+    "logprobs_of",
+    "params_of",
+    "usage_of",
+]
 
 DONE = b"data: [DONE]\n\n"
 _encoder = msgspec.json.Encoder()
@@ -53,9 +71,29 @@ class GenerationCall(Call, Protocol):
         """Whether it shall be answered in events."""
         ...
 
-    def events(self) -> Events:
-        """How they are written."""
+    def events(self, prompt_tokens: int) -> Events:
+        """How they are written; the tokens are of the prompts of all rows."""
         ...
+
+
+class StreamUsage:
+    """The usage that each event of a stream tells: of its own answer so far, as vLLM counts it."""
+
+    def __init__(self, options: StreamOptions | None, prompt_tokens: int = 0, rows: int = 0) -> None:
+        self.at_end = options is not None and bool(options.include_usage)
+        self._always = self.at_end and options is not None and bool(options.continuous_usage_stats)
+        self._prompt_tokens, self._written = prompt_tokens, [0] * rows
+
+    def count(self, place: int, delta: Delta) -> None:
+        """Its tokens, whether or not there is an event for them."""
+        self._written[place] += len(delta.token_ids)
+
+    def now(self, place: int) -> GenerationUsage | msgspec.UnsetType | None:
+        """For an event of that answer; None where only the last event tells it."""
+        if not self._always:
+            return None if self.at_end else msgspec.UNSET
+        prompt, written = self._prompt_tokens, self._written[place]
+        return GenerationUsage(prompt, written, prompt + written)
 
 
 class Written:

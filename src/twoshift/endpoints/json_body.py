@@ -17,7 +17,8 @@ _PLACE = re.compile(r"at `\$\.?([^`]+)`$")
 _MISSING = re.compile(r"missing required field `([^`]+)`")
 _UNKNOWN = re.compile(r"unknown field `([^`]+)`")
 _parameters = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_NO_USE = "Expected `null`"  # as a type has what is known elsewhere and not used here
+# As types have what is known elsewhere and not used here: null, or nothing in it
+_NO_USE = ("Expected `null`", "Expected `array` of length <= 0", "Expected `object` of length <= 0")
 
 
 def decoded(decoder: msgspec.json.Decoder[Any], body: bytes | memoryview, field: str = "body", else_: str = "") -> Any:

@@ -20,6 +20,7 @@ from twoshift.errors import InvalidInput
 __all__ = ["ENDPOINTS", "ReadCall", "in_words_of", "told_openai"]
 
 ReadCall = Callable[[bytes, ModelFacts], Call]  # a body to a call; raises InvalidInput
+_REQUEST_ERROR = "invalid_request_error"
 _encoder = msgspec.json.Encoder()
 
 
@@ -74,4 +75,5 @@ def in_words_of(endpoint: str, error: Exception) -> Exception:
 
 def told_openai(fault: Fault) -> bytes:
     """An error as OpenAI's clients read it."""
-    return _encoder.encode(ErrorReply(ErrorTold(fault.message, fault.kind, fault.param, fault.kind)))
+    kind = _REQUEST_ERROR if fault.kind == "context_length_exceeded" else fault.kind  # there only its code is special
+    return _encoder.encode(ErrorReply(ErrorTold(fault.message, kind, fault.param, fault.kind)))

@@ -55,7 +55,7 @@ class GatedLlm(FakeLlm):
             ids = tuple(map(ord, text)) or tuple(each for each in given if isinstance(each, int))
             left = self.shape.context_tokens - len(ids)
             if left < (row.params.max_tokens or 1):
-                raise TooLong("prompt", f"{len(ids)} tokens", f"at most {self.shape.context_tokens} with the answer")
+                raise TooLong.of(self.shape.context_tokens, len(ids), row.params.max_tokens or 1)
             made.append(Prompt(ids, row.params, row.params.max_tokens or left))
         return Prompts(tuple(made))
 

@@ -94,7 +94,7 @@ def test_what_a_request_asks_wrongly_is_its_own_error(client: Any) -> None:
     assert (done.status, done.request_counts.completed, done.request_counts.failed) == ("completed", 1, 4)
     told = {name: (each["status_code"], each["body"].get("error", {}).get("param")) for name, each in found.items()}
     assert told == {
-        "good": (200, None), "tools": (400, "tools"), "stream": (400, "stream"), "long": (413, "messages"),
+        "good": (200, None), "tools": (400, "tools"), "stream": (400, "stream"), "long": (400, "messages"),
         "schema": (400, "response_format"),
     }  # fmt: skip
 

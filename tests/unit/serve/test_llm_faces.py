@@ -83,6 +83,22 @@ def test_a_stream_has_the_role_then_text_then_the_end_then_what_it_took(server: 
     assert usage["usage"]["completion_tokens"] == 5
 
 
+def test_every_event_counts_the_tokens_so_far_where_that_is_wanted(server: LlmServer) -> None:
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    *events, last, _ = server.chat("streamed", stream=True, stream_options=options).events()
+    counts = [each["usage"]["completion_tokens"] for each in events]
+    assert counts[0] == 0
+    assert counts == sorted(counts)
+    assert counts[-1] == last["usage"]["completion_tokens"] == 5
+    assert {each["usage"]["prompt_tokens"] for each in events} == {len("streamed")}
+    asked = {"model": "m", "prompt": ["p", "q"], "max_tokens": 4, "stream": True, "stream_options": options}
+    *events, last, _ = server.ask("POST", "/v1/completions", asked).events()
+    assert max(each["usage"]["completion_tokens"] for each in events) == 4  # of one choice, as vLLM counts it
+    assert last["usage"]["completion_tokens"] == 8
+    alone = server.chat(stream=True, stream_options={"continuous_usage_stats": True}).events()
+    assert not any("usage" in each for each in alone[:-1])
+
+
 def test_without_being_asked_no_event_speaks_of_usage(server: LlmServer) -> None:
     *events, done = server.chat(stream=True).events()
     assert done == "[DONE]"
@@ -194,7 +210,10 @@ def test_how_likely_each_token_was(server: LlmServer, client: Any) -> None:
         ({"logit_bias": {"5": 1}}, "logit_bias"),
         ({"messages": said([{"type": "image_url", "image_url": {"url": "x"}}])}, "messages[0].content[0].type"),
         ({"messages": []}, "messages"),
-        ({"messages": [{"role": "user", "content": "x", "name": "bob"}]}, "messages[0].name"),
+        ({"messages": [{"role": "user", "content": "x", "mood": "bad"}]}, "messages[0].mood"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
+        ({"modalities": ["text", "audio"]}, "modalities[1]"),
         ({"messages": [{"role": "pirate", "content": "x"}]}, "messages[0].role"),
         ({"temperature": 3}, "temperature"),
         ({"max_tokens": 0}, "max_tokens"),
@@ -223,6 +242,9 @@ def test_what_cannot_be_done_is_refused_by_its_name(server: LlmServer, given: di
         dict.fromkeys(("parallel_tool_calls", "logit_bias", "ignore_eos", "frobnicate", "n", "tools", "store")),
         {"store": False, "service_tier": "auto", "parallel_tool_calls": True, "n": 1, "logprobs": False},
         {"service_tier": "default", "parallel_tool_calls": False, "store": None, "other": None},
+        {"tools": [], "tool_choice": "none", "functions": [], "function_call": "none"},
+        {"metadata": {"trace": "7"}, "prompt_cache_key": "k", "safety_identifier": "s", "modalities": ["text"]},
+        {"tool_choice": "auto", "messages": [{"role": "user", "content": "x", "name": "bob"}]},
     ],
 )  # fmt: skip
 def test_a_null_is_nothing_and_what_is_so_anyway_may_be_said(server: LlmServer, given: dict[str, Any]) -> None:
@@ -248,7 +270,7 @@ def test_what_is_wrong_inside_a_prompt_is_told_with_its_name(server: LlmServer, 
 def test_turns_count_although_nothing_is_said_in_them(server: LlmServer) -> None:
     empty = {"role": "user", "content": ""}
     reply = server.chat(messages=[empty] * 300)
-    assert (reply.status, reply.json()["error"]["code"]) == (413, "context_length_exceeded")
+    assert (reply.status, reply.json()["error"]["code"]) == (400, "context_length_exceeded")
     reply = server.chat(messages=[empty] * 2049)
     assert (reply.status, reply.json()["error"]["param"]) == (400, "messages")
 
@@ -261,11 +283,15 @@ def test_what_the_engine_refuses_is_an_error_of_the_request_also_where_it_stream
 
 
 def test_a_prompt_and_answer_that_never_fit_are_told_as_openai_does(server: LlmServer) -> None:
-    for size, most in ((300, 5), (200, 100), (20_000, 5)):
+    for size, most, requested in ((300, 5, "305"), (200, 100, "300"), (20_000, 5, "at least 318")):
         reply = server.chat("x" * size, max_tokens=most)
-        assert (reply.status, reply.json()["error"]["code"]) == (413, "context_length_exceeded")
-        assert reply.json()["error"]["param"] == "messages"
-        assert reply.headers["x-should-retry"] == "false"
+        error = reply.json()["error"]
+        assert (reply.status, error["type"]) == (400, "invalid_request_error")
+        assert (error["code"], error["param"]) == ("context_length_exceeded", "messages")
+        words = f"This model's maximum context length is 256 tokens. However, you requested {requested} tokens ("
+        assert error["message"].startswith(words)
+        completion = server.ask("POST", "/v1/completions", {"model": "m", "prompt": "x" * size, "max_tokens": most})
+        assert (completion.status, completion.json()["error"]["param"]) == (400, "prompt")
 
 
 def test_other_models_and_unknown_ones(server: LlmServer) -> None:

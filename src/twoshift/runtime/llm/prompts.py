@@ -42,12 +42,9 @@ class PromptMaker:
         left = self._context - len(ids)
         if not ids:
             raise InvalidInput("prompt", row.prompt, "at least one token")
-        if left < 1:
-            raise TooLong("prompt", f"{len(ids):,} tokens", f"at most {self._context - 1:,}, to leave room to answer")
-        most = row.params.max_tokens or left
-        if most > left and not row.params.may_shorten:
-            told = f"{len(ids):,} tokens, and {most:,} to generate"
-            raise TooLong("max_tokens", told, f"at most {self._context:,} in all: {left:,} are left to generate")
+        most = row.params.max_tokens or max(1, left)
+        if left < 1 or (most > left and not row.params.may_shorten):
+            raise TooLong.of(self._context, len(ids), most)
         return Prompt(ids, row.params, min(left, most))
 
     def _token_ids(self, prompt: tuple[Message, ...] | str | tuple[int, ...]) -> tuple[int, ...]:

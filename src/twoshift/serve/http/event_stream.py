@@ -46,7 +46,7 @@ class EventStream:
         return header
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        events = self._call.events()
+        events = self._call.events(self._running.tokens)
         try:
             if self._first is not None:
                 yield events.begin() + events.more(*self._first)

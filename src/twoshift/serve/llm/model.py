@@ -123,7 +123,7 @@ class ServedLlm:
         context = self.engine.runtime.shape.context_tokens
         for each in rows:
             if (size := _characters(each)) > _CHARACTERS_PER_TOKEN * context:
-                raise TooLong("prompt", f"{size:,} characters", f"at most {context:,} tokens with the answer")
+                raise TooLong.of(context, size // _CHARACTERS_PER_TOKEN, each.params.max_tokens or 1, or_more=True)
         if self._preparing >= self.most_rows:
             raise TryLater(f"{self._preparing} requests are being prepared", _LEAST_WAIT_S)
 
@@ -143,8 +143,7 @@ class ServedLlm:
         shape = self.engine.runtime.shape
         for each in prompts.prompts:
             if len(each.token_ids) + each.max_tokens > shape.kv_tokens:
-                told = f"{len(each.token_ids):,} tokens, and {each.max_tokens:,} to generate"
-                raise TooLong("max_tokens", told, f"at most {shape.kv_tokens:,}, which the KV cache holds")
+                raise TooLong.of(shape.kv_tokens, len(each.token_ids), each.max_tokens)
         live = self.engine.sequences().lanes[Lane.ONLINE]
         predicted_s = self.engine.predicted_ttft_s(tokens, len(prompts.prompts))
         if predicted_s > within_s and live.waiting + live.running:
