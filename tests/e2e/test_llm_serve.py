@@ -101,6 +101,15 @@ def test_what_never_fits_is_refused(client: Any) -> None:
     assert (caught.value.status_code, caught.value.code) == (400, "context_length_exceeded")
 
 
+def test_a_conversation_is_tokenized_as_it_is_read(server: Server, client: Any) -> None:
+    told = server.ask("POST", "/tokenize", {"messages": FRANCE}).json()
+    reply = client.chat.completions.create(model="smollm", messages=FRANCE, max_tokens=1)
+    assert told["count"] == len(told["tokens"]) == reply.usage.prompt_tokens
+    assert told["max_model_len"] == client.models.list().data[0].max_model_len
+    text = server.ask("POST", "/detokenize", {"model": "smollm", "tokens": told["tokens"]}).json()["prompt"]
+    assert FRANCE[-1]["content"] in text
+
+
 def test_a_client_that_hangs_up_frees_vllms_cache(server: Server) -> None:
     data = json.dumps({"model": "smollm", "messages": FRANCE, "max_tokens": 1500, "ignore_eos": True, "stream": True})
     with socket.create_connection((server.host, server.port), timeout=300) as made:

@@ -82,6 +82,34 @@ def test_token_ids_that_may_be_another_tokenizers_are_refused(server: tuple[str,
                 client.embeddings.create(model="minilm", input=ids)
 
 
+def test_texts_are_tokenized_and_put_together_again_as_by_vllm(server: tuple[str, subprocess.Popen[str]]) -> None:
+    tokenizers, httpx = pytest.importorskip("tokenizers"), pytest.importorskip("httpx")
+    from twoshift.runtime.encoder.folder import find_minilm
+
+    tokenizer = tokenizers.Tokenizer.from_file(str(find_minilm() / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    with httpx.Client(base_url=server[0]) as client:
+        assert client.get("/v1/models").json()["data"][0]["max_model_len"] == 256
+        for text in ("A red fox", "an old road " * 500):
+            told = client.post("/tokenize", json={"model": "minilm", "prompt": text, "return_token_strs": True}).json()
+            expected = tokenizer.encode(text)
+            assert (told["tokens"], told["token_strs"]) == (expected.ids, expected.tokens)
+            assert (told["count"], told["max_model_len"]) == (len(expected.ids), 256)
+        bare = client.post("/tokenize", json={"prompt": "A red fox", "add_special_tokens": False}).json()["tokens"]
+        assert client.post("/detokenize", json={"tokens": bare}).json() == {"prompt": "a red fox"}
+        for path, body, param in (
+            ("/tokenize", {"prompt": "x", "model": "nope"}, "model"),
+            ("/tokenize", {"model": "minilm"}, "prompt"),
+            ("/tokenize", {"messages": [{"role": "user", "content": "x"}]}, "messages"),
+            ("/tokenize", {"prompt": "x", "inputs": "y"}, "inputs"),
+            ("/detokenize", {"tokens": [7, 30522]}, "tokens[1]"),
+            ("/detokenize", {"tokens": [-1]}, "tokens[0]"),
+        ):
+            reply = client.post(path, json=body)
+            assert (reply.status_code // 100, reply.json()["error"]["param"]) == (4, param)
+
+
 def _raw(address: str, data: bytes) -> bytes:
     host, _, port = address.removeprefix("http://").rpartition(":")
     with socket.create_connection((host, int(port)), timeout=20) as connection:

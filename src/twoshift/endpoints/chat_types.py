@@ -18,6 +18,7 @@ __all__ = [
     "ChatChunkChoice",
     "ChatDelta",
     "ChatLogprobs",
+    "ChatMessage",
     "ChatReply",
     "ChatRequest",
     "ChatToken",

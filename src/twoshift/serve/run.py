@@ -30,6 +30,7 @@ from twoshift.serve.http.openai import add_openai
 from twoshift.serve.http.operations import add_operations
 from twoshift.serve.http.schedules import DeliveryDesk, ScheduleDesk, add_schedules
 from twoshift.serve.http.server import HttpServer
+from twoshift.serve.http.tokenization import add_tokenization
 from twoshift.serve.http.usage import UsageDesk, add_usage
 from twoshift.serve.keys import Keys
 from twoshift.serve.llm.exposition import llm_metrics
@@ -131,6 +132,7 @@ def add_faces(
     """Everything that a server can be asked over HTTP."""
     add_openai(app, service)
     add_generation(app, service)
+    add_tokenization(app, service)
     add_oip(app, service)
     add_jobs(app, desks.jobs)
     add_files(app, desks.batches.files)

@@ -46,6 +46,12 @@ class Service:
             raise NotFound("model", name, f"one of {', '.join(sorted(self.models))}")
         return model
 
+    def find_or_only(self, name: str | None) -> LiveModel:
+        """The model of that name, and without a name the only one; raises NotFound, InvalidInput."""
+        if name is None and len(self.models) != 1:
+            raise InvalidInput("model", None, f"one of {', '.join(sorted(self.models))}")
+        return self.find(next(iter(self.models)) if name is None else name)
+
     def language_model(self, name: str) -> ServedLlm:
         """The one of that name; raises NotFound, and InvalidInput where it is another kind of model."""
         model = self.find(name)

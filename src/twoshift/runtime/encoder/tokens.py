@@ -7,6 +7,7 @@ import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from twoshift.runtime.encoder.folder import ModelFolder
 from twoshift.runtime.encoder.task import Embedding
 from twoshift.runtime.encoder.words import WordTokens
 
-__all__ = ["TextTokenizer", "TokenRows", "concat"]
+__all__ = ["TextTokenizer", "TokenRows", "concat", "read_tokenizer"]
 
 _ANY_ID = 1 << 31  # where the config does not say how many there are
 _WHOLE = np.zeros(1, np.bool_)  # shared: nobody writes to it
@@ -122,7 +123,7 @@ class TextTokenizer:
         self._vocabulary, self._types = folder.architecture.vocabulary or _ANY_ID, folder.architecture.types or _ANY_ID
         self._takes_pairs, self._needs_pairs = folder.takes_pairs, folder.needs_pairs
         self._prompt = folder.task.prompt if isinstance(folder.task, Embedding) else ""
-        with _damaged(folder):
+        with _damaged(folder.tokenizer):
             self._check_ids(folder)
             self._words = WordTokens(self._tokenizer, self._max_tokens)
 
@@ -265,7 +266,7 @@ def _below(limit: int, numbers: NDArray[np.uint32], offsets: NDArray[np.int64]) 
 
 
 @contextlib.contextmanager
-def _damaged(folder: ModelFolder) -> Iterator[None]:
+def _damaged(path: Path) -> Iterator[None]:
     """What the library raises over a damaged file becomes Broken; its panics are no Exception."""
     try:
         yield
@@ -273,24 +274,31 @@ def _damaged(folder: ModelFolder) -> Iterator[None]:
         raise
     except BaseException as error:
         told = f"is damaged ({str(error)[:200]}); expected the file of a fast tokenizer"
-        raise Broken(f"{folder.tokenizer} {told}") from error
+        raise Broken(f"{path} {told}") from error
 
 
 def _read(folder: ModelFolder) -> Any:
     """The tokenizer with the folder's settings: cut at the model's length, never padded."""
-    tokenizers = needed("tokenizers", "encoder", str(folder.path))
-    with _damaged(folder):
-        tokenizer = tokenizers.Tokenizer.from_file(str(folder.tokenizer))
-        _set_case(tokenizer, tokenizers, folder)
-        tokenizer.no_padding()
+    tokenizer = read_tokenizer(folder.path, folder.do_lower_case)
+    with _damaged(folder.tokenizer):
         tokenizer.enable_truncation(folder.max_tokens, strategy="longest_first")
     return tokenizer
 
 
-def _set_case(tokenizer: Any, tokenizers: Any, folder: ModelFolder) -> None:
+def read_tokenizer(path: Path, do_lower_case: bool) -> Any:
+    """A folder's tokenizer, which never pads; raises Broken."""
+    tokenizers = needed("tokenizers", "encoder", str(path))
+    with _damaged(path / "tokenizer.json"):
+        tokenizer = tokenizers.Tokenizer.from_file(str(path / "tokenizer.json"))
+        _set_case(tokenizer, tokenizers, path, do_lower_case)
+        tokenizer.no_padding()
+    return tokenizer
+
+
+def _set_case(tokenizer: Any, tokenizers: Any, path: Path, do_lower_case: bool) -> None:
     normalizers = tokenizers.normalizers
     own = tokenizer.normalizer
-    config = Fields.read_if_there(folder.path / "tokenizer_config.json")
+    config = Fields.read_if_there(path / "tokenizer_config.json")
     if isinstance(own, normalizers.BertNormalizer):
         # transformers lets tokenizer_config.json overrule tokenizer.json here
         own.lowercase = config.flag("do_lower_case", own.lowercase)
@@ -298,7 +306,7 @@ def _set_case(tokenizer: Any, tokenizers: Any, folder: ModelFolder) -> None:
         if "strip_accents" in config:
             own.strip_accents = config.flag("strip_accents")
         tokenizer.normalizer = own
-    if folder.do_lower_case and not _lowers(json.loads(tokenizer.to_str()).get("normalizer")):
+    if do_lower_case and not _lowers(json.loads(tokenizer.to_str()).get("normalizer")):
         rest = [tokenizer.normalizer] if tokenizer.normalizer else []
         tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *rest])
 

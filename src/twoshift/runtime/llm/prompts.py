@@ -10,6 +10,7 @@ from twoshift.errors import Broken, InvalidInput, TooLong
 from twoshift.generation import GenerationRequest, Message
 from twoshift.llm_ports import Prompt, Prompts
 from twoshift.runtime.companions import needed_transformers
+from twoshift.runtime.tokenization import TextTokens
 
 __all__ = ["PromptMaker"]
 
@@ -26,6 +27,7 @@ class PromptMaker:
         self._template = tokenizer if tokenizer.chat_template else None
         self._tokenizer = tokenizer.backend_tokenizer  # it is fast, and may be used from several threads at once
         self._context = context_tokens
+        self.tokens = TextTokens(self._tokenizer, self._chat)
 
     def prepare(self, rows: Sequence[GenerationRequest]) -> Prompts:
         """Template and tokenise; raises InvalidInput, and TooLong where a prompt and its answer exceed the context."""

@@ -22,6 +22,7 @@ from twoshift.runtime.llm.folder import LlmFolder
 from twoshift.runtime.llm.grammars import GRAMMARS, check_grammar, structured_outputs
 from twoshift.runtime.llm.options import LlmOptions
 from twoshift.runtime.llm.prompts import PromptMaker
+from twoshift.runtime.tokenization import TextTokens
 from twoshift.types import Tensor
 
 __all__ = ["VllmRuntime", "engine_arguments", "load_vllm"]
@@ -180,6 +181,11 @@ class VllmRuntime:
         for schema in {row.params.json_schema for row in rows} - {None}:
             self._check_schema(schema)
         return self._prompts.prepare(rows)
+
+    @property
+    def tokens(self) -> TextTokens:
+        """Its tokenizer."""
+        return self._prompts.tokens
 
     def text_of(self, token_ids: Sequence[int]) -> str:
         """The text that these generated tokens are, without special ones."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from twoshift.endpoints.embeddings import EmbeddingCall, read_embeddings
 from twoshift.endpoints.facts import Call, ModelFacts
@@ -98,4 +99,5 @@ def _facts(model: LiveModel) -> ModelFacts:
 
 
 def _shown(model: LiveModel) -> ModelCard:
-    return ModelCard(id=model.name, created=model.created_unix_s)
+    tokens = model.info.max_row_tokens  # 1 where rows are not texts
+    return ModelCard(id=model.name, created=model.created_unix_s, max_model_len=tokens if tokens > 1 else UNSET)

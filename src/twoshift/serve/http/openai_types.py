@@ -6,7 +6,7 @@ import typing
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from twoshift.serve.derived import Derived
 from twoshift.serve.llm.derived import LlmDerived
@@ -26,6 +26,7 @@ class ModelCard(Struct, kw_only=True):
     object: Literal["model"] = "model"
     created: int
     owned_by: str = "twoshift"
+    max_model_len: int | UnsetType = UNSET  # tokens of a row, as vLLM has it: of a prompt and its answer together
 
 
 class ModelList(Struct, kw_only=True):
