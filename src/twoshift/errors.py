@@ -115,10 +115,9 @@ class TooLarge(InvalidInput):
 class TooLong(TooLarge):
     """A prompt and its answer are more than the model's context holds; in OpenAI's words, which clients look for."""
 
-    def __init__(self, field: str, value: object, accepted: str) -> None:
-        super().__init__(field, value, accepted)
-        told = f"This model's maximum context length is {accepted}. However, you requested {value}."
-        self.args = (f"{told} Please reduce the length of the messages or completion.",)
+    def _message(self) -> str:
+        told = f"This model's maximum context length is {self.accepted}. However, you requested {self.value}."
+        return f"{told} Please reduce the length of the messages or completion."
 
     @classmethod
     def of(cls, context_tokens: int, prompt_tokens: int, answer_tokens: int, or_more: bool = False) -> TooLong:

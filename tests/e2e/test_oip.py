@@ -136,8 +136,19 @@ def test_metadata_and_config_say_what_a_model_takes(client: Client) -> None:
     config = found if client.kind == "http" else found["config"]
     assert [each["data_type"] for each in config["input"] + config["output"]] == ["TYPE_STRING", "TYPE_FP32"]
     assert int(config["output"][0]["dims"][0]) == 384
+    for kind in ("input", "output"):
+        described = client.plain(client.talks.get_model_metadata("minilm"))[f"{kind}s"]
+        shapes = [list(map(int, each["shape"])) for each in described]
+        assert shapes == [[-1, *map(int, each.get("dims", ()))] for each in config[kind]]
     with pytest.raises(client.errors, match="nope"):
         client.talks.get_model_config("nope")
+
+
+def test_what_is_not_there_is_told_in_words_that_the_client_reads(http: Client) -> None:
+    for call in (http.talks.get_trace_settings, http.talks.get_system_shared_memory_status):
+        with pytest.raises(http.errors) as caught:
+            call()
+        assert "path" in str(caught.value)
 
 
 def test_texts_have_the_embeddings_that_openais_api_gives(server: Server, client: Client) -> None:

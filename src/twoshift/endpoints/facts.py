@@ -27,6 +27,7 @@ class ModelFacts:
     outputs: Sequence[str]  # that it answers with; none: not known before its first answer
     sizes: Mapping[str, int]  # of the vectors among them, where that is known
     most_rows: int  # of a request
+    row_tokens: int = 1  # of the longest row; longer ones are cut
 
 
 class Row(Protocol):

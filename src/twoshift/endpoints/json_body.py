@@ -10,7 +10,7 @@ import msgspec
 
 from twoshift.errors import InvalidInput, Malformed, TooLarge
 
-__all__ = ["asked_of", "decoded", "malformed"]
+__all__ = ["asked_of", "decoded", "has_field", "malformed"]
 
 _MOST_BYTES = 16 << 20  # its values take many times its bytes, and the loop stands still while it is read
 _PLACE = re.compile(r"at `\$\.?([^`]+)`$")
@@ -51,6 +51,16 @@ def _fields_of(decoder: msgspec.json.Decoder[Any]) -> Sequence[str]:
     if not isinstance(read, type) or not issubclass(read, msgspec.Struct):
         return ()
     return [each.encode_name for each in msgspec.structs.fields(read) if each.type is not type(None)]
+
+
+def has_field(body: bytes | memoryview, name: str) -> bool:
+    """Whether a body is an object with that field; it may be wrong in other ways."""
+    if f'"{name}"'.encode() not in bytes(body):
+        return False
+    try:
+        return name in _parameters.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
 
 
 def malformed(error: Exception, field: str = "body", known: Sequence[str] = ()) -> InvalidInput:

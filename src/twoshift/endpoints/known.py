@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import msgspec
@@ -17,7 +18,9 @@ from twoshift.endpoints.rerank import RerankCall, read_rerank
 from twoshift.endpoints.types import ErrorReply, ErrorTold
 from twoshift.errors import InvalidInput
 
-__all__ = ["ENDPOINTS", "ReadCall", "in_words_of", "told_openai"]
+__all__ = ["EMBEDDINGS", "ENDPOINTS", "RERANK", "ReadCall", "in_words_of", "told_openai"]
+
+EMBEDDINGS, RERANK = "/v1/embeddings", "/v1/rerank"
 
 ReadCall = Callable[[bytes, ModelFacts], Call]  # a body to a call; raises InvalidInput
 _REQUEST_ERROR = "invalid_request_error"
@@ -51,8 +54,8 @@ def _whole(call: GenerationCall) -> Call:
 
 
 ENDPOINTS: dict[str, ReadCall] = {
-    "/v1/embeddings": _embeddings,
-    "/v1/rerank": _rerank,
+    EMBEDDINGS: _embeddings,
+    RERANK: _rerank,
     "/v1/chat/completions": _chat,
     "/v1/completions": _completion,
     MESSAGES: _message,
@@ -64,13 +67,19 @@ _FIELDS = {  # what an endpoint calls a field of the model's own
     "/v1/completions": {"json_schema": "response_format"},
     MESSAGES: {"prompt": "messages"},
 }
+_ROWS = {EMBEDDINGS: "input", RERANK: "documents", "/rerank": "texts"}  # and a list of rows
+_ROW = re.compile(r"(?:row (\d+)|input(?:\[(\d+)\])?)")
 
 
 def in_words_of(endpoint: str, error: Exception) -> Exception:
     """The error with the field as a request to that endpoint has it."""
-    if not isinstance(error, InvalidInput) or error.field not in _FIELDS.get(endpoint, {}):
+    if not isinstance(error, InvalidInput):
         return error
-    return error.renamed(_FIELDS[endpoint][error.field])
+    field = _FIELDS.get(endpoint, {}).get(error.field, error.field)
+    if endpoint in _ROWS and (row := _ROW.fullmatch(field)):
+        place = row[1] or row[2]
+        field = _ROWS[endpoint] if place is None else f"{_ROWS[endpoint]}[{place}]"
+    return error if field == error.field else error.renamed(field)
 
 
 def told_openai(fault: Fault) -> bytes:

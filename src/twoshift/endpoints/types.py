@@ -18,6 +18,8 @@ __all__ = [
     "RerankRequest",
     "RerankResult",
     "RerankUsage",
+    "TextScore",
+    "TextsRerankRequest",
     "TokenIds",
     "Usage",
 ]
@@ -72,14 +74,29 @@ class EmbeddingReply(Struct, kw_only=True):
     usage: Usage
 
 
-class RerankRequest(Struct):
-    """POST /v1/rerank."""
+class RerankRequest(Struct, forbid_unknown_fields=True):
+    """POST /v1/rerank, /v2/rerank and /rerank."""
 
     model: str
     query: str
     documents: Annotated[list[str | Document], Meta(extra_json_schema={"minItems": 1})]
     top_n: Annotated[int, Meta(ge=1)] | None = None
-    return_documents: bool = False
+    return_documents: bool | None = None
+    max_tokens_per_doc: Annotated[int, Meta(ge=1)] | None = None
+    priority: int | None = None  # these two change nothing
+    user: str | None = None
+
+
+class TextsRerankRequest(Struct, forbid_unknown_fields=True):
+    """POST /rerank as text-embeddings-inference has it."""
+
+    query: str
+    texts: Annotated[list[str], Meta(extra_json_schema={"minItems": 1})]
+    model: str | None = None  # may be left out where one reranker is served
+    raw_scores: Annotated[bool, Meta(extra_json_schema={"const": False})] | None = None
+    return_text: bool | None = None
+    truncate: bool | None = None  # they are, anyway
+    truncation_direction: Literal["right", "Right"] | None = None
 
 
 class Document(Struct):
@@ -108,6 +125,14 @@ class RerankReply(Struct):
     model: str
     results: list[RerankResult]
     usage: RerankUsage
+
+
+class TextScore(Struct):
+    """A text's score, and its place in the request."""
+
+    index: int
+    score: float
+    text: str | UnsetType = UNSET
 
 
 class ErrorTold(Struct):

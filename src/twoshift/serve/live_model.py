@@ -15,7 +15,12 @@ from twoshift.serve.model import Answer
 from twoshift.serve.tracing import Traces
 from twoshift.types import Lane, ReplicaCounts, Tensor
 
-__all__ = ["LiveModel"]
+__all__ = ["LiveModel", "columns_of"]
+
+
+def columns_of(model: LiveModel) -> Sequence[str]:
+    """What it answers with; none: not known before the first answer."""
+    return model.info.outputs or tuple(tensor.name for tensor in model.outputs)
 
 
 class LiveModel(Protocol):

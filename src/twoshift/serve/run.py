@@ -24,10 +24,12 @@ from twoshift.serve.http.connection import HttpLimits
 from twoshift.serve.http.files import add_files
 from twoshift.serve.http.generation import add_generation
 from twoshift.serve.http.jobs import JobDesk, NoJobs, add_jobs
+from twoshift.serve.http.kserve import add_kserve
 from twoshift.serve.http.message_batches import add_message_batches
 from twoshift.serve.http.oip import add_oip
 from twoshift.serve.http.openai import add_openai
 from twoshift.serve.http.operations import add_operations
+from twoshift.serve.http.reranking import add_reranking
 from twoshift.serve.http.schedules import DeliveryDesk, ScheduleDesk, add_schedules
 from twoshift.serve.http.server import HttpServer
 from twoshift.serve.http.tokenization import add_tokenization
@@ -130,7 +132,9 @@ def add_faces(
     app: App, server: HttpServer, service: Service, desks: Desks, usage: UsageDesk, metrics: Sequence[MoreMetrics]
 ) -> None:
     """Everything that a server can be asked over HTTP."""
+    add_kserve(app, service)
     add_openai(app, service)
+    add_reranking(app, service)
     add_generation(app, service)
     add_tokenization(app, service)
     add_oip(app, service)

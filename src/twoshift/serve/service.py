@@ -13,7 +13,7 @@ from twoshift.errors import InvalidInput, Late, NotFound, TryLater
 from twoshift.generation import GenerationRequest
 from twoshift.serve.completions import Completions
 from twoshift.serve.keys import ANYONE, Caller
-from twoshift.serve.live_model import LiveModel
+from twoshift.serve.live_model import LiveModel, columns_of
 from twoshift.serve.llm.model import ServedLlm
 from twoshift.serve.llm.running import Running
 from twoshift.serve.model import Answer
@@ -46,11 +46,17 @@ class Service:
             raise NotFound("model", name, f"one of {', '.join(sorted(self.models))}")
         return model
 
-    def find_or_only(self, name: str | None) -> LiveModel:
-        """The model of that name, and without a name the only one; raises NotFound, InvalidInput."""
-        if name is None and len(self.models) != 1:
+    def find_or_only(self, name: str | None, column: str | None = None) -> LiveModel:
+        """The model of that name; without a name the only one, or the only one that answers with such a column.
+
+        Raises NotFound, InvalidInput.
+        """
+        if name is not None:
+            return self.find(name)
+        found = [model for model in self.models.values() if column is None or column in columns_of(model)]
+        if len(found) != 1:
             raise InvalidInput("model", None, f"one of {', '.join(sorted(self.models))}")
-        return self.find(next(iter(self.models)) if name is None else name)
+        return found[0]
 
     def language_model(self, name: str) -> ServedLlm:
         """The one of that name; raises NotFound, and InvalidInput where it is another kind of model."""

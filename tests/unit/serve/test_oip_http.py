@@ -50,6 +50,31 @@ class Face:
         return self.asked("POST", INFER, head + tail, **headers)
 
 
+def test_every_error_below_v2_is_a_text(face: Face) -> None:
+    for method, path in (
+        ("GET", "/v2/nothing"),
+        ("GET", "/v2/models/m/nothing"),
+        ("DELETE", "/v2/models/m"),
+        ("GET", "/v2/models/nope"),
+        ("POST", "/v2/systemsharedmemory/region/r/register"),
+    ):
+        reply = face.asked(method, path)
+        assert reply.status in (404, 405)
+        assert isinstance(told(reply)["error"], str)
+
+
+def test_metadata_and_config_have_the_same_shapes_as_the_answer(face: Face) -> None:
+    reply = face.infer({"inputs": [tensor([1, 2, 3, 4])]})
+    outputs = {each["name"]: each["shape"] for each in told(reply)["outputs"]}
+    metadata = told(face.asked("GET", "/v2/models/m"))
+    config = told(face.asked("GET", "/v2/models/m/config"))
+    assert config["max_batch_size"] > 0
+    assert {each["name"]: each["shape"] for each in metadata["outputs"]} == {"double": [-1, 2], "echo": [-1]}
+    for described, configured in zip(metadata["outputs"], config["output"], strict=True):
+        assert described["shape"] == [-1, *configured["dims"]]
+        assert outputs[described["name"]][1:] == configured["dims"]
+
+
 @pytest.fixture
 def face() -> Iterator[Face]:
     with doubling_service() as (service, model):

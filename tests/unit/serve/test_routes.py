@@ -30,6 +30,7 @@ from twoshift.serve.http.oip import add_oip
 from twoshift.serve.http.openai import add_openai
 from twoshift.serve.http.openapi import Operation, document
 from twoshift.serve.http.operations import add_operations
+from twoshift.serve.http.reranking import add_reranking
 from twoshift.serve.keys import Access, Keys, KeySettings, digest_of
 from twoshift.serve.model import ServedModel
 from twoshift.serve.service import Service
@@ -51,6 +52,7 @@ def app() -> Iterator[App]:
     service = Service([ServedModel("a/b", engine, lambda cost: derive(cost, LIMITS, RowSize.uniform(1), 10), 0)])
     made = App(told_openai, Keys({}))
     add_openai(made, service)
+    add_reranking(made, service)
     add_oip(made, service)
     add_operations(made, service, ServerMetrics(service.models, {}))
     yield made

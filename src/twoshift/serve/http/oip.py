@@ -60,6 +60,7 @@ def told_oip(fault: Fault) -> bytes:
 def add_oip(app: App, service: Service) -> None:
     """The paths below /v2."""
     face = _Oip(service)
+    app.tell_below("/v2", told_oip)
     for model in ("/v2/models/{model}", "/v2/models/{model}/versions/{version}"):
         app.add("POST", f"{model}/infer", face.infer, told_oip, _INFER, needs=Access.SERVE)
         for path, answer, about in (

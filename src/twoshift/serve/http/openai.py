@@ -1,4 +1,4 @@
-"""OpenAI's face: models and embeddings; and reranking as Cohere and Jina have it."""
+"""OpenAI's face: models and embeddings."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ import msgspec
 from msgspec import UNSET
 
 from twoshift.endpoints.embeddings import EmbeddingCall, read_embeddings
-from twoshift.endpoints.facts import Call, ModelFacts
-from twoshift.endpoints.known import told_openai
-from twoshift.endpoints.rerank import RerankCall, read_rerank
-from twoshift.endpoints.types import EmbeddingReply, EmbeddingRequest, ErrorReply, RerankReply, RerankRequest
+from twoshift.endpoints.known import EMBEDDINGS, told_openai
+from twoshift.endpoints.types import EmbeddingReply, EmbeddingRequest, ErrorReply
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.messages import Reply
-from twoshift.serve.http.openai_types import DerivedReply, LlmDerivedReply, ModelCard, ModelList
-from twoshift.serve.http.openapi import ASKING, Operation
+from twoshift.serve.http.openai_types import DerivedReply, LlmDerivedReply, ModelAlone, ModelCard, ModelList
+from twoshift.serve.http.openapi import Operation
+from twoshift.serve.http.row_calls import answered, asking, facts_of
 from twoshift.serve.keys import Access
 from twoshift.serve.live_model import LiveModel
 from twoshift.serve.llm.derived import LlmDerived
@@ -31,7 +30,7 @@ def add_openai(app: App, service: Service) -> None:
     face = _OpenAi(service)
     for path, answer, about in (
         ("/v1/models", face.models, Operation("The models that are served.", ModelList, ErrorReply)),
-        ("/v1/models/{model}", face.model, _named("One of them.", ModelCard)),
+        ("/v1/models/{model}", face.model, _named("One of them.", ModelAlone)),
         (
             "/v1/derived/{model}",
             face.derived,
@@ -39,21 +38,12 @@ def add_openai(app: App, service: Service) -> None:
         ),
     ):
         app.add("GET", path, answer, told_openai, about, needs=Access.KEY)
-    for path, answer, about in (
-        ("/v1/embeddings", face.embeddings,
-         _asking("Texts, or the model's own token ids, to vectors.", EmbeddingRequest, EmbeddingReply)),
-        ("/v1/rerank", face.rerank,
-         _asking("Documents by how well they answer a query.", RerankRequest, RerankReply)),
-    ):  # fmt: skip
-        app.add("POST", path, answer, told_openai, about, needs=Access.SERVE)
+    about = asking("Texts, or the model's own token ids, to vectors.", EmbeddingRequest, EmbeddingReply)
+    app.add("POST", EMBEDDINGS, face.embeddings, told_openai, about, needs=Access.SERVE)
 
 
 def _named(summary: str, gives: Any) -> Operation:
     return Operation(summary, gives, ErrorReply, statuses=(404,))
-
-
-def _asking(summary: str, takes: Any, gives: Any) -> Operation:
-    return Operation(summary, gives, ErrorReply, takes, statuses=ASKING, timed=True, spare_nulls=True)
 
 
 class _OpenAi:
@@ -65,7 +55,10 @@ class _OpenAi:
         return Reply(200, _encoder.encode(ModelList(data=listed)))
 
     async def model(self, exchange: Exchange) -> Reply:
-        return Reply(200, _encoder.encode(_shown(self._service.find(exchange.matched["model"]))))
+        model = self._service.find(exchange.matched["model"])
+        ready = self._service.unready(model.name) is None
+        shown = msgspec.structs.asdict(_shown(model))
+        return Reply(200, _encoder.encode(ModelAlone(**shown, name=model.name, ready=ready)))
 
     async def derived(self, exchange: Exchange) -> Reply:
         model = self._service.find(exchange.matched["model"])
@@ -78,24 +71,8 @@ class _OpenAi:
     async def embeddings(self, exchange: Exchange) -> Reply:
         asked = read_embeddings(exchange.request.body)
         model = exchange.model = self._service.find(asked.model)
-        return await self._answered(exchange, model, EmbeddingCall(asked, _facts(model)))
-
-    async def rerank(self, exchange: Exchange) -> Reply:
-        asked = read_rerank(exchange.request.body)
-        model = exchange.model = self._service.find(asked.model)
-        return await self._answered(exchange, model, RerankCall(asked, _facts(model)))
-
-    async def _answered(self, exchange: Exchange, model: LiveModel, call: Call) -> Reply:
-        request, caller = exchange.request, exchange.caller
-        answer = await self._service.answer(model, call.rows, exchange.timeout_s, request.arrived_s, caller)
-        exchange.answer = answer
-        return Reply(200, call.reply(answer.rows, answer.tokens))
-
-
-def _facts(model: LiveModel) -> ModelFacts:
-    outputs = model.info.outputs or tuple(tensor.name for tensor in model.outputs)
-    sizes = {tensor.name: tensor.shape[0] for tensor in model.outputs if tensor.shape}
-    return ModelFacts(model.name, outputs, sizes, model.most_rows)
+        call = EmbeddingCall(asked, facts_of(model))
+        return await answered(self._service, exchange, model, call, EMBEDDINGS)
 
 
 def _shown(model: LiveModel) -> ModelCard:

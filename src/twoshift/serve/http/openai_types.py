@@ -14,6 +14,7 @@ from twoshift.serve.llm.derived import LlmDerived
 __all__ = [
     "DerivedReply",
     "LlmDerivedReply",
+    "ModelAlone",
     "ModelCard",
     "ModelList",
 ]
@@ -27,6 +28,13 @@ class ModelCard(Struct, kw_only=True):
     created: int
     owned_by: str = "twoshift"
     max_model_len: int | UnsetType = UNSET  # tokens of a row, as vLLM has it: of a prompt and its answer together
+
+
+class ModelAlone(ModelCard, kw_only=True):
+    """One of them, as OpenAI has it and as KServe's first protocol does."""
+
+    name: str
+    ready: bool
 
 
 class ModelList(Struct, kw_only=True):

@@ -38,7 +38,7 @@ class NotReady(msgspec.Struct, kw_only=True):
 
 
 def add_operations(app: App, service: Service, metrics: ServerMetrics) -> None:
-    """/healthz, /readyz, /metrics and /openapi.json."""
+    """/healthz, /readyz, /health, /metrics and /openapi.json."""
 
     async def healthz(_exchange: Exchange) -> Reply:
         return Reply(200, msgspec.json.encode(Alive()))
@@ -62,7 +62,9 @@ def add_operations(app: App, service: Service, metrics: ServerMetrics) -> None:
     ready = about("Whether requests should come here.", Ready, {503: NotReady})
     for path, answer, what, needs in (
         ("/healthz", healthz, about("Whether the process lives.", Alive), Access.OPEN),
+        ("/", healthz, about("The same, as KServe's clients ask it.", Alive), Access.OPEN),
         ("/readyz", readyz, ready, Access.OPEN),
+        ("/health", readyz, ready, Access.OPEN),  # as vLLM and text-embeddings-inference call it
         ("/metrics", page, about("What it counts, for Prometheus.", "text/plain"), Access.ADMIN),
         ("/openapi.json", openapi, about("This document.", dict[str, Any]), Access.OPEN),
     ):

@@ -104,7 +104,9 @@ class _Tokenization:
         """An encoder's is read from its folder: replicas in other processes have theirs for themselves."""
         if isinstance(model, ServedLlm):
             if not isinstance(model.engine.runtime, Tokenized):
-                raise InvalidInput("model", model.name, "a model that runs here: this one's tokens are another server's")
+                raise InvalidInput(
+                    "model", model.name, "a model that runs here: this one's tokens are another server's"
+                )
             return model.engine.runtime.tokens
         if model.name not in self._known:
             if model.info.max_row_tokens <= 1:

@@ -115,10 +115,10 @@ def _tensors(tensors: Sequence[Tensor]) -> list[TensorMetadata]:
 
 
 def _configured(tensors: Sequence[Tensor]) -> list[dict[str, Any]]:
-    """Without the axis of rows; one value a row is an axis of 1, as Triton wants at least one."""
+    """As the metadata has them, without the axis of rows: Triton's way where there is a max_batch_size."""
     return [
-        {"name": each.name, "data_type": _config_type(datatype_of(each)), "dims": list(each.shape) or [1]}
-        for each in tensors
+        {"name": each.name, "data_type": _config_type(each.datatype), "dims": each.shape[1:]}
+        for each in _tensors(tensors)
     ]
 
 

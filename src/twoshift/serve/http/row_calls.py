@@ -1,0 +1,39 @@
+"""A request over rows to its reply, whichever endpoint it came to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twoshift.endpoints.facts import Call, ModelFacts
+from twoshift.endpoints.known import in_words_of
+from twoshift.endpoints.types import ErrorReply
+from twoshift.errors import InvalidInput
+from twoshift.serve.http.app import Exchange
+from twoshift.serve.http.messages import Reply
+from twoshift.serve.http.openapi import ASKING, Operation
+from twoshift.serve.live_model import LiveModel, columns_of
+from twoshift.serve.service import Service
+
+__all__ = ["answered", "asking", "facts_of"]
+
+
+def asking(summary: str, takes: Any, gives: Any, fails: Any = ErrorReply) -> Operation:
+    """What such a route takes and gives."""
+    return Operation(summary, gives, fails, takes, statuses=ASKING, timed=True, spare_nulls=True)
+
+
+def facts_of(model: LiveModel) -> ModelFacts:
+    """What a request's form depends on."""
+    sizes = {tensor.name: tensor.shape[0] for tensor in model.outputs if tensor.shape}
+    return ModelFacts(model.name, columns_of(model), sizes, model.most_rows, model.info.max_row_tokens)
+
+
+async def answered(service: Service, exchange: Exchange, model: LiveModel, call: Call, endpoint: str) -> Reply:
+    """The model's answer; errors name fields as a request to that endpoint has them."""
+    request, caller = exchange.request, exchange.caller
+    try:
+        answer = await service.answer(model, call.rows, exchange.timeout_s, request.arrived_s, caller)
+    except InvalidInput as error:
+        raise in_words_of(endpoint, error) from error
+    exchange.answer = answer
+    return Reply(200, call.reply(answer.rows, answer.tokens))
