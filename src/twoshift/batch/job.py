@@ -121,7 +121,9 @@ class Job:
         began_s = time.monotonic()
         muster = self._muster
         muster.start()
-        plan = self._planned(existing, earlier, files, kept, muster.first_ready())
+        model = muster.first_ready()
+        self.settings.check_prompt_name(model.prompts)
+        plan = self._planned(existing, earlier, files, kept, model)
         if earlier is not None:
             self._take_over(earlier, plan)
         gone = check_parts(self._output, plan) if existing else []

@@ -185,8 +185,8 @@ def _class_of(name: str) -> str:
 
 # Everything else about a job may change between its runs.
 _FIXED = (
-    "text", "pair", "columns", "prompt", "system", "max_tokens", "temperature", "top_p", "seed", "stop", "json_schema",
-    "keep", "endpoint", "input_format", "output_format", "shard_rows", "shard_seconds",
+    "text", "pair", "prompt_name", "columns", "prompt", "system", "max_tokens", "temperature", "top_p", "seed", "stop",
+    "json_schema", "keep", "endpoint", "input_format", "output_format", "shard_rows", "shard_seconds",
 )  # fmt: skip
 
 

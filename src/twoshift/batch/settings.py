@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     model: str
     text: str | None = None  # the column with the text
     pair: str | None = None  # the column with the second text, for a model that scores pairs
+    prompt_name: str | None = None  # of the prompts that an encoder brings: what goes before each text
     columns: tuple[str, ...] = ()  # of a model over rows; all, without any
     prompt: str | None = None  # of a language model: a column, or a template over columns
     system: str | None = None  # its system message, a template too
@@ -81,6 +83,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         _require(alone, "endpoint", self.endpoint, "no columns beside it: the input has requests")
         _require(self.pair is None or self.text is not None, "pair", self.pair, "--text with the first text, too")
         _require(not (self.text and self.columns), "columns", self.columns, "either --text or --columns")
+        _require(self.prompt_name is None or self.text is not None, "prompt_name", self.prompt_name, "--text with it")
         given = self.text or self.columns
         _require(not (self.prompt and given), "prompt", self.prompt, "a prompt without --text or --columns")
         for name in ("system", "json_schema", "seed", "stop"):
@@ -151,6 +154,11 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         instead = " instead of --text" if self.text else " instead of --columns" if self.columns else ""
         wanted = f"--prompt with a column or a template{instead}: {self.model} is a language model"
         _require(self.prompt is not None, "prompt", None, wanted)
+
+    def check_prompt_name(self, prompts: Mapping[str, str]) -> None:
+        """Whether the model has the prompt that is named; raises InvalidInput."""
+        accepted = f"one of {', '.join(sorted(prompts))}" if prompts else f"none: {self.model} has no prompts"
+        _require(self.prompt_name is None or self.prompt_name in prompts, "prompt_name", self.prompt_name, accepted)
 
     @property
     def model_columns(self) -> tuple[str, ...] | None:

@@ -142,10 +142,15 @@ def _told_rows(batch: pa.RecordBatch, settings: JobSettings) -> tuple[list[Any],
         return batch.select(names).to_pylist(), {}
     texts, errors = _texts(batch, "text", settings.text)
     if settings.pair is None:
-        return texts, errors
+        return _prompted(texts, settings.prompt_name), errors
     seconds, more = _texts(batch, "pair", settings.pair)
     pairs = [None if None in both else both for both in zip(texts, seconds, strict=True)]
-    return pairs, {**more, **errors}
+    return _prompted(pairs, settings.prompt_name), {**more, **errors}
+
+
+def _prompted(rows: list[Any], name: str | None) -> list[Any]:
+    """Rows that name their prompt; without a name the model puts its default one before them."""
+    return rows if name is None else [None if row is None else {"text": row, "prompt_name": name} for row in rows]
 
 
 def _null(batch: pa.RecordBatch, of_prompts: tuple[str, ...], place: int) -> str:

@@ -10,6 +10,7 @@ __all__ = ["local_command"]
 _OPTIONS = {
     "text": "--text",
     "pair": "--pair",
+    "prompt_name": "--prompt-name",
     "columns": "--columns",
     "keep": "--keep",
     "input_format": "--input-format",

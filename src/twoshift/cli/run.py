@@ -42,6 +42,9 @@ def run_command(
     output: Annotated[str | None, text("The folder for the results, local or s3://.", "-o", "--output")] = None,
     text_column: Annotated[str | None, text("The column with the text.", "--text", metavar="COLUMN")] = None,
     pair: Annotated[str | None, text("The second text's column, for a model over pairs.", metavar="COLUMN")] = None,
+    prompt_name: Annotated[
+        str | None, text("Prompt of the model that goes before each text (default: the model's default prompt).")
+    ] = None,
     prompt: Annotated[str | None, text("Of a language model: a column, or a template: '{title}: {body}'.")] = None,
     system: Annotated[str | None, text("Its system message; may have columns in braces, too.")] = None,
     max_tokens: Annotated[int | None, whole("Of an answer; 256 without it.", most=10**6)] = None,
@@ -91,7 +94,8 @@ def run_command(
     Results are committed shard by shard, each exactly once; nothing is lost when anything dies.
     """
     given: dict[str, Any] = {
-        "model": model, "output": output, "text": text_column, "pair": pair, "columns": _listed(columns),
+        "model": model, "output": output, "text": text_column, "pair": pair, "prompt_name": prompt_name,
+        "columns": _listed(columns),
         "prompt": prompt, "system": system, "max_tokens": max_tokens, "temperature": temperature, "top_p": top_p,
         "seed": seed, "stop": stop or None, "json_schema": _schema(json_schema),
         "keep": _listed(keep), "input_format": input_format, "output_format": output_format, "workers": workers,

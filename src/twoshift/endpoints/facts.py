@@ -70,6 +70,9 @@ def finite(row: Row, column: str, axes: int, place: int) -> Any:
     return values
 
 
+_PROMPTS = {"prompt", "prompt_name"}  # of a text that does not have the default one
+
+
 def characters_of(rows: Sequence[Any]) -> list[int]:
     """About what each row takes to prepare, as characters of a text."""
     if isinstance(rows, Table):
@@ -80,6 +83,8 @@ def characters_of(rows: Sequence[Any]) -> list[int]:
 def _characters_of(row: Any) -> int:
     if isinstance(row, str):
         return len(row)
+    if isinstance(row, dict) and "text" in row and not _PROMPTS.isdisjoint(row):
+        return _characters_of(row["text"])
     if isinstance(row, tuple):
         return sum(len(text) for text in row if isinstance(text, str))
     return _CHARACTERS_PER_ID * len(row) if isinstance(row, list) else _CHARACTERS_PER_ROW

@@ -13,7 +13,7 @@ from twoshift.runtime.encoder.parity import parity, parity_meaning
 from twoshift.runtime.encoder.sample import calibration_rows, parity_rows
 from twoshift.runtime.encoder.task import Classification, Embedding, Reranking
 
-EMBEDDING = Embedding(("mean",), (), True, "")
+EMBEDDING = Embedding(("mean",))
 LABELS = Classification(("no", "yes"), False)
 SCORE = Reranking("identity")
 

@@ -16,13 +16,14 @@ from twoshift.errors import Broken, InvalidInput
 from twoshift.runtime.encoder.architecture import Architecture, Family
 from twoshift.runtime.encoder.folder import ModelFolder
 from twoshift.runtime.encoder.onnx_encoder import pack_rows
+from twoshift.runtime.encoder.prompts import Prompts
 from twoshift.runtime.encoder.task import Classification, Embedding, Reranking, Task
 from twoshift.runtime.encoder.tokens import TextTokenizer, TokenRows, concat
 
 pytest.importorskip("tokenizers", reason="the encoder extra is not installed")
 
 WORDS = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "a", "b", "c", "A"]
-EMBED = Embedding(("mean",), (), True, "")
+EMBED = Embedding(("mean",))
 BERT = Architecture(Family.BERT, "bert", (), 8, 1, 2, 16, len(WORDS), 8, 2, 1e-12, "gelu", 0)
 
 
@@ -58,7 +59,7 @@ def tokenizer(path: Path, task: Task = EMBED, normalizer: Any = None, **more: An
         "model": {"type": "WordLevel", "vocab": {word: k for k, word in enumerate(WORDS)}, "unk_token": "[UNK]"},
     }  # fmt: skip
     (path / "tokenizer.json").write_text(json.dumps(content))
-    folder = ModelFolder(path, BERT, task, 8, more.pop("do_lower_case", False), (), "", "")
+    folder = ModelFolder(path, BERT, task, 8, more.pop("do_lower_case", False), (), "", "", **more)
     return TextTokenizer(folder, with_type_ids=not isinstance(task, Embedding))
 
 
@@ -97,8 +98,8 @@ def test_a_tokenizer_without_special_tokens_gives_an_empty_text_one_token(tmp_pa
 
 
 def test_a_default_prompt_stands_before_every_text(tmp_path: Path) -> None:
-    prompted = Embedding(("mean",), (), True, "c ")
-    assert listed(tokenizer(tmp_path, prompted).rows(["a"])) == [[1, 6, 4, 2]]
+    prompted = Prompts({"query": "c "}, "query")
+    assert listed(tokenizer(tmp_path, prompts=prompted).rows(["a"])) == [[1, 6, 4, 2]]
 
 
 def test_pairs_have_the_types_of_their_texts(tmp_path: Path) -> None:
@@ -270,7 +271,7 @@ def test_token_ids_of_the_callers_own_are_used_as_they_are(tmp_path: Path) -> No
     rows = made.rows([[1, 4, 5, 2], "c", [4] * 8, [5] * 9, [7]])
     assert listed(rows) == [[1, 4, 5, 2], [1, 6, 2], [4] * 8, [5] * 8, [7]]
     assert rows.truncated.tolist() == [False, False, False, True, False]
-    prompted = tokenizer(tmp_path, Embedding(("mean",), (), True, "a "))
+    prompted = tokenizer(tmp_path, prompts=Prompts({"query": "a "}, "query"))
     assert listed(prompted.rows(["b", [1, 5, 2]])) == [[1, 4, 5, 2], [1, 5, 2]]
 
 

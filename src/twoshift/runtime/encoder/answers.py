@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.ports import Columns
-from twoshift.runtime.encoder.task import Classification, Embedding, Reranking, Task
+from twoshift.runtime.encoder.task import Classification, Dense, Embedding, Reranking, Task
 from twoshift.types import Tensor
 
 __all__ = ["answer_width", "columns_of", "input_tensors", "output_names"]
@@ -37,7 +37,9 @@ def answer_width(task: Task, hidden: int) -> int:
     """How many numbers a row's answer has, where the network's states have `hidden`."""
     match task:
         case Embedding():
-            return task.dense[-1].outputs if task.dense else hidden * len(task.poolings)
+            dense = [step.outputs for step in task.steps if isinstance(step, Dense)]
+            width = dense[-1] if dense else hidden * len(task.poolings)
+            return min(width, task.truncate_dim or width)
         case Classification():
             return len(task.labels)
         case Reranking():

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,16 +21,17 @@ from twoshift.runtime.encoder.fields import Fields
 from twoshift.runtime.encoder.folder import ModelFolder, checksum_of_folder, max_tokens
 from twoshift.runtime.encoder.onnx_encoder import OnnxEncoder
 from twoshift.runtime.encoder.pooling import Pooler, activated
+from twoshift.runtime.encoder.prompts import read_prompts
 from twoshift.runtime.encoder.sessions import Batch
 from twoshift.runtime.encoder.task import (
     Classification,
     Embedding,
     Reranking,
     Task,
-    default_prompt,
     is_classifier,
     read_classifier,
     read_embedding,
+    truncate_dim,
 )
 from twoshift.runtime.encoder.tokens import TextTokenizer
 from twoshift.runtime.onnx_file import OnnxFile, read_onnx
@@ -40,7 +40,7 @@ from twoshift.runtime.onnx_model import open_graph
 __all__ = ["is_exported_encoder", "load_exported_encoder", "text_folder"]
 
 Floats = NDArray[np.float32]
-Finish = Callable[[Floats, NDArray[Any]], Floats]  # the graph's output and the rows' lengths -> the task's answer
+Finish = Callable[[Floats, Batch], Floats]  # the graph's output and its input -> the task's answer
 
 
 def text_folder(path: Path) -> Path | None:
@@ -83,6 +83,8 @@ def load_exported_encoder(
         max_row_tokens=described.max_tokens,
         outputs=output_names(task),
         inputs=input_tensors(task),
+        prompts=described.prompts.texts,
+        default_prompt_name=described.prompts.default_name,
     )
     tokenizer = TextTokenizer(described, graph.asks_types)
     return OnnxEncoder(info, described, tokenizer, ExportedSession(graph, finish))
@@ -100,7 +102,7 @@ class ExportedSession:
 
     def run(self, batches: Sequence[Batch]) -> list[Floats]:
         """The answers to each batch, in order."""
-        return [self._finish(self._graph(batch), batch["lengths"]) for batch in batches]
+        return [self._finish(self._graph(batch), batch) for batch in batches]
 
     run_beside = run
 
@@ -120,6 +122,7 @@ def _described(
         weights=file.files,
         weights_checksum=weights_checksum,
         checksum=checksum_of_folder(folder, task, weights_checksum),
+        prompts=read_prompts(folder),
     )
 
 
@@ -134,7 +137,8 @@ def _task(folder: Path, config: Fields, graph: ExportedGraph) -> tuple[Task, Fin
     if graph.output == "logits" or (is_classifier(config) and graph.output != "sentence_embedding"):
         labelled = _labelled(folder, config, graph)
         return labelled, partial(_scores, labelled)
-    return Embedding(("mean",), (), False, default_prompt(folder)), _as_it_is
+    most = truncate_dim(folder)
+    return Embedding(("mean",), truncate_dim=most), partial(_cut, most)
 
 
 def _labelled(folder: Path, config: Fields, graph: ExportedGraph) -> Classification | Reranking:
@@ -146,11 +150,11 @@ def _labelled(folder: Path, config: Fields, graph: ExportedGraph) -> Classificat
     return task
 
 
-def _as_it_is(given: Floats, _lengths: NDArray[Any]) -> Floats:
-    return given
+def _cut(truncate_dim: int | None, given: Floats, _batch: Batch) -> Floats:
+    return given[:, :truncate_dim]
 
 
-def _scores(task: Classification | Reranking, logits: Floats, _lengths: NDArray[Any]) -> Floats:
+def _scores(task: Classification | Reranking, logits: Floats, _batch: Batch) -> Floats:
     if isinstance(task, Reranking):
         return activated(task.activation, logits)
     if task.multi_label:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from twoshift.errors import Broken, InvalidInput
@@ -11,7 +11,8 @@ from twoshift.extras import not_installed
 from twoshift.runtime.artifacts import checksum_of_bytes, checksum_of_files
 from twoshift.runtime.encoder.architecture import Architecture, Family, read_architecture
 from twoshift.runtime.encoder.fields import Fields
-from twoshift.runtime.encoder.task import Embedding, Reranking, Task, read_task
+from twoshift.runtime.encoder.prompts import Prompts, read_prompts
+from twoshift.runtime.encoder.task import Embedding, Normalize, Reranking, Task, read_task
 from twoshift.runtime.encoder.weights import weight_files
 
 __all__ = ["MINILM", "ModelFolder", "checksum_of_folder", "find_minilm", "is_encoder", "max_tokens", "read_folder"]
@@ -34,6 +35,7 @@ class ModelFolder:
     weights: tuple[Path, ...]
     weights_checksum: str  # of the safetensors alone: what a hub shows
     checksum: str  # of everything that decides an answer
+    prompts: Prompts = field(default_factory=Prompts)
 
     @property
     def tokenizer(self) -> Path:
@@ -44,6 +46,11 @@ class ModelFolder:
     def takes_pairs(self) -> bool:
         """Whether a row may be a pair of texts."""
         return not isinstance(self.task, Embedding)
+
+    @property
+    def skips_prompts(self) -> bool:
+        """Whether the tokens of a prompt are read by the network and left out of the pooling."""
+        return isinstance(self.task, Embedding) and not self.task.include_prompt
 
     @property
     def needs_pairs(self) -> bool:
@@ -77,6 +84,7 @@ def read_folder(path: Path) -> ModelFolder:
         weights=weights,
         weights_checksum=weights_checksum,
         checksum=checksum_of_folder(path, task, weights_checksum),
+        prompts=read_prompts(path),
     )
 
 
@@ -118,6 +126,7 @@ def checksum_of_folder(path: Path, task: Task, weights_checksum: str) -> str:
     files = [path / name for name in (*names, "config_sentence_transformers.json")]
     if isinstance(task, Embedding):
         files += [task.pooling_folder / "config.json"] if task.pooling_folder else []
-        files += [file for dense in task.dense for file in (dense.folder / "config.json", *weight_files(dense.folder))]
+        inside = [step.folder for step in task.steps if not isinstance(step, Normalize)]
+        files += [file for folder in inside for file in (folder / "config.json", *weight_files(folder))]
     lines = [f"{checksum_of_files([file])} {file.relative_to(path)}" for file in files if file.is_file()]
     return checksum_of_bytes("\n".join([weights_checksum, *lines]).encode())

@@ -52,6 +52,8 @@ def load_generic_encoder(
         max_row_tokens=folder.max_tokens,
         outputs=output_names(folder.task),
         inputs=input_tensors(folder.task),
+        prompts=folder.prompts.texts,
+        default_prompt_name=folder.prompts.default_name,
     )
     return TransformersEncoder(info, folder, tokenizer, model)
 
@@ -148,7 +150,7 @@ class TransformersEncoder:
         given = {name: values.to(self._model.device) for name, values in given.items()}
         with torch.inference_mode():
             answer = self._activated(self._model(**given)[0].float()).cpu().numpy()
-        return answer if self._pooler is None else self._pooler(answer, lengths)
+        return answer if self._pooler is None else self._pooler(answer, batch)
 
     def _activated(self, first: Any) -> Any:
         match self._task:

@@ -36,7 +36,8 @@ def write_graph(
 
     `product` writes the body's products of matrices, where they are not to be exact; `answer` what follows the body.
     `fused` is for onnxruntime: one operator for a whole attention. OpenVINO fuses its own and copies less without it.
-    Inputs: `input_ids` [rows, tokens], `lengths` [rows], and `type_ids` where `has_type_ids`. One output, `answer`.
+    Inputs: `input_ids` [rows, tokens], `lengths` [rows], `type_ids` where `has_type_ids`, and [rows] `skipped`
+    where the folder's `skips_prompts`. One output, `answer`.
     """
     arch, typed = folder.architecture, has_type_ids(folder)
     marker = "embeddings.tok_embeddings.weight" if arch.rotary else "embeddings.word_embeddings.weight"
@@ -47,6 +48,7 @@ def write_graph(
         if answer is heads.answer:  # another one answers with something else than the model's own
             weights.check_all_read()
         inputs = [("input_ids", 2), ("lengths", 1), *([("type_ids", 2)] if typed else [])]
+        inputs += [(heads.SKIPPED, 1)] if folder.skips_prompts else []
         writer.write(graph, inputs, [("answer", result, 2)])
 
 

@@ -71,6 +71,8 @@ def _loaded(
         max_row_tokens=folder.max_tokens,
         outputs=output_names(folder.task),
         inputs=input_tensors(folder.task),
+        prompts=folder.prompts.texts,
+        default_prompt_name=folder.prompts.default_name,
     )
     return info, folder, tokenizer, session
 

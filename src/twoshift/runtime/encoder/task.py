@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from twoshift.errors import Broken, InvalidInput
+from twoshift.errors import Broken, InvalidInput, UnusableModel
 from twoshift.runtime.encoder.fields import Fields, decoded
 
 __all__ = [
     "Classification",
     "Dense",
     "Embedding",
+    "LayerNorm",
+    "Normalize",
     "Reranking",
+    "Step",
     "Task",
-    "default_prompt",
     "is_classifier",
     "read_classifier",
     "read_embedding",
     "read_task",
+    "truncate_dim",
 ]
 
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
@@ -46,13 +50,29 @@ class Dense:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerNorm:
+    """A norm with weights of its own."""
+
+    folder: Path
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Normalize:
+    """Vectors of length 1."""
+
+
+Step = Dense | LayerNorm | Normalize
+
+
+@dataclass(frozen=True, slots=True)
 class Embedding:
     """A vector a text; several poolings stand side by side in it."""
 
     poolings: tuple[str, ...]
-    dense: tuple[Dense, ...]
-    normalize: bool
-    prompt: str  # put before every text
+    steps: tuple[Step, ...] = ()  # after the pooling, in this order
+    truncate_dim: int | None = None  # how many of the numbers are kept, at the end
+    include_prompt: bool = True  # whether a prompt's tokens are pooled, too
     pooling_folder: Path | None = field(default=None, compare=False)  # where the poolings are named
 
 
@@ -90,10 +110,10 @@ def read_embedding(folder: Path) -> Embedding:
     return _embedding(folder, _modules(modules) if modules.is_file() else ())
 
 
-def default_prompt(folder: Path) -> str:
-    """What the folder wants put before every text; mostly nothing."""
-    prompts = Fields.read_if_there(folder / "config_sentence_transformers.json")
-    return prompts.inner("prompts").text(prompts.text("default_prompt_name"))
+def truncate_dim(folder: Path) -> int | None:
+    """How many numbers of a vector are kept, where the folder says so, as after Matryoshka training."""
+    config = Fields.read_if_there(folder / "config_sentence_transformers.json")
+    return config.count("truncate_dim") if "truncate_dim" in config else None
 
 
 def read_classifier(folder: Path, config: Fields) -> Classification | Reranking:
@@ -138,37 +158,50 @@ def _modules(path: Path) -> tuple[tuple[str, Path], ...]:
 
 
 def _embedding(folder: Path, modules: tuple[tuple[str, Path], ...]) -> Embedding:
-    prompt = default_prompt(folder)
-    poolings, pooling_folder, dense, normalize = ("mean",), None, [], False
-    for kind, where in modules:
-        if kind == "Pooling":
-            poolings, pooling_folder = _poolings(Fields.read(where / "config.json"), bool(prompt)), where
-        elif kind == "Dense" and not normalize:
-            dense.append(_dense(Fields.read(where / "config.json"), where))
-        elif kind == "Normalize":
-            normalize = True
-        else:
-            accepted = "Pooling, Dense and Normalize after the Transformer, in that order"
-            raise InvalidInput(str(folder / "modules.json"), kind, accepted)
-    return Embedding(poolings, tuple(dense), normalize, prompt, pooling_folder)
+    if not modules:  # as sentence-transformers does with a bare folder
+        return Embedding(("mean",), truncate_dim=truncate_dim(folder))
+    if modules[0][0] != "Pooling" or not {kind for kind, _ in modules[1:]} <= {*_STEPS, "Dropout"}:
+        told = f"has the modules Transformer, {', '.join(kind for kind, _ in modules)}"
+        raise UnusableModel("model", str(folder), f"{told}; only Pooling and then {', '.join(_STEPS)} run here")
+    where = modules[0][1]
+    pooling = Fields.read(where / "config.json")
+    return Embedding(
+        poolings=_poolings(pooling),
+        steps=tuple(_STEPS[kind](inside) for kind, inside in modules[1:] if kind != "Dropout"),
+        truncate_dim=truncate_dim(folder),
+        include_prompt=pooling.flag("include_prompt", True),
+        pooling_folder=where,
+    )
 
 
-def _poolings(config: Fields, prompted: bool) -> tuple[str, ...]:
+def _poolings(config: Fields) -> tuple[str, ...]:
     named = dict(config.items()).get("pooling_mode")
     if named is None:
         named = [name for key, name in _OLD_POOLINGS.items() if config.flag(key)] or ["mean"]
     poolings = (named,) if isinstance(named, str) else tuple(named) if isinstance(named, list) else ()
     if not poolings or not all(each in POOLINGS for each in poolings):
         raise InvalidInput(f"{config.path}: pooling_mode", named, ", ".join(POOLINGS))
-    if prompted and not config.flag("include_prompt", True):
-        raise InvalidInput(f"{config.path}: include_prompt", False, "true, where the model has a default prompt")
     return poolings
 
 
-def _dense(config: Fields, folder: Path) -> Dense:
+def _normalize(folder: Path) -> Normalize:
+    _check_names(Fields.read_if_there(folder / "config.json"))
+    return Normalize()
+
+
+def _layer_norm(folder: Path) -> LayerNorm:
+    return LayerNorm(folder, Fields.read(folder / "config.json").count("dimension"))
+
+
+def _check_names(config: Fields) -> None:
     for key, usual in (("module_input_name", "sentence_embedding"), ("module_output_name", "sentence_embedding")):
         if config.text(key, usual) != usual:
             raise InvalidInput(f"{config.path}: {key}", config.text(key), usual)
+
+
+def _dense(folder: Path) -> Dense:
+    config = Fields.read(folder / "config.json")
+    _check_names(config)
     if config.flag("use_residual"):
         raise InvalidInput(f"{config.path}: use_residual", True, "false")
     return Dense(
@@ -185,3 +218,6 @@ def _activation(dotted: str, path: Path, key: str) -> str:
     if known is None:
         raise InvalidInput(f"{path}: {key}", dotted, f"one of torch.nn's {', '.join(_ACTIVATIONS)}")
     return known
+
+
+_STEPS: dict[str, Callable[[Path], Step]] = {"Dense": _dense, "LayerNorm": _layer_norm, "Normalize": _normalize}

@@ -17,12 +17,12 @@ from twoshift.errors import Broken, InvalidInput, TwoshiftError
 from twoshift.extras import needed
 from twoshift.runtime.encoder.fields import Fields
 from twoshift.runtime.encoder.folder import ModelFolder
-from twoshift.runtime.encoder.task import Embedding
 from twoshift.runtime.encoder.words import WordTokens
 
 __all__ = ["TextTokenizer", "TokenRows", "concat", "read_tokenizer"]
 
 _ANY_ID = 1 << 31  # where the config does not say how many there are
+_KEYS = ({"text", "prompt"}, {"text", "prompt_name"})  # of a row that has not the default prompt
 _WHOLE = np.zeros(1, np.bool_)  # shared: nobody writes to it
 _WHOLE.flags.writeable = False
 
@@ -35,6 +35,7 @@ class TokenRows:
     offsets: NDArray[np.int64]  # one more than there are rows; need not begin at 0
     truncated: NDArray[np.bool_]
     type_ids: NDArray[np.int32] | None = None  # beside `ids`; None: every token is of the first text
+    skipped: NDArray[np.int32] | None = None  # tokens at the front of each row that are not pooled; None: none
     lengths: NDArray[np.int64] = field(init=False)  # tokens of each row
 
     def __post_init__(self) -> None:
@@ -49,7 +50,8 @@ class TokenRows:
 
     def slice(self, start: int, stop: int) -> TokenRows:
         """Views of rows `start` to `stop`."""
-        return TokenRows(self.ids, self.offsets[start : stop + 1], self.truncated[start:stop], self.type_ids)
+        skipped = None if self.skipped is None else self.skipped[start:stop]
+        return TokenRows(self.ids, self.offsets[start : stop + 1], self.truncated[start:stop], self.type_ids, skipped)
 
     def take(self, order: NDArray[np.int64]) -> TokenRows:
         """The rows at those places, in that order, end to end anew."""
@@ -57,7 +59,8 @@ class TokenRows:
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
         index = np.repeat(self.offsets[:-1][order] - offsets[:-1], lengths) + np.arange(offsets[-1])
         types = None if self.type_ids is None else self.type_ids[index]
-        return TokenRows(self.ids[index], offsets, self.truncated[order], types)
+        skipped = None if self.skipped is None else self.skipped[order]
+        return TokenRows(self.ids[index], offsets, self.truncated[order], types, skipped)
 
     def padded(self, rows: NDArray[np.int64], pad_id: int) -> dict[str, NDArray[np.int32]]:
         """The named rows as the network wants them: `input_ids` and `lengths`, and `type_ids` where there are any."""
@@ -68,6 +71,8 @@ class TokenRows:
         batch = {"input_ids": np.where(real, self.ids[index], np.int32(pad_id)), "lengths": lengths.astype(np.int32)}
         if self.type_ids is not None:
             batch["type_ids"] = np.where(real, self.type_ids[index], np.int32(0))
+        if self.skipped is not None:
+            batch["skipped"] = self.skipped[rows]
         return batch
 
 
@@ -84,6 +89,9 @@ def concat(parts: Sequence[TokenRows]) -> TokenRows:
         truncated=_joined([part.truncated for part in parts], np.bool_),
         type_ids=_joined([_types(part)[span] for part, span in zip(parts, spans, strict=True)], np.int32)
         if typed
+        else None,
+        skipped=np.concatenate([part.skipped for part in parts if part.skipped is not None])
+        if parts and parts[0].skipped is not None  # of one model, all have them or none has
         else None,
     )
 
@@ -122,14 +130,27 @@ class TextTokenizer:
         self._pad_id = folder.architecture.pad_id
         self._vocabulary, self._types = folder.architecture.vocabulary or _ANY_ID, folder.architecture.types or _ANY_ID
         self._takes_pairs, self._needs_pairs = folder.takes_pairs, folder.needs_pairs
-        self._prompt = folder.task.prompt if isinstance(folder.task, Embedding) else ""
+        self._prompts, self._skips = folder.prompts, folder.skips_prompts
+        self._default = folder.prompts.default
         with _damaged(folder.tokenizer):
             self._check_ids(folder)
             self._words = WordTokens(self._tokenizer, self._max_tokens)
+            self._special = _special_ids(self._tokenizer)
+            self._skipped = {text: self._prompt_tokens(text) for text in folder.prompts.texts.values()}
 
     def rows(self, texts: Sequence[Any]) -> TokenRows:
-        """Token ids of texts, of pairs of texts, or those that were given; raises InvalidInput that names a bad row."""
-        checked = self._checked(texts)
+        """Token ids of texts, of pairs of texts, or those that were given; raises InvalidInput that names a bad row.
+
+        A row may also name the prompt that goes before it: `{"text": ..., "prompt_name": "query"}`, or bring one of
+        its own: `{"text": ..., "prompt": "query: "}`. Otherwise it has the model's default prompt.
+        """
+        checked, prompts = self._checked(texts)
+        rows = self._tokens(checked)
+        if self._skips:
+            rows.skipped = np.array([self._skipped_of(prompt) for prompt in prompts or [""] * len(rows)], np.int32)
+        return rows
+
+    def _tokens(self, checked: list[Any]) -> TokenRows:
         if len(checked) == 1 and isinstance(checked[0], str) and (ids := self._words.of(checked[0])):
             return TokenRows(np.array(ids, np.int32), np.array((0, len(ids))), _WHOLE, self._first_types(len(ids)))
         encodings = self._encoded(checked)
@@ -186,17 +207,44 @@ class TextTokenizer:
                 return row
         return 0
 
-    def _checked(self, texts: Sequence[Any]) -> list[Any]:
+    def _checked(self, texts: Sequence[Any]) -> tuple[list[Any], list[str] | None]:
+        """The rows with their prompts before them, and the prompts; None where no row has one."""
         if isinstance(texts, str):  # it would be a row a letter
             raise InvalidInput("rows", texts, "a list of texts")
+        prompts = self._chosen_prompts(texts)
+        if prompts is not None:
+            texts = [text["text"] if isinstance(text, dict) else text for text in texts]
         checked = [text if type(text) is str else self._other(row, text) for row, text in enumerate(texts)]
         if self._needs_pairs:
             row = next((row for row, text in enumerate(checked) if not isinstance(text, tuple)), None)
             if row is not None:
                 raise InvalidInput(f"row {row}", texts[row], "a pair of texts: this model scores a text for a query")
-        if self._prompt:
-            return [text if isinstance(text, _GivenIds) else f"{self._prompt}{text}" for text in checked]
-        return checked
+        return checked if prompts is None else list(map(_prompted, prompts, checked)), prompts
+
+    def _chosen_prompts(self, texts: Sequence[Any]) -> list[str] | None:
+        """The prompt of each row; those of ids, whose caller has put theirs in, are empty. None: no row has one."""
+        default = self._default
+        if not default and not any(isinstance(text, dict) for text in texts):
+            return None
+        return [self._chosen(row, text, default) for row, text in enumerate(texts)]
+
+    def _chosen(self, row: int, text: Any, default: str) -> str:
+        if isinstance(text, dict):
+            if text.keys() not in _KEYS:
+                raise InvalidInput(f"row {row}", text, "a text, or a dict of `text` with `prompt_name` or `prompt`")
+            return self._prompts.chosen(text, f"row {row}")
+        return "" if isinstance(text, list) and text and type(text[0]) is int else default
+
+    def _skipped_of(self, prompt: str) -> int:
+        known = self._skipped.get(prompt)
+        return self._prompt_tokens(prompt) if known is None else known
+
+    def _prompt_tokens(self, prompt: str) -> int:
+        """Of a prompt alone, without the special token that ends it: as sentence-transformers counts them."""
+        if not prompt:
+            return 0
+        ids = self._tokenizer.encode(prompt).ids
+        return len(ids) - bool(ids and ids[-1] in self._special)
 
     def _other(self, row: int, value: Any) -> str | tuple[str, str] | _GivenIds:
         if isinstance(value, str):  # a subclass, such as numpy's
@@ -230,6 +278,17 @@ class TextTokenizer:
         for where, number in ((str(folder.tokenizer), largest), (f"{folder.path}: pad_token_id", self._pad_id)):
             if number >= self._vocabulary:
                 raise InvalidInput(where, number, f"token ids below vocab_size, {self._vocabulary}")
+
+
+def _prompted(prompt: str, row: Any) -> Any:
+    """Before a text, or before the first text of a pair."""
+    if isinstance(row, tuple):
+        return (f"{prompt}{row[0]}", row[1])
+    return f"{prompt}{row}" if isinstance(row, str) else row
+
+
+def _special_ids(tokenizer: Any) -> frozenset[int]:
+    return frozenset(number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special)
 
 
 def _without_empty(rows: TokenRows, pad_id: int) -> TokenRows:

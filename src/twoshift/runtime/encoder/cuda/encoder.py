@@ -48,6 +48,8 @@ def load_packed_encoder(folder: ModelFolder, name: str, device: torch.device) ->
             max_row_tokens=folder.max_tokens,
             outputs=output_names(folder.task),
             inputs=input_tensors(folder.task),
+            prompts=folder.prompts.texts,
+            default_prompt_name=folder.prompts.default_name,
             live_stream=True,
         )
         return CudaEncoder(info, folder, TextTokenizer(folder, typed), _Answering(network, head))

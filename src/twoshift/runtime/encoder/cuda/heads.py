@@ -14,8 +14,9 @@ from twoshift.errors import InvalidInput
 from twoshift.runtime.encoder.architecture import Architecture, Family
 from twoshift.runtime.encoder.cuda.rows import PackedRows
 from twoshift.runtime.encoder.folder import ModelFolder
-from twoshift.runtime.encoder.task import Classification, Dense, Embedding, Reranking
-from twoshift.runtime.encoder.weights import Weights, weight_files
+from twoshift.runtime.encoder.pooling import TORCH_NORM_EPS, read_steps
+from twoshift.runtime.encoder.task import Classification, Dense, Embedding, LayerNorm, Normalize, Reranking, Step
+from twoshift.runtime.encoder.weights import Weights
 
 __all__ = ["PackedHead", "has_head"]
 
@@ -26,7 +27,9 @@ _SCORES["gelu"] = functional.gelu
 
 def has_head(folder: ModelFolder) -> bool:
     """Whether the answer can be made here: a classifier must be of a family whose own is known."""
-    return isinstance(folder.task, Embedding) or folder.architecture.family is not Family.OTHER
+    if isinstance(folder.task, Embedding):
+        return not folder.skips_prompts  # its pooling counts every token
+    return folder.architecture.family is not Family.OTHER
 
 
 class PackedHead:
@@ -34,12 +37,13 @@ class PackedHead:
 
     def __init__(self, folder: ModelFolder, device: torch.device) -> None:
         self._task, self._arch, self._device = folder.task, folder.architecture, device
-        self._dense: list[tuple[Dense, _Linear]] = []
+        self._steps: list[tuple[Step, _Linear]] = []
         self._classifier: dict[str, _Linear] = {}
         self.read: frozenset[str] = frozenset()  # tensors of the folder's own weights
         match folder.task:
-            case Embedding(dense=dense):
-                self._dense = [(each, self._read_dense(each)) for each in dense]
+            case Embedding():
+                read = read_steps(folder.task, folder.architecture.hidden)
+                self._steps = [(step, (self._put(weight), self._put(bias))) for step, weight, bias in read]
             case Classification(labels=labels):
                 self._classifier = self._read_classifier(folder, len(labels))
             case Reranking():
@@ -49,11 +53,11 @@ class PackedHead:
 
     def __call__(self, hidden: Tensor, rows: PackedRows) -> Tensor:
         match self._task:
-            case Embedding(poolings=poolings, normalize=normalize):
+            case Embedding(poolings=poolings, truncate_dim=truncate_dim):
                 result = torch.cat([_pooled(kind, hidden, rows) for kind in poolings], dim=1)
-                for dense, (kernel, bias) in self._dense:
-                    result = _SCORES[dense.activation](functional.linear(result, kernel, bias))
-                return functional.normalize(result, dim=1) if normalize else result
+                for step, (weight, bias) in self._steps:
+                    result = _stepped(step, result, weight, bias)
+                return result[:, :truncate_dim].contiguous()
             case Classification(multi_label=multi_label):
                 logits = self._logits(hidden, rows)
                 return logits.sigmoid() if multi_label else logits.softmax(-1)
@@ -74,12 +78,6 @@ class PackedHead:
             result = result.tanh()
         return functional.linear(result, *self._classifier["last"])
 
-    def _read_dense(self, dense: Dense) -> _Linear:
-        with Weights.open(weight_files(dense.folder), "linear.weight") as weights:
-            read = self._read_linear(weights, "linear", dense.inputs, dense.outputs, dense.bias)
-            weights.check_all_read()
-        return read
-
     def _read_classifier(self, folder: ModelFolder, labels: int) -> dict[str, _Linear]:
         first, last = _names(self._arch)
         marker = "embeddings.tok_embeddings.weight" if self._arch.rotary else "embeddings.word_embeddings.weight"
@@ -99,6 +97,18 @@ class PackedHead:
 
     def _put(self, values: NDArray[np.floating]) -> Tensor:
         return torch.from_numpy(np.array(values, np.float32)).to(self._device)
+
+
+def _stepped(step: Step, given: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    match step:
+        case Dense(activation=activation):
+            return _SCORES[activation](functional.linear(given, weight, bias))
+        case LayerNorm(width=width):
+            return functional.layer_norm(given, (width,), weight, bias, TORCH_NORM_EPS)
+        case Normalize():
+            return functional.normalize(given, dim=1)
+        case _:
+            assert_never(step)
 
 
 def _names(arch: Architecture) -> tuple[str, str]:
