@@ -66,9 +66,8 @@ fault: $(TEST_STAMP)  ## jobs killed at every write point and at 200 random mome
 	@echo "== faults"
 	@TWOSHIFT_FAULTS=200 $(BIN)/pytest -n auto -rs tests/fault
 
-bench: $(TEST_STAMP)  ## the benchmarks; each prints a ratio
-	@$(INSTALL) daft
-	@for b in bench/[a-z]*.py; do echo "== $$b"; $(BIN)/python "$$b" || exit 1; done
+bench: $(TEST_STAMP)  ## the benchmarks, or some: make bench ONLY="job serve"; each prints a ratio
+	@$(BIN)/python bench/_all.py $(ONLY)
 
 docs: setup  ## regenerate docs/cli.md and the README's picture from the program
 	@$(BIN)/python scripts/write_docs.py

@@ -1,7 +1,8 @@
 """The same job in what people run today: `python bench/_job_peers.py NAME SOURCE OUTPUT` prints its seconds as JSON.
 
-Each reads the Parquet file, embeds the column `body` with MiniLM on two threads and writes Parquet with `id`.
-`steady_s` is from the first batch to the last, `seconds` from the program's first line to its last file.
+Each reads the Parquet file, embeds the column `body` with MiniLM on two threads and writes Parquet with `id`, in an
+environment of its own. `steady_s` is from the first batch to the last, `seconds` from the program's first line to its
+last file.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from _environments import Environment
 
 BEGAN_S = time.time()
 os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="true", PYSPARK_PYTHON=sys.executable)
@@ -115,7 +119,7 @@ def ray_data(source: str, output: str, log: str, embedder: Any) -> None:
 
 def daft_udf(source: str, output: str, log: str) -> None:
     """A class with a batch method."""
-    daft: Any = importlib.import_module("daft")  # only `make bench` installs it
+    daft: Any = importlib.import_module("daft")  # only its own environment has it
 
     class Embed:
         def __init__(self) -> None:
@@ -146,13 +150,25 @@ def spark(source: str, output: str, log: str) -> None:
     session.read.parquet(source).mapInPandas(embed, "id long, embedding array<float>").write.parquet(output)
 
 
-PEERS: dict[str, Callable[[str, str, str], None]] = {
-    "sentence-transformers": alone,
-    "Ray Data, the same runtime": lambda source, output, log: ray_data(source, output, log, PlainRuntime),
-    "Ray Data, the same and its packing": lambda source, output, log: ray_data(source, output, log, PackingRuntime),
-    "Ray Data, sentence-transformers": lambda source, output, log: ray_data(source, output, log, SentenceTransformers),
-    "Daft, sentence-transformers": daft_udf,
-    "Spark, sentence-transformers": spark,
+class Peer(NamedTuple):
+    """A system: where it is installed, and the job in it."""
+
+    environment: Environment
+    run: Callable[[str, str, str], None]  # of a source, an output and a log
+
+
+_ENCODE = ("sentence-transformers", "torch", "transformers")
+_ALONE = Environment("sentence-transformers", (*_ENCODE, "pyarrow"))
+_RAY = Environment("Ray Data", (*_ENCODE, "ray[data]"))
+_DAFT = Environment("Daft", (*_ENCODE, "daft", "pyarrow<26"))  # it takes no newer one
+_SPARK = Environment("Spark", (*_ENCODE, "pandas", "pyarrow", "pyspark"))
+PEERS: dict[str, Peer] = {
+    "sentence-transformers": Peer(_ALONE, alone),
+    "Ray Data, the same runtime": Peer(_RAY, partial(ray_data, embedder=PlainRuntime)),
+    "Ray Data, the same and its packing": Peer(_RAY, partial(ray_data, embedder=PackingRuntime)),
+    "Ray Data, sentence-transformers": Peer(_RAY, partial(ray_data, embedder=SentenceTransformers)),
+    "Daft, sentence-transformers": Peer(_DAFT, daft_udf),
+    "Spark, sentence-transformers": Peer(_SPARK, spark),
 }
 
 
@@ -160,7 +176,7 @@ def main() -> None:
     name, source, output = sys.argv[1:]
     log = f"{output}.log"
     Path(log).unlink(missing_ok=True)
-    PEERS[name](source, output, log)
+    PEERS[name].run(source, output, log)
     ended_s = time.time()
     times = [tuple(map(float, line.split())) for line in Path(log).read_text().splitlines()]
     steady_s = max(end_s for _, end_s in times) - min(began_s for began_s, _ in times)

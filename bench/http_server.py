@@ -11,6 +11,7 @@ import os
 import statistics
 from collections.abc import Sequence
 
+from _environments import Environment
 from _load import Plan, run_load
 from _serve_peers import TWOSHIFT, Peer, take_turns
 from _servers import environment, first_reply, free_port, running
@@ -19,7 +20,7 @@ from serve_identity import CLIENTS, constant, rows
 os.environ.update(environment({}))
 BYTES = 160
 ASGI = {"BODY_BYTES": str(BYTES)}
-WEB = ("granian", "httptools", "starlette", "uvicorn", "uvloop")
+WEB = Environment("web", ("granian", "httptools", "starlette", "uvicorn", "uvloop"))
 
 
 def uvicorn() -> Peer:

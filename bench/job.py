@@ -26,7 +26,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from _corpus import documents
+from _environments import variables
 from _job_peers import PEERS
+from _servers import Skipped
 from encoder_cpu import bare
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -62,11 +64,12 @@ def job(source: Path, output: Path) -> Took:
 
 
 def peer(name: str, source: Path, output: Path) -> Took:
-    """Another system, in a process of its own."""
-    words = [sys.executable, str(Path(__file__).with_name("_job_peers.py")), name, str(source), str(output)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    """Another system, in a process and an environment of its own; raises Skipped where it cannot run."""
+    python = PEERS[name].environment.python()
+    words = [str(python), str(Path(__file__).with_name("_job_peers.py")), name, str(source), str(output)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, **variables()})
     if done.returncode:
-        raise SystemExit(f"{name} failed:\n{done.stderr[-2000:]}")
+        raise Skipped(f"{name} failed:\n{done.stderr[-2000:]}")
     return Took(**json.loads(done.stdout.splitlines()[-1]))
 
 
@@ -88,11 +91,16 @@ def measure(
         ceiling()
         return (time.perf_counter() - began_s) * scale
 
-    shares: Shares = {name: [] for name in runs}
+    runs, shares = dict(runs), Shares((name, []) for name in runs)
     for turn in range(turns):
         before_s = ceiling_s()
-        for name, run in runs.items():
-            took = run()
+        for name, run in tuple(runs.items()):
+            try:
+                took = run()
+            except Skipped as why:
+                print(f"  left out: {why}", flush=True)
+                del runs[name], shares[name]
+                continue
             after_s = ceiling_s()
             bare_s = (before_s + after_s) / 2
             shares[name].append(Took(bare_s / took.steady_s, bare_s / took.seconds))
@@ -112,7 +120,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--documents", type=int, default=4_000)
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--only", nargs="*", default=list(PEERS), help="the peers, by name")
+    parser.add_argument("--only", nargs="*", default=list(PEERS), choices=list(PEERS), help="the peers, by name")
     options = parser.parse_args()
     texts = documents(find_minilm() / "tokenizer.json", options.documents, 65, 250)
     with tempfile.TemporaryDirectory() as folder:
