@@ -162,3 +162,36 @@ def test_a_long_name_is_cut_in_the_message() -> None:
     with pytest.raises(InvalidInput) as caught:
         from_raw("n" * 100_000, "FP32", [1], b"")
     assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("shape", "data", "number"),
+    [([1], b'["a\xff"]', 0), ([3], b'["a", "b", "\xc3("]', 2), ([2, 2], b'[["a", "b"], ["c", "\xff\xfe"]]', 3)],
+)
+def test_json_that_is_no_utf_8_is_refused_by_tensor_and_element(shape: list[int], data: bytes, number: int) -> None:
+    with pytest.raises(InvalidInput, match=f"^input 'wide': .*UTF-8; element {number} is none"):
+        from_json("wide", "BYTES", shape, msgspec.Raw(data))
+
+
+@pytest.mark.parametrize("datatype", ["FP32", "INT64", "BOOL"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_many_numbers_are_read_in_pieces_as_few_are(datatype: str, nested: bool) -> None:
+    values = [bool(each % 3) if datatype == "BOOL" else each for each in range(200_000)]
+    shown = [values[:100_000], values[100_000:]] if nested else values
+    found = from_json("x", datatype, [2, 100_000], msgspec.Raw(msgspec.json.encode(shown)))
+    assert isinstance(found.values, np.ndarray)
+    assert (
+        found.values.dtype == from_json("x", datatype, [1], msgspec.Raw(msgspec.json.encode(values[:1]))).values.dtype
+    )
+    assert found.values.tolist() == values
+
+
+@pytest.mark.parametrize("bad", [b"x", b"", b'"1"', b"null", b"1 2"])
+@pytest.mark.parametrize("place", [0, 99_999, 199_999])
+def test_one_bad_number_among_many_is_refused(bad: bytes, place: int) -> None:
+    listed = [b"%d" % each for each in range(200_000)]
+    listed[place] = bad
+    with pytest.raises(InvalidInput, match=r"^input 'x': .*INT32 values"):
+        from_json("x", "INT32", [200_000], msgspec.Raw(b"[" + b",".join(listed) + b"]"))
+    with pytest.raises(InvalidInput, match=r"'200,000 values'.*3 values"):
+        from_json("x", "INT32", [3], msgspec.Raw(b"[" + b",".join([b"1"] * 200_000) + b"]"))

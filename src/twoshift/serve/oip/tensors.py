@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -19,7 +20,9 @@ __all__ = ["Given", "bad_tensor", "from_json", "from_raw", "from_values", "texts
 _MOST_AXES = 16
 _LARGEST_AXIS = 1 << 40
 _MOST_TEXTS = 1 << 18  # of one tensor: they are read one by one, and the loop stands still meanwhile
+_PIECE_BYTES = 256 << 10  # of JSON numbers, that are decoded together
 _LENGTH = struct.Struct("<I")
+_raws, _element = msgspec.json.Decoder(list[msgspec.Raw]), msgspec.json.Decoder(Any)
 _anything = msgspec.json.Decoder(list[Any])
 _flat = {datatype: msgspec.json.Decoder(list[kind]) for datatype, kind in KINDS.items()}
 
@@ -63,10 +66,14 @@ def from_json(name: str, datatype: str, shape: Sequence[int], data: msgspec.Raw)
         raise _unknown(name, datatype, "; BF16 only in binary" if datatype == BF16 else "")
     if not data:
         raise Malformed(_where(name), "data, or parameters.binary_data_size and the bytes after the JSON")
+    if datatype != BYTES and len(text := bytes(data)) > _PIECE_BYTES:
+        return _from_pieces(name, datatype, shape, text)
     try:
         return from_values(name, datatype, shape, decoder.decode(data))
     except msgspec.DecodeError:
         return _from_nested(name, datatype, shape, data)
+    except UnicodeDecodeError:
+        raise _no_text(name, data) from None
 
 
 def from_values(name: str, datatype: str, shape: Sequence[int], values: list[Any]) -> Given:
@@ -88,6 +95,45 @@ def texts_of(name: str, elements: Sequence[bytes]) -> list[str]:
     return [_text(name, number, element) for number, element in enumerate(elements)]
 
 
+def _from_pieces(name: str, datatype: str, shape: Sequence[int], text: bytes) -> Given:
+    """Numbers, many at a time: a decoder holds up every thread until it is done."""
+    inner, decoder = text.translate(None, b"[]"), _flat[datatype]  # their order is what counts
+    arrays, at = list[NDArray[Any]](), 0
+    while at <= len(inner):
+        end = inner.find(b",", at + _PIECE_BYTES)
+        piece = inner[at : end if end >= 0 else len(inner)]
+        try:
+            values = decoder.decode(b"[%b]" % piece)
+        except msgspec.DecodeError as error:
+            raise bad_tensor(name, "its data", f"a list of {datatype} values: {error}") from None
+        arrays.append(from_values(name, datatype, (len(values),), values).values)  # pyright: ignore[reportArgumentType]
+        at += len(piece) + 1
+        time.sleep(0)  # the others' turn
+    whole = np.concatenate(arrays)
+    if len(whole) != (count := _count(name, shape)):
+        raise bad_tensor(name, f"{len(whole):,} values", f"{count:,} values: shape {list(shape)}")
+    return Given(name, datatype, shape, whole)
+
+
+def _no_text(name: str, data: msgspec.Raw) -> InvalidInput:
+    """The error for a list that holds a text which is none."""
+    for number, element in enumerate(_elements(data)):
+        try:
+            _element.decode(element)
+        except UnicodeDecodeError as error:
+            return bad_tensor(name, bytes(element)[1:61], _not_utf8(number, error))
+    return bad_tensor(name, "its data", "texts in UTF-8")
+
+
+def _elements(data: msgspec.Raw) -> Iterator[msgspec.Raw]:
+    """What a list and the lists in it hold."""
+    for each in _raws.decode(data):
+        if bytes(each).startswith(b"["):
+            yield from _elements(each)
+        else:
+            yield each
+
+
 def _from_nested(name: str, datatype: str, shape: Sequence[int], data: msgspec.Raw) -> Given:
     try:
         values = _anything.decode(data)
@@ -98,6 +144,8 @@ def _from_nested(name: str, datatype: str, shape: Sequence[int], data: msgspec.R
         return from_values(name, datatype, shape, msgspec.convert(values, list[KINDS[datatype]]))
     except (msgspec.DecodeError, RecursionError) as error:
         raise bad_tensor(name, "its data", f"a list of {datatype} values: {error}") from None
+    except UnicodeDecodeError:
+        raise _no_text(name, data) from None
 
 
 def _count(name: str, shape: Sequence[int]) -> int:
@@ -138,8 +186,11 @@ def _text(name: str, number: int, element: bytes | memoryview) -> str:
     try:
         return str(element, "utf-8")
     except UnicodeDecodeError as error:
-        accepted = f"texts in UTF-8; element {number} is none: {error.reason}"
-        raise bad_tensor(name, bytes(element[:60]), accepted) from None
+        raise bad_tensor(name, bytes(element[:60]), _not_utf8(number, error)) from None
+
+
+def _not_utf8(number: int, error: UnicodeDecodeError) -> str:
+    return f"texts in UTF-8; element {number} is none: {error.reason}"
 
 
 def _numbers(datatype: str, raw: bytes | memoryview, dtype: np.dtype[Any]) -> NDArray[Any]:
