@@ -77,14 +77,14 @@ def body_of(given: str) -> bytes:
         (post(body_of("a"), b"transfer-encoding: chunked"), 400),
         (post(body_of("a"), b"x:" + b"y" * 100_000), 431),
         (post(body_of("a"), *[b"x: y"] * 200), 431),
-        (b"GET /v1/models/..%2f..%2fetc%2fpasswd HTTP/1.1\r\nconnection: close\r\n\r\n", 404),
-        (b"GET /../../etc/passwd HTTP/1.1\r\nconnection: close\r\n\r\n", 404),
-        (b"GET //healthz HTTP/1.1\r\nconnection: close\r\n\r\n", 404),
-        (b"GET /healthz%00 HTTP/1.1\r\nconnection: close\r\n\r\n", 404),
-        (b"GET http://elsewhere/healthz HTTP/1.1\r\nconnection: close\r\n\r\n", 200),
-        (b"GET /" + b"a" * 30_000 + b" HTTP/1.1\r\nconnection: close\r\n\r\n", 404),
-        (b"GET /\xff\xfe HTTP/1.1\r\nconnection: close\r\n\r\n", None),
-        (b"CONNECT elsewhere:80 HTTP/1.1\r\n\r\n", 404),
+        (b"GET /v1/models/..%2f..%2fetc%2fpasswd HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n", 404),
+        (b"GET /../../etc/passwd HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n", 404),
+        (b"GET //healthz HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n", 404),
+        (b"GET /healthz%00 HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n", 404),
+        (b"GET http://elsewhere/healthz HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n", 200),
+        (b"GET /" + b"a" * 30_000 + b" HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n", 404),
+        (b"GET /\xff\xfe HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n", None),
+        (b"CONNECT elsewhere:80 HTTP/1.1\r\nhost: a\r\n\r\n", 404),
         (b"GET /healthz HTTP/1.0\r\n\r\n", 200),
     ],
     ids=lambda value: str(value)[:60],
@@ -113,17 +113,19 @@ def test_thousands_of_idle_connections_leave_room_for_a_client(server: Server) -
 
 
 def test_slow_headers_and_half_bodies_hold_up_nobody(server: Server) -> None:
-    half = b"POST /v1/embeddings HTTP/1.1\r\ncontent-length: 60000000\r\n\r\n" + b'{"model": "'
+    half = b"POST /v1/embeddings HTTP/1.1\r\nhost: a\r\ncontent-length: 60000000\r\n\r\n" + b'{"model": "'
     with ExitStack() as open_:
         slow = [open_.enter_context(server.connect()) for _ in range(400)]
         for round_ in range(3):
             for number, each in enumerate(slow):
-                each.sendall(half if number % 2 and not round_ else b"GET /x HTTP/1.1\r\nx-" if not round_ else b"y")
+                each.sendall(
+                    half if number % 2 and not round_ else b"GET /x HTTP/1.1\r\nhost: a\r\nx-" if not round_ else b"y"
+                )
             assert server.embed(MODEL, "a b").status == 200
 
 
 def test_large_half_bodies_share_a_bounded_room(server: Server, resident_bytes: int) -> None:
-    head = b"POST /v1/embeddings HTTP/1.1\r\ncontent-length: 60000000\r\n\r\n"
+    head = b"POST /v1/embeddings HTTP/1.1\r\nhost: a\r\ncontent-length: 60000000\r\n\r\n"
     piece, refused = b"x" * (1 << 20), 0
     with ExitStack() as open_:
         for _ in range(10):
@@ -148,7 +150,7 @@ def test_large_half_bodies_share_a_bounded_room(server: Server, resident_bytes: 
 
 def test_clients_that_never_read_their_replies_hold_up_nobody(server: Server) -> None:
     body = json.dumps({"model": MODEL, "input": ["a"] * 4000}).encode()
-    asked = b"POST /v1/embeddings HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+    asked = b"POST /v1/embeddings HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % len(body) + body
     with ExitStack() as open_:
         for _ in range(6):
             made = open_.enter_context(server.connect())
@@ -184,8 +186,10 @@ def test_what_is_sent_in_pieces_ahead_and_late_is_answered_in_order(server: Serv
     with server.connect() as made:
         for number in range(50):
             body = body_of("x" * (number + 1))
-            made.sendall(b"POST /v1/embeddings HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
-        made.sendall(b"GET /healthz HTTP/1.1\r\nconnection: close\r\n\r\nGET /never HTTP/1.1\r\n\r\n")
+            made.sendall(b"POST /v1/embeddings HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        made.sendall(
+            b"GET /healthz HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\nGET /never HTTP/1.1\r\nhost: a\r\n\r\n"
+        )
         found = b""
         while data := made.recv(1 << 16):
             found += data

@@ -113,7 +113,10 @@ def test_a_conversation_is_tokenized_as_it_is_read(server: Server, client: Any) 
 def test_a_client_that_hangs_up_frees_vllms_cache(server: Server) -> None:
     data = json.dumps({"model": "smollm", "messages": FRANCE, "max_tokens": 1500, "ignore_eos": True, "stream": True})
     with socket.create_connection((server.host, server.port), timeout=300) as made:
-        made.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (len(data), data.encode()))
+        made.sendall(
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\nContent-Length: %d\r\n\r\n%b"
+            % (len(data), data.encode())
+        )
         while b'"content":"' not in made.recv(65536).replace(b'"content":""', b""):
             pass
     until(lambda: server.counted("cancelled_sequences_total", lane="online") == 1)
@@ -161,7 +164,10 @@ def test_message_batches_by_anthropics_client(server: Server) -> None:
 def test_a_stream_is_finished_when_the_server_is_told_to_end(server: Server) -> None:
     data = json.dumps({"model": "smollm", "messages": FRANCE, "max_tokens": 60, "ignore_eos": True, "stream": True})
     with socket.create_connection((server.host, server.port), timeout=300) as made:
-        made.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (len(data), data.encode()))
+        made.sendall(
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\nContent-Length: %d\r\n\r\n%b"
+            % (len(data), data.encode())
+        )
         found = made.recv(65536)
         server.process.send_signal(signal.SIGTERM)
         while piece := made.recv(65536):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import socket
+import struct
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,8 +65,9 @@ def test_a_client_that_hangs_up_ends_its_lookups(server: Server) -> None:
     calls = server.counted("calls_total")
     body = json.dumps({"model": MODEL, "input": ["look 2"]}).encode()
     with server.connect() as made:
-        made.sendall(b"POST /v1/embeddings HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        made.sendall(b"POST /v1/embeddings HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
         until(lambda: server.counted("http_connections") == 2)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset, no half-close
     until(lambda: server.counted("requests_total", status="499") == 1)
     assert server.counted("calls_total") == calls
 

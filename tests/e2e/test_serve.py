@@ -123,11 +123,11 @@ def _raw(address: str, data: bytes) -> bytes:
         (b"nonsense\r\n\r\n", b"400"),
         (b"GET /nowhere HTTP/1.1\r\nhost: a\r\n\r\n", b"404"),
         (b"DELETE /healthz HTTP/1.1\r\nhost: a\r\n\r\n", b"405"),
-        (b"GET /healthz HTTP/1.1\r\n" + b"x-a: b\r\n" * 200 + b"\r\n", b"431"),
-        (b"GET /healthz HTTP/1.1\r\nx-a: " + b"b" * 40_000 + b"\r\n\r\n", b"431"),
-        (b"POST /v1/embeddings HTTP/1.1\r\ncontent-length: 99999999999\r\n\r\n", b"413"),
-        (b"POST /v1/embeddings HTTP/1.1\r\ncontent-length: 2\r\ncontent-encoding: gzip\r\n\r\n{}", b"400"),
-        (b"POST /v1/embeddings HTTP/1.1\r\ncontent-length: 3\r\n\r\n\xff\xfe{", b"400"),
+        (b"GET /healthz HTTP/1.1\r\nhost: a\r\n" + b"x-a: b\r\n" * 200 + b"\r\n", b"431"),
+        (b"GET /healthz HTTP/1.1\r\nhost: a\r\nx-a: " + b"b" * 40_000 + b"\r\n\r\n", b"431"),
+        (b"POST /v1/embeddings HTTP/1.1\r\nhost: a\r\ncontent-length: 99999999999\r\n\r\n", b"413"),
+        (b"POST /v1/embeddings HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\ncontent-encoding: gzip\r\n\r\n{}", b"400"),
+        (b"POST /v1/embeddings HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\n\r\n\xff\xfe{", b"400"),
     ],
 )
 def test_what_is_no_request_is_told_so_and_harms_nobody(

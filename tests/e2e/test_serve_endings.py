@@ -70,9 +70,10 @@ def test_requests_sent_ahead_are_refused_once_it_stops(start: Callable[..., Serv
     body = b'{"model": "Troubled", "input": "sleep 1 %b"}' % str(told).encode()
     with server.connect() as made:
         made.sendall(
-            b"POST /v1/embeddings HTTP/1.1\r\nx-request-timeout-ms: 9000\r\ncontent-length: %d\r\n\r\n" % len(body)
+            b"POST /v1/embeddings HTTP/1.1\r\nhost: a\r\nx-request-timeout-ms: 9000\r\ncontent-length: %d\r\n\r\n"
+            % len(body)
         )
-        made.sendall(body + b"GET /readyz HTTP/1.1\r\n\r\n")
+        made.sendall(body + b"GET /readyz HTTP/1.1\r\nhost: a\r\n\r\n")
         until(told.exists)
         server.process.send_signal(signal.SIGTERM)
         found = b""

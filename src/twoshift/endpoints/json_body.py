@@ -21,7 +21,9 @@ _parameters = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NO_USE = ("Expected `null`", "Expected `array` of length <= 0", "Expected `object` of length <= 0")
 
 
-def decoded(decoder: msgspec.json.Decoder[Any], body: bytes | memoryview, field: str = "body", else_: str = "") -> Any:
+def decoded(
+    decoder: msgspec.json.Decoder[Any], body: bytes | bytearray | memoryview, field: str = "body", else_: str = ""
+) -> Any:
     """Raises InvalidInput that names the field; `else_` is what to send instead of too much."""
     if len(body) > _MOST_BYTES:
         raise TooLarge(field, f"{len(body):,} bytes of JSON", f"at most {_MOST_BYTES:,}{else_}")
@@ -55,7 +57,7 @@ def _fields_of(decoder: msgspec.json.Decoder[Any]) -> Sequence[str]:
 
 def has_field(body: bytes | memoryview, name: str) -> bool:
     """Whether a body is an object with that field; it may be wrong in other ways."""
-    if f'"{name}"'.encode() not in bytes(body):
+    if len(body) > _MOST_BYTES or f'"{name}"'.encode() not in bytes(body):
         return False
     try:
         return name in _parameters.decode(body)

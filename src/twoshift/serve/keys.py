@@ -97,6 +97,11 @@ class Caller:
             scopes = ", ".join(() if self._settings is None else self._settings.scopes)
             raise Forbidden(f"this needs a key with the scope {needs}; the key {self.name} has {scopes}")
 
+    def check_model(self, model: str) -> None:
+        """Raises Forbidden where the key is not for this model."""
+        if self.models and model not in self.models:
+            raise Forbidden(f"the key {self.name} may use {', '.join(self.models)}, not {model}")
+
     def enter(self, model: str, live: bool = True) -> None:
         """Begins a request; `leave` ends it. Raises Forbidden, OverLimit. Jobs wait where live requests are refused."""
         if self._settings is not None:
@@ -108,8 +113,7 @@ class Caller:
         self._running -= 1
 
     def _take(self, model: str, settings: KeySettings, live: bool) -> None:
-        if settings.models and model not in settings.models:
-            raise Forbidden(f"the key {self.name} may use {', '.join(settings.models)}, not {model}")
+        self.check_model(model)
         if settings.concurrency is not None and self._running >= settings.concurrency:
             raise OverLimit(f"the key {self.name} has {self._running} requests running, its limit", _BUSY_S)
         if live:

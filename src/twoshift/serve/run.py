@@ -20,7 +20,6 @@ from twoshift.serve.batch_desk import BatchDesk, NoBatches
 from twoshift.serve.exposition import MoreMetrics, ServerMetrics
 from twoshift.serve.http.app import App
 from twoshift.serve.http.batches import add_batches
-from twoshift.serve.http.connection import HttpLimits
 from twoshift.serve.http.files import add_files
 from twoshift.serve.http.generation import add_generation
 from twoshift.serve.http.jobs import JobDesk, NoJobs, add_jobs
@@ -29,6 +28,7 @@ from twoshift.serve.http.message_batches import add_message_batches
 from twoshift.serve.http.oip import add_oip
 from twoshift.serve.http.openai import add_openai
 from twoshift.serve.http.operations import add_operations
+from twoshift.serve.http.peers import HttpLimits
 from twoshift.serve.http.reranking import add_reranking
 from twoshift.serve.http.schedules import DeliveryDesk, ScheduleDesk, add_schedules
 from twoshift.serve.http.server import HttpServer
@@ -99,8 +99,7 @@ async def _serve(
     for model in service.models.values():
         model.traces = traces
     app = App(told_openai, keys)
-    limits = HttpLimits(body_bytes=int(settings.max_body_mib * (1 << 20)), connections=settings.max_connections)
-    server = HttpServer(app.handle, app.refused, limits, streams=app.streams)
+    server = HttpServer(app.handle, app.refused, _limits(settings), streams=app.streams, admit=app.admit)
     grpc_server = None if settings.grpc_port is None else _grpc_server(service, settings, keys)
     add_faces(app, server, service, desks, usage, metrics)
     stop, hurry = asyncio.Event(), asyncio.Event()
@@ -147,6 +146,15 @@ def add_faces(
     connections = {"http_connections": ("Open connections.", lambda: server.connections)}
     more = [*metrics, lambda: llm_metrics(service.models)]
     add_operations(app, service, ServerMetrics(service.models, connections, more))
+
+
+def _limits(settings: ServeSettings) -> HttpLimits:
+    return HttpLimits(
+        body_bytes=int(settings.max_body_mib * (1 << 20)),
+        connections=settings.max_connections,
+        address_connections=settings.max_connections_per_address,
+        proxies=frozenset(settings.proxies),
+    )
 
 
 async def _closed(traces: Traces, timeout_s: float) -> None:

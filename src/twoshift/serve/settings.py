@@ -146,6 +146,8 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     allow_private_webhooks: bool = False  # whether they may be of a private network, over plain HTTP, on any port
     max_body_mib: float = 64.0
     max_connections: int = 4096
+    max_connections_per_address: int | None = None  # None: a quarter of them; this machine's and proxies' have no limit
+    proxies: tuple[str, ...] = ()  # addresses that many clients share
 
     def __post_init__(self) -> None:
         _require(bool(self.models), "models", self.models, "at least one model")
@@ -153,7 +155,11 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             value = getattr(self, name)
             _require(value is None or 0 <= value <= 65535, name, value, "a port from 0 to 65535")
         _require(0 < self.max_body_mib <= 4096, "max_body_mib", self.max_body_mib, "a number above 0, up to 4096")
-        _require(self.max_connections >= 1, "max_connections", self.max_connections, "a whole number of at least 1")
+        for name in ("max_connections", "max_connections_per_address"):
+            value = getattr(self, name)
+            _require(value is None or value >= 1, name, value, "a whole number of at least 1")
+        for proxy in self.proxies:
+            _require(_is_address(proxy), "proxies", proxy, "IP addresses such as 10.0.0.1")
         for name, key in self.keys.items():
             for model in key.models:
                 accepted = f"one of {', '.join(sorted(self.models))}"
@@ -240,6 +246,14 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _require_price(price: float | None) -> None:

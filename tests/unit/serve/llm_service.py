@@ -24,7 +24,7 @@ from twoshift.generation import GenerationRequest, TokenLogprob
 from twoshift.llm_ports import Emitted, Prompt, Prompts, Step
 from twoshift.policy.cost import CallCost
 from twoshift.serve.http.app import App
-from twoshift.serve.http.connection import HttpLimits
+from twoshift.serve.http.peers import HttpLimits
 from twoshift.serve.http.server import HttpServer
 from twoshift.serve.keys import Keys, KeySettings
 from twoshift.serve.llm.model import ServedLlm
@@ -125,7 +125,9 @@ class LlmServer:
     async def _start(self) -> None:
         self.service.start()
         app = App(told_openai, self._keys)
-        self.server = HttpServer(app.handle, app.refused, HttpLimits(), streams=app.streams)
+        self.server = HttpServer(
+            app.handle, app.refused, HttpLimits(half_closed_s=0.5), streams=app.streams, admit=app.admit
+        )
         add_faces(app, self.server, self.service, self.desks, self._usage, [self._tenants])
         self.port = await self.server.start("127.0.0.1", 0)
 

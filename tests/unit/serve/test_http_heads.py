@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 pytest.importorskip("httptools", reason="the serve extra is not installed")
 
-from twoshift.serve.http.connection import Connection, HttpLimits, Peers
+from twoshift.serve.http.connection import Connection
 from twoshift.serve.http.heads import Heads
 from twoshift.serve.http.messages import Reply, Request
+from twoshift.serve.http.peers import HttpLimits, Peers
 
 ASKED = b"POST /v1/a HTTP/1.1\r\nhost: b\r\ncontent-length: %d\r\n%b\r\n%b"
 
@@ -30,6 +31,9 @@ class _Transport:
 
     def write(self, data: bytes) -> None:
         self.written += data
+
+    def get_extra_info(self, _name: str) -> Any:
+        return ("127.0.0.1", 1)
 
     def is_closing(self) -> bool:
         return self.closed
@@ -95,16 +99,16 @@ REQUESTS = st.sampled_from(
     [
         asked(b"body"),
         asked(b"BODY"),
-        asked(b"\r\n\r\nGET /other HTTP/1.1\r\n\r\n"),
+        asked(b"\r\n\r\nGET /other HTTP/1.1\r\nhost: a\r\n\r\n"),
         asked(b"ab", b"connection: close\r\n"),
         asked(b"ab", b"expect: 100-continue\r\n"),
         asked(b"ab", b"content-encoding: gzip\r\n"),
         asked(b"x" * 1025),
         b"GET /v1/a HTTP/1.1\r\nhost: b\r\n\r\n",
         b"GET /v1/a HTTP/1.0\r\nhost: b\r\nconnection: keep-alive\r\n\r\n",
-        b"HEAD /v1/a HTTP/1.1\r\n\r\n",
-        b"POST /v1/a HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n",
-        b"POST /v1/a HTTP/1.1\r\ncontent-length: 2\r\ncontent-length: 2\r\n\r\nab",
+        b"HEAD /v1/a HTTP/1.1\r\nhost: a\r\n\r\n",
+        b"POST /v1/a HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n",
+        b"POST /v1/a HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\ncontent-length: 2\r\n\r\nab",
         b"\r\n",
         b"\r\n\r\n",
         b"\xff nonsense\r\n\r\n",

@@ -14,7 +14,7 @@ pytest.importorskip("uvloop", reason="the serve extra is not installed")
 
 from tried_server import BIG, TriedServer, everything, parted, statuses
 
-from twoshift.serve.http.connection import HttpLimits
+from twoshift.serve.http.peers import HttpLimits
 
 LIMITS = HttpLimits(head_s=0.3, body_s=0.3, whole_body_s=0.9, idle_s=0.3, linger_s=0.3, connections=20)
 END = b"connection: close\r\n\r\n"
@@ -52,11 +52,11 @@ def trickled(connection: socket.socket, data: bytes) -> bytes:
 
 def test_slow_headers_have_a_time_as_a_whole(server: TriedServer) -> None:
     with server.connection() as made:
-        assert statuses(trickled(made, b"GET /a HTTP/1.1\r\n" + b"x: y\r\n" * 1000)) == [408]
+        assert statuses(trickled(made, b"GET /a HTTP/1.1\r\nhost: a\r\n" + b"x: y\r\n" * 1000)) == [408]
 
 
 def test_a_slow_body_has_a_time_between_its_pieces_and_as_a_whole(server: TriedServer) -> None:
-    head = b"POST /a HTTP/1.1\r\ncontent-length: 1000\r\n\r\n"
+    head = b"POST /a HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\n"
     with server.connection() as made:
         made.sendall(head + b"x")
         assert statuses(everything(made)) == [408]
@@ -68,14 +68,14 @@ def test_a_slow_body_has_a_time_between_its_pieces_and_as_a_whole(server: TriedS
 def test_silence_is_ended_without_a_word(server: TriedServer) -> None:
     assert server.said_to() == b""
     with server.connection() as made:
-        made.sendall(b"GET /a HTTP/1.1\r\n\r\n")
+        made.sendall(b"GET /a HTTP/1.1\r\nhost: a\r\n\r\n")
         assert statuses(everything(made)) == [200]  # and closed once it was idle for too long
 
 
 def test_a_client_that_never_reads_its_reply_is_let_go(server: TriedServer) -> None:
     for more in (b"\r\n", END):
         with server.connection() as made:
-            made.sendall(b"GET /big HTTP/1.1\r\n" + more)
+            made.sendall(b"GET /big HTTP/1.1\r\nhost: a\r\n" + more)
             server.until(lambda: server.server.connections == 1)
             server.until(lambda: server.server.connections == 0)
 
@@ -83,7 +83,7 @@ def test_a_client_that_never_reads_its_reply_is_let_go(server: TriedServer) -> N
 def test_a_client_that_reads_slowly_gets_it_all(server: TriedServer) -> None:
     with server.connection() as made:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
-        made.sendall(b"GET /big HTTP/1.1\r\n" + END)
+        made.sendall(b"GET /big HTTP/1.1\r\nhost: a\r\n" + END)
         found = bytearray()
         while data := made.recv(1 << 19):
             found += data
@@ -103,16 +103,16 @@ def test_a_refused_client_that_never_stops_sending_is_let_go(server: TriedServer
 def test_connections_beyond_the_limit_are_told_to_come_back(server: TriedServer) -> None:
     with ExitStack() as open_:
         for _ in range(LIMITS.connections):
-            open_.enter_context(server.connection()).sendall(b"GET /slow HTTP/1.1\r\n\r\n")
+            open_.enter_context(server.connection()).sendall(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n")
         server.until(lambda: server.server.connections == LIMITS.connections)
         assert statuses(server.said_to()) == [503]
     server.until(lambda: server.server.connections == 0)
-    assert statuses(server.said_to(b"GET /a HTTP/1.1\r\n" + END)) == [200]
+    assert statuses(server.said_to(b"GET /a HTTP/1.1\r\nhost: a\r\n" + END)) == [200]
 
 
 def test_a_request_that_is_worked_on_has_the_time_that_its_handler_gives_it(server: TriedServer) -> None:
     with server.connection() as made:
-        made.sendall(b"GET /slow HTTP/1.1\r\n" + END)
+        made.sendall(b"GET /slow HTTP/1.1\r\nhost: a\r\n" + END)
         time.sleep(1.0)  # longer than any limit above
         server.open_gate()
         assert statuses(everything(made)) == [200]

@@ -16,8 +16,8 @@ pytest.importorskip("httptools")
 
 import uvloop
 
-from twoshift.serve.http.connection import HttpLimits
 from twoshift.serve.http.messages import HttpError, Reply, Request
+from twoshift.serve.http.peers import HttpLimits
 from twoshift.serve.http.server import HttpServer
 
 WAIT_S = 20.0

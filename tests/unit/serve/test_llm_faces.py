@@ -338,7 +338,9 @@ def test_a_client_that_hangs_up_in_mid_stream_frees_its_sequence(tmp_path: Path,
         body = {"model": "m", "messages": said("forever"), "max_tokens": 500_000, "stream": True}
         data = json.dumps(body).encode()
         with socket.create_connection(("127.0.0.1", server.port), timeout=30) as made:
-            made.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+            made.sendall(
+                b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\nContent-Length: %d\r\n\r\n" % len(data) + data
+            )
             while b"content" not in made.recv(65536):
                 pass
             assert server.live() == (0, 1)
@@ -354,7 +356,9 @@ def test_one_that_hangs_up_before_the_first_token_frees_it_too(tmp_path: Path, m
         for stream in (False, True):
             data = json.dumps({"model": "m", "messages": said("x"), "stream": stream}).encode()
             with socket.create_connection(("127.0.0.1", server.port), timeout=30) as made:
-                made.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+                made.sendall(
+                    b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\nContent-Length: %d\r\n\r\n" % len(data) + data
+                )
                 until(lambda: server.live() == (1, 0))
             until(lambda: server.live() == (0, 0))
 
@@ -365,7 +369,9 @@ def test_a_reader_that_stops_reading_costs_no_memory_and_is_left(tmp_path: Path,
         data = json.dumps(body).encode()
         with socket.create_connection(("127.0.0.1", server.port), timeout=30) as made:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            made.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+            made.sendall(
+                b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\nContent-Length: %d\r\n\r\n" % len(data) + data
+            )
             until(lambda: server.engine.stats().lanes[Lane.ONLINE].rows == 1)
             [connection] = server.server.peers.open
             assert connection._transport.get_write_buffer_size() < 1 << 20
@@ -419,7 +425,9 @@ def test_a_server_that_drains_finishes_its_streams(tmp_path: Path, monkeypatch: 
         server.llm.gate.clear()
         data = json.dumps({"model": "m", "messages": said("x"), "max_tokens": 50, "stream": True}).encode()
         with socket.create_connection(("127.0.0.1", server.port), timeout=30) as made:
-            made.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+            made.sendall(
+                b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\nContent-Length: %d\r\n\r\n" % len(data) + data
+            )
             until(lambda: server.live() == (1, 0))
             server.service.drain()
             ended = asyncio.run_coroutine_threadsafe(server.server.drain(30.0), server._loop)

@@ -12,8 +12,8 @@ from typing import Any
 
 import uvloop
 
-from twoshift.serve.http.connection import HttpLimits
 from twoshift.serve.http.messages import HttpError, Reply, Request
+from twoshift.serve.http.peers import HttpLimits
 from twoshift.serve.http.server import HttpServer
 
 WAIT_S = 20.0  # against hangs
@@ -58,8 +58,12 @@ class TriedServer:
 
     async def _start(self, limits: HttpLimits) -> None:
         self._gate = asyncio.Event()
-        self.server = HttpServer(self._handle, self._refused, limits, sweep_s=0.02)
+        self.server = self.made(limits)
         self.port = await self.server.start("127.0.0.1", 0)
+
+    def made(self, limits: HttpLimits) -> HttpServer:
+        """The server that is tried."""
+        return HttpServer(self._handle, self._refused, limits, sweep_s=0.02)
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """On the server's loop."""

@@ -6,9 +6,9 @@ import asyncio
 import logging
 import re
 import urllib.parse
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -29,6 +29,8 @@ _SHOWN_ID = b"x-request-id"
 _LONGEST_MS = 3_600_000
 _MANY_TARGETS, _SHORT_TARGET = 1024, 256  # that are remembered; of how many bytes each
 Told = Callable[[Fault], bytes]  # an error as a face writes it
+_T = TypeVar("_T")
+_NOTHING: dict[str, str] = {}
 
 
 class Exchange(msgspec.Struct):
@@ -55,6 +57,11 @@ class Exchange(msgspec.Struct):
             raise InvalidInput("x-request-timeout-ms", given, "a number of milliseconds up to an hour")
         return milliseconds / 1e3
 
+    async def read(self, read: Callable[..., _T], *given: Any) -> _T:
+        """What is made of a body: at once, or in a thread where the body is large."""
+        large = self.request.large
+        return read(*given) if large is None else await large.run(read, *given)
+
     def asked(self) -> Asked:
         """For its trace."""
         return Asked(f"{self.request.method} {self.request.path}", self.request.header(b"traceparent"))
@@ -71,10 +78,24 @@ class Exchange(msgspec.Struct):
 Face = Callable[[Exchange], Awaitable[Reply]]
 
 
+HeadCheck = Callable[[dict[str, str], Caller], None]  # of what a path matched; raises
+
+
 class _Route(NamedTuple):
     face: Face
     told: Told
     needs: Access
+    check: HeadCheck | None
+
+
+class _Admitted(NamedTuple):
+    """What a request's head decides; an error is kept as it is told, since its traceback would hold the request."""
+
+    caller: Caller
+    matched: dict[str, str]
+    route: _Route | None
+    fault: Fault | None = None
+    allow: Sequence[str] = ()
 
 
 class _Found(NamedTuple):
@@ -105,15 +126,17 @@ class App:
         *,
         needs: Access,
         streams: bool = False,
+        check: HeadCheck | None = None,
     ) -> None:
         """`{name}` in the path matches anything but a slash; one that is escaped is none.
 
         With `streams` the face reads the request's body as it comes in; its path is a plain one.
+        `check` refuses a request before its body is read.
         """
         if streams:
             self._streamed.add((method, path.encode()))
         self.routes.append(Route(method, path, needs, about))
-        route = _Route(face, told, needs)
+        route = _Route(face, told, needs, check)
         if "{" not in path:
             self._exact.setdefault(path, {})[method] = route
             return
@@ -131,27 +154,48 @@ class App:
         """Whether a request's body is handed on as it comes in."""
         return (method, target.partition(b"?")[0]) in self._streamed
 
+    def admit(self, request: Request) -> _Admitted:
+        """Whether it may be asked, and by whom: all that its head can tell."""
+        caller, matched, route = ANYONE, _NOTHING, None
+        try:
+            routes, matched = self._routes(request)
+            route = _of_method(routes, request)
+            if self.needs_keys and route.needs is not Access.OPEN:
+                caller = self._keys.caller(_key(request))
+                caller.check(route.needs)
+            if route.check is not None:
+                route.check(matched, caller)
+        except Exception as error:
+            return _Admitted(caller, matched, route, _fault(error), getattr(error, "allow", ()))
+        return _Admitted(caller, matched, route)
+
     async def handle(self, request: Request) -> Reply:
         """One reply for each request."""
-        exchange, told, fault = Exchange(request, {}), None, None
-        try:
-            route = self._route(exchange)
-            told = route.told
-            if self.needs_keys and route.needs is not Access.OPEN:
-                exchange.caller = caller = self._keys.caller(_key(request))
-                caller.check(route.needs)
-            reply = await route.face(exchange)
-        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
-            gone(exchange.model, request.arrived_s)
-            raise
-        except BaseException as error:  # a library's panic is no Exception, and its request wants a reply, too
-            fault = _fault(error)
-            if fault.status == 500:
-                _log(request, error)
-            reply = refusal(fault, (told or self._told_at(request.path))(fault))
-            if isinstance(error, HttpError) and error.allow:
-                reply.headers.append((b"allow", ", ".join(error.allow).encode()))
+        admitted = self.admit(request) if request.admission is None else request.admission
+        assert isinstance(admitted, _Admitted)  # noqa: S101 - made above, or by `admit` on its head
+        exchange, route, fault = Exchange(request, admitted.matched, admitted.caller), admitted.route, admitted.fault
+        if route is None or fault is not None:
+            assert fault is not None  # noqa: S101 - that is why there is no route
+            reply = self._refused(request, fault, route, admitted.allow)
+        else:
+            try:
+                reply = await route.face(exchange)
+            except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+                gone(exchange.model, request.arrived_s)
+                raise
+            except BaseException as error:  # a library's panic is no Exception, and its request wants a reply, too
+                fault = _fault(error)
+                if fault.status == 500:
+                    _log(request, error)
+                reply = self._refused(request, fault, route)
         self._finish(exchange, reply, fault)
+        return reply
+
+    def _refused(self, request: Request, fault: Fault, route: _Route | None, allow: Sequence[str] = ()) -> Reply:
+        told = self._told_at(request.path) if route is None else route.told
+        reply = refusal(fault, told(fault))
+        if allow:
+            reply.headers.append((b"allow", ", ".join(allow).encode()))
         return reply
 
     def _told_at(self, path: str) -> Told:
@@ -165,8 +209,7 @@ class App:
         reply.close = True
         return reply
 
-    def _route(self, exchange: Exchange) -> _Route:
-        request = exchange.request
+    def _routes(self, request: Request) -> _Found:
         found = self._found.get(request.target)
         if found is None:
             found = self._looked_up(request.path)
@@ -174,12 +217,7 @@ class App:
                 self._found.clear()
             if len(request.target) <= _SHORT_TARGET:
                 self._found[request.target] = found
-        routes, exchange.matched = found
-        route = routes.get("GET" if request.method == "HEAD" else request.method)
-        if route is None:
-            allow = sorted({*routes, "HEAD"} if "GET" in routes else routes)
-            raise HttpError(405, f"{request.path[:200]!r} takes {', '.join(allow)}", allow=allow)
-        return route
+        return found
 
     def _looked_up(self, path: str) -> _Found:
         if (routes := self._exact.get(path)) is not None:
@@ -197,6 +235,14 @@ class App:
         else:
             timing, exchange.goes_on.ended = exchange.goes_on.timing(), partial(exchange.ended, shown)
         reply.headers += [(_SHOWN_ID, shown.encode("latin-1")), (b"server-timing", timing)]
+
+
+def _of_method(routes: dict[str, _Route], request: Request) -> _Route:
+    route = routes.get("GET" if request.method == "HEAD" else request.method)
+    if route is None:
+        allow = sorted({*routes, "HEAD"} if "GET" in routes else routes)
+        raise HttpError(405, f"{request.path[:200]!r} takes {', '.join(allow)}", allow=allow)
+    return route
 
 
 def _key(request: Request) -> str | None:

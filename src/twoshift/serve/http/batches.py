@@ -68,7 +68,7 @@ class _Batches:
 
     async def create(self, exchange: Exchange) -> Reply:
         refuse_pages(exchange)
-        asked: CreateBatch = decoded(_asked, exchange.request.body)
+        asked: CreateBatch = await exchange.read(decoded, _asked, exchange.request.body)
         expiry = asked.output_expires_after
         made = await self._clerks.ask(
             self._desk.ask, asked.input_file_id, asked.endpoint, asked.completion_window, asked.metadata,

@@ -1,4 +1,4 @@
-"""A request's body as it comes in: unpacked, and bounded by itself and together with all others."""
+"""A request's body as it comes in, bounded by itself and together with all others; and how a packed one is unpacked."""
 
 from __future__ import annotations
 
@@ -7,55 +7,63 @@ from typing import Any
 
 from twoshift.serve.http.messages import HttpError
 
-__all__ = ["SMALL_BYTES", "Body", "Room"]
+__all__ = ["SMALL_BYTES", "Body", "Packed", "Room", "check_encoding", "too_large"]
 
 SMALL_BYTES = 64 << 10  # of a body, that need no room: as many as there may be connections do no harm
 _NO_ROOM_S = 1.0
+_READ_BYTES = 64 << 10  # of a packed body, that are unpacked together
 
 
 class Room:
-    """What large bodies may hold together, on however many connections."""
+    """What large bodies may hold together. A client may hold as much as it leaves for the others.
 
-    __slots__ = ("_most_bytes", "held_bytes")
+    So one client gets up to a half, two a third each, and there is always room for one more.
+    """
+
+    __slots__ = ("_most_bytes", "_of_clients", "held_bytes")
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
+        self._of_clients: dict[str, int] = {}  # those that hold some
         self.held_bytes = 0
 
-    def take(self, size: int) -> None:
-        """Raises HttpError where it is full."""
-        if self.held_bytes + size > self._most_bytes:
+    def take(self, client: str, size: int) -> None:
+        """Raises HttpError where it is full, or this client's share of it is."""
+        own_bytes = self._of_clients.get(client, 0) + size
+        if own_bytes > self._most_bytes - self.held_bytes - size:
             raise HttpError(503, "there is no room for so large a body now", retry_after_s=_NO_ROOM_S)
+        self._of_clients[client] = own_bytes
         self.held_bytes += size
 
-    def give(self, size: int) -> None:
+    def give(self, client: str, size: int) -> None:
         """What was taken."""
+        if not size:
+            return
         self.held_bytes -= size
+        own_bytes = self._of_clients[client] - size
+        if own_bytes:
+            self._of_clients[client] = own_bytes
+        else:
+            del self._of_clients[client]
 
 
 class Body:
-    """Pieces in, a bounded whole out, however small they are and however well they are packed."""
+    """Pieces in, a bounded whole out, however small they are; what is packed stays so."""
 
-    __slots__ = ("_came_bytes", "_most_bytes", "_room", "_unpacker", "_whole", "held_bytes")
+    __slots__ = ("_most_bytes", "_room", "_whole", "client", "held_bytes")
 
-    def __init__(self, most_bytes: int, room: Room, encoding: bytes | None) -> None:
-        """`encoding` is the header's; raises HttpError for one that is not known."""
-        self._most_bytes, self._room = most_bytes, room
-        self._unpacker = _unpacker(encoding)
+    def __init__(self, most_bytes: int, room: Room, client: str) -> None:
+        self._most_bytes, self._room, self.client = most_bytes, room, client
         self._whole: bytes | bytearray = b""
-        self._came_bytes = 0
         self.held_bytes = 0  # of the room
 
     def add(self, data: bytes) -> None:
-        """Raises HttpError where it is too much, or not packed as it should be."""
-        self._came_bytes += len(data)
-        if self._unpacker is not None:
-            data = self._unpacked(data)
+        """Raises HttpError where it is too much."""
         size = len(self._whole) + len(data)
-        if max(size, self._came_bytes) > self._most_bytes:
-            raise self._too_large()
+        if size > self._most_bytes:
+            raise too_large(self._most_bytes)
         if size - SMALL_BYTES > self.held_bytes:
-            self._room.take(size - SMALL_BYTES - self.held_bytes)
+            self._room.take(self.client, size - SMALL_BYTES - self.held_bytes)
             self.held_bytes = size - SMALL_BYTES
         if not self._whole:
             self._whole = data
@@ -63,35 +71,76 @@ class Body:
             self._whole = self._whole if isinstance(self._whole, bytearray) else bytearray(self._whole)
             self._whole += data
 
-    def whole(self) -> bytes:
-        """All of it; raises HttpError where its packing says that there is more."""
-        if self._unpacker is not None and self._came_bytes and not self._unpacker.eof:
-            raise HttpError(400, "a packed body that ends too early")
-        return bytes(self._whole)
+    def whole(self) -> bytes | bytearray:
+        """All of it; a large one is not copied."""
+        return _kept(self._whole)
 
-    def _unpacked(self, data: bytes) -> bytes:
-        """Never more than a body may hold, however much it would unpack to."""
+
+class Packed:
+    """A packed body that is unpacked piece by piece, never to more than a body may hold."""
+
+    __slots__ = ("_at", "_packed", "_tail", "_unpacker", "_whole", "most_bytes")
+
+    def __init__(self, packed: bytes | bytearray, encoding: bytes, most_bytes: int) -> None:
+        self._packed, self._at, self._tail = packed, 0, b""
+        self._unpacker, self.most_bytes = _unpacker(encoding), most_bytes
+        self._whole = bytearray()
+
+    @property
+    def size(self) -> int:
+        """Of what is unpacked so far."""
+        return len(self._whole)
+
+    def more(self, most_bytes: int) -> bool:
+        """Unpacks about so many bytes; False where that was all. Raises HttpError."""
+        until_bytes = self.size + most_bytes
+        while self.size < until_bytes and not self._unpacker.eof:
+            data = self._tail or bytes(self._packed[self._at : self._at + _READ_BYTES])
+            if not self._tail:
+                self._at += len(data)
+            self._unpack(data, until_bytes - self.size)
+            if self.size > self.most_bytes:
+                raise too_large(self.most_bytes)
+        if self._unpacker.eof and (self._unpacker.unused_data or self._at < len(self._packed)):
+            raise HttpError(400, "a packed body that goes on behind its end")
+        return not self._unpacker.eof
+
+    def _unpack(self, data: bytes, most_bytes: int) -> None:
         try:
-            unpacked = self._unpacker.decompress(data, self._most_bytes + 1 - len(self._whole))
+            piece = self._unpacker.decompress(data, most_bytes)
         except zlib.error as error:
             raise HttpError(400, "a body that is not packed as its header says") from error
-        if self._unpacker.unconsumed_tail:
-            raise self._too_large()
-        if self._unpacker.unused_data:  # which the unpacker would keep, all of it
-            raise HttpError(400, "a packed body that goes on behind its end")
-        return unpacked
+        if not piece and not data and not self._unpacker.eof:
+            raise HttpError(400, "a packed body that ends too early")
+        self._tail = self._unpacker.unconsumed_tail
+        self._whole += piece
 
-    def _too_large(self) -> HttpError:
-        return HttpError(413, f"a body of more than {self._most_bytes:,} bytes")
+    def whole(self) -> bytes | bytearray:
+        """What was unpacked."""
+        return _kept(self._whole)
 
 
-def _unpacker(encoding: bytes | None) -> Any:
+def too_large(most_bytes: int) -> HttpError:
+    """The error for a body of more than that."""
+    return HttpError(413, f"a body of more than {most_bytes:,} bytes")
+
+
+def check_encoding(encoding: bytes | None) -> bytes | None:
+    """How a body is packed; None where it is not. Raises HttpError."""
     match (encoding or b"identity").strip().lower():
         case b"identity":
             return None
         case b"gzip" | b"x-gzip":
-            return zlib.decompressobj(16 + zlib.MAX_WBITS)
+            return b"gzip"
         case b"deflate":
-            return zlib.decompressobj()
+            return b"deflate"
         case other:
             raise HttpError(415, f"content-encoding {other.decode('latin-1')}: gzip, deflate or none is expected")
+
+
+def _kept(whole: bytes | bytearray) -> bytes | bytearray:
+    return bytes(whole) if len(whole) <= SMALL_BYTES else whole
+
+
+def _unpacker(encoding: bytes) -> Any:
+    return zlib.decompressobj(16 + zlib.MAX_WBITS if encoding == b"gzip" else zlib.MAX_WBITS)

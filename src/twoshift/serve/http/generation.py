@@ -46,14 +46,14 @@ class _Generation:
         self._service = service
 
     async def chat(self, exchange: Exchange) -> Reply:
-        asked = read_chat(exchange.request.body)
+        asked = await exchange.read(read_chat, exchange.request.body)
         model = exchange.model = self._service.language_model(asked.model)
-        return await self._answered(exchange, model, ChatCall(asked, _facts(model)))
+        return await self._answered(exchange, model, await exchange.read(ChatCall, asked, _facts(model)))
 
     async def completion(self, exchange: Exchange) -> Reply:
-        asked = read_completion(exchange.request.body)
+        asked = await exchange.read(read_completion, exchange.request.body)
         model = exchange.model = self._service.language_model(asked.model)
-        return await self._answered(exchange, model, CompletionCall(asked, _facts(model)))
+        return await self._answered(exchange, model, await exchange.read(CompletionCall, asked, _facts(model)))
 
     async def _answered(self, exchange: Exchange, model: ServedLlm, call: GenerationCall) -> Reply:
         try:

@@ -133,7 +133,7 @@ class _Jobs:
         self._quick, self._slow = Clerks(_ANSWER_S, "jobs"), Clerks(_SUBMIT_S, "jobs")
 
     async def submit(self, exchange: Exchange) -> Reply:
-        data = decoded(_settings, exchange.request.body)
+        data = await exchange.read(decoded, _settings, exchange.request.body)
         refuse_pages(exchange)
         caller, model = exchange.caller, str(data.get("model"))
         caller.enter(model, live=False)  # a key that may not ask the model may not run a job on it

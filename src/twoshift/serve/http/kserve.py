@@ -42,10 +42,10 @@ def add_kserve(app: App, service: Service) -> None:
 
     async def predict(exchange: Exchange) -> Reply:
         model = exchange.model = service.find(exchange.matched["model"])
-        asked: PredictRequest = asked_of(_requests, exchange.request.body)
+        asked: PredictRequest = await exchange.read(asked_of, _requests, exchange.request.body)
         if not asked.instances:
             raise InvalidInput("instances", [], "at least one")
-        rows, arrived_s = rows_of(model.info, asked.instances), exchange.request.arrived_s
+        rows, arrived_s = await exchange.read(rows_of, model.info, asked.instances), exchange.request.arrived_s
         answer = await service.answer(model, rows, exchange.timeout_s, arrived_s, exchange.caller)
         exchange.answer = answer
         return Reply(200, _encoder.encode(PredictReply(predictions_of(answer.rows))))

@@ -12,9 +12,12 @@ import msgspec
 from twoshift.endpoints.faults import Fault
 
 if TYPE_CHECKING:
+    from twoshift.serve.http.body import Packed
+    from twoshift.serve.http.large import LargeBody
     from twoshift.serve.http.streamed import BodyStream
+    from twoshift.serve.keys import Caller
 
-__all__ = ["HttpError", "Pieces", "Reply", "Request", "refusal"]
+__all__ = ["Admission", "HttpError", "Pieces", "Reply", "Request", "refusal"]
 
 _JSON = b"application/json"
 _FIRST_LINES = {each.value: b"HTTP/1.1 %d %b" % (each.value, each.phrase.encode()) for each in http.HTTPStatus}
@@ -30,17 +33,30 @@ class Pieces(Protocol):
     def aclose(self) -> Coroutine[Any, Any, None]: ...
 
 
+class Admission(Protocol):
+    """What is decided on a request's head, before its body is read."""
+
+    @property
+    def caller(self) -> Caller: ...
+
+    @property
+    def fault(self) -> Fault | None: ...  # why it is refused
+
+
 class Request(msgspec.Struct):
     """One request, whole but for a body that is streamed."""
 
     method: str
     target: bytes  # as it came: path and query
     headers: dict[bytes, bytes]  # names in lower case; values of the same name joined by commas
-    body: bytes
+    body: bytes | bytearray
     arrived_s: float  # on the monotonic clock: its last byte
-    held_bytes: int = 0  # of the room that large bodies share
+    large: LargeBody | None = None  # where its body is: what is done with it is done in threads
     stream: BodyStream | None = None  # the body as it comes in, where its path asks for that
     takes_chunks: bool = True  # whether a reply's length may be left open
+    packed: Packed | None = None  # the body, until it is unpacked
+    admission: Admission | None = None  # None: its handler decides
+    unread: bool = False  # it is refused before its body has come
 
     @property
     def path(self) -> str:
@@ -54,6 +70,11 @@ class Request(msgspec.Struct):
         """One header's value."""
         value = self.headers.get(name)
         return None if value is None else value.decode("latin-1")
+
+    def give_room(self) -> None:
+        """What its body holds."""
+        if self.large is not None:
+            self.large.give()
 
 
 class Reply(msgspec.Struct):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from twoshift.endpoints.json_body import decoded
 from twoshift.errors import InvalidInput, TryLater
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.messages import Reply, Request
+from twoshift.serve.http.oip_body import HEADER, given_inputs, read_infer
 from twoshift.serve.http.oip_types import (
     IndexRequest,
     InferReply,
@@ -25,7 +27,7 @@ from twoshift.serve.http.oip_types import (
 )
 from twoshift.serve.http.openapi import ASKING, Operation
 from twoshift.serve.http.packing import packed
-from twoshift.serve.keys import Access
+from twoshift.serve.keys import Access, Caller
 from twoshift.serve.live_model import LiveModel
 from twoshift.serve.oip.about import (
     ModelIndex,
@@ -38,17 +40,14 @@ from twoshift.serve.oip.about import (
 )
 from twoshift.serve.oip.outputs import Output, outputs_of
 from twoshift.serve.oip.protocol import InferenceProtocol, asked_timeout_s, sooner
-from twoshift.serve.oip.tensors import Given, bad_tensor, from_json, from_raw
 from twoshift.serve.service import Service
 
 __all__ = ["add_oip", "told_oip"]
 
-_HEADER = b"inference-header-content-length"  # bytes of JSON, before those of tensors
+_HEADER = HEADER.encode()
 _BINARY = "application/octet-stream"
-_BINARY_INSTEAD = ", and tensors in binary"
 _NOT_READY_S = 1.0
 _encoder = msgspec.json.Encoder()
-_requests = msgspec.json.Decoder(InferRequest)
 _indexes, _loads = msgspec.json.Decoder(IndexRequest), msgspec.json.Decoder(LoadRequest)
 
 
@@ -62,7 +61,7 @@ def add_oip(app: App, service: Service) -> None:
     face = _Oip(service)
     app.tell_below("/v2", told_oip)
     for model in ("/v2/models/{model}", "/v2/models/{model}/versions/{version}"):
-        app.add("POST", f"{model}/infer", face.infer, told_oip, _INFER, needs=Access.SERVE)
+        app.add("POST", f"{model}/infer", face.infer, told_oip, _INFER, needs=Access.SERVE, check=face.check_head)
         for path, answer, about in (
             (f"{model}/ready", face.model_ready, _of_model("Whether it is ready.", Ready, 503)),
             (model, face.model, _of_model("What a model takes and answers.", ModelMetadata)),
@@ -112,15 +111,23 @@ class _Oip:
     async def infer(self, exchange: Exchange) -> Reply:
         model = exchange.model = self._found(exchange)
         request = exchange.request
-        asked, binary = _read(request)
-        wanted = _wanted(asked)
-        rows = self._protocol.rows(model, _given(asked, binary), wanted)
+        asked, wanted, rows = await exchange.read(self._asked, model, request)
         parameters = asked.parameters
         timeout_s = sooner(asked_timeout_s(parameters.timeout, parameters.priority), exchange.timeout_s)
         answer = await self._service.answer(model, rows, timeout_s, request.arrived_s, exchange.caller)
         exchange.answer = answer
         reply = _reply(model, asked, outputs_of(answer.rows, wanted or None))
         return await packed(reply, request.headers.get(b"accept-encoding"))
+
+    def _asked(self, model: LiveModel, request: Request) -> tuple[InferRequest, list[str], Sequence[Any]]:
+        """A request, the outputs that it wants, and its rows."""
+        asked, binary = read_infer(request.body, request.header(_HEADER), is_large=request.large is not None)
+        wanted = _wanted(asked)
+        return asked, wanted, self._protocol.rows(model, given_inputs(asked, binary), wanted)
+
+    def check_head(self, matched: dict[str, str], caller: Caller) -> None:
+        """Whether there is such a model, for this caller."""
+        caller.check_model(self._protocol.find(matched["model"], matched.get("version", "")).name)
 
     async def live(self, _exchange: Exchange) -> Reply:
         return Reply(200, _encoder.encode(Live()))
@@ -167,38 +174,6 @@ def _told_ready(why_not: str | None) -> Reply:
     if why_not is not None:
         raise TryLater(why_not, _NOT_READY_S)
     return Reply(200, _encoder.encode(Ready()))
-
-
-def _read(request: Request) -> tuple[InferRequest, memoryview]:
-    """The JSON, and the bytes after it."""
-    given = request.header(_HEADER)
-    if given is None:
-        return decoded(_requests, request.body, else_=_BINARY_INSTEAD), memoryview(b"")
-    if not given.isdecimal() or int(given) > len(request.body):
-        accepted = f"the bytes of JSON at the body's beginning; it has {len(request.body):,}"
-        raise InvalidInput("inference-header-content-length", given, accepted)
-    body, size = memoryview(request.body), int(given)
-    return decoded(_requests, body[:size], else_=_BINARY_INSTEAD), body[size:]
-
-
-def _given(asked: InferRequest, binary: memoryview) -> list[Given]:
-    """The inputs, with those that are binary taken from the bytes, in order."""
-    found, at = list[Given](), 0
-    for each in asked.inputs:
-        size = each.parameters.binary_data_size
-        if each.parameters.shared_memory_region is not None:
-            raise bad_tensor(each.name, "shared memory", "the tensor in the request: this server shares none")
-        if size is None:
-            found.append(from_json(each.name, each.datatype, each.shape, each.data))
-            continue
-        if not 0 <= size <= len(binary) - at or each.data:
-            accepted = f"a binary_data_size of what follows the JSON, of which {len(binary) - at:,} bytes are left"
-            raise bad_tensor(each.name, f"{size:,}{' and data' if each.data else ''}", accepted)
-        found.append(from_raw(each.name, each.datatype, each.shape, binary[at : at + size]))
-        at += size
-    if at != len(binary):
-        raise InvalidInput("body", f"{len(binary) - at:,} bytes more", "the bytes of the inputs with binary_data_size")
-    return found
 
 
 def _reply(model: LiveModel, asked: InferRequest, outputs: list[Output]) -> Reply:

@@ -69,9 +69,9 @@ class _OpenAi:
         return Reply(200, _encoder.encode(made(*about, **derived.to_dict())))
 
     async def embeddings(self, exchange: Exchange) -> Reply:
-        asked = read_embeddings(exchange.request.body)
+        asked = await exchange.read(read_embeddings, exchange.request.body)
         model = exchange.model = self._service.find(asked.model)
-        call = EmbeddingCall(asked, facts_of(model))
+        call = await exchange.read(EmbeddingCall, asked, facts_of(model))
         return await answered(self._service, exchange, model, call, EMBEDDINGS)
 
 

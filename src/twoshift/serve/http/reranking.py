@@ -50,16 +50,16 @@ class _Reranking:
         self._service = service
 
     async def rerank(self, exchange: Exchange, shows_documents: bool = False) -> Reply:
-        asked = read_rerank(exchange.request.body)
+        asked = await exchange.read(read_rerank, exchange.request.body)
         model = exchange.model = self._service.find(asked.model)
-        call = RerankCall(asked, facts_of(model), shows_documents)
+        call = await exchange.read(RerankCall, asked, facts_of(model), shows_documents)
         return await answered(self._service, exchange, model, call, RERANK)
 
     async def either(self, exchange: Exchange) -> Reply:
         """vLLM and Jina send documents back unless they are told not to; TEI's requests have `texts`."""
-        if not has_field(exchange.request.body, "texts"):
+        if not await exchange.read(has_field, exchange.request.body, "texts"):
             return await self.rerank(exchange, shows_documents=True)
-        asked = read_texts_rerank(exchange.request.body)
+        asked = await exchange.read(read_texts_rerank, exchange.request.body)
         model = exchange.model = self._service.find_or_only(asked.model, "score")
-        call = TextsRerankCall(asked, facts_of(model))
+        call = await exchange.read(TextsRerankCall, asked, facts_of(model))
         return await answered(self._service, exchange, model, call, "/rerank")

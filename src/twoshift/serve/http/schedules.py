@@ -153,7 +153,7 @@ class _Schedules:
         self._quick, self._slow = Clerks(_ANSWER_S, "schedules"), Clerks(_LOOK_S, "schedules")
 
     async def add(self, exchange: Exchange) -> Reply:
-        spec = decoded(_spec, exchange.request.body)
+        spec = await exchange.read(decoded, _spec, exchange.request.body)
         refuse_pages(exchange)
         caller = exchange.caller
         caller.enter(str(spec.job.get("model")), live=False)  # as where a job is submitted

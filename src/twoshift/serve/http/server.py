@@ -7,7 +7,8 @@ import contextlib
 from dataclasses import replace
 from typing import Any
 
-from twoshift.serve.http.connection import Connection, Handler, HttpLimits, Peers, Refusal, Streams
+from twoshift.serve.http.connection import Connection, Handler, Refusal
+from twoshift.serve.http.peers import Admit, HttpLimits, Peers, Streams
 
 __all__ = ["HttpServer"]
 
@@ -26,9 +27,10 @@ class HttpServer:
         limits: HttpLimits | None = None,
         sweep_s: float = _SWEEP_S,
         streams: Streams = lambda _method, _target: False,
+        admit: Admit = lambda _request: None,
     ) -> None:
         wanted = limits or HttpLimits()
-        self.peers = Peers(replace(wanted, connections=_connections(wanted.connections)), streams)
+        self.peers = Peers(replace(wanted, connections=_connections(wanted.connections)), streams, admit)
         self._handler, self._refusal, self._sweep_s = handler, refusal, sweep_s
         self._server: Any = None
         self._sweeper: asyncio.Task[None] | None = None
@@ -59,6 +61,7 @@ class HttpServer:
         self._sweeper.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._sweeper
+        self.peers.large.close()
         return in_peace
 
     @property

@@ -82,7 +82,7 @@ class _Tokenization:
         self._known: dict[str, TextTokens] = {}  # by model; read when they are first wanted
 
     async def tokenize(self, exchange: Exchange) -> Reply:
-        asked: TokenizeRequest = asked_of(_tokenize, exchange.request.body)
+        asked: TokenizeRequest = await exchange.read(asked_of, _tokenize, exchange.request.body)
         model = self._service.find_or_only(asked.model)
         given = _given(asked)
         special = isinstance(given, str) if asked.add_special_tokens is None else asked.add_special_tokens
@@ -96,7 +96,7 @@ class _Tokenization:
         return await _in_thread(exchange, model, made)
 
     async def detokenize(self, exchange: Exchange) -> Reply:
-        asked: DetokenizeRequest = asked_of(_detokenize, exchange.request.body)
+        asked: DetokenizeRequest = await exchange.read(asked_of, _detokenize, exchange.request.body)
         model = self._service.find_or_only(asked.model)
         return await _in_thread(exchange, model, lambda: DetokenizeReply(self._tokens(model).text(asked.tokens)))
 

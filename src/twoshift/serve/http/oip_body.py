@@ -1,0 +1,76 @@
+"""The body of an inference request: JSON, then the bytes of tensors. A large one is looked at before it is decoded."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Raw, Struct
+
+from twoshift.endpoints.json_body import decoded
+from twoshift.errors import InvalidInput, TooLarge
+from twoshift.serve.http.oip_types import InferRequest
+from twoshift.serve.oip.tensors import Given, bad_tensor, from_json, from_raw
+
+__all__ = ["HEADER", "given_inputs", "read_infer"]
+
+HEADER = "inference-header-content-length"  # bytes of JSON, before those of tensors
+_BINARY_INSTEAD = ", and tensors in binary"
+_MOST_INPUTS = 1024  # of a request
+_MOST_BYTES = 256 << 10  # of JSON that is no tensor's data: it becomes many objects at once, and holds up all threads
+
+
+class _Outline(Struct):
+    inputs: Raw
+
+
+class _InputOutline(Struct):
+    data: Raw = Raw()
+
+
+_requests, _outlines = msgspec.json.Decoder(InferRequest), msgspec.json.Decoder(_Outline)
+_inputs, _input_outlines = msgspec.json.Decoder(list[Raw]), msgspec.json.Decoder(_InputOutline)
+
+
+def read_infer(
+    body: bytes | bytearray, json_bytes: str | None, is_large: bool = False
+) -> tuple[InferRequest, memoryview]:
+    """The JSON, and the bytes after it, where the header says how long it is; raises InvalidInput."""
+    whole, binary = memoryview(body), memoryview(b"")
+    if json_bytes is not None:
+        if not json_bytes.isdecimal() or int(json_bytes) > len(body):
+            accepted = f"the bytes of JSON at the body's beginning; it has {len(body):,}"
+            raise InvalidInput(HEADER, json_bytes, accepted)
+        whole, binary = whole[: int(json_bytes)], whole[int(json_bytes) :]
+    if is_large:
+        _check_outline(whole)
+    return decoded(_requests, whole, else_=_BINARY_INSTEAD), binary
+
+
+def _check_outline(json: memoryview) -> None:
+    """Raises TooLarge where it is more than data."""
+    inputs = bytes(decoded(_outlines, json, else_=_BINARY_INSTEAD).inputs)
+    listed = decoded(_inputs, inputs, "inputs")
+    if len(listed) > _MOST_INPUTS:
+        raise TooLarge("inputs", f"{len(listed):,} tensors", f"at most {_MOST_INPUTS:,}")
+    data_bytes = sum(len(bytes(decoded(_input_outlines, each, "inputs").data)) for each in listed)
+    if (other_bytes := len(json) - data_bytes) > _MOST_BYTES:
+        raise TooLarge("body", f"{other_bytes:,} bytes of JSON beside data", f"at most {_MOST_BYTES:,}")
+
+
+def given_inputs(asked: InferRequest, binary: memoryview) -> list[Given]:
+    """The inputs, with those that are binary taken from the bytes, in order."""
+    found, at = list[Given](), 0
+    for each in asked.inputs:
+        size = each.parameters.binary_data_size
+        if each.parameters.shared_memory_region is not None:
+            raise bad_tensor(each.name, "shared memory", "the tensor in the request: this server shares none")
+        if size is None:
+            found.append(from_json(each.name, each.datatype, each.shape, each.data))
+            continue
+        if not 0 <= size <= len(binary) - at or each.data:
+            accepted = f"a binary_data_size of what follows the JSON, of which {len(binary) - at:,} bytes are left"
+            raise bad_tensor(each.name, f"{size:,}{' and data' if each.data else ''}", accepted)
+        found.append(from_raw(each.name, each.datatype, each.shape, binary[at : at + size]))
+        at += size
+    if at != len(binary):
+        raise InvalidInput("body", f"{len(binary) - at:,} bytes more", "the bytes of the inputs with binary_data_size")
+    return found

@@ -1,0 +1,110 @@
+"""What the connections of a server share: limits, room for bodies, and who goes when there are too many."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from twoshift.serve.http.body import Room
+from twoshift.serve.http.heads import Heads
+from twoshift.serve.http.large import LargeBodies
+from twoshift.serve.http.messages import Admission, HttpError, Request
+
+if TYPE_CHECKING:
+    from twoshift.serve.http.connection import Connection
+
+__all__ = ["Admit", "HttpLimits", "Peers", "Streams"]
+
+Admit = Callable[[Request], Admission | None]  # on a request's head; None: its handler decides
+Streams = Callable[[str, bytes], bool]  # whether a method and target take their body as it comes in
+_FULL_S = 1.0
+
+
+def _never(_method: str, _target: bytes) -> bool:
+    return False
+
+
+def _undecided(_request: Request) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """What a client may cost."""
+
+    header_bytes: int = 32 << 10
+    headers: int = 100
+    body_bytes: int = 64 << 20  # also when unpacked
+    bodies_bytes: int = 256 << 20  # of all large bodies together
+    head_s: float = 10.0  # for a request's line and headers
+    body_s: float = 30.0  # between two pieces of a body, and for a piece of a reply to be taken
+    whole_body_s: float = 120.0
+    idle_s: float = 75.0  # between requests
+    linger_s: float = 2.0  # for a refused peer to read why, while it still sends
+    half_closed_s: float = 10.0  # for a reply to a peer that sends no more: it waits for it, or has gone
+    connections: int = 4096
+    address_connections: int | None = None  # of one address; None: a quarter of them
+    proxies: frozenset[str] = frozenset()  # addresses that many clients share; those of this machine always may
+
+
+class Peers:
+    """Every connection of a server, and what they share."""
+
+    def __init__(
+        self, limits: HttpLimits, streams: Streams = _never, admit: Admit = _undecided, heads: Heads | None = None
+    ) -> None:
+        self.limits, self.streams, self.admit = limits, streams, admit
+        self.open: set[Connection] = set()
+        self.idle: dict[Connection, None] = {}  # those without a request, the idlest first
+        self.room = Room(max(limits.bodies_bytes, 2 * limits.body_bytes))
+        self.large = LargeBodies(self.room)
+        self.heads = heads or Heads()
+        self._at_address: dict[str, int] = {}  # open ones
+
+    def enter(self, made: Connection) -> None:
+        """One more, in place of an idle one where there are too many; raises HttpError where none is idle."""
+        limits, address = self.limits, made.address
+        own = self._at_address.get(address, 0)
+        most = limits.address_connections or max(1, limits.connections // 4)
+        if own >= most and not _is_shared(address, limits.proxies) and not self._end_idlest(address):
+            raise HttpError(503, f"more than {most:,} connections from {address}", retry_after_s=_FULL_S)
+        if len(self.open) >= limits.connections and not self._end_idlest():
+            raise HttpError(503, "too many connections", retry_after_s=_FULL_S)
+        self.open.add(made)
+        self.idle[made] = None
+        self._at_address[address] = self._at_address.get(address, 0) + 1
+
+    def leave(self, gone: Connection) -> None:
+        """One less; what is gone already stays so."""
+        if gone not in self.open:
+            return
+        self.open.remove(gone)
+        self.idle.pop(gone, None)
+        left = self._at_address[gone.address] - 1
+        if left:
+            self._at_address[gone.address] = left
+        else:
+            del self._at_address[gone.address]
+
+    def _end_idlest(self, address: str | None = None) -> bool:
+        """Ends the one that has been idle for the longest; False where there is none."""
+        found = next((each for each in self.idle if address in (None, each.address)), None)
+        if found is None:
+            return False
+        self.leave(found)
+        found.abort()
+        return True
+
+
+def _is_shared(address: str, proxies: frozenset[str]) -> bool:
+    """Whether many clients may have it: a proxy's, or this machine's, where one may run."""
+    if address in proxies:
+        return True
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:  # no network's: a socket of this machine
+        return True
+    mapped = getattr(found, "ipv4_mapped", None)
+    return (mapped or found).is_loopback
