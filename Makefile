@@ -11,7 +11,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 python; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
 
-.PHONY: help setup demo test unit fault check bench docs clean
+.PHONY: help setup demo test unit fault check bench clients docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -68,6 +68,9 @@ fault: $(TEST_STAMP)  ## jobs killed at every write point and at 200 random mome
 
 bench: $(TEST_STAMP)  ## the benchmarks, or some: make bench ONLY="job serve"; each prints a ratio
 	@$(BIN)/python bench/_all.py $(ONLY)
+
+clients: $(TEST_STAMP)  ## third-party clients against a real server, each in its own environment; outside CI
+	@$(BIN)/python scripts/clients $(CLIENTS)
 
 docs: setup  ## regenerate docs/cli.md and the README's picture from the program
 	@$(BIN)/python scripts/write_docs.py

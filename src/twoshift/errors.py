@@ -117,7 +117,8 @@ class TooLong(TooLarge):
 
     def _message(self) -> str:
         told = f"This model's maximum context length is {self.accepted}. However, you requested {self.value}."
-        return f"{told} Please reduce the length of the messages or completion."
+        # LangChain looks for the code, and OpenAI's newer clients show it the message alone
+        return f"{told} Please reduce the length of the messages or completion (context_length_exceeded)."
 
     @classmethod
     def of(cls, context_tokens: int, prompt_tokens: int, answer_tokens: int, or_more: bool = False) -> TooLong:

@@ -54,6 +54,11 @@ def test_each_instance_has_a_prediction(app: tuple[App, Service]) -> None:
     assert json.loads(reply.body) == {"predictions": [{"double": 3.0, "echo": "one"}, {"double": 4.0, "echo": "two"}]}
 
 
+def test_a_class_with_an_example_takes_its_values_in_order() -> None:
+    info = RuntimeInfo("m", "0", "python", "cpu", "fp32", 1, (), example={"a": 1.0, "b": 2.0})
+    assert rows_of(info, [[1, 2], {"a": 3, "c": 4}]) == [{"a": 1, "b": 2}, {"a": 3, "c": 4}]
+
+
 def test_a_model_says_that_it_is_ready_beside_what_openai_has(app: tuple[App, Service]) -> None:
     told = json.loads(asked(app, "GET", "/v1/models/m").body)
     assert (told["name"], told["ready"], told["id"], told["object"]) == ("m", True, "m", "model")

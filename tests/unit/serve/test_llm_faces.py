@@ -290,6 +290,7 @@ def test_a_prompt_and_answer_that_never_fit_are_told_as_openai_does(server: LlmS
         assert (error["code"], error["param"]) == ("context_length_exceeded", "messages")
         words = f"This model's maximum context length is 256 tokens. However, you requested {requested} tokens ("
         assert error["message"].startswith(words)
+        assert "context_length_exceeded" in error["message"]  # which is all that LangChain can see
         completion = server.ask("POST", "/v1/completions", {"model": "m", "prompt": "x" * size, "max_tokens": most})
         assert (completion.status, completion.json()["error"]["param"]) == (400, "prompt")
 

@@ -22,7 +22,10 @@ def rows_of(info: RuntimeInfo, instances: Sequence[Any]) -> list[Any]:
     names = tuple(tensor.name for tensor in declared_inputs(info))
     texts = all(tensor.dtype == "text" for tensor in declared_inputs(info))
     if not info.inputs and not isinstance(info.example, str):
-        return list(instances)  # only the user's class knows
+        if not isinstance(info.example, Mapping):
+            return list(instances)
+        # Which fields a user's class needs, only it knows
+        return [_in_order(each, names, k) if isinstance(each, list) else each for k, each in enumerate(instances)]
     return [_row(instance, names, texts, place) for place, instance in enumerate(instances)]
 
 
