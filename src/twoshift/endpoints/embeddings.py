@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from twoshift.endpoints.facts import ModelFacts, Row, finite, requires
 from twoshift.endpoints.inputs import texts_or_ids
 from twoshift.endpoints.json_body import asked_of
+from twoshift.endpoints.prompts import chosen_prompt
 from twoshift.endpoints.types import Embedding, EmbeddingReply, EmbeddingRequest, Usage
 from twoshift.errors import InvalidInput
 
@@ -39,8 +40,11 @@ class EmbeddingCall:
         self._name, self._asked = model.name, asked
         self._check_dimensions(model.sizes.get(_COLUMN))
         self.rows = texts_or_ids(asked.input, model.most_rows, "input")
-        if not asked.allow_token_ids and self.rows and not isinstance(self.rows[0], str):
-            raise InvalidInput("input", "token ids", _OWN_IDS)  # another tokenizer's have vectors, too: wrong ones
+        if self.rows and not isinstance(self.rows[0], str):
+            _check_ids(asked)
+        elif asked.prompt_name is not None or asked.input_type is not None:
+            chosen = chosen_prompt(asked.prompt_name, asked.input_type, model.prompts)
+            self.rows = [{"text": text, **chosen} for text in self.rows]
 
     def reply(self, rows: Sequence[Row], tokens: int) -> bytes:
         """The vectors, in the order of the input."""
@@ -56,6 +60,14 @@ class EmbeddingCall:
         asked = self._asked.dimensions
         if asked is not None and most is not None and asked > most:
             raise InvalidInput("dimensions", asked, f"from 1 to {most}")
+
+
+def _check_ids(asked: EmbeddingRequest) -> None:
+    if not asked.allow_token_ids:  # another tokenizer's have vectors, too: wrong ones
+        raise InvalidInput("input", "token ids", _OWN_IDS)
+    for name in ("prompt_name", "input_type"):
+        if (value := getattr(asked, name)) is not None:
+            raise InvalidInput(name, value, f"texts beside {name}: token ids have their prompt among them")
 
 
 def _shortened(vectors: list[NDArray[Any]], dimensions: int) -> list[NDArray[Any]]:

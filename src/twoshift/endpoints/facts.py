@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,6 +28,7 @@ class ModelFacts:
     sizes: Mapping[str, int]  # of the vectors among them, where that is known
     most_rows: int  # of a request
     row_tokens: int = 1  # of the longest row; longer ones are cut
+    prompts: Mapping[str, str] = field(default_factory=dict[str, str])  # what goes before a text, by name
 
 
 class Row(Protocol):

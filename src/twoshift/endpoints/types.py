@@ -46,6 +46,8 @@ class EmbeddingRequest(Struct, forbid_unknown_fields=True):
     input: Annotated[Raw, Meta(extra_json_schema=INPUT)]
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Meta(ge=1)] | None = None
+    prompt_name: str | None = None  # of the model's own, as sentence-transformers has them
+    input_type: str | None = None  # query, document ...: the prompt that the model has for it
     allow_token_ids: bool | None = None  # the ids of `input` are of this model's own tokenizer
     user: str | None = None
 

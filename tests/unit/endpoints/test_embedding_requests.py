@@ -44,3 +44,59 @@ def test_an_unknown_field_is_refused_with_those_that_are_accepted(field: str) ->
 def test_what_openais_clients_send_is_accepted() -> None:
     assert asked("a text", user="me", encoding_format="base64", dimensions=4) == ["a text"]
     assert asked(["a", "b"], user=None, dimensions=None, encoding_format=None, anything=None) == ["a", "b"]
+
+
+PROMPTS = {"query": "search: ", "passage": "text: ", "clustering": "cluster: "}
+PROMPTED = ModelFacts("m", ("embedding",), {}, 64, prompts=PROMPTS)
+
+
+def prompted(given: Any, model: ModelFacts = PROMPTED, **more: Any) -> list[Any]:
+    body = json.dumps({"model": "m", "input": given, **more}).encode()
+    return ENDPOINTS["/v1/embeddings"](body, model).rows
+
+
+@pytest.mark.parametrize(
+    ("more", "name"),
+    [
+        ({"prompt_name": "clustering"}, "clustering"),
+        ({"input_type": "query"}, "query"),
+        ({"input_type": "search_query"}, "query"),
+        ({"input_type": "document"}, "passage"),
+        ({"input_type": "search_document"}, "passage"),
+        ({"input_type": "clustering"}, "clustering"),
+    ],
+)
+def test_a_prompt_is_chosen_by_its_name_or_by_what_the_input_is(more: dict[str, str], name: str) -> None:
+    row = {"text": "a", "prompt_name": name}
+    assert prompted(["a", "b"], **more) == [row, {**row, "text": "b"}]
+    assert prompted("a", **more) == [row]
+
+
+def test_without_a_choice_rows_have_the_models_default() -> None:
+    assert prompted("a") == ["a"]
+
+
+def test_documents_of_a_model_with_prompts_for_queries_alone_have_none() -> None:
+    only_queries = ModelFacts("m", ("embedding",), {}, 64, prompts={"query": "search: "})
+    assert prompted("a", only_queries, input_type="document") == [{"text": "a", "prompt": ""}]
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "accepted"),
+    [
+        (PROMPTED, {"prompt_name": "nope"}, "one of clustering, passage, query"),
+        (PROMPTED, {"input_type": "nope"}, "one of clustering, passage, query"),
+        (MODEL, {"prompt_name": "query"}, "no prompts"),
+        (MODEL, {"input_type": "query"}, "no prompts"),
+        (PROMPTED, {"prompt_name": "query", "input_type": "query"}, "one of the two"),
+    ],
+)
+def test_a_prompt_that_the_model_has_not_is_refused(model: ModelFacts, more: dict[str, str], accepted: str) -> None:
+    with pytest.raises(InvalidInput, match=accepted) as refused:
+        prompted("a", model, **more)
+    assert refused.value.field in more
+
+
+def test_token_ids_have_no_prompt() -> None:
+    with pytest.raises(InvalidInput, match="prompt_name"):
+        prompted([1, 2], allow_token_ids=True, prompt_name="query")

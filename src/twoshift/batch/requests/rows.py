@@ -162,7 +162,7 @@ def asked_of(line: bytes, settings: JobSettings, model: RuntimeInfo, most_rows: 
 def _call(body: msgspec.Raw, settings: JobSettings, model: RuntimeInfo, most_rows: int) -> Call:
     if (named := model_of(body)) != settings.model:
         raise NotFound("model", named, settings.model)
-    facts = ModelFacts(settings.model, model.outputs, {}, most_rows, model.max_row_tokens)
+    facts = ModelFacts(settings.model, model.outputs, {}, most_rows, model.max_row_tokens, model.prompts)
     call = ENDPOINTS[settings.endpoint or ""](bytes(body), facts)
     _check(call.rows, model, most_rows)
     return call

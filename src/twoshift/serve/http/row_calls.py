@@ -25,7 +25,9 @@ def asking(summary: str, takes: Any, gives: Any, fails: Any = ErrorReply) -> Ope
 def facts_of(model: LiveModel) -> ModelFacts:
     """What a request's form depends on."""
     sizes = {tensor.name: tensor.shape[0] for tensor in model.outputs if tensor.shape}
-    return ModelFacts(model.name, columns_of(model), sizes, model.most_rows, model.info.max_row_tokens)
+    return ModelFacts(
+        model.name, columns_of(model), sizes, model.most_rows, model.info.max_row_tokens, model.info.prompts
+    )
 
 
 async def answered(service: Service, exchange: Exchange, model: LiveModel, call: Call, endpoint: str) -> Reply:
