@@ -15,7 +15,7 @@ __all__ = ["CLIENTS", "ROOT", "Client", "Left", "Outcome"]
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "clients"
 INSTALL_S, RUN_S = 1800, 1500  # against hangs
-_OFFLINE = {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "HAYSTACK_TELEMETRY_ENABLED": "False", "LITELLM_LOG": "ERROR"}
+_QUIET = {"DO_NOT_TRACK": "1", "HAYSTACK_TELEMETRY_ENABLED": "False", "LITELLM_LOG": "ERROR"}
 
 
 class Left(Exception):
@@ -48,7 +48,7 @@ class Client:
     def run(self, environ: Mapping[str, str]) -> Outcome:
         """Its checks; raises Left where it cannot be installed."""
         python = self._python()
-        env = {**os.environ, **_OFFLINE, **environ}
+        env = {**os.environ, **_QUIET, **environ}
         env.pop("PYTHONPATH", None)
         log = FOLDER / f"{self.name}.log"
         with log.open("w") as errors:

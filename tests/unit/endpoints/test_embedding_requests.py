@@ -66,7 +66,7 @@ def prompted(given: Any, model: ModelFacts = PROMPTED, **more: Any) -> list[Any]
         ({"input_type": "clustering"}, "clustering"),
     ],
 )
-def test_a_prompt_is_chosen_by_its_name_or_by_what_the_input_is(more: dict[str, str], name: str) -> None:
+def test_a_prompt_is_chosen_by_its_name_or_by_what_the_input_is(more: dict[str, Any], name: str) -> None:
     row = {"text": "a", "prompt_name": name}
     assert prompted(["a", "b"], **more) == [row, {**row, "text": "b"}]
     assert prompted("a", **more) == [row]
@@ -91,7 +91,7 @@ def test_documents_of_a_model_with_prompts_for_queries_alone_have_none() -> None
         (PROMPTED, {"prompt_name": "query", "input_type": "query"}, "one of the two"),
     ],
 )
-def test_a_prompt_that_the_model_has_not_is_refused(model: ModelFacts, more: dict[str, str], accepted: str) -> None:
+def test_a_prompt_that_the_model_has_not_is_refused(model: ModelFacts, more: dict[str, Any], accepted: str) -> None:
     with pytest.raises(InvalidInput, match=accepted) as refused:
         prompted("a", model, **more)
     assert refused.value.field in more
