@@ -102,10 +102,8 @@ class Malformed(InvalidInput):
 class UnusableModel(InvalidInput):
     """A model that cannot be served; the message says what it is and what to do."""
 
-    def __init__(self, field: str, value: object, accepted: str) -> None:
-        """`accepted` follows the model's name: "is an adapter; merge it into its base model"."""
-        super().__init__(field, value, accepted)
-        self.args = (f"{field}: {value} {accepted}",)
+    def _message(self) -> str:
+        return f"{self.field}: {self.value} {self.accepted}"  # "is an adapter; merge it into its base model"
 
 
 class TooLarge(InvalidInput):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from twoshift.errors import InvalidInput
 from twoshift.ports import Runtime
 from twoshift.runtime.artifacts import full_file
+from twoshift.runtime.encoder.kinds import check_file, check_folder
 from twoshift.runtime.host_model import HostModel
 from twoshift.runtime.llm import is_llm
 from twoshift.runtime.python_source import is_python_model
@@ -30,7 +31,6 @@ _XGBOOST = (".json", ".ubj")
 _PICKLES = (".pkl", ".pickle", ".joblib")
 _SUFFIXES = (".onnx", *_XGBOOST, ".skops", *_PICKLES)
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
-_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".gguf")
 
 
 def load_model(
@@ -63,6 +63,7 @@ def load_model(
     if _is_encoder(path):
         return _encoder(str(path), options)
     if path.is_dir():
+        check_folder(path)
         raise InvalidInput("model", model, _folder_hint(path))
     return _named(_load_file(full_file(path), options, trust_pickle), model)
 
@@ -80,7 +81,8 @@ def _load_file(path: Path, options: dict[str, Any], trust_pickle: bool) -> HostM
 
         load = load_skops if suffix == ".skops" else load_pickle
         return load(path, trust_pickle=trust_pickle, **options)
-    raise InvalidInput("model", str(path), _file_hint(path))
+    check_file(path)
+    raise InvalidInput("model", str(path), f"the class in it too: {path}:YourClass" if suffix == ".py" else ACCEPTED)
 
 
 def _load_onnx(path: Path, options: dict[str, Any]) -> HostModel | OnnxEncoder:
@@ -141,12 +143,3 @@ def _folder_hint(path: Path) -> str:
     if models:
         return f"the model file itself: {', '.join(str(path / name) for name in models[:5])}"
     return "a folder with config.json, model.safetensors and tokenizer.json, or a model file"
-
-
-def _file_hint(path: Path) -> str:
-    suffix = path.suffix.lower()
-    if suffix == ".py":
-        return f"the class in it too: {path}:YourClass"
-    if suffix in _WEIGHTS:
-        return f"the folder that holds it with config.json and tokenizer.json: {path.absolute().parent}"
-    return ACCEPTED

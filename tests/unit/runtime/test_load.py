@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from twoshift.errors import Broken, InvalidInput, TwoshiftError
+from twoshift.errors import Broken, InvalidInput, TwoshiftError, UnusableModel
 from twoshift.ports import Runtime
 from twoshift.runtime import load_model
 
@@ -62,6 +62,28 @@ class TestNames:
     def test_a_python_file_wants_its_class(self, tmp_path: Path) -> None:
         (tmp_path / "m.py").write_text("x = 1")
         assert "m.py:YourClass" in refused(tmp_path / "m.py", InvalidInput)
+
+    @pytest.mark.parametrize(
+        ("name", "told"),
+        [
+            ("llama.gguf", "is a GGUF file"),
+            ("net.keras", "is a Keras model"),
+            ("net.h5", "is a Keras model"),
+            ("graph.pb", "is a TensorFlow graph"),
+            ("net.plan", "is a TensorRT engine"),
+            ("net.engine", "is a TensorRT engine"),
+            ("net.mlmodel", "is a Core ML model"),
+            ("tree.pmml", "is a PMML file"),
+            ("net.pth", "is a PyTorch pickle"),
+        ],
+    )
+    def test_a_file_of_another_kind_is_refused_by_name(self, tmp_path: Path, name: str, told: str) -> None:
+        (tmp_path / name).write_bytes(b"weights")
+        assert told in refused(tmp_path / name, UnusableModel)
+
+    def test_a_folder_of_tensorflow_is_refused_by_name(self, tmp_path: Path) -> None:
+        (tmp_path / "saved_model.pb").write_bytes(b"weights")
+        assert "is a TensorFlow SavedModel; convert it" in refused(tmp_path, UnusableModel)
 
     @pytest.mark.parametrize("name", ["model.safetensors", "model.pt", "pytorch_model.bin"])
     def test_bare_weights_want_their_folder(self, tmp_path: Path, name: str) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.ports import Columns
-from twoshift.runtime.encoder.task import Classification, Dense, Embedding, Reranking, Task
+from twoshift.runtime.encoder.task import Classification, Dense, Embedding, Regression, Reranking, Task
 from twoshift.types import Tensor
 
 __all__ = ["answer_width", "columns_of", "input_tensors", "output_names"]
@@ -29,6 +29,8 @@ def output_names(task: Task) -> tuple[str, ...]:
             return ("label", "scores")
         case Reranking():
             return ("score",)
+        case Regression():
+            return ("prediction",)
         case _:
             assert_never(task)
 
@@ -42,14 +44,14 @@ def answer_width(task: Task, hidden: int) -> int:
             return min(width, task.truncate_dim or width)
         case Classification():
             return len(task.labels)
-        case Reranking():
+        case Reranking() | Regression():
             return 1
         case _:
             assert_never(task)
 
 
 def columns_of(task: Task, answer: NDArray[np.float32]) -> Columns:
-    """`embedding` [rows, width]; or `label` [rows] and `scores` [rows, labels]; or `score` [rows]."""
+    """`embedding` [rows, width]; or `label` [rows] and `scores` [rows, labels]; or `score` or `prediction` [rows]."""
     match task:
         case Embedding():
             return {"embedding": answer}
@@ -58,5 +60,7 @@ def columns_of(task: Task, answer: NDArray[np.float32]) -> Columns:
             return {"label": labels[answer.argmax(axis=1)], "scores": answer}
         case Reranking():
             return {"score": answer[:, 0]}
+        case Regression():
+            return {"prediction": answer[:, 0]}
         case _:
             assert_never(task)

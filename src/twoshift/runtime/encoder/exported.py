@@ -26,6 +26,7 @@ from twoshift.runtime.encoder.sessions import Batch
 from twoshift.runtime.encoder.task import (
     Classification,
     Embedding,
+    Regression,
     Reranking,
     Task,
     is_classifier,
@@ -141,7 +142,7 @@ def _task(folder: Path, config: Fields, graph: ExportedGraph) -> tuple[Task, Fin
     return Embedding(("mean",), truncate_dim=most), partial(_cut, most)
 
 
-def _labelled(folder: Path, config: Fields, graph: ExportedGraph) -> Classification | Reranking:
+def _labelled(folder: Path, config: Fields, graph: ExportedGraph) -> Classification | Reranking | Regression:
     named = config if config.items() else Fields(config.path, {"num_labels": graph.width})
     task = read_classifier(folder, named)
     labels = len(task.labels) if isinstance(task, Classification) else 1
@@ -154,7 +155,9 @@ def _cut(truncate_dim: int | None, given: Floats, _batch: Batch) -> Floats:
     return given[:, :truncate_dim]
 
 
-def _scores(task: Classification | Reranking, logits: Floats, _batch: Batch) -> Floats:
+def _scores(task: Classification | Reranking | Regression, logits: Floats, _batch: Batch) -> Floats:
+    if isinstance(task, Regression):
+        return logits
     if isinstance(task, Reranking):
         return activated(task.activation, logits)
     if task.multi_label:

@@ -11,6 +11,7 @@ from twoshift.extras import not_installed
 from twoshift.runtime.artifacts import checksum_of_bytes, checksum_of_files
 from twoshift.runtime.encoder.architecture import Architecture, Family, read_architecture
 from twoshift.runtime.encoder.fields import Fields
+from twoshift.runtime.encoder.kinds import check_folder
 from twoshift.runtime.encoder.prompts import Prompts, read_prompts
 from twoshift.runtime.encoder.task import Embedding, Normalize, Reranking, Task, read_task
 from twoshift.runtime.encoder.weights import weight_files
@@ -67,6 +68,7 @@ def read_folder(path: Path) -> ModelFolder:
     """Read and check a model folder; raises InvalidInput or Broken with what was expected."""
     if not path.is_dir():
         raise InvalidInput("model", str(path), "a model folder that exists")
+    check_folder(path)
     config = Fields.read(path / "config.json")
     architecture = read_architecture(config)
     weights = weight_files(path)

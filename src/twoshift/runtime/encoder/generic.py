@@ -20,11 +20,12 @@ from twoshift.runtime.encoder.answers import answer_width, columns_of, input_ten
 from twoshift.runtime.encoder.folder import ModelFolder
 from twoshift.runtime.encoder.onnx_encoder import pack_rows, restored
 from twoshift.runtime.encoder.pooling import Pooler
-from twoshift.runtime.encoder.task import Classification, Embedding, Reranking
+from twoshift.runtime.encoder.task import Classification, Embedding, Regression, Reranking
 from twoshift.runtime.encoder.tensor_names import check_tensors, is_pooler, is_spare
 from twoshift.runtime.encoder.tokens import TextTokenizer, TokenRows, concat
 from twoshift.runtime.failures import device_failures
 
+_T5 = ("t5", "mt5", "umt5")
 __all__ = ["TransformersEncoder", "load_generic_encoder"]
 
 
@@ -33,10 +34,9 @@ def load_generic_encoder(
 ) -> TransformersEncoder:
     """The folder's model in transformers; raises UnusableModel where it does not load."""
     torch, transformers = needed("torch", "torch", str(folder.path)), needed_transformers("torch", str(folder.path))
-    kind = transformers.AutoModel
-    if not isinstance(folder.task, Embedding):
-        kind = transformers.AutoModelForSequenceClassification
-    model = load_network(folder, kind, torch.bfloat16 if precision == "bf16" else torch.float32)
+    model = load_network(
+        folder, network_class(folder, transformers), torch.bfloat16 if precision == "bf16" else torch.float32
+    )
     used = usable_threads(threads)
     if device == "cpu":
         torch.set_num_threads(used)
@@ -58,6 +58,18 @@ def load_generic_encoder(
     return TransformersEncoder(info, folder, tokenizer, model)
 
 
+def network_class(folder: ModelFolder, transformers: Any) -> Any:
+    """The class of transformers that answers the folder's task."""
+    if not isinstance(folder.task, Embedding):
+        return transformers.AutoModelForSequenceClassification
+    return body_class(folder, transformers)
+
+
+def body_class(folder: ModelFolder, transformers: Any) -> Any:
+    """The class without a head; of T5 and its kin the encoder alone."""
+    return transformers.AutoModelForTextEncoding if folder.architecture.model_type in _T5 else transformers.AutoModel
+
+
 def load_network(folder: ModelFolder, kind: Any, dtype: Any) -> Any:
     """The folder's network as a class of transformers loads it, every weight from its safetensors.
 
@@ -74,7 +86,7 @@ def load_network(folder: ModelFolder, kind: Any, dtype: Any) -> Any:
         line = str(error).strip().partition("\n")[0][:300]
         told = f"does not load in transformers {transformers.__version__}: {line}"
         raise UnusableModel("model", str(folder.path), told) from error
-    _check_loaded(folder, kind is transformers.AutoModel, found)
+    _check_loaded(folder, kind is not transformers.AutoModelForSequenceClassification, found)
     return model.eval()
 
 
@@ -154,7 +166,7 @@ class TransformersEncoder:
 
     def _activated(self, first: Any) -> Any:
         match self._task:
-            case Embedding():
+            case Embedding() | Regression():
                 return first
             case Classification(multi_label=multi_label):
                 return first.sigmoid() if multi_label else first.softmax(-1)

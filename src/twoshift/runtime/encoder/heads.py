@@ -11,7 +11,16 @@ from twoshift.runtime.encoder.architecture import Architecture, Family
 from twoshift.runtime.encoder.layers import FLOAT, activated, at_token, linear, norm, real_tokens, token_numbers
 from twoshift.runtime.encoder.nodes import GraphWriter
 from twoshift.runtime.encoder.pooling import TORCH_NORM_EPS
-from twoshift.runtime.encoder.task import Classification, Dense, Embedding, LayerNorm, Normalize, Reranking, Task
+from twoshift.runtime.encoder.task import (
+    Classification,
+    Dense,
+    Embedding,
+    LayerNorm,
+    Normalize,
+    Regression,
+    Reranking,
+    Task,
+)
 from twoshift.runtime.encoder.weights import Weights, weight_files
 
 __all__ = ["SKIPPED", "answer"]
@@ -29,6 +38,8 @@ def answer(writer: GraphWriter, arch: Architecture, task: Task, weights: Weights
             return activated(writer, "sigmoid", logits) if task.multi_label else writer.op("Softmax", logits, axis=-1)
         case Reranking():
             return activated(writer, task.activation, _logits(writer, arch, weights, hidden, 1))
+        case Regression():
+            return _logits(writer, arch, weights, hidden, 1)
         case _:
             assert_never(task)
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.ports import Columns
-from twoshift.runtime.encoder.task import Classification, Embedding, Reranking, Task
+from twoshift.runtime.encoder.task import Classification, Embedding, Regression, Reranking, Task
 
 __all__ = ["parity", "parity_meaning"]
 
@@ -22,6 +22,8 @@ def parity(task: Task, exact: Columns, lossy: Columns) -> float:
             name, measure = "scores", _worst_score
         case Reranking():
             name, measure = "score", _worst_score
+        case Regression():
+            name, measure = "prediction", _worst_score
         case _:
             assert_never(task)
     given, found = exact[name].astype(np.float64), lossy[name].astype(np.float64)

@@ -121,6 +121,6 @@ def activated(kind: str, given: Floats) -> Floats:
                 return np.float32(1) / (np.float32(1) + np.exp(-given))
         case "gelu":
             erf = np.asarray(_erf(given * np.float32(0.5**0.5)), np.float32)
-            return given * ((1 + erf) * np.float32(0.5))
+            return (given * ((1 + erf) * np.float32(0.5))).astype(np.float32, copy=False)
         case _:
             raise InvalidInput("activation_function", kind, "Tanh, ReLU, GELU, Sigmoid or Identity")

@@ -15,6 +15,7 @@ __all__ = [
     "Embedding",
     "LayerNorm",
     "Normalize",
+    "Regression",
     "Reranking",
     "Step",
     "Task",
@@ -91,12 +92,18 @@ class Reranking:
     activation: str  # "sigmoid" unless the model says otherwise, as in sentence-transformers' CrossEncoder
 
 
-Task = Embedding | Classification | Reranking
+@dataclass(frozen=True, slots=True)
+class Regression:
+    """A number a text or pair."""
+
+
+Task = Embedding | Classification | Reranking | Regression
 
 
 def read_task(folder: Path, config: Fields) -> Task:
     """What the folder's files say the model is for; without any, mean pooling, as sentence-transformers does."""
-    return read_classifier(folder, config) if is_classifier(config) else read_embedding(folder)
+    embeds = (folder / "modules.json").is_file() and bool(_modules(folder / "modules.json"))
+    return read_classifier(folder, config) if is_classifier(config) and not embeds else read_embedding(folder)
 
 
 def is_classifier(config: Fields) -> bool:
@@ -116,16 +123,23 @@ def truncate_dim(folder: Path) -> int | None:
     return config.count("truncate_dim") if "truncate_dim" in config else None
 
 
-def read_classifier(folder: Path, config: Fields) -> Classification | Reranking:
-    """The labels that config.json names; one label is the score of a pair."""
+def read_classifier(folder: Path, config: Fields) -> Classification | Reranking | Regression:
+    """The labels that config.json names; one alone is a pair's score, or a regression's."""
     names = {key: name for key, name in config.inner("id2label").items() if isinstance(name, str)}
     count = len(names) if names else config.count("num_labels", 2, most=_MOST_LABELS)
     if count > _MOST_LABELS:
         raise InvalidInput(f"{config.path}: id2label", f"{count:,} labels", f"at most {_MOST_LABELS:,}")
     labels = tuple(names.get(str(number), f"LABEL_{number}") for number in range(count))
     if len(labels) == 1:
-        return Reranking(_score_activation(folder, config))
+        regression = config.text("problem_type") == "regression" and not _is_cross_encoder(folder, config)
+        return Regression() if regression else Reranking(_score_activation(folder, config))
     return Classification(labels, config.text("problem_type") == "multi_label_classification")
+
+
+def _is_cross_encoder(folder: Path, config: Fields) -> bool:
+    own = Fields.read_if_there(folder / "config_sentence_transformers.json")
+    marks = "sentence_transformers" in config or "sbert_ce_default_activation_function" in config
+    return marks or own.text("model_type") == "CrossEncoder"
 
 
 def _score_activation(folder: Path, config: Fields) -> str:

@@ -18,10 +18,7 @@ from twoshift.runtime.encoder.tensor_names import SAVE_AGAIN, check_tensors, is_
 __all__ = ["Weights", "weight_files"]
 
 _PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "pytorch_model.pt")
-_CONVERT = (
-    "model.safetensors: a pickle can run code as it loads and is never opened here. Where you trust it, convert it: "
-    "AutoModel.from_pretrained(folder).save_pretrained(folder, safe_serialization=True)"
-)
+_CONVERT = "is a pickle, which can run code as it loads; where you trust it, write model.safetensors with Python: {}"
 _FLOATS = ("F32", "F16", "BF16", "F64")
 
 
@@ -35,8 +32,21 @@ def weight_files(folder: Path, stem: str = "model") -> tuple[Path, ...]:
         return _shards(index)
     pickles = [name for name in _PICKLES if (folder / name).exists()]
     if pickles:
-        raise InvalidInput("model", str(folder / pickles[0]), _CONVERT)
+        raise UnusableModel("model", str(folder / pickles[0]), _CONVERT.format(_saved_again(folder)))
+    graphs = sorted(folder.rglob("*.onnx"))
+    if graphs:
+        raise UnusableModel("model", str(folder), f"holds an ONNX graph and no safetensors; name the file: {graphs[0]}")
     raise InvalidInput("model", str(folder), f"a model folder with {whole.name} in it")
+
+
+def _saved_again(folder: Path) -> str:
+    """The line of Python that keeps everything that was saved, heads and dense layers among it."""
+    root = next((each for each in (folder, folder.parent) if (each / "modules.json").is_file()), None)
+    if root is not None:
+        return f"import sentence_transformers as s; s.SentenceTransformer({str(root)!r}).save({str(root)!r})"
+    saved = Fields.read_if_there(folder / "config.json").texts("architectures")
+    kind = saved[0] if saved and saved[0].isidentifier() else "AutoModel"
+    return f"import transformers as t; t.{kind}.from_pretrained({str(folder)!r}).save_pretrained({str(folder)!r})"
 
 
 def _shards(index: Path) -> tuple[Path, ...]:

@@ -15,7 +15,7 @@ from twoshift.runtime.companions import needed_transformers
 from twoshift.runtime.encoder.cuda.attention import ANY_DISTANCE, Window, attend
 from twoshift.runtime.encoder.cuda.rows import PackedRows
 from twoshift.runtime.encoder.folder import ModelFolder
-from twoshift.runtime.encoder.generic import load_network
+from twoshift.runtime.encoder.generic import body_class, load_network
 
 __all__ = ["BorrowedNetwork", "borrow_network"]
 
@@ -30,7 +30,7 @@ def borrow_network(folder: ModelFolder, device: torch.device, dtype: torch.dtype
     transformers = needed_transformers("torch", str(folder.path))
     transformers.AttentionInterface.register(_NAME, _attend)
     transformers.AttentionMaskInterface.register(_NAME, _no_mask)
-    model = load_network(folder, transformers.AutoModel, dtype).to(device)
+    model = load_network(folder, body_class(folder, transformers), dtype).to(device)
     if "position_ids" not in inspect.signature(model.forward).parameters:
         return None
     network = BorrowedNetwork(model, device, folder.takes_pairs)

@@ -15,7 +15,16 @@ from twoshift.runtime.encoder.architecture import Architecture, Family
 from twoshift.runtime.encoder.cuda.rows import PackedRows
 from twoshift.runtime.encoder.folder import ModelFolder
 from twoshift.runtime.encoder.pooling import TORCH_NORM_EPS, read_steps
-from twoshift.runtime.encoder.task import Classification, Dense, Embedding, LayerNorm, Normalize, Reranking, Step
+from twoshift.runtime.encoder.task import (
+    Classification,
+    Dense,
+    Embedding,
+    LayerNorm,
+    Normalize,
+    Regression,
+    Reranking,
+    Step,
+)
 from twoshift.runtime.encoder.weights import Weights
 
 __all__ = ["PackedHead", "has_head"]
@@ -46,7 +55,7 @@ class PackedHead:
                 self._steps = [(step, (self._put(weight), self._put(bias))) for step, weight, bias in read]
             case Classification(labels=labels):
                 self._classifier = self._read_classifier(folder, len(labels))
-            case Reranking():
+            case Reranking() | Regression():
                 self._classifier = self._read_classifier(folder, 1)
             case _:
                 assert_never(folder.task)
@@ -63,6 +72,8 @@ class PackedHead:
                 return logits.sigmoid() if multi_label else logits.softmax(-1)
             case Reranking(activation=activation):
                 return _SCORES[activation](self._logits(hidden, rows))
+            case Regression():
+                return self._logits(hidden, rows)
             case _:
                 assert_never(self._task)
 
