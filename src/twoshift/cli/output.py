@@ -7,15 +7,19 @@ import dataclasses
 import enum
 import json
 import math
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
+from twoshift.cli.tables import FittingTable, column
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.table import Table
 
 __all__ = ["console", "note", "own_stdout", "plain", "pretty", "show", "table", "unicode_ok"]
+
+_UNLIMITED = 10_000  # characters of a line
 
 
 def show(as_json: bool, data: Mapping[str, object], *parts: RenderableType) -> None:
@@ -23,9 +27,15 @@ def show(as_json: bool, data: Mapping[str, object], *parts: RenderableType) -> N
     if as_json:
         sys.stdout.write(json.dumps(plain(data), indent=2, allow_nan=False) + "\n")
         return
-    out = console()
+    out, wide = console(), console(None if _is_seen() else _UNLIMITED)
     for part in parts:
-        out.print(part, markup=False, highlight=False)
+        if isinstance(part, str):
+            for line in part.split("\n"):
+                # A path is copied: it stays in one piece, however long
+                whole = any(len(word) > out.width for word in line.split())
+                out.print(line, markup=False, highlight=False, soft_wrap=whole)
+        else:
+            (wide if isinstance(part, FittingTable) else out).print(part, markup=False, highlight=False)
 
 
 def plain(value: object) -> Any:
@@ -46,35 +56,21 @@ def plain(value: object) -> Any:
     return str(value)
 
 
-def console() -> Console:
+def console(width: int | None = None) -> Console:
     """Standard output, for people; square brackets in what a user typed stay square brackets."""
     from rich.console import Console
 
-    return Console(markup=False, highlight=False, emoji=False)
+    return Console(markup=False, highlight=False, emoji=False, width=width)
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> Table:
+def _is_seen() -> bool:
+    """Whether a terminal limits what stands in a line; a program that reads a table wants its rows in one piece."""
+    return sys.stdout.isatty() or "COLUMNS" in os.environ
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> FittingTable:
     """A table with numbers to the right; '<' before a column's name sets it to the left, '<<' in one piece, too."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    made = Table(
-        box=box.SIMPLE_HEAD,
-        title=Text(title) if title else None,
-        title_justify="left",
-        pad_edge=False,
-        show_header=any(name.lstrip("<") for name in columns),
-    )
-    for place, name in enumerate(columns):
-        left, whole = name.startswith("<"), name.startswith("<<")
-        width = max((len(row[place]) for row in rows), default=0) if whole else None
-        made.add_column(
-            Text(name.lstrip("<")), justify="left" if left else "right", overflow="fold", no_wrap=whole, min_width=width
-        )
-    for row in rows:
-        made.add_row(*(Text(cell) for cell in row))
-    return made
+    return FittingTable([column(name) for name in columns], rows, title)
 
 
 def pretty(value: float | None, digits: int = 4) -> str:

@@ -13,8 +13,9 @@ from twoshift.policy.plan.table import SWEEP_BATCHES
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
     from rich.text import Text
+
+    from twoshift.cli.tables import FittingTable
 
 __all__ = ["profile_data", "profile_parts", "profile_report"]
 
@@ -104,7 +105,7 @@ def _point_fields(point: Point) -> dict[str, Any]:
     }
 
 
-def _points_table(made: Measurement) -> Table:
+def _points_table(made: Measurement) -> FittingTable:
     held = made.held_out
     cells: list[list[str]] = []
     for p in made.typical_points():

@@ -13,11 +13,12 @@ from twoshift.cli.commands import command
 from twoshift.cli.output import show, table
 from twoshift.cli.params import JsonFlag, text
 from twoshift.cli.server import SERVER_FIELDS, On, server_at
+from twoshift.cli.tables import FittingTable
 from twoshift.errors import InvalidInput
 
-__all__ = ["usage_command"]
+__all__ = ["usage_command", "usage_table"]
 
-_COUNTED = ("rows", "tokens", "device s", "harvested s", "dollars")
+_COUNTED = ("rows", "tokens", "device s", "harvested s", "usd")
 
 
 @command(app, "usage", "twoshift usage --on http://127.0.0.1:8000 --group-by tenant,lane", SERVER_FIELDS)
@@ -41,16 +42,19 @@ def usage_command(
         return
     found = server.get(f"/v1/usage?{given}")
     shown = f"Nothing was used from {found['from']} to {found['to']}."
-    groups = found["group_by"]
-    rows = [_row(groups, each) for each in found["data"]]
-    show(
-        as_json,
-        found,
-        table([*(f"{'<<' if name == 'day' else '<'}{name}" for name in groups), *_COUNTED], rows) if rows else shown,
-    )
+    show(as_json, found, usage_table(found["group_by"], found["data"]) if found["data"] else shown)
     unpriced_s = sum(each["unpriced_s"] for each in found["data"])
     if unpriced_s and not as_json:
         typer.echo(f"{unpriced_s:,.1f} device seconds had no price: price_usd_per_hour in the server's file sets one.")
+
+
+def usage_table(groups: list[str], data: list[dict[str, Any]]) -> FittingTable:
+    """Whatever is the same in all rows stands above them, once: nine columns are too many for most terminals."""
+    same = [name for name in groups if len(data) > 1 and len({each[name] for each in data}) == 1]
+    different = [name for name in groups if name not in same]
+    columns = [*(f"{'<<' if name == 'day' else '<'}{name}" for name in different), *_COUNTED]
+    title = ", ".join(f"{name} {data[0][name]}" for name in same)
+    return table(columns, [_row(different, each) for each in data], title or None)
 
 
 def _row(groups: list[str], each: dict[str, Any]) -> list[str]:

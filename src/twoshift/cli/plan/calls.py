@@ -22,8 +22,9 @@ from twoshift.policy.plan.table import (
 )
 
 if TYPE_CHECKING:
-    from rich.table import Table
     from rich.text import Text
+
+    from twoshift.cli.tables import FittingTable
 
 __all__ = ["cap_command", "cost_command", "sweep_command"]
 
@@ -171,7 +172,7 @@ def _row_fields(row: CostRow) -> dict[str, object]:
     }
 
 
-def _rows_table(rows: Sequence[CostRow], knee: int | None = None) -> Table:
+def _rows_table(rows: Sequence[CostRow], knee: int | None = None) -> FittingTable:
     columns = ["batch", "ms an item", "items/h", "$/h", "$/million", "ms a call", "<in SLO"]
     fits = {True: "yes", False: "no", None: "-"}
     cells = [

@@ -22,8 +22,7 @@ from twoshift.policy.plan.table import SWEEP_BATCHES, knee
 from twoshift.policy.profile import Profile, checked_name
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
+    from twoshift.cli.tables import FittingTable
     from twoshift.policy.fit import Fit
 
 __all__ = ["fit_command"]
@@ -146,7 +145,7 @@ def _curve(cost: CallCost, row: RowSize) -> str:
     return f"{pretty(cost.overhead_s * 1e3)} ms a call + {pretty(_item_s(cost, row) * 1e3)} ms a row"
 
 
-def _fit_table(fit: Fit, row: RowSize) -> Table:
+def _fit_table(fit: Fit, row: RowSize) -> FittingTable:
     cost = fit.cost
     of = "" if row.tokens == 1 else f" of {row.tokens:.4g} tokens"
     shown = [
