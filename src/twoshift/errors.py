@@ -23,7 +23,8 @@ TwoshiftError
 from __future__ import annotations
 
 import re
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any, Self, TypeVar
 
 from twoshift.durations import format_duration
 
@@ -43,21 +44,49 @@ __all__ = [
     "NotInstalled",
     "OutOfMemory",
     "OverLimit",
+    "Shown",
     "TooLarge",
     "TooLong",
     "TryLater",
     "TwoshiftError",
     "UnusableModel",
+    "message_of",
+    "restored",
 ]
 
+_LEAST_S = 0.001  # that a client is told to wait
 _WHEN = re.compile(r"(; try again in [^;]+)+$")  # as an error that is told again says already
 
 
 class TwoshiftError(Exception):
-    """Anything that Twoshift raises on purpose. It can be pickled: workers raise it, and their coordinator again."""
+    """Anything that Twoshift raises on purpose.
+
+    Its one argument is the message; all else that it knows is an attribute, so that copies in other processes lose
+    nothing.
+    """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (type(self), self.args, self.__dict__)
+        return restored, (type(self), str(self), self.fields())
+
+    def fields(self) -> dict[str, Any]:
+        """Its attributes, as other processes get them."""
+        return vars(self).copy()
+
+    @property
+    def client_message(self) -> str:
+        """What clients of a server read."""
+        return str(self)
+
+
+E = TypeVar("E", bound=TwoshiftError)
+
+
+def restored(kind: type[E], message: str, fields: Mapping[str, Any]) -> E:
+    """An error as it was, without what its class does to make one."""
+    error = kind.__new__(kind, message)
+    error.args = (message,)
+    vars(error).update(fields)
+    return error
 
 
 class InvalidInput(TwoshiftError, ValueError):
@@ -69,17 +98,16 @@ class InvalidInput(TwoshiftError, ValueError):
         self.accepted = accepted
         super().__init__(self._message())
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        state = self.__dict__
+    def fields(self) -> dict[str, Any]:
+        """Its attributes, as other processes get them."""
+        found = super().fields()
         if not isinstance(self.value, str | int | float | None):  # it may be anything, and of any size
-            state = {**state, "value": _Shown(_shown(self.value))}
-        return _again, (type(self), self.args, state)
+            found["value"] = Shown(_shown(self.value))
+        return found
 
     def renamed(self, field: str) -> Self:
         """The same error under the name that the caller knows the field by; never a message inside a message."""
-        made = type(self).__new__(type(self))
-        made.__dict__.update(self.__dict__)
-        made.field = field
+        made = restored(type(self), "", {**vars(self), "field": field})
         made.args = (made._message(),)
         return made
 
@@ -159,12 +187,20 @@ class Forbidden(Denied):
 class TryLater(TwoshiftError):
     """Full, draining or not ready: the same request may succeed after `retry_after_s`."""
 
-    def __init__(self, why: str, retry_after_s: float, told: str = "") -> None:
-        """`told` is for clients, where `why` names what is not theirs to know."""
+    def __init__(self, why: str, retry_after_s: float, for_clients: str = "") -> None:
+        """`for_clients` stands in for `why` where that names what is not theirs to know."""
         self.retry_after_s = retry_after_s
-        again = f"; try again in {format_duration(retry_after_s)}"
-        super().__init__(f"{_WHEN.sub('', why)}{again}")
-        self.told = f"{told}{again}" if told else str(self)
+        self.for_clients = for_clients
+        super().__init__(f"{_WHEN.sub('', why)}{self._again}")
+
+    @property
+    def client_message(self) -> str:
+        """What clients of a server read."""
+        return f"{self.for_clients}{self._again}" if self.for_clients else str(self)
+
+    @property
+    def _again(self) -> str:
+        return f"; try again in {format_duration(max(_LEAST_S, self.retry_after_s))}"
 
 
 class OverLimit(TryLater):
@@ -185,6 +221,11 @@ class NoRoom(TwoshiftError):
 class Late(TwoshiftError):
     """It was not done by its deadline, or could not be any more."""
 
+    def __init__(self, why: str, begun: bool = True) -> None:
+        """`begun` is whether anything was done for it: if not, everybody was too busy."""
+        self.begun = begun
+        super().__init__(why)
+
 
 class OutOfMemory(TwoshiftError):
     """A call did not fit the device's memory; nothing else was harmed."""
@@ -202,7 +243,7 @@ class DeviceLost(Broken):
     """The device does not answer any more; everything on it is gone."""
 
 
-class _Shown(str):
+class Shown(str):
     """A value of another process, as it is shown."""
 
     __slots__ = ()
@@ -216,9 +257,9 @@ def _shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def _again(kind: type[TwoshiftError], args: tuple[Any, ...], state: dict[str, Any]) -> TwoshiftError:
-    """An error that comes out of a pickle, with all it had, however it was made."""
-    made = kind.__new__(kind)
-    made.args = args
-    made.__dict__.update(state)
-    return made
+def message_of(error: BaseException) -> str:
+    """What it says; a user's own error may fail even at that."""
+    try:
+        return str(error)
+    except Exception:
+        return "its message cannot be made"

@@ -79,6 +79,9 @@ def test_both_shifts_on_two_nodes_and_a_replica_that_dies(cluster: Nodes, tmp_pa
         assert table["id"].to_pylist() == list(range(3000))
         until(lambda: server.counted("replicas", state="ready") == 2)
         assert server.embed("Sized", "sleep 3").status == 504
+        refused = server.embed("Sized", "full")
+        assert (refused.status, refused.headers["retry-after"]) == (503, "7")
+        assert "full, says the model" in refused.message
         assert server.stop() == 0
     finally:
         server.end()

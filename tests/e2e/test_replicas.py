@@ -25,6 +25,8 @@ import time
 
 import numpy as np
 
+from twoshift.errors import TryLater
+
 
 class Sized:
     """Texts to their sizes; a text may ask for trouble, and who has it writes who it is into a file."""
@@ -47,6 +49,8 @@ class Sized:
             word, _, rest = text.partition(" ")
             if word == "raise":
                 raise ArithmeticError("this text is bad")
+            if word == "full":
+                raise TryLater("full, says the model", 6.5)
             if word in ("sleep", "die"):
                 seconds, _, told = rest.partition(" ")
                 if told:
@@ -134,6 +138,8 @@ def test_errors_are_told_as_one_process_tells_them(shared: Server) -> None:
     refused = shared.embed("Sized", "a " * 10_000)
     assert (refused.status, refused.json()["error"]["param"]) == (413, "input[0]")
     assert "ArithmeticError: this text is bad" in shared.embed("Sized", "raise it").message
+    full = shared.embed("Sized", "full")
+    assert (full.status, full.headers["retry-after-ms"]) == (503, "6500")
     assert shared.embed("Sized", "sleep 1").status == 504
 
 

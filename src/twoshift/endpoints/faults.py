@@ -15,6 +15,8 @@ from twoshift.errors import (
     TooLarge,
     TooLong,
     TryLater,
+    TwoshiftError,
+    message_of,
 )
 
 __all__ = ["Fault", "fault_of"]
@@ -52,7 +54,7 @@ def fault_of(error: BaseException, at: str | None = None) -> Fault:
         case OverLimit():
             return Fault(429, "rate_limit_exceeded", _told(error), retry_after_s=error.retry_after_s)
         case TryLater():
-            return Fault(503, "overloaded", _sendable(error.told), retry_after_s=error.retry_after_s)
+            return Fault(503, "overloaded", _told(error), retry_after_s=error.retry_after_s)
         case OutOfMemory():
             return Fault(503, "out_of_memory", _told(error), retry_after_s=_OUT_OF_MEMORY_S)
         case Late():
@@ -65,8 +67,5 @@ def fault_of(error: BaseException, at: str | None = None) -> Fault:
 
 def _told(error: BaseException) -> str:
     """What it says, where that can be sent: a user's own may be as long as its input, or no valid text."""
-    return _sendable(str(error))
-
-
-def _sendable(text: str) -> str:
+    text = error.client_message if isinstance(error, TwoshiftError) else message_of(error)
     return text[:_MOST_CHARACTERS].encode(errors="backslashreplace").decode()

@@ -129,7 +129,8 @@ class Engine:
             now_s = self._clock()
             lengths = _lengths(rows).tolist()
             if deadline_s <= now_s and lengths:
-                raise Late(f"the deadline {deadline_s:.3f} has passed on the clock of engine.now_s(): {now_s:.3f}")
+                why = f"the deadline {deadline_s:.3f} has passed on the clock of engine.now_s(): {now_s:.3f}"
+                raise Late(why, begun=False)
             signature = self._waiting.signatures.number(rows.signature)
             items = [Item(self._waiting.new_key(), deadline_s, n, signature) for n in lengths]
             self._admit(items, now_s, since_s)
@@ -147,11 +148,10 @@ class Engine:
         with self._lock:
             self._changed.notify_all()
 
-    def forget(self, keys: Sequence[int]) -> None:
-        """Live rows that nobody wants any more: what is not on the device yet never will be."""
+    def forget(self, keys: Sequence[int]) -> int:
+        """Live rows that nobody wants any more: what is not on the device yet never will be; how many those are."""
         with self._lock:
-            for key in keys:
-                self._waiting.forget_row(key)
+            return sum([self._waiting.forget_row(key) for key in keys])
 
     def check_room(self, lengths: Sequence[int], deadline_s: float, since_s: float) -> None:
         """Raises as `submit_to` where rows of at least these lengths would be refused now: before they are prepared."""
@@ -480,7 +480,7 @@ class Engine:
     def _refuse(self, rows: list[LiveRow], pieces: list[Piece]) -> None:
         budget_s = self._policy.limits.budget_s
         for row in rows:
-            row.future.settle(Late("the deadline could no longer be met"))
+            row.future.settle(Late("the deadline could no longer be met", begun=False))
         for piece in pieces:
             tokens = int(piece.job.rows.lengths[piece.start])
             piece.fail(NoRoom(f"a row of {tokens:,} tokens takes longer than the {1e3 * budget_s:.3g} ms of a call"))

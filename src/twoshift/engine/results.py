@@ -50,7 +50,7 @@ class BlockResult:
 class _Cancellable(Future[T]):
     """A future whose cancellation reaches the engine; `asyncio.wrap_future` makes it awaitable."""
 
-    def __init__(self, forget: Callable[[], None]) -> None:
+    def __init__(self, forget: Callable[[], object]) -> None:
         super().__init__()
         self._forget = forget
 

@@ -132,10 +132,12 @@ class Waiting:
         """The rows that the policy has decided on."""
         return [self._rows.pop(item.key) for item in live], [self._take_piece(part) for part in background]
 
-    def forget_row(self, key: int) -> None:
-        """A live row is no longer wanted."""
-        if self._policy.cancel(key):
+    def forget_row(self, key: int) -> bool:
+        """A live row is no longer wanted; whether it still waited."""
+        waited = self._policy.cancel(key)
+        if waited:
             del self._rows[key]
+        return waited
 
     def forget_block(self, job: BlockJob) -> None:
         """A block is no longer wanted."""

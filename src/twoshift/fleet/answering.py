@@ -14,8 +14,8 @@ from typing import Any, assert_never
 
 from twoshift.engine import Engine, RowResult
 from twoshift.engine.waiting import LiveRow
+from twoshift.error_codec import encode_error
 from twoshift.errors import TwoshiftError
-from twoshift.fleet.told import told
 from twoshift.fleet.wire import (
     Ask,
     Beat,
@@ -129,7 +129,7 @@ class Answering(asyncio.Protocol):
         except BaseException as error:  # a library's panic is no Exception, and its request wants a reply, too
             if not isinstance(error, TwoshiftError):
                 _logger.exception("a request has failed")
-            reply = framed(Refused(ask.id, told(error)))
+            reply = framed(Refused(ask.id, encode_error(error)))
         finally:
             watched.over()
             self._tasks.pop(ask.id, None)

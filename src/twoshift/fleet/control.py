@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from twoshift.fleet.wire import Told
+from twoshift.error_codec import EncodedError
 from twoshift.policy.cost import CallCost
 from twoshift.ports import Blobs, RuntimeInfo
 from twoshift.serve.derived import Derived
@@ -132,7 +132,7 @@ class Opened:
 class Unopened:
     """The model cannot be loaded."""
 
-    error: Told
+    error: EncodedError
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, assert_never
 
+from twoshift.error_codec import decode_error
 from twoshift.errors import Late
-from twoshift.fleet.told import raised
 from twoshift.fleet.wire import (
     Beat,
     Done,
@@ -117,7 +117,7 @@ class Link(asyncio.Protocol):
                         asked.reply.set_result(message)
                 case Refused(request, error):
                     if (asked := self._asked.get(request)) and not asked.reply.done():
-                        asked.reply.set_exception(raised(error))
+                        asked.reply.set_exception(decode_error(error))
                 case Beat():
                     self._heard(message)
                 case _:
@@ -149,5 +149,5 @@ class Link(asyncio.Protocol):
     def _give_up(self, request: int) -> None:
         asked = self._asked.get(request)
         if asked is not None and not asked.reply.done():
-            asked.reply.set_exception(Late("it was not answered by its deadline"))
+            asked.reply.set_exception(Late("it was not answered by its deadline", asked.started))
             self._write(framed(Forget(request)))

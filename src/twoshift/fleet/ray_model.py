@@ -19,6 +19,7 @@ import msgspec
 from twoshift._version import __version__
 from twoshift.batch.ray_pool import connected, fitting_threads
 from twoshift.engine.stats import EngineStats, Health, Queue
+from twoshift.error_codec import decode_error
 from twoshift.errors import Broken, InvalidInput, Late, TryLater
 from twoshift.extras import needed
 from twoshift.fleet.control import FromChild, Opened, ToChild, Unopened
@@ -28,7 +29,6 @@ from twoshift.fleet.ray_replica import LEAVING, RayGiven, RayReplica
 from twoshift.fleet.remote_lane import RemoteReplica
 from twoshift.fleet.replica_process import ReplicaSpec
 from twoshift.fleet.sums import NOTHING, derived_together, queues_together, stats_together
-from twoshift.fleet.told import raised
 from twoshift.fleet.wire import Beat, Done, Frames, Refused, asking, from_replica
 from twoshift.ports import RuntimeInfo
 from twoshift.serve.completions import Completions
@@ -167,8 +167,9 @@ class RayModel:
                 answer = answer_of(reply)
                 answer.stages.finish -= time.monotonic()  # until the reply is made
                 return answer
-            error = raised(reply.error)
-            if not isinstance(error, TryLater) or not left or self._counts.ready < 2:
+            error = decode_error(reply.error)
+            is_last = not left or self._counts.ready < 2 or time.monotonic() >= deadline_s
+            if not isinstance(error, TryLater) or is_last:
                 raise error
         raise AssertionError("unreachable")
 
@@ -189,7 +190,7 @@ class RayModel:
         now_s = time.monotonic()
         left_s = deadline_s - now_s
         if left_s <= 0:
-            raise Late("it was not answered by its deadline")
+            raise Late("it was not answered by its deadline", begun=False)
         response = self._handle.answer.remote(frame, left_s, now_s - arrived_s)
         try:
             async with asyncio.timeout(left_s + _REPLY_S):
@@ -281,7 +282,7 @@ class RayModel:
             with self._lock:
                 self._members[replica] = made
         elif isinstance(message, Unopened):
-            self._failed = raised(message.error)
+            self._failed = decode_error(message.error)
         elif member is not None and message == LEAVING:
             self._forget(replica, "")
         elif member is not None and isinstance(message, bytes):

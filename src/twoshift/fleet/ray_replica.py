@@ -13,6 +13,7 @@ from typing import Any
 
 from twoshift._version import __version__
 from twoshift.config import home
+from twoshift.error_codec import encode_error
 from twoshift.errors import Broken, TryLater
 from twoshift.extras import needed
 from twoshift.fleet.answering import beat_of, done_of
@@ -21,7 +22,6 @@ from twoshift.fleet.job_desk import JobDesk
 from twoshift.fleet.observer import FleetObserver, ModelCounts
 from twoshift.fleet.replica_process import ReplicaSpec, sendable
 from twoshift.fleet.scaling import model_counts
-from twoshift.fleet.told import told
 from twoshift.fleet.wire import Ask, Frames, Refused, framed, to_replica
 from twoshift.serve.completions import Completions
 from twoshift.serve.model import ServedModel
@@ -58,7 +58,7 @@ class RayReplica:
         try:
             self._model = _opened(given)
         except Exception as error:
-            self._say(Unopened(told(error)))
+            self._say(Unopened(encode_error(error)))
             raise
         model = self._model
         self._observer = FleetObserver(self._counts, list, _Itself())
@@ -84,7 +84,7 @@ class RayReplica:
             return framed(done_of(ask.id, answer))
         except Exception as error:
             self._refused += len(rows) if isinstance(error, TryLater) else 0
-            return framed(Refused(ask.id, told(error)))
+            return framed(Refused(ask.id, encode_error(error)))
 
     def check_health(self) -> None:
         """Ray replaces it where this raises."""

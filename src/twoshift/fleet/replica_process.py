@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
+from twoshift.error_codec import encode_error
 from twoshift.extras import needed
 from twoshift.fleet.answering import Answering
 from twoshift.fleet.control import FromChild, Noted, Opened, Stop, ToChild, Unopened
-from twoshift.fleet.told import told
 from twoshift.fleet.wire import is_plain
 from twoshift.ports import RuntimeInfo
 from twoshift.serve.model import ServedModel
@@ -62,7 +62,7 @@ def replica_main(live: socket.socket, control: Connection, spec: ReplicaSpec, gp
             spec.name, spec.settings, spec.created_unix_s, lambda text: line.send(Noted(text))
         )  # fmt: skip
     except Exception as error:
-        line.send(Unopened(told(error)))
+        line.send(Unopened(encode_error(error)))
         os._exit(1)
     threading.Thread(target=_listen, args=(line, model), name="twoshift-control", daemon=True).start()
     line.send(Opened(sendable(model.info), model.derived, model.outputs, model.most_rows, model.engine.cost()))

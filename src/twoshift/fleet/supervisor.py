@@ -13,12 +13,12 @@ from multiprocessing import connection
 from multiprocessing.util import Finalize
 from typing import Protocol, assert_never
 
+from twoshift.error_codec import decode_error
 from twoshift.errors import Broken
 from twoshift.fleet.child import Child
 from twoshift.fleet.control import FromChild, Had, Noted, Opened, Unopened, WorkEnded, WorkSaid
 from twoshift.fleet.member import Member, Stage
 from twoshift.fleet.replica_process import ReplicaSpec
-from twoshift.fleet.told import raised
 from twoshift.types import ReplicaCounts
 
 __all__ = ["Following", "Supervisor"]
@@ -175,7 +175,7 @@ class Supervisor:
             case Unopened(error):
                 member.blamed = member.blamed or error.message
                 if not self._settled:
-                    self._fail(raised(error))
+                    self._fail(decode_error(error))
             case Had() | WorkSaid() | WorkEnded():
                 self._following.said(member, message)
             case _:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.engine.stats import EngineStats, Queue
+from twoshift.error_codec import EncodedError
 from twoshift.errors import Malformed, TooLarge
 from twoshift.types import Lane
 
@@ -26,7 +27,6 @@ __all__ = [
     "Results",
     "Started",
     "ToReplica",
-    "Told",
     "asking",
     "framed",
     "from_replica",
@@ -92,23 +92,11 @@ class Done(_Message, frozen=True):
     stages: tuple[float, float, float, float, float, float, int]
 
 
-class Told(msgspec.Struct, frozen=True, array_like=True):
-    """An error, so that it can be raised again where its caller is."""
-
-    kind: str
-    message: str
-    field: str = ""
-    value: str = ""
-    accepted: str = ""
-    retry_after_s: float = 0.0
-    notes: tuple[str, ...] = ()
-
-
 class Refused(_Message, frozen=True):
     """A request that has no answer, and why."""
 
     id: int
-    error: Told
+    error: EncodedError
 
 
 class Beat(_Message, frozen=True):

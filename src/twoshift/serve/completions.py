@@ -35,9 +35,9 @@ class Pending:
             self.results[place] = result
             self._home.settled(self)
 
-    def cancel(self) -> None:
-        """What is not on the device yet never will be."""
-        self._engine.forget(self.keys)
+    def cancel(self) -> bool:
+        """What is not on the device yet never will be; whether that is all of it."""
+        return self._engine.forget(self.keys) == len(self.keys)
 
 
 class _Row:
@@ -112,4 +112,5 @@ class Completions:
 
 def _give_up(pending: Pending) -> None:
     if not pending.done.done():
-        pending.done.set_exception(Late("it was not answered by its deadline"))
+        begun = not pending.cancel()
+        pending.done.set_exception(Late("it was not answered by its deadline", begun))

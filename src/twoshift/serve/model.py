@@ -170,12 +170,12 @@ class ServedModel:
         self, prepare: Callable[[Sequence[Any]], Prepared], rows: Sequence[Any], deadline_s: float
     ) -> Prepared:
         """In a thread."""
-        prepared = asyncio.get_running_loop().run_in_executor(self._threads, self._in_thread, prepare, rows)
+        prepared = self._threads.submit(self._in_thread, prepare, rows)
         try:
             async with _by(deadline_s):
-                return await prepared
+                return await asyncio.wrap_future(prepared)
         except TimeoutError:
-            raise Late("its rows were not prepared by its deadline") from None
+            raise Late("its rows were not prepared by its deadline", begun=prepared.running()) from None
 
     def _in_thread(self, prepare: Callable[[Sequence[Any]], Prepared], rows: Sequence[Any]) -> Prepared:
         key = object()

@@ -104,9 +104,12 @@ class Service:
         metrics.offered_rows += len(rows)
         try:
             return await model.answer(rows, deadline_s, self._completions, arrived_s, caller.tenant)
-        except (TryLater, Late):
-            if deadline_s >= arrived_s + slo_s:  # in less time than that nobody has promised it
-                metrics.refused_rows += len(rows)
+        except (TryLater, Late) as error:
+            if deadline_s < arrived_s + slo_s:  # in less time than that nobody has promised it
+                raise
+            metrics.refused_rows += len(rows)
+            if isinstance(error, Late) and not error.begun:  # nothing is wrong with its time: there was too much to do
+                raise TryLater("the queue was too long to begin with it in time", slo_s) from error
             raise
         finally:
             caller.leave()

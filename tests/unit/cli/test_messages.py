@@ -143,7 +143,7 @@ def test_an_error_comes_out_of_a_pickle_as_it_was(error: TwoshiftError) -> None:
         assert (type(renamed), renamed.field) == (type(error), "--there")
         assert str(renamed) == str(error).replace(error.field, "--there", 1)
     if isinstance(error, TryLater):
-        assert (again.retry_after_s, again.told) == (error.retry_after_s, error.told)
+        assert (again.retry_after_s, again.client_message) == (error.retry_after_s, error.client_message)
 
 
 def test_a_long_value_is_cut_and_what_is_expected_is_not() -> None:

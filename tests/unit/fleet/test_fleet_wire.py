@@ -10,10 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twoshift import errors
-from twoshift.endpoints.faults import fault_of
-from twoshift.errors import InvalidInput, TooLarge, TryLater, TwoshiftError
 from twoshift.fleet import wire
-from twoshift.fleet.told import raised, told
 from twoshift.fleet.wire import Ask, Done, Frames, Results, framed, from_replica, is_plain, to_replica
 
 
@@ -80,49 +77,6 @@ def test_what_is_no_plain_value_is_known_as_such() -> None:
     assert is_plain({"x": [1, "a", np.zeros(2)]})
     assert not is_plain(object())
     assert not is_plain("\ud800")
-
-
-@pytest.mark.parametrize("error", [InvalidInput("input", 3, "a text"), TooLarge("input[0]", "it", "less")])
-def test_an_error_of_the_request_is_raised_again_as_it_was(error: InvalidInput) -> None:
-    again = raised(told(error))
-    assert type(again) is type(error)
-    assert str(again) == str(error)
-    assert isinstance(again, InvalidInput)
-    assert (again.field, again.accepted) == (error.field, error.accepted)
-
-
-def test_when_to_come_back_crosses() -> None:
-    again = raised(told(TryLater("full", 0.125)))
-    assert isinstance(again, TryLater)
-    assert again.retry_after_s == 0.125
-    assert str(again) == "full; try again in 125 ms"
-
-
-@pytest.mark.parametrize("name", ["Late", "Broken", "BrokenModel", "OutOfMemory", "DeviceLost", "NoRoom"])
-def test_every_other_error_of_ours_keeps_its_class(name: str) -> None:
-    kind: type[TwoshiftError] = getattr(errors, name)
-    again = raised(told(kind("what happened")))
-    assert type(again) is kind
-    assert str(again) == "what happened"
-
-
-def test_what_a_model_raises_keeps_its_name_and_words() -> None:
-    error = ArithmeticError("this row \ud800 is bad")
-    error.add_note("row 3 of 5")
-    again = raised(told(error))
-    assert again.__notes__ == ["row 3 of 5"]
-    assert type(again).__name__ == "ArithmeticError"
-    assert str(again) == "this row \\ud800 is bad"
-
-
-def test_a_models_error_with_a_name_of_ours_is_the_models() -> None:
-    class NotFound(Exception):
-        pass
-
-    again = raised(told(NotFound("no such user")))
-    assert not isinstance(again, errors.NotFound)
-    assert type(again).__name__ == "NotFound"
-    assert fault_of(again).status == 500
 
 
 def test_a_message_that_no_line_takes_is_refused_before_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import json
 import socket
 import struct
 import zlib
@@ -289,8 +290,11 @@ def test_large_bodies_share_a_room_and_small_ones_need_none(server: TriedServer)
     server.until(lambda: server.server.peers.room.held_bytes == 0)
 
 
-def test_a_handler_that_fails_ends_the_connection_and_not_the_server(server: TriedServer) -> None:
-    assert server.said_to(b"GET /broken HTTP/1.1\r\nhost: a\r\n\r\n") == b""
+@pytest.mark.parametrize("path", [b"/broken", b"/unwritable"])
+def test_a_handler_that_fails_is_a_500_and_not_a_closed_connection(server: TriedServer, path: bytes) -> None:
+    ((status, headers, body),) = parted(server.said_to(b"GET " + path + b" HTTP/1.1\r\nhost: a\r\n\r\n"))
+    assert (status, headers["connection"]) == (500, "close")
+    assert json.loads(body)["error"]["type"] == "internal_error"
     assert statuses(server.said_to(b"GET /a HTTP/1.1\r\nhost: a\r\n" + END)) == [200]
 
 

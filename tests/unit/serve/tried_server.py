@@ -22,7 +22,10 @@ BIG = 16 << 20
 
 
 class TriedServer:
-    """Answers with what it was asked; /slow waits for the gate, /big is more than the kernel buffers."""
+    """Answers with what it was asked; /slow waits for the gate, /big is more than the kernel buffers.
+
+    /broken and /unwritable fail before and while the reply is written.
+    """
 
     def __init__(self) -> None:
         self.asked: list[Request] = []
@@ -45,6 +48,8 @@ class TriedServer:
                 raise
         if request.path == "/broken":
             raise RuntimeError("a handler that fails")
+        if request.path == "/unwritable":
+            return Reply(200, b"", headers=[(b"a", None)])  # type: ignore[list-item]
         body = b"%b %b %d" % (request.method.encode(), request.target, len(request.body))
         return Reply(200, b"x" * BIG if request.path == "/big" else body, b"text/plain")
 

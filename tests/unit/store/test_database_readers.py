@@ -80,7 +80,7 @@ def test_a_file_that_is_deleted_or_replaced_is_noticed_and_logged_once(
         for ask in (database.run, database.read):
             with pytest.raises(TryLater, match="deleted or replaced") as refused:
                 ask(_count)
-            assert str(tmp_path) not in refused.value.told
+            assert str(tmp_path) not in refused.value.client_message
     assert not file.exists()
     file.write_bytes(away.read_bytes())
     with pytest.raises(TryLater, match="deleted or replaced"):

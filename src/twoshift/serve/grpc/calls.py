@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import grpc
 
@@ -24,6 +24,7 @@ __all__ = ["Call", "Method", "abort", "admit", "begun", "counted", "settled", "u
 _logger = logging.getLogger("twoshift.serve")
 _MOST_DETAILS = 2_000  # characters: a status travels in headers, which clients bound
 _LONGEST_S = 3_600.0
+_UNFORESEEN = Fault(500, "internal_error", "the server failed; its log says how")
 _CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     401: grpc.StatusCode.UNAUTHENTICATED,
@@ -69,8 +70,25 @@ def admit(call: Call, keys: Keys) -> None:
     call.caller.check(Access.SERVE)
 
 
-async def settled(name: str, method: Method, request: Any, call: Call, keys: Keys | None) -> tuple[Any, Fault | None]:
-    """The reply, or why there is none. Without keys the caller is the call's already, or anybody."""
+class Settled(NamedTuple):
+    """How a call ends."""
+
+    reply: Any
+    fault: Fault | None  # why there is no reply
+    timing: bytes  # what Server-Timing says
+
+
+async def settled(name: str, method: Method, request: Any, call: Call, keys: Keys | None) -> Settled:
+    """The reply, or why there is none, counted. Without keys the caller is the call's already, or anybody."""
+    try:
+        reply, fault = await _tried(name, method, request, call, keys)
+        return Settled(reply, fault, counted(call, fault))
+    except Exception as error:  # what fails beside the method is no reason for gRPC's own UNKNOWN
+        _log(name, error)
+        return Settled(None, _UNFORESEEN, b"total")
+
+
+async def _tried(name: str, method: Method, request: Any, call: Call, keys: Keys | None) -> tuple[Any, Fault | None]:
     try:
         if keys is not None:
             admit(call, keys)
@@ -95,19 +113,19 @@ def unary(name: str, method: Method, keys: Keys | None) -> Callable[[Any, Any], 
 
     async def handler(request: Any, context: Any) -> Any:
         call = begun(name, context)
-        reply, fault = await settled(name, method, request, call, keys)
+        reply, fault, timing = await settled(name, method, request, call, keys)
         if fault is not None:
-            await abort(call, fault)
-        context.set_trailing_metadata(_trailing(call, None))
+            await abort(call, fault, timing)
+        context.set_trailing_metadata(_trailing(call, None, timing))
         return reply
 
     return handler
 
 
-async def abort(call: Call, fault: Fault) -> NoReturn:
+async def abort(call: Call, fault: Fault, timing: bytes) -> NoReturn:
     """Tell the client, and end the call."""
     code = _CODES.get(fault.status, grpc.StatusCode.INTERNAL)
-    await call.context.abort(code, fault.message[:_MOST_DETAILS], _trailing(call, fault))
+    await call.context.abort(code, fault.message[:_MOST_DETAILS], _trailing(call, fault, timing))
     raise AssertionError  # abort has raised
 
 
@@ -121,8 +139,7 @@ def counted(call: Call, fault: Fault | None) -> bytes:
     return replied(call.arrived_s, call, status, fault, asked)
 
 
-def _trailing(call: Call, fault: Fault | None) -> tuple[tuple[str, str], ...]:
-    timing = counted(call, fault)
+def _trailing(call: Call, fault: Fault | None, timing: bytes) -> tuple[tuple[str, str], ...]:
     shown = request_id(call.metadata.get("x-request-id"))
     if writes_access():
         status = 200 if fault is None else fault.status

@@ -34,7 +34,7 @@ class Streams:
         try:
             admit(call, self._keys)
         except Exception as error:
-            await abort(call, fault_of(error))
+            await abort(call, fault := fault_of(error), counted(call, fault))
         waiting: asyncio.Queue[_Task | None] = asyncio.Queue(_AHEAD)
         running: set[_Task] = set()
         reader = asyncio.create_task(self._read(requests, call, waiting, running))
@@ -47,7 +47,7 @@ class Streams:
             for each in (reader, *running):
                 each.cancel()
         if self._stopping:
-            await abort(call, _STOPPED)
+            await abort(call, _STOPPED, counted(call, _STOPPED))
 
     def stop(self) -> None:
         """Read no more requests; a stream ends when those that it has read are answered."""
@@ -72,8 +72,7 @@ class Streams:
     async def _one(self, request: Any, stream: Call) -> Any:
         call = begun(_NAME, stream.context)
         call.caller = stream.caller
-        reply, fault = await settled(_NAME, self._infer, request, call, None)
-        counted(call, fault)
+        reply, fault, _ = await settled(_NAME, self._infer, request, call, None)
         if fault is not None:
             return _Reply(error_message=fault.message, infer_response={"id": request.id})
         # Triton's clients of models that answer a request many times wait for the one that says it is the last

@@ -11,7 +11,7 @@ from typing import Any
 
 import httptools
 
-from twoshift.serve.http.messages import HttpError, Pieces, Reply, Request
+from twoshift.serve.http.messages import UNFORESEEN, HttpError, Pieces, Reply, Request
 from twoshift.serve.http.peers import Peers
 from twoshift.serve.http.reading import HeadRefused, Reading
 
@@ -168,19 +168,25 @@ class Connection(asyncio.Protocol):
                 if self._full and not self._waiting:
                     self._fill("queue", False)
                 self.due_s = self._reply_due_s  # the handler knows the deadline
+                reply = await self._replied(asked)
                 if isinstance(asked, HttpError):
-                    reply, unread, without_body, takes_chunks = self._refusal(asked), True, False, False
+                    unread, without_body, takes_chunks = True, False, False
                 else:
-                    reply = await (self._handler(asked) if asked.large is None else self._large(asked))
                     unread = asked.unread or (asked.stream is not None and not asked.stream.is_over)
                     without_body, takes_chunks = asked.method == "HEAD", asked.takes_chunks
                 open_end = reply.stream is not None and reply.stream_bytes is None
                 chunked = open_end and takes_chunks
                 keep = not (reply.close or unread or (open_end and not chunked) or self._is_last)
+                try:
+                    encoded = reply.encoded(keep, without_body, chunked)
+                except Exception:
+                    _logger.exception("a reply could not be written")
+                    reply, keep = UNFORESEEN, False
+                    encoded = reply.encoded(keep, without_body)
                 if reply.stream is not None:
                     self._pours, self.due_s = True, _NEVER_S
                 if not self._transport.is_closing():
-                    self._transport.write(reply.encoded(keep, without_body, chunked))
+                    self._transport.write(encoded)
                 if reply.stream is not None:
                     await self._pour(reply.stream, without_body, chunked)
                     self._pours = False
@@ -198,6 +204,16 @@ class Connection(asyncio.Protocol):
             raise
         finally:
             self._task = None
+
+    async def _replied(self, asked: Request | HttpError) -> Reply:
+        """What a handler that fails leaves unsaid is a 500: a closed connection would say nothing."""
+        try:
+            if isinstance(asked, HttpError):
+                return self._refusal(asked)
+            return await (self._handler(asked) if asked.large is None else self._large(asked))
+        except Exception:
+            _logger.exception("a request has failed")
+            return UNFORESEEN
 
     async def _large(self, asked: Request) -> Reply:
         """One whose body holds some of the room until it is answered."""

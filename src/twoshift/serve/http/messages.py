@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from twoshift.serve.http.streamed import BodyStream
     from twoshift.serve.keys import Caller
 
-__all__ = ["Admission", "HttpError", "Pieces", "Reply", "Request", "refusal"]
+__all__ = ["UNFORESEEN", "Admission", "HttpError", "Pieces", "Reply", "Request", "refusal"]
 
 _JSON = b"application/json"
 _FIRST_LINES = {each.value: b"HTTP/1.1 %d %b" % (each.value, each.phrase.encode()) for each in http.HTTPStatus}
@@ -104,6 +104,15 @@ class Reply(msgspec.Struct):
             lines.append(b"connection: close")
         lines += (b"", b"" if without_body else self.body)
         return b"\r\n".join(lines)
+
+
+# Where making a reply fails; its body is a constant, so that writing it cannot
+UNFORESEEN = Reply(
+    500,
+    b'{"error":{"message":"the server failed; its log says how","type":"internal_error","param":null,'
+    b'"code":"internal_error"}}',
+    close=True,
+)
 
 
 def refusal(fault: Fault, body: bytes) -> Reply:
