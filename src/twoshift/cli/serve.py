@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -123,17 +124,17 @@ def _name_of(model: str) -> str:
 def _serve(settings: ServeSettings) -> int:
     from twoshift.desks import desk_metrics, desks_for, ledger_for
     from twoshift.serve.keys import Keys
-    from twoshift.serve.run import check_address, serve
+    from twoshift.serve.run import serve
     from twoshift.serve.service import Service, close_models
+    from twoshift.serve.starting import Starting, check_address
     from twoshift.wiring import live_model, scalers_for, scaling_metrics
 
     if settings.grpc_port is not None:
         needed("grpc", "grpc", f"{settings.grpc_port}", "grpc_port")
         needed("google.protobuf", "grpc", f"{settings.grpc_port}", "grpc_port")
-    for field, port in (("port", settings.port), ("grpc_port", settings.grpc_port)):
-        check_address(settings.host, port or 0, field)  # now, not after a model has been loaded
+        check_address(settings.host, settings.grpc_port, "grpc_port")  # now, not after a model has been loaded
     if settings.access_log:
-        _log_accesses()
+        _log_accesses(logging.DEBUG if settings.log_probes else logging.INFO)
     # One text is tokenised faster by the thread that has it than by a pool that is woken for it
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     models: list[LiveModel] = []
@@ -141,10 +142,14 @@ def _serve(settings: ServeSettings) -> int:
     keys = Keys(settings.keys, tenants=settings.tenants)
     scalers: dict[str, Scaler] = {}
     left_s = settings.grace_s
+    starting = Starting(settings.host, settings.port)
     try:
+        note(f"Listening at http://{starting.address}; loading {', '.join(settings.models)}")
         for name in settings.models:
+            starting.loading(name)
             with Ongoing() as ongoing:
                 models.append(live_model(name, settings, int(time.time()), ongoing))
+        starting.loading("the job database")
         service = Service(models)
         desks = desks_for(service.models, settings, keys, note)
         usage, tenant_metrics = ledger_for(service.models, settings, keys, desks.jobs)
@@ -154,9 +159,11 @@ def _serve(settings: ServeSettings) -> int:
         metrics = [scaling_metrics(service.models, scalers, desks.jobs), tenant_metrics, desk_metrics(desks)]
         for name, scaler in scalers.items():
             scaler.start(settings.models[name].scale.every_s)
-        left_s = serve(service, settings, lambda *addresses: _tell(models, *addresses), desks, keys, usage, metrics)
+        tell = partial(_tell, models, bool(keys))
+        left_s = serve(service, settings, tell, desks, keys, usage, starting, metrics)
     finally:
         until_s = time.monotonic() + left_s
+        starting.close()
         for scaler in scalers.values():
             scaler.close()
         ended = desks is None or desks.close(left_s)
@@ -166,12 +173,12 @@ def _serve(settings: ServeSettings) -> int:
     return 0 if ended else _leave(settings)
 
 
-def _log_accesses() -> None:
+def _log_accesses(level: int) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     access = logging.getLogger("twoshift.access")
     access.addHandler(handler)
-    access.setLevel(logging.INFO)
+    access.setLevel(level)
     access.propagate = False
 
 
@@ -183,7 +190,7 @@ def _leave(settings: ServeSettings) -> int:
     os._exit(1)
 
 
-def _tell(models: list[LiveModel], address: str, grpc_address: str | None) -> None:
+def _tell(models: list[LiveModel], needs_key: bool, address: str, grpc_address: str | None) -> None:
     from twoshift.serve.llm.derived import LlmDerived
 
     for model in models:
@@ -199,7 +206,8 @@ def _tell(models: list[LiveModel], address: str, grpc_address: str | None) -> No
     if grpc_address is not None:
         note(f"gRPC at {grpc_address}")
     note(f"Ready at {address}")
-    note(f"curl {address}{_curl(models[0])}")
+    key = ' -H "Authorization: Bearer $KEY"' if needs_key else ""
+    note(f"curl{key} {address}{_curl(models[0])}")
 
 
 def _tell_llm(derived: LlmDerived) -> None:

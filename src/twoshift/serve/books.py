@@ -70,9 +70,9 @@ def replied(
     return stages.header(model.version)
 
 
-def writes_access() -> bool:
-    """Whether there is a log of requests."""
-    return _access.isEnabledFor(logging.INFO)
+def writes_access(is_routine: bool = False) -> bool:
+    """Whether there is a log of requests; of routine ones only where it has everything."""
+    return _access.isEnabledFor(logging.DEBUG if is_routine else logging.INFO)
 
 
 def log_access(what: str, status: int, arrived_s: float, caller: str, shown_id: str) -> None:

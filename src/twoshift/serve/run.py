@@ -7,14 +7,12 @@ import contextlib
 import gc
 import logging
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from twoshift.endpoints.known import told_openai
-from twoshift.errors import InvalidInput
 from twoshift.extras import needed
 from twoshift.serve.batch_desk import BatchDesk, NoBatches
 from twoshift.serve.exposition import MoreMetrics, ServerMetrics
@@ -38,12 +36,13 @@ from twoshift.serve.keys import Keys
 from twoshift.serve.llm.exposition import llm_metrics
 from twoshift.serve.service import Service
 from twoshift.serve.settings import ServeSettings
+from twoshift.serve.starting import Starting, check_address, shown_address
 from twoshift.serve.tracing import Traces
 
 if TYPE_CHECKING:
     from twoshift.serve.grpc.server import GrpcServer
 
-__all__ = ["Desks", "add_faces", "check_address", "serve"]
+__all__ = ["Desks", "add_faces", "serve"]
 
 _logger = logging.getLogger("twoshift.serve")
 _TRACES_S = 5.0
@@ -74,14 +73,16 @@ def serve(
     desks: Desks,
     keys: Keys,
     usage: UsageDesk,
+    starting: Starting,
     metrics: Sequence[MoreMetrics] = (),
 ) -> float:
     """Until SIGTERM or SIGINT; seconds that are left of the grace, 0 where requests were left without an answer.
 
-    `ready` is told the address, and gRPC's where there is one; `metrics` are shown beside the server's own.
+    `ready` is told the address, and gRPC's where there is one; `starting` has the port until then; `metrics` are shown
+    beside the server's own.
     """
     return needed("uvloop", "serve", "serve", "twoshift").run(
-        _serve(service, settings, ready, desks, keys, usage, metrics)
+        _serve(service, settings, ready, desks, keys, usage, starting, metrics)
     )
 
 
@@ -92,6 +93,7 @@ async def _serve(
     desks: Desks,
     keys: Keys,
     usage: UsageDesk,
+    starting: Starting,
     metrics: Sequence[MoreMetrics],
 ) -> float:
     service.start()
@@ -106,15 +108,17 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(ValueError, NotImplementedError):  # not in a test's thread
             asyncio.get_running_loop().add_signal_handler(number, _signalled, stop, hurry)
-    address = f"http://{await _listening(server, settings.host, settings.port, 'port')}"
     grpc_address = None
     if grpc_server is not None:
-        grpc_address = await _listening(grpc_server, settings.host, settings.grpc_port or 0, "grpc_port")
+        check_address(settings.host, settings.grpc_port or 0, "grpc_port")
+        bound = await grpc_server.start(settings.host, settings.grpc_port or 0)
+        grpc_address = shown_address(settings.host, bound)
     watchdog = asyncio.ensure_future(service.watch())
     gc.set_threshold(_GARBAGE, *gc.get_threshold()[1:])
     gc.collect()
     gc.freeze()  # what is there now stays: looking through it again and again would hold up requests
-    ready(address, grpc_address)
+    await server.start_on(starting.hand_on())
+    ready(f"http://{starting.address}", grpc_address)
     await stop.wait()
     _logger.warning("stopping: what was admitted is answered within %s; a second signal ends it now", settings.grace)
     until_s = time.monotonic() + settings.grace_s
@@ -145,7 +149,7 @@ def add_faces(
     add_usage(app, usage)
     connections = {"http_connections": ("Open connections.", lambda: server.connections)}
     more = [*metrics, lambda: llm_metrics(service.models)]
-    add_operations(app, service, ServerMetrics(service.models, connections, more))
+    add_operations(app, service.unready, ServerMetrics(service.models, connections, more))
 
 
 def _limits(settings: ServeSettings) -> HttpLimits:
@@ -175,32 +179,3 @@ def _grpc_server(service: Service, settings: ServeSettings, keys: Keys) -> GrpcS
     from twoshift.serve.grpc.server import GrpcServer  # its packages are an extra
 
     return GrpcServer(service, keys, int(settings.max_body_mib * (1 << 20)), settings.max_connections)
-
-
-async def _listening(server: HttpServer | GrpcServer, host: str, port: int, field: str) -> str:
-    """Where it does; raises InvalidInput that names the setting."""
-    try:
-        bound = await server.start(host, port)
-    except OSError as error:
-        raise _not_ours(error, host, port, field) from error
-    return f"{_shown(host)}:{bound}"
-
-
-def check_address(host: str, port: int, field: str) -> None:
-    """Raises InvalidInput that names the setting where nobody can listen there now."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as tried:
-            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            tried.bind(address)
-    except OSError as error:
-        raise _not_ours(error, host, port, field) from error
-
-
-def _not_ours(error: OSError, host: str, port: int, field: str) -> InvalidInput:
-    accepted = f"an address that is free and ours ({error.strerror or error})"
-    return InvalidInput(field, f"{host}:{port}", accepted)
-
-
-def _shown(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

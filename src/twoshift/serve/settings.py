@@ -134,6 +134,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     grace: str = "30s"
     otlp_endpoint: str | None = None  # where traces go
     access_log: bool = False  # a line for each request
+    log_probes: bool = False  # also for those of /healthz, /readyz and /metrics that succeed
     database: str | None = None  # which remembers jobs; None: a file of this user's
     engine: str = "local"  # where replicas run: processes of this machine, or Ray Serve
     address: str | None = None  # of the Ray cluster

@@ -191,7 +191,9 @@ def test_json_that_is_too_large_is_refused_before_it_is_read(face: Face) -> None
 
 def test_the_sooner_of_the_timeouts_is_the_deadline(face: Face) -> None:
     asked = {"inputs": [tensor([1, 2, 3, 4])]}
-    assert face.infer(asked | {"parameters": {"timeout": 1}}).status == 504
+    late = face.infer(asked | {"parameters": {"timeout": 1}})
+    assert late.status == 504
+    assert b"the header x-request-timeout-ms (milliseconds) gives it more time" in late.body
     assert face.infer(asked | {"parameters": {"timeout": 9_000_000}}, x_request_timeout_ms="0.001").status == 504
     assert face.infer(asked | {"parameters": {"timeout": 0, "priority": 1}}).status == 200
 
@@ -279,3 +281,17 @@ def test_a_reply_is_packed_as_its_client_asks(accepted: bytes | None, encoding: 
 def test_a_small_reply_is_left_as_it_is() -> None:
     reply = asyncio.run(packed(Reply(200, b"{}"), b"gzip"))
     assert (reply.body, reply.headers) == (b"{}", [])
+
+
+@pytest.mark.parametrize("size", [None, 5])
+def test_text_that_is_no_utf_8_is_a_400_that_names_tensor_and_element(face: Face, size: int | None) -> None:
+    parameters = "" if size is None else f', "parameters": {{"binary_data_size": {size}}}'
+    data = b', "data": ["a", "\xff"]' if size is None else b""
+    shape = "[2]" if size is None else "[1]"
+    head = b'{"inputs": [{"name": "x", "datatype": "BYTES", "shape": %b%b%b}]}' % (
+        shape.encode(), parameters.encode(), data,
+    )  # fmt: skip
+    reply = face.infer(head, b"" if size is None else b"\x01\0\0\0\xff")
+    assert reply.status == 400
+    assert b"input 'x': b'\\xff" in reply.body.replace(b"\\\\", b"\\")
+    assert (b"element 1 is none" if size is None else b"element 0 is none") in reply.body

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from twoshift.errors import InvalidInput
 from twoshift.serve.oip.datatypes import DTYPES, wire
 from twoshift.serve.oip.outputs import Output
-from twoshift.serve.oip.tensors import from_json, from_raw
+from twoshift.serve.oip.tensors import from_json, from_raw, texts_of
 
 SHAPES = arrays_of.array_shapes(min_dims=1, max_dims=4, max_side=4)
 ANY = st.sampled_from(sorted(DTYPES)).flatmap(lambda name: arrays_of.arrays(DTYPES[name], SHAPES))
@@ -195,3 +195,8 @@ def test_one_bad_number_among_many_is_refused(bad: bytes, place: int) -> None:
         from_json("x", "INT32", [200_000], msgspec.Raw(b"[" + b",".join(listed) + b"]"))
     with pytest.raises(InvalidInput, match=r"'200,000 values'.*3 values"):
         from_json("x", "INT32", [3], msgspec.Raw(b"[" + b",".join([b"1"] * 200_000) + b"]"))
+
+
+def test_bytes_of_grpc_that_are_no_utf_8_are_refused_by_tensor_and_element() -> None:
+    with pytest.raises(InvalidInput, match=r"^input 'wide': .*UTF-8; element 1 is none"):
+        texts_of("wide", [b"a", b"\xff"])

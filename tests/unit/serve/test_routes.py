@@ -54,7 +54,7 @@ def app() -> Iterator[App]:
     add_openai(made, service)
     add_reranking(made, service)
     add_oip(made, service)
-    add_operations(made, service, ServerMetrics(service.models, {}))
+    add_operations(made, service.unready, ServerMetrics(service.models, {}))
     yield made
     service.close()
 

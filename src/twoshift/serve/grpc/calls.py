@@ -21,6 +21,8 @@ from twoshift.serve.model import Answer
 
 __all__ = ["Call", "Method", "abort", "admit", "begun", "counted", "settled", "unary"]
 
+_PROBES = ("ServerLive", "ServerReady")
+
 _logger = logging.getLogger("twoshift.serve")
 _MOST_DETAILS = 2_000  # characters: a status travels in headers, which clients bound
 _LONGEST_S = 3_600.0
@@ -141,7 +143,7 @@ def counted(call: Call, fault: Fault | None) -> bytes:
 
 def _trailing(call: Call, fault: Fault | None, timing: bytes) -> tuple[tuple[str, str], ...]:
     shown = request_id(call.metadata.get("x-request-id"))
-    if writes_access():
+    if writes_access(is_routine=fault is None and call.name in _PROBES):
         status = 200 if fault is None else fault.status
         log_access(f"gRPC {call.name}", status, call.arrived_s, call.caller.name, shown)
     trailing = ("x-request-id", shown), ("server-timing", timing.decode())

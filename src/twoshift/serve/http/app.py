@@ -7,13 +7,14 @@ import logging
 import re
 import urllib.parse
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from twoshift.endpoints.faults import Fault, fault_of
-from twoshift.errors import InvalidInput, NotFound, TwoshiftError
+from twoshift.errors import InvalidInput, Late, NotFound, TwoshiftError
 from twoshift.serve.books import Asked, gone, log_access, replied, request_id, writes_access
 from twoshift.serve.http.event_stream import EventStream
 from twoshift.serve.http.messages import HttpError, Reply, Request, refusal
@@ -26,6 +27,7 @@ __all__ = ["App", "Exchange", "Face", "Told"]
 
 _logger = logging.getLogger("twoshift.serve")
 _SHOWN_ID = b"x-request-id"
+_TIMEOUT, _TIMEOUT_HEADER = "x-request-timeout-ms", b"x-request-timeout-ms"
 _LONGEST_MS = 3_600_000
 _MANY_TARGETS, _SHORT_TARGET = 1024, 256  # that are remembered; of how many bytes each
 Told = Callable[[Fault], bytes]  # an error as a face writes it
@@ -42,11 +44,12 @@ class Exchange(msgspec.Struct):
     model: LiveModel | None = None  # whose books it goes into
     answer: Answer | None = None
     goes_on: EventStream | None = None  # the reply, where it is counted at its end
+    is_probe: bool = False
 
     @property
     def timeout_s(self) -> float | None:
         """What the client gives it; None: the model's objective."""
-        given = self.request.header(b"x-request-timeout-ms")
+        given = self.request.header(_TIMEOUT_HEADER)
         if given is None:
             return None
         try:
@@ -54,7 +57,7 @@ class Exchange(msgspec.Struct):
         except ValueError:
             milliseconds = -1.0
         if not 0 < milliseconds <= _LONGEST_MS:
-            raise InvalidInput("x-request-timeout-ms", given, "a number of milliseconds up to an hour")
+            raise InvalidInput(_TIMEOUT, given, "a number of milliseconds up to an hour")
         return milliseconds / 1e3
 
     async def read(self, read: Callable[..., _T], *given: Any) -> _T:
@@ -69,7 +72,7 @@ class Exchange(msgspec.Struct):
     def ended(self, shown_id: str, status: int, fault: Fault | None) -> bytes:
         """Into the books with it; what Server-Timing says."""
         request = self.request
-        if writes_access():
+        if writes_access(is_routine=self.is_probe and status < 400):
             what = f"{request.method} {request.target[:200].decode('latin-1')}"
             log_access(what, status, request.arrived_s, self.caller.name, shown_id)
         return replied(request.arrived_s, self, status, fault, self.asked)
@@ -86,6 +89,7 @@ class _Route(NamedTuple):
     told: Told
     needs: Access
     check: HeadCheck | None
+    is_probe: bool
 
 
 class _Admitted(NamedTuple):
@@ -127,16 +131,17 @@ class App:
         needs: Access,
         streams: bool = False,
         check: HeadCheck | None = None,
+        is_probe: bool = False,
     ) -> None:
         """`{name}` in the path matches anything but a slash; one that is escaped is none.
 
         With `streams` the face reads the request's body as it comes in; its path is a plain one.
-        `check` refuses a request before its body is read.
+        `check` refuses a request before its body is read. A probe is logged only where it fails.
         """
         if streams:
             self._streamed.add((method, path.encode()))
         self.routes.append(Route(method, path, needs, about))
-        route = _Route(face, told, needs, check)
+        route = _Route(face, told, needs, check, is_probe)
         if "{" not in path:
             self._exact.setdefault(path, {})[method] = route
             return
@@ -174,6 +179,7 @@ class App:
         admitted = self.admit(request) if request.admission is None else request.admission
         assert isinstance(admitted, _Admitted)  # noqa: S101 - made above, or by `admit` on its head
         exchange, route, fault = Exchange(request, admitted.matched, admitted.caller), admitted.route, admitted.fault
+        exchange.is_probe = route is not None and route.is_probe
         if route is None or fault is not None:
             assert fault is not None  # noqa: S101 - that is why there is no route
             reply = self._refused(request, fault, route, admitted.allow)
@@ -225,7 +231,10 @@ class App:
         for pattern, routes in self._patterns:
             if matched := pattern.fullmatch(path):
                 return _Found(routes, {name: urllib.parse.unquote(part) for name, part in matched.groupdict().items()})
-        raise NotFound("path", path, "one that /openapi.json names")
+        raise self._unknown(path)
+
+    def _unknown(self, path: str) -> TwoshiftError:
+        return NotFound("path", path, "one that /openapi.json names")
 
     @staticmethod
     def _finish(exchange: Exchange, reply: Reply, fault: Fault | None) -> None:
@@ -258,4 +267,7 @@ def _log(request: Request, error: BaseException) -> None:
 
 
 def _fault(error: BaseException) -> Fault:
-    return error.fault() if isinstance(error, HttpError) else fault_of(error)
+    fault = error.fault() if isinstance(error, HttpError) else fault_of(error)
+    if isinstance(error, Late):
+        return replace(fault, message=f"{fault.message}; the header {_TIMEOUT} (milliseconds) gives it more time")
+    return fault

@@ -26,6 +26,7 @@ from twoshift.serve.http.oip_types import (
     Ready,
 )
 from twoshift.serve.http.openapi import ASKING, Operation
+from twoshift.serve.http.operations import Health
 from twoshift.serve.http.packing import packed
 from twoshift.serve.keys import Access, Caller
 from twoshift.serve.live_model import LiveModel
@@ -42,7 +43,7 @@ from twoshift.serve.oip.outputs import Output, outputs_of
 from twoshift.serve.oip.protocol import InferenceProtocol, asked_timeout_s, sooner
 from twoshift.serve.service import Service
 
-__all__ = ["add_oip", "told_oip"]
+__all__ = ["add_oip", "add_oip_health", "told_oip"]
 
 _HEADER = HEADER.encode()
 _BINARY = "application/octet-stream"
@@ -78,10 +79,23 @@ def add_oip(app: App, service: Service) -> None:
         ("POST", "/v2/repository/models/{model}/unload", face.unload, _about("Refused.", Loaded, 400)),
     ):  # fmt: skip
         app.add(method, path, answer, told_oip, about, needs=Access.SERVE)
-    live = _about("Whether the process lives.", Live)
-    app.add("GET", "/v2/health/live", face.live, told_oip, live, needs=Access.OPEN)
-    ready = _about("Whether requests should come here.", Ready, 503)
-    app.add("GET", "/v2/health/ready", face.ready, told_oip, ready, needs=Access.OPEN)
+    add_oip_health(app, service.unready)
+
+
+def add_oip_health(app: App, unready: Health) -> None:
+    """/v2/health/live and /v2/health/ready."""
+
+    async def live(_exchange: Exchange) -> Reply:
+        return Reply(200, _encoder.encode(Live()))
+
+    async def ready(_exchange: Exchange) -> Reply:
+        return _told_ready(unready())
+
+    for path, answer, about in (
+        ("/v2/health/live", live, _about("Whether the process lives.", Live)),
+        ("/v2/health/ready", ready, _about("Whether requests should come here.", Ready, 503)),
+    ):
+        app.add("GET", path, answer, told_oip, about, needs=Access.OPEN, is_probe=True)
 
 
 def _about(summary: str, gives: Any, *statuses: int, takes: Any = None) -> Operation:
@@ -128,12 +142,6 @@ class _Oip:
     def check_head(self, matched: dict[str, str], caller: Caller) -> None:
         """Whether there is such a model, for this caller."""
         caller.check_model(self._protocol.find(matched["model"], matched.get("version", "")).name)
-
-    async def live(self, _exchange: Exchange) -> Reply:
-        return Reply(200, _encoder.encode(Live()))
-
-    async def ready(self, _exchange: Exchange) -> Reply:
-        return _told_ready(self._service.unready())
 
     async def model_ready(self, exchange: Exchange) -> Reply:
         return _told_ready(self._service.unready(self._found(exchange).name))

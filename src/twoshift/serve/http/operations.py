@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
@@ -13,9 +14,8 @@ from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openapi import Operation, document
 from twoshift.serve.keys import Access
-from twoshift.serve.service import Service
 
-__all__ = ["add_operations"]
+__all__ = ["Health", "add_health", "add_operations"]
 
 
 class Alive(msgspec.Struct):
@@ -37,17 +37,33 @@ class NotReady(msgspec.Struct, kw_only=True):
     reason: str
 
 
-def add_operations(app: App, service: Service, metrics: ServerMetrics) -> None:
-    """/healthz, /readyz, /health, /metrics and /openapi.json."""
+Health = Callable[[], str | None]  # why no request should come; None where all is well
+
+
+def add_health(app: App, unready: Health) -> None:
+    """/healthz, /, /readyz and /health."""
 
     async def healthz(_exchange: Exchange) -> Reply:
         return Reply(200, msgspec.json.encode(Alive()))
 
     async def readyz(_exchange: Exchange) -> Reply:
-        why = service.unready()
+        why = unready()
         if why is None:
             return Reply(200, msgspec.json.encode(Ready()))
         return Reply(503, msgspec.json.encode(NotReady(reason=why)), headers=[(b"retry-after", b"1")])
+
+    ready = _about("Whether requests should come here.", Ready, {503: NotReady})
+    for path, answer, what in (
+        ("/healthz", healthz, _about("Whether the process lives.", Alive)),
+        ("/", healthz, _about("The same, as KServe's clients ask it.", Alive)),
+        ("/readyz", readyz, ready),
+        ("/health", readyz, ready),  # as vLLM and text-embeddings-inference call it
+    ):
+        app.add("GET", path, answer, told_openai, what, needs=Access.OPEN, is_probe=True)
+
+
+def add_operations(app: App, unready: Health, metrics: ServerMetrics) -> None:
+    """The same, /metrics and /openapi.json."""
 
     async def page(_exchange: Exchange) -> Reply:
         body, kind = metrics.text()
@@ -56,16 +72,11 @@ def add_operations(app: App, service: Service, metrics: ServerMetrics) -> None:
     async def openapi(_exchange: Exchange) -> Reply:
         return Reply(200, msgspec.json.encode(document(app.routes, app.needs_keys)))
 
-    def about(summary: str, gives: Any, also: dict[int, Any] | None = None) -> Operation:
-        return Operation(summary, gives, ErrorReply, also=also or {})
+    add_health(app, unready)
+    shown = _about("What it counts, for Prometheus.", "text/plain")
+    app.add("GET", "/metrics", page, told_openai, shown, needs=Access.ADMIN, is_probe=True)
+    app.add("GET", "/openapi.json", openapi, told_openai, _about("This document.", dict[str, Any]), needs=Access.OPEN)
 
-    ready = about("Whether requests should come here.", Ready, {503: NotReady})
-    for path, answer, what, needs in (
-        ("/healthz", healthz, about("Whether the process lives.", Alive), Access.OPEN),
-        ("/", healthz, about("The same, as KServe's clients ask it.", Alive), Access.OPEN),
-        ("/readyz", readyz, ready, Access.OPEN),
-        ("/health", readyz, ready, Access.OPEN),  # as vLLM and text-embeddings-inference call it
-        ("/metrics", page, about("What it counts, for Prometheus.", "text/plain"), Access.ADMIN),
-        ("/openapi.json", openapi, about("This document.", dict[str, Any]), Access.OPEN),
-    ):
-        app.add("GET", path, answer, told_openai, what, needs=needs)
+
+def _about(summary: str, gives: Any, also: dict[int, Any] | None = None) -> Operation:
+    return Operation(summary, gives, ErrorReply, also=also or {})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,22 +34,29 @@ class HttpServer:
         wanted = limits or HttpLimits()
         self.peers = Peers(replace(wanted, connections=_connections(wanted.connections)), streams, admit)
         self._handler, self._refusal, self._sweep_s = handler, refusal, sweep_s
-        self._server: Any = None
+        self._servers: list[Any] = []
         self._sweeper: asyncio.Task[None] | None = None
 
     async def start(self, host: str, port: int) -> int:
         """The port that it listens on; raises OSError where it cannot."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._connection, host, port, backlog=_BACKLOG, reuse_address=True)
+        made = await loop.create_server(self._connection, host, port, backlog=_BACKLOG, reuse_address=True)
+        self._servers, self._sweeper = [made], loop.create_task(self._sweep())
+        return int(made.sockets[0].getsockname()[1])
+
+    async def start_on(self, sockets: Sequence[socket.socket]) -> None:
+        """On these, which are bound; they are its own from now on."""
+        loop = asyncio.get_running_loop()
+        self._servers = [await loop.create_server(self._connection, sock=each, backlog=_BACKLOG) for each in sockets]
         self._sweeper = loop.create_task(self._sweep())
-        return int(self._server.sockets[0].getsockname()[1])
 
     async def drain(self, grace_s: float, hurry: asyncio.Event | None = None) -> bool:
         """Take no connection and no request any more, answer those that are read; False where time ran out.
 
         `hurry`, once it is set, is the end of the time.
         """
-        self._server.close()
+        for server in self._servers:
+            server.close()
         for connection in tuple(self.peers.open):
             connection.stop()
         loop = asyncio.get_running_loop()
