@@ -29,17 +29,21 @@ _CODES = {"completed": EXIT_CODES["done"], "failed": 2}
 _POLL_S, _AGAIN_S, _PATIENCE_S = 0.5, 5.0, 120.0
 _NAMED = 10  # errors
 _HEAD_BYTES = 1 << 20
-BatchId = Annotated[str, typer.Argument(help="As `twoshift batch list` shows it.")]
-Wait = Annotated[bool, typer.Option("--wait", help="Until it is over, with a progress bar.")]
-Output = Annotated[str | None, typer.Option("--output", "-o", help="Where results go; with --wait.", metavar="FILE")]
+BatchId = Annotated[str, typer.Argument(help="Batch id, as `twoshift batch list` shows it.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until the batch ends, with a progress bar.")]
+Output = Annotated[
+    str | None, typer.Option("--output", "-o", help="With --wait: file for the results.", metavar="FILE")
+]
 
 
 @command(app, "submit", "twoshift batch submit requests.jsonl --wait --on http://127.0.0.1:8000", SERVER_FIELDS)
 def submit_command(
-    requests: Annotated[Path, typer.Argument(help="A JSON object a line: custom_id, method, url, body.")],
+    requests: Annotated[Path, typer.Argument(help="File with a JSON object a line: custom_id, method, url, body.")],
     on: On = None,
-    window: Annotated[str, text("The time it has: 24h, 90m.")] = "24h",
-    endpoint: Annotated[str | None, text("Such as /v1/embeddings; the first line's url without it.")] = None,
+    window: Annotated[str, text("Deadline, from now: 24h, 90m.")] = "24h",
+    endpoint: Annotated[
+        str | None, text("Endpoint, such as /v1/embeddings.", shown="the url of the first line")
+    ] = None,
     wait: Wait = False,
     output: Output = None,
     as_json: JsonFlag = False,
@@ -58,7 +62,7 @@ def submit_command(
 
 @command(app, "list", "twoshift batch list --on http://127.0.0.1:8000", SERVER_FIELDS)
 def list_command(
-    on: On = None, limit: Annotated[int, whole("The newest so many.", most=100)] = 20, as_json: JsonFlag = False
+    on: On = None, limit: Annotated[int, whole("Show at most N.", most=100)] = 20, as_json: JsonFlag = False
 ) -> None:
     """The newest batches of a server."""
     found = server_at(on).get(f"/v1/batches?limit={limit}")
@@ -85,7 +89,7 @@ def cancel_command(batch: BatchId, on: On = None, as_json: JsonFlag = False) -> 
 def retry_command(
     batch: BatchId,
     on: On = None,
-    window: Annotated[str | None, text("The time it has: 24h, 90m; as the batch had without it.")] = None,
+    window: Annotated[str | None, text("Deadline, from now: 24h, 90m.", shown="as the batch had")] = None,
     wait: Wait = False,
     output: Output = None,
     as_json: JsonFlag = False,
@@ -102,9 +106,9 @@ def results_command(
     batch: BatchId,
     on: On = None,
     output: Annotated[
-        str | None, typer.Option("--output", "-o", help="A file; stdout without it.", metavar="FILE")
+        str | None, typer.Option("--output", "-o", help="Output file.", metavar="FILE", show_default="stdout")
     ] = None,
-    errors: Annotated[bool, typer.Option("--errors", help="The requests that failed, instead.")] = False,
+    errors: Annotated[bool, typer.Option("--errors", help="Print the requests that failed instead.")] = False,
 ) -> None:
     """The lines of a batch's results."""
     server = server_at(on)

@@ -20,13 +20,13 @@ __all__ = ["app", "job_lines", "shown_time"]
 app = typer.Typer(help="Jobs on a server: list, show, pause, resume, cancel, logs, deliveries.", no_args_is_help=True)
 _COLUMNS = ("<<job", "<state", "done", "rows", "errors", "left", "<model")
 _DELIVERY_COLUMNS = ("<<at", "<what", "<<of", "<webhook", "<state", "attempts", "<last")
-JobId = Annotated[str, typer.Argument(help="As `twoshift jobs list` shows it.")]
+JobId = Annotated[str, typer.Argument(help="Job id, as `twoshift jobs list` shows it.")]
 
 
 @command(app, "list", "twoshift jobs list --on http://127.0.0.1:8000", SERVER_FIELDS)
 def list_command(
     on: On = None,
-    limit: Annotated[int, whole("The newest so many.", most=1000)] = 20,
+    limit: Annotated[int, whole("Show at most N.", most=1000)] = 20,
     as_json: JsonFlag = False,
 ) -> None:
     """The newest jobs of a server."""
@@ -73,7 +73,7 @@ def logs_command(job: JobId, on: On = None, as_json: JsonFlag = False) -> None:
 @command(app, "deliveries", "twoshift jobs deliveries --on http://127.0.0.1:8000", SERVER_FIELDS)
 def deliveries_command(
     on: On = None,
-    limit: Annotated[int, whole("The newest so many.", most=1000)] = 20,
+    limit: Annotated[int, whole("Show at most N.", most=1000)] = 20,
     as_json: JsonFlag = False,
 ) -> None:
     """Which webhooks were told of what, and what they said."""

@@ -19,9 +19,11 @@ _SCOPES = ("serve", "batch", "admin")  # as `Access` has them, whose module a pl
 
 @command(app, "key", "twoshift key alice")
 def key_command(
-    name: Annotated[str, typer.Argument(help="Whose it is.")],
-    tenant: Annotated[str | None, text("Whose jobs, files and quotas it shares.", metavar="NAME")] = None,
-    scope: Annotated[list[str] | None, choice("What it is for; serve and batch.", _SCOPES)] = None,
+    name: Annotated[str, typer.Argument(help="Name of the key.")],
+    tenant: Annotated[str | None, text("Tenant whose jobs, files and quotas the key shares.", metavar="NAME")] = None,
+    scope: Annotated[
+        list[str] | None, choice("What the key may do; repeat it for several.", _SCOPES, shown="serve and batch")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Make an API key, and the lines that let `twoshift serve --config` know it. The key is shown once."""

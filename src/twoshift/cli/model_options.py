@@ -19,9 +19,12 @@ Model = Annotated[str, typer.Argument(help=MODELS)]
 RowModel = Annotated[
     str, typer.Argument(help=f"minilm, an encoder's folder, {_ROWS}. Language models: `run --prompt`, `serve`.")
 ]
-Device = Annotated[str, text("auto, cpu, cuda or cuda:N.", metavar="NAME")]
-Precision = Annotated[str | None, text("fp32, bf16 or int8; the model's own without it.", metavar="NAME")]
-Threads = Annotated[int | None, whole("CPU threads; as many as this process may use without it.", most=4096)]
+Device = Annotated[str, text("Device: auto, cpu, cuda or cuda:N.", metavar="NAME")]
+Precision = Annotated[str | None, text("Precision: fp32, bf16 or int8.", metavar="NAME", shown="the model's own")]
+Threads = Annotated[int | None, whole("CPU threads.", most=4096, shown="all usable cores")]
 TrustPickle = Annotated[
-    bool, typer.Option("--trust-pickle", help="Open a pickle or joblib file: it can run any code, so know its origin.")
+    bool,
+    typer.Option(
+        "--trust-pickle", help="Load pickle and joblib files. They can run any code: load only files that you trust."
+    ),
 ]

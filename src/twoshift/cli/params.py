@@ -1,6 +1,7 @@
 """Option types: numbers as people write them, refused with the option's name, the value and what is accepted.
 
-Each function makes the second half of an `Annotated`: `items: Annotated[float, count("Rows to score.")]`.
+Each function makes the second half of an `Annotated`: `items: Annotated[float, count("Rows to score.")]`. `shown` is
+the default in words, for an option that is None until somebody gives it.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def share(
     return _option(parse, "SHARE", about, flags, shown)
 
 
-def choice(about: str, options: Sequence[str], *flags: str, metavar: str = "NAME") -> Any:
+def choice(about: str, options: Sequence[str], *flags: str, metavar: str = "NAME", shown: str | None = None) -> Any:
     """One of a few words, upper or lower case."""
     known = {o.lower(): o for o in options}
 
@@ -120,12 +121,12 @@ def choice(about: str, options: Sequence[str], *flags: str, metavar: str = "NAME
             raise InvalidInput(flag, raw, f"one of {', '.join(options)}{hint}")
         return found
 
-    return _option(parse, metavar, f"{about} One of {', '.join(options)}.", flags)
+    return _option(parse, metavar, f"{about} One of {', '.join(options)}.", flags, shown)
 
 
-def text(about: str, *flags: str, metavar: str = "TEXT") -> Any:
+def text(about: str, *flags: str, metavar: str = "TEXT", shown: str | None = None) -> Any:
     """Any words."""
-    return typer.Option(*flags, metavar=metavar, help=about)
+    return typer.Option(*flags, metavar=metavar, help=about, show_default=shown or True)
 
 
 def _option(

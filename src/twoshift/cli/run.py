@@ -36,56 +36,64 @@ def run_command(
         list[str],
         typer.Argument(help="Files, folders, patterns, @lists or s3:// prefixes; or one .toml file that holds a job."),
     ],
-    model: Annotated[
-        str | None, text("As in `twoshift profile`: minilm, smollm, a folder, a file, file.py:Class.")
-    ] = None,
-    output: Annotated[str | None, text("The folder for the results, local or s3://.", "-o", "--output")] = None,
-    text_column: Annotated[str | None, text("The column with the text.", "--text", metavar="COLUMN")] = None,
-    pair: Annotated[str | None, text("The second text's column, for a model over pairs.", metavar="COLUMN")] = None,
+    model: Annotated[str | None, text("Model: minilm, smollm, a folder, a file, file.py:Class.")] = None,
+    output: Annotated[str | None, text("Output folder, local or s3://.", "-o", "--output")] = None,
+    text_column: Annotated[str | None, text("Column with the text.", "--text", metavar="COLUMN")] = None,
+    pair: Annotated[str | None, text("Column with the second text, for a model over pairs.", metavar="COLUMN")] = None,
     prompt_name: Annotated[
-        str | None, text("Prompt of the model that goes before each text (default: the model's default prompt).")
+        str | None, text("Prompt of the model that goes before each text.", shown="the model's default prompt")
     ] = None,
-    prompt: Annotated[str | None, text("Of a language model: a column, or a template: '{title}: {body}'.")] = None,
-    system: Annotated[str | None, text("Its system message; may have columns in braces, too.")] = None,
-    max_tokens: Annotated[int | None, whole("Of an answer; 256 without it.", most=10**6)] = None,
-    temperature: Annotated[float | None, count("0 without it: always the likeliest token.", zero=True)] = None,
-    top_p: Annotated[float | None, share("Of the likeliest tokens; 1 without it.")] = None,
-    seed: Annotated[int | None, whole("Of sampling.", least=0)] = None,
-    stop: Annotated[list[str] | None, typer.Option(help="A text that ends an answer; may be given again.")] = None,
+    prompt: Annotated[
+        str | None, text("Prompt for a language model: a column, or a template such as '{title}: {body}'.")
+    ] = None,
+    system: Annotated[str | None, text("System message for a language model; columns in braces are filled in.")] = None,
+    max_tokens: Annotated[int | None, whole("Most tokens of an answer.", most=10**6, shown="256")] = None,
+    temperature: Annotated[
+        float | None, count("Sampling temperature; 0 always takes the likeliest token.", zero=True, shown="0")
+    ] = None,
+    top_p: Annotated[float | None, share("Sample from the likeliest tokens that have this share.", shown="1")] = None,
+    seed: Annotated[int | None, whole("Sampling seed.", least=0)] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="Text that ends an answer; repeat it for several.")] = None,
     json_schema: Annotated[
-        str | None, text("A JSON schema that answers keep to; its properties become columns.", metavar="FILE")
+        str | None, text("JSON schema of the answers; its properties become columns.", metavar="FILE")
     ] = None,
-    columns: Annotated[str | None, text("Columns of a model over rows: a,b,c; all without it.")] = None,
-    keep: Annotated[str | None, text("Columns to keep beside the results: a,b,c.")] = None,
-    input_format: Annotated[str | None, choice("Where names do not tell.", _INPUT_FORMATS)] = None,
-    output_format: Annotated[str | None, choice("parquet without it.", ("parquet", "jsonl"))] = None,
-    workers: Annotated[int | None, whole("Processes, a model each; 1 without it.", most=1024)] = None,
-    engine: Annotated[str | None, choice("Where workers run; local without it.", ("local", "ray"))] = None,
-    address: Annotated[str | None, text("The Ray cluster: auto or host:port; a local one without it.")] = None,
-    resources: Annotated[str | None, text("Ray's custom resources of a worker: a=1,b=0.5.")] = None,
-    shard_rows: Annotated[int | None, whole("Rows of a shard at the most.")] = None,
-    shard_seconds: Annotated[float | None, duration("Work of a shard; 30s without it.")] = None,
-    max_errors: Annotated[str | None, text("Rows that may fail, 100 or 1%, before the job stops.")] = None,
-    window: Annotated[str | None, text("The time it has, such as 2h.", metavar="DURATION")] = None,
-    price: Annotated[float | None, usd("Dollars an hour of a worker.")] = None,
+    columns: Annotated[str | None, text("Columns that a model over rows reads: a,b,c.", shown="all")] = None,
+    keep: Annotated[str | None, text("Input columns to keep beside the results: a,b,c.")] = None,
+    input_format: Annotated[
+        str | None, choice("Input format, if the file's suffix does not say.", _INPUT_FORMATS)
+    ] = None,
+    output_format: Annotated[str | None, choice("Output format.", ("parquet", "jsonl"), shown="parquet")] = None,
+    workers: Annotated[
+        int | None, whole("Worker processes, each with a model of its own.", most=1024, shown="1")
+    ] = None,
+    engine: Annotated[str | None, choice("Where workers run.", ("local", "ray"), shown="local")] = None,
+    address: Annotated[str | None, text("Ray cluster: auto or host:port.", shown="a local one")] = None,
+    resources: Annotated[str | None, text("Custom Ray resources of a worker: a=1,b=0.5.")] = None,
+    shard_rows: Annotated[int | None, whole("Most rows of a shard.")] = None,
+    shard_seconds: Annotated[float | None, duration("Time that a shard takes.", shown="30s")] = None,
+    max_errors: Annotated[str | None, text("Stop the job when more rows than this fail: 100 or 1%.")] = None,
+    window: Annotated[str | None, text("Deadline of the job, from its start: 2h.", metavar="DURATION")] = None,
+    price: Annotated[float | None, usd("Price of a worker in dollars an hour.")] = None,
     grace: Annotated[
-        float | None, duration("What is in work may finish within this on SIGTERM; 30s without it.", zero=True)
+        float | None, duration("On SIGTERM, time for the shards in work to finish.", zero=True, shown="30s")
     ] = None,
-    device: Annotated[str | None, text("auto, cpu, cuda or cuda:N; auto without it.", metavar="NAME")] = None,
+    device: Annotated[str | None, text("Device: auto, cpu, cuda or cuda:N.", metavar="NAME", shown="auto")] = None,
     precision: Precision = None,
     threads: Threads = None,
     trust_pickle: TrustPickle = False,
     retry_errors: Annotated[
-        str | None, text("An earlier run's folder: its parts without errors are linked, the others done anew.")
+        str | None, text("Folder of an earlier run: link its parts without errors, and do the others again.")
     ] = None,
     on: Annotated[
-        str | None, text("A running `twoshift serve`: the job rides in its batch lane. http://host:8000", metavar="URL")
+        str | None, text("Run the job in the batch lane of this server: http://host:8000", metavar="URL")
     ] = None,
-    detach: Annotated[bool, typer.Option("--detach", help="With --on: do not wait for its end.")] = False,
-    weight: Annotated[float | None, count("With --on: of its share beside other jobs; 1 without it.")] = None,
-    hours: Annotated[str | None, text("With --on: of the day, in which it may run: 22:00-06:00.")] = None,
-    max_live_load: Annotated[float | None, share("With --on: it gives way where live rows have more.")] = None,
-    notify: Annotated[str | None, text("With --on: webhooks of the server that are told of its end: a,b.")] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="With --on: return at once, and let the job run.")] = False,
+    weight: Annotated[float | None, count("With --on: share beside other jobs, relative to theirs.", shown="1")] = None,
+    hours: Annotated[str | None, text("With --on: hours of the day in which the job may run: 22:00-06:00.")] = None,
+    max_live_load: Annotated[
+        float | None, share("With --on: hold the job while live load is above this share.")
+    ] = None,
+    notify: Annotated[str | None, text("With --on: webhooks of the server to call when the job ends: a,b.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew: refuse a folder that holds a job.")] = False,
     as_json: JsonFlag = False,
 ) -> int:

@@ -22,26 +22,31 @@ app = typer.Typer(
 _COLUMNS = ("<<schedule", "<when", "<state", "<next", "<model", "<output")
 _RUN_COLUMNS = ("<<due", "<state", "<<job", "<its state", "<reason")
 _ON = "--on http://127.0.0.1:8000"
-Name = Annotated[str, typer.Argument(help="As `twoshift schedule list` shows it.")]
+Name = Annotated[str, typer.Argument(help="Name of the schedule.")]
 
 
 @command(app, "add", "twoshift schedule add nightly --cron '0 2 * * *' job.toml", SERVER_FIELDS)
 def add_command(
-    name: Annotated[str, typer.Argument(help="What to call it.")],
-    job: Annotated[str, typer.Argument(help="A job file, as `twoshift run` takes it; {date}, {time}, {run} in it.")],
-    cron: Annotated[str | None, text("When: minute hour day month weekday, or @daily.", metavar="EXPRESSION")] = None,
-    after: Annotated[
-        str | None, text("Or whenever this file appears or is replaced: a path or s3://.", metavar="LOCATION")
+    name: Annotated[str, typer.Argument(help="Name of the schedule.")],
+    job: Annotated[
+        str, typer.Argument(help="Job file, as `twoshift run` takes it; {date}, {time} and {run} are filled in.")
+    ],
+    cron: Annotated[
+        str | None, text("When to run: minute hour day month weekday, or @daily.", metavar="EXPRESSION")
     ] = None,
-    every: Annotated[str | None, text("With --after: how often to look; 30s without it.", metavar="DURATION")] = None,
-    tz: Annotated[str | None, text("The time zone of --cron, {date} and {time}; UTC without it.")] = None,
+    after: Annotated[
+        str | None, text("Run whenever this file appears or is replaced: a path or s3://.", metavar="LOCATION")
+    ] = None,
+    every: Annotated[str | None, text("With --after: how often to look.", metavar="DURATION", shown="30s")] = None,
+    tz: Annotated[str | None, text("Time zone of --cron, {date} and {time}.", shown="UTC")] = None,
     missed: Annotated[
-        str | None, choice("Runs whose time passed while the server was down; skip without it.", ("skip", "once"))
+        str | None,
+        choice("What to do with runs whose time passed while the server was down.", ("skip", "once"), shown="skip"),
     ] = None,
     overlap: Annotated[
-        str | None, choice("Where the last run still goes; skip without it.", ("skip", "queue", "cancel"))
+        str | None, choice("What to do while the last run is still going.", ("skip", "queue", "cancel"), shown="skip")
     ] = None,
-    notify: Annotated[str | None, text("Webhooks of the server that are told of each end: a,b.")] = None,
+    notify: Annotated[str | None, text("Webhooks of the server to call when a run ends: a,b.")] = None,
     on: On = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -100,7 +105,7 @@ def remove_command(schedule: Name, on: On = None, as_json: JsonFlag = False) -> 
 def history_command(
     schedule: Name,
     on: On = None,
-    limit: Annotated[int, whole("The newest so many.", most=1000)] = 20,
+    limit: Annotated[int, whole("Show at most N.", most=1000)] = 20,
     as_json: JsonFlag = False,
 ) -> None:
     """What a schedule did: runs with their jobs, and those that were skipped, missed or failed."""

@@ -35,7 +35,6 @@ _CURL = {
     "text": '/v1/chat/completions -d \'{"model": "%s", "messages": [{"role": "user", "content": "Hello"}]}\'',
 }
 _LEAST_S = 0.5  # for the models to go, whatever the jobs took
-_PORT, _GRPC = "The port to listen on; 8000 without it, 0 takes a free one.", "The port for gRPC; none without it."
 
 
 @command(app, "serve", "twoshift serve minilm --slo-ms 50 --port 8000", ERROR_FIELDS)
@@ -44,30 +43,45 @@ def serve_command(
         str | None,
         typer.Argument(help=MODELS),
     ] = None,
-    config: Annotated[str | None, text("A TOML file with models, keys and limits.", metavar="FILE")] = None,
-    slo_ms: Annotated[float | None, millis("The latency objective of a request; 50 without it.")] = None,
-    ttft_ms: Annotated[float | None, millis("Of a language model: to the first token; 2000.")] = None,
-    tpot_ms: Annotated[float | None, millis("Of a language model: for each token after it; 100.")] = None,
-    name: Annotated[str | None, text("What clients call it; its file's name without it.", metavar="NAME")] = None,
-    host: Annotated[str | None, text("The address to listen on; 127.0.0.1 without it.")] = None,
-    port: Annotated[int | None, whole(_PORT, least=0, most=65535)] = None,
-    grpc_port: Annotated[int | None, whole(_GRPC, least=0, most=65535)] = None,
-    open_: Annotated[bool, typer.Option("--open", help="Serve beyond this machine without keys.")] = False,
-    grace: Annotated[str | None, text("What was admitted may finish within this on SIGTERM; 30s.")] = None,
-    database: Annotated[str | None, text("Which remembers jobs: sqlite:///file or postgresql://...")] = None,
-    price: Annotated[float | None, usd("Dollars an hour of a device; usage has none without it.")] = None,
-    otlp_endpoint: Annotated[str | None, text("Where traces go: http://collector:4318.", metavar="URL")] = None,
-    replicas: Annotated[int | None, whole("Processes, a GPU or a share of the cores each; 1.", most=1024)] = None,
-    engine: Annotated[str | None, choice("Where replicas run; local without it.", ["local", "ray"])] = None,
-    address: Annotated[str | None, text("The Ray cluster: auto or host:port; a local one without it.")] = None,
-    min_replicas: Annotated[int | None, whole("The least, where they are scaled; 1.", most=1024)] = None,
-    max_replicas: Annotated[int | None, whole("The most: they are scaled by live load.", most=1024)] = None,
-    cooldown: Annotated[str | None, text("A replica that was needed within this stays; 5m.")] = None,
-    scale_log: Annotated[str | None, text("Where scaling decisions are logged.", metavar="FOLDER")] = None,
-    access_log: Annotated[bool, typer.Option("--access-log", help="A line for each request, on stderr.")] = False,
-    call_budget_ms: Annotated[float | None, millis("Instead of what follows from the SLO.")] = None,
-    max_batch: Annotated[int | None, whole("Rows of a call, instead of what follows from the SLO.")] = None,
-    max_waiting: Annotated[int | None, whole("Rows that may wait, instead of what follows from the SLO.")] = None,
+    config: Annotated[str | None, text("TOML file with models, keys and limits.", metavar="FILE")] = None,
+    slo_ms: Annotated[float | None, millis("Latency objective of a request.", shown="50")] = None,
+    ttft_ms: Annotated[float | None, millis("Time to the first token of a language model.", shown="2000")] = None,
+    tpot_ms: Annotated[float | None, millis("Time for each further token of a language model.", shown="100")] = None,
+    name: Annotated[
+        str | None, text("Name that clients use for the model.", metavar="NAME", shown="the file's name")
+    ] = None,
+    host: Annotated[str | None, text("Address to listen on.", shown="127.0.0.1")] = None,
+    port: Annotated[
+        int | None, whole("Port to listen on; 0 takes a free one.", least=0, most=65535, shown="8000")
+    ] = None,
+    grpc_port: Annotated[int | None, whole("Port for gRPC.", least=0, most=65535, shown="no gRPC")] = None,
+    open_: Annotated[bool, typer.Option("--open", help="Serve other machines without keys.")] = False,
+    grace: Annotated[str | None, text("On SIGTERM, time for admitted requests to finish.", shown="30s")] = None,
+    database: Annotated[
+        str | None, text("URL of the job database: sqlite:///file or postgresql://...", shown="a file in TWOSHIFT_HOME")
+    ] = None,
+    price: Annotated[float | None, usd("Price of a device in dollars an hour, for `twoshift usage`.")] = None,
+    otlp_endpoint: Annotated[
+        str | None, text("OpenTelemetry endpoint for traces: http://collector:4318.", metavar="URL")
+    ] = None,
+    replicas: Annotated[
+        int | None, whole("Replica processes; each has a GPU or a share of the cores.", most=1024, shown="1")
+    ] = None,
+    engine: Annotated[str | None, choice("Where replicas run.", ["local", "ray"], shown="local")] = None,
+    address: Annotated[str | None, text("Ray cluster: auto or host:port.", shown="a local one")] = None,
+    min_replicas: Annotated[int | None, whole("Fewest replicas, with --max-replicas.", most=1024, shown="1")] = None,
+    max_replicas: Annotated[int | None, whole("Most replicas: scale them with live load.", most=1024)] = None,
+    cooldown: Annotated[str | None, text("Keep a replica that was needed within this time.", shown="5m")] = None,
+    scale_log: Annotated[
+        str | None,
+        text("Folder for the log of scaling decisions.", metavar="FOLDER", shown="a folder in TWOSHIFT_HOME"),
+    ] = None,
+    access_log: Annotated[bool, typer.Option("--access-log", help="Print a line for each request to stderr.")] = False,
+    call_budget_ms: Annotated[
+        float | None, millis("Longest call that carries batch rows.", shown="derived from the SLO")
+    ] = None,
+    max_batch: Annotated[int | None, whole("Most rows of a call.", shown="derived from the SLO")] = None,
+    max_waiting: Annotated[int | None, whole("Most rows that may wait.", shown="derived from the SLO")] = None,
     device: Device = "auto",
     precision: Precision = None,
     threads: Threads = None,

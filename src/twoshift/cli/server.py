@@ -24,7 +24,7 @@ _RETRY_S = 1.0
 _PIECE_BYTES = 1 << 20
 SERVER_FIELDS = {"server": "--on"}
 On = Annotated[
-    str | None, text("The server: http://host:8000; TWOSHIFT_SERVER without it, a key in TWOSHIFT_KEY.", metavar="URL")
+    str | None, text("Server: http://host:8000. TWOSHIFT_KEY holds the key.", metavar="URL", shown="TWOSHIFT_SERVER")
 ]
 
 
@@ -32,7 +32,7 @@ def server_at(given: str | None) -> Server:
     """The one that was named, or the environment's; raises InvalidInput where there is none."""
     url = given or os.environ.get("TWOSHIFT_SERVER", "").strip()
     if not url:
-        raise InvalidInput("server", None, "the address of a `twoshift serve`, or TWOSHIFT_SERVER")
+        raise InvalidInput("server", None, "the URL of a `twoshift serve`, or TWOSHIFT_SERVER")
     return Server(url, os.environ.get("TWOSHIFT_KEY", "").strip() or None, named=bool(given))
 
 

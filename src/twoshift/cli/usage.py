@@ -24,10 +24,14 @@ _COUNTED = ("rows", "tokens", "device s", "harvested s", "usd")
 @command(app, "usage", "twoshift usage --on http://127.0.0.1:8000 --group-by tenant,lane", SERVER_FIELDS)
 def usage_command(
     on: On = None,
-    first: Annotated[str | None, text("The first day; that of this month.", "--from", metavar="DAY")] = None,
-    last: Annotated[str | None, text("The last day, of UTC; today.", "--to", metavar="DAY")] = None,
-    group_by: Annotated[str, text("Some of day, tenant, lane, model.", metavar="NAMES")] = "day,tenant,lane,model",
-    tenant: Annotated[str | None, text("Of one tenant: an admin's key may ask for any.", metavar="NAME")] = None,
+    first: Annotated[
+        str | None, text("First day (UTC).", "--from", metavar="DAY", shown="the first of this month")
+    ] = None,
+    last: Annotated[str | None, text("Last day (UTC).", "--to", metavar="DAY", shown="today")] = None,
+    group_by: Annotated[
+        str, text("Group by some of day, tenant, lane, model.", metavar="NAMES")
+    ] = "day,tenant,lane,model",
+    tenant: Annotated[str | None, text("Show one tenant; an admin key may show any.", metavar="NAME")] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")] = False,
     as_json: JsonFlag = False,
 ) -> None:

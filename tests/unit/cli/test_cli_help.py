@@ -115,3 +115,10 @@ def test_the_docs_do_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatch)
     before = render()
     monkeypatch.setenv("COLUMNS", "40")
     assert render() == before
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_a_default_has_its_own_place_and_not_a_clause_of_the_help(name: str) -> None:
+    texts = {flag: param.help or "" for param in COMMANDS[name].params for flag in param.opts}
+    odd = re.compile(r"without it|so many\b|^Of |^Which |^Where names|Instead of what|\(default")
+    assert {flag: text for flag, text in texts.items() if odd.search(text)} == {}

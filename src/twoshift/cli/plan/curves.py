@@ -19,7 +19,7 @@ __all__ = ["CurveSource", "ItemMs", "OverheadMs", "ProfileName", "RowTokens", "c
 OverheadMs = Annotated[float | None, millis("What a call costs however small it is.", zero=True)]
 ItemMs = Annotated[float | None, millis("What each item adds to a call.")]
 ProfileName = Annotated[
-    str | None, text("What `twoshift profile` measured, or `plan fit --save` kept, instead.", metavar="NAME")
+    str | None, text("Use this profile, which `twoshift profile` or `plan fit --save` has stored.", metavar="NAME")
 ]
 RowTokens = Annotated[
     float | None, count("With --profile: tokens a row, if not as measured; the longest row scales along.", least=1)

@@ -31,13 +31,13 @@ DeviceName = Annotated[str | None, choice("A device from its data sheet.", _DEVI
 )
 def memory_command(
     params: Annotated[float | None, count("Parameters of the model; all of them, for a mixture of experts.")] = None,
-    model: Annotated[str | None, text("Instead: a language model, smollm or its folder, which says its shape.")] = None,
-    precision: Annotated[str, choice("Of the weights.", _PRECISIONS)] = "fp16",
+    model: Annotated[str | None, text("Take the shape from a language model: smollm or a folder.")] = None,
+    precision: Annotated[str, choice("Precision of the weights.", _PRECISIONS)] = "fp16",
     layers: Annotated[int | None, whole("Layers; with --kv-heads and --head-dim it gives the KV cache.")] = None,
     kv_heads: Annotated[int | None, whole("Heads that keep keys and values.")] = None,
     head_dim: Annotated[int | None, whole("Size of a head.")] = None,
     tokens: Annotated[float, count("Tokens of one sequence: prompt and answer.", least=1, shown="2048")] = 2048,
-    kv_precision: Annotated[str, choice("Of the KV cache.", _PRECISIONS)] = "fp16",
+    kv_precision: Annotated[str, choice("Precision of the KV cache.", _PRECISIONS)] = "fp16",
     device: DeviceName = None,
     device_memory: Annotated[float | None, size("Memory of the device.")] = None,
     utilisation: Annotated[float, share("Share of the memory that may be used.", zero=False)] = 0.9,
@@ -119,7 +119,7 @@ def roofline_command(
     kv_bytes: Annotated[float | None, size("KV cache that the call reads.")] = None,
     flops: Annotated[float | None, count("Instead of --params: FLOPs of the call.")] = None,
     moved: Annotated[float | None, size("Instead of --params: bytes that the call moves.")] = None,
-    precision: Annotated[str, choice("Of weights and arithmetic.", _PRECISIONS)] = "bf16",
+    precision: Annotated[str, choice("Precision of weights and arithmetic.", _PRECISIONS)] = "bf16",
     as_json: JsonFlag = False,
 ) -> None:
     """Arithmetic intensity of a call against the device's ridge: memory-bound or compute-bound."""

@@ -50,10 +50,10 @@ def fit_command(
     ],
     predict: Annotated[int | None, whole("Predict a call of so many rows; measured ones are held out.")] = None,
     save: Annotated[str | None, text("Store the curve as a profile.", metavar="NAME")] = None,
-    model: Annotated[str, text("Noted in the profile.")] = "",
-    runtime: Annotated[str, text("Noted in the profile.")] = "",
-    device: Annotated[str, text("Noted in the profile.")] = "",
-    precision: Annotated[str, text("Noted in the profile.")] = "",
+    model: Annotated[str, text("Model to note in the profile.")] = "",
+    runtime: Annotated[str, text("Runtime to note in the profile.")] = "",
+    device: Annotated[str, text("Device to note in the profile.")] = "",
+    precision: Annotated[str, text("Precision to note in the profile.")] = "",
     as_json: JsonFlag = False,
 ) -> None:
     """Fit what a call costs from measured ones; predict a size and say how far off that is."""

@@ -43,7 +43,7 @@ def tokens_command(
         float | None, count("Tokens a second of one device when busy.", "--tokens-per-s", "--tokens-per-second")
     ] = None,
     profile: ProfileName = None,
-    sequences: Annotated[int | None, whole("With --profile: decoded at once; 16 without it.", most=4096)] = None,
+    sequences: Annotated[int | None, whole("With --profile: sequences decoded at once.", most=4096, shown="16")] = None,
     utilisation: Annotated[float, share("Share of the time the device is busy.", zero=False)] = 1.0,
     overhead_ms: Annotated[float | None, millis("Batch: cost of a call however small.", zero=True)] = None,
     item_ms: Annotated[float | None, millis("Batch: cost that each row adds.")] = None,

@@ -34,7 +34,7 @@ SloMs = Annotated[float, millis("The live latency objective.")]
 CallBudgetMs = Annotated[
     float | None, millis("The longest call that may carry background rows, if not half of the SLO.")
 ]
-Seed = Annotated[int, whole("Of the random numbers.", least=0)]
+Seed = Annotated[int, whole("Seed of the random numbers.", least=0)]
 ReportFile = Annotated[str | None, text("Write a report with charts to this HTML file.", metavar="FILE")]
 SpotDiscount = Annotated[float, share("Share off the price of interruptible workers.", one=False)]
 TraceFile = Annotated[

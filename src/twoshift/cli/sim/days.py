@@ -60,12 +60,18 @@ def day_command(
     call_budget_ms: CallBudgetMs = None,
     profile: ProfileName = None,
     trace: TraceFile = None,
-    copies: Annotated[int, whole("Of the trace, each shifted a little: a larger service.", most=10_000)] = 1,
+    copies: Annotated[int, whole("Copies of the trace, each shifted a little: a larger service.", most=10_000)] = 1,
     seed: Seed = 1,
     replay: Annotated[str | None, text(_REPLAY, metavar="FILE")] = None,
-    min_replicas: Annotated[int | None, whole("Of a replay, instead of the recorded.", most=1_000_000)] = None,
-    max_replicas: Annotated[int | None, whole("Of a replay, instead of the recorded.", most=1_000_000)] = None,
-    cooldown: Annotated[float | None, duration("Of a replay, instead of the recorded.", zero=True)] = None,
+    min_replicas: Annotated[
+        int | None, whole("With --replay: use this in place of the recorded value.", most=1_000_000)
+    ] = None,
+    max_replicas: Annotated[
+        int | None, whole("With --replay: use this in place of the recorded value.", most=1_000_000)
+    ] = None,
+    cooldown: Annotated[
+        float | None, duration("With --replay: use this in place of the recorded value.", zero=True)
+    ] = None,
     report: ReportFile = None,
     as_json: JsonFlag = False,
 ) -> int:
