@@ -48,7 +48,7 @@ def fit_command(
             "processes: rows x longest where it pads. - is stdin."
         ),
     ],
-    predict: Annotated[int | None, whole("Predict a call of so many rows; measured ones are held out.")] = None,
+    predict: Annotated[int | None, whole("Predict a call of N rows; measured calls of that size are held out.")] = None,
     save: Annotated[str | None, text("Store the curve as a profile.", metavar="NAME")] = None,
     model: Annotated[str, text("Model to note in the profile.")] = "",
     runtime: Annotated[str, text("Runtime to note in the profile.")] = "",
