@@ -12,15 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 
 from twoshift.batch.allowance import Allowance
 from twoshift.batch.engine_pool import EnginePool
+from twoshift.batch.first_look import first_look
 from twoshift.batch.folder import FolderTaken
-from twoshift.batch.inputs import kept_schema, resolve
+from twoshift.batch.inputs import resolve
 from twoshift.batch.job import Job, Resumed
 from twoshift.batch.lane import JobLane
-from twoshift.batch.part import check_kept
 from twoshift.batch.places import LiveFleet, Used
 from twoshift.batch.progress import NOTHING_YET
 from twoshift.batch.running import RunningJob, state_after
@@ -504,7 +503,6 @@ def _look(settings: JobSettings, allowed: Allowance) -> None:
     """What is wrong with its input is told at once; raises InvalidInput."""
     try:
         files = resolve(settings.inputs, allowed.blobs_for, settings.input_format)
-        found = kept_schema(files, allowed.blobs_for, (*settings.keep, *(settings.model_columns or ())))
+        first_look(files, allowed.blobs_for, settings)
     except Broken as error:  # damaged, or replaced just now
         raise InvalidInput("inputs", ", ".join(settings.inputs), f"files that can be read: {error}") from error
-    check_kept(pa.schema([found.field(name) for name in settings.keep]), settings.output_format)

@@ -18,12 +18,13 @@ import pyarrow as pa
 
 from twoshift.batch.coordinator import Coordinator, Ending
 from twoshift.batch.finish import check_parts, finish, leave, read_runs, read_summary, write_run
+from twoshift.batch.first_look import FirstLook, first_look
 from twoshift.batch.folder import is_below, one_coordinator, remove_leftovers
-from twoshift.batch.inputs import InputFile, Shard, Target, cut, kept_schema, resolve
+from twoshift.batch.inputs import InputFile, Shard, Target, cut, resolve
 from twoshift.batch.lane import JobLane
 from twoshift.batch.messages import Recheck, Rechecked
 from twoshift.batch.muster import Interrupted, Muster
-from twoshift.batch.part import check_kept, output_schema, read_stats
+from twoshift.batch.part import output_schema, read_stats
 from twoshift.batch.plan import Plan, PlannedModel, part_location, plan_location, read_plan, same_files
 from twoshift.batch.pool import Died, WorkerPool
 from twoshift.batch.progress import NOTHING_YET, Snapshot
@@ -117,13 +118,13 @@ class Job:
         existing = self._existing(fresh)
         earlier = None if retry_errors is None else self._earlier(retry_errors)
         files = self._files()
-        kept = None if existing or earlier else self._kept(files)  # what cannot be is told before a model is loaded
+        looked = None if existing or earlier else first_look(files, self._blobs_for, self.settings)
         began_s = time.monotonic()
         muster = self._muster
         muster.start()
         model = muster.first_ready()
         self.settings.check_prompt_name(model.prompts)
-        plan = self._planned(existing, earlier, files, kept, model)
+        plan = self._planned(existing, earlier, files, looked, model)
         if earlier is not None:
             self._take_over(earlier, plan)
         gone = check_parts(self._output, plan) if existing else []
@@ -184,14 +185,9 @@ class Job:
             raise InvalidInput("output", self.settings.output, "a folder that does not hold all of the input")
         return files
 
-    def _kept(self, files: tuple[InputFile, ...]) -> pa.Schema:
-        kept = kept_schema(files, self._blobs_for, self.settings.keep)
-        check_kept(kept, self.settings.output_format)
-        return kept
-
     def _planned(
-        self, existing: Plan | None, earlier: Plan | None, files: tuple[InputFile, ...], kept: pa.Schema | None,
-        info: RuntimeInfo,
+        self, existing: Plan | None, earlier: Plan | None, files: tuple[InputFile, ...],
+        looked: FirstLook | None, info: RuntimeInfo,
     ) -> Plan:  # fmt: skip
         """The job's plan with the settings of this run: as it was, or as it is now frozen."""
         self.model = model = PlannedModel.of(info)
@@ -209,21 +205,22 @@ class Job:
             folder = earlier.settings.output.rstrip("/")
             plan = msgspec.structs.replace(earlier, settings=self.settings, model=model, retry_of=folder)
         else:
-            plan = self._new_plan(files, kept or pa.schema([]), info)
+            plan = self._new_plan(files, looked or FirstLook(pa.schema([]), {}), info)
         if not self._output.create(plan_location(self.settings.output), msgspec.json.encode(plan)):
             raise InvalidInput("output", self.settings.output, "a folder in which no other job was begun just now")
         return plan
 
-    def _new_plan(self, files: tuple[InputFile, ...], kept: pa.Schema, info: RuntimeInfo) -> Plan:
-        settings, samples = self.settings, Samples(files, self._blobs_for, self.settings, info)
+    def _new_plan(self, files: tuple[InputFile, ...], looked: FirstLook, info: RuntimeInfo) -> Plan:
+        settings, samples = self.settings, Samples(files, self._blobs_for, self.settings, info, looked.types)
         measured = measured_on(samples, self._muster)
         model = msgspec.structs.replace(PlannedModel.of(info), parity=measured.parity)
         row_s = measured.seconds_per_row * samples.model_rows
         rows = max(1, min(_MOST_SHARD_ROWS, int(settings.shard_seconds / row_s)))
         shards = self._cut(files, min(rows, settings.shard_rows or rows), samples.row_bytes)
         results = {} if measured.schema is None else _fields(measured.schema)
-        schema = output_schema(kept, results) if settings.endpoint is None else LINES
-        return Plan.make(settings, model, files, shards, schema, row_s, samples.row_bytes, str(Path.cwd()))
+        schema = output_schema(looked.kept, results) if settings.endpoint is None else LINES
+        folder = str(Path.cwd())
+        return Plan.make(settings, model, files, shards, schema, row_s, samples.row_bytes, folder, looked.types)
 
     def _cut(self, files: tuple[InputFile, ...], rows: int, row_bytes: float) -> tuple[Shard, ...]:
         """Shards of about so many rows, or of more where there would be too many of them."""

@@ -50,6 +50,7 @@ class Plan(msgspec.Struct, frozen=True):
     row_bytes: float = 100.0  # of them
     retry_of: str | None = None  # the job whose parts without errors were taken over
     folder: str = ""  # where the command was run: relative names of files begin there
+    types: dict[str, str] = {}  # what columns of text become for the model; as they were found at the start
 
     @classmethod
     def make(
@@ -62,13 +63,15 @@ class Plan(msgspec.Struct, frozen=True):
         seconds_per_row: float,
         row_bytes: float = 100.0,
         folder: str = "",
+        types: dict[str, str] | None = None,
     ) -> Plan:
         """A plan for these shards."""
         counts = [piece.rows for shard in shards for piece in shard]
         rows = None if None in counts else sum(count or 0 for count in counts)
         encoded = base64.b64encode(schema.serialize().to_pybytes()).decode()
         return cls(
-            _FORMAT, model, settings, files, shards, rows, encoded, seconds_per_row, row_bytes, folder=folder
+            _FORMAT, model, settings, files, shards, rows, encoded, seconds_per_row, row_bytes, folder=folder,
+            types=types or {},
         )  # fmt: skip
 
     def located(self, locations: Sequence[str] | None) -> Plan:
@@ -185,7 +188,8 @@ def _class_of(name: str) -> str:
 
 # Everything else about a job may change between its runs.
 _FIXED = (
-    "text", "pair", "prompt_name", "columns", "prompt", "system", "max_tokens", "temperature", "top_p", "seed", "stop",
+    "text", "pair", "prompt_name", "columns", "types", "prompt", "system", "max_tokens", "temperature", "top_p",
+    "seed", "stop",
     "json_schema", "keep", "endpoint", "input_format", "output_format", "shard_rows", "shard_seconds",
 )  # fmt: skip
 
@@ -228,4 +232,6 @@ def _changed_files(before: _Files, now: _Files) -> Iterator[str]:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, dict) and value:
+        return ",".join(f"{name}={kind}" for name, kind in value.items())
     return ", ".join(value) if isinstance(value, tuple) and value else str(value or "not given")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from twoshift.batch.inputs import InputFile, piece_lines, read
@@ -27,9 +27,11 @@ class Samples:
     """Rows as the model takes them: of a few files' beginnings first, and on from there; their size is noted."""
 
     def __init__(
-        self, files: tuple[InputFile, ...], blobs_for: Callable[[str], Blobs], settings: JobSettings, model: RuntimeInfo
+        self, files: tuple[InputFile, ...], blobs_for: Callable[[str], Blobs], settings: JobSettings,
+        model: RuntimeInfo, types: Mapping[str, str],
     ) -> None:  # fmt: skip
         self.files, self.settings, self._blobs_for, self._model = files, settings, blobs_for, model
+        self._types = types
         self.row_bytes = 100.0  # of the rows that were looked at
         self.model_rows = 1.0  # of each: a request may have many
 
@@ -63,7 +65,7 @@ class Samples:
         for batch in read(file.head(), file, blobs, columns, _SAMPLE_ROWS, _SAMPLE_BYTES):
             if batch.num_rows:
                 self.row_bytes = batch.nbytes / batch.num_rows
-            yield [row for row in readable_rows(batch, self.settings) if row is not None][:_SAMPLE_ROWS]
+            yield [row for row in readable_rows(batch, self.settings, self._types) if row is not None][:_SAMPLE_ROWS]
 
 
 def measured_on(samples: Samples, muster: Muster) -> Calibrated:

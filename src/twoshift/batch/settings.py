@@ -22,6 +22,7 @@ from twoshift.units import parse_duration
 __all__ = ["LINES_FORMAT", "ErrorBudget", "JobSettings", "make_settings", "read_settings"]
 
 OUTPUT_FORMATS = ("parquet", "jsonl")
+TYPE_NAMES = ("bool", "float", "int", "string")  # of columns
 LINES_FORMAT = "lines"  # of the parts of a batch: results, errors, and how many bytes each has
 ENGINES = ("local", "ray")
 _LISTS = ("inputs", "columns", "keep", "notify", "stop")  # of which one may be written as a plain string
@@ -38,6 +39,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     pair: str | None = None  # the column with the second text, for a model that scores pairs
     prompt_name: str | None = None  # of the prompts that an encoder brings: what goes before each text
     columns: tuple[str, ...] = ()  # of a model over rows; all, without any
+    types: dict[str, str] = {}  # of columns that are text in their file, such as those of CSV
     prompt: str | None = None  # of a language model: a column, or a template over columns
     system: str | None = None  # its system message, a template too
     max_tokens: int = 256  # of an answer
@@ -117,7 +119,15 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         for name in ("keep", "columns"):
             values = getattr(self, name)
             _require(len(set(values)) == len(values), name, values, "each column once")
+        self._check_types()
         _ = self.error_budget, self.window_s
+
+    def _check_types(self) -> None:
+        as_text = (self.text, self.pair, *(() if self.prompting is None else self.prompting.columns))
+        for name, kind in self.types.items():
+            _require(kind in TYPE_NAMES, "types", f"{name}={kind}", f"{', '.join(TYPE_NAMES[:-1])} or {TYPE_NAMES[-1]}")
+            is_fine = kind == "string" or name not in as_text
+            _require(is_fine, "types", f"{name}={kind}", f"{name}=string: the model is given this column as text")
 
     @property
     def error_budget(self) -> ErrorBudget | None:
@@ -159,6 +169,11 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         """Whether the model has the prompt that is named; raises InvalidInput."""
         accepted = f"one of {', '.join(sorted(prompts))}" if prompts else f"none: {self.model} has no prompts"
         _require(self.prompt_name is None or self.prompt_name in prompts, "prompt_name", self.prompt_name, accepted)
+
+    @property
+    def takes_rows(self) -> bool:
+        """Whether the model is given rows of named values; texts, prompts or requests where not."""
+        return self.text is None and self.prompt is None and self.endpoint is None
 
     @property
     def model_columns(self) -> tuple[str, ...] | None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from twoshift.batch.inputs import READ_ERROR, conform, fitted, joined, read
+from twoshift.batch.inputs import READ_ERROR, Piece, as_typed, conform, fitted, joined, read
 from twoshift.batch.json_answers import AnswerSchema
+from twoshift.batch.origins import Origin, Origins
 from twoshift.batch.part import result_array
 from twoshift.batch.plan import Plan
 from twoshift.batch.settings import JobSettings
@@ -23,7 +26,19 @@ from twoshift.engine.window import Window
 from twoshift.errors import Broken, InvalidInput
 from twoshift.ports import Blobs
 
-__all__ = ["TableRows", "TableWindow", "model_rows", "readable_rows"]
+__all__ = ["TableBatch", "TableRows", "TableWindow", "model_rows", "readable_rows"]
+
+_AS_THEY_ARE: Mapping[str, str] = MappingProxyType({})
+_ALONE = re.compile(r"^row 0(?:, |: )")
+_A = {"bool": "a bool", "float": "a float", "int": "an int"}
+
+
+@dataclass(frozen=True, slots=True)
+class TableBatch:
+    """A window's rows as they were read."""
+
+    batch: pa.RecordBatch
+    origins: tuple[Origin, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +47,7 @@ class TableWindow:
 
     kept: pa.RecordBatch
     window: Window
+    origins: tuple[Origin, ...]
 
     def cancel(self) -> None:
         """Nobody wants the results any more."""
@@ -49,31 +65,40 @@ class TableRows:
         self._kept = pa.schema([self._schema.field(name) for name in plan.settings.keep])
         schema = plan.settings.json_schema
         self._answers = None if schema is None else AnswerSchema(schema)
+        self._origins = Origins(plan)
 
-    def windows(self, shard: int, stop: threading.Event) -> Iterator[pa.RecordBatch]:
+    def windows(self, shard: int, stop: threading.Event) -> Iterator[TableBatch]:
         """The shard's rows in windows, whatever batches the files come in."""
-        held: list[pa.RecordBatch] = []
+        held, origins = list[pa.RecordBatch](), list[Origin]()
         rows = size = 0
+        for piece, seen, batch in self._batches(shard):
+            if stop.is_set():
+                raise Stopped
+            if held and (batch.schema != held[0].schema or rows + batch.num_rows > WINDOW_ROWS):
+                yield TableBatch(joined(held), tuple(origins))
+                held, origins, rows, size = [], [], 0, 0
+            held.append(batch)
+            origins.append(Origin(rows, piece, seen))
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+            if rows >= WINDOW_ROWS or size >= WINDOW_BYTES:
+                yield TableBatch(joined(held), tuple(origins))
+                held, origins, rows, size = [], [], 0, 0
+        if held:
+            yield TableBatch(joined(held), tuple(origins))
+
+    def _batches(self, shard: int) -> Iterator[tuple[Piece, int, pa.RecordBatch]]:
+        """The shard's batches, each with its piece and how many rows of that came before it."""
+        columns = self._plan.settings.read_columns
         for piece in self._plan.shards[shard]:
-            file = self._plan.files[piece.file]
-            columns = self._plan.settings.read_columns
+            file, seen = self._plan.files[piece.file], 0
             blobs = self._blobs_for(file.location)
             for batch in read(piece, file, blobs, columns, WINDOW_ROWS, WINDOW_BYTES, self._kept):
-                if stop.is_set():
-                    raise Stopped
-                if held and (batch.schema != held[0].schema or rows + batch.num_rows > WINDOW_ROWS):
-                    yield joined(held)
-                    held, rows, size = [], 0, 0
-                held.append(batch)
-                rows, size = rows + batch.num_rows, size + batch.nbytes
-                if rows >= WINDOW_ROWS or size >= WINDOW_BYTES:
-                    yield joined(held)
-                    held, rows, size = [], 0, 0
-        if held:
-            yield joined(held)
+                yield piece, seen, batch
+                seen += batch.num_rows
 
-    def begin(self, batch: pa.RecordBatch) -> TableWindow:
+    def begin(self, given: TableBatch) -> TableWindow:
         """The kept columns, and a window whose good rows are with the engine."""
+        batch = given.batch
         window = Window(batch.num_rows)
         kept, unfit = conform(batch, self._kept)
         for place, error in unfit.items():
@@ -82,7 +107,7 @@ class TableRows:
             for place, error in enumerate(batch.column(READ_ERROR).to_pylist()):
                 if error is not None:
                     window.fail(place, error, "unreadable")
-        rows, unreadable = _told_rows(batch, self._plan.settings)
+        rows, unreadable = _told_rows(batch, self._plan.settings, self._plan.types)
         for place, error in unreadable.items():
             window.fail(place, error, "unreadable")
         prompting = self._plan.settings.prompting
@@ -91,11 +116,11 @@ class TableRows:
             if row is None and place not in window.errors:
                 window.fail(place, _null(batch, of_prompts, place), "null")
         window.submit(self._engine, rows, self._owner)
-        return TableWindow(kept, window)
+        return TableWindow(kept, window, given.origins)
 
     def finish(self, begun: TableWindow, tally: Tally, stop: threading.Event) -> pa.RecordBatch:
         """The window's rows as the part has them, in the order of the input."""
-        kept, window = begun.kept, begun.window
+        window = begun.window
         values = columns_of(window, stop)
         if self._answers is not None and "text" in values:
             read, unreadable = self._answers.columns(values["text"], window.errors)
@@ -103,9 +128,10 @@ class TableRows:
             for place, error in unreadable.items():
                 window.fail(place, error, "no JSON")
         tally.add(window, window.rows, window.kinds.values())
-        return self._batch(kept, window, values)
+        return self._batch(begun, values)
 
-    def _batch(self, kept: pa.RecordBatch, window: Window, values: dict[str, NDArray[Any]]) -> pa.RecordBatch:
+    def _batch(self, begun: TableWindow, values: dict[str, NDArray[Any]]) -> pa.RecordBatch:
+        kept, window = begun.kept, begun.window
         if unplanned := values.keys() - self._schema.names:
             raise Broken(f"the model answers with {min(unplanned)}, which was not in the job's first rows")
         failed = np.zeros(window.rows, np.bool_)
@@ -117,29 +143,36 @@ class TableRows:
                 arrays.append(pa.nulls(window.rows, schema_field.type))
                 continue
             arrays.append(_cast(result_array(column, failed), schema_field))
-        messages = [window.errors.get(place) for place in range(window.rows)]
+        messages: list[str | None] = [None] * window.rows
+        for place, error in window.errors.items():
+            messages[place] = f"{self._origins.name(begun.origins, place)}: {_without_place(error)}"
         return pa.RecordBatch.from_arrays([*arrays, pa.array(messages, pa.string())], schema=self._schema)
 
 
-def model_rows(batch: pa.RecordBatch, settings: JobSettings) -> list[Any]:
-    """A batch's rows as the model takes them: texts, pairs or dicts; None where a text is null or unreadable."""
-    return _told_rows(batch, settings)[0]
+def model_rows(batch: pa.RecordBatch, settings: JobSettings, types: Mapping[str, str] = _AS_THEY_ARE) -> list[Any]:
+    """A batch's rows as the model takes them: texts, pairs or dicts; None where a text is null or unreadable.
+
+    `types` says what columns of text become.
+    """
+    return _told_rows(batch, settings, types)[0]
 
 
-def readable_rows(batch: pa.RecordBatch, settings: JobSettings) -> list[Any]:
+def readable_rows(batch: pa.RecordBatch, settings: JobSettings, types: Mapping[str, str] = _AS_THEY_ARE) -> list[Any]:
     """The same, without the rows that could not be read."""
-    rows, unreadable = _told_rows(batch, settings)
+    rows, unreadable = _told_rows(batch, settings, types)
     told = batch.column(READ_ERROR).to_pylist() if READ_ERROR in batch.schema.names else [None] * len(rows)
     return [row for place, row in enumerate(rows) if told[place] is None and place not in unreadable]
 
 
-def _told_rows(batch: pa.RecordBatch, settings: JobSettings) -> tuple[list[Any], dict[int, str]]:
-    """The model's rows, and by place why a text cannot be read."""
+def _told_rows(
+    batch: pa.RecordBatch, settings: JobSettings, types: Mapping[str, str]
+) -> tuple[list[Any], dict[int, str]]:
+    """The model's rows, and by place why one cannot be read."""
     if (prompting := settings.prompting) is not None:
         return [prompting.request(row) for row in batch.select(prompting.columns).to_pylist()], {}
     if settings.text is None:
         names = [name for name in settings.columns or batch.schema.names if name != READ_ERROR]
-        return batch.select(names).to_pylist(), {}
+        return _typed_rows(batch.select(names), types)
     texts, errors = _texts(batch, "text", settings.text)
     if settings.pair is None:
         return _prompted(texts, settings.prompt_name), errors
@@ -151,6 +184,25 @@ def _told_rows(batch: pa.RecordBatch, settings: JobSettings) -> tuple[list[Any],
 def _prompted(rows: list[Any], name: str | None) -> list[Any]:
     """Rows that name their prompt; without a name the model puts its default one before them."""
     return rows if name is None else [None if row is None else {"text": row, "prompt_name": name} for row in rows]
+
+
+def _typed_rows(batch: pa.RecordBatch, types: Mapping[str, str]) -> tuple[list[Any], dict[int, str]]:
+    """Rows of named values, and by place which of them does not fit its column's type."""
+    columns, errors = list[pa.Array](), dict[int, str]()
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        typed, unfit = as_typed(column, types.get(name, "string"))
+        columns.append(typed)
+        for place, value in unfit.items():
+            why = f"column {name}: {value} is not {_A[types[name]]}"
+            errors[place] = f"{errors[place]}; {why}" if place in errors else why
+    if not columns:
+        return batch.to_pylist(), errors
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names).to_pylist(), errors
+
+
+def _without_place(error: str) -> str:
+    """An error of a row that was tried alone, and is the first of one there."""
+    return _ALONE.sub("", error)
 
 
 def _null(batch: pa.RecordBatch, of_prompts: tuple[str, ...], place: int) -> str:

@@ -12,6 +12,7 @@ _OPTIONS = {
     "pair": "--pair",
     "prompt_name": "--prompt-name",
     "columns": "--columns",
+    "types": "--types",
     "keep": "--keep",
     "input_format": "--input-format",
     "output_format": "--output-format",
@@ -35,6 +36,12 @@ def local_command(job: dict[str, Any]) -> str | None:
         words += ["--precision", _LOSSY]
     for name, option in _OPTIONS.items():
         value = settings.get(name)
-        if value not in (None, [], _DEFAULTS.get(name)):
-            words += [option, ",".join(value) if isinstance(value, list) else str(value)]
+        if value not in (None, [], {}, _DEFAULTS.get(name)):
+            words += [option, _written(value)]
     return shlex.join([*words, "-o", settings["output"]])
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, dict):
+        return ",".join(f"{name}={each}" for name, each in value.items())
+    return ",".join(value) if isinstance(value, list) else str(value)

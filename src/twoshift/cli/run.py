@@ -58,6 +58,9 @@ def run_command(
         str | None, text("JSON schema of the answers; its properties become columns.", metavar="FILE")
     ] = None,
     columns: Annotated[str | None, text("Columns that a model over rows reads: a,b,c.", shown="all")] = None,
+    types: Annotated[
+        str | None, text("Types of CSV columns, if not as found: amount=float,zip=string (bool, float, int, string).")
+    ] = None,
     keep: Annotated[str | None, text("Input columns to keep beside the results: a,b,c.")] = None,
     input_format: Annotated[
         str | None, choice("Input format, if the file's suffix does not say.", _INPUT_FORMATS)
@@ -103,7 +106,7 @@ def run_command(
     """
     given: dict[str, Any] = {
         "model": model, "output": output, "text": text_column, "pair": pair, "prompt_name": prompt_name,
-        "columns": _listed(columns),
+        "columns": _listed(columns), "types": _types(types),
         "prompt": prompt, "system": system, "max_tokens": max_tokens, "temperature": temperature, "top_p": top_p,
         "seed": seed, "stop": stop or None, "json_schema": _schema(json_schema),
         "keep": _listed(keep), "input_format": input_format, "output_format": output_format, "workers": workers,
@@ -179,6 +182,15 @@ def _settings(inputs: list[str], given: dict[str, Any]) -> JobSettings:
 
 def _listed(value: str | None) -> list[str] | None:
     return None if value is None else [name.strip() for name in value.split(",") if name.strip()]
+
+
+def _types(value: str | None) -> dict[str, str] | None:
+    if value is None:
+        return None
+    pairs = [each.rpartition("=") for each in value.split(",")]
+    if not all(name.strip() and kind.strip() for name, _, kind in pairs):
+        raise InvalidInput("--types", value, "columns with types, such as amount=float,zip=string")
+    return {name.strip(): kind.strip() for name, _, kind in pairs}
 
 
 def _schema(path: str | None) -> str | None:
@@ -290,7 +302,8 @@ def _lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
 
 
 def _done_lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
-    from twoshift.batch.summary import counted, dollars
+    from twoshift.batch.summary import dollars
+    from twoshift.units import counted
 
     whole, last = result.summary, result.last
     if whole is not None:
@@ -327,7 +340,8 @@ def _dead_lines(result: JobResult) -> Iterator[str]:
 
 
 def _this_run(last: Snapshot) -> str:
-    from twoshift.batch.summary import counted, dollars
+    from twoshift.batch.summary import dollars
+    from twoshift.units import counted
 
     cost = "" if last.usd is None else f", {dollars(last.usd)}"
     rows = counted(last.committed_rows, "row")

@@ -188,13 +188,24 @@ def test_shards_cover_the_input_exactly_once(bench: Bench) -> None:
     assert np.isfinite(score(scorer, 0)[0].seconds)
 
 
+def test_an_error_names_its_row_as_the_file_counts_it(bench: Bench) -> None:
+    plan = bench.plan([-1.0 if k in (130, 199) else float(k) for k in range(200)], {"y": pa.float64()}, shard_rows=64)
+    scorer = bench.scorer(plan, '{"y": x}')
+    for shard in range(len(plan.shards)):
+        score(scorer, shard)
+    found = {row["id"]: row["error"] for shard in range(len(plan.shards)) for row in rows(plan, shard) if row["error"]}
+    assert set(found) == {130, 199}
+    for k, error in found.items():
+        assert error.startswith(f"{bench.folder}/in.parquet, row {k + 1}: {{'x': -1.0}} cannot be used")
+
+
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary_view()])
 def test_a_text_of_bytes_that_are_not_utf8_is_an_error_of_its_row_alone(bench: Bench, kind: pa.DataType) -> None:
     plan = bench.text_plan({"body": BROKEN_UTF8.cast(kind)}, text="body")
     stats, published = score(bench.scorer(plan, "", TEXT_MODEL))
     assert published
     assert [row["y"] for row in rows(plan)] == ["good", None, None, "größer", None]
-    assert [row["error"] for row in rows(plan)] == [
+    assert [row["error"] and row["error"].partition(": ")[2] for row in rows(plan)] == [
         None,
         r"column body: b'\xff\xfe' is invalid UTF-8",
         "the text is null",
@@ -209,13 +220,9 @@ def test_either_text_of_a_pair_may_be_unreadable(bench: Bench) -> None:
     stats, _ = score(bench.scorer(plan, "", TEXT_MODEL))
     errors = [row["error"] for row in rows(plan)]
     assert [row["y"] is None for row in rows(plan)] == [True] * 5
-    assert [error.partition(":")[0] for error in errors] == [
-        "column d",
-        "column q",
-        "the text is null",
-        "column d",
-        "column q",
-    ]
+    path = f"{bench.folder}/in.parquet, row"
+    for row, what in enumerate(["column d", "column q", "the text", "column d", "column q"]):
+        assert errors[row].startswith(f"{path} {row + 1}: {what}")
     assert stats.kinds == {"unreadable": 4, "null": 1}
 
 
@@ -261,7 +268,7 @@ def test_what_is_no_text_but_can_be_one_is_scored_as_it_is_written(column: pa.Ar
 def test_times_of_an_unknown_zone_are_errors_of_their_rows(bench: Bench) -> None:
     plan = bench.text_plan({"when": pa.array([0], pa.timestamp("us", "Nowhere/Else"))}, text="when")
     stats, _ = score(bench.scorer(plan, "", TEXT_MODEL))
-    assert rows(plan)[0]["error"] == "column when: a value is no text"
+    assert rows(plan)[0]["error"] == f"{bench.folder}/in.parquet, row 1: column when: a value is no text"
     assert stats.kinds == {"unreadable": 1}
 
 

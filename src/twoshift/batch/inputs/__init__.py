@@ -7,20 +7,24 @@ from twoshift.batch.inputs.file import InputFile
 from twoshift.batch.inputs.piece import READ_ERROR, Piece, Shard, Target
 from twoshift.batch.inputs.read import read
 from twoshift.batch.inputs.resolve import resolve
-from twoshift.batch.inputs.schema import kept_schema
+from twoshift.batch.inputs.schema import kept_schema, model_types
 from twoshift.batch.inputs.text import piece_lines
+from twoshift.batch.inputs.types import TYPES, as_typed
 
 __all__ = [
     "READ_ERROR",
+    "TYPES",
     "InputFile",
     "Piece",
     "Shard",
     "Target",
+    "as_typed",
     "conform",
     "cut",
     "fitted",
     "joined",
     "kept_schema",
+    "model_types",
     "piece_lines",
     "read",
     "resolve",

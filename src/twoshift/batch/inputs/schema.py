@@ -1,9 +1,8 @@
-"""One schema for the kept columns of all files."""
+"""One schema for the columns of all files: of those that are kept, and of those that a model is given."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from itertools import islice
@@ -16,43 +15,71 @@ from twoshift.batch.inputs.file import InputFile
 from twoshift.batch.inputs.parquet import parquet_schema
 from twoshift.batch.inputs.piece import READ_ERROR, Piece
 from twoshift.batch.inputs.read import read
+from twoshift.batch.inputs.types import TYPES, kept_type, model_type, type_name
+from twoshift.errors import InvalidInput
 from twoshift.ports import Blobs
 
-__all__ = ["kept_schema", "unified"]
+__all__ = ["kept_schema", "model_types", "unified"]
 
 _OPENED_AT_ONCE = 8
 _MOST_TEXT_FILES, _MOST_FILES = 32, 1000  # evenly spread; where there are more, `conform` tells what did not fit
-_JSON_ROWS, _CSV_ROWS, _SAMPLE_BYTES = 20_000, 2000, 1 << 20
+_SAMPLE_ROWS, _SAMPLE_BYTES = 20_000, 1 << 20
 _RANGE_BYTES = 256 << 10
 
-_INTEGER = re.compile(r"-?(?:0|[1-9]\d{0,17})")  # 007 is no number: it would come back as 7
-_NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,14})(?:\.\d{1,15})?(?:[eE][-+]?\d{1,2})?")
+BlobsFor = Callable[[str], Blobs]
+_Guess = Callable[[pa.Array], pa.DataType]  # the type of a column of CSV, by its values
 
 
 def kept_schema(
-    files: Sequence[InputFile], blobs_for: Callable[[str], Blobs], columns: Sequence[str] | None
+    files: Sequence[InputFile],
+    blobs_for: BlobsFor,
+    columns: Sequence[str] | None,
+    stated: Mapping[str, str] | None = None,
 ) -> pa.Schema:
     """The columns (None: all) with a type that takes what the files hold; raises InvalidInput where no file has one.
 
-    Parquet and Arrow files say their types; of text files a sample is read.
+    Parquet and Arrow files say their types; of text files a sample is read. `stated` are the user's own.
     """
     if columns is not None and not columns:
         return pa.schema([])
-
-    def looked(file: InputFile) -> dict[str, pa.DataType]:
-        return _types(file, blobs_for(file.location))
-
-    with ThreadPoolExecutor(_OPENED_AT_ONCE) as opening:
-        found = list(opening.map(looked, _chosen(files)))
-    types: dict[str, pa.DataType] = {}
-    for one in found:
-        for name, kind in one.items():
-            types[name] = unified(types.get(name, pa.null()), kind)
+    types = _unified_types(files, blobs_for, kept_type)
     for name in columns or ():
         if types and name not in types:
-            raise missing_column(name, list(types), files[0].location if len(files) == 1 else "the input")
+            raise missing_column(name, list(types), _all_of(files))
+    types |= {name: TYPES[kind] for name, kind in (stated or {}).items()}
     names = list(types) if columns is None else list(dict.fromkeys(columns))
     return pa.schema([pa.field(name, _known(types.get(name, pa.null()))) for name in names])
+
+
+def model_types(
+    files: Sequence[InputFile], blobs_for: BlobsFor, columns: Sequence[str] | None, stated: Mapping[str, str]
+) -> dict[str, str]:
+    """What columns (None: all) of text become for a model, by name: as stated, and of CSV as a sample has them.
+
+    Raises InvalidInput where a type is stated for a column that no file has.
+    """
+    of_csv = any(file.format in ("csv", "tsv") for file in files)
+    types = _unified_types(files, blobs_for, model_type) if of_csv or stated else {}
+    for name in stated:
+        if types and name not in types:
+            raise InvalidInput("types", name, missing_column(name, list(types), _all_of(files)).accepted)
+    found = {name: type_name(kind) for name, kind in types.items()} if of_csv else {}
+    found |= stated
+    return {name: kind for name, kind in found.items() if columns is None or name in columns}
+
+
+def _unified_types(files: Sequence[InputFile], blobs_for: BlobsFor, guess: _Guess) -> dict[str, pa.DataType]:
+    with ThreadPoolExecutor(_OPENED_AT_ONCE) as opening:
+        found = opening.map(lambda file: _types(file, blobs_for(file.location), guess), _chosen(files))
+        types: dict[str, pa.DataType] = {}
+        for one in found:
+            for name, kind in one.items():
+                types[name] = unified(types.get(name, pa.null()), kind)
+    return types
+
+
+def _all_of(files: Sequence[InputFile]) -> str:
+    return files[0].location if len(files) == 1 else "the input"
 
 
 def unified(first: pa.DataType, second: pa.DataType) -> pa.DataType:
@@ -96,16 +123,16 @@ def _spread(files: list[InputFile], most: int) -> list[InputFile]:
     return [files[k * (len(files) - 1) // (most - 1)] for k in range(most)]
 
 
-def _types(file: InputFile, blobs: Blobs) -> dict[str, pa.DataType]:
+def _types(file: InputFile, blobs: Blobs, guess: _Guess) -> dict[str, pa.DataType]:
     if file.format in ("parquet", "arrow"):
         schema = parquet_schema(file, blobs) if file.format == "parquet" else arrow_schema(file, blobs)
         return {field.name: _plain(field.type) for field in schema if field.name != READ_ERROR}
     columns: dict[str, list[pa.DataType]] = {}
-    guess, rows = (_type_of, _JSON_ROWS) if file.format == "jsonl" else (_type_of_texts, _CSV_ROWS)
     for piece in _samples(file):
-        for batch in islice(read(piece, file, blobs, None, rows, _SAMPLE_BYTES), 1):
+        for batch in islice(read(piece, file, blobs, None, _SAMPLE_ROWS, _SAMPLE_BYTES), 1):
             for name in batch.schema.names[:-1]:  # the last is READ_ERROR
-                columns.setdefault(name, []).append(guess(batch.column(name)))
+                column = batch.column(name)
+                columns.setdefault(name, []).append(column.type if file.format == "jsonl" else guess(column))
     return {name: reduce(unified, kinds) for name, kinds in columns.items()}
 
 
@@ -115,19 +142,3 @@ def _samples(file: InputFile) -> list[Piece]:
         return [file.head()]
     last = file.size_bytes - _RANGE_BYTES
     return [Piece(0, start, start + _RANGE_BYTES, None, _RANGE_BYTES) for start in (0, last // 2, last)]
-
-
-def _type_of(column: pa.Array) -> pa.DataType:
-    return column.type
-
-
-def _type_of_texts(column: pa.Array) -> pa.DataType:
-    """What a column of CSV holds, by its values; only what comes back as it was is a number."""
-    values = [value for value in column.to_pylist() if value is not None]
-    if not values:
-        return pa.null()
-    if all(map(_INTEGER.fullmatch, values)):
-        return pa.int64()
-    if all(map(_NUMBER.fullmatch, values)):
-        return pa.float64()
-    return pa.bool_() if {"true", "false"} >= set(values) else pa.string()

@@ -80,7 +80,8 @@ def test_a_column_that_no_file_has_is_refused_with_the_nearest(tmp_path: Path) -
     [
         (["1", "-2", ""], pa.int64()),
         (["1", "2.5"], pa.float64()),
-        (["1.5e-3", "0"], pa.float64()),
+        (["1.5e-3", "0"], pa.string()),
+        (["-0"], pa.string()),
         (["007"], pa.string()),
         (["true", "false"], pa.bool_()),
         (["True"], pa.string()),
