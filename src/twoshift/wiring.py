@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from twoshift.batch.job import Job
     from twoshift.batch.pool import WorkerPool
     from twoshift.batch.settings import JobSettings
+    from twoshift.batch.verify import Verification
     from twoshift.blobs.s3_connection import S3Settings
     from twoshift.engine.llm import LlmEngine, LlmObjective
     from twoshift.fleet.model import FleetModel
@@ -68,6 +69,7 @@ __all__ = [
     "served_model",
     "stored_cost",
     "stored_profile",
+    "verify_job",
 ]
 
 
@@ -124,6 +126,13 @@ def load_model(
     from twoshift.runtime.load import load_model as load
 
     return load(model, device=device, precision=precision, trust_pickle=trust_pickle, threads=threads)
+
+
+def verify_job(output: str, progress: Callable[[float], None]) -> Verification:
+    """Read every part of a job's output folder, and compare it with what was written; raises InvalidInput."""
+    from twoshift.batch.verify import verify_output
+
+    return verify_output(blobs_for(output), output, progress)
 
 
 def job_for(settings: JobSettings) -> Job:

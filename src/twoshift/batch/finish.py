@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from twoshift.batch.part import PartStats, read_stats
+from twoshift.batch.part_records import Listing, list_output
+from twoshift.batch.part_stats import PartStats
 from twoshift.batch.plan import Plan, part_location
 from twoshift.batch.receipt import Receipt
 from twoshift.batch.summary import RunRecord, Summary, summary_page
-from twoshift.errors import Broken
+from twoshift.batch.verify import PartCheck, PartState, check_parts, damaged_parts, refuse_damaged, resized
 from twoshift.ports import Blobs
 
-__all__ = ["check_parts", "finish", "leave", "read_runs", "read_summary", "write_run"]
-
-_READERS = 8
-_NAMED = 3
+__all__ = ["finish", "leave", "look_at_parts", "read_runs", "read_summary", "write_run"]
 
 
 def write_run(output: Blobs, folder: str, number: int, record: RunRecord) -> None:
@@ -57,12 +54,13 @@ def finish(
 
     Nothing, and None, where more rows have failed than may: the parts are the truth about that.
     """
-    stats = _all_stats(output, plan, known)
+    listing = list_output(output, plan.settings.output)
+    stats = _all_stats(output, plan, known, listing)
     summary, budget = Summary.of(plan, stats, runs, parity), plan.settings.error_budget
     if budget is not None and budget.is_spent(summary.errors, summary.rows, least_rows=1):
         return None
     folder = f"{plan.settings.output.rstrip('/')}/_twoshift"
-    manifest = _manifest(plan, stats, _sizes(output, plan))
+    manifest = _manifest(plan, stats, listing)
     output.write(f"{folder}/manifest.json", msgspec.json.format(msgspec.json.encode(manifest), indent=1))
     _write_report(output, plan, summary, stats)
     output.create(f"{plan.settings.output.rstrip('/')}/_SUCCESS", b"")
@@ -90,58 +88,49 @@ class _Manifest(msgspec.Struct, frozen=True):
     parts: tuple[_ListedPart, ...]
 
 
-def check_parts(output: Blobs, plan: Plan) -> list[str]:
-    """Parts of a finished job that are gone; raises Broken that names those that are not as they were.
+def look_at_parts(output: Blobs, plan: Plan, listing: Listing) -> list[str]:
+    """Parts of a finished job that are gone; raises Broken that names those that are not as they were written.
 
-    By names and sizes alone, in one listing. Of a job that is not finished nothing can be said: none.
+    By names and sizes alone, in one listing: every byte is looked at before the word of success is written.
     """
     folder = plan.settings.output.rstrip("/")
+    listed = _listed(output, folder)
+    damaged = damaged_parts(listing)
+    known = {check.name for check in damaged}
+    for part in listed:
+        size = listing.sizes.get(part.name)
+        if part.bytes is not None and size not in (None, part.bytes) and part.name not in known:
+            damaged.append(PartCheck(part.name, PartState.DAMAGED, resized(size or 0, part.bytes)))
+    refuse_damaged(folder, damaged)
+    return [part.name for part in listed if part.name not in listing.sizes]
+
+
+def _listed(output: Blobs, folder: str) -> tuple[_ListedPart, ...]:
+    """The parts of a job that is finished; none where it is not, or where the list cannot be read."""
     data = output.read(f"{folder}/_twoshift/manifest.json")
     if data is None or output.stat(f"{folder}/_SUCCESS") is None:
-        return []
+        return ()
     try:
-        listed = msgspec.json.decode(data, type=_Manifest).parts
+        return msgspec.json.decode(data, type=_Manifest).parts
     except msgspec.DecodeError:
-        return []  # they are all looked at before another one is written
-    there = _sizes(output, plan)
-    if changed := [part.name for part in listed if part.bytes not in (None, there.get(part.name, part.bytes))]:
-        more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
-        told = f"{', '.join(changed[:_NAMED])}{more} in {folder}"
-        are, them = ("is", "it") if len(changed) == 1 else ("are", "them")
-        raise Broken(f"{told} {are} not as the job left {them}; delete {them} to have {them} written anew")
-    return [part.name for part in listed if part.name not in there]
+        return ()  # they are all looked at before another one is written
 
 
-def _sizes(output: Blobs, plan: Plan) -> dict[str, int]:
-    folder = f"{plan.settings.output.rstrip('/')}/"
-    if not plan.shards:
-        return {}
-    return {blob.location.removeprefix(folder): blob.size_bytes for blob in output.list(folder)}
-
-
-def _all_stats(output: Blobs, plan: Plan, known: Iterable[PartStats]) -> list[PartStats]:
+def _all_stats(output: Blobs, plan: Plan, known: Iterable[PartStats], listing: Listing) -> list[PartStats]:
+    """What became of each shard; the parts that this run has not written are read, every byte of them."""
     by_shard = {each.shard: each for each in known}
     missing = [shard for shard in range(len(plan.shards)) if shard not in by_shard]
-
-    def read(shard: int) -> PartStats:
-        location = part_location(plan, shard)
-        try:
-            with output.open(location) as file:
-                stats = read_stats(file, location, plan.settings.output_format)
-        except OSError as error:
-            raise Broken(f"{location} cannot be read: {error}") from error
-        rows = plan.shard_rows(shard)
-        if stats.shard != shard or (rows is not None and stats.rows != rows):
-            expected = "its shard's rows" if rows is None else f"the {rows:,} rows of its shard"
-            raise Broken(f"{location} does not hold {expected}; delete it to have it written anew")
-        return stats
-
-    with ThreadPoolExecutor(_READERS) as readers:
-        by_shard |= {each.shard: each for each in readers.map(read, missing)}
+    damaged: list[PartCheck] = []
+    for shard, check in zip(missing, check_parts(output, plan, missing, listing), strict=True):
+        if check.stats is None:
+            damaged.append(check)
+        else:
+            by_shard[shard] = check.stats
+    refuse_damaged(plan.settings.output.rstrip("/"), damaged)
     return [by_shard[shard] for shard in range(len(plan.shards))]
 
 
-def _manifest(plan: Plan, stats: list[PartStats], sizes: dict[str, int]) -> dict[str, object]:
+def _manifest(plan: Plan, stats: list[PartStats], listing: Listing) -> dict[str, object]:
     named = [(part_location(plan, each.shard).rpartition("/")[2], each) for each in stats]
     return {
         "format": 1,
@@ -152,6 +141,14 @@ def _manifest(plan: Plan, stats: list[PartStats], sizes: dict[str, int]) -> dict
         "rows": sum(each.rows for each in stats),
         "errors": sum(each.errors for each in stats),
         "parts": [
-            {"name": name, "rows": each.rows, "errors": each.errors, "bytes": sizes.get(name)} for name, each in named
+            {"name": name, "rows": each.rows, "errors": each.errors, "bytes": listing.sizes.get(name)}
+            | ({"sha256": sha256} if (sha256 := _checksum(listing, name)) else {})
+            for name, each in named
         ],
     }
+
+
+def _checksum(listing: Listing, name: str) -> str | None:
+    """None where it has none, or where two workers wrote the part and nobody has looked whose it is."""
+    fitting = [seal for seal in listing.seals_of(name) if seal.size_bytes == listing.sizes.get(name)]
+    return fitting[0].sha256 if len(fitting) == 1 else None

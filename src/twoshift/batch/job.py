@@ -12,12 +12,13 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 import pyarrow as pa
 
 from twoshift.batch.coordinator import Coordinator, Ending
-from twoshift.batch.finish import check_parts, finish, leave, read_runs, read_summary, write_run
+from twoshift.batch.finish import finish, leave, look_at_parts, read_runs, read_summary, write_run
 from twoshift.batch.first_look import FirstLook, first_look
 from twoshift.batch.folder import is_below, one_coordinator, remove_leftovers
 from twoshift.batch.inputs import InputFile, Shard, Target, cut, resolve
@@ -25,6 +26,7 @@ from twoshift.batch.lane import JobLane
 from twoshift.batch.messages import Recheck, Rechecked
 from twoshift.batch.muster import Interrupted, Muster
 from twoshift.batch.part import output_schema, read_stats
+from twoshift.batch.part_records import list_output, read_record, write_record
 from twoshift.batch.plan import Plan, PlannedModel, part_location, plan_location, read_plan, same_files
 from twoshift.batch.pool import Died, WorkerPool
 from twoshift.batch.progress import NOTHING_YET, Snapshot
@@ -127,7 +129,7 @@ class Job:
         plan = self._planned(existing, earlier, files, looked, model)
         if earlier is not None:
             self._take_over(earlier, plan)
-        gone = check_parts(self._output, plan) if existing else []
+        gone = look_at_parts(self._output, plan, list_output(self._output, self.settings.output)) if existing else []
         committed = self._committed(plan)
         found(Resumed(len(committed), len(plan.shards), tuple(gone)) if existing or earlier else None)
         before = read_runs(self._output, self.settings.output)
@@ -241,11 +243,15 @@ class Job:
     def _take_over(self, earlier: Plan, plan: Plan) -> None:
         """Publish the earlier job's parts that have no errors; a link where both lie on this machine's disks."""
         blobs = self._blobs_for(earlier.settings.output)
+        listing = list_output(blobs, earlier.settings.output)
         for shard in self._committed(earlier) - self._committed(plan):
             location, target = part_location(earlier, shard), part_location(plan, shard)
             with blobs.open(location) as file:
-                if read_stats(file, location, plan.settings.output_format).errors:
+                if _has_errors(file, location, plan.settings.output_format):
                     continue
+                for seal in listing.seals_of(Path(location).name):  # what is damaged is found before the end
+                    if (stats := read_record(blobs, location, seal)) is not None:
+                        write_record(self._output, target, seal, stats)
                 staged = self._output.staging(target) / f"{Path(target).name}.{uuid.uuid4().hex}"
                 try:
                     os.link(location, staged)
@@ -370,6 +376,14 @@ class Job:
                 if isinstance(message, Died) and number == worker:
                     return Receipt(0, None, None, 0, problem=f"the worker died: {message.reason}")
         return Receipt(0, None, None, 0, problem=f"the worker did not answer within {_RECEIPT_S:.0f} s")
+
+
+def _has_errors(part: BinaryIO, location: str, output_format: str) -> bool:
+    """Whether a shard is to be done again; one whose part is damaged is."""
+    try:
+        return read_stats(part, location, output_format).errors > 0
+    except Broken:
+        return True
 
 
 def _fields(schema: bytes) -> dict[str, pa.DataType]:

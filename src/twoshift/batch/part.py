@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from twoshift.batch.part_file import PartFile, Seal
 from twoshift.batch.part_stats import PartStats
 from twoshift.batch.requests.part import LinesPart, read_footer
 from twoshift.errors import Broken, InvalidInput
@@ -30,8 +31,8 @@ class PartWriter(Protocol):
 
     def write(self, batch: pa.RecordBatch) -> None: ...
 
-    def finish(self, stats: PartStats) -> None:
-        """Close it whole, its stats inside."""
+    def finish(self, stats: PartStats) -> Seal:
+        """Close it whole, its stats inside where its format has a place for them."""
         ...
 
     def discard(self) -> None:
@@ -57,7 +58,7 @@ class _ParquetPart:
             field.name: "none" if _is_vector(field.type) else "zstd" for field in schema if not _is_nested(field.type)
         }
         compression |= {f"{field.name}.list.element": "none" for field in schema if _is_vector(field.type)}
-        self._file = path.open("wb")
+        self._file = PartFile(path)
         self._writer = pq.ParquetWriter(
             self._file, schema, compression=compression or "zstd", use_dictionary=False, write_statistics=False
         )
@@ -65,10 +66,11 @@ class _ParquetPart:
     def write(self, batch: pa.RecordBatch) -> None:
         self._writer.write_batch(batch, row_group_size=_ROW_GROUP_ROWS)
 
-    def finish(self, stats: PartStats) -> None:
+    def finish(self, stats: PartStats) -> Seal:
         self._writer.add_key_value_metadata({_METADATA: msgspec.json.encode(stats)})
         self._writer.close()
         self._file.close()
+        return self._file.seal()
 
     def discard(self) -> None:
         for each in (self._writer, self._file):
@@ -77,10 +79,10 @@ class _ParquetPart:
 
 
 class _JsonPart:
-    """JSON lines: what a job says about itself beyond rows and errors is lost with the run that wrote it."""
+    """JSON lines: its stats are in its record alone."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("wb")
+        self._file = PartFile(path)
 
     def write(self, batch: pa.RecordBatch) -> None:
         encode = msgspec.json.Encoder(enc_hook=str).encode
@@ -90,8 +92,9 @@ class _JsonPart:
                 row[ERROR] = f"{unfit[place]} is not finite, and JSON has no such number"
             self._file.write(encode(row) + b"\n")
 
-    def finish(self, stats: PartStats) -> None:
+    def finish(self, stats: PartStats) -> Seal:
         self._file.close()
+        return self._file.seal()
 
     def discard(self) -> None:
         with contextlib.suppress(OSError):
@@ -118,10 +121,11 @@ def read_stats(file: Any, location: str, output_format: str) -> PartStats:
             return _counted(file, location)
         if output_format == "lines":
             return read_footer(file).stats
-        metadata = pq.read_metadata(file).metadata or {}
-        return msgspec.json.decode(metadata[_METADATA], type=PartStats)
+        footer = pq.read_metadata(file)
+        stats = msgspec.json.decode((footer.metadata or {})[_METADATA], type=PartStats)
+        return msgspec.structs.replace(stats, rows=footer.num_rows)
     except (pa.ArrowException, OSError, KeyError, AttributeError, UnicodeDecodeError, msgspec.DecodeError) as error:
-        raise Broken(f"{location} is no whole part of a job ({error}); delete it to have it written anew") from error
+        raise Broken(f"{location} is no whole part of a job: {_first_line(error)}") from error
 
 
 def _counted(file: Any, location: str) -> PartStats:
@@ -132,6 +136,10 @@ def _counted(file: Any, location: str) -> PartStats:
         errors += msgspec.json.decode(line).get(ERROR) is not None
     shard = int(re.findall(r"\d+", Path(location).name)[0])
     return PartStats(shard, rows, errors, 0, 0, 0.0, 0.0, "", {"unknown": errors} if errors else {})
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0].strip().rstrip(".") or type(error).__name__
 
 
 def check_kept(kept: pa.Schema, output_format: str) -> None:

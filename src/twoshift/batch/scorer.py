@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from twoshift.batch.part import PartStats, open_part
+from twoshift.batch.part_file import Seal
+from twoshift.batch.part_records import write_record
 from twoshift.batch.plan import Plan, part_location
 from twoshift.batch.requests.rows import RequestRows
 from twoshift.batch.table_rows import TableRows
@@ -53,8 +55,9 @@ class ShardScorer:
         location = part_location(self._plan, shard)
         staged = output.staging(location) / f"{Path(location).name}.{os.getpid()}.{uuid.uuid4().hex}"
         try:
-            tally = self._write(shard, staged, stop, was_read, began_s)
-            return self._stats(shard, tally, began_s), output.publish(staged, location)
+            stats, seal = self._write(shard, staged, stop, was_read, began_s)
+            write_record(output, location, seal, stats)
+            return stats, output.publish(staged, location)
         finally:
             staged.unlink(missing_ok=True)
 
@@ -65,7 +68,7 @@ class ShardScorer:
     def _write(
         self, shard: int, staged: Path, stop: threading.Event, was_read: Callable[[], None],
         began_s: float,
-    ) -> Tally:  # fmt: skip
+    ) -> tuple[PartStats, Seal]:  # fmt: skip
         writer = open_part(staged, self._plan.settings.output_format, self._plan.schema)
         tally, begun = (
             Tally(),
@@ -89,14 +92,14 @@ class ShardScorer:
                 was_read()
                 while written:
                     written.popleft().result()
-                writer.finish(self._stats(shard, tally, began_s))
+                stats = self._stats(shard, tally, began_s)
+                return stats, writer.finish(stats)
             except BaseException:
                 writes.shutdown(wait=True, cancel_futures=True)
                 for window in begun:
                     _abandon(window)
                 writer.discard()
                 raise
-        return tally
 
     def _stats(self, shard: int, tally: Tally, began_s: float) -> PartStats:
         return PartStats(

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import typer
 
 from twoshift._version import __version__
-from twoshift.cli import embed, key, models, profile, run, score, serve, usage  # noqa: F401  (they register themselves)
+from twoshift.cli import embed, key, models, profile, run, score, serve, usage, verify  # noqa: F401  (they register themselves)
 from twoshift.cli.app import app
 from twoshift.cli.batch import app as batch_app
 from twoshift.cli.jobs import app as jobs_app

@@ -10,6 +10,7 @@ from typing import BinaryIO
 import msgspec
 import pyarrow as pa
 
+from twoshift.batch.part_file import PartFile, Seal
 from twoshift.batch.part_stats import PartStats
 
 __all__ = ["Footer", "LinesPart", "read_footer"]
@@ -30,14 +31,14 @@ class LinesPart:
 
     def __init__(self, path: Path) -> None:
         self._errors_path = path.with_name(f"{path.name}.errors")
-        self._file, self._errors = path.open("wb"), self._errors_path.open("w+b")
+        self._file, self._errors = PartFile(path), self._errors_path.open("w+b")
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Each line to its side."""
         for line, error in zip(batch.column("line").to_pylist(), batch.column("error").to_pylist(), strict=True):
             (self._file if error is None else self._errors).write(line)
 
-    def finish(self, stats: PartStats) -> None:
+    def finish(self, stats: PartStats) -> Seal:
         """Put both together."""
         footer = Footer(self._file.tell(), self._errors.tell(), stats)
         self._errors.seek(0)
@@ -45,6 +46,7 @@ class LinesPart:
         self._file.write(msgspec.json.encode(footer) + b"\n")
         self._file.close()
         self._drop()
+        return self._file.seal()
 
     def discard(self) -> None:
         """Close it as it is."""
