@@ -23,12 +23,12 @@ from twoshift.engine.results import BlockFuture, Filling, RowFuture, RowResult, 
 from twoshift.engine.stats import EngineStats, Health, Queue
 from twoshift.engine.waiting import BlockJob, BlockOwner, LiveRow, Piece, Waiting
 from twoshift.errors import Broken, DeviceLost, InvalidInput, Late, NoRoom, OutOfMemory, TooLarge, TryLater
-from twoshift.policy.admission import MAX_WAITING, AdmissionPolicy, Admit, Never, Refuse
+from twoshift.policy.admission import MAX_WAITING, AdmissionPolicy, Admit, Never, Refuse, Try
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import Call, Drop, Idle, LaneLimits, Run, Slot
 from twoshift.policy.lanes import LanePolicy
 from twoshift.ports import Columns, LanedRuntime, Launched, Prepared, Runtime
-from twoshift.types import Item, Lane
+from twoshift.types import CallSize, Item, Lane
 
 __all__ = ["Engine"]
 
@@ -133,7 +133,8 @@ class Engine:
                 raise Late(why, begun=False)
             signature = self._waiting.signatures.number(rows.signature)
             items = [Item(self._waiting.new_key(), deadline_s, n, signature) for n in lengths]
-            self._admit(items, now_s, since_s)
+            if (until_s := self._admit(items, now_s, since_s)) is not None:
+                items = [item._replace(deadline_s=until_s) for item in items]
             for at, (item, sink) in enumerate(zip(items, sinks, strict=True)):
                 self._waiting.add_row(item, LiveRow(rows, at, sink, now_s, deadline_s, item.tokens, tenant))
             return [item.key for item in items]
@@ -232,6 +233,16 @@ class Engine:
         """The curve as learned so far, of a call in a lane where there are several."""
         with self._lock:
             return self._policy.cost
+
+    def whole_cost(self) -> CallCost:
+        """The curve as learned so far, of a live call that has the device to itself."""
+        with self._lock:
+            return self._policy.whole_cost
+
+    def quicker(self, size: CallSize) -> float:
+        """How long such a call takes at the best, as a share of what the curve said that it began with."""
+        with self._lock:
+            return self._policy.quicker(size)
 
     @property
     def why_dead(self) -> str:
@@ -478,12 +489,20 @@ class Engine:
         return result, ended_s - began_s
 
     def _refuse(self, rows: list[LiveRow], pieces: list[Piece]) -> None:
-        budget_s = self._policy.limits.budget_s
         for row in rows:
             row.future.settle(Late("the deadline could no longer be met", begun=False))
         for piece in pieces:
-            tokens = int(piece.job.rows.lengths[piece.start])
-            piece.fail(NoRoom(f"a row of {tokens:,} tokens takes longer than the {1e3 * budget_s:.3g} ms of a call"))
+            piece.fail(self._no_room(int(piece.job.rows.lengths[piece.start])))
+
+    def _no_room(self, tokens: int) -> NoRoom:
+        """Of a background row that no call may hold: the row is good, and the objective is in its way."""
+        limits = self._policy.limits
+        if tokens > limits.max_tokens:
+            return NoRoom(f"a row of {tokens:,} tokens; a call holds {limits.max_tokens:,}")
+        takes, leaves = 1e3 * self._policy.ever_s(CallSize.uniform(1, tokens)), 1e3 * limits.budget_s
+        slo = "" if limits.slo_s is None else f"the SLO of {1e3 * limits.slo_s:g} ms leaves "
+        change = "start the server with a larger --slo-ms or --call-budget-ms, or run the job without --on"
+        return NoRoom(f"{slo}{leaves:.3g} ms to a call with batch rows, and one row takes {takes:.3g} ms: {change}")
 
     # Bookkeeping
 
@@ -499,11 +518,14 @@ class Engine:
                 raise Broken("the engine is closed: make another one")
             raise TryLater(f"the engine is {self._stopping}", 1.0)
 
-    def _admit(self, items: list[Item], now_s: float, since_s: float | None) -> None:
+    def _admit(self, items: list[Item], now_s: float, since_s: float | None) -> float | None:
+        """The deadline that its rows are queued with, where that is not their own."""
         answer = self._admission.decide(items, now_s, since_s)
         match answer:
             case Admit():
-                return
+                return None
+            case Try(until_s):
+                return until_s
             case Refuse(retry_after_s, reason):
                 raise TryLater(reason, retry_after_s)
             case Never():
@@ -541,7 +563,7 @@ class Engine:
 
 
 def _too_large(never: Never) -> TooLarge:
-    return TooLarge("request", never.reason, "a smaller request, or a longer timeout than the model's objective")
+    return TooLarge("request", never.reason, "a smaller request, or more time (x-request-timeout-ms)")
 
 
 def _lengths(rows: Prepared) -> NDArray[np.int64]:

@@ -9,11 +9,13 @@ from twoshift.policy.lanes import LanePolicy
 from twoshift.policy.live_queue import PlannedCall, ends
 from twoshift.types import CallSize, Item
 
-__all__ = ["MAX_WAITING", "AdmissionPolicy", "Admit", "Never", "Refuse"]
+__all__ = ["MAX_WAITING", "AdmissionPolicy", "Admit", "Answer", "Never", "Refuse", "Try"]
 
 MAX_WAITING = 4096  # rows
 
 _EPSILON_S = 1e-9
+_MOST_WRONG = 10.0  # times too slow that a curve from a busy moment may be
+_TRY_FOR = 2.0  # times what it is predicted to take
 
 
 class Admit(NamedTuple):
@@ -35,6 +37,15 @@ class Never(NamedTuple):
     reason: str
 
 
+class Try(NamedTuple):
+    """It is predicted to be late, and calls of its size have not shown it: queue it with this deadline, and see."""
+
+    until_s: float
+
+
+Answer = Admit | Try | Refuse | Never
+
+
 class AdmissionPolicy:
     """Admits what the device can answer in time, by the very plan that the lane policy will follow."""
 
@@ -42,7 +53,7 @@ class AdmissionPolicy:
         self._lanes = lanes
         self.max_waiting = max_waiting
 
-    def decide(self, items: Sequence[Item], now_s: float, since_s: float | None = None) -> Admit | Refuse | Never:
+    def decide(self, items: Sequence[Item], now_s: float, since_s: float | None = None) -> Answer:
         """All rows of a request or none. Does not queue them: `LanePolicy.submit` does.
 
         `since_s` is when its time began, where it has waited elsewhere: that does not make it one for never.
@@ -53,8 +64,10 @@ class AdmissionPolicy:
             return Admit(finish_s)
         if len(items) == 1 and (finish_s := self._last_finish_s(items[0], now_s)) is not None:
             return Admit(finish_s)
-        if never := self.impossible(items, now_s if since_s is None else since_s):
-            return never
+        if unlikely := self.unlikely(items, now_s, now_s if since_s is None else since_s):
+            if isinstance(unlikely, Never) or not self._lanes.has_live:
+                return unlikely
+            return Refuse(self._idle_in_s(now_s), "it may take longer than it has: it is tried once nobody else waits")
         if len(self._lanes.live) + len(items) > self.max_waiting:
             return Refuse(self._wait_s(items, now_s), f"{len(self._lanes.live)} rows wait already")
         finish_s = self._finish_s(items, now_s)
@@ -107,28 +120,45 @@ class AdmissionPolicy:
                 own_s = max(own_s, end_s)
         return own_s
 
-    def impossible(self, items: Sequence[Item], now_s: float) -> Never | None:
-        """Why not even an idle device could answer these rows in time; None where it could."""
+    def unlikely(self, items: Sequence[Item], now_s: float, since_s: float) -> Never | Try | None:
+        """Why not even an idle device could answer these rows in time; None where it is predicted to.
+
+        A prediction alone is no evidence: the curve may be that of a busy moment, and what is refused teaches nothing.
+        """
         limits = self._lanes.limits
         longest = max(item.tokens for item in items)
         if longest > limits.max_tokens:
             return Never(f"a row of {longest} tokens; a call holds {limits.max_tokens}")
         if len(items) > self.max_waiting:
             return Never(f"{len(items)} rows; the queue holds {self.max_waiting}")
-        left_s = min(item.deadline_s for item in items) - now_s
+        left_s = min(item.deadline_s for item in items) - since_s
         rows = CallSize.uniform(1, longest) if len(items) == 1 else CallSize.of(item.tokens for item in items)
         one_call = rows.rows <= limits.max_rows and rows.tokens <= limits.max_tokens
         if one_call and self._lanes.ever_s(rows, len(items) == 1) <= min(left_s, limits.live_call_s):
             return None
         calls = self._lanes.live.cut(items, now_s)
         needed_s = self._idle_s(_taking(call, self._lanes.ever_s(call.size, call.is_whole)) for call in calls)
-        if needed_s > left_s + _EPSILON_S:
-            return Never(f"it takes {needed_s * 1e3:.3g} ms on an idle device and has {max(0.0, left_s) * 1e3:.3g} ms")
-        return None
+        if needed_s <= left_s + _EPSILON_S:
+            return None
+        fastest_s = self._fastest_s(calls, now_s) or needed_s / _MOST_WRONG
+        if fastest_s <= left_s:
+            return Try(now_s + _TRY_FOR * needed_s)
+        return Never(f"it takes {needed_s * 1e3:.3g} ms on an idle device and has {max(0.0, left_s) * 1e3:.3g} ms")
+
+    def _fastest_s(self, calls: Sequence[PlannedCall], now_s: float) -> float | None:
+        """What these calls take at the least, as others of their sizes have lately; None where that is not known."""
+        known = [(call, self._lanes.fastest_s(call.size, call.is_whole, now_s)) for call in calls]
+        found = [_taking(call, seconds) for call, seconds in known if seconds is not None]
+        return self._idle_s(found) if len(found) == len(calls) else None
 
     def _idle_s(self, calls: Iterable[PlannedCall]) -> float:
         """What these calls take on an idle device."""
         return max(ends(calls, [0.0] * self._lanes.limits.lanes))
+
+    def _idle_in_s(self, now_s: float) -> float:
+        """Until no live row waits or runs."""
+        free_s = self._lanes.free_s(now_s)
+        return max(_EPSILON_S, max([*free_s, *ends(self._lanes.live.plan(), free_s)]) - now_s)
 
     def _wait_s(self, items: Sequence[Item], now_s: float) -> float:
         """Until the last waiting call has launched and what follows it leaves time enough for these rows."""

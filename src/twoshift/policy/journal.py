@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, assert_never
 
 from twoshift.errors import Broken
-from twoshift.policy.admission import AdmissionPolicy, Admit, Never, Refuse
+from twoshift.policy.admission import AdmissionPolicy, Admit, Answer, Never, Refuse, Try
 from twoshift.policy.background_queue import Block, Slice
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import Call, Drop, Idle, LaneLimits, Run, Slot
@@ -82,7 +82,7 @@ class RecordedAdmission(AdmissionPolicy):
         self._sink = lanes.sink
         self._sink(["max_waiting", max_waiting])
 
-    def decide(self, items: Sequence[Item], now_s: float, since_s: float | None = None) -> Admit | Refuse | Never:
+    def decide(self, items: Sequence[Item], now_s: float, since_s: float | None = None) -> Answer:
         answer = super().decide(items, now_s, since_s)
         since = [] if since_s is None else [since_s]
         self._sink(["admit", now_s, [_item(item) for item in items], _answer(answer), *since])
@@ -196,12 +196,14 @@ def _decision(decision: Run | Drop | Idle) -> _Entry:
             assert_never(decision)
 
 
-def _answer(answer: Admit | Refuse | Never) -> _Entry:
+def _answer(answer: Answer) -> _Entry:
     match answer:
         case Admit(finish_s):
             return ["admit", finish_s]
         case Refuse(retry_after_s, reason):
             return ["refuse", retry_after_s, reason]
+        case Try(until_s):
+            return ["try", until_s]
         case Never(reason):
             return ["never", reason]
         case _:

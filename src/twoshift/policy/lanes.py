@@ -51,15 +51,17 @@ class LanePolicy:
         self._background_slot = Slot.BACKGROUND if self.limits.background_depth else Slot.SHARED
         # Beside background calls a live call takes longer: that says nothing about the others, so each slot learns
         # In a lane a call takes as many times as long at the most; how long it does is learned
+        self._profile = cost
         in_lane = cost if self.limits.lanes == 1 else cost.scaled(self.limits.lanes)
         self._learners = {slot: CostLearner(in_lane) for slot in (self._live_slot, self._background_slot)}
         if self.limits.lanes > 1:
             self._learners[Slot.WHOLE] = CostLearner(cost)
-        self._measured = {slot: learner.cost.at(self.limits.quantile) for slot, learner in self._learners.items()}
+        # at the best: as measured, or as learned since
+        self._best = {slot: learner.best.at(self.limits.quantile) for slot, learner in self._learners.items()}
         self._whole_slot = Slot.WHOLE if self.limits.lanes > 1 else self._live_slot
-        self._cautious = dict(self._measured)
+        self._cautious = dict(self._best)
         self._price()
-        self._lessons: list[tuple[Slot, CallSize, float]] = []  # calls to learn from before the next decision
+        self._lessons: list[tuple[Slot, CallSize, float, float]] = []  # calls to learn from before the next decision
         self._quiet_since_s = -math.inf  # when the last call ended
         self._owed_s = 0.0  # device time that owed blocks are short of (below 0: ahead); 0 when there are none
         whole_s = partial(self.predict_s, slot=Slot.WHOLE) if self.limits.lanes > 1 else None
@@ -74,6 +76,18 @@ class LanePolicy:
         """The curve as learned so far, of calls with background rows."""
         self._learn()
         return self._learners[self._background_slot].cost
+
+    @property
+    def whole_cost(self) -> CallCost:
+        """The same, of live calls that have the device to themselves."""
+        self._learn()
+        return self._learners[self._whole_slot].cost
+
+    def quicker(self, size: CallSize) -> float:
+        """How long such a call takes at the best, as a share of what the profile says: 1 where it is no quicker."""
+        # In a lane the profile is only a bound: that a call is quicker there says nothing about it.
+        slots = (self._whole_slot,) if self.limits.lanes > 1 else (self._whole_slot, self._background_slot)
+        return min(self._learners[slot].best.seconds(size) for slot in slots) / self._profile.seconds(size)
 
     # Events
 
@@ -112,7 +126,8 @@ class LanePolicy:
         self._quiet_since_s = self._launched_s + elapsed_s
         self._account(call, elapsed_s if device_s is None else device_s)
         if not failed:
-            self._lessons.append((call.slot, call.size, elapsed_s))  # a refit takes its time: answers go out first
+            # a refit takes its time: answers go out first
+            self._lessons.append((call.slot, call.size, elapsed_s, self._quiet_since_s))
 
     def charge(self, lane: Lane, rows: int, tokens: int, elapsed_s: float) -> None:
         """The device worked for a lane outside a planned call: a failed call's rows were tried again."""
@@ -131,7 +146,13 @@ class LanePolicy:
     def ever_s(self, size: CallSize, whole: bool = True) -> float:
         """What it may take at the best, as measured or as learned since: decides whether a row can ever fit."""
         slot = self._whole_slot if whole else self._live_slot
-        return min(self._measured[slot].seconds(size), self._cautious[slot].seconds(size))
+        return min(self._best[slot].seconds(size), self._cautious[slot].seconds(size))
+
+    def fastest_s(self, size: CallSize, whole: bool, now_s: float) -> float | None:
+        """What it takes at the least, by the fastest calls of about its size lately; None where there were too few."""
+        if self._lessons:
+            self._learn()
+        return self._learners[self._whole_slot if whole else self._live_slot].fastest_s(size, now_s)
 
     def done_by_s(self, rows: int, tokens: int, squares: int, now_s: float) -> float:
         """When all live rows, with so many more, are answered at the latest: without a look at each of them."""
@@ -168,6 +189,11 @@ class LanePolicy:
     def running(self) -> bool:
         """Whether a call is on the device."""
         return bool(self._running)
+
+    @property
+    def has_live(self) -> bool:
+        """Whether live rows wait or run."""
+        return bool(len(self.live)) or any(call.live for call, _ in self._running.values())
 
     def can_launch(self, slot: Slot) -> bool:
         """Whether the slot has room for a call."""
@@ -220,9 +246,12 @@ class LanePolicy:
         return True
 
     def _learn(self) -> None:
-        for slot, size, elapsed_s in self._lessons:
-            if self._learners[slot].observed(size, elapsed_s):
-                self._cautious[slot] = self._learners[slot].cost.at(self.limits.quantile)
+        for slot, size, elapsed_s, ended_s in self._lessons:
+            learner = self._learners[slot]
+            if learner.observed(size, elapsed_s, ended_s):
+                self._cautious[slot] = learner.cost.at(self.limits.quantile)
+                if learner.best is learner.cost:
+                    self._best[slot] = self._cautious[slot]
                 self._price()
                 self.live.reprice()
         self._lessons.clear()
@@ -234,7 +263,7 @@ class LanePolicy:
 
     def _forget(self) -> bool:
         changed = [learner.forget() for learner in self._learners.values()]
-        self._cautious = dict(self._measured)
+        self._cautious = dict(self._best)
         self._price()
         return any(changed)
 

@@ -20,6 +20,8 @@ _OTHER_DEVICE = math.log(1.5)  # from this jump on, older samples describe anoth
 _PER_BUCKET = 8  # newest samples kept for each size class
 _REFIT_EVERY = 256  # calls
 _HALF_LIFE = 512  # calls after which a sample counts half
+_EVIDENCE = 3  # calls of about one size, before they say how quickly such calls can run
+_FRESH_S = 60.0  # and for how long they say so
 
 
 class CostLearner:
@@ -29,40 +31,54 @@ class CostLearner:
     corrects its shape from recency-weighted samples. One stalled call moves neither.
     """
 
-    __slots__ = ("_buckets", "_calls", "_measured", "_recent", "cost")
+    __slots__ = ("_buckets", "_calls", "_recent", "best", "cost")
 
     def __init__(self, cost: CallCost) -> None:
         self.cost = cost
-        self._measured = cost
+        self.best = cost  # the profile, or what was learned since where that is quicker
         self._calls = 0
         self._recent: deque[float] = deque(maxlen=_RECENT)  # log(measured / predicted) since the last change
-        self._buckets: dict[int, deque[tuple[int, CallSize, float]]] = {}  # size class -> (call number, size, seconds)
+        # size class -> (call number, size, seconds, when it ended)
+        self._buckets: dict[int, deque[tuple[int, CallSize, float, float]]] = {}
 
-    def observed(self, size: CallSize, seconds: float) -> bool:
+    def observed(self, size: CallSize, seconds: float, ended_s: float = 0.0) -> bool:
         """Learn from one finished call; True when the curve has changed."""
         if size.rows < 1 or not (math.isfinite(seconds) and seconds > 0):
             return False  # a clock that did not move says nothing about the device
         self._calls += 1
-        self._remember(size, seconds)
+        self._remember(size, seconds, ended_s)
         self._recent.append(math.log(seconds / self.cost.seconds(size)))
-        if self._drifted():
-            return True
-        return self._calls % _REFIT_EVERY == 0 and self._refit()
+        if not (self._drifted() or (self._calls % _REFIT_EVERY == 0 and self._refit())):
+            return False
+        if self.cost.seconds(size) < self.best.seconds(size):
+            self.best = self.cost
+        return True
 
     def forget(self) -> bool:
-        """Believe the profile again: what was learned is too old; True when that changes the curve."""
-        changed = self.cost != self._measured
-        self.cost = self._measured
+        """Believe the best again: what was learned is too old; True when that changes the curve."""
+        changed = self.cost != self.best
+        self.cost = self.best
         self._recent.clear()
         self._buckets.clear()
         return changed
 
-    def _remember(self, size: CallSize, seconds: float) -> None:
-        size_class = round(2 * math.log2(max(1, size.tokens)))
+    def fastest_s(self, size: CallSize, now_s: float) -> float | None:
+        """What a call takes at the least, by the fastest of about its size lately; None where there were too few."""
+        size_class = _size_class(size)
+        near = [
+            seconds / self.cost.seconds(seen)
+            for each in range(size_class - 2, size_class + 3)
+            for _, seen, seconds, ended_s in self._buckets.get(each, ())
+            if now_s - ended_s <= _FRESH_S
+        ]
+        return None if len(near) < _EVIDENCE else min(near) * self.cost.seconds(size)
+
+    def _remember(self, size: CallSize, seconds: float, ended_s: float) -> None:
+        size_class = _size_class(size)
         bucket = self._buckets.get(size_class)
         if bucket is None:
             bucket = self._buckets[size_class] = deque(maxlen=_PER_BUCKET)
-        bucket.append((self._calls, size, seconds))
+        bucket.append((self._calls, size, seconds, ended_s))
 
     def _drifted(self) -> bool:
         recent = self._recent
@@ -94,9 +110,9 @@ class CostLearner:
             return False
         samples = [
             Sample(size.rows, max(1, size.tokens), max(1, size.longest), seconds, size.squares)
-            for _, size, seconds in kept
+            for _, size, seconds, _ in kept
         ]
-        weights = [0.5 ** ((self._calls - number) / _HALF_LIFE) for number, _, _ in kept]
+        weights = [0.5 ** ((self._calls - number) / _HALF_LIFE) for number, *_ in kept]
         tokens = [sample.tokens for sample in samples]
         if len(set(tokens)) < 4 or max(tokens) < 4 * min(tokens):
             # Too narrow a range to tell the overhead from the rest: learn only how calls scatter.
@@ -115,3 +131,8 @@ class CostLearner:
         calls = [CallSize.uniform(max(1, n // each), min(n, each)) for n in sizes if n >= 1 for each in lengths]
         made = [Sample(c.rows, c.tokens, c.longest, self.cost.seconds(c), c.squares) for c in calls]
         return [sample for sample in made for _ in range(_PER_BUCKET)]
+
+
+def _size_class(size: CallSize) -> int:
+    """Half an octave of tokens."""
+    return round(2 * math.log2(max(1, size.tokens)))

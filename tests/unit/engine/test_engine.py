@@ -292,7 +292,18 @@ def test_overload_is_refused_at_once_with_a_time_to_come_back() -> None:
         engine.submit(rows(*range(32)), deadline_s=0.05)
     assert 0 < refused.value.retry_after_s < 0.1
     with pytest.raises(TooLarge):
-        engine.submit(rows(1), deadline_s=0.001)
+        engine.submit(rows(1), deadline_s=0.0001)
+
+
+def test_rows_that_may_be_late_are_tried_on_an_idle_device_and_refused_for_good_once_that_has_shown_it() -> None:
+    device = FakeDevice()
+    engine = driven(device)
+    for _ in range(3):
+        (tried,) = engine.submit(rows(1), deadline_s=device.now_s + 0.002)
+        crank(engine)
+        assert tried.result()["double"] == 2
+    with pytest.raises(TooLarge, match="x-request-timeout-ms"):
+        engine.submit(rows(1), deadline_s=device.now_s + 0.002)
 
 
 def test_a_live_row_whose_time_ran_out_is_told_so() -> None:

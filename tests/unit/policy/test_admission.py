@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twoshift.policy.admission import AdmissionPolicy, Admit, Never, Refuse
+from twoshift.policy.admission import AdmissionPolicy, Admit, Never, Refuse, Try
 from twoshift.policy.background_queue import Block
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import Call, Drop, Idle, LaneLimits, Run, Slot
@@ -116,7 +116,8 @@ def test_what_is_refused_is_admitted_after_the_retry_time_if_nothing_else_arrive
             assert answer.retry_after_s > 0
             device.until(device.now_s + answer.retry_after_s + 1e-7)
             again = [item._replace(deadline_s=device.now_s + SLO_S * haste) for item in items]
-            assert isinstance(device.admission.decide(again, device.now_s), Admit)
+            doubtful = device.admission.unlikely(again, device.now_s, device.now_s) is not None
+            assert isinstance(device.admission.decide(again, device.now_s), Try | Never if doubtful else Admit)
             return
 
 
@@ -132,19 +133,76 @@ def test_a_row_longer_than_any_call_is_refused_for_good() -> None:
     assert "101 tokens" in answer.reason
 
 
-def test_a_deadline_that_an_idle_device_cannot_meet_is_refused_for_good() -> None:
-    lanes = LanePolicy(COST, LaneLimits(slo_s=SLO_S))
-    answer = AdmissionPolicy(lanes).decide([Item(1, 0.001)], 0.0)
+def served(device: Device, items: list[Item]) -> float:
+    """When the last of them was answered."""
+    for item in items:
+        device.lanes.submit(item, device.now_s)
+    device.launch()
+    while device.calls:
+        device.finish()
+        device.launch()
+    return device.now_s
+
+
+def test_a_deadline_that_an_idle_device_cannot_meet_is_refused_for_good_once_calls_have_shown_it() -> None:
+    device = Device(32, background=False)
+    for key in range(3):
+        item = Item(key, device.now_s + 0.002)
+        tried = device.admission.decide([item], device.now_s)
+        assert isinstance(tried, Try), "nothing but a prediction speaks against it"
+        served(device, [item._replace(deadline_s=tried.until_s)])
+    answer = device.admission.decide([Item(9, device.now_s + 0.002)], device.now_s)
     assert isinstance(answer, Never)
     assert "idle device" in answer.reason
+    device.now_s += 61
+    assert isinstance(device.admission.decide([Item(9, device.now_s + 0.002)], device.now_s), Try), "that was long ago"
+
+
+def test_what_no_device_could_do_needs_no_trial() -> None:
+    lanes = LanePolicy(COST, LaneLimits(slo_s=SLO_S))
+    assert isinstance(AdmissionPolicy(lanes).decide([Item(1, 0.0004)], 0.0), Never)
+
+
+def test_a_request_is_not_tried_while_others_wait() -> None:
+    device = Device(32, background=False)
+    device.lanes.submit(Item(1, SLO_S), 0.0)
+    answer = device.admission.decide([Item(2, 0.002)], 0.0)
+    assert isinstance(answer, Refuse)
+    device.until(answer.retry_after_s + 1e-7)
+    assert isinstance(device.admission.decide([Item(2, device.now_s + 0.002)], device.now_s), Try)
+
+
+@settings(deadline=None)
+@given(st.floats(1.2, 9.0), st.integers(1, 60), st.integers(1, 2))
+def test_a_curve_from_a_busy_moment_heals_by_what_it_doubts(slow: float, rows: int, lanes: int) -> None:
+    device = Device(32, background=False, lanes=lanes)
+    true = COST.scaled(1 / slow)
+    device.takes_s = lambda call: true.seconds(call.size)  # the curve is `slow` times too slow
+    left_s = 1.5 * sum(call.predicted_s for call in LanePolicy(true, device.lanes.limits).live.cut(_rows(rows, 0.0), 0))
+    for _ in range(40):
+        device.until(device.now_s + 2.0)
+        items = _rows(rows, device.now_s + left_s)
+        answer = device.admission.decide(items, device.now_s)
+        if isinstance(answer, Admit):
+            assert served(device, items) <= items[0].deadline_s
+            return
+        if isinstance(answer, Try):
+            served(device, [item._replace(deadline_s=answer.until_s) for item in items])
+        else:
+            device.now_s += 61.0  # refused for good, for a minute
+    raise AssertionError("it never heals")
+
+
+def _rows(count: int, deadline_s: float) -> list[Item]:
+    return [Item(1000 + at, deadline_s) for at in range(count)]
 
 
 def test_time_that_was_lost_elsewhere_makes_no_request_one_for_never() -> None:
     admission = AdmissionPolicy(LanePolicy(CallCost.line(0.01, 1e-3), LaneLimits(slo_s=0.1)))
     late = [Item(0, 0.1, 20)]  # takes 30 ms
-    assert isinstance(admission.decide(late, 0.08), Never)
-    assert isinstance(admission.decide(late, 0.08, 0.0), Refuse)
-    assert isinstance(admission.decide([Item(0, 0.1, 200)], 0.08, 0.0), Never)
+    assert isinstance(admission.decide(late, 0.098), Never)
+    assert isinstance(admission.decide(late, 0.098, 0.0), Refuse)
+    assert isinstance(admission.decide([Item(0, 0.1, 2000)], 0.098, 0.0), Never)
 
 
 def test_the_queue_is_bounded_even_where_callers_are_patient() -> None:

@@ -143,7 +143,7 @@ def test_preparation_that_does_not_come_back_is_seen(
         ([("x" * 30_000, "y" * 10_000)], "40,000 characters"),
         ([[7] * 10_000], "40,000 characters"),
         (["x" * 30_000] * 100, "on an idle device"),
-        ([("query " * 500, "text")] * 100, "on an idle device"),
+        ([("query " * 500, "text")] * 500, "on an idle device"),
     ],
 )
 def test_what_can_never_be_answered_is_refused_before_it_is_prepared(
