@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from twoshift.durations import format_duration
 from twoshift.errors import InvalidInput
 
-__all__ = ["format_bytes", "format_count", "format_duration", "parse_bytes", "parse_count", "parse_duration"]
+__all__ = ["counted", "format_bytes", "format_count", "format_duration", "parse_bytes", "parse_count", "parse_duration"]
 
 _WHOLE = r"(?:\d{1,3}(?:,\d{3})+|\d+(?:_\d+)*)"
 _NUMBER = re.compile(rf"\s*([+-]?(?:{_WHOLE}(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµ/]*)\s*", re.ASCII)
@@ -70,3 +70,8 @@ def format_bytes(value: float) -> str:
         if abs(value) >= size:
             return f"{value / size:.4g} {unit}"
     return f"{value:.4g} B"
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """A count with its noun: `1 row`, `2 rows`."""
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"

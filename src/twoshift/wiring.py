@@ -46,6 +46,7 @@ _OUTSIDE_S, _OUTSIDE_SHARE = 0.003, 0.1  # of an objective: what HTTP and prepar
 _TYPICAL_TOKENS = 64
 _WARM_ROWS = 2
 _MEASURE_S = 4.0
+_LOOKED_AT_ROWS, _LOOK_S = (1, 8), 0.1  # calls that a stored profile is held against, and the longest of them
 _GUESS_S = 0.002, 1e-4  # a call, and each of its rows
 _GUESS_STEP_S = 0.02, 1e-3  # of a language model: a step, and each of its tokens
 
@@ -224,6 +225,28 @@ def stored_profile(info: RuntimeInfo) -> Profile | None:
     return found if found.checksum == info.checksum else None
 
 
+def _believed_profile(runtime: Runtime, note: Callable[[str], None]) -> Profile | None:
+    """The stored one, held against a few calls; None where it is to be measured again, or there is none."""
+    from twoshift.engine.example_rows import examples_of
+    from twoshift.engine.measure import fastest_calls
+    from twoshift.policy.profile import held_against
+
+    found = stored_profile(runtime.info)
+    made = None if found is None else examples_of(runtime, _TYPICAL_TOKENS)
+    if found is None or made is None:
+        return found
+    length = max(1, round(made.row.tokens))
+    calls = [rows for rows in _LOOKED_AT_ROWS if found.cost.seconds(made.row.call(rows)) < _LOOK_S]
+    seen = fastest_calls(runtime, [made.make(rows, length) for rows in calls or _LOOKED_AT_ROWS[:1]])
+    believed = held_against(found, seen)
+    if believed is not found:
+        size, seconds = seen[0]
+        then = "measuring again" if believed is None else "the machine is busy, or slower than it was"
+        says = f"{1e3 * found.cost.seconds(size):.3g} ms for a call that takes {1e3 * seconds:.3g} ms now"
+        note(f"The stored profile says {says}: {then}")
+    return believed
+
+
 def stored_cost(runtime: Runtime) -> CallCost | None:
     """What `twoshift profile` measured of this model here; None where nothing was."""
     found = stored_profile(runtime.info)
@@ -234,8 +257,9 @@ def served_model(name: str, settings: ModelSettings, created_unix_s: int, note: 
     """A model behind an engine, warm, with its curve: the one that is stored, or measured now."""
     from twoshift.engine import Engine
     from twoshift.policy.admission import MAX_WAITING
-    from twoshift.serve.derived import check_objective, derive
+    from twoshift.serve.derived import derive
     from twoshift.serve.model import ServedModel
+    from twoshift.serve.profile_keeper import ProfileKeeper
 
     note(f"Loading {settings.model}")
     runtime = load_model(
@@ -246,16 +270,22 @@ def served_model(name: str, settings: ModelSettings, created_unix_s: int, note: 
         threads=settings.threads,
     )
     try:
-        profile = stored_profile(runtime.info) or _measured_profile(runtime, note)
         limits, max_waiting = _live_limits(settings), settings.max_waiting or MAX_WAITING
-        check_objective(profile.cost, limits)
-        outputs = _warmed(runtime)
+        outputs = _warmed(runtime)  # first: what is cold contradicts every profile
+        profile = _believed_profile(runtime, note) or _measured_profile(runtime, note)
     except BaseException:
         runtime.close()
         raise
     engine = Engine(runtime, profile.cost, limits, max_waiting=max_waiting)
+    row = profile.row
+    keeper = ProfileKeeper(profile, lambda: engine.quicker(row.call(1)), profiles()) if profile.samples else None
     return ServedModel(
-        name, engine, lambda cost: derive(cost, engine.limits, profile.row, max_waiting), created_unix_s, outputs
+        name,
+        engine,
+        lambda cost: derive(cost, engine.limits, row, max_waiting, engine.whole_cost()),
+        created_unix_s,
+        outputs,
+        keeper,
     )
 
 
@@ -481,7 +511,9 @@ def _measured_profile(runtime: Runtime, note: Callable[[str], None]) -> Profile:
     note(f"Measuring {info.model}, once")
     samples = measure_profile(runtime, made.make, made.lengths, MeasureLimits(_MEASURE_S))
     found = profile_of(info, fit_call_cost(samples).cost, made.row, len(samples))
-    profiles().put(found)
+    stored, one = stored_profile(info), made.row.call(1)
+    if stored is None or found.cost.seconds(one) < stored.cost.seconds(one):  # else this is the busy moment
+        profiles().put(found)
     return found
 
 

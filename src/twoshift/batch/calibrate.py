@@ -13,7 +13,7 @@ from twoshift.batch.messages import Calibrated
 from twoshift.batch.part import result_array
 from twoshift.engine.prepare import prepared_parts
 from twoshift.engine.window import described
-from twoshift.errors import Broken
+from twoshift.errors import Broken, NoRoom
 from twoshift.ports import Columns, LossyRuntime, Prepared, Runtime
 
 __all__ = ["calibrate"]
@@ -24,11 +24,13 @@ _FIRST_ROWS = 2
 
 
 def calibrate(runtime: Runtime, rows: Sequence[Any], run: Callable[[Prepared], tuple[Columns, float]]) -> Calibrated:
-    """Calls of growing size over the sample until a little time has passed; raises Broken where the model is.
+    """Calls of growing size over the sample until a little time has passed.
 
+    Raises Broken where the model is, and NoRoom where no row has a place in the calls of this device.
     `run` says how much of the device's time a call had: how long it waited for its turn says nothing of the rows.
     """
     scored, seconds, columns, error, until_s = 0, 0.0, None, None, time.monotonic() + _PATIENCE_S
+    no_room: NoRoom | None = None
     for _, part in prepared_parts(runtime, rows):
         if isinstance(part, Exception):
             error = error or described(part)
@@ -42,12 +44,15 @@ def calibrate(runtime: Runtime, rows: Sequence[Any], run: Callable[[Prepared], t
                 raise
             except Exception as failure:  # a user's own class may raise anything
                 error = error or described(failure)
+                no_room = failure if isinstance(failure, NoRoom) else no_room
                 at, count = at + (count == 1), 1  # who is guilty is found by going on one by one
                 continue
             at, count = at + len(piece.lengths), 2 * count
             if columns is not None or took_s > _BUDGET_S:  # the first call has to warm up: it says little
                 scored, seconds = scored + len(piece.lengths), seconds + took_s
             columns = columns or result
+    if columns is None and no_room is not None:
+        raise no_room
     schema = None if columns is None else _schema(columns)
     per_row_s = seconds / scored if scored else 0.01
     near = runtime.parity_on(rows) if isinstance(runtime, LossyRuntime) and columns is not None else None

@@ -18,8 +18,9 @@ from twoshift.batch.part import PartStats
 from twoshift.batch.plan import Plan
 from twoshift.batch.progress import Snapshot
 from twoshift.batch.receipt import Receipt
+from twoshift.units import counted
 
-__all__ = ["RunRecord", "Summary", "counted", "dollars", "summary_page"]
+__all__ = ["RunRecord", "Summary", "dollars", "summary_page"]
 
 _QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9, "longest": 1.0}
 _FEWEST_POINTS = 3  # of a chart: fewer show nothing that the numbers do not say
@@ -178,11 +179,6 @@ class Summary(msgspec.Struct, frozen=True):
 def _quantiles(seconds: list[float]) -> dict[str, float]:
     ranked = sorted(seconds) or [0.0]
     return {name: ranked[min(len(ranked) - 1, int(share * len(ranked)))] for name, share in _QUANTILES.items()}
-
-
-def counted(count: int, one: str, many: str | None = None) -> str:
-    """A count with its noun: `1 row`, `2 rows`."""
-    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 
 
 def dollars(usd: float) -> str:

@@ -84,8 +84,7 @@ def columns_of(window: Window, stop: threading.Event) -> dict[str, NDArray[Any]]
     values = waited_for(window, stop)
     unfit = next((window.errors[place] for place, kind in window.kinds.items() if kind == NoRoom.__name__), None)
     if unfit is not None:  # the row is good, and may fit once the server's curve says so; or another server's call
-        change = "give the server a larger --slo-ms or --call-budget-ms, or run the job on workers of its own"
-        raise NoRoom(f"{unfit}: {change}")
+        raise NoRoom(unfit.removeprefix(f"{NoRoom.__name__}: "))
     return values
 
 

@@ -7,12 +7,12 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from twoshift.batch.summary import counted, dollars
+from twoshift.batch.summary import dollars
 from twoshift.cli.output import note
 from twoshift.cli.progress import Ongoing
 from twoshift.policy.deadline import Verdict
 from twoshift.report import format_number
-from twoshift.units import format_duration
+from twoshift.units import counted, format_duration
 
 if TYPE_CHECKING:
     from twoshift.batch.job import Resumed

@@ -20,6 +20,7 @@ from twoshift.cli.params import choice, millis, text, usd, whole
 from twoshift.cli.progress import Ongoing
 from twoshift.errors import InvalidInput
 from twoshift.extras import EXTRAS, needed
+from twoshift.units import counted
 
 if TYPE_CHECKING:
     from twoshift.fleet.scaler import Scaler
@@ -213,10 +214,12 @@ def _tell(models: list[LiveModel], needs_key: bool, address: str, grpc_address: 
         if isinstance(derived, LlmDerived):
             _tell_llm(derived)
             continue
-        budget, rows = f"{1e3 * derived.call_budget_s:.3g} ms", f"{derived.largest_live_rows:,}"
-        note(f"  SLO {1e3 * derived.slo_s:g} ms: up to {rows} live rows a call; {budget} for one with background rows;")
-        admitted, capacity = f"{derived.admission_rows:,}", f"{derived.capacity_rows_per_s:,.0f}"
-        note(f"  {admitted} rows may wait and more are refused; {capacity} rows/s")
+        budget, rows = f"{1e3 * derived.call_budget_s:.3g} ms", counted(derived.largest_live_rows, "live row")
+        note(f"  SLO {1e3 * derived.slo_s:g} ms: up to {rows} a call; {budget} for one with background rows;")
+        admitted, capacity = counted(derived.admission_rows, "row"), f"{derived.capacity_rows_per_s:,.0f}"
+        note(f"  {admitted} may wait and more are refused; {capacity} rows/s")
+        if derived.warning:
+            note(f"  Warning: {derived.warning}.")
     if grpc_address is not None:
         note(f"gRPC at {grpc_address}")
     note(f"Ready at {address}")

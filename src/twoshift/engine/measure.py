@@ -12,11 +12,12 @@ from twoshift.policy.cost import Sample
 from twoshift.ports import Prepared, Runtime
 from twoshift.types import CallSize
 
-__all__ = ["MakeRows", "MeasureLimits", "hold_out", "measure_profile"]
+__all__ = ["MakeRows", "MeasureLimits", "fastest_calls", "hold_out", "measure_profile"]
 
 MakeRows = Callable[[int, int], Sequence[Any]]  # (rows, tokens a row) -> rows as a user has them
 
 _WARM_UP_CALLS = 3
+_LOOKS = 5  # of which the fastest counts
 _FEWEST_ROWS = 4  # of the largest call, however slow: two sizes for a line, and one to hold it against
 _MOST_ROUNDS = 40  # a quick model is known well enough after these
 _PATIENCE = 3.0  # times the budget, after which a slow model gets fewer repeats
@@ -74,6 +75,24 @@ def measure_profile(
     return samples
 
 
+def fastest_calls(
+    runtime: Runtime,
+    parts: Sequence[Sequence[Any]],
+    repeats: int = _LOOKS,
+    *,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[tuple[CallSize, float]]:
+    """The fastest of a few calls of each part's rows: what the device can do at this moment."""
+    bench = _Bench(runtime, clock, MeasureLimits(), _ignore)
+    found: list[tuple[CallSize, float]] = []
+    for rows in parts:
+        probe = bench.probe(rows)
+        seen = [seconds for _ in range(repeats) if (seconds := bench.run(probe)) is not None]
+        if seen:
+            found.append((probe.size, max(min(seen), 1e-9)))
+    return found
+
+
 def hold_out(samples: Sequence[Sample], row_tokens: float) -> tuple[list[Sample], list[Sample]]:
     """(what to fit, what to predict): the largest calls of about such rows are kept from the fit.
 
@@ -107,7 +126,7 @@ class _Bench:
         growing, rows = list(lengths), 1
         while growing and rows <= self._limits.max_rows:
             for length in tuple(growing):
-                probe = self._probe(make_rows(rows, length))
+                probe = self.probe(make_rows(rows, length))
                 elapsed_s = self._first_s(probe, bound_s, cold=not probes)
                 if elapsed_s is not None:
                     probes.append(probe)
@@ -130,28 +149,30 @@ class _Bench:
             if turn and (enough or spent_s >= _PATIENCE * self._limits.seconds):
                 break
             for probe in _shuffled(probes, turn):
-                if (elapsed_s := self._run(probe)) is None:
+                if (elapsed_s := self.run(probe)) is None:
                     continue  # memory that was there a moment ago
                 size = probe.size
                 samples.append(Sample(size.rows, size.tokens, size.longest, max(elapsed_s, 1e-9), size.squares))
                 self._report()
         return samples
 
-    def _probe(self, rows: Sequence[Any]) -> _Probe:
+    def probe(self, rows: Sequence[Any]) -> _Probe:
+        """A call of these rows."""
         prepared = self._runtime.prepare(rows)
         return _Probe(prepared, CallSize.of(prepared.lengths.tolist()))
 
     def _first_s(self, probe: _Probe, bound_s: float, cold: bool) -> float | None:
         """How long it takes once what happens only the first time has happened; None where it does not fit."""
         for _ in range(_WARM_UP_CALLS if cold else 0):
-            self._run(probe)
-        elapsed_s = self._run(probe)
+            self.run(probe)
+        elapsed_s = self.run(probe)
         if elapsed_s is not None and 2 * elapsed_s > bound_s:
-            again_s = self._run(probe)
+            again_s = self.run(probe)
             return None if again_s is None else min(elapsed_s, again_s)
         return elapsed_s
 
-    def _run(self, probe: _Probe) -> float | None:
+    def run(self, probe: _Probe) -> float | None:
+        """How long it takes; None where it does not fit."""
         began_s = self._clock()
         try:
             self._runtime.launch([probe.rows]).wait()

@@ -59,6 +59,8 @@ def derived_together(parts: Sequence[Derived]) -> Derived:
         parts[0],
         admission_rows=sum(each.admission_rows for each in parts),
         capacity_rows_per_s=sum(each.capacity_rows_per_s for each in parts),
+        keeps_slo=all(each.keeps_slo for each in parts),
+        least_slo_s=max(each.least_slo_s for each in parts),
     )
 
 

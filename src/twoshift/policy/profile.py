@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, field
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from twoshift.errors import InvalidInput
 from twoshift.policy.cost import CallCost
 from twoshift.policy.plan.row import RowSize
+from twoshift.types import CallSize
 
-__all__ = ["Profile", "checked_name", "profile_name"]
+__all__ = ["Profile", "checked_name", "held_against", "profile_name", "quicker_profile"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _NOISE = re.compile(r"\((?:R|TM)\)|\b(?:CPU|Processor)\b", re.IGNORECASE)  # of a device's name: says nothing
+_DOUBT = 1.5  # times as quick, or as slow, as a curve says: it was measured in another moment
+_QUICKER = 0.8  # of what a stored curve says: from here on it is worth a write
 _WORD_CHARACTERS = 34  # two of them, the runtime and the precision stay below what a name may hold
 
 
@@ -64,3 +69,25 @@ class Profile:
 
     def __post_init__(self) -> None:
         checked_name(self.name)
+
+
+def held_against(stored: Profile, seen: Iterable[tuple[CallSize, float]]) -> Profile | None:
+    """The profile to begin with, after calls of which each was the fastest of its size just now.
+
+    None where one was far quicker: the profile is from a busy moment, and to be measured again. Where they are far
+    slower this is the busy moment: its curve is the stored one, as slow as they were.
+    """
+    ratios = [seconds / stored.cost.seconds(size) for size, seconds in seen]
+    if not ratios or all(1 / _DOUBT <= ratio <= _DOUBT for ratio in ratios):
+        return stored
+    if min(ratios) < 1 / _DOUBT:
+        return None
+    return replace(stored, cost=stored.cost.scaled(statistics.median(ratios)))
+
+
+def quicker_profile(stored: Profile, cost: CallCost, created_at: str) -> Profile | None:
+    """The profile with a curve that has shown to be quicker; None where it is not, or not by much."""
+    one = stored.row.call(1)
+    if cost.seconds(one) > _QUICKER * stored.cost.seconds(one):
+        return None
+    return replace(stored, cost=cost, created_at=created_at)

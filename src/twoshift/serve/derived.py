@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from twoshift.errors import InvalidInput
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import LaneLimits, longest_live_s
 from twoshift.policy.plan.row import RowSize
 from twoshift.policy.plan.table import cap
-from twoshift.types import CallSize
 
-__all__ = ["Derived", "check_objective", "derive"]
+__all__ = ["Derived", "derive"]
 
 _QUANTILE = 0.9  # as the lane policy predicts
 
@@ -22,39 +21,54 @@ class Derived:
     """Shown to people, and by GET /v1/derived/{model}."""
 
     slo_s: float
-    one_row_s: float  # a call of one typical row, in a lane where there are several
+    one_row_s: float  # a call of one typical row that has the device to itself
     call_budget_s: float  # the longest call that carries background rows
     largest_live_rows: int  # of typical rows, in one call that leaves time for another before it
     largest_background_rows: int
     admission_rows: int  # typical rows that may wait and still be answered in time
     capacity_rows_per_s: float  # of typical rows, in the largest live calls
     row_tokens: float  # of a typical row
+    keeps_slo: bool = True  # False: one typical row takes longer, on an idle device
+    least_slo_s: float = 0.0  # an SLO that leaves time for a call that runs already
+
+    @property
+    def timeout_s(self) -> float:
+        """Of a request that brings none: a late answer is better than none where no answer could be in time."""
+        return self.slo_s if self.keeps_slo else self.least_slo_s
+
+    @property
+    def warning(self) -> str:
+        """What it cannot keep, and what it could; empty where all is well."""
+        if self.keeps_slo:
+            return ""
+        takes, slo, least = (f"{1e3 * each:.3g}" for each in (self.one_row_s, self.slo_s, self.least_slo_s))
+        return (
+            f"it cannot keep the SLO: one row takes {takes} of {slo} ms; try --slo-ms {least}. "
+            f"Requests without a timeout of their own get {least} ms"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         return asdict(self)
 
 
-def check_objective(cost: CallCost, limits: LaneLimits) -> None:
-    """Raises InvalidInput where not even the shortest row could be answered in time."""
-    assert limits.slo_s is not None  # noqa: S101 - a server has an objective
-    least_s = limits.outside_s + cost.seconds(CallSize.uniform(1), _QUANTILE)
-    if least_s > limits.slo_s:
-        accepted = f"at least {1e3 * least_s:.3g}: the shortest row takes so long on this device"
-        raise InvalidInput("slo_ms", f"{1e3 * limits.slo_s:g}", accepted)
+def derive(
+    cost: CallCost, limits: LaneLimits, row: RowSize, max_waiting: int, whole: CallCost | None = None
+) -> Derived:
+    """Everything that a user might otherwise have had to set.
 
-
-def derive(cost: CallCost, limits: LaneLimits, row: RowSize, max_waiting: int) -> Derived:
-    """Everything that a user might otherwise have had to set."""
+    `whole` is the curve of a call that has the device to itself, where `cost` is that of one in a lane.
+    """
     assert limits.slo_s is not None  # noqa: S101 - a server has an objective
     budget_s = limits.budget_s
     share = longest_live_s(cost.at(_QUANTILE), limits) / limits.slo_s
     live = max(1, min(limits.max_rows, cap(cost, limits.slo_s, share, row, _QUANTILE).batch))
     background = min(limits.max_rows, cap(cost, limits.slo_s, budget_s / limits.slo_s, row, _QUANTILE).batch)
     live_s = cost.seconds(row.call(live), _QUANTILE)
+    alone_s = (whole or cost).seconds(row.call(1), _QUANTILE)
     return Derived(
         slo_s=limits.slo_s,
-        one_row_s=cost.seconds(row.call(1), _QUANTILE),
+        one_row_s=alone_s,
         call_budget_s=budget_s,
         largest_live_rows=live,
         largest_background_rows=background,
@@ -63,4 +77,12 @@ def derive(cost: CallCost, limits: LaneLimits, row: RowSize, max_waiting: int) -
         ),
         capacity_rows_per_s=limits.lanes * live / live_s,
         row_tokens=row.tokens,
+        keeps_slo=limits.outside_s + alone_s <= limits.slo_s,
+        least_slo_s=_rounded_up(limits.outside_s + 2 * alone_s),
     )
+
+
+def _rounded_up(seconds: float) -> float:
+    """To a number that a person would choose: one digit and a half."""
+    step_ms = 10.0 ** math.floor(math.log10(1e3 * seconds)) / 2
+    return math.ceil(1e3 * seconds / step_ms) * step_ms / 1e3

@@ -22,6 +22,7 @@ from twoshift.ports import Columns, LookupRuntime, Prepared, RuntimeInfo
 from twoshift.serve.completions import Completions, Pending
 from twoshift.serve.derived import Derived
 from twoshift.serve.metrics import ModelMetrics
+from twoshift.serve.profile_keeper import ProfileKeeper
 from twoshift.serve.stages import Stages
 from twoshift.serve.tracing import Traces
 from twoshift.types import Lane, ReplicaCounts, Tensor
@@ -53,6 +54,7 @@ class ServedModel:
         derive: Callable[[CallCost], Derived],
         created_unix_s: int,
         outputs: tuple[Tensor, ...] = (),
+        keeper: ProfileKeeper | None = None,
     ) -> None:
         self.name, self.engine, self.derive, self.created_unix_s = name, engine, derive, created_unix_s
         self.derived = derive(engine.cost())  # from the curve that it began with
@@ -65,6 +67,9 @@ class ServedModel:
         self._lookups = engine.runtime if isinstance(engine.runtime, LookupRuntime) else None
         self._threads = ThreadPoolExecutor(_PREPARE_THREADS, f"twoshift-prepare-{name}")
         self._preparing: dict[object, float] = {}  # since when, in threads
+        self._keeper = keeper
+        if keeper is not None:
+            keeper.start()
 
     def health(self) -> Health:
         """Whether it keeps up; a row that waits, or a call that runs, for much longer than the objective is stuck."""
@@ -140,6 +145,8 @@ class ServedModel:
     def close(self) -> None:
         """Let the model go, once what runs has ended."""
         self._threads.shutdown(cancel_futures=True)
+        if self._keeper is not None:
+            self._keeper.close()
         self.engine.close()
 
     def _check(self, rows: Sequence[Any], deadline_s: float, arrived_s: float) -> int:

@@ -149,7 +149,7 @@ def add_faces(
     add_usage(app, usage)
     connections = {"http_connections": ("Open connections.", lambda: server.connections)}
     more = [*metrics, lambda: llm_metrics(service.models)]
-    add_operations(app, service.unready, ServerMetrics(service.models, connections, more))
+    add_operations(app, service.unready, ServerMetrics(service.models, connections, more), service.warnings)
 
 
 def _limits(settings: ServeSettings) -> HttpLimits:

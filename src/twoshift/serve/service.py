@@ -12,6 +12,7 @@ from typing import Any
 from twoshift.errors import InvalidInput, Late, NotFound, TryLater
 from twoshift.generation import GenerationRequest
 from twoshift.serve.completions import Completions
+from twoshift.serve.derived import Derived
 from twoshift.serve.keys import ANYONE, Caller
 from twoshift.serve.live_model import LiveModel, columns_of
 from twoshift.serve.llm.model import ServedLlm
@@ -30,6 +31,7 @@ class Service:
 
     def __init__(self, models: Sequence[LiveModel]) -> None:
         self.models = {model.name: model for model in models}
+        self._timeouts_s: dict[str, float] = {}  # of requests that bring none; followed by the watchdog
         self._completions: Completions | None = None
         self._draining = False
 
@@ -38,6 +40,7 @@ class Service:
         self._completions = Completions()
         for model in self.models.values():
             model.start()
+        self._follow_curves()
 
     def find(self, name: str) -> LiveModel:
         """The model of that name; raises NotFound with the known ones."""
@@ -94,11 +97,11 @@ class Service:
         arrived_s: float,
         caller: Caller = ANYONE,
     ) -> Answer:
-        """Within the timeout, or within the model's objective; raises as the model does, Forbidden, OverLimit."""
+        """Within the timeout, or the objective where it can be kept; raises as the model does, Forbidden, OverLimit."""
         if self._draining:
             raise TryLater("the server is shutting down", _NOT_READY_S)
         assert self._completions is not None  # noqa: S101 - start made it
-        deadline_s = arrived_s + (model.derived.slo_s if timeout_s is None else timeout_s)
+        deadline_s = arrived_s + (self._timeouts_s[model.name] if timeout_s is None else timeout_s)
         caller.enter(model.name)
         metrics, slo_s = model.metrics, model.derived.slo_s
         metrics.offered_rows += len(rows)
@@ -124,11 +127,22 @@ class Service:
                 return f"{model.name}: {health.reason}"
         return None
 
+    def warnings(self) -> list[str]:
+        """What its models cannot keep, as far as is known now."""
+        derived = [(name, model.derived_now()) for name, model in self.models.items()]
+        return [f"{name}: {each.warning}" for name, each in derived if isinstance(each, Derived) and each.warning]
+
+    def _follow_curves(self) -> None:
+        for name, model in self.models.items():
+            derived = model.derived_now()
+            self._timeouts_s[name] = derived.timeout_s if isinstance(derived, Derived) else derived.slo_s
+
     async def watch(self) -> None:
         """The watchdog: says in the log when readiness is lost, why, and when it is back. Until it is cancelled."""
         before: str | None = None
         while True:
             await asyncio.sleep(_WATCH_S)
+            self._follow_curves()
             now = self.unready()
             if now is not None and before is None:
                 _logger.error("not ready: %s", now)

@@ -20,7 +20,7 @@ from twoshift.batch.places import EngineReplica, LiveFleet, Used
 from twoshift.batch.settings import JobSettings
 from twoshift.blobs.local import LocalBlobs
 from twoshift.engine import Engine
-from twoshift.errors import InvalidInput
+from twoshift.errors import TwoshiftError
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import LaneLimits
 from twoshift.ports import RuntimeInfo
@@ -94,7 +94,7 @@ def test_rows_for_which_the_budget_has_no_room_are_no_errors_of_their_own(tmp_pa
         chosen = settings(tmp_path, "out")
         lane = JobLane(chosen, live(only))
         job = Job(chosen, lambda _: LocalBlobs(), EnginePool(chosen, lane, lambda _: LocalBlobs()), lane)
-        with pytest.raises(InvalidInput, match="takes longer than the 250 ms of a call"):
+        with pytest.raises(TwoshiftError, match="the SLO of 500 ms leaves 250 ms"):
             job.run(lambda _: None, lambda _: None)
     assert not list((tmp_path / "out").glob("part-*"))
 

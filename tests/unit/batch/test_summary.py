@@ -14,8 +14,9 @@ from twoshift.batch.part import PartStats
 from twoshift.batch.plan import Plan, PlannedModel
 from twoshift.batch.receipt import Receipt
 from twoshift.batch.settings import JobSettings
-from twoshift.batch.summary import RunRecord, Summary, counted, dollars, summary_page
+from twoshift.batch.summary import RunRecord, Summary, dollars, summary_page
 from twoshift.blobs.local import LocalBlobs
+from twoshift.units import counted
 
 MODEL = PlannedModel("<b>model</b>", "abc", "fp32", ("y",))
 

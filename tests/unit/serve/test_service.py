@@ -21,7 +21,7 @@ from twoshift.policy.plan.row import RowSize
 from twoshift.ports import RuntimeInfo
 from twoshift.runtime.columns import ColumnRows
 from twoshift.runtime.host_model import HostModel
-from twoshift.serve.derived import check_objective, derive
+from twoshift.serve.derived import derive
 from twoshift.serve.model import Answer, ServedModel
 from twoshift.serve.service import Service
 from twoshift.types import Tensor
@@ -168,9 +168,16 @@ def test_a_call_that_does_not_come_back_makes_it_unready(service: Service, doubl
     assert future.result()["double"] == 2
 
 
-def test_an_objective_below_one_call_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="at least 4"):
-        check_objective(CallCost.line(0.004, 1e-5), LaneLimits(slo_s=0.003))
+def test_an_objective_below_one_call_cannot_be_kept_and_is_no_deadline() -> None:
+    derived = derive(CallCost.line(0.037, 0.001), LaneLimits(slo_s=0.02, outside_s=0.002), RowSize.uniform(1), 100)
+    assert not derived.keeps_slo
+    assert derived.least_slo_s == derived.timeout_s == 0.08
+    assert "one row takes 38 of 20 ms; try --slo-ms 80" in derived.warning
+
+
+def test_an_objective_that_can_be_kept_is_the_deadline_of_requests_without_one() -> None:
+    derived = derive(CallCost.line(0.037, 0.001), LaneLimits(slo_s=0.05), RowSize.uniform(1), 100)
+    assert (derived.keeps_slo, derived.timeout_s, derived.warning) == (True, 0.05, "")
 
 
 def test_what_is_derived_follows_the_curve() -> None:

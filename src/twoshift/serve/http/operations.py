@@ -28,6 +28,7 @@ class Ready(msgspec.Struct):
     """Every model is loaded, warm and keeps up."""
 
     status: Literal["ready"] = "ready"
+    warnings: list[str] | msgspec.UnsetType = msgspec.UNSET  # SLOs that cannot be kept
 
 
 class NotReady(msgspec.Struct, kw_only=True):
@@ -38,9 +39,10 @@ class NotReady(msgspec.Struct, kw_only=True):
 
 
 Health = Callable[[], str | None]  # why no request should come; None where all is well
+Warnings = Callable[[], list[str]]  # what its models cannot keep, although requests should come
 
 
-def add_health(app: App, unready: Health) -> None:
+def add_health(app: App, unready: Health, warnings: Warnings = list) -> None:
     """/healthz, /, /readyz and /health."""
 
     async def healthz(_exchange: Exchange) -> Reply:
@@ -49,7 +51,7 @@ def add_health(app: App, unready: Health) -> None:
     async def readyz(_exchange: Exchange) -> Reply:
         why = unready()
         if why is None:
-            return Reply(200, msgspec.json.encode(Ready()))
+            return Reply(200, msgspec.json.encode(Ready(warnings=warnings() or msgspec.UNSET)))
         return Reply(503, msgspec.json.encode(NotReady(reason=why)), headers=[(b"retry-after", b"1")])
 
     ready = _about("Whether requests should come here.", Ready, {503: NotReady})
@@ -62,7 +64,7 @@ def add_health(app: App, unready: Health) -> None:
         app.add("GET", path, answer, told_openai, what, needs=Access.OPEN, is_probe=True)
 
 
-def add_operations(app: App, unready: Health, metrics: ServerMetrics) -> None:
+def add_operations(app: App, unready: Health, metrics: ServerMetrics, warnings: Warnings = list) -> None:
     """The same, /metrics and /openapi.json."""
 
     async def page(_exchange: Exchange) -> Reply:
@@ -72,7 +74,7 @@ def add_operations(app: App, unready: Health, metrics: ServerMetrics) -> None:
     async def openapi(_exchange: Exchange) -> Reply:
         return Reply(200, msgspec.json.encode(document(app.routes, app.needs_keys)))
 
-    add_health(app, unready)
+    add_health(app, unready, warnings)
     shown = _about("What it counts, for Prometheus.", "text/plain")
     app.add("GET", "/metrics", page, told_openai, shown, needs=Access.ADMIN, is_probe=True)
     app.add("GET", "/openapi.json", openapi, told_openai, _about("This document.", dict[str, Any]), needs=Access.OPEN)

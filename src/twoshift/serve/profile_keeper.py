@@ -1,0 +1,56 @@
+"""The profile on disk while its model is served: a curve from a busy moment heals there, too."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from twoshift.errors import TwoshiftError
+from twoshift.policy.profile import Profile, quicker_profile
+from twoshift.ports import Profiles
+
+__all__ = ["ProfileKeeper"]
+
+_EVERY_S = 60.0  # at most one write
+
+
+class ProfileKeeper:
+    """Stores a profile again where the device has shown to be quicker; a slow spell is never stored."""
+
+    def __init__(self, began: Profile, quicker: Callable[[], float], profiles: Profiles) -> None:
+        """`quicker` says how long a call takes at the best, as a share of what `began` says."""
+        self._began, self._quicker, self._profiles = began, quicker, profiles
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="twoshift-profile", daemon=True)
+
+    def start(self) -> None:
+        """Look every minute, until it is closed."""
+        self._thread.start()
+
+    def look(self) -> None:
+        """Write it, if that is worth it."""
+        try:
+            stored = self._profiles.get(self._began.name)
+            if stored.checksum != self._began.checksum:
+                return  # of another version by now
+            healed = quicker_profile(stored, self._began.cost.scaled(self._quicker()), _now())
+            if healed is not None:
+                self._profiles.put(healed)
+        except TwoshiftError:  # a disk may be full: nothing but the next start depends on it
+            return
+
+    def close(self) -> None:
+        """A last look."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self.look()
+
+    def _follow(self) -> None:
+        while not self._stop.wait(_EVERY_S):
+            self.look()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
