@@ -77,7 +77,7 @@ def test_a_module_that_does_not_run_here_is_refused_by_name(tmp_path: Path) -> N
     body = st_modules.Transformer(str(make_folder(tmp_path / "body", "bert")))
     modules = [body, st_modules.CNN(32, 16), st_modules.Pooling(48, "mean")]
     sentence_transformers.SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "model"))
-    with pytest.raises(UnusableModel, match="modules Transformer, CNN, Pooling"):
+    with pytest.raises(UnusableModel, match="modules CNN, Pooling"):
         read_folder(tmp_path / "model")
 
 

@@ -124,6 +124,53 @@ def _make_xgboost(suffix: str, names: list[str] | None, objective: str) -> Calla
     return make
 
 
+def _make_lightgbm(suffix: str, names: list[str] | None, objective: str) -> Callable[[Path], str]:
+    def make(folder: Path) -> str:
+        lightgbm = package("lightgbm")
+        features, target = _train()
+        data = lightgbm.Dataset(features, label=target, feature_name=names or "auto")
+        options = {"objective": objective, "verbose": -1, "min_data_in_leaf": 2, "num_threads": 1, "seed": 1}
+        options |= {"num_class": 2} if "multi" in objective else {}
+        lightgbm.train(options, data, 3).save_model(folder / f"boosted.{suffix}")
+        return f"{folder}/boosted.{suffix}"
+
+    return make
+
+
+def _make_catboost(kind: str, names: list[str] | None) -> Callable[[Path], str]:
+    def make(folder: Path) -> str:
+        catboost = package("catboost")
+        features, target = _train()
+        model = getattr(catboost, kind)(iterations=3, verbose=0, allow_writing_files=False, thread_count=1)
+        model.fit(catboost.Pool(features, target, feature_names=names)).save_model(str(folder / "boosted.cbm"))
+        return f"{folder}/boosted.cbm"
+
+    return make
+
+
+def _word_tokenizer() -> Any:
+    tokenizers = package("tokenizers")
+    known = tokenizers.models.WordLevel({"[UNK]": 0, "good": 1, "bad": 2, "film": 3, "plot": 4}, unk_token="[UNK]")  # noqa: S106
+    tokenizer = tokenizers.Tokenizer(known)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    return tokenizer
+
+
+def _make_model2vec(folder: Path) -> str:
+    vectors = _random().random((5, 6)).astype(np.float32)
+    package("model2vec").StaticModel(vectors, _word_tokenizer(), normalize=True).save_pretrained(folder / "static")
+    return f"{folder}/static"
+
+
+def _make_static(folder: Path) -> str:
+    reference = package("sentence_transformers")
+    module = package("sentence_transformers.sentence_transformer.modules").StaticEmbedding(
+        _word_tokenizer(), embedding_weights=_random().random((5, 6)).astype(np.float32)
+    )
+    reference.SentenceTransformer(modules=[module], device="cpu").save(str(folder / "static"))
+    return f"{folder}/static"
+
+
 def _make_onnx(rows: int | str) -> Callable[[Path], str]:
     def make(folder: Path) -> str:
         onnx = package("onnx")
@@ -203,6 +250,12 @@ CASES = [
         {"a": 1.0, "c": 2.0},
     ),
     Case("xgboost-ubj", ("xgboost",), _make_xgboost("ubj", None, "multi:softprob"), _listed_rows, {"features": [1.0]}),
+    Case("lightgbm", ("lightgbm",), _make_lightgbm("txt", ["a", "b", "c"], "binary"), _named_rows, {"a": 1.0}),
+    Case("lightgbm-lgb", ("lightgbm",), _make_lightgbm("lgb", None, "multiclass"), _listed_rows, {"features": [1.0]}),
+    Case("catboost", ("catboost",), _make_catboost("CatBoostRegressor", ["a", "b", "c"]), _named_rows, {"a": 1.0}),
+    Case("catboost-classes", ("catboost",), _make_catboost("CatBoostClassifier", None), _listed_rows, {"features": []}),
+    Case("model2vec", ("model2vec", "tokenizers"), _make_model2vec, _bare_texts, 3, 1e-6),
+    Case("static", ("sentence_transformers", "tokenizers"), _make_static, _bare_texts, 3, 1e-6),
     Case("onnx", ("onnx", "onnxruntime"), _make_onnx("rows"), _onnx_rows, {"x": [1.0], "shift": 1.0}, 1e-6),
     Case("onnx-texts", ("onnx", "onnxruntime", "tokenizers"), _make_onnx_texts, _bare_texts, 3, 1e-6),
     Case("onnx-fixed", ("onnx", "onnxruntime"), _make_onnx(5), _onnx_rows, {"x": [1.0], "shift": 1.0}, 1e-6),

@@ -10,7 +10,7 @@ from twoshift.errors import DeviceLost, OutOfMemory, TwoshiftError
 
 __all__ = ["device_failure", "device_failures"]
 
-_LIBRARIES = {"onnxruntime", "openvino", "sklearn", "torch", "xgboost"}
+_LIBRARIES = {"catboost", "lightgbm", "onnxruntime", "openvino", "sklearn", "torch", "xgboost"}
 _FULL = re.compile(
     r"out of memory|OUT_OF_MEMORY|ALLOC_FAILED|bad_?\s?alloc|failed to allocate|cannot allocate memory"
     r"|memory allocation (error|fail)|is smaller than requested bytes|insufficient memory",

@@ -24,12 +24,14 @@ __all__ = ["KNOWN_MODELS", "load_model"]
 
 KNOWN_MODELS = ("minilm", "smollm")
 ACCEPTED = (
-    "a known name (minilm, smollm), a model's folder, an .onnx, .json, .ubj or .skops file, file.py:Class or "
-    "package.module:Class"
+    "a known name (minilm, smollm), a model's folder, an .onnx, .json, .ubj, .txt, .lgb, .cbm or .skops file, "
+    "file.py:Class or package.module:Class"
 )
 _XGBOOST = (".json", ".ubj")
+_LIGHTGBM = (".txt", ".lgb")
+_CATBOOST = ".cbm"
 _PICKLES = (".pkl", ".pickle", ".joblib")
-_SUFFIXES = (".onnx", *_XGBOOST, ".skops", *_PICKLES)
+_SUFFIXES = (".onnx", *_XGBOOST, *_LIGHTGBM, _CATBOOST, ".skops", *_PICKLES)
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
@@ -76,6 +78,14 @@ def _load_file(path: Path, options: dict[str, Any], trust_pickle: bool) -> HostM
         from twoshift.runtime.xgboost_model import load_xgboost
 
         return load_xgboost(path, **options)
+    if suffix in _LIGHTGBM:
+        from twoshift.runtime.lightgbm_model import load_lightgbm
+
+        return load_lightgbm(path, **options)
+    if suffix == _CATBOOST:
+        from twoshift.runtime.catboost_model import load_catboost
+
+        return load_catboost(path, **options)
     if suffix == ".skops" or suffix in _PICKLES:
         from twoshift.runtime.sklearn_model import load_pickle, load_skops
 
@@ -139,7 +149,7 @@ def _names_in(folder: Path) -> list[str]:
 
 def _folder_hint(path: Path) -> str:
     found = sorted(name for name in _names_in(path) if Path(name).suffix.lower() in _SUFFIXES)
-    models = [name for name in found if Path(name).suffix.lower() != ".json"]
+    models = [name for name in found if Path(name).suffix.lower() not in (".json", ".txt")]
     if models:
         return f"the model file itself: {', '.join(str(path / name) for name in models[:5])}"
     return "a folder with config.json, model.safetensors and tokenizer.json, or a model file"

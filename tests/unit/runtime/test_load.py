@@ -91,8 +91,8 @@ class TestNames:
         assert "the folder that holds it" in refused(tmp_path / name, InvalidInput)
 
     def test_a_file_of_another_kind_says_what_is_accepted(self, tmp_path: Path) -> None:
-        (tmp_path / "notes.txt").write_text("hello")
-        assert ".onnx" in refused(tmp_path / "notes.txt", InvalidInput)
+        (tmp_path / "notes.md").write_text("hello")
+        assert ".onnx" in refused(tmp_path / "notes.md", InvalidInput)
 
     def test_a_folder_that_holds_a_model_file_names_it(self, tmp_path: Path) -> None:
         (tmp_path / "model.ubj").write_bytes(b"x")

@@ -9,6 +9,7 @@ from twoshift.ports import Runtime
 from twoshift.runtime.devices import chosen_cuda
 from twoshift.runtime.encoder.architecture import Family
 from twoshift.runtime.encoder.folder import MINILM, ModelFolder, read_folder, read_minilm
+from twoshift.runtime.encoder.static import is_static, load_static_encoder
 
 __all__ = ["load_encoder"]
 
@@ -20,6 +21,8 @@ def load_encoder(
 
     Raises InvalidInput where the folder, the device or the precision cannot be used, Broken where a file is damaged.
     """
+    if model != MINILM and is_static(path := Path(model).expanduser()):
+        return load_static_encoder(path, model, device, precision)
     cuda = chosen_cuda(device)
     _check_precision(precision, cuda is not None)
     folder = read_minilm() if model == MINILM else read_folder(Path(model).expanduser())

@@ -5,11 +5,20 @@ from __future__ import annotations
 import dataclasses
 import enum
 from dataclasses import dataclass
+from pathlib import Path
 
 from twoshift.errors import InvalidInput
 from twoshift.runtime.encoder.fields import Fields
 
-__all__ = ["Architecture", "Biases", "Family", "Rotary", "exported_architecture", "read_architecture"]
+__all__ = [
+    "Architecture",
+    "Biases",
+    "Family",
+    "Rotary",
+    "exported_architecture",
+    "read_architecture",
+    "static_architecture",
+]
 
 _ACTIVATIONS = {"gelu": "gelu", "gelu_python": "gelu", "relu": "relu", "gelu_new": "gelu_tanh"}
 _ACTIVATIONS["gelu_pytorch_tanh"] = "gelu_tanh"
@@ -113,6 +122,12 @@ def exported_architecture(config: Fields, pad_id: int) -> Architecture:
     family = _FAMILIES.get(model_type, Family.OTHER)
     pad_id = config.count("pad_token_id", pad_id, 0)
     return dataclasses.replace(_generic(config, model_type), family=family, pad_id=pad_id)
+
+
+def static_architecture(vocabulary: int, width: int) -> Architecture:
+    """A table of vectors: the last one stands for no token at all."""
+    made = _generic(Fields(Path(), {"hidden_size": width, "vocab_size": vocabulary}), "static")
+    return dataclasses.replace(made, pad_id=vocabulary - 1)
 
 
 def _is_unusual(config: Fields) -> bool:

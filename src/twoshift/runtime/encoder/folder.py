@@ -37,6 +37,7 @@ class ModelFolder:
     weights_checksum: str  # of the safetensors alone: what a hub shows
     checksum: str  # of everything that decides an answer
     prompts: Prompts = field(default_factory=Prompts)
+    special_tokens: bool = True  # whether the tokenizer puts its own around a text
 
     @property
     def tokenizer(self) -> Path:

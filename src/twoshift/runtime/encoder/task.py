@@ -22,7 +22,9 @@ __all__ = [
     "is_classifier",
     "read_classifier",
     "read_embedding",
+    "read_static_steps",
     "read_task",
+    "static_folder",
     "truncate_dim",
 ]
 
@@ -102,7 +104,7 @@ Task = Embedding | Classification | Reranking | Regression
 
 def read_task(folder: Path, config: Fields) -> Task:
     """What the folder's files say the model is for; without any, mean pooling, as sentence-transformers does."""
-    embeds = (folder / "modules.json").is_file() and bool(_modules(folder / "modules.json"))
+    embeds = (folder / "modules.json").is_file() and bool(_after_transformer(folder / "modules.json"))
     return read_classifier(folder, config) if is_classifier(config) and not embeds else read_embedding(folder)
 
 
@@ -114,7 +116,7 @@ def is_classifier(config: Fields) -> bool:
 def read_embedding(folder: Path) -> Embedding:
     """What modules.json says is done with the hidden states; where there is none, their mean."""
     modules = folder / "modules.json"
-    return _embedding(folder, _modules(modules) if modules.is_file() else ())
+    return _embedding(folder, _after_transformer(modules) if modules.is_file() else ())
 
 
 def truncate_dim(folder: Path) -> int | None:
@@ -166,26 +168,55 @@ def _modules(path: Path) -> tuple[tuple[str, Path], ...]:
         if not module.text("type").startswith("sentence_transformers."):
             raise InvalidInput(f"{path}: type", module.text("type"), "a module of sentence-transformers' own")
         found.append((kind, path.parent / where))
+    return tuple(found)
+
+
+def _after_transformer(path: Path) -> tuple[tuple[str, Path], ...]:
+    """The modules after the network, which lies in the folder itself; raises UnusableModel."""
+    found = _modules(path)
     if not found or found[0] != ("Transformer", path.parent):
-        raise InvalidInput(str(path), [kind for kind, _ in found], "a Transformer in the folder itself, then the rest")
-    return tuple(found[1:])
+        told = f"begins with the module {found[0][0] if found else 'none'}; expected a Transformer in the folder itself"
+        raise UnusableModel("model", str(path.parent), told)
+    return found[1:]
+
+
+def static_folder(folder: Path) -> Path | None:
+    """Where the table of a StaticEmbedding lies; None where the folder begins with another module."""
+    modules = folder / "modules.json"
+    first = _modules(modules)[:1] if modules.is_file() else ()
+    return first[0][1] if first and first[0][0] == "StaticEmbedding" else None
+
+
+def read_static_steps(folder: Path) -> tuple[Step, ...]:
+    """The steps after a StaticEmbedding; raises UnusableModel for one that does not run here."""
+    return _steps(folder, _modules(folder / "modules.json")[1:])
 
 
 def _embedding(folder: Path, modules: tuple[tuple[str, Path], ...]) -> Embedding:
     if not modules:  # as sentence-transformers does with a bare folder
         return Embedding(("mean",), truncate_dim=truncate_dim(folder))
-    if modules[0][0] != "Pooling" or not {kind for kind, _ in modules[1:]} <= {*_STEPS, "Dropout"}:
-        told = f"has the modules Transformer, {', '.join(kind for kind, _ in modules)}"
-        raise UnusableModel("model", str(folder), f"{told}; only Pooling and then {', '.join(_STEPS)} run here")
+    if modules[0][0] != "Pooling":
+        raise _unknown_modules(folder, modules)
     where = modules[0][1]
     pooling = Fields.read(where / "config.json")
     return Embedding(
         poolings=_poolings(pooling),
-        steps=tuple(_STEPS[kind](inside) for kind, inside in modules[1:] if kind != "Dropout"),
+        steps=_steps(folder, modules[1:]),
         truncate_dim=truncate_dim(folder),
         include_prompt=pooling.flag("include_prompt", True),
         pooling_folder=where,
     )
+
+
+def _steps(folder: Path, modules: tuple[tuple[str, Path], ...]) -> tuple[Step, ...]:
+    if not {kind for kind, _ in modules} <= {*_STEPS, "Dropout"}:
+        raise _unknown_modules(folder, modules)
+    return tuple(_STEPS[kind](inside) for kind, inside in modules if kind != "Dropout")
+
+
+def _unknown_modules(folder: Path, modules: tuple[tuple[str, Path], ...]) -> UnusableModel:
+    told = f"has the modules {', '.join(kind for kind, _ in modules)} after its first"
+    return UnusableModel("model", str(folder), f"{told}; only Pooling and then {', '.join(_STEPS)} run here")
 
 
 def _poolings(config: Fields) -> tuple[str, ...]:

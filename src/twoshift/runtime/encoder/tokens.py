@@ -150,6 +150,10 @@ class TextTokenizer:
             rows.skipped = np.array([self._skipped_of(prompt) for prompt in prompts or [""] * len(rows)], np.int32)
         return rows
 
+    def median_characters(self) -> int:
+        """Of the vocabulary's tokens."""
+        return int(np.median([len(token) for token in self._tokenizer.get_vocab(with_added_tokens=True)]))
+
     def _tokens(self, checked: list[Any]) -> TokenRows:
         if len(checked) == 1 and isinstance(checked[0], str) and (ids := self._words.of(checked[0])):
             return TokenRows(np.array(ids, np.int32), np.array((0, len(ids))), _WHOLE, self._first_types(len(ids)))
@@ -340,6 +344,8 @@ def _read(folder: ModelFolder) -> Any:
     """The tokenizer with the folder's settings: cut at the model's length, never padded."""
     tokenizer = read_tokenizer(folder.path, folder.do_lower_case)
     with _damaged(folder.tokenizer):
+        if not folder.special_tokens:
+            tokenizer.post_processor = None
         tokenizer.enable_truncation(folder.max_tokens, strategy="longest_first")
     return tokenizer
 

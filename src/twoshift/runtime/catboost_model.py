@@ -1,0 +1,104 @@
+"""CatBoost models, saved with `save_model` as .cbm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twoshift.errors import Broken, InvalidInput, UnusableModel
+from twoshift.extras import needed
+from twoshift.ports import Columns, RuntimeInfo
+from twoshift.runtime.artifacts import checksum_of_bytes, full_file
+from twoshift.runtime.columns import ColumnRows
+from twoshift.runtime.devices import cpu_device, cpu_only, usable_threads
+from twoshift.runtime.features import FEATURES, Features
+from twoshift.runtime.host_model import HostModel
+from twoshift.types import Tensor
+
+__all__ = ["load_catboost"]
+
+_MAGIC = b"CBM1"
+
+
+def load_catboost(
+    path: Path, *, device: str = "auto", precision: str | None = None, threads: int | None = None
+) -> HostModel:
+    """A model on the CPU: probabilities of a classifier's classes, or a regression's value."""
+    cpu_only(device, "a CatBoost model")
+    if precision not in (None, "fp32"):
+        raise InvalidInput("precision", precision, "fp32: CatBoost knows no other")
+    data = full_file(path).read_bytes()
+    if not data.startswith(_MAGIC):
+        raise Broken(f"{path}: expected a model that CatBoost saved with save_model: it does not begin with CBM1")
+    if len(data) != 8 + int.from_bytes(data[4:8], "little"):
+        raise Broken(f"{path}: it has {len(data)} bytes, not as many as it says; it was cut short: copy it again")
+    catboost = needed("catboost", "catboost", str(path))
+    used = usable_threads(threads)
+    try:
+        model = _Boosted(_loaded(catboost, data), used)
+        _check_numbers(model, path)
+        model.predict({FEATURES: np.zeros((1, model.width), np.float32)})  # some damage shows only in a call
+    except UnusableModel:
+        raise
+    except Exception as error:  # what it raises depends on where it stumbles
+        line = str(error).strip().partition("\n")[0][:300]
+        raise Broken(f"{path}: CatBoost {catboost.__version__} cannot read it: {line}") from error
+    info = RuntimeInfo(
+        model=str(path),
+        checksum=checksum_of_bytes(data),
+        runtime="catboost",
+        device=cpu_device(used),
+        precision="fp32",
+        max_row_tokens=1,
+        outputs=("prediction",),
+        inputs=(Tensor(FEATURES, "float32", (model.width,)),),
+        example=[0.0] * model.width,
+    )
+    return HostModel(info, model)
+
+
+def _loaded(catboost: Any, data: bytes) -> Any:
+    """As the class that trained it, which knows what it predicts."""
+    plain = catboost.CatBoost()
+    plain.load_model(blob=data)
+    kind = catboost.CatBoostClassifier if len(plain.classes_) else catboost.CatBoostRegressor
+    model = kind(loss_function=plain.get_all_params().get("loss_function"))  # which decides what a value means
+    model.load_model(blob=data)
+    return model
+
+
+def _check_numbers(model: _Boosted, path: Path) -> None:
+    if model.others:
+        names = ", ".join(model.others[:3]) + (", ..." if len(model.others) > 3 else "")
+        told = f"has features that are no numbers ({names}); wrap it in a class of your own: file.py:Class"
+        raise UnusableModel("model", str(path), told)
+
+
+class _Boosted:
+    """A model as a column model; an absent number is NaN, which its trees take."""
+
+    def __init__(self, model: Any, threads: int) -> None:
+        self._threads = threads
+        self._predict = model.predict_proba if hasattr(model, "predict_proba") else model.predict
+        names = list(model.feature_names_)
+        self.width = len(names)
+        self.others = [
+            names[number]
+            for indices in (model.get_cat_feature_indices, model.get_text_feature_indices)
+            for number in indices()
+        ]
+        made_up = names == [str(number) for number in range(self.width)]
+        self._features = Features(None if made_up else names, self.width, missing=True, dtype=np.float32)
+
+    def prepare(self, rows: Sequence[Any]) -> ColumnRows:
+        return self._features.prepare(rows)
+
+    def predict(self, columns: dict[str, NDArray[Any]]) -> Columns:
+        matrix = columns[FEATURES]
+        if not len(matrix):
+            matrix = np.zeros((1, self.width), np.float32)
+        return {"prediction": np.asarray(self._predict(matrix, thread_count=self._threads))[: len(columns[FEATURES])]}

@@ -1,0 +1,81 @@
+"""LightGBM's model files, checked before the library sees them: it does not look where a damaged tree leads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twoshift.errors import Broken
+
+__all__ = ["check_lightgbm_file"]
+
+_EXPECTED = "expected a model that LightGBM saved with save_model"
+
+
+class _Damaged(Exception):
+    pass
+
+
+def check_lightgbm_file(data: bytes, path: Path) -> None:
+    """Whether every index in the model stays inside the model; raises Broken."""
+    try:
+        text = data.decode("utf-8")
+        head, *trees = text.split("\nTree=")
+        _check(head.startswith("tree\n"), "it does not begin with `tree`")
+        _check("\nend of trees" in text and "\nend of parameters" in text, "it ends too early")
+        fields = _fields(head)
+        _check(len(trees) == len(fields.get("tree_sizes", "").split()), "its trees are not all there")
+        for number, tree in enumerate(trees):
+            _check_tree(number, _fields(tree), int(fields["max_feature_idx"]) + 1)
+    except (_Damaged, UnicodeDecodeError, ValueError, KeyError) as error:
+        what = str(error) if isinstance(error, _Damaged) else f"part of it is missing or no number ({error})"
+        raise Broken(f"{path}: {_EXPECTED}: {what[:200]}") from error
+
+
+def _check(good: bool, otherwise: str) -> None:
+    if not good:
+        raise _Damaged(otherwise)
+
+
+def _fields(text: str) -> dict[str, str]:
+    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
+    return {name: value for name, _, value in pairs}
+
+
+def _check_tree(number: int, tree: dict[str, str], features: int) -> None:
+    leaves = int(tree["num_leaves"])
+    nodes = leaves - 1
+    _check(leaves >= 1 and len(tree["leaf_value"].split()) == leaves, f"tree {number}: its leaves are not all there")
+    if not nodes:
+        return
+    split, left, right, kinds = (
+        _whole(tree[name]) for name in ("split_feature", "left_child", "right_child", "decision_type")
+    )
+    thresholds = tree["threshold"].split()
+    whole = len(split) == len(left) == len(right) == len(kinds) == len(thresholds) == nodes
+    _check(whole, f"tree {number}: its nodes are not all there")
+    _check(split.min() >= 0 and split.max() < features, f"tree {number}: it asks for a feature that is not there")
+    children = np.concatenate([left, right])  # a leaf is counted down from -1
+    inner = children[children >= 0]
+    # one parent each and none for the root: every walk from the root ends
+    inside = -leaves <= children.min() and children.max() < nodes
+    once = 0 not in inner and len(np.unique(children)) == len(children)
+    _check(inside and once, f"tree {number}: its nodes do not make a tree")
+    _check_categories(number, tree, kinds, thresholds)
+
+
+def _check_categories(number: int, tree: dict[str, str], kinds: NDArray[np.int64], thresholds: list[str]) -> None:
+    count = int(tree.get("num_cat", "0"))
+    places = [int(float(each)) for each, kind in zip(thresholds, kinds, strict=True) if kind & 1]
+    if not places and not count:
+        return
+    bounds = _whole(tree["cat_boundaries"])
+    ordered = len(bounds) == count + 1 and bounds[0] == 0 and bool(np.all(np.diff(bounds) >= 0))
+    inside = ordered and bounds[-1] == len(tree["cat_threshold"].split()) and max(places, default=0) < count
+    _check(inside, f"tree {number}: its categories are not all there")
+
+
+def _whole(text: str) -> NDArray[np.int64]:
+    return np.array([int(each) for each in text.split()], np.int64)
