@@ -35,7 +35,7 @@ def _() -> None:
     replies = []
     made = client(instructor.Mode.JSON)
     made.on("completion:response", replies.append)
-    with contextlib.suppress(instructor.exceptions.InstructorRetryException):
+    with contextlib.suppress(Exception):  # what it says of an answer that does not fit
         made.chat.completions.create(
             model="smollm", messages=FOX, response_model=Fox, max_tokens=120, temperature=0, max_retries=0
         )

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from twoshift.endpoints.facts import ModelFacts, Row, finite, requires
+from twoshift.endpoints.facts import ModelFacts, Row, check_cut, finite, requires
 from twoshift.endpoints.inputs import texts_or_ids
 from twoshift.endpoints.json_body import asked_of
 from twoshift.endpoints.prompts import chosen_prompt
@@ -39,6 +39,7 @@ class EmbeddingCall:
         requires(model, _COLUMN, "embeddings")
         self._name, self._asked = model.name, asked
         self._check_dimensions(model.sizes.get(_COLUMN))
+        check_cut(model, "truncate_prompt_tokens", asked.truncate_prompt_tokens)
         self.rows = texts_or_ids(asked.input, model.most_rows, "input")
         if self.rows and not isinstance(self.rows[0], str):
             _check_ids(asked)

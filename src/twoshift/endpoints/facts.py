@@ -12,7 +12,17 @@ import numpy as np
 from twoshift.errors import BrokenModel, InvalidInput, TooLarge
 from twoshift.runtime.table import Table
 
-__all__ = ["Call", "ModelFacts", "Row", "characters_of", "check_lengths", "finite", "least_tokens", "requires"]
+__all__ = [
+    "Call",
+    "ModelFacts",
+    "Row",
+    "characters_of",
+    "check_cut",
+    "check_lengths",
+    "finite",
+    "least_tokens",
+    "requires",
+]
 
 _CHARACTERS_PER_TOKEN = 64  # of a text, at most: a longer one cannot fit, whatever its tokens are
 _CHARACTERS_PER_ID = 4
@@ -55,6 +65,12 @@ def requires(model: ModelFacts, column: str, what: str) -> None:
     if model.outputs and column not in model.outputs:
         answers = f"answers with {', '.join(model.outputs)}"
         raise InvalidInput("model", model.name, f"a model for {what}, whose output is `{column}`; this one {answers}")
+
+
+def check_cut(model: ModelFacts, field: str, tokens: int | None) -> None:
+    """Raises InvalidInput where a request wants its texts cut at fewer tokens than the model takes; -1 is as many."""
+    if tokens is not None and tokens != -1 and tokens < model.row_tokens:
+        raise InvalidInput(field, tokens, f"at least {model.row_tokens}: texts are cut at what the model takes")
 
 
 def finite(row: Row, column: str, axes: int, place: int) -> Any:

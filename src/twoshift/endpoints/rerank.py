@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from twoshift.endpoints.facts import ModelFacts, Row, finite, requires
+from twoshift.endpoints.facts import ModelFacts, Row, check_cut, finite, requires
 from twoshift.endpoints.json_body import asked_of
 from twoshift.endpoints.types import (
     Document,
@@ -44,9 +44,8 @@ class RerankCall:
         requires(model, _COLUMN, "reranking")
         self._name, self._most = model.name, asked.top_n
         self._shows = shows_documents if asked.return_documents is None else asked.return_documents
-        if asked.max_tokens_per_doc is not None and asked.max_tokens_per_doc < model.row_tokens:
-            accepted = f"at least {model.row_tokens}: documents are cut at what the model takes"
-            raise InvalidInput("max_tokens_per_doc", asked.max_tokens_per_doc, accepted)
+        check_cut(model, "max_tokens_per_doc", asked.max_tokens_per_doc)
+        check_cut(model, "truncate_prompt_tokens", asked.truncate_prompt_tokens)
         self._texts = [each if isinstance(each, str) else each.text for each in asked.documents]
         self.rows = [(asked.query, text) for text in self._texts]
 

@@ -49,6 +49,7 @@ class EmbeddingRequest(Struct, forbid_unknown_fields=True):
     prompt_name: str | None = None  # of the model's own, as sentence-transformers has them
     input_type: str | None = None  # query, document ...: the prompt that the model has for it
     allow_token_ids: bool | None = None  # the ids of `input` are of this model's own tokenizer
+    truncate_prompt_tokens: Annotated[int, Meta(ge=-1)] | None = None  # as vLLM has it: -1, what the model takes
     user: str | None = None
 
 
@@ -85,6 +86,7 @@ class RerankRequest(Struct, forbid_unknown_fields=True):
     top_n: Annotated[int, Meta(ge=1)] | None = None
     return_documents: bool | None = None
     max_tokens_per_doc: Annotated[int, Meta(ge=1)] | None = None
+    truncate_prompt_tokens: Annotated[int, Meta(ge=-1)] | None = None  # as vLLM has it
     priority: int | None = None  # these two change nothing
     user: str | None = None
 

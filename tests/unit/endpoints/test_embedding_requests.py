@@ -33,7 +33,7 @@ def test_token_ids_are_refused_unless_the_request_says_that_they_are_the_models_
         asked(ids, allow_token_ids=False)
 
 
-@pytest.mark.parametrize("field", ["frobnicate", "truncate_prompt_tokens", "normalize"])
+@pytest.mark.parametrize("field", ["frobnicate", "truncate", "normalize"])
 def test_an_unknown_field_is_refused_with_those_that_are_accepted(field: str) -> None:
     with pytest.raises(InvalidInput, match=r"encoding_format") as refused:
         asked("a text", **{field: "query"})
@@ -44,6 +44,14 @@ def test_an_unknown_field_is_refused_with_those_that_are_accepted(field: str) ->
 def test_what_openais_clients_send_is_accepted() -> None:
     assert asked("a text", user="me", encoding_format="base64", dimensions=4) == ["a text"]
     assert asked(["a", "b"], user=None, dimensions=None, encoding_format=None, anything=None) == ["a", "b"]
+
+
+def test_texts_may_be_cut_at_what_the_model_takes_and_not_before() -> None:
+    model = ModelFacts("m", ("embedding",), {}, 64, row_tokens=256)
+    for tokens in (-1, 256, 8192):  # the first is what `vllm bench serve` sends
+        assert prompted("a text", model, truncate_prompt_tokens=tokens) == ["a text"]
+    with pytest.raises(InvalidInput, match=r"truncate_prompt_tokens: 255 .* at least 256"):
+        prompted("a text", model, truncate_prompt_tokens=255)
 
 
 PROMPTS = {"query": "search: ", "passage": "text: ", "clustering": "cluster: "}

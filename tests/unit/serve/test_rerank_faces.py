@@ -81,7 +81,16 @@ def asked(app: tuple[App, Service], path: str, **body: Any) -> Reply:
 
 @pytest.mark.parametrize("path", ["/v1/rerank", "/v2/rerank", "/rerank"])
 def test_documents_come_back_best_first(app: tuple[App, Service], path: str) -> None:
-    reply = asked(app, path, model="ranker", query="q", documents=TEXTS, top_n=2, max_tokens_per_doc=4096, user=None)
+    reply = asked(
+        app,
+        path,
+        model="ranker",
+        query="q",
+        documents=TEXTS,
+        top_n=2,
+        max_tokens_per_doc=4096,
+        truncate_prompt_tokens=-1,
+    )
     assert reply.status == 200, reply.body
     results = json.loads(reply.body)["results"]
     assert [(each["index"], each["relevance_score"]) for each in results] == [(1, 1.0), (2, 0.5)]
@@ -114,6 +123,7 @@ def test_tei_clients_get_a_list_from_the_only_reranker(app: tuple[App, Service])
     [
         ({"documents": TEXTS, "relevant_spans": {}}, "relevant_spans"),
         ({"documents": TEXTS, "max_tokens_per_doc": 3}, "max_tokens_per_doc"),
+        ({"documents": TEXTS, "truncate_prompt_tokens": 3}, "truncate_prompt_tokens"),
         ({"documents": []}, "documents"),
         ({"documents": ["a", "bad"]}, "documents[1]"),
         ({"documents": ["a", 7]}, "documents[1]"),
