@@ -175,7 +175,7 @@ class WorkerPolicy:
 
 
 class AutoscalePolicy:
-    """Both shifts on one set of devices: online takes what it needs, batch what is left (R4.5)."""
+    """Both shifts on one set of devices: online takes what it needs, batch what is left."""
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ class ColdStart:
 def plan_cold_start(
     model_bytes: float, bandwidth_bytes_per_s: float, startup_s: float = 0.0, objective_s: float | None = None
 ) -> ColdStart:
-    """R1.10: bytes over bandwidth plus start-up; no scale-to-zero where that exceeds the objective."""
+    """Bytes over bandwidth plus start-up; no scale-to-zero where that exceeds the objective."""
     for name, value in (
         ("bytes", model_bytes),
         ("bandwidth", bandwidth_bytes_per_s),

@@ -72,7 +72,7 @@ class FleetPlan:
 
 
 def plan_fleet(ask: FleetAsk) -> FleetPlan:
-    """R1.9: workers = work, with margins, over the window."""
+    """Workers = work, with margins, over the window."""
     work_s = ask.items / ask.rate
     stretch = _preemption_stretch(ask, min(ask.shard_seconds, work_s))
     lost_share = 1 - 1 / stretch

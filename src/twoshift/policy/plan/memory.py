@@ -62,7 +62,7 @@ def plan_memory(
     device_bytes: float | None = None,
     utilisation: float = 0.9,
 ) -> MemoryPlan:
-    """R1.7: weights = parameters x bytes; the rest of the device holds KV cache."""
+    """Weights = parameters x bytes; the rest of the device holds KV cache."""
     for name, value in (("params", params), ("weight_bytes", weight_bytes), ("tokens", sequence_tokens)):
         if not (math.isfinite(value) and value > 0):
             raise InvalidInput(name, value, "a finite number above 0")

@@ -77,7 +77,7 @@ class RegimePlan:
 
 
 def plan_regime(ask: RegimeAsk) -> RegimePlan:
-    """R1.11: who waits, and is the input known?"""
+    """Who waits, and is the input known?"""
     regime, why = _waited_for(ask) if ask.waiting else _nobody_waits(ask)
     return RegimePlan(regime, why, _HARDWARE[regime], _LANE[regime])
 

@@ -49,7 +49,7 @@ class ReplicasPlan:
 
 
 def plan_replicas(ask: ReplicasAsk) -> ReplicasPlan:
-    """R1.8, by Little's law: concurrency = rate x time in the system."""
+    """By Little's law: concurrency = rate x time in the system."""
     end_to_end_s = ask.ttft_s + ask.output_tokens * ask.tpot_s
     rate = ask.rate if ask.rate is not None else (ask.concurrency or 0.0) / end_to_end_s
     demanded = rate * ask.output_tokens

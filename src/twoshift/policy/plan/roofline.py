@@ -90,7 +90,7 @@ def call_work(params: float, weight_bytes: float, tokens: float, kv_read_bytes: 
 
 
 def plan_roofline(device: Device, flops: float, moved_bytes: float, precision: str = "bf16") -> Roofline:
-    """R1.6: below the ridge the memory is the limit, above it the arithmetic."""
+    """Below the ridge the memory is the limit, above it the arithmetic."""
     for name, value in (("flops", flops), ("moved_bytes", moved_bytes)):
         if not (math.isfinite(value) and value > 0):
             raise InvalidInput(name, value, "a finite number above 0")

@@ -80,7 +80,7 @@ def cost_table(
     slo_s: float | None = None,
     row: RowSize = _ONE_TOKEN,
 ) -> CostTable:
-    """R1.1: one price for all sizes, or one a size."""
+    """One price for all sizes, or one a size."""
     if not batches:
         raise InvalidInput("batch", list(batches), "at least one batch size")
     if len(prices_usd_per_hour) not in (1, len(batches)):
@@ -99,7 +99,7 @@ def sweep(
     slo_s: float | None = None,
     row: RowSize = _ONE_TOKEN,
 ) -> Sweep:
-    """R1.2: the table over many sizes, with its knee."""
+    """The table over many sizes, with its knee."""
     sizes = sorted(set(batches))
     table = cost_table(curve, sizes, [price_usd_per_hour], slo_s, row)
     at = knee(curve, sizes, row)
@@ -145,7 +145,7 @@ def largest_batch(curve: Curve, budget_s: float, row: RowSize = _ONE_TOKEN, quan
 
 
 def cap(curve: Curve, slo_s: float, share: float, row: RowSize = _ONE_TOKEN, quantile: float = 0.5) -> Cap:
-    """R1.3: the largest background batch that keeps a live request's wait within `share` of its SLO."""
+    """The largest background batch that keeps a live request's wait within `share` of its SLO."""
     if not (math.isfinite(slo_s) and slo_s > 0):
         raise InvalidInput("slo_s", slo_s, "a finite number of seconds above 0")
     if not 0 < share <= 1:

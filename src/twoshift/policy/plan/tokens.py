@@ -107,7 +107,7 @@ def spot_lever(discount: float) -> Lever:
 def plan_tokens(
     tokens_per_s: float, price_usd_per_hour: float, utilisation: float = 1.0, levers: Sequence[Lever] = ()
 ) -> TokensPlan:
-    """R1.5: dollars per million tokens = price an hour over tokens an hour really made."""
+    """Dollars per million tokens = price an hour over tokens an hour really made."""
     if not (math.isfinite(tokens_per_s) and tokens_per_s > 0):
         raise InvalidInput("tokens_per_s", tokens_per_s, "a finite number above 0")
     if not (math.isfinite(price_usd_per_hour) and price_usd_per_hour > 0):
