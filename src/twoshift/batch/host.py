@@ -76,6 +76,7 @@ class JobHost:
         self._later_s: dict[str, float] = {}  # jobs that are to wait before they are tried again
         self._ended: dict[tuple[str, str], Used] = {}  # by owner and model: what jobs that run no more have had
         self._lock = threading.Lock()  # guards the three above; never held while the database is asked
+        self._adding = threading.Lock()  # one at a time is counted and added
         self._beginning = threading.Lock()  # one at a time looks for jobs to begin
         self._closed = threading.Event()  # nothing is begun any more
         self._left = threading.Event()  # and nothing runs
@@ -98,22 +99,33 @@ class JobHost:
         allowed.check_output(settings.output)  # before anything is said about what is there
         now_s = time.time()
         encoded = msgspec.to_builtins(settings)
-        if (same := self._store.of_output(settings.output)) is not None:
-            before = msgspec.structs.replace(msgspec.convert(same.settings, JobSettings), workers=settings.workers)
-            if same.owner != owner:
-                raise InvalidInput("output", settings.output, "another folder: this one is taken")
-            if before != settings:
-                raise InvalidInput("output", settings.output, f"another folder: {same.id} works on this one")
+        if (same := self._same(settings, owner)) is not None:
             return same
         allowed.check_open(self._store.open_jobs(owner))
         _look(settings, allowed)
         new_id = job_id or f"job-{uuid.uuid4().hex[:12]}"
         due_unix_s = None if settings.window is None else now_s + parse_duration(settings.window, "window")
         record = JobRecord(new_id, encoded, JobState.QUEUED, now_s, now_s, _QUEUED, owner=owner, due_unix_s=due_unix_s)
-        self._store.add(record)
+        with self._adding:  # of several that come at once, each sees those before it
+            if (same := self._same(settings, owner)) is not None:
+                return same
+            allowed.check_open(self._store.open_jobs(owner))
+            self._store.add(record)
         self._store.note(record.id, f"{settings.model} over {', '.join(settings.inputs)} to {settings.output}")
         self._begin_queued()
         return self._store.get(record.id)
+
+    def _same(self, settings: JobSettings, owner: str) -> JobRecord | None:
+        """The very same job that is not over yet; raises InvalidInput where another one has its folder."""
+        same = self._store.of_output(settings.output)
+        if same is None:
+            return None
+        before = msgspec.structs.replace(msgspec.convert(same.settings, JobSettings), workers=settings.workers)
+        if same.owner != owner:
+            raise InvalidInput("output", settings.output, "another folder: this one is taken")
+        if before != settings:
+            raise InvalidInput("output", settings.output, f"another folder: {same.id} works on this one")
+        return same
 
     def submit_batch(self, batch_id: str, settings: JobSettings, owner: str) -> None:
         """The job of a batch, once, however often it is asked for; its files are the server's own."""

@@ -80,7 +80,9 @@ class BatchDesk(Protocol):
 
     def cancel(self, batch_id: str, owner: str | None) -> BatchRecord: ...
 
-    def retry(self, batch_id: str, owner: str | None, window: str | None = None) -> BatchRecord: ...
+    def retry(
+        self, batch_id: str, owner: str | None, window: str | None = None, models: tuple[str, ...] = ()
+    ) -> BatchRecord: ...
 
 
 class NoBatches:

@@ -86,8 +86,13 @@ class BatchHost:
         """A new one, or that of the same request just now; raises NotFound, InvalidInput, OverLimit."""
         wanted = BatchWanted(input_file_id, endpoint, window, metadata, output_expires_s, content=content, total=total)
         file = self.files.get(input_file_id, owner)
-        self._jobs.allowance_of(file.owner).check_open(self._store.open_batches(file.owner))
-        made = self._add(wanted.record(new_id(BATCH), file.owner, models, self.files))
+        record = wanted.record(new_id(BATCH), file.owner, models, self.files)
+        allowance = self._jobs.allowance_of(file.owner)
+        with self._creating:  # of several that come at once, each is counted with those before it
+            if (same := self._same(record.fingerprint)) is not None:
+                return same
+            allowance.check_open(self._store.open_batches(file.owner))
+            made = self._store.add_batch(record, record.created_unix_s - _SAME_S)
         self.wake(made.id)
         return made
 
@@ -126,21 +131,25 @@ class BatchHost:
         self._clerks.check_first(moved.owner, batch_id)
         return moved
 
-    def retry(self, batch_id: str, owner: str | None, window: str | None = None) -> BatchRecord:
-        """A new batch of what failed, expired or was cancelled; raises NotFound, InvalidInput, OverLimit."""
+    def retry(
+        self, batch_id: str, owner: str | None, window: str | None = None, models: tuple[str, ...] = ()
+    ) -> BatchRecord:
+        """A new batch of what failed, expired or was cancelled; raises NotFound, InvalidInput, OverLimit.
+
+        `models` are those that the key may use; none: all.
+        """
         found = self._store.batch(batch_id, owner)
         if not found.status.is_over or found.error_file_id is None:
             told = f"{found.status}, {found.failed} failed"
             raise InvalidInput("batch", told, "one that is over and has requests that failed")
         wanted = BatchWanted.again(found, window)
         allowance = self._jobs.allowance_of(found.owner)
-        allowance.check_open(self._store.open_batches(found.owner))
         with self._creating:
-            same = self._store.same_batch(wanted.fingerprint(found.owner), self.files.clock() - _SAME_S)
-            if same is not None:
+            if (same := self._same(wanted.fingerprint(found.owner))) is not None:
                 return same
+            allowance.check_open(self._store.open_batches(found.owner))
             wanted.input_file_id = write_retried(self.files, found, allowance.check_storage)
-            record = wanted.record(new_id(BATCH), found.owner, found.models, self.files)
+            record = wanted.record(new_id(BATCH), found.owner, models or found.models, self.files)
             made = self._store.add_batch(record, self.files.clock() - _SAME_S)
         self.wake(made.id)
         return made
@@ -154,9 +163,9 @@ class BatchHost:
             self._at_work[batch_id] = False
         self._clerks.look(batch_id, self._assign)
 
-    def _add(self, record: BatchRecord) -> BatchRecord:
-        with self._creating:
-            return self._store.add_batch(record, record.created_unix_s - _SAME_S)
+    def _same(self, fingerprint: str) -> BatchRecord | None:
+        """The batch of the same request just now."""
+        return self._store.same_batch(fingerprint, self.files.clock() - _SAME_S)
 
     # A batch's life
 

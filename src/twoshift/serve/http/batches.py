@@ -89,8 +89,11 @@ class _Batches:
         refuse_pages(exchange)
         body = exchange.request.body
         window = decoded(_again, body).completion_window if body else None
-        batch = exchange.matched["batch"]
-        return _told(await self._slow_clerks.ask(self._desk.retry, batch, owner_of(exchange), window))
+        batch, owner, caller = exchange.matched["batch"], owner_of(exchange), exchange.caller
+        found = await self._clerks.ask(self._desk.get, batch, owner)
+        if found.model is not None:  # none: nobody has read it, and the new one is checked as it is read
+            caller.check_model(found.model)
+        return _told(await self._slow_clerks.ask(self._desk.retry, batch, owner, window, caller.models))
 
     def one(self, of: Callable[[str, str | None], BatchRecord]) -> Callable[..., Any]:
         """A face over one batch."""

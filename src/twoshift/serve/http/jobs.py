@@ -116,7 +116,7 @@ def add_jobs(app: App, desk: JobDesk | NoJobs) -> None:
         ("GET", "/v1/jobs/{job}/log", face.log, _of_one("What happened to a job.", JobLog)),
         ("POST", "/v1/jobs/{job}/pause", face.one(desk.pause),
          _of_one("Stop a job after the shards in work, until it is resumed.", JobView)),
-        ("POST", "/v1/jobs/{job}/resume", face.one(desk.resume),
+        ("POST", "/v1/jobs/{job}/resume", face.one(desk.resume, begins=True),
          _of_one("Go on with a job that was paused, or has failed.", JobView)),
         ("POST", "/v1/jobs/{job}/cancel", face.one(desk.cancel), _of_one("Stop a job now and for good.", JobView)),
     ):  # fmt: skip
@@ -153,22 +153,26 @@ class _Jobs:
         found = await self._quick.ask(self._desk.notes, exchange.matched["job"])
         return Reply(200, _encoder.encode(JobLog(data=[LogLine(at, text) for at, text in found])))
 
-    def one(self, of: Callable[[str], JobRecord]) -> Callable[[Exchange], Any]:
-        """A face over one job."""
+    def one(self, of: Callable[[str], JobRecord], begins: bool = False) -> Callable[[Exchange], Any]:
+        """A face over one job; what `begins` work on a model needs a key that may use it."""
 
         async def face(exchange: Exchange) -> Reply:
             if exchange.request.method == "POST":
                 refuse_pages(exchange)
-            await self._quick.ask(self._own, exchange)
+            found = await self._quick.ask(self._own, exchange)
+            if begins:
+                exchange.caller.check_model(str(found.settings.get("model")))
             return _told(await self._quick.ask(of, exchange.matched["job"]))
 
         return face
 
-    def _own(self, exchange: Exchange) -> None:
-        """Raises NotFound where the job is another tenant's: nobody can tell that from one that is not there."""
+    def _own(self, exchange: Exchange) -> JobRecord:
+        """Raises NotFound where it is another tenant's: nobody can tell that from one that is not there."""
         owner, job_id = owner_of(exchange), exchange.matched["job"]
-        if self._desk.get(job_id).owner != owner and owner is not None:
+        found: JobRecord = self._desk.get(job_id)
+        if found.owner != owner and owner is not None:
             raise NotFound("job", job_id, "the id of a job that this server knows")
+        return found
 
 
 def _told(record: JobRecord) -> Reply:

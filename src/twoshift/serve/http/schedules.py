@@ -131,7 +131,12 @@ def add_schedules(app: App, desk: ScheduleDesk | NoJobs, deliveries: DeliveryDes
         ("GET", one, face.of(desk.get), _about("A schedule.", ScheduleView)),
         ("DELETE", one, face.of(desk.remove), _about("End a schedule; its jobs stay.", ScheduleView)),
         ("POST", f"{one}/pause", face.of(desk.pause), _about("Fire no more until it is resumed.", ScheduleView)),
-        ("POST", f"{one}/resume", face.of(desk.resume), _about("Fire again, from the next time on.", ScheduleView)),
+        (
+            "POST",
+            f"{one}/resume",
+            face.of(desk.resume, begins=True),
+            _about("Fire again, from the next time on.", ScheduleView),
+        ),
         ("POST", f"{one}/run", face.run, _about("Run its job now.", RunView)),
         ("GET", f"{one}/history", face.history, _about("What it did.", RunList)),
         ("GET", "/v1/deliveries", face.deliveries, _about("Who was told of ends.", DeliveryList)),
@@ -167,13 +172,19 @@ class _Schedules:
         found = await self._quick.ask(lambda: [self._view(each) for each in self._desk.list(owner)])
         return _reply(ScheduleList(data=found))
 
-    def of(self, change: Callable[[str, str | None], ScheduleRecord]) -> Callable[[Exchange], Any]:
-        """A face over one schedule."""
+    def of(
+        self, change: Callable[[str, str | None], ScheduleRecord], begins: bool = False
+    ) -> Callable[[Exchange], Any]:
+        """A face over one schedule; what `begins` jobs on a model needs a key that may use it."""
 
         async def face(exchange: Exchange) -> Reply:
             if exchange.request.method != "GET":
                 refuse_pages(exchange)
-            return await self._told(self._quick, change, exchange.matched["schedule"], owner_of(exchange))
+            name, owner = exchange.matched["schedule"], owner_of(exchange)
+            if begins:
+                found = await self._quick.ask(self._desk.get, name, owner)
+                exchange.caller.check_model(str(found.spec["job"].get("model")))
+            return await self._told(self._quick, change, name, owner)
 
         return face
 
