@@ -30,9 +30,11 @@ _FLEET = {
 # An extra's modules and what pip installs for each. Hints name these and not the extra: Twoshift itself is on no
 # registry, and its name there may be somebody else's. pyproject.toml says the same (a test compares them).
 EXTRAS: dict[str, dict[str, str]] = {
+    "catboost": {"catboost": "catboost"},
     "encoder": _ENCODER,
     "grpc": {"grpc": "grpcio", "google.protobuf": "protobuf"},
     "jobs": {"pyarrow": "pyarrow"},
+    "lightgbm": {"lightgbm": "lightgbm"},
     "serve": {name: _FLEET[name] for name in ("httptools", "prometheus_client", "uvloop")},
     "otel": {
         "opentelemetry.sdk": "opentelemetry-sdk",
@@ -45,6 +47,7 @@ EXTRAS: dict[str, dict[str, str]] = {
     "s3": {"obstore": "obstore"},
     "sklearn": {"joblib": "joblib", "pandas": "pandas", "sklearn": "scikit-learn", "skops": "skops"},
     "spark": {"pandas": "pandas", "pyarrow": "pyarrow", "pyspark": "pyspark"},
+    "static": {name: _ENCODER[name] for name in ("safetensors", "tokenizers")},
     "torch": {**_ENCODER, "torch": "torch==2.13.0", "transformers": "transformers"},
     "vllm": {
         "gguf": "gguf",
