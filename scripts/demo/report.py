@@ -8,6 +8,7 @@ from pathlib import Path
 
 from figures import BATCH_PRICE, LIVE_PRICE, Figures
 from live import Reply, percentile_ms
+from verdict import Promise
 
 from twoshift import __version__, report
 
@@ -16,9 +17,9 @@ __all__ = ["write_report"]
 _BUCKET_S = 1.0
 
 
-def write_report(folder: Path, figures: Figures) -> Path:
+def write_report(folder: Path, figures: Figures, promises: list[Promise]) -> Path:
     """report.html and report.json in the folder."""
-    data = figures.to_dict()
+    data = figures.to_dict() | {"promises": {each.what: each.kept for each in promises}}
     (folder / "report.json").write_text(json.dumps(data, indent=2) + "\n")
     path = folder / "report.html"
     sections = [
@@ -66,9 +67,9 @@ def _latency(figures: Figures) -> report.Figure:
 
 
 def _events(figures: Figures) -> str:
-    at = figures.moments
-    back_s = at.back_s - at.killed_s
-    return f"A replica was killed beside the job and replaced {back_s:.1f} s later; its shards were done again."
+    back_s = figures.recovered_s
+    replaced = "not replaced in time" if back_s is None else f"replaced {back_s:.1f} s later"
+    return f"A replica was killed beside the job and {replaced}; its shards were done again."
 
 
 def _dollars(figures: Figures) -> report.Figure:
@@ -87,6 +88,6 @@ def _dollars(figures: Figures) -> report.Figure:
 def _prices(figures: Figures) -> str:
     return (
         f"A replica is priced at ${LIVE_PRICE:.2f} an hour for live rows and at ${BATCH_PRICE:.2f} for batch rows, as "
-        f"in the reference (R1.1: 6 ms a call, 0.18 ms an item, 1 and 512 at a time). The fleet's bars pay its "
+        f"in the reference case (6 ms a call, 0.18 ms an item, 1 and 512 at a time). The fleet's bars pay its "
         f"{figures.replicas} replicas at ${LIVE_PRICE:.2f} all the time, idle or not."
     )

@@ -32,11 +32,11 @@ class Server:
         found = self._until_ready()
         self.address, self.port = found[0], int(found[1])
 
-    def ask(self, method: str, path: str, body: Any = None) -> Any:
+    def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Any:
         """What it answers, as JSON; raises RuntimeError where it refuses."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_ASK_S)
         try:
-            connection.request(method, path, None if body is None else json.dumps(body))
+            connection.request(method, path, None if body is None else json.dumps(body), headers or {})
             reply = connection.getresponse()
             data = reply.read()
         finally:
