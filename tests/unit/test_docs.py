@@ -109,3 +109,26 @@ def test_the_python_in_the_readme_runs(
 
 def test_the_class_in_the_readme_is_the_one_in_the_examples() -> None:
     assert (ROOT / "examples" / "sentiment.py").read_text(encoding="utf-8") in python_blocks()
+
+
+READ = [
+    *(page for page in PAGES if page.parent.name != "adr"),
+    *ROOT.glob("src/**/*.py"),
+    *ROOT.glob("scripts/**/*.py"),
+]
+
+
+def test_nothing_that_users_read_names_a_requirement_by_its_number() -> None:
+    numbered = {
+        f"{path.relative_to(ROOT)}: {found}"
+        for path in READ
+        for found in re.findall(r"\bR[1-9]\d?\.\d+\b", path.read_text(encoding="utf-8"))
+    }
+    assert numbered == set()
+
+
+def test_what_waits_for_the_parts_that_act_on_it_is_used_by_none() -> None:
+    waiting = FEATURES.partition("waiting for the parts")[2]
+    sources = [path.read_text(encoding="utf-8") for path in ROOT.glob("src/**/*.py") if path.parent.name != "policy"]
+    for name in re.findall(r"`tests/unit/policy/test_(\w+)\.py`", waiting):
+        assert not any(f"policy.{name} import" in source for source in sources), name

@@ -1,4 +1,4 @@
-"""A record of what a device's policies were told and what they decided, and its replay (I6).
+"""A record of what a device's policies were told and what they decided, and its replay.
 
 A journal is a header and a list of entries, all plain JSON values. The same events give the same decisions, so a
 recorded hour of production can be replayed, stopped and looked at on a laptop.

@@ -1,4 +1,4 @@
-"""A record of what the autoscaler saw and decided, and its replay (I6).
+"""A record of what the autoscaler saw and decided, and its replay.
 
 A log is a header and entries, plain JSON objects, numbered from 1. A header begins a new part of it: it holds the
 settings and what the policy remembered, so that every part replays by itself.

@@ -1,4 +1,4 @@
-"""R1, the economics: tables, caps, fleets, memory, roofline, regime. Pure arithmetic over a cost curve."""
+"""The economics: tables, caps, fleets, memory, roofline, regime. Pure arithmetic over a cost curve."""
 
 from twoshift.policy.plan.cold_start import ColdStart, plan_cold_start
 from twoshift.policy.plan.fleet import FleetAsk, FleetPlan, FleetRow, plan_fleet
