@@ -19,7 +19,7 @@ from twoshift.errors import (
     message_of,
 )
 
-__all__ = ["Fault", "fault_of"]
+__all__ = ["Fault", "fault_of", "forget_frames"]
 
 _OUT_OF_MEMORY_S = 1.0
 _MOST_CHARACTERS = 2000
@@ -63,6 +63,14 @@ def fault_of(error: BaseException, at: str | None = None) -> Fault:
             where = "".join(f" at {note}" for note in ([at] if at else getattr(error, "__notes__", ())))
             told = f"the model failed{where[:200]}: {type(error).__name__}: {_told(error)}"
             return Fault(500, "internal_error", told)
+
+
+def forget_frames(error: BaseException | None) -> None:
+    """Lets go what an error that is told holds by its traceback: the rows of a request, until the next collection."""
+    while error is not None:
+        error.__traceback__, before = None, error.__cause__ or error.__context__
+        error.__cause__ = error.__context__ = None
+        error = before
 
 
 def _told(error: BaseException) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import grpc
 
-from twoshift.endpoints.faults import Fault, fault_of
+from twoshift.endpoints.faults import Fault, fault_of, forget_frames
 from twoshift.errors import TwoshiftError
 from twoshift.serve.books import Asked, gone, log_access, replied, request_id, writes_access
 from twoshift.serve.keys import ANYONE, Access, Caller, Keys
@@ -102,6 +102,7 @@ async def _tried(name: str, method: Method, request: Any, call: Call, keys: Keys
         fault = fault_of(error)
         if fault.status == 500:
             _log(name, error)
+        forget_frames(error)
         return None, fault
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from twoshift.endpoints.faults import Fault, fault_of
+from twoshift.endpoints.faults import Fault, fault_of, forget_frames
 from twoshift.errors import InvalidInput, Late, NotFound, TwoshiftError
 from twoshift.serve.books import Asked, gone, log_access, replied, request_id, writes_access
 from twoshift.serve.http.event_stream import EventStream
@@ -193,6 +193,7 @@ class App:
                 fault = _fault(error)
                 if fault.status == 500:
                     _log(request, error)
+                forget_frames(error)
                 reply = self._refused(request, fault, route)
         self._finish(exchange, reply, fault)
         return reply

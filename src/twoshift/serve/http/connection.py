@@ -11,6 +11,7 @@ from typing import Any
 
 import httptools
 
+from twoshift.endpoints.faults import forget_frames
 from twoshift.serve.http.messages import UNFORESEEN, HttpError, Pieces, Reply, Request
 from twoshift.serve.http.peers import Peers
 from twoshift.serve.http.reading import HeadRefused, Reading
@@ -222,6 +223,7 @@ class Connection(asyncio.Protocol):
                 asked.body, asked.packed = await asked.large.unpacked(asked.packed), None
             return await self._handler(asked)
         except HttpError as error:
+            forget_frames(error)
             return self._refusal(error)
         finally:
             asked.give_room()
@@ -277,6 +279,8 @@ class Connection(asyncio.Protocol):
 
     def _refuse(self, why: HttpError | Request) -> None:
         """The last reply: an error, or a request that is answered unread."""
+        if isinstance(why, HttpError):
+            forget_frames(why)  # one of them has the body that was too large
         stream, self._reading.stream = self._reading.stream, None
         if stream is not None:  # who reads it makes the reply
             assert isinstance(why, HttpError)  # noqa: S101 - its head is read
