@@ -52,7 +52,8 @@ def test_http_writes_every_error(error: TwoshiftError) -> None:
     reply = asyncio.run(app.handle(Request("GET", b"/a", {}, b"", time.monotonic())))
     fault, headers = fault_of(error), dict(reply.headers)
     told = json.loads(reply.body)["error"]
-    assert (reply.status, told["message"], told["param"]) == (fault.status, fault.message, fault.param)
+    assert (reply.status, told["param"]) == (fault.status, fault.param)
+    assert told["message"].startswith(fault.message)  # a 504 also says how to give it more time
     if fault.retry_after_s is None:
         assert b"retry-after" not in headers
     else:
