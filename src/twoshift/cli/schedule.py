@@ -147,8 +147,8 @@ def _lines(schedule: dict[str, Any]) -> list[str]:
     spec, next_at = schedule["spec"], schedule["next_at"]
     lines = [f"{schedule['name']}: {_when(schedule)}; {_state(schedule)}"]
     if next_at is not None:
-        lines.append(f"next at {shown_time(next_at)} here")
-    lines.append(f"missed: {spec['missed']}; where the last one still goes: {spec['overlap']}")
+        lines.append(f"next run: {shown_time(next_at)}, local time")
+    lines.append(f"missed runs: {spec['missed']}; while the last run is still going: {spec['overlap']}")
     lines.append(f"{spec['job']['model']} over {_listed(spec['job']['inputs'])} to {spec['job']['output']}")
     return [*lines, *([f"trouble: {schedule['problem']}"] if schedule["problem"] else [])]
 

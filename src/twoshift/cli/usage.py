@@ -49,7 +49,8 @@ def usage_command(
     show(as_json, found, usage_table(found["group_by"], found["data"]) if found["data"] else shown)
     unpriced_s = sum(each["unpriced_s"] for each in found["data"])
     if unpriced_s and not as_json:
-        typer.echo(f"{unpriced_s:,.1f} device seconds had no price: price_usd_per_hour in the server's file sets one.")
+        sets = "`twoshift serve --price` sets one (price_usd_per_hour in its file)"
+        typer.echo(f"{unpriced_s:,.1f} device seconds had no price: {sets}.")
 
 
 def usage_table(groups: list[str], data: list[dict[str, Any]]) -> FittingTable:

@@ -12,7 +12,7 @@ __all__ = ["ScaleSettings"]
 
 
 class ScaleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What of it may be said; nothing of it must be."""
+    """How replicas are scaled; every key has a default."""
 
     cooldown: str = "5m"  # a replica that was needed within this stays
     every: str = "2s"  # between two looks
