@@ -12,7 +12,7 @@ from twoshift.batch.settings import JobSettings
 from twoshift.endpoints.faults import fault_of
 from twoshift.ports import RuntimeInfo
 
-SETTINGS = JobSettings(inputs=("i",), output="o", model="m", endpoint="/v1/embeddings")
+SETTINGS = JobSettings(inputs=("i",), output="o", model="m", endpoint="/v1/embeddings", output_format="lines")
 MODEL = RuntimeInfo("m", "0", "onnxruntime", "cpu", "fp32", 256, ("embedding",), prompts={"query": "search: "})
 
 
