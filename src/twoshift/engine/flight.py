@@ -9,7 +9,7 @@ from twoshift.errors import Broken, DeviceLost
 from twoshift.policy.lane_values import Call
 from twoshift.ports import Columns, Launched
 
-__all__ = ["Flight", "as_broken", "waited"]
+__all__ = ["Flight", "as_broken", "as_exception", "waited"]
 
 
 _NOT_YET = DeviceLost("it was never launched")
@@ -39,8 +39,13 @@ def waited(launched: Launched | Exception) -> Columns | Exception:
         return launched
     try:
         return launched.wait()
-    except Exception as error:
-        return error
+    except BaseException as error:
+        return as_exception(error)
+
+
+def as_exception(error: BaseException) -> Exception:
+    """What a call has raised; in the engine's thread even a KeyboardInterrupt is the model's own."""
+    return error if isinstance(error, Exception) else RuntimeError(f"the model raised {error!r}")
 
 
 def as_broken(error: BaseException) -> Broken:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from twoshift.engine.counters import Counters
 from twoshift.engine.device_time import DeviceTime
-from twoshift.engine.flight import Flight, as_broken, waited
+from twoshift.engine.flight import Flight, as_broken, as_exception, waited
 from twoshift.engine.results import BlockFuture, Filling, RowFuture, RowResult, RowSink
 from twoshift.engine.stats import EngineStats, Health, Queue
 from twoshift.engine.waiting import BlockJob, BlockOwner, LiveRow, Piece, Waiting
@@ -364,8 +364,8 @@ class Engine:
             if self._beside is not None and slot is Slot.SHARED:
                 return self._beside(prepared)
             return self.runtime.launch(prepared, live=live)
-        except Exception as error:  # reported when the call lands
-            return error
+        except BaseException as error:  # reported when the call lands: it is the model's, whatever it is
+            return as_exception(error)
 
     def _land(self, place: int) -> None:
         """Wait for the thread's oldest call and report it."""

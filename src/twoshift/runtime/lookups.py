@@ -10,6 +10,7 @@ from typing import Any
 
 from twoshift.errors import TryLater, TwoshiftError
 from twoshift.runtime.columns import bad_row
+from twoshift.runtime.python_source import UserExit
 
 __all__ = ["Lookups"]
 
@@ -74,6 +75,8 @@ class Lookups:
                 raise
             except OSError as error:  # the store does not answer: no row is to blame
                 raise TryLater(f"row {number}: its lookup failed: {type(error).__name__}: {error}", _AGAIN_S) from error
+            except (SystemExit, KeyboardInterrupt) as error:  # they would end the loop, and with it every lookup
+                raise UserExit(f"prepare has raised {type(error).__name__}: {error}") from error
             except Exception as error:  # the user's own code may raise anything
                 told = f"a row that prepare takes: {type(error).__name__}: {error}"
                 raise bad_row(number, None, row, told) from error

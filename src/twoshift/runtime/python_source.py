@@ -8,7 +8,9 @@ import importlib.util
 import inspect
 import os
 import re
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -20,7 +22,7 @@ from twoshift.errors import InvalidInput, TwoshiftError
 from twoshift.runtime.artifacts import checksum_of_bytes, full_file
 from twoshift.runtime.failures import device_failure
 
-__all__ = ["call_user", "class_names", "contained", "is_python_model", "load_class"]
+__all__ = ["UserExit", "call_user", "class_names", "contained", "is_from_terminal", "is_python_model", "load_class"]
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -57,9 +59,11 @@ def call_user(model: str, doing: str, function: Any, *arguments: Any) -> Any:
     """Call the user's code; what it raises, sys.exit too, becomes InvalidInput with the user's own file and line."""
     try:
         return function(*arguments)
-    except (TwoshiftError, KeyboardInterrupt):
+    except TwoshiftError:
         raise
     except BaseException as error:
+        if is_from_terminal(error):
+            raise
         failure = device_failure(error)
         if failure is not None:
             raise failure from error
@@ -67,7 +71,7 @@ def call_user(model: str, doing: str, function: Any, *arguments: Any) -> Any:
 
 
 class contained:  # noqa: N801 - used as a function; a class, since every live row passes through it
-    """Around the user's code: what would end the program, such as sys.exit, is only this call's error."""
+    """Around the user's code: what would end the program, such as sys.exit, is an exception like any other."""
 
     __slots__ = ("_doing", "_model")
 
@@ -78,9 +82,21 @@ class contained:  # noqa: N801 - used as a function; a class, since every live r
         pass
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        if error is not None and not isinstance(error, (Exception, KeyboardInterrupt)):
-            accepted = f"code that can {self._doing}; {_user_line(error)}"
-            raise InvalidInput("model", self._model, accepted) from error
+        if error is not None and not isinstance(error, Exception) and not is_from_terminal(error):
+            raise UserExit(f"{self._model} could not {self._doing}: {_user_line(error)}") from error
+
+
+class UserExit(Exception):
+    """A user's code has raised SystemExit, KeyboardInterrupt or the like in a call."""
+
+
+def is_from_terminal(error: BaseException) -> bool:
+    """Whether it is Ctrl-C: Python raises that in the main thread, unless the program handles the signal itself."""
+    return (
+        isinstance(error, KeyboardInterrupt)
+        and threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
 
 
 class _FreshSource(SourceFileLoader):

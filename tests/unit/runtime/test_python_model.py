@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import re
 import sys
+import threading
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 from twoshift.errors import Broken, InvalidInput, OutOfMemory, TooLarge
 from twoshift.ports import Runtime
 from twoshift.runtime import load_model
+from twoshift.runtime.python_source import UserExit
 
 MODEL = """
     class Doubler:
@@ -284,11 +287,31 @@ def used(runtime: Runtime) -> None:
 
 
 @pytest.mark.parametrize("method", ["load", "prepare", "tokens", "predict", "close"])
-def test_an_exit_in_the_users_code_is_that_call_s_error(tmp_path: Path, method: str) -> None:
+@pytest.mark.parametrize("raised", ["SystemExit: 0", "KeyboardInterrupt"])
+def test_an_exit_in_the_users_code_is_that_call_s_error(tmp_path: Path, method: str, raised: str) -> None:
     head = next(line for line in EXITING.splitlines() if f"def {method}(" in line)
-    source = EXITING.replace(head, f"{head}\n            sys.exit(0)")
-    with pytest.raises(InvalidInput, match=r"code that can .*model\.py:\d+: SystemExit: 0"):
-        used(loaded(tmp_path, source))
+    statement = "sys.exit(0)" if raised.startswith("SystemExit") else "raise KeyboardInterrupt"
+    source = EXITING.replace(head, f"{head}\n            {statement}")
+    found: list[BaseException] = []
+
+    def use() -> None:
+        try:
+            used(loaded(tmp_path, source))
+        except BaseException as error:
+            found.append(error)
+
+    thread = threading.Thread(target=use)  # in the main thread a KeyboardInterrupt is the terminal's
+    thread.start()
+    thread.join()
+    assert isinstance(found[0], InvalidInput if method in ("load", "close") else UserExit)
+    assert re.search(rf"model\.py:\d+: {raised}", str(found[0]))
+
+
+def test_ctrl_c_in_the_main_thread_is_nobody_s_error(tmp_path: Path) -> None:
+    head = "def predict(self, batch):"
+    runtime = loaded(tmp_path, EXITING.replace(head, f"{head}\n            raise KeyboardInterrupt"))
+    with pytest.raises(KeyboardInterrupt):
+        used(runtime)
 
 
 def test_what_close_raises_is_told_with_the_users_own_line(tmp_path: Path) -> None:
