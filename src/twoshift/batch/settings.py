@@ -83,14 +83,14 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         _require(known, "endpoint", self.endpoint, f"one of {', '.join(ENDPOINTS)}")
         alone = self.endpoint is None or not (self.text or self.columns or self.keep)
         _require(alone, "endpoint", self.endpoint, "no columns beside it: the input has requests")
-        _require(self.pair is None or self.text is not None, "pair", self.pair, "--text with the first text, too")
+        _require(self.pair is None or self.text is not None, "pair", self.pair, "--text as well, for the first text")
         _require(not (self.text and self.columns), "columns", self.columns, "either --text or --columns")
-        _require(self.prompt_name is None or self.text is not None, "prompt_name", self.prompt_name, "--text with it")
+        _require(self.prompt_name is None or self.text is not None, "prompt_name", self.prompt_name, "--text as well")
         given = self.text or self.columns
         _require(not (self.prompt and given), "prompt", self.prompt, "a prompt without --text or --columns")
         for name in ("system", "json_schema", "seed", "stop"):
             value = getattr(self, name)
-            _require(self.prompt is not None or value in (None, ()), name, value, "this with --prompt only")
+            _require(self.prompt is not None or value in (None, ()), name, value, "--prompt as well")
         prompting = self.prompting
         _require(prompting is None or bool(prompting.columns), "prompt", self.prompt, "at least one column in it")
         if self.json_schema is not None:
@@ -107,7 +107,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         _require(self.engine in ENGINES, "engine", self.engine, " or ".join(ENGINES))
         for name in ("address", "resources"):
             value = getattr(self, name)
-            _require(not value or self.engine == "ray", name, value, "this with --engine ray only")
+            _require(not value or self.engine == "ray", name, value, "--engine ray as well")
         for name, amount in self.resources.items():
             _require(name not in _RAYS_OWN, "resources", name, "custom ones: --threads and --device say CPUs and GPUs")
             _require(0 < amount < math.inf, "resources", amount, f"an amount of {name} above 0")

@@ -118,9 +118,9 @@ def run_command(
     }  # fmt: skip
     if on is None:
         only_there = {"weight": weight, "hours": hours, "max_live_load": max_live_load, "notify": notify}
-        _refuse("--on with it", **only_there, detach=detach or None)
+        _refuse("--on as well", **only_there, detach=detach or None)
     else:
-        _refuse("a job without it, on a server", fresh=fresh or None, retry_errors=retry_errors, workers=workers)
+        _refuse("no such option beside --on", fresh=fresh or None, retry_errors=retry_errors, workers=workers)
     said = {name: value for name, value in given.items() if value is not None}
     with _naming_file(inputs, said):
         settings = _settings(inputs, said)

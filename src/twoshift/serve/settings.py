@@ -56,9 +56,9 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             _require(value is None or value >= 1, name, value, "a whole number of at least 1")
         _require(0 <= self.min_share <= 0.5, "min_share", self.min_share, "a share from 0 to 0.5")
         least, most = max(self.replicas, self.min_replicas or 1), self.max_replicas
-        _require(most is None or most >= least, "max_replicas", most, f"at least {least}, as there are to be")
+        _require(most is None or most >= least, "max_replicas", most, f"at least {least}, the least number of replicas")
         bounded = self.min_replicas is None or most is not None
-        _require(bounded, "min_replicas", self.min_replicas, "max_replicas beside it")
+        _require(bounded, "min_replicas", self.min_replicas, "max_replicas as well")
 
     def check_rows(self) -> None:
         """Raises InvalidInput where something is said that only a language model has."""
@@ -180,7 +180,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             _named(f"webhooks.{name}", lambda hook=hook: check_webhook(hook, self.allow_private_webhooks))
         parse_duration(self.grace, "grace")
         _require(self.engine in ("local", "ray"), "engine", self.engine, "local or ray")
-        _require(self.address is None or self.engine == "ray", "address", self.address, "engine = ray beside it")
+        _require(self.address is None or self.engine == "ray", "address", self.address, "engine = ray as well")
         if not (self.keys or self.open or _is_loopback(self.host)):
             accepted = "127.0.0.1, or keys (twoshift key), or --open where everybody who reaches it may ask"
             raise InvalidInput("host", self.host, accepted)
