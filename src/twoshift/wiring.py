@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 _OUTSIDE_S, _OUTSIDE_SHARE = 0.003, 0.1  # of an objective: what HTTP and preparing take of it
 _TYPICAL_TOKENS = 64
 _WARM_ROWS = 2
+_SOONER = 0.95  # of a worker's time to load: it says where it hangs before its coordinator ends it
 _MEASURE_S = 4.0
 _LOOKED_AT_ROWS, _LOOK_S = (1, 8), 0.1  # calls that a stored profile is held against, and the longest of them
 _GUESS_S = 0.002, 1e-4  # a call, and each of its rows
@@ -122,11 +123,17 @@ def load_model(
     precision: str | None = None,
     trust_pickle: bool = False,
     threads: int | None = None,
+    load_timeout_s: float | None = None,
 ) -> Runtime:
-    """The model that `model` names, on a device; raises InvalidInput where it cannot be used, Broken if damaged."""
-    from twoshift.runtime.load import load_model as load
+    """The model that `model` names, on a device; raises InvalidInput where it cannot be used, Broken if damaged.
 
-    return load(model, device=device, precision=precision, trust_pickle=trust_pickle, threads=threads)
+    With `load_timeout_s`, this process ends where it is not loaded by then: native code cannot be interrupted.
+    """
+    from twoshift.runtime.load import load_model as load
+    from twoshift.runtime.load_limit import LoadLimit
+
+    with LoadLimit(model, load_timeout_s):
+        return load(model, device=device, precision=precision, trust_pickle=trust_pickle, threads=threads)
 
 
 def verify_job(output: str, progress: Callable[[float], None]) -> Verification:
@@ -172,6 +179,7 @@ def open_job_device(settings: JobSettings) -> WorkDevice:
             precision=settings.precision,
             trust_pickle=settings.trust_pickle,
             threads=settings.threads,
+            load_timeout_s=_SOONER * settings.load_seconds,
         )
     )
 
@@ -257,25 +265,29 @@ def served_model(name: str, settings: ModelSettings, created_unix_s: int, note: 
     """A model behind an engine, warm, with its curve: the one that is stored, or measured now."""
     from twoshift.engine import Engine
     from twoshift.policy.admission import MAX_WAITING
+    from twoshift.runtime.load_limit import LoadLimit
     from twoshift.serve.derived import derive
     from twoshift.serve.model import ServedModel
     from twoshift.serve.profile_keeper import ProfileKeeper
 
+    limits, max_waiting = _live_limits(settings), settings.max_waiting or MAX_WAITING
     note(f"Loading {settings.model}")
-    runtime = load_model(
-        settings.model,
-        device=settings.device,
-        precision=settings.precision,
-        trust_pickle=settings.trust_pickle,
-        threads=settings.threads,
-    )
-    try:
-        limits, max_waiting = _live_limits(settings), settings.max_waiting or MAX_WAITING
-        outputs = _warmed(runtime)  # first: what is cold contradicts every profile
-        profile = _believed_profile(runtime, note) or _measured_profile(runtime, note)
-    except BaseException:
-        runtime.close()
-        raise
+    with LoadLimit(settings.model, settings.load_timeout_s) as limit:
+        runtime = load_model(
+            settings.model,
+            device=settings.device,
+            precision=settings.precision,
+            trust_pickle=settings.trust_pickle,
+            threads=settings.threads,
+        )
+        try:
+            limit.step("its first call began")
+            outputs = _warmed(runtime)  # first: what is cold contradicts every profile
+            limit.step("its calls are measured")
+            profile = _believed_profile(runtime, note) or _measured_profile(runtime, note)
+        except BaseException:
+            runtime.close()
+            raise
     engine = Engine(runtime, profile.cost, limits, max_waiting=max_waiting)
     row = profile.row
     keeper = ProfileKeeper(profile, lambda: engine.quicker(row.call(1)), profiles()) if profile.samples else None
@@ -294,12 +306,14 @@ def served_llm(name: str, settings: ModelSettings, created_unix_s: int, note: Ca
     from twoshift.engine.llm import LlmEngine
     from twoshift.runtime.llm import LlmOptions, load_llm
     from twoshift.runtime.llm.remote import is_address
+    from twoshift.runtime.load_limit import LoadLimit
     from twoshift.serve.llm.derived import objective_for
     from twoshift.serve.llm.model import ServedLlm
 
     settings.check_sequences()
     note(f"Loading {settings.model}")
-    runtime = load_llm(settings.model, LlmOptions(settings.device, settings.precision, settings.threads))
+    with LoadLimit(settings.model, settings.load_timeout_s):
+        runtime = load_llm(settings.model, LlmOptions(settings.device, settings.precision, settings.threads))
     try:
         found = stored_profile(runtime.info)
         measured = _measured_steps if not is_address(settings.model) else _guessed_steps

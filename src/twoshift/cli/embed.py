@@ -8,7 +8,7 @@ import typer
 
 from twoshift.cli.app import app
 from twoshift.cli.commands import command
-from twoshift.cli.model_options import ERROR_FIELDS, Device, Precision, RowModel, Threads
+from twoshift.cli.model_options import ERROR_FIELDS, LOAD_TIMEOUT_S, Device, LoadTimeout, Precision, RowModel, Threads
 from twoshift.cli.output import own_stdout
 from twoshift.cli.params import JsonFlag
 from twoshift.cli.rows import opened, text_row
@@ -24,6 +24,7 @@ def embed_command(
     device: Device = "auto",
     precision: Precision = None,
     threads: Threads = None,
+    load_timeout: LoadTimeout = None,
     as_json: JsonFlag = False,
 ) -> int:
     """Turn texts into vectors: one JSON object a line of input, in order."""
@@ -32,7 +33,13 @@ def embed_command(
         from twoshift.wiring import load_model
 
         with own_stdout() as out:
-            runtime = load_model(model, device=device, precision=precision, threads=threads)
+            runtime = load_model(
+                model,
+                device=device,
+                precision=precision,
+                threads=threads,
+                load_timeout_s=load_timeout or LOAD_TIMEOUT_S,
+            )
             outputs = runtime.info.outputs
             if outputs and "embedding" not in outputs:
                 runtime.close()

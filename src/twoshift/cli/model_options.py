@@ -6,14 +6,25 @@ from typing import Annotated
 
 import typer
 
-from twoshift.cli.params import text, whole
+from twoshift.cli.params import duration, text, whole
 
-__all__ = ["ERROR_FIELDS", "MODELS", "Device", "Model", "Precision", "RowModel", "Threads", "TrustPickle"]
+__all__ = [
+    "ERROR_FIELDS",
+    "LOAD_TIMEOUT_S",
+    "MODELS",
+    "Device",
+    "LoadTimeout",
+    "Model",
+    "Precision",
+    "RowModel",
+    "Threads",
+    "TrustPickle",
+]
 
 # A model is an argument and not an option: its errors keep the plain word.
 ERROR_FIELDS = {"model": "MODEL"}
 
-_ROWS = "an .onnx, .json, .ubj or .skops file, file.py:Class or package.module:Class"
+_ROWS = "an .onnx, .json, .ubj, .txt, .lgb, .cbm or .skops file, file.py:Class or package.module:Class"
 MODELS = f"minilm, smollm, the folder of an encoder or a language model, http://host/v1#name, {_ROWS}."
 Model = Annotated[str, typer.Argument(help=MODELS)]
 RowModel = Annotated[
@@ -22,6 +33,8 @@ RowModel = Annotated[
 Device = Annotated[str, text("Device: auto, cpu, cuda or cuda:N.", metavar="NAME")]
 Precision = Annotated[str | None, text("Precision: fp32, bf16 or int8.", metavar="NAME", shown="the model's own")]
 Threads = Annotated[int | None, whole("CPU threads.", most=4096, shown="all usable cores")]
+LoadTimeout = Annotated[float | None, duration("End where the model is not loaded within this time.", shown="10m")]
+LOAD_TIMEOUT_S = 600.0
 TrustPickle = Annotated[
     bool,
     typer.Option(

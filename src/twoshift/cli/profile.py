@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 from twoshift.cli.app import app
 from twoshift.cli.commands import command
 from twoshift.cli.files import check_writable, write_text
-from twoshift.cli.model_options import ERROR_FIELDS, Device, Model, Precision, Threads, TrustPickle
+from twoshift.cli.model_options import (
+    ERROR_FIELDS,
+    LOAD_TIMEOUT_S,
+    Device,
+    LoadTimeout,
+    Model,
+    Precision,
+    Threads,
+    TrustPickle,
+)
 from twoshift.cli.output import note, own_stdout, show
 from twoshift.cli.params import JsonFlag, duration, millis, text, usd, whole
 from twoshift.cli.progress import progress_bar
@@ -127,6 +136,7 @@ def profile_command(
     device: Device = "auto",
     precision: Precision = None,
     threads: Threads = None,
+    load_timeout: LoadTimeout = None,
     trust_pickle: TrustPickle = False,
     seconds: Annotated[float, duration("About how long to measure.")] = 5.0,
     max_rows: Annotated[int, whole("Rows of the largest call to measure.", most=10**6)] = 1024,
@@ -150,7 +160,14 @@ def profile_command(
     check_writable(report, "--report", others=[rows])
     limits = MeasureLimits(seconds, max_rows=max_rows, max_tokens=max(max_rows, MeasureLimits().max_tokens))
     with own_stdout():
-        runtime = load_model(model, device=device, precision=precision, threads=threads, trust_pickle=trust_pickle)
+        runtime = load_model(
+            model,
+            device=device,
+            precision=precision,
+            threads=threads,
+            trust_pickle=trust_pickle,
+            load_timeout_s=load_timeout or LOAD_TIMEOUT_S,
+        )
         try:
             examples = _examples(runtime, rows, row_tokens)
             samples = _measured(runtime, examples, limits, rows)

@@ -84,6 +84,9 @@ def run_command(
     precision: Precision = None,
     threads: Threads = None,
     trust_pickle: TrustPickle = False,
+    load_timeout: Annotated[
+        float | None, duration("End a worker whose model is not loaded within this time.", shown="30m")
+    ] = None,
     retry_errors: Annotated[
         str | None, text("Folder of an earlier run: link its parts without errors, and do the others again.")
     ] = None,
@@ -112,8 +115,8 @@ def run_command(
         "keep": _listed(keep), "input_format": input_format, "output_format": output_format, "workers": workers,
         "engine": engine, "address": address, "resources": _amounts(resources),
         "shard_rows": shard_rows, "shard_seconds": shard_seconds, "max_errors": max_errors, "window": window,
-        "price_usd_per_hour": price, "grace_seconds": grace, "precision": precision, "threads": threads,
-        "device": device, "trust_pickle": trust_pickle or None,
+        "price_usd_per_hour": price, "grace_seconds": grace, "load_seconds": load_timeout,
+        "precision": precision, "threads": threads, "device": device, "trust_pickle": trust_pickle or None,
         "weight": weight, "hours": hours, "max_live_load": max_live_load, "notify": _listed(notify),
     }  # fmt: skip
     if on is None:

@@ -8,7 +8,16 @@ import typer
 
 from twoshift.cli.app import app
 from twoshift.cli.commands import command
-from twoshift.cli.model_options import ERROR_FIELDS, Device, Precision, RowModel, Threads, TrustPickle
+from twoshift.cli.model_options import (
+    ERROR_FIELDS,
+    LOAD_TIMEOUT_S,
+    Device,
+    LoadTimeout,
+    Precision,
+    RowModel,
+    Threads,
+    TrustPickle,
+)
 from twoshift.cli.output import own_stdout
 from twoshift.cli.params import JsonFlag
 from twoshift.cli.rows import Parse, json_row, opened, pair_row, text_or_pair
@@ -33,6 +42,7 @@ def score_command(
     device: Device = "auto",
     precision: Precision = None,
     threads: Threads = None,
+    load_timeout: LoadTimeout = None,
     trust_pickle: TrustPickle = False,
     as_json: JsonFlag = False,
 ) -> int:
@@ -42,7 +52,14 @@ def score_command(
         from twoshift.wiring import load_model
 
         with own_stdout() as out:
-            runtime = load_model(model, device=device, precision=precision, threads=threads, trust_pickle=trust_pickle)
+            runtime = load_model(
+                model,
+                device=device,
+                precision=precision,
+                threads=threads,
+                trust_pickle=trust_pickle,
+                load_timeout_s=load_timeout or LOAD_TIMEOUT_S,
+            )
             if runtime.info.outputs == ("embedding",) and runtime.info.runtime != "python":
                 runtime.close()
                 raise InvalidInput("model", model, "a model that scores; this one embeds: use twoshift embed")

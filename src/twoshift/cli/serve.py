@@ -87,6 +87,9 @@ def serve_command(
     precision: Precision = None,
     threads: Threads = None,
     trust_pickle: TrustPickle = False,
+    load_timeout: Annotated[
+        str | None, text("End where a model is not loaded within this time.", shown="10m", metavar="DURATION")
+    ] = None,
 ) -> int:
     """Answer live requests inside an SLO, over OpenAI's API, the Open Inference Protocol and reranking."""
     for module in EXTRAS["serve"]:
@@ -101,8 +104,9 @@ def serve_command(
         "slo_ms": slo_ms, "ttft_ms": ttft_ms, "tpot_ms": tpot_ms,
         "call_budget_ms": call_budget_ms, "max_batch": max_batch, "max_waiting": max_waiting,
         "device": None if device == "auto" else device, "precision": precision, "threads": threads,
-        "trust_pickle": trust_pickle or None, "replicas": replicas, "min_replicas": min_replicas,
-        "max_replicas": max_replicas, "scale": None if cooldown is None else {"cooldown": cooldown},
+        "trust_pickle": trust_pickle or None, "load_timeout": load_timeout, "replicas": replicas,
+        "min_replicas": min_replicas, "max_replicas": max_replicas,
+        "scale": None if cooldown is None else {"cooldown": cooldown},
     }  # fmt: skip
     return _serve(_settings(model, name, config, _given(of_server), _given(of_model)))
 

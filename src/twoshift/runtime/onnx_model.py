@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from twoshift.errors import Broken, InvalidInput
+from twoshift.errors import Broken, InvalidInput, UnusableModel
 from twoshift.extras import needed
 from twoshift.ports import Columns, RuntimeInfo
 from twoshift.runtime.artifacts import checksum_of_files, full_file
@@ -18,12 +19,14 @@ from twoshift.runtime.columns import ColumnRows, array_of, bad_row, cast
 from twoshift.runtime.devices import checked_device, cpu_device, cuda_device, usable_threads
 from twoshift.runtime.features import FEATURES
 from twoshift.runtime.host_model import HostModel
+from twoshift.runtime.load_limit import loading_step
 from twoshift.runtime.onnx_file import read_onnx
 from twoshift.types import Tensor
 
 __all__ = ["load_onnx", "open_graph"]
 
 _CUDA = "CUDAExecutionProvider"
+_MOST_INPUT_BYTES = 4 << 30
 _DTYPES = {
     "tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16,
     "tensor(int8)": np.int8, "tensor(int16)": np.int16, "tensor(int32)": np.int32, "tensor(int64)": np.int64,
@@ -75,6 +78,7 @@ class _Input:
         if not node.shape:
             raise InvalidInput("model", str(path), f"inputs whose first axis is rows; {node.name!r} has no axes")
         sizes = [size if isinstance(size, int) and size > 0 else None for size in node.shape]
+        _check_sizes(node, sizes, path)
         return cls(node.name, np.dtype(_DTYPES[node.type]), sizes[0], tuple(sizes[1:]))
 
     def column(self, values: Sequence[Any]) -> NDArray[Any]:
@@ -159,6 +163,7 @@ def open_graph(path: Path, device: str, threads: int, may_spin: bool = True) -> 
     providers: list[Any] = ["CPUExecutionProvider"]
     if device != "cpu" and _CUDA in onnxruntime.get_available_providers():
         providers.insert(0, (_CUDA, {"device_id": index}))
+    loading_step(f"onnxruntime was given {path}")
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=providers)
     except Exception as error:  # onnxruntime's errors have no common parent
@@ -167,6 +172,16 @@ def open_graph(path: Path, device: str, threads: int, may_spin: bool = True) -> 
     if device.startswith("cuda") and not on_cuda:
         raise InvalidInput("device", device, "cpu or auto: onnxruntime has no working CUDA provider here")
     return session, cuda_device(index) if on_cuda else cpu_device(threads)
+
+
+def _check_sizes(node: Any, sizes: list[int | None], path: Path) -> None:
+    """A file may promise any axis; a call's input must fit in memory."""
+    dtype = np.dtype(_DTYPES[node.type])
+    if math.prod(size or 1 for size in sizes) * dtype.itemsize <= _MOST_INPUT_BYTES:
+        return
+    axis, size = max(enumerate(size or 1 for size in sizes), key=lambda each: each[1])
+    told = f"has the input {node.name!r} with {size:,} numbers on axis {axis}, more than {_MOST_INPUT_BYTES >> 30} GiB"
+    raise UnusableModel("model", str(path), f"{told}; export it with a smaller or a free axis")
 
 
 def _output(node: Any, path: Path) -> str:

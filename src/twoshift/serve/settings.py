@@ -35,6 +35,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     precision: str | None = None
     threads: int | None = None
     trust_pickle: bool = False
+    load_timeout: str = "10m"  # after which a process whose model is not loaded ends
     price_usd_per_hour: float | None = None  # of a device; None: the server's
     replicas: int = 1  # processes, a GPU each or a share of the cores; to begin with, where they are scaled
     min_replicas: int | None = None
@@ -50,6 +51,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         for name in ("slo_ms", "ttft_ms", "tpot_ms", "call_budget_ms"):
             value = getattr(self, name)
             _require(value is None or (math.isfinite(value) and value > 0), name, value, "milliseconds above 0")
+        _require(self.load_timeout_s > 0, "load_timeout", self.load_timeout, "a duration above 0, such as 10m")
         _require_price(self.price_usd_per_hour)
         for name in ("threads", "replicas", "min_replicas", "max_replicas", "max_batch", "max_waiting"):
             value = getattr(self, name)
@@ -75,6 +77,11 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             _require(value is None, name, value, "nothing here: a language model's steps follow from tpot_ms")
         one = self.first_replicas == 1 and not self.is_scaled
         _require(one, "replicas", self.first_replicas, "1: a language model is served by one process")
+
+    @property
+    def load_timeout_s(self) -> float:
+        """For loading and warming up."""
+        return parse_duration(self.load_timeout, "load_timeout")
 
     @property
     def slo_s(self) -> float:

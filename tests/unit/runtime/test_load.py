@@ -485,3 +485,15 @@ def test_the_runtimes_import_without_any_optional_package() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("axes", "named"), [(["rows", 2**40], "axis 1"), ([2**40, 3], "axis 0")])
+def test_an_axis_that_no_memory_holds_is_refused_by_name(axes: list[Any], named: str, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    given, found = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, axes) for name in ("x", "y"))
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["x"], ["y"])], "large", [given], [found])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=10)
+    onnx.save(model, str(tmp_path / "large.onnx"))
+    told = refused(tmp_path / "large.onnx", UnusableModel)
+    assert f"has the input 'x' with 1,099,511,627,776 numbers on {named}" in told

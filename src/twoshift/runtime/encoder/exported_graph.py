@@ -8,16 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from twoshift.errors import Broken, InvalidInput, TwoshiftError
+from twoshift.errors import Broken, InvalidInput, TwoshiftError, UnusableModel
 from twoshift.runtime.encoder.architecture import Architecture
 from twoshift.runtime.encoder.sessions import Batch
 from twoshift.runtime.failures import device_failures
+from twoshift.runtime.load_limit import loading_step
 
 __all__ = ["TOKEN_INPUTS", "ExportedGraph"]
 
 TOKEN_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 _OUTPUTS = ("sentence_embedding", "logits", "last_hidden_state", "token_embeddings")  # the first that is there
 _DTYPES = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
+_MOST_TOKENS = 1 << 20
 _FLOATS = ("tensor(float)", "tensor(float16)", "tensor(double)")
 
 
@@ -57,6 +59,7 @@ class ExportedGraph:
 
     def _tried(self) -> NDArray[np.float32]:
         """What one short row gives: files do not always say their outputs' axes, and some do not run at all."""
+        loading_step(f"the first call of {self.path} began")
         size = min(2, self.tokens or 2)
         row = {"input_ids": np.full((1, size), self._pad_id, np.int32), "lengths": np.array([size], np.int32)}
         try:
@@ -84,6 +87,10 @@ def _dtype(node: Any, path: Path) -> Any:
 
 def _fixed_tokens(nodes: list[Any], path: Path) -> int | None:
     fixed = {node.shape[1] for node in nodes if isinstance(node.shape[1], int)}
+    if max(fixed, default=0) > _MOST_TOKENS:
+        name = next(node.name for node in nodes if node.shape[1] == max(fixed))
+        told = f"has the input {name!r} with {max(fixed):,} tokens on axis 1; export it with a free axis"
+        raise UnusableModel("model", str(path), told)
     if len(fixed) > 1:
         raise InvalidInput(f"{path}: inputs", sorted(fixed), "the same number of tokens for all")
     return next(iter(fixed), None)

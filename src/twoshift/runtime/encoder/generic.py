@@ -24,6 +24,7 @@ from twoshift.runtime.encoder.task import Classification, Embedding, Regression,
 from twoshift.runtime.encoder.tensor_names import check_tensors, is_pooler, is_spare
 from twoshift.runtime.encoder.tokens import TextTokenizer, TokenRows, concat
 from twoshift.runtime.failures import device_failures
+from twoshift.runtime.load_limit import loading_step
 
 _T5 = ("t5", "mt5", "umt5")
 __all__ = ["TransformersEncoder", "load_generic_encoder"]
@@ -76,6 +77,7 @@ def load_network(folder: ModelFolder, kind: Any, dtype: Any) -> Any:
     Raises UnusableModel where it does not load, or where the file and the network are not the same.
     """
     transformers = needed_transformers("torch", str(folder.path))
+    loading_step(f"transformers was given {folder.path}")
     try:
         with _quiet(transformers.utils.logging):
             model, found = kind.from_pretrained(

@@ -18,6 +18,7 @@ from twoshift.extras import needed
 from twoshift.runtime.encoder.fields import Fields
 from twoshift.runtime.encoder.folder import ModelFolder
 from twoshift.runtime.encoder.words import WordTokens
+from twoshift.runtime.load_limit import loading_step
 
 __all__ = ["TextTokenizer", "TokenRows", "concat", "read_tokenizer"]
 
@@ -133,6 +134,7 @@ class TextTokenizer:
         self._prompts, self._skips = folder.prompts, folder.skips_prompts
         self._default = folder.prompts.default
         with _damaged(folder.tokenizer):
+            loading_step(f"{folder.tokenizer} was tried")
             self._check_ids(folder)
             self._words = WordTokens(self._tokenizer, self._max_tokens)
             self._special = _special_ids(self._tokenizer)
@@ -342,6 +344,7 @@ def _damaged(path: Path) -> Iterator[None]:
 
 def _read(folder: ModelFolder) -> Any:
     """The tokenizer with the folder's settings: cut at the model's length, never padded."""
+    loading_step(f"{folder.tokenizer} was read")
     tokenizer = read_tokenizer(folder.path, folder.do_lower_case)
     with _damaged(folder.tokenizer):
         if not folder.special_tokens:
