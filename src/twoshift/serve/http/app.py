@@ -92,7 +92,7 @@ class _Route(NamedTuple):
     is_probe: bool
 
 
-class _Admitted(NamedTuple):
+class _Admitted(msgspec.Struct):
     """What a request's head decides; an error is kept as it is told, since its traceback would hold the request."""
 
     caller: Caller
@@ -176,14 +176,13 @@ class App:
 
     async def handle(self, request: Request) -> Reply:
         """One reply for each request."""
-        admitted = self.admit(request) if request.admission is None else request.admission
-        assert isinstance(admitted, _Admitted)  # noqa: S101 - made above, or by `admit` on its head
+        admitted: Any = request.admission or self.admit(request)  # on its head, or now
         exchange, route, fault = Exchange(request, admitted.matched, admitted.caller), admitted.route, admitted.fault
-        exchange.is_probe = route is not None and route.is_probe
         if route is None or fault is not None:
             assert fault is not None  # noqa: S101 - that is why there is no route
             reply = self._refused(request, fault, route, admitted.allow)
         else:
+            exchange.is_probe = route.is_probe
             try:
                 reply = await route.face(exchange)
             except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
