@@ -54,6 +54,7 @@ _GUESS_STEP_S = 0.02, 1e-3  # of a language model: a step, and each of its token
 __all__ = [
     "KnownModel",
     "blobs_for",
+    "check_named",
     "fleet_model",
     "is_llm",
     "job_for",
@@ -158,6 +159,7 @@ def _pool_for(settings: JobSettings) -> WorkerPool:
     from twoshift.batch.pool import LocalPool
     from twoshift.runtime.devices import usable_threads
 
+    check_named(settings.model)
     settings.check_model(is_llm(settings.model))  # before a worker is started
 
     threads = settings.threads or max(1, usable_threads() // settings.workers)
@@ -190,6 +192,13 @@ def _llm_device(settings: JobSettings) -> WorkDevice:
 
     options = LlmOptions(settings.device, settings.precision, settings.threads)
     return LlmDevice(llm_engine(settings.model, options, serves=False))
+
+
+def check_named(model: str) -> None:
+    """Raises InvalidInput where nothing of that name is here, before anything is loaded."""
+    from twoshift.runtime.load import check_named as check
+
+    check(model)
 
 
 def is_llm(model: str) -> bool:

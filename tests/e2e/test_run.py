@@ -272,6 +272,49 @@ def test_what_changed_is_named_and_refused(job: JobFolder) -> None:
     assert {path: path.read_bytes() for path in job.out.glob("part-*")} == before
 
 
+def test_a_file_that_was_touched_is_the_same_and_one_that_was_edited_is_not(job: JobFolder) -> None:
+    job.run()
+    for part in sorted(job.out.glob("part-*"))[:2]:
+        part.unlink()
+    for path in (job.path / "docs").iterdir():
+        path.touch()
+    job.run()
+    job.check_squares(300)
+    path = job.path / "docs" / "001.parquet"
+    data = bytearray(path.read_bytes())
+    data[50] ^= 1
+    path.write_bytes(data)
+    assert "docs/001.parquet (of the same size, with another content)" in job.run(expect=2).err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["nosuch", "--model", "m.py:Square"], "nosuch"),
+        (["docs", "--model", "m.py:Square", "--columns", "y"], "'y' cannot be used; expected a column of the input"),
+        (["docs", "--model", "nosuch.ubj"], "'nosuch.ubj' cannot be used; expected a file or folder that exists"),
+        (["docs", "--model", "n.py:Square"], "a Python file that exists; did you mean m.py?"),
+        (["docs", "--model", "m.py:Square", "--shard-rows", "40"], "shard_rows was 50, now 40"),
+    ],
+)
+def test_what_is_wrong_is_said_before_a_model_is_loaded(job: JobFolder, options: list[str], said: str) -> None:
+    job.run()
+    job.model()
+    (job.path / "m.py").write_text("raise SystemExit('it was loaded')\n" + (job.path / "m.py").read_text())
+    job.options = options
+    ended = job.run("-o", "out" if "--shard-rows" in options else "new", expect=2)
+    assert said in " ".join(ended.err.split())
+    assert "it was loaded" not in ended.err
+
+
+def test_an_error_of_a_users_class_names_its_own_line(job: JobFolder) -> None:
+    job.model("if (x == 13).any(): raise ValueError('unlucky')")
+    job.run()
+    (bad,) = [row for row in job.rows() if row["error"] is not None]
+    line = next(k for k, text in enumerate((job.path / "m.py").read_text().splitlines(), 1) if "unlucky" in text)
+    assert bad["error"] == f"docs/000.parquet, row 14: ValueError: unlucky (at {job.path}/m.py:{line})"
+
+
 def test_what_may_change_between_runs_does(job: JobFolder) -> None:
     job.run()
     (job.out / "part-000002.parquet").unlink()
@@ -281,7 +324,7 @@ def test_what_may_change_between_runs_does(job: JobFolder) -> None:
 
 def test_fresh_refuses_a_folder_that_holds_a_job(job: JobFolder) -> None:
     job.run("--fresh")
-    assert "holds a job already" in job.run("--fresh", expect=2).err
+    assert "a folder without a job: --fresh resumes nothing" in " ".join(job.run("--fresh", expect=2).err.split())
     job.check_squares(300)
 
 

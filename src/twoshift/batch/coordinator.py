@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from twoshift.batch.inputs import InputFile
 from twoshift.batch.messages import (
     Beat,
     Begin,
@@ -104,12 +105,12 @@ class Coordinator:
         clock: Callable[[], float] = time.monotonic,
         before: Sequence[RunRecord] = (),  # earlier runs of the job
         worker_s: float = 0.0,  # that the workers have had so far
-        locations: tuple[str, ...] | None = None,  # of the files, where they are not those of the stored plan
+        files: tuple[InputFile, ...] | None = None,  # where they are not those of the stored plan
         counted: tuple[int, int] | None = None,  # errors and rows of what is committed, where its parts were asked
     ) -> None:
         self._plan, self._pool, self._clock = plan, pool, clock
         settings = plan.settings
-        self._settings, self._locations = settings, locations
+        self._settings, self._files = settings, files
         limits = ShardLimits(lease_s=math.inf, max_deaths=_MOST_DEATHS)  # who hangs is found by its beats
         self._shards = ShardPolicy(len(plan.shards), limits, committed)
         self._began_s = clock()
@@ -195,7 +196,7 @@ class Coordinator:
                 assert_never(message)
 
     def _begin(self, number: int) -> None:
-        self._pool.send(number, Begin(self._settings.output, self._plan.seconds_per_row, self._locations))
+        self._pool.send(number, Begin(self._settings.output, self._plan.seconds_per_row, self._files))
         self._workers[number].wants = True
 
     def _beat(self, worker: _Worker, beat: Beat, now_s: float) -> None:

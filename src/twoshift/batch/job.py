@@ -21,13 +21,21 @@ from twoshift.batch.coordinator import Coordinator, Ending
 from twoshift.batch.finish import finish, leave, look_at_parts, read_runs, read_summary, write_run
 from twoshift.batch.first_look import FirstLook, first_look
 from twoshift.batch.folder import is_below, one_coordinator, remove_leftovers
-from twoshift.batch.inputs import InputFile, Shard, Target, cut, resolve
+from twoshift.batch.inputs import InputFile, Shard, Target, cut, fingerprint, fingerprinted, resolve
 from twoshift.batch.lane import JobLane
 from twoshift.batch.messages import Recheck, Rechecked
 from twoshift.batch.muster import Interrupted, Muster
 from twoshift.batch.part import output_schema, read_stats
 from twoshift.batch.part_records import list_output, read_record, write_record
-from twoshift.batch.plan import Plan, PlannedModel, part_location, plan_location, read_plan, same_files
+from twoshift.batch.plan import (
+    Plan,
+    PlannedModel,
+    check_same_model,
+    part_location,
+    plan_location,
+    read_plan,
+    same_files,
+)
 from twoshift.batch.pool import Died, WorkerPool
 from twoshift.batch.progress import NOTHING_YET, Snapshot
 from twoshift.batch.receipt import Receipt
@@ -120,6 +128,10 @@ class Job:
         existing = self._existing(fresh)
         earlier = None if retry_errors is None else self._earlier(retry_errors)
         files = self._files()
+        # What can be told is told before a model is loaded
+        existing, was_begun_with = self._today(existing, files), existing and existing.files
+        if earlier is not None:
+            same_files(earlier, self.settings, files, self._content, is_retry=True)
         looked = None if existing or earlier else first_look(files, self._blobs_for, self.settings)
         began_s = time.monotonic()
         muster = self._muster
@@ -134,11 +146,10 @@ class Job:
         found(Resumed(len(committed), len(plan.shards), tuple(gone)) if existing or earlier else None)
         before = read_runs(self._output, self.settings.output)
         spent_s = (time.monotonic() - began_s) * len(muster.workers)
-        moved = existing is not None and existing.files != plan.files
-        locations = tuple(file.location for file in plan.files) if moved else None
+        moved = existing is not None and was_begun_with != plan.files
         coordinator = Coordinator(
-            plan, committed, self._pool, muster.workers, before=before, worker_s=spent_s, locations=locations,
-            counted=self._counted(plan, committed),
+            plan, committed, self._pool, muster.workers, before=before, worker_s=spent_s,
+            files=plan.files if moved else None, counted=self._counted(plan, committed),
         )  # fmt: skip
         return self._run(plan, coordinator, report)
 
@@ -164,10 +175,22 @@ class Job:
     def _existing(self, fresh: bool) -> Plan | None:
         plan = read_plan(self._output, self.settings.output)
         if plan is not None and fresh:
-            raise InvalidInput("output", self.settings.output, "a new output folder: this one holds a job already")
+            accepted = "a folder without a job: --fresh resumes nothing; give another folder, or leave --fresh out"
+            raise InvalidInput("output", self.settings.output, accepted)
         if plan is None:
             self._refuse_others_files()
         return plan
+
+    def _today(self, existing: Plan | None, files: tuple[InputFile, ...]) -> Plan | None:
+        """The job that is resumed, with its files as they are now; raises InvalidInput where it is another job."""
+        if existing is None:
+            return None
+        is_retry = existing.retry_of is not None
+        now = same_files(existing, self.settings, files, self._content, is_retry=is_retry)
+        return msgspec.structs.replace(existing, files=now)
+
+    def _content(self, file: InputFile) -> str:
+        return fingerprint(file, self._blobs_for)
 
     def _refuse_others_files(self) -> None:
         folder = f"{self.settings.output.rstrip('/')}/"
@@ -194,15 +217,15 @@ class Job:
         """The job's plan with the settings of this run: as it was, or as it is now frozen."""
         self.model = model = PlannedModel.of(info)
         if earlier is not None:
-            earlier = msgspec.structs.replace(
-                earlier, files=same_files(earlier, self.settings, model, files, is_retry=True), folder=str(Path.cwd())
-            )
+            check_same_model(earlier, self.settings, model, is_retry=True)
+            now = same_files(earlier, self.settings, files, self._content, is_retry=True)
+            earlier = msgspec.structs.replace(earlier, files=now, folder=str(Path.cwd()))
         if existing is not None and earlier is not None and existing.retry_of != earlier.settings.output.rstrip("/"):
             accepted = f"a new folder: this one holds a job that is no retry of {earlier.settings.output}"
             raise InvalidInput("output", self.settings.output, accepted)
         if existing is not None:
-            files = same_files(existing, self.settings, model, files, is_retry=existing.retry_of is not None)
-            return msgspec.structs.replace(existing, settings=self.settings, files=files)
+            check_same_model(existing, self.settings, model, is_retry=existing.retry_of is not None)
+            return msgspec.structs.replace(existing, settings=self.settings)
         if earlier is not None:
             folder = earlier.settings.output.rstrip("/")
             plan = msgspec.structs.replace(earlier, settings=self.settings, model=model, retry_of=folder)
@@ -222,6 +245,7 @@ class Job:
         results = {} if measured.schema is None else _fields(measured.schema)
         schema = output_schema(looked.kept, results) if settings.endpoint is None else LINES
         folder = str(Path.cwd())
+        files = fingerprinted(files, self._blobs_for)
         return Plan.make(settings, model, files, shards, schema, row_s, samples.row_bytes, folder, looked.types)
 
     def _cut(self, files: tuple[InputFile, ...], rows: int, row_bytes: float) -> tuple[Shard, ...]:

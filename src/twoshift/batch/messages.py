@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from twoshift.batch.inputs import InputFile
 from twoshift.batch.part import PartStats
 from twoshift.batch.receipt import Receipt
 from twoshift.errors import TwoshiftError
@@ -46,7 +47,7 @@ class Begin:
 
     output: str
     seconds_per_row: float
-    locations: tuple[str, ...] | None = None  # of its files, where they have other names by now
+    files: tuple[InputFile, ...] | None = None  # where they are not as the plan has them: moved, or touched
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +20,17 @@ from twoshift.batch.part_stats import PartStats
 from twoshift.batch.requests.part import LinesPart, read_footer
 from twoshift.errors import Broken, InvalidInput
 
-__all__ = ["ERROR", "PartStats", "PartWriter", "check_kept", "open_part", "output_schema", "read_stats", "result_array"]
+__all__ = [
+    "ERROR",
+    "PartStats",
+    "PartWriter",
+    "check_kept",
+    "not_finite",
+    "open_part",
+    "output_schema",
+    "read_stats",
+    "result_array",
+]
 
 ERROR = "error"
 _METADATA = b"twoshift"
@@ -86,10 +97,7 @@ class _JsonPart:
 
     def write(self, batch: pa.RecordBatch) -> None:
         encode = msgspec.json.Encoder(enc_hook=str).encode
-        unfit = _not_finite(batch)
-        for place, row in enumerate(batch.to_pylist()):
-            if place in unfit and row[ERROR] is None:  # a null must not pass for an answer
-                row[ERROR] = f"{unfit[place]} is not finite, and JSON has no such number"
+        for row in batch.to_pylist():
             self._file.write(encode(row) + b"\n")
 
     def finish(self, stats: PartStats) -> Seal:
@@ -101,10 +109,13 @@ class _JsonPart:
             self._file.close()
 
 
-def _not_finite(batch: pa.RecordBatch) -> dict[int, str]:
+def not_finite(batch: pa.RecordBatch) -> dict[int, str]:
     """Rows with a NaN or an infinity, and the column that has it."""
     found: dict[int, str] = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if _is_nested(column.type) and not _is_vector(column.type):
+            found.update((row, str(name)) for row, value in enumerate(column.to_pylist()) if _has_odd(value))
+            continue
         width = column.type.list_size if _is_vector(column.type) else 1
         if not (pa.types.is_floating(column.type) or _is_vector(column.type)):
             continue
@@ -112,6 +123,12 @@ def _not_finite(batch: pa.RecordBatch) -> dict[int, str]:
         bad = ~np.isfinite(flat.to_numpy(zero_copy_only=False).astype(np.float64)).reshape(-1, width).all(axis=1)
         found.update((int(row), str(name)) for row in np.flatnonzero(bad))
     return found
+
+
+def _has_odd(value: Any) -> bool:
+    if isinstance(value, list | dict):
+        return any(map(_has_odd, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def read_stats(file: Any, location: str, output_format: str) -> PartStats:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ from twoshift.batch.settings import JobSettings
 from twoshift.errors import Broken, InvalidInput
 from twoshift.ports import Blobs, RuntimeInfo
 
-__all__ = ["Plan", "PlannedModel", "part_location", "plan_location", "read_plan", "same_files"]
+__all__ = ["Plan", "PlannedModel", "check_same_model", "part_location", "plan_location", "read_plan", "same_files"]
 
 _FORMAT = 1
 _NAMED_FILES = 3
@@ -74,15 +74,9 @@ class Plan(msgspec.Struct, frozen=True):
             types=types or {},
         )  # fmt: skip
 
-    def located(self, locations: Sequence[str] | None) -> Plan:
-        """The same with its files at these places."""
-        if locations is None:
-            return self
-        moved = (
-            msgspec.structs.replace(file, location=location)
-            for file, location in zip(self.files, locations, strict=True)
-        )
-        return msgspec.structs.replace(self, files=tuple(moved))
+    def with_files(self, files: Sequence[InputFile] | None) -> Plan:
+        """The same with its files as they are now: moved, or with another time of change."""
+        return self if files is None else msgspec.structs.replace(self, files=tuple(files))
 
     @property
     def schema(self) -> pa.Schema:
@@ -152,21 +146,30 @@ def _damage(plan: Plan) -> str | None:
 
 
 def same_files(
-    plan: Plan, settings: JobSettings, model: PlannedModel, files: tuple[InputFile, ...], is_retry: bool = False
+    plan: Plan, settings: JobSettings, files: tuple[InputFile, ...], content: Content, is_retry: bool = False
 ) -> tuple[InputFile, ...]:
-    """The plan's files by their names of today; raises InvalidInput that names what differs from the job as begun.
+    """The plan's files by their names of today; raises InvalidInput that names what differs from the job as begun."""
+    was, new = _placed(plan, files)
+    differences = [*_changed_settings(plan.settings, settings, is_retry), *_changed_files(was, new, content)]
+    _refuse(plan, settings, differences, is_retry)
+    return tuple(msgspec.structs.replace(new[place], fingerprint=file.fingerprint) for place, file in was.items())
+
+
+def check_same_model(plan: Plan, settings: JobSettings, model: PlannedModel, is_retry: bool = False) -> None:
+    """Raises InvalidInput that names what differs from the model with which the job was begun.
 
     Where errors are retried a user's own class may be another by now: that is what it was mended for. Weights may
     not, because the vectors of two models do not go together.
     """
-    differences = [*_changed_model(plan.model, model, is_retry), *_changed_settings(plan.settings, settings, is_retry)]
-    was, new = _placed(plan, files)
-    differences += _changed_files(was, new)
-    if differences:
-        ways = "or run all of it into a new folder" if is_retry else "or take another output folder (--fresh)"
-        accepted = f"the job in {plan.settings.output}, which differs: {'; '.join(differences)}. Put that back, {ways}"
-        raise InvalidInput("output", settings.output, accepted)
-    return tuple(new[place] for place in was)
+    _refuse(plan, settings, list(_changed_model(plan.model, model, is_retry)), is_retry)
+
+
+def _refuse(plan: Plan, settings: JobSettings, differences: list[str], is_retry: bool) -> None:
+    if not differences:
+        return
+    ways = "or run all of it into a new folder" if is_retry else "or give another output folder"
+    accepted = f"the job in {plan.settings.output}, which differs: {'; '.join(differences)}. Put that back, {ways}"
+    raise InvalidInput("output", settings.output, accepted)
 
 
 def _changed_model(before: PlannedModel, now: PlannedModel, is_retry: bool) -> Iterator[str]:
@@ -200,6 +203,7 @@ def _changed_settings(before: JobSettings, now: JobSettings, is_retry: bool) -> 
 
 
 _Files = dict[str, InputFile]  # by their place
+Content = Callable[[InputFile], str]  # what a file's fingerprint is now
 
 
 def _placed(plan: Plan, files: tuple[InputFile, ...]) -> tuple[_Files, _Files]:
@@ -217,16 +221,29 @@ def _place(location: str, folder: str) -> str:
     return location if "://" in location else os.path.abspath(os.path.join(folder, location))  # noqa: PTH100, PTH118
 
 
-def _changed_files(before: _Files, now: _Files) -> Iterator[str]:
+def _changed_files(before: _Files, now: _Files, content: Content) -> Iterator[str]:
     gone = [file.location for place, file in before.items() if place not in now]
     added = [file.location for place, file in now.items() if place not in before]
-    changed = [file.location for place, file in before.items() if place in now and file.identity != now[place].identity]
+    both = ((file, now[place]) for place, file in before.items() if place in now)
+    told = ((new.location, _change(was, new, content)) for was, new in both)
+    changed = [f"{location} ({what})" for location, what in told if what]
     for what, names in (("gone", gone), ("new", added), ("changed", changed)):
         if names:
             more = f" and {len(names) - _NAMED_FILES} more" if len(names) > _NAMED_FILES else ""
             yield f"input files {what}: {', '.join(names[:_NAMED_FILES])}{more}"
     if not (gone or added or changed) and list(before) != list(now):
         yield "the input files are in another order"
+
+
+def _change(was: InputFile, new: InputFile, content: Content) -> str:
+    """What is another in a file; empty where its content is the same, whenever it was written."""
+    if was.identity == new.identity:
+        return ""
+    if was.size_bytes != new.size_bytes:
+        return f"{was.size_bytes:,} bytes then, {new.size_bytes:,} now"
+    if not was.fingerprint:
+        return "of the same size, with another time of change or etag"
+    return "" if content(new) == was.fingerprint else "of the same size, with another content"
 
 
 def _shown(value: Any) -> str:

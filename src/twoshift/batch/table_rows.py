@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from twoshift.batch.inputs import READ_ERROR, Piece, as_typed, conform, fitted, joined, read
 from twoshift.batch.json_answers import AnswerSchema
 from twoshift.batch.origins import Origin, Origins
-from twoshift.batch.part import result_array
+from twoshift.batch.part import ERROR, not_finite, result_array
 from twoshift.batch.plan import Plan
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.windows import WINDOW_BYTES, WINDOW_ROWS, Stopped, Tally, columns_of
@@ -127,8 +127,25 @@ class TableRows:
             values |= read
             for place, error in unreadable.items():
                 window.fail(place, error, "no JSON")
-        tally.add(window, window.rows, window.kinds.values())
-        return self._batch(begun, values)
+        batch = self._batch(begun, values)
+        odd = self._not_finite(batch, window)
+        tally.add(window, window.rows, [*window.kinds.values(), *("not finite" for _ in odd)])
+        return self._with_errors(batch, begun, odd)
+
+    def _not_finite(self, batch: pa.RecordBatch, window: Window) -> dict[int, str]:
+        """Numbers for which JSON has no word: they become null there, which must not pass for an answer."""
+        if self._plan.settings.output_format != "jsonl":
+            return {}
+        why = "is not finite, and JSON has no such number: --output-format parquet keeps it"
+        return {place: f"{name} {why}" for place, name in not_finite(batch).items() if place not in window.errors}
+
+    def _with_errors(self, batch: pa.RecordBatch, begun: TableWindow, more: dict[int, str]) -> pa.RecordBatch:
+        if not more:
+            return batch
+        errors = batch.column(ERROR).to_pylist()
+        for place, error in more.items():
+            errors[place] = f"{self._origins.name(begun.origins, place)}: {error}"
+        return batch.set_column(len(batch.schema) - 1, self._schema.field(ERROR), pa.array(errors, pa.string()))
 
     def _batch(self, begun: TableWindow, values: dict[str, NDArray[Any]]) -> pa.RecordBatch:
         kept, window = begun.kept, begun.window

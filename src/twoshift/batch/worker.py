@@ -130,7 +130,7 @@ class ShardWorker:
             raise Broken(f"{told.output} has no plan")
         # The folder may have been moved since the job was begun, and the command may be run elsewhere
         settings = msgspec.structs.replace(plan.settings, output=told.output)
-        plan = msgspec.structs.replace(plan, settings=settings).located(told.locations)
+        plan = msgspec.structs.replace(plan, settings=settings).with_files(told.files)
         self._engine = self._loaded().begin(told.seconds_per_row)
         self._plan = plan
         self._scorer = ShardScorer(self._engine, plan, self._blobs_for, self._name, self._owner)

@@ -124,6 +124,9 @@ class Measurement:
         return [p for p in self.points if off[p] <= min(off.values()) + self.row.tokens / 4]
 
 
+_ROW_TOKENS = 64  # of a row that is made here
+
+
 @command(app, "profile", "twoshift profile minilm --slo-ms 50 --price 2.50", ERROR_FIELDS)
 def profile_command(
     model: Model,
@@ -132,7 +135,9 @@ def profile_command(
     rows: Annotated[
         str | None, text("Example rows, one a line as score takes them; encoders make their own.", metavar="FILE")
     ] = None,
-    row_tokens: Annotated[int, whole("Tokens of a typical row, where the rows are made here.", most=10**6)] = 64,
+    row_tokens: Annotated[
+        int | None, whole("Tokens of a typical row of an encoder, if the rows are made here (default: 64).", most=10**6)
+    ] = None,
     device: Device = "auto",
     precision: Precision = None,
     threads: Threads = None,
@@ -180,16 +185,18 @@ def profile_command(
     show(as_json, profile_data(made), *([] if as_json else profile_parts(made)))
 
 
-def _examples(runtime: Runtime, path: str | None, row_tokens: int) -> ExampleRows:
+def _examples(runtime: Runtime, path: str | None, row_tokens: int | None) -> ExampleRows:
     from twoshift.engine.example_rows import examples_of, given_rows
 
     if path is not None:
         return given_rows(runtime, _read_examples(runtime, path))
-    made = examples_of(runtime, row_tokens)
+    made = examples_of(runtime, row_tokens or _ROW_TOKENS)
     if made is None:
         accepted = f"a file of example rows, one JSON object a line: {runtime.info.model} cannot make its own"
         raise InvalidInput("rows", None, accepted)
-    if made.row.tokens < row_tokens:
+    if row_tokens is not None and runtime.info.max_row_tokens == 1:
+        note(f"--row-tokens {row_tokens:,} changes nothing: rows of {runtime.info.model} are not counted in tokens.")
+    elif row_tokens is not None and made.row.tokens < row_tokens:
         note(
             f"--row-tokens {row_tokens:,}: {runtime.info.model} takes {made.row.tokens:,.0f} at most; measuring those."
         )

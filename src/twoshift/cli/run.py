@@ -100,7 +100,9 @@ def run_command(
         float | None, share("With --on: hold the job while live load is above this share.")
     ] = None,
     notify: Annotated[str | None, text("With --on: webhooks of the server to call when the job ends: a,b.")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew: refuse a folder that holds a job.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Resume nothing: refuse an output folder that holds a job.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> int:
     """Map a model over a dataset; the same command again resumes.

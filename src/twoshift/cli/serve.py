@@ -146,12 +146,17 @@ def _serve(settings: ServeSettings) -> int:
     from twoshift.serve.run import serve
     from twoshift.serve.service import Service, close_models
     from twoshift.serve.starting import Starting, check_address
-    from twoshift.wiring import live_model, scalers_for, scaling_metrics
+    from twoshift.wiring import check_named, live_model, scalers_for, scaling_metrics
 
     if settings.grpc_port is not None:
         needed("grpc", "grpc", f"{settings.grpc_port}", "grpc_port")
         needed("google.protobuf", "grpc", f"{settings.grpc_port}", "grpc_port")
         check_address(settings.host, settings.grpc_port, "grpc_port")  # now, not after a model has been loaded
+    for name, each in settings.models.items() if settings.engine == "local" else ():
+        try:
+            check_named(each.model)  # all of them, before the first is loaded
+        except InvalidInput as error:
+            raise error.renamed(f"models.{name}.model" if len(settings.models) > 1 else error.field) from None
     if settings.access_log:
         _log_accesses(logging.DEBUG if settings.log_probes else logging.INFO)
     # One text is tokenised faster by the thread that has it than by a pool that is woken for it

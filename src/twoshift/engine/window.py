@@ -16,6 +16,7 @@ from twoshift.engine.results import BlockFuture, BlockResult, widened
 from twoshift.engine.waiting import BlockOwner
 from twoshift.errors import InvalidInput
 from twoshift.generation import RowDetails
+from twoshift.runtime.python_source import user_place
 
 __all__ = ["Window", "described"]
 
@@ -100,7 +101,9 @@ def described(error: BaseException) -> str:
     if not isinstance(error, InvalidInput):
         message = f"{type(error).__name__}: {message}"
     message = _VALUES.sub(lambda found: _begun(found[0], _MOST_VALUE), message[:_LOOKED_AT])
-    return _begun(message, _MOST_ERROR).encode("utf-8", "backslashreplace").decode()
+    place = user_place(error.__cause__ or error)
+    message = f"{_begun(message, _MOST_ERROR)} (at {place})" if place else _begun(message, _MOST_ERROR)
+    return message.encode("utf-8", "backslashreplace").decode()
 
 
 def _begun(text: str, most: int) -> str:

@@ -15,12 +15,12 @@ from twoshift.runtime.artifacts import full_file
 from twoshift.runtime.encoder.kinds import check_file, check_folder
 from twoshift.runtime.host_model import HostModel
 from twoshift.runtime.llm import is_llm
-from twoshift.runtime.python_source import is_python_model
+from twoshift.runtime.python_source import existing_source, is_python_model
 
 if TYPE_CHECKING:
     from twoshift.runtime.encoder.onnx_encoder import OnnxEncoder
 
-__all__ = ["KNOWN_MODELS", "load_model"]
+__all__ = ["KNOWN_MODELS", "check_named", "load_model"]
 
 KNOWN_MODELS = ("minilm", "smollm")
 ACCEPTED = (
@@ -33,6 +33,20 @@ _CATBOOST = ".cbm"
 _PICKLES = (".pkl", ".pickle", ".joblib")
 _SUFFIXES = (".onnx", *_XGBOOST, *_LIGHTGBM, _CATBOOST, ".skops", *_PICKLES)
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+
+
+def check_named(model: str) -> None:
+    """Raises InvalidInput where nothing of that name is here; looks at names alone, and imports nothing."""
+    if model in KNOWN_MODELS or is_llm(model):
+        return
+    if is_python_model(model):
+        source = model.rpartition(":")[0]
+        if source.endswith(".py"):
+            existing_source(Path(source).expanduser(), model)
+        return
+    path = Path(model).expanduser()
+    if model.strip() and not path.exists():
+        raise InvalidInput("model", model, _nearest(model, path))
 
 
 def load_model(

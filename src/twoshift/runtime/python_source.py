@@ -22,7 +22,17 @@ from twoshift.errors import InvalidInput, TwoshiftError
 from twoshift.runtime.artifacts import checksum_of_bytes, full_file
 from twoshift.runtime.failures import device_failure
 
-__all__ = ["UserExit", "call_user", "class_names", "contained", "is_from_terminal", "is_python_model", "load_class"]
+__all__ = [
+    "UserExit",
+    "call_user",
+    "class_names",
+    "contained",
+    "existing_source",
+    "is_from_terminal",
+    "is_python_model",
+    "load_class",
+    "user_place",
+]
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -37,7 +47,7 @@ def load_class(model: str) -> tuple[type, str]:
     """The class that `model` names, and the checksum of its source file."""
     source, _, name = model.rpartition(":")
     if source.endswith(".py"):
-        path = full_file(_existing(Path(source).expanduser(), model)).resolve()
+        path = full_file(existing_source(Path(source).expanduser(), model)).resolve()
         module, data = _import_file(path, model), path.read_bytes()
     else:
         module = _import_module(source, model)
@@ -145,7 +155,8 @@ def _source_bytes(module: ModuleType, model: str) -> bytes:
     return Path(file).read_bytes()
 
 
-def _existing(path: Path, model: str) -> Path:
+def existing_source(path: Path, model: str) -> Path:
+    """The file of a user's class; raises InvalidInput where there is none."""
     if path.exists():
         return path
     near = difflib.get_close_matches(path.name, _python_files(path.parent), 1)
@@ -173,11 +184,16 @@ def _user_line(error: BaseException) -> str:
     what = traceback.format_exception_only(error)[-1].strip()
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}: {what}"
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if _is_users(frame.filename)]
-    return f"{own[-1].filename}:{own[-1].lineno}: {what}" if own else what
+    place = user_place(error)
+    return f"{place}: {what}" if place else what
+
+
+def user_place(error: BaseException) -> str:
+    """`file:line` of the innermost line outside installed packages and ourselves; empty where there is none."""
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else ""
 
 
 def _is_users(filename: str) -> bool:
-    inside: Sequence[str] = (str(Path(__file__).parent), str(Path(os.__file__).parent), "<frozen")
+    inside: Sequence[str] = (str(Path(__file__).parents[1]), str(Path(os.__file__).parent), "<frozen")
     return not any(filename.startswith(prefix) for prefix in inside) and "site-packages" not in filename

@@ -10,7 +10,15 @@ import pyarrow as pa
 import pytest
 
 from twoshift.batch.inputs import InputFile, Piece
-from twoshift.batch.plan import Plan, PlannedModel, part_location, plan_location, read_plan, same_files
+from twoshift.batch.plan import (
+    Plan,
+    PlannedModel,
+    check_same_model,
+    part_location,
+    plan_location,
+    read_plan,
+    same_files,
+)
 from twoshift.batch.settings import JobSettings
 from twoshift.blobs.local import LocalBlobs
 from twoshift.errors import Broken, InvalidInput
@@ -59,6 +67,10 @@ def test_rows_are_unknown_where_one_piece_is_not_counted() -> None:
     assert Plan.make(settings(), MODEL, FILES, shards, SCHEMA, 0.01).rows is None
 
 
+def unread(file: InputFile) -> str:
+    raise AssertionError(f"{file.location} need not be read")
+
+
 def test_a_part_has_one_name() -> None:
     assert part_location(plan(), 7) == "out/part-000007.parquet"
     assert part_location(plan(output="s3://b/x", output_format="jsonl"), 1234567) == "s3://b/x/part-1234567.jsonl"
@@ -66,7 +78,8 @@ def test_a_part_has_one_name() -> None:
 
 def test_nothing_is_refused_where_nothing_changed() -> None:
     now = settings(workers=4, window="2h", price_usd_per_hour=1.0, max_errors="1%", device="cpu", threads=1)
-    same_files(plan(), now, MODEL, FILES)
+    same_files(plan(), now, FILES, unread)
+    check_same_model(plan(), now, MODEL)
 
 
 @pytest.mark.parametrize(
@@ -80,38 +93,61 @@ def test_nothing_is_refused_where_nothing_changed() -> None:
 )
 def test_changed_settings_are_named(given: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
-        same_files(plan(), settings(**given), MODEL, FILES)
+        same_files(plan(), settings(**given), FILES, unread)
 
 
 def test_a_changed_model_is_named() -> None:
     now = PlannedModel("minilm", "xyz", "int8", ("embedding",))
     with pytest.raises(InvalidInput, match=r"checksum was abc, now xyz; the model's precision was fp32, now int8"):
-        same_files(plan(), settings(), now, FILES)
+        check_same_model(plan(), settings(), now)
 
 
 def test_a_model_is_known_by_its_content_and_a_class_by_its_name_too() -> None:
-    same_files(plan(), settings(), msgspec.structs.replace(MODEL, name="/models/minilm"), FILES)
+    check_same_model(plan(), settings(), msgspec.structs.replace(MODEL, name="/models/minilm"))
     begun = msgspec.structs.replace(plan(), model=msgspec.structs.replace(MODEL, name="m.py:Square"))
-    same_files(begun, settings(), msgspec.structs.replace(MODEL, name="/some/where/m.py:Square"), FILES)
+    check_same_model(begun, settings(), msgspec.structs.replace(MODEL, name="/some/where/m.py:Square"))
     with pytest.raises(InvalidInput, match=r"name was m.py:Square, now m.py:Cube"):
-        same_files(begun, settings(), msgspec.structs.replace(MODEL, name="m.py:Cube"), FILES)
+        check_same_model(begun, settings(), msgspec.structs.replace(MODEL, name="m.py:Cube"))
 
 
 def test_the_same_files_by_other_names_are_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     begun = msgspec.structs.replace(plan(), folder=str(tmp_path))
     monkeypatch.chdir(tmp_path.parent)
     now = tuple(msgspec.structs.replace(file, location=f"{tmp_path.name}/{file.location}") for file in FILES)
-    assert same_files(begun, settings(), MODEL, now) == now
-    assert same_files(begun, settings(), MODEL, FILES) == FILES  # where all was moved, names included
+    assert same_files(begun, settings(), now, unread) == now
+    assert same_files(begun, settings(), FILES, unread) == FILES  # where all was moved, names included
     with pytest.raises(InvalidInput, match=r"gone: docs/5\.parquet"):
-        same_files(begun, settings(), MODEL, now[:-1])
+        same_files(begun, settings(), now[:-1], unread)
 
 
 def test_changed_files_are_named_a_few_at_least() -> None:
     changed = tuple(msgspec.structs.replace(file, identity="new") for file in FILES)
-    with pytest.raises(InvalidInput, match=r"changed: docs/0\.parquet, docs/1\.parquet, docs/2\.parquet and 3 more"):
-        same_files(plan(), settings(), MODEL, changed)
+    with pytest.raises(InvalidInput, match=r"changed: docs/0.parquet \(.*docs/1.parquet \(.*docs/2.* and 3 more"):
+        same_files(plan(), settings(), changed, unread)
     with pytest.raises(InvalidInput, match=r"gone: docs/5\.parquet"):
-        same_files(plan(), settings(), MODEL, FILES[:-1])
+        same_files(plan(), settings(), FILES[:-1], unread)
     with pytest.raises(InvalidInput, match="another order"):
-        same_files(plan(), settings(), MODEL, FILES[::-1])
+        same_files(plan(), settings(), FILES[::-1], unread)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"size_bytes": 12}, r"docs/0.parquet \(10 bytes then, 12 now\)"),
+        ({}, r"docs/0.parquet \(of the same size, with another content\)"),
+    ],
+)
+def test_what_has_changed_in_a_file_is_said(changes: dict[str, Any], said: str) -> None:
+    was = msgspec.structs.replace(FILES[0], size_bytes=10, fingerprint="f")
+    now = msgspec.structs.replace(was, identity="new", fingerprint="", **changes)
+    begun = msgspec.structs.replace(plan(), files=(was,))
+    with pytest.raises(InvalidInput, match=said):
+        same_files(begun, settings(), (now,), lambda _: "g")
+
+
+def test_a_file_of_the_same_content_is_the_same_whenever_it_was_written() -> None:
+    was = msgspec.structs.replace(FILES[0], fingerprint="f")
+    now = msgspec.structs.replace(was, identity="new", fingerprint="")
+    begun = msgspec.structs.replace(plan(), files=(was,))
+    (found,) = same_files(begun, settings(), (now,), lambda _: "f")
+    assert (found.identity, found.fingerprint) == ("new", "f")

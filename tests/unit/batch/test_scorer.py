@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -197,6 +198,23 @@ def test_an_error_names_its_row_as_the_file_counts_it(bench: Bench) -> None:
     assert set(found) == {130, 199}
     for k, error in found.items():
         assert error.startswith(f"{bench.folder}/in.parquet, row {k + 1}: {{'x': -1.0}} cannot be used")
+
+
+@pytest.mark.parametrize("output_format", ["jsonl", "parquet"])
+def test_a_number_that_json_does_not_have_is_told_and_counted(bench: Bench, output_format: str) -> None:
+    answer = '{"y": np.where(x == 1, np.nan, x), "z": x}'
+    pq.write_table(pa.table({"id": [0, 1, 2], "x": [0.0, 1.0, 2.0]}), bench.folder / "in.parquet")
+    plan = bench.made({"y": pa.float64(), "z": pa.float64()}, columns=("x",), output_format=output_format)
+    stats, _ = score(bench.scorer(plan, answer))
+    if output_format == "parquet":
+        assert np.isnan(rows(plan)[1]["y"])
+        assert (stats.errors, rows(plan)[1]["error"]) == (0, None)
+        return
+    lines = [json.loads(line) for line in Path(part_location(plan, 0)).read_text().splitlines()]
+    assert [line["error"] is None for line in lines] == [True, False, True]
+    assert "in.parquet, row 2: y is not finite" in lines[1]["error"]
+    assert (lines[1]["y"], lines[1]["z"]) == (None, 1.0)
+    assert (stats.errors, stats.kinds) == (1, {"not finite": 1})
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary_view()])

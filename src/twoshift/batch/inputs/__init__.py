@@ -4,6 +4,7 @@ from twoshift.batch.inputs.columns import joined
 from twoshift.batch.inputs.conform import conform, fitted
 from twoshift.batch.inputs.cut import cut
 from twoshift.batch.inputs.file import InputFile
+from twoshift.batch.inputs.fingerprint import fingerprint, fingerprinted
 from twoshift.batch.inputs.piece import READ_ERROR, Piece, Shard, Target
 from twoshift.batch.inputs.read import read
 from twoshift.batch.inputs.resolve import resolve
@@ -21,6 +22,8 @@ __all__ = [
     "as_typed",
     "conform",
     "cut",
+    "fingerprint",
+    "fingerprinted",
     "fitted",
     "joined",
     "kept_schema",

@@ -33,6 +33,7 @@ class InputFile(msgspec.Struct, frozen=True):
     identity: str  # another one means that the file was changed
     format: str  # one of FORMATS
     compression: str | None = None  # around the whole file: "gzip", "zstd", "bz2", "xz"
+    fingerprint: str = ""  # of its content, where it has one: the same under another identity is no change
 
     @property
     def is_text(self) -> bool:
