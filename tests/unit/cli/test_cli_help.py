@@ -61,12 +61,12 @@ def skip_without_weights(example: str) -> None:
 
 @pytest.mark.usefixtures("inputs")
 @pytest.mark.slow
-# One replays what another wrote, one serves until it is told to stop, some ask a server: they have tests of their own
+# Two read what another wrote, one serves until it is told to stop, some ask a server: they have tests of their own
 @pytest.mark.parametrize(
     "name",
     sorted(
         name
-        for name in COMMANDS.keys() - {"twoshift sim replay", "twoshift serve", "twoshift usage"}
+        for name in COMMANDS.keys() - {"twoshift sim replay", "twoshift verify", "twoshift serve", "twoshift usage"}
         if not name.startswith(("twoshift jobs ", "twoshift schedule ", "twoshift batch "))  # which need a server
     ),
 )
