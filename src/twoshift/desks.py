@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from twoshift.config import home
-from twoshift.errors import NotFound
+from twoshift.errors import Broken, NotFound, TryLater, TwoshiftError
 from twoshift.extras import missing_from, not_installed
 from twoshift.wiring import blobs_for
 
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from twoshift.types import RunState
 
 __all__ = ["Desks", "confined_blobs", "desk_metrics", "desks_for", "ledger_for", "marker_in"]
+
+_DAMAGED = TryLater("the server's database is damaged: its operator finds in its log what to do", 60.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ def desks_for(
 ) -> Desks:
     """For the models that are served, not started; where there can be none, those who say why."""
     held = _held_database(settings, note)
-    if isinstance(held, str):
+    if not isinstance(held, tuple):
         return _nobody(held)
     from twoshift.store.claimed import ClaimedDatabase
     from twoshift.store.notices import SqlNotices
@@ -108,7 +110,7 @@ def desk_metrics(desks: Desks) -> MoreMetrics:
     return families
 
 
-def _nobody(why: str) -> Desks:
+def _nobody(why: str | TwoshiftError) -> Desks:
     from twoshift.serve.batch_desk import NoBatches
     from twoshift.serve.http.jobs import NoJobs
 
@@ -116,7 +118,9 @@ def _nobody(why: str) -> Desks:
     return Desks(none, NoBatches(why), none, none)
 
 
-def _held_database(settings: ServeSettings, note: Callable[[str], None]) -> tuple[Database, SqlClaim] | str:
+def _held_database(
+    settings: ServeSettings, note: Callable[[str], None]
+) -> tuple[Database, SqlClaim] | str | TwoshiftError:
     """The database of jobs and the claim on it, which another server may have for now; or why there is none."""
     if missing_from("fleet"):
         if settings.database is None:
@@ -125,7 +129,13 @@ def _held_database(settings: ServeSettings, note: Callable[[str], None]) -> tupl
     from twoshift.store.claim import SqlClaim
     from twoshift.store.database import Database
 
-    database = Database(_database_url(settings))
+    try:
+        database = Database(_database_url(settings))
+    except Broken as damage:
+        if settings.database is not None:
+            raise
+        note(f"No jobs, batches, schedules or usage here: {damage}. Live requests are served.")
+        return _DAMAGED
     claim = SqlClaim(database)
     if not claim.take():
         if settings.database is None:  # a server of something else, as it may be
@@ -252,7 +262,12 @@ def ledger_for(
     from twoshift.store.database import Database
     from twoshift.store.usage import SqlUsage
 
-    store = SqlUsage(Database(_database_url(settings)))
+    try:
+        store = SqlUsage(Database(_database_url(settings)))
+    except Broken:  # of which the jobs have told
+        if settings.database is not None:
+            raise
+        return NoUsage(_DAMAGED), shown
     return Ledger(store, count, keys.tenants, Prices(settings.price_of, settings.batch_price_share)), shown
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any, BinaryIO, Protocol
 
 from twoshift.batch_ports import BatchRecord, FileRecord
-from twoshift.errors import Disabled
+from twoshift.errors import Disabled, TwoshiftError
 
 __all__ = ["BatchDesk", "FileDesk", "Limits", "NoBatches", "Upload"]
 
@@ -90,7 +91,8 @@ class NoBatches:
 
     max_bytes = 0
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, why: str | TwoshiftError) -> None:
+        """What to install or to change; or the error itself, which says when it may be over."""
         self._why = why
 
     @property
@@ -112,6 +114,6 @@ class NoBatches:
 
     def __getattr__(self, name: str) -> Any:
         def refuse(*_: Any) -> Any:
-            raise Disabled("batches", self._why)
+            raise Disabled("batches", self._why) if isinstance(self._why, str) else copy(self._why)
 
         return refuse

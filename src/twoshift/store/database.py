@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from twoshift.errors import InvalidInput, TryLater
+from twoshift.errors import Broken, InvalidInput, TryLater
 from twoshift.extras import needed
 from twoshift.store.turn import Turn
 
@@ -28,6 +29,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 0.5
 _ACCEPTED = "sqlite:///path/to/file.db, or postgresql://user:password@host/name"
 _READS = "twoshift_reads"
 _turns: dict[Path, Turn] = {}  # SQLite has one writer for each file: others would sleep instead of being woken
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _SILENT = "the database does not answer"  # for clients: which one it is, the log says
 _T = TypeVar("_T")
 _logger = logging.getLogger("twoshift.database")
@@ -37,7 +39,7 @@ class Database:
     """Transactions on one database; any thread may ask for one."""
 
     def __init__(self, url: str) -> None:
-        """Raises InvalidInput where the URL cannot be used, TryLater where nobody answers there."""
+        """Raises InvalidInput where the URL cannot be used, TryLater where nobody answers there, Broken for damage."""
         self.url = _checked(url)
         self._closed = threading.Event()
         self._engine = _engine(self.url, self._closed)
@@ -45,8 +47,16 @@ class Database:
         self._file = self.file
         self._writing = None if self._file is None else _turns.setdefault(self._file.resolve(), Turn())
         self._is_silent = False  # which the log knows
-        with self._told():
-            _migrate(self._engine)
+        try:
+            with self._told():
+                found = "ok" if self._file is None else _checked_pages(self._engine)
+                if found != "ok":
+                    raise self._damaged(found)
+                _migrate(self._engine)
+        except TryLater as error:
+            if not _is_damage(error.__cause__):
+                raise
+            raise self._damaged(_first_line(_origin(error.__cause__))) from error
         self._opened = self._identity()
 
     def read(self, work: Callable[[Connection], _T]) -> _T:
@@ -77,6 +87,11 @@ class Database:
                     self._log_once(error)
                     raise
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _damaged(self, why: str) -> Broken:
+        self.close()
+        what = f"the database file {self._file} is damaged ({why}) and was left as it is"
+        return Broken(f"{what}: restore it from a backup, or move it away to begin with an empty one")
 
     @property
     def shown(self) -> str:
@@ -112,7 +127,7 @@ class Database:
         try:
             yield
         except (DBAPIError, PoolTimeout) as error:
-            why = _first_line(error.orig if isinstance(error, DBAPIError) else error)
+            why = _first_line(_origin(error))
             raise TryLater(f"the database {self.shown} does not answer ({why})", _RETRY_S, _SILENT) from error
 
     def _identity(self) -> tuple[int, int] | None:
@@ -177,6 +192,17 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN" if connection.get_execution_options().get(_READS) else "BEGIN IMMEDIATE")
 
 
+def _checked_pages(engine: Engine) -> str:
+    """What SQLite says of its file: `ok`, or the first thing that is wrong with it."""
+    with engine.connect() as connection:
+        return str(connection.exec_driver_sql("PRAGMA quick_check(1)").scalar())
+
+
+def _is_damage(error: BaseException | None) -> bool:
+    cause = _origin(error)
+    return isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorcode", 0) & 0xFF in _DAMAGE
+
+
 def _migrate(engine: Engine) -> None:
     from alembic import command
     from alembic.config import Config
@@ -192,6 +218,10 @@ def _migrate(engine: Engine) -> None:
     except Exception as error:  # alembic's own: tables of a newer Twoshift
         shown = make_url(str(engine.url)).render_as_string(hide_password=True)
         raise InvalidInput("database", shown, f"one that this version of Twoshift knows ({error})") from error
+
+
+def _origin(error: BaseException | None) -> BaseException | None:
+    return error.orig if isinstance(error, DBAPIError) else error
 
 
 def _first_line(error: BaseException | None) -> str:

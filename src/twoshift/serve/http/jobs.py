@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable
+from copy import copy
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -11,7 +12,7 @@ import msgspec
 from twoshift.endpoints.json_body import decoded
 from twoshift.endpoints.known import told_openai
 from twoshift.endpoints.types import ErrorReply
-from twoshift.errors import Disabled, NotFound
+from twoshift.errors import Disabled, NotFound, TwoshiftError
 from twoshift.ports import JobRecord
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.clerks import Clerks, owner_of, refuse_pages, submitter_of
@@ -84,7 +85,8 @@ class JobLog(msgspec.Struct, kw_only=True):
 class NoJobs:
     """A desk where nobody is."""
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, why: str | TwoshiftError) -> None:
+        """What to install or to change; or the error itself, which says when it may be over."""
         self._why = why
 
     def start(self) -> None:
@@ -96,7 +98,7 @@ class NoJobs:
 
     def __getattr__(self, name: str) -> Any:
         def refuse(*_: Any) -> Any:
-            raise Disabled("jobs", self._why)
+            raise Disabled("jobs", self._why) if isinstance(self._why, str) else copy(self._why)
 
         return refuse
 

@@ -7,6 +7,7 @@ import io
 import time
 import urllib.parse
 from collections.abc import Sequence
+from copy import copy
 from datetime import date
 from typing import Literal, Protocol
 
@@ -14,7 +15,7 @@ import msgspec
 
 from twoshift.endpoints.known import told_openai
 from twoshift.endpoints.types import ErrorReply
-from twoshift.errors import Disabled, Forbidden, InvalidInput
+from twoshift.errors import Disabled, Forbidden, InvalidInput, TwoshiftError
 from twoshift.ports import Usage
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.clerks import Clerks
@@ -41,7 +42,7 @@ class UsageDesk(Protocol):
 class NoUsage:
     """A desk without a ledger."""
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, why: str | TwoshiftError) -> None:
         self._why = why
 
     def start(self) -> None:
@@ -52,7 +53,7 @@ class NoUsage:
 
     def sums(self, first: str, last: str, group_by: Sequence[str], tenant: str | None = None) -> list[Usage]:
         """Says why there is none."""
-        raise Disabled("usage", self._why)
+        raise Disabled("usage", self._why) if isinstance(self._why, str) else copy(self._why)
 
 
 class UsageRow(msgspec.Struct, kw_only=True, omit_defaults=True):

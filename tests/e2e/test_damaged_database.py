@@ -1,0 +1,79 @@
+"""A damaged database stops what it is for, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from servers import PROGRAM, Server
+from user_models import written
+
+for needs in ("httptools", "sqlalchemy"):
+    pytest.importorskip(needs)
+pytestmark = pytest.mark.slow
+
+
+def damaged(file: Path, home: Path, kind: str) -> bytes:
+    """A file that is no database, or one that was made by Twoshift and has lost pages in the middle."""
+    if kind == "no database":
+        data = b"not a database at all\n" * 500
+    else:
+        from twoshift.store.database import Database
+
+        made = Database(f"sqlite:///{home}/other.db")
+        made.run(lambda connection: connection.exec_driver_sql("PRAGMA user_version"))
+        made.close()
+        whole = (home / "other.db").read_bytes()
+        data = whole[:4096] + b"\xff" * 8192 + whole[12288:]
+    file.write_bytes(data)
+    return data
+
+
+@pytest.mark.parametrize("kind", ["no database", "lost pages"])
+def test_the_default_database_does_not_stop_live_serving(tmp_path: Path, kind: str) -> None:
+    models, home = written(tmp_path), tmp_path / "home"
+    home.mkdir()
+    data = damaged(home / "fleet.db", home, kind)
+    server = Server(home, f"{models}:Embed", "--slo-ms", "2000")
+    try:
+        assert server.embed("Embed", "a").status == 200
+        assert server.ask("GET", "/readyz").status == 200
+        assert f"{home}/fleet.db is damaged" in server.said
+        assert "move it away" in server.said
+        for method, path in (
+            ("GET", "/v1/jobs"),
+            ("GET", "/v1/batches"),
+            ("GET", "/v1/schedules"),
+            ("GET", "/v1/usage"),
+        ):
+            got = server.ask(method, path)
+            assert (got.status, got.headers["retry-after"]) == (503, "60"), got.body
+            assert "the server's database is damaged" in got.message
+        assert server.stop() == 0
+    finally:
+        server.end()
+    assert (home / "fleet.db").read_bytes() == data  # it is the user's
+
+
+def test_a_database_that_was_asked_for_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    models, home = written(tmp_path), tmp_path / "home"
+    home.mkdir()
+    data = damaged(tmp_path / "mine.db", home, "no database")
+    words = [
+        "serve",
+        f"{models}:Embed",
+        "--slo-ms",
+        "2000",
+        "--port",
+        "0",
+        "--database",
+        f"sqlite:///{tmp_path}/mine.db",
+    ]
+    env = {"TWOSHIFT_HOME": str(home), "PATH": os.environ.get("PATH", "")}
+    ran = subprocess.run([PROGRAM, *words], env=env, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 1
+    assert f"{tmp_path}/mine.db is damaged (file is not a database)" in ran.stderr
+    assert "try again" not in ran.stderr
+    assert (tmp_path / "mine.db").read_bytes() == data
