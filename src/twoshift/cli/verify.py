@@ -12,6 +12,7 @@ from twoshift.cli.commands import command
 from twoshift.cli.output import show
 from twoshift.cli.params import JsonFlag
 from twoshift.cli.progress import progress_bar
+from twoshift.units import counted
 
 if TYPE_CHECKING:
     from twoshift.batch.verify import Verification
@@ -59,7 +60,6 @@ def _data(output: str, found: Verification) -> dict[str, object]:
 
 
 def _lines(output: str, found: Verification) -> Iterator[str]:
-    from twoshift.batch.summary import counted
     from twoshift.batch.verify import PartState
 
     damaged, unsealed = found.named(PartState.DAMAGED), found.named(PartState.COUNTED)
