@@ -176,7 +176,7 @@ class LiveQueue:
 
     def take(self, rows: int) -> list[Item]:
         """Remove and return the first `rows` rows of the first call's signature."""
-        taken = self._leave(self._of_first()[:rows])
+        taken = self._leave((self._of_first() if self._mixed else self._entries)[:rows])
         for item in taken:
             del self._where[item.key]
         if self._mixed:
@@ -205,7 +205,7 @@ class LiveQueue:
     def plan(self) -> deque[PlannedCall]:
         """The calls that the waiting rows make, first to last. Read it, do not change it."""
         if self._stale:
-            self._plan = self._all_cut()
+            self._plan = self._all_cut() if self._mixed else self._cut_alike(self._entries)
             self._plan_s = sum(call.share_s for call in self._plan)
             self._has_whole = self._whole_s is not None and any(call.is_whole for call in self._plan)
             self._stale = False
@@ -288,8 +288,6 @@ class LiveQueue:
 
     def _all_cut(self) -> deque[PlannedCall]:
         """The plan anew: as if row after row were put into its signature's last call or the next."""
-        if not self._mixed:
-            return self._cut_alike(self._entries)
         groups: dict[int, list[_Entry]] = {}
         for entry in self._entries:
             groups.setdefault(entry[2].signature, []).append(entry)
