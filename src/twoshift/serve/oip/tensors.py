@@ -121,7 +121,7 @@ def _no_text(name: str, data: msgspec.Raw) -> InvalidInput:
         try:
             _element.decode(element)
         except UnicodeDecodeError as error:
-            return bad_tensor(name, bytes(element)[1:61], _not_utf8(number, error))
+            return bad_tensor(name, bytes(element).strip(b'"')[:60], _not_utf8(number, error))
     return bad_tensor(name, "its data", "texts in UTF-8")
 
 
