@@ -7,7 +7,7 @@ import enum
 from dataclasses import dataclass
 from pathlib import Path
 
-from twoshift.errors import InvalidInput
+from twoshift.errors import InvalidInput, UnusableModel
 from twoshift.runtime.encoder.fields import Fields
 
 __all__ = [
@@ -101,8 +101,9 @@ class Architecture:
 def read_architecture(config: Fields) -> Architecture:
     """What config.json says; raises InvalidInput where it asks for code from the folder or makes no sense."""
     if "auto_map" in config:
-        raise InvalidInput(
-            f"{config.path}: auto_map", config.inner("auto_map").items(), "none: code from a model folder is never run"
+        told = "asks for code of its own (auto_map in config.json), and code from a model folder is never run; export"
+        raise UnusableModel(
+            "model", str(config.path.parent), f"{told} it to ONNX, or wrap it in a class: file.py:Class"
         )
     model_type = config.text("model_type")
     if not model_type:
