@@ -22,13 +22,14 @@ __all__ = ["SqlClaim"]
 _NAME = "jobs"
 _LASTS_S = 15.0  # without a word from its owner, after which others may have it
 _RETRY_S = 5.0
+_UNLOCKED = " unlocked"  # after the place of an owner that has the row alone: its lock is still another one's
 
 
 class SqlClaim:
     """A Claim: a row that its owner says a word in now and then.
 
     It outlives a restart of the database, and a proxy that hands connections round. Of SQLite the owner also holds a
-    lock on a file, which ends with it: others need not wait.
+    lock on a file, which ends with it: others need not wait. One that is stopped keeps the lock, and loses the row.
     """
 
     def __init__(self, database: Database) -> None:
@@ -39,11 +40,16 @@ class SqlClaim:
 
     def take(self) -> bool:
         """Whether it is ours from now on."""
-        return self._locked() and self._database.run(self._take)
+        self._lock()
+        return self._database.run(self._take)
 
     def renew(self) -> bool:
         """Whether it still is; to be asked every few seconds."""
-        return self._database.run(self._renew)
+        self._lock()  # whoever had it before us may be gone by now
+        renewed = self._database.run(self._renew)
+        if not renewed:
+            self._unlock()
+        return renewed
 
     def release(self) -> None:
         """Others may have it at once."""
@@ -66,17 +72,20 @@ class SqlClaim:
         now = _now(connection)
         values = {
             "owner": self._owner, "shown": f"the server {socket.gethostname()}, process {os.getpid()},",
-            "place": _place(), "process": os.getpid(), "seen_unix_s": now,
+            "place": self._shown_place, "process": os.getpid(), "seen_unix_s": now,
         }  # fmt: skip
         found = connection.execute(select(claims, now.label("now")).where(claims.c.name == _NAME)).first()
         if found is None:
+            if not self._is_locked:  # somebody is about to insert it
+                return False
             try:
                 with connection.begin_nested():
                     connection.execute(insert(claims).values(name=_NAME, **values))
             except IntegrityError:  # somebody was faster
                 return False
             return True
-        is_free = found.now - found.seen_unix_s > _LASTS_S or self._file is not None or _has_ended(found)
+        has_left = self._file is not None and not found.place.endswith(_UNLOCKED)  # its lock has ended with it
+        is_free = found.now - found.seen_unix_s > _LASTS_S or has_left or _has_ended(found)
         if found.owner != self._owner and not is_free:
             self.holder = found.shown
             return False
@@ -84,24 +93,32 @@ class SqlClaim:
         return connection.execute(update(claims).where(as_seen).values(values)).rowcount == 1
 
     def _renew(self, connection: Connection) -> bool:
-        change = update(claims).where(_ours(self._owner)).values(seen_unix_s=_now(connection))
+        change = update(claims).where(_ours(self._owner))
+        change = change.values(seen_unix_s=_now(connection), place=self._shown_place)
         if connection.execute(change).rowcount == 1:
             return True
         self.holder = connection.execute(select(claims.c.shown).where(claims.c.name == _NAME)).scalar() or ""
         return False
 
-    def _locked(self) -> bool:
-        """Of SQLite: whether nobody else is alive who had it."""
-        if self._database.file is None or self._file is not None:
-            return True
+    @property
+    def _is_locked(self) -> bool:
+        return self._database.file is None or self._file is not None
+
+    @property
+    def _shown_place(self) -> str:
+        return _place() if self._is_locked else f"{_place()}{_UNLOCKED}"
+
+    def _lock(self) -> None:
+        """Of SQLite, where nobody else who had it is alive; a process that is stopped keeps its lock."""
+        if self._is_locked:
+            return
         file = Path(f"{self._database.file}.lock").open("w")  # noqa: SIM115 - held until the end
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             file.close()
-            return False
+            return
         self._file = file
-        return True
 
     def _unlock(self) -> None:
         if self._file is not None:
@@ -130,7 +147,7 @@ def _place() -> str:
 
 def _has_ended(found: Any) -> bool:
     """Whether its process ran here, and is no more: nobody has to wait for its time to pass."""
-    if not found.place or found.place != _place():
+    if not found.place or found.place.removesuffix(_UNLOCKED) != _place():
         return False
     try:
         os.kill(found.process, 0)
