@@ -138,10 +138,10 @@ class JobHost:
         if self._store.add(record):
             self._begin_queued()
 
-    def stop_batch(self, batch_id: str) -> None:
+    def stop_batch(self, batch_id: str, reason: str = "") -> None:
         """Stop a batch's job now and for good, unless it is over."""
         with contextlib.suppress(InvalidInput):
-            self._stop(batch_id, _NOT_OVER, JobState.CANCELLED, now=True)
+            self._stop(batch_id, _NOT_OVER, JobState.CANCELLED, now=True, reason=reason)
 
     def has_ended(self, job_id: str) -> bool:
         """Whether nothing works on it any more, nor ever will."""
@@ -258,11 +258,14 @@ class JobHost:
         settings.check_model(fleet.is_llm)
         return msgspec.structs.replace(settings, workers=max(1, len(fleet.replicas())))
 
-    def _stop(self, job_id: str, expected: Sequence[JobState], then: JobState, now: bool) -> JobRecord:
+    def _stop(
+        self, job_id: str, expected: Sequence[JobState], then: JobState, now: bool, reason: str = ""
+    ) -> JobRecord:
         """The store says it first: whoever starts this server again must know."""
-        if not self._store.move(job_id, expected, then, str(then)):
+        reason = reason or str(then)
+        if not self._store.move(job_id, expected, then, reason):
             raise InvalidInput("job", str(self._store.get(job_id).state), "one that is not over, or stopped already")
-        self._store.note(job_id, str(then))
+        self._store.note(job_id, reason)
         with self._lock:
             running = self._running.get(job_id)
         if running is not None:

@@ -13,6 +13,12 @@ _OPTIONS = {
     "prompt_name": "--prompt-name",
     "columns": "--columns",
     "types": "--types",
+    "prompt": "--prompt",
+    "system": "--system",
+    "max_tokens": "--max-tokens",
+    "temperature": "--temperature",
+    "top_p": "--top-p",
+    "seed": "--seed",
     "keep": "--keep",
     "input_format": "--input-format",
     "output_format": "--output-format",
@@ -22,7 +28,7 @@ _OPTIONS = {
     "window": "--window",
     "price_usd_per_hour": "--price",
 }
-_DEFAULTS = {"output_format": "parquet", "shard_seconds": 30.0}
+_DEFAULTS = {"output_format": "parquet", "shard_seconds": 30.0, "max_tokens": 256, "temperature": 0.0, "top_p": 1.0}
 _LOSSY = "int8"  # which a model has only where it is asked for
 
 
@@ -38,6 +44,10 @@ def local_command(job: dict[str, Any]) -> str | None:
         value = settings.get(name)
         if value not in (None, [], {}, _DEFAULTS.get(name)):
             words += [option, _written(value)]
+    for word in settings.get("stop") or ():
+        words += ["--stop", word]
+    if settings.get("json_schema") is not None:
+        return None  # the option takes a file, which only who submitted the job has
     return shlex.join([*words, "-o", settings["output"]])
 
 

@@ -104,8 +104,13 @@ def _row(job: dict[str, Any]) -> tuple[str, ...]:
     """Of the list."""
     done, settings = job["progress"] or {}, job["settings"]
     share, errors = f"{done.get('share', 0.0):.0%}", f"{done.get('errors', 0):,}"
-    state = "held" if _why_held(job) else job["state"]
+    state = "held" if _why_held(job) else _state(job)
     return job["id"], state, share, _rows(done), errors, _left(job), settings["model"]
+
+
+def _state(job: dict[str, Any]) -> str:
+    """As people call it: a batch whose window has passed was cancelled by nobody."""
+    return "expired" if (job["state"], job["reason"]) == ("cancelled", "expired") else job["state"]
 
 
 def _why_held(job: dict[str, Any]) -> str:
@@ -135,8 +140,8 @@ def _here_lines(job: dict[str, Any], is_here: bool) -> list[str]:
 def job_lines(job: dict[str, Any]) -> list[str]:
     """A job in words."""
     settings, done = job["settings"], job["progress"]
-    reason = job["reason"] if job["reason"] != job["state"] else ""
-    lines = [f"{job['id']}: {job['state']}{': ' + reason if reason else ''}"]
+    reason = job["reason"] if job["reason"] not in (job["state"], _state(job)) else ""
+    lines = [f"{job['id']}: {_state(job)}{': ' + reason if reason else ''}"]
     lines.append(f"{settings['model']} over {', '.join(settings['inputs'])} to {settings['output']}")
     if done:
         left = f", {_left(job)} left" if _left(job) else ""

@@ -240,7 +240,7 @@ class BatchHost:
         if not self._jobs.has_ended(batch.id):
             if self.files.clock() < batch.expires_unix_s:
                 return
-            self._jobs.stop_batch(batch.id)
+            self._jobs.stop_batch(batch.id, "expired")
             if not self._jobs.has_ended(batch.id):
                 return  # its end is told
         if self._jobs.get(batch.id).state is JobState.CANCELLED:
