@@ -131,9 +131,17 @@ class ShardWorker:
         # The folder may have been moved since the job was begun, and the command may be run elsewhere
         settings = msgspec.structs.replace(plan.settings, output=told.output)
         plan = msgspec.structs.replace(plan, settings=settings).with_files(told.files)
+        self._check_weights(plan)
         self._engine = self._loaded().begin(told.seconds_per_row)
         self._plan = plan
         self._scorer = ShardScorer(self._engine, plan, self._blobs_for, self._name, self._owner)
+
+    def _check_weights(self, plan: Plan) -> None:
+        """Raises Broken where this worker has loaded another model than the plan's; a class may be mended meanwhile."""
+        found, planned = self._loaded().info.checksum, plan.model.checksum
+        if found != planned and ".py:" not in plan.model.name:
+            what = f"worker {self._name} has loaded other weights of {plan.model.name}: {found}, the plan has {planned}"
+            raise Broken(f"{what}; put the same files on every machine")
 
     def _receipt(self, shards: list[int], rows: int) -> Receipt:
         assert self._engine is not None  # noqa: S101 - Begin comes before Recheck
