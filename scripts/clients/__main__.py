@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from pathlib import Path
 
 from environments import CLIENTS, ROOT, Client, Left, Outcome
 from serving import TwoshiftServer
@@ -74,5 +73,4 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent))
     sys.exit(main())

@@ -100,7 +100,9 @@ class GeneratingRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     max_tokens: Count | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
-    top_k: Count | None = None
+    top_k: Annotated[int, Meta(ge=-1)] | None = None  # as vLLM has it: -1 and 0 are all of them
+    min_p: Annotated[float, Meta(ge=0, le=0)] | None = None  # as it is, anyway
+    min_tokens: Annotated[int, Meta(ge=0, le=0)] | None = None
     seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     stop: (
         Annotated[str, Meta(min_length=1)]

@@ -121,7 +121,7 @@ def params_of(asked: GeneratingRequest, max_tokens: int | None, logprobs: int | 
     return GenerationParams(
         max_tokens=max_tokens,
         may_shorten=False,  # who asks for so many gets them, or an error
-        top_k=asked.top_k,
+        top_k=asked.top_k if asked.top_k is not None and asked.top_k > 0 else None,
         seed=asked.seed,
         stop=(asked.stop,) if isinstance(asked.stop, str) else tuple(asked.stop or ()),
         json_schema=_schema(asked),
