@@ -112,6 +112,7 @@ def test_a_job_puts_the_named_prompt_before_its_texts(tmp_path: Path, monkeypatc
     theirs = prompted_model(tmp_path, "mean", include_prompt=False)
     pq.write_table(pa.table({"body": TEXTS[:6]}), tmp_path / "docs.parquet")
     asked = {"inputs": (f"{tmp_path}/docs.parquet",), "model": str(tmp_path / "model"), "text": "body", "threads": 1}
+    asked["device"] = "cpu"  # a GPU answers in bf16
     job_for(JobSettings(**asked, output=str(tmp_path / "out"), prompt_name="title")).run(lambda _: None, lambda _: None)
     ours = np.stack(pq.read_table(tmp_path / "out").column("embedding").to_numpy())
     assert_same(ours, theirs.encode(TEXTS[:6], prompt_name="title"))

@@ -244,7 +244,7 @@ def test_prepare_must_keep_every_row(tmp_path: Path) -> None:
 def test_missing_values_reach_a_class_that_takes_them(tmp_path: Path) -> None:
     runtime = loaded(tmp_path, MODEL.replace("def load", "missing = True\n        def load"), "Doubler")
     assert np.isnan(runtime.launch([runtime.prepare([{"x": None}])]).wait()["doubled"][0])
-    with pytest.raises(InvalidInput, match="row 0, field 'x': None"):
+    with pytest.raises(InvalidInput, match="row 0, field 'x' is missing; expected a value"):
         loaded(tmp_path, MODEL, "Doubler").prepare([{"x": None}])
 
 
