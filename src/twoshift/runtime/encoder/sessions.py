@@ -96,6 +96,8 @@ class OpenVinoSession:
 
     def __init__(self, openvino: Any, graph: Path, threads: int) -> None:
         core = openvino.Core()
+        # It fills a table at its first call: two threads that begin there together wait for each other for ever
+        openvino.Type.f32.to_dtype()
         model = core.read_model(str(graph))
         # Without the hint OpenVINO would go down to bf16 by itself where the CPU has it
         common = {"INFERENCE_PRECISION_HINT": _PRECISION, "INFERENCE_NUM_THREADS": threads, **_NOT_PINNED}
