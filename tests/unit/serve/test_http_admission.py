@@ -141,6 +141,14 @@ def test_one_client_cannot_take_the_room_of_all(server: AppServer) -> None:
     server.until(lambda: server.server.peers.room.held_bytes == 0)
 
 
+@pytest.mark.parametrize("begin", [b"content-length: 99999999\r\n", b"content-length: x\r\n", b"a: b\r\n" * 200])
+def test_what_cannot_be_read_is_told_as_its_path_tells_errors(server: AppServer, begin: bytes) -> None:
+    server.app.tell_below("/v2", lambda fault: b"as /v2 has it: %d" % fault.status)
+    with server.connection() as peer:
+        peer.sendall(b"POST /v2/models/x/infer?a HTTP/1.1\r\nhost: x\r\n" + begin + b"\r\n")
+        assert b"as /v2 has it: 4" in everything(peer)
+
+
 def test_a_client_holds_as_much_as_it_leaves_for_others() -> None:
     room = Room(100)
     room.take("a", 50)

@@ -210,7 +210,7 @@ class App:
     def refused(self, error: HttpError) -> Reply:
         """A request that could not be read."""
         fault = _fault(error)
-        reply = refusal(fault, self._told(fault))
+        reply = refusal(fault, self._told_at(error.path)(fault))
         reply.headers += [(_SHOWN_ID, request_id(None).encode()), (b"server-timing", b"total;dur=0")]
         reply.close = True
         return reply

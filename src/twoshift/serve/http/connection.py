@@ -224,6 +224,7 @@ class Connection(asyncio.Protocol):
             return await self._handler(asked)
         except HttpError as error:
             forget_frames(error)
+            error.path = asked.path
             return self._refusal(error)
         finally:
             asked.give_room()
@@ -281,6 +282,7 @@ class Connection(asyncio.Protocol):
         """The last reply: an error, or a request that is answered unread."""
         if isinstance(why, HttpError):
             forget_frames(why)  # one of them has the body that was too large
+            why.path = self._reading.path
         stream, self._reading.stream = self._reading.stream, None
         if stream is not None:  # who reads it makes the reply
             assert isinstance(why, HttpError)  # noqa: S101 - its head is read

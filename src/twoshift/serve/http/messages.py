@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from twoshift.serve.http.streamed import BodyStream
     from twoshift.serve.keys import Caller
 
-__all__ = ["UNFORESEEN", "Admission", "HttpError", "Pieces", "Reply", "Request", "refusal"]
+__all__ = ["UNFORESEEN", "Admission", "HttpError", "Pieces", "Reply", "Request", "path_of", "refusal"]
 
 _JSON = b"application/json"
 _FIRST_LINES = {each.value: b"HTTP/1.1 %d %b" % (each.value, each.phrase.encode()) for each in http.HTTPStatus}
@@ -61,10 +61,7 @@ class Request(msgspec.Struct):
     @property
     def path(self) -> str:
         """Without the query; escapes as they came, since `%2F` is no slash."""
-        raw = self.target.partition(b"?")[0].decode("latin-1")
-        if raw.startswith("/") or "://" not in raw:
-            return raw
-        return "/" + raw.partition("://")[2].partition("/")[2]  # as proxies are asked; servers must take it, too
+        return path_of(self.target)
 
     def header(self, name: bytes) -> str | None:
         """One header's value."""
@@ -129,6 +126,14 @@ def refusal(fault: Fault, body: bytes) -> Reply:
     return Reply(fault.status, body, headers=headers)
 
 
+def path_of(target: bytes) -> str:
+    """The path of a request's target."""
+    raw = target.partition(b"?")[0].decode("latin-1")
+    if raw.startswith("/") or "://" not in raw:
+        return raw
+    return "/" + raw.partition("://")[2].partition("/")[2]  # as proxies are asked; servers must take it, too
+
+
 class HttpError(Exception):
     """A request that is refused as it is read."""
 
@@ -139,6 +144,7 @@ class HttpError(Exception):
         self.status = status
         self.allow = allow  # methods, where it is the wrong one
         self.retry_after_s = retry_after_s
+        self.path = ""  # of the request, where that was read: errors have the shape that its clients know
 
     def fault(self) -> Fault:
         """As the faces tell it."""

@@ -9,7 +9,7 @@ import httptools
 
 from twoshift.serve.http.body import SMALL_BYTES, Body, Packed, check_encoding, too_large
 from twoshift.serve.http.large import LargeBody
-from twoshift.serve.http.messages import HttpError, Request
+from twoshift.serve.http.messages import HttpError, Request, path_of
 from twoshift.serve.http.peers import Peers
 from twoshift.serve.http.streamed import BodyStream
 from twoshift.serve.keys import ANYONE
@@ -71,6 +71,11 @@ class Reading:
     def is_amid(self) -> bool:
         """A request of which some has come."""
         return bool(self.loose_bytes or self._in_body)
+
+    @property
+    def path(self) -> str:
+        """Of the request that is being read, as far as it has come."""
+        return path_of(self._target)
 
     def feed(self, data: bytes) -> None:
         """The next bytes; raises HttpError, HeadRefused and what the parser does."""
