@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["PROGRAM", "Got", "Server", "until"]
+from programs import PROGRAM, environment
 
-PROGRAM = str(Path(sys.executable).with_name("twoshift"))
+__all__ = ["Got", "Server", "until"]
+
 WAIT_S = 150.0  # against hangs
 
 
@@ -52,7 +51,7 @@ class Server:
         wait_s: float = WAIT_S,
     ) -> None:
         """`files` is how many it may have open at first; it may ask the system for more. `more` is its environment."""
-        env = {"TWOSHIFT_HOME": str(home), "PATH": os.environ.get("PATH", ""), **(more or {})}
+        env = environment(home, **(more or {}))
         command = [PROGRAM, "serve", *words, "--port", "0"]
         if files is not None:
             command = ["sh", "-c", f'ulimit -S -n {files}; exec "$@"', "sh", *command]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -11,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from servers import PROGRAM, Server, until
+from programs import PROGRAM, environment
+from servers import Server, until
 
 for needs in ("httptools", "sqlalchemy", "pyarrow"):
     pytest.importorskip(needs)
@@ -70,7 +70,7 @@ def busy(server: Server, clients: int) -> Iterator[None]:
 
 
 def replay(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    env = {"TWOSHIFT_HOME": str(home), "PATH": os.environ.get("PATH", "")}
+    env = environment(home)
     command = [PROGRAM, "sim", "day", "--replay", str(home / "scale" / "slow.jsonl"), *words]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
 

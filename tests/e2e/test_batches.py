@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from batch_clients import client_of, ended, lines_of, outcome, request_line, started
-from servers import PROGRAM, Server, until
+from programs import PROGRAM
+from servers import Server, until
 from user_models import written
 
 from twoshift.serve.keys import digest_of

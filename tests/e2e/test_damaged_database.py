@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
-from servers import PROGRAM, Server
+from programs import PROGRAM, environment
+from servers import Server
 from user_models import written
 
 for needs in ("httptools", "sqlalchemy"):
@@ -71,7 +71,7 @@ def test_a_database_that_was_asked_for_is_refused_with_what_to_do(tmp_path: Path
         "--database",
         f"sqlite:///{tmp_path}/mine.db",
     ]
-    env = {"TWOSHIFT_HOME": str(home), "PATH": os.environ.get("PATH", "")}
+    env = environment(home)
     ran = subprocess.run([PROGRAM, *words], env=env, capture_output=True, text=True, timeout=120)
     assert ran.returncode == 1
     assert f"{tmp_path}/mine.db is damaged (file is not a database)" in ran.stderr

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from servers import PROGRAM, Server, until
+from programs import PROGRAM, environment
+from servers import Server, until
 
 for needs in ("httptools", "sqlalchemy"):
     pytest.importorskip(needs)
@@ -102,7 +103,7 @@ def test_the_command_waits_for_its_job_and_a_job_here_is_the_same(fleet: Fleet) 
     assert fleet.job()["state"] == "done"
     fleet.check()
     here = [PROGRAM, "run", "in.parquet", "--model", "m.py:Square", "--columns", "x", "--keep", "id", "-o", "local"]
-    env = {"TWOSHIFT_HOME": str(fleet.path / "other")}
+    env = environment(fleet.path / "other")
     subprocess.run([*here, "--shard-rows", "50"], cwd=fleet.path, env=env, check=True, capture_output=True)
     for part in sorted((fleet.path / "out").glob("part-*")):
         assert pq.read_table(part).equals(pq.read_table(fleet.path / "local" / part.name))

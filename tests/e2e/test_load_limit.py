@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from job_runs import PROGRAM
+from programs import PROGRAM
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed")

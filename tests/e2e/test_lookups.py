@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from servers import PROGRAM, Got, Server, until
+from programs import PROGRAM, environment
+from servers import Got, Server, until
 
 pytestmark = pytest.mark.slow
 MODEL = "Looked"
@@ -78,7 +79,7 @@ def test_the_same_class_does_a_job(home: Path, tmp_path: Path) -> None:
     source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     model = f"{home / 'models.py'}:{MODEL}"
     words = [PROGRAM, "run", str(source), "--model", model, "--output", str(output), "--output-format", "jsonl"]
-    ended = subprocess.run(words, env={"TWOSHIFT_HOME": str(home)}, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(words, env=environment(home), capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stderr
     rows = [json.loads(line) for part in sorted(output.glob("*.jsonl")) for line in part.read_text().splitlines()]
     assert [row["embedding"][0] for row in rows] == [10.0] * 500

@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from servers import PROGRAM, Server, until
+from programs import PROGRAM
+from servers import Server, until
 
 from twoshift.policy.profile import Profile
 from twoshift.store.profiles import FileProfiles

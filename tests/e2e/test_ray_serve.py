@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servers import PROGRAM, Server, until
+from programs import PROGRAM
+from servers import Server, until
 from test_replicas import SOURCE, embedded
 
 pytest.importorskip("ray.serve", reason="the ray extra is not installed")

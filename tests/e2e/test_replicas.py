@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servers import PROGRAM, Server, until
+from programs import PROGRAM, environment
+from servers import Server, until
 
 for needs in ("httptools", "sqlalchemy", "pyarrow"):
     pytest.importorskip(needs)
@@ -226,7 +227,7 @@ def test_a_model_that_does_not_load_is_told_as_one_process_tells_it(folder: Path
     (folder / "broken").touch()
     try:
         words = [PROGRAM, "serve", f"{folder}/m.py:Sized", "--replicas", "2", "--port", "0"]
-        env = {"TWOSHIFT_HOME": str(folder / "home")}
+        env = environment(folder / "home")
         ended = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
     finally:
         (folder / "broken").unlink()

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from job_runs import PROGRAM, SQUARES, JobFolder, end_group, wait_for
+from job_runs import SQUARES, JobFolder, end_group, wait_for
+from programs import PROGRAM
 from pyarrow import csv, ipc
 
 from twoshift.batch.settings import JobSettings

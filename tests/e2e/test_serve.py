@@ -6,14 +6,12 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from programs import PROGRAM, environment
 
 pytestmark = pytest.mark.slow
-PROGRAM = str(Path(sys.executable).with_name("twoshift"))
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +20,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, subp
         pytest.importorskip(name)
     home = tmp_path_factory.mktemp("home")
     words = [PROGRAM, "serve", "minilm", "--slo-ms", "5000", "--port", "0"]
-    process = subprocess.Popen(words, env={"TWOSHIFT_HOME": str(home)}, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(words, env=environment(home), stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     try:
         said = ""

@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from servers import PROGRAM, Server, until
+from programs import PROGRAM, environment
+from servers import Server, until
 
 pytestmark = pytest.mark.slow
 MODEL = "Troubled"
@@ -153,7 +154,7 @@ def test_a_device_that_is_lost_makes_the_server_unready_for_good(start: Callable
 def test_an_address_that_is_taken_is_refused_with_its_name(start: Callable[..., Server], home: Path) -> None:
     server = start("--slo-ms", "1000")
     words = [PROGRAM, "serve", f"{home / 'models.py'}:{MODEL}", "--port", str(server.port)]
-    ended = subprocess.run(words, env={"TWOSHIFT_HOME": str(home)}, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(words, env=environment(home), capture_output=True, text=True, timeout=60)
     assert ended.returncode == 2
     assert f"127.0.0.1:{server.port}" in ended.stderr
     assert "--port" in ended.stderr

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from servers import PROGRAM, Server, until
+from programs import PROGRAM, environment
+from servers import Server, until
 from user_models import written
 
 pytestmark = pytest.mark.slow
@@ -22,7 +23,7 @@ LIMITS = {
 
 
 def program(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    env = {"TWOSHIFT_HOME": str(home)}
+    env = environment(home)
     return subprocess.run([PROGRAM, *words], env=env, capture_output=True, text=True, timeout=60)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import re
 import socket
 import subprocess
@@ -14,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from servers import PROGRAM, until
+from programs import PROGRAM, environment
+from servers import until
 
 from twoshift.serve.keys import digest_of
 
@@ -80,7 +80,7 @@ def started(folder: Path, port: int = 0) -> Iterator[Started]:
         f'port = {port}\naccess_log = true\n{model}[keys.k]\nsha256 = "{digest_of("k")}"\nscopes = ["admin"]\n'
     )
     gate = folder / "gate"
-    env = {"TWOSHIFT_HOME": str(folder), "PATH": os.environ.get("PATH", ""), "GATE": str(gate)}
+    env = environment(folder, GATE=str(gate))
     process = subprocess.Popen([PROGRAM, "serve", "--config", str(config)], env=env, stderr=subprocess.PIPE, text=True)
     try:
         yield Started(process, gate)
@@ -133,7 +133,7 @@ def test_a_port_that_is_taken_is_found_before_the_model_is_loaded(tmp_path: Path
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         (tmp_path / "slow.py").write_text(MODEL)
-        env = {"TWOSHIFT_HOME": str(tmp_path), "GATE": str(tmp_path / "never")}
+        env = environment(tmp_path, GATE=str(tmp_path / "never"))
         words = [PROGRAM, "serve", f"{tmp_path / 'slow.py'}:Slow", "--port", str(port)]
         ended = subprocess.run(words, env=env, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 2

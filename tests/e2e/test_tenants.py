@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from servers import PROGRAM, Got, Server, until
+from programs import PROGRAM, environment
+from servers import Got, Server, until
 from user_models import written
 
 pytest.importorskip("sqlalchemy")
@@ -32,7 +32,7 @@ KEYS = {
 
 
 def program(home: Path, *words: str, key: str = "") -> subprocess.CompletedProcess[str]:
-    env = {"TWOSHIFT_HOME": str(home), "TWOSHIFT_KEY": key, "PATH": os.environ.get("PATH", ""), "COLUMNS": "200"}
+    env = environment(home, TWOSHIFT_KEY=key, COLUMNS="200")
     return subprocess.run([PROGRAM, *words], env=env, capture_output=True, text=True, timeout=60)
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import PROGRAM, environment, python_path
 from receivers import SECRET, Receiver
-from servers import PROGRAM, Got, Server, until
+from servers import Got, Server, until
 from test_jobs_on import Fleet
 
 from twoshift.desks import marker_in
@@ -96,11 +97,11 @@ class Place(Fleet):
     def killed_at(self, call: str) -> dict[str, str]:
         """The environment of a server that ends as it comes to that call, once."""
         killer, mark = str(self.path / "killer"), str(self.path / "mark")
-        return {"PYTHONPATH": killer, "KILL_CALL": call, "KILL_MARK": mark}
+        return {"PYTHONPATH": python_path(killer), "KILL_CALL": call, "KILL_MARK": mark}
 
     def die_at(self, call: str) -> None:
         """A server that ends as it comes to that call, ready by then or not."""
-        env = {"TWOSHIFT_HOME": str(self.path / "home"), "PATH": os.environ["PATH"], **self.killed_at(call)}
+        env = environment(self.path / "home", **self.killed_at(call))
         line = [PROGRAM, "serve", "--config", str(self.path / "server.toml"), "--port", "0", *self.more]
         dying = subprocess.Popen(line, env=env, stderr=subprocess.DEVNULL)
         try:
@@ -273,7 +274,7 @@ def test_a_server_without_leave_does_not_call_private_addresses(tmp_path: Path) 
     file = tmp_path / "server.toml"
     for url, told in (("http://127.0.0.1:1/", "https"), ("https://169.254.169.254/x", "a public address")):
         file.write_text(f'[models.m]\n[webhooks.ops]\nurl = "{url}"\nsecret = "{SECRET}"')
-        env = {"TWOSHIFT_HOME": str(tmp_path / "home"), "PATH": os.environ["PATH"]}
+        env = environment(tmp_path / "home")
         line = [PROGRAM, "serve", "--config", str(file), "--port", "0"]
         ended = subprocess.run(line, env=env, capture_output=True, text=True, timeout=100)
         assert ended.returncode == 2

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_runs import PROGRAM, TIMEOUT_S, JobFolder
+from job_runs import TIMEOUT_S, JobFolder
+from programs import PROGRAM
 from s3_server import CREDENTIALS, make_bucket, moto_server
 
 from twoshift.blobs.s3 import S3Blobs

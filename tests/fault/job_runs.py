@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from programs import PROGRAM, python_path
 
-PROGRAM = str(Path(sys.executable).with_name("twoshift"))
 TIMEOUT_S = 120
 
 SQUARE = """
@@ -74,10 +73,11 @@ class JobFolder:
 
     def start(self, *more: str, **environment: str) -> subprocess.Popen[str]:
         """The program, running in a session of its own."""
+        home = {"TWOSHIFT_HOME": str(self.path / "home")}
         process = subprocess.Popen(
             self.words(*more),
             cwd=self.path,
-            env={**os.environ, "TWOSHIFT_HOME": str(self.path / "home"), **self.environment, **environment},
+            env={**os.environ, "PYTHONPATH": python_path(), **home, **self.environment, **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

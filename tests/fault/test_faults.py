@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from job_runs import JobFolder, end_group, wait_for
+from programs import python_path
 from s3_server import CREDENTIALS, FaultProxy, make_bucket, moto_server
 
 from twoshift.blobs.s3_connection import S3Settings
@@ -45,7 +46,7 @@ def test_a_worker_that_hangs_is_replaced(job: JobFolder) -> None:
 
 def _stopping(part: Path) -> dict[str, str]:
     """A run whose first worker to publish that part stops right before it."""
-    return {"PYTHONPATH": KILLER, "LATE_PART": part.name, "LATE_MARK": str(part.parent.parent / "late")}
+    return {"PYTHONPATH": python_path(KILLER), "LATE_PART": part.name, "LATE_MARK": str(part.parent.parent / "late")}
 
 
 def _stopped_worker(job: JobFolder) -> int:
@@ -142,7 +143,7 @@ def _bad_block(job: JobFolder, path: Path, role: str, share: float, times: int =
     """A block there cannot be read by workers or the coordinator, so many times; each leaves a file."""
     start = int(path.stat().st_size * share)
     places = {"BAD_START": str(start), "BAD_STOP": str(start + 4096), "BAD_TIMES": str(times)}
-    files = {"PYTHONPATH": KILLER, "BAD_FILE": str(path), "BAD_MARK": str(path.parent / "bad")}
+    files = {"PYTHONPATH": python_path(KILLER), "BAD_FILE": str(path), "BAD_MARK": str(path.parent / "bad")}
     job.environment = {"BAD_ROLE": role, **files, **places}
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from job_runs import JobFolder, children, end_group, wait_for
+from programs import python_path
 
 pytestmark = pytest.mark.slow
 DRIVER = str(Path(__file__).parent / "killer" / "every_point.py")
@@ -29,7 +30,7 @@ def _killed_at(job: JobFolder, role: str, who: str, at: int) -> bool:
         "KILL_AT": f"{role}:{who}:{at}",
         "KILL_MARK": str(mark),
         "KILL_FOLDER": str(job.path / out),
-        "PYTHONPATH": KILLER,
+        "PYTHONPATH": python_path(KILLER),
     }
     done = job.run("-o", out, expect=None, **environment)
     if not mark.exists():
