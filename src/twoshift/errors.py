@@ -3,6 +3,7 @@
 TwoshiftError
 ├── InvalidInput          change the request: it names the field, the value and what is accepted
 │   ├── Malformed         it could not be read: there is no value to show
+│   ├── UnusableRows      no row of an input can be scored: it names the first and says why
 │   ├── UnusableModel     the model cannot be served: it says what the model is and what to do
 │   ├── TooLarge          it can never fit, however long you wait
 │   │   └── TooLong       a prompt and its answer are more than the model's context
@@ -50,6 +51,7 @@ __all__ = [
     "TryLater",
     "TwoshiftError",
     "UnusableModel",
+    "UnusableRows",
     "message_of",
     "restored",
 ]
@@ -125,6 +127,13 @@ class Malformed(InvalidInput):
 
     def _message(self) -> str:
         return f"{self.field}: expected {self.accepted}"
+
+
+class UnusableRows(InvalidInput):
+    """No row of an input can be used; `value` is how many were tried, `accepted` names the first and says why."""
+
+    def _message(self) -> str:
+        return f"{self.field}: none of the first {self.value:,} rows can be scored; {self.accepted}"
 
 
 class UnusableModel(InvalidInput):

@@ -134,3 +134,15 @@ def test_types_that_cannot_be_are_refused(job: JobFolder, types: str, said: str)
     (job.path / "in.csv").write_text("id,x\n1,2\n")
     job.options = ["in.csv", "--model", "m.py:Square", "--columns", "x", "--types", types]
     assert said in job.run(expect=2).err
+
+
+def test_rows_of_which_none_can_be_scored_are_refused_by_file_and_row(job: JobFolder) -> None:
+    _booster(job.path / "fraud.ubj")
+    lines = ["id,amount,age,hour", ",,", *(f"{k},much,old,late" for k in range(99))]
+    (job.path / "tx.csv").write_text("\n".join(lines) + "\n")
+    job.options = ["tx.csv", "--model", "fraud.ubj", "--columns", "amount,age,hour"]
+    told = job.run(expect=2).err
+    assert "inputs: none of the first 99 rows can be scored; tx.csv, row 2: " in told
+    assert told.count("cannot be used") <= 1
+    assert "row 0" not in told
+    assert "tx.csv' cannot be used" not in told

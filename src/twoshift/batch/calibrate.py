@@ -29,11 +29,12 @@ def calibrate(runtime: Runtime, rows: Sequence[Any], run: Callable[[Prepared], t
     Raises Broken where the model is, and NoRoom where no row has a place in the calls of this device.
     `run` says how much of the device's time a call had: how long it waited for its turn says nothing of the rows.
     """
-    scored, seconds, columns, error, until_s = 0, 0.0, None, None, time.monotonic() + _PATIENCE_S
+    scored, seconds, columns, until_s = 0, 0.0, None, time.monotonic() + _PATIENCE_S
+    error, error_place = None, 0
     no_room: NoRoom | None = None
-    for _, part in prepared_parts(runtime, rows):
+    for start, part in prepared_parts(runtime, rows):
         if isinstance(part, Exception):
-            error = error or described(part)
+            error, error_place = (error, error_place) if error else (described(part), start)
             continue
         at, count, size = 0, _FIRST_ROWS, len(part.lengths)
         while at < size and seconds < _BUDGET_S and (not scored or time.monotonic() < until_s):
@@ -43,7 +44,8 @@ def calibrate(runtime: Runtime, rows: Sequence[Any], run: Callable[[Prepared], t
             except Broken:
                 raise
             except Exception as failure:  # a user's own class may raise anything
-                error = error or described(failure)
+                if error is None and len(piece.lengths) == 1:
+                    error, error_place = described(failure), start + at
                 no_room = failure if isinstance(failure, NoRoom) else no_room
                 at, count = at + (count == 1), 1  # who is guilty is found by going on one by one
                 continue
@@ -56,7 +58,7 @@ def calibrate(runtime: Runtime, rows: Sequence[Any], run: Callable[[Prepared], t
     schema = None if columns is None else _schema(columns)
     per_row_s = seconds / scored if scored else 0.01
     near = runtime.parity_on(rows) if isinstance(runtime, LossyRuntime) and columns is not None else None
-    return Calibrated(max(per_row_s, 1e-9), schema, error, near)
+    return Calibrated(max(per_row_s, 1e-9), schema, error, near, error_place)
 
 
 def _schema(columns: Columns) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -43,9 +44,10 @@ class LlmDevice:
 
     def calibrate(self, rows: Sequence[Any]) -> Calibrated:
         """What rows take where the device is full of them, from the first few and the beginnings of their answers."""
-        prompts, error = self._prompts(rows)
-        if not prompts:
-            return Calibrated(0.01, None, error)
+        found, error, error_place = self._prompts(rows)
+        if not found:
+            return Calibrated(0.01, None, error, error_place=error_place)
+        prompts = list(found.values())
         began_s = time.monotonic()
         first = BlockOwner(deadline_s=0.0)  # before those of all jobs that are measured already
         result = self._engine.submit_block(Prompts(tuple(_shortened(each) for each in prompts)), owner=first).result()
@@ -53,9 +55,10 @@ class LlmDevice:
             self._owner.had(0, 0, result.device_s, riding=False)  # time that it has had, for rows that count later
         seconds = (time.monotonic() - began_s) / len(prompts)
         if len(result.errors) == len(prompts):
-            return Calibrated(0.01, None, described(next(iter(result.errors.values()))))
+            failed = min(result.errors)
+            return Calibrated(0.01, None, described(result.errors[failed]), error_place=list(found)[failed])
         per_row_s = seconds * _whole_answers(prompts, result) * self._crowding(len(prompts))
-        return Calibrated(max(1e-9, per_row_s), self._schema(prompts, result), error)
+        return Calibrated(max(1e-9, per_row_s), self._schema(prompts, result), error, error_place=error_place)
 
     def begin(self, seconds_per_row: float) -> LlmEngine:
         """The engine; it needs to know nothing."""
@@ -66,15 +69,15 @@ class LlmDevice:
         if self._owner is None:
             self._engine.close()
 
-    def _prompts(self, rows: Sequence[Any]) -> tuple[list[Prompt], str | None]:
-        """The first rows that the model takes, and why the first other one is none."""
-        found, error = list[Prompt](), None
-        for _, part in prepared_parts(self._engine.runtime, rows[: 4 * _SAMPLE_ROWS]):
+    def _prompts(self, rows: Sequence[Any]) -> tuple[dict[int, Prompt], str | None, int]:
+        """The first rows that the model takes, by place; why the first other one is none, and its place."""
+        found, error, error_place = dict[int, Prompt](), None, 0
+        for start, part in prepared_parts(self._engine.runtime, rows[: 4 * _SAMPLE_ROWS]):
             if isinstance(part, Exception):
-                error = error or described(part)
+                error, error_place = (error, error_place) if error else (described(part), start)
             elif isinstance(part, Prompts):
-                found += part.prompts
-        return found[:_SAMPLE_ROWS], error
+                found |= dict(enumerate(part.prompts, start))
+        return dict(itertools.islice(found.items(), _SAMPLE_ROWS)), error, error_place
 
     def _crowding(self, rows: int) -> float:
         """What a row takes among as many as fit, over what it takes among so few."""

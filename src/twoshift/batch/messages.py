@@ -105,6 +105,7 @@ class Calibrated:
     schema: bytes | None  # of the result columns, Arrow's; None where no row could be scored
     error: str | None  # of the first row that failed
     parity: float | None = None  # of a lossy precision, on these rows
+    error_place: int = 0  # of that row in the sample
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from twoshift.engine.window import Window
 from twoshift.errors import Broken, InvalidInput
 from twoshift.ports import Blobs
 
-__all__ = ["TableBatch", "TableRows", "TableWindow", "model_rows", "readable_rows"]
+__all__ = ["TableBatch", "TableRows", "TableWindow", "model_rows", "readable_rows", "without_place"]
 
 _AS_THEY_ARE: Mapping[str, str] = MappingProxyType({})
 _ALONE = re.compile(r"^row 0(?:, |: )")
@@ -162,7 +162,7 @@ class TableRows:
             arrays.append(_cast(result_array(column, failed), schema_field))
         messages: list[str | None] = [None] * window.rows
         for place, error in window.errors.items():
-            messages[place] = f"{self._origins.name(begun.origins, place)}: {_without_place(error)}"
+            messages[place] = f"{self._origins.name(begun.origins, place)}: {without_place(error)}"
         return pa.RecordBatch.from_arrays([*arrays, pa.array(messages, pa.string())], schema=self._schema)
 
 
@@ -174,11 +174,13 @@ def model_rows(batch: pa.RecordBatch, settings: JobSettings, types: Mapping[str,
     return _told_rows(batch, settings, types)[0]
 
 
-def readable_rows(batch: pa.RecordBatch, settings: JobSettings, types: Mapping[str, str] = _AS_THEY_ARE) -> list[Any]:
-    """The same, without the rows that could not be read."""
+def readable_rows(
+    batch: pa.RecordBatch, settings: JobSettings, types: Mapping[str, str] = _AS_THEY_ARE
+) -> dict[int, Any]:
+    """The same by place, without the rows that could not be read."""
     rows, unreadable = _told_rows(batch, settings, types)
     told = batch.column(READ_ERROR).to_pylist() if READ_ERROR in batch.schema.names else [None] * len(rows)
-    return [row for place, row in enumerate(rows) if told[place] is None and place not in unreadable]
+    return {place: row for place, row in enumerate(rows) if told[place] is None and place not in unreadable}
 
 
 def _told_rows(
@@ -217,7 +219,7 @@ def _typed_rows(batch: pa.RecordBatch, types: Mapping[str, str]) -> tuple[list[A
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names).to_pylist(), errors
 
 
-def _without_place(error: str) -> str:
+def without_place(error: str) -> str:
     """An error of a row that was tried alone, and is the first of one there."""
     return _ALONE.sub("", error)
 

@@ -248,9 +248,9 @@ def test_a_text_that_cannot_be_read_is_none_and_no_sample() -> None:
     batch = pa.RecordBatch.from_arrays([BROKEN_UTF8, BROKEN_UTF8], ["a", "b"])
     settings = JobSettings(inputs=("i",), output="o", model="m", text="a")
     assert model_rows(batch, settings) == ["good", None, None, "größer", None]
-    assert readable_rows(batch, settings) == ["good", None, "größer"]
+    assert readable_rows(batch, settings) == {0: "good", 2: None, 3: "größer"}
     told = batch.append_column("__error__", pa.array(["no row", None, None, None, None]))
-    assert readable_rows(told, settings) == [None, "größer"]
+    assert readable_rows(told, settings) == {2: None, 3: "größer"}
 
 
 @pytest.mark.parametrize(
