@@ -48,7 +48,7 @@ def test_a_batch_of_bad_rows_only_has_the_columns_of_the_others(model: str) -> N
     result = scorer(batch("ccc", "ccc"))
     assert np.isnan(result["half"]).all()
     assert result["name"].tolist() == [None, None]
-    assert result["error"].tolist() == ["ValueError: unlucky"] * 2
+    assert result["error"].tolist() == [f"ValueError: unlucky (at {model.partition(':')[0]}:13)"] * 2
 
 
 def test_a_column_that_is_not_there_is_named_with_those_that_are(model: str) -> None:
