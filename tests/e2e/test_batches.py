@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 from batch_clients import client_of, ended, lines_of, outcome, request_line, started
-from programs import PROGRAM
+from programs import PROGRAM, environment
 from servers import Server, until
 from user_models import written
 
@@ -55,6 +54,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     made = Server(home, "--config", str(config))
     yield made
     made.end()
+
+
+def asking(server: Server, key: str = ALICE) -> dict[str, str]:
+    """The environment of a command that asks this server."""
+    return {"TWOSHIFT_SERVER": server.address, "TWOSHIFT_KEY": key, "COLUMNS": "200"}
 
 
 @pytest.fixture(scope="module")
@@ -237,7 +241,9 @@ def test_a_cancelled_batch_keeps_what_is_done(client: Any) -> None:
     assert {line["response"] for line in errors} == {None}
 
 
-def test_an_expired_batch_keeps_what_is_done_and_the_rest_can_be_tried_again(server: Server, client: Any) -> None:
+def test_an_expired_batch_keeps_what_is_done_and_the_rest_can_be_tried_again(
+    server: Server, client: Any, tmp_path: Path
+) -> None:
     ids = [str(k) for k in range(100)]
     lines = [request_line(each, "troubled", "sleep 0.2") for each in ids]
     batch = started(client, lines, "8s")
@@ -246,6 +252,11 @@ def test_an_expired_batch_keeps_what_is_done_and_the_rest_can_be_tried_again(ser
     assert done.expired_at >= done.expires_at
     _, errors = outcome(client, done, ids)
     assert {line["error"]["code"] for line in errors} == {"batch_expired"}
+    listed = subprocess.run(
+        [PROGRAM, "jobs", "list", "--limit", "1000"], env=environment(tmp_path, **asking(server)),
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert re.search(rf"{batch.id}\s+expired\s", listed.stdout), listed
     headers = {"authorization": f"Bearer {ALICE}"}
     again = server.ask("POST", f"/v1/batches/{batch.id}/retry", headers=headers).json()
     assert again["id"] != batch.id
@@ -346,7 +357,7 @@ def test_the_command_does_the_same(server: Server, tmp_path: Path) -> None:
     requests.write_bytes(b"".join(request_line(str(k), "embed", "x" * k) for k in range(1, 50)))
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        env = {**os.environ, "TWOSHIFT_SERVER": server.address, "TWOSHIFT_KEY": ALICE, "TWOSHIFT_HOME": str(tmp_path)}
+        env = environment(tmp_path, **asking(server))
         return subprocess.run([PROGRAM, "batch", *words], env=env, capture_output=True, text=True, timeout=120)
 
     sent = run("submit", str(requests), "--wait", "-o", str(output), "--json")
@@ -396,7 +407,7 @@ def test_the_command_says_why_a_batch_waits(server: Server, tmp_path: Path) -> N
     made = [
         started(client, [request_line(f"{n} {k}", "troubled", "sleep 0.1") for k in range(600)], "10m").id for n in "ab"
     ]
-    env = {**os.environ, "TWOSHIFT_SERVER": server.address, "TWOSHIFT_KEY": CAROL, "TWOSHIFT_HOME": str(tmp_path)}
+    env = environment(tmp_path, **asking(server, CAROL))
 
     def shown() -> str:
         ran = [
@@ -405,6 +416,9 @@ def test_the_command_says_why_a_batch_waits(server: Server, tmp_path: Path) -> N
         return "".join(each.stdout for each in ran)
 
     until(lambda: "waits for its turn" in shown())
+    until(lambda: re.search(r"requests done, 0 failed, [\d.]+ ?\w+ left", shown()) is not None)
+    listed = subprocess.run([PROGRAM, "batch", "list"], env=env, capture_output=True, text=True).stdout
+    assert re.search(r"failed\s+left\s+created", listed)
     for each in made:
         client.batches.cancel(each)
     for each in made:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from twoshift.cli.commands import command
-from twoshift.cli.jobs import shown_time
+from twoshift.cli.jobs import shown_left, shown_time
 from twoshift.cli.output import note, show, table
 from twoshift.cli.params import JsonFlag, text, whole
 from twoshift.cli.progress import Ongoing, progress_bar
@@ -24,7 +24,7 @@ from twoshift.errors import InvalidInput, TryLater
 __all__ = ["app"]
 
 app = typer.Typer(help="Batches of requests: submit, list, show, cancel, retry, results.", no_args_is_help=True)
-_COLUMNS = ("<<batch", "<status", "done", "failed", "<created", "<expires", "<model")
+_COLUMNS = ("<<batch", "<status", "done", "failed", "left", "<created", "<expires", "<model")
 _OVER = ("completed", "failed", "expired", "cancelled")
 _CODES = {"completed": EXIT_CODES["done"], "failed": 2}
 _POLL_S, _AGAIN_S, _PATIENCE_S = 0.5, 5.0, 120.0
@@ -236,7 +236,8 @@ def _row(batch: dict[str, Any]) -> tuple[str, ...]:
     counts = batch["request_counts"]
     done = f"{counts['completed']:,}/{counts['total']:,}"
     times = shown_time(batch["created_at"]), shown_time(batch["expires_at"])
-    return batch["id"], batch["status"], done, f"{counts['failed']:,}", *times, batch["model"] or ""
+    failed, left = f"{counts['failed']:,}", shown_left(batch["left_s"])
+    return batch["id"], batch["status"], done, failed, left, *times, batch["model"] or ""
 
 
 def _lines(batch: dict[str, Any]) -> list[str]:
@@ -245,7 +246,8 @@ def _lines(batch: dict[str, Any]) -> list[str]:
     lines = [f"{batch['id']}: {batch['status']}"]
     lines.append(f"{batch['model'] or 'a model'} at {batch['endpoint']}, within {batch['completion_window']}")
     lines.append(f"created {shown_time(batch['created_at'])}, expires {shown_time(batch['expires_at'])}")
-    told = f"{counts['completed']:,} of {counts['total']:,} requests done, {counts['failed']:,} failed"
+    left = f", {shown_left(batch['left_s'])} left" if batch["left_s"] is not None else ""
+    told = f"{counts['completed']:,} of {counts['total']:,} requests done, {counts['failed']:,} failed{left}"
     lines.append(f"{told}; {batch['usage']['total_tokens']:,} tokens" if batch["status"] in _OVER else told)
     errors = (batch["errors"] or {"data": []})["data"]
     for error in errors[:_NAMED]:

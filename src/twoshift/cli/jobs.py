@@ -15,7 +15,7 @@ from twoshift.cli.params import JsonFlag, whole
 from twoshift.cli.server import SERVER_FIELDS, On, server_at
 from twoshift.units import format_duration
 
-__all__ = ["app", "job_lines", "shown_time"]
+__all__ = ["app", "job_lines", "shown_left", "shown_time"]
 
 app = typer.Typer(help="Jobs on a server: list, show, pause, resume, cancel, logs, deliveries.", no_args_is_help=True)
 _COLUMNS = ("<<job", "<state", "done", "rows", "errors", "left", "<model")
@@ -91,6 +91,11 @@ def shown_time(at_s: float | None) -> str:
     return "" if at_s is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s))
 
 
+def shown_left(left_s: float | None) -> str:
+    """How long something will still take, where that is known."""
+    return "" if left_s is None else format_duration(left_s)
+
+
 def _change(job: str, what: str, on: str | None, as_json: bool) -> None:
     found = server_at(on).post(f"{_path(job)}/{what}")
     show(as_json, found, *job_lines(found))
@@ -125,7 +130,7 @@ def _rows(done: dict[str, Any]) -> str:
 
 def _left(job: dict[str, Any]) -> str:
     left_s = (job["progress"] or {}).get("left_s")
-    return "" if left_s is None or job["state"] != "running" else format_duration(left_s)
+    return shown_left(left_s if job["state"] == "running" else None)
 
 
 def _here_lines(job: dict[str, Any], is_here: bool) -> list[str]:

@@ -54,4 +54,6 @@ def test_a_batch_says_when_it_was_created_and_when_it_expires() -> None:
     counts, usage = {"completed": 1, "failed": 0, "total": 2}, {"total_tokens": 3}
     batch = {"id": "b", "status": "in_progress", "model": "m", "endpoint": "/v1/embeddings", "completion_window": "1h"}
     more = {"request_counts": counts, "usage": usage, "errors": None, "created_at": 1e9, "expires_at": 1e9 + 3600}
+    more |= {"left_s": 90.0}
     assert any(line.startswith("created 2001-09-0") and ", expires 2001-09-0" in line for line in _lines(batch | more))
+    assert "1 of 2 requests done, 0 failed, 1m30s left" in _lines(batch | more)

@@ -139,6 +139,7 @@ class BatchView(Struct, kw_only=True):
     cancelling_at: int | None
     cancelled_at: int | None
     request_counts: RequestCounts
+    left_s: float | None  # estimated; None where nothing is known, or nothing runs
     usage: BatchUsage
     metadata: dict[str, str] | None
 
@@ -184,6 +185,7 @@ def batch_view(batch: BatchRecord) -> BatchView:
         created_at=int(batch.created_unix_s),
         expires_at=int(batch.expires_unix_s),
         request_counts=_counts(batch),
+        left_s=_left_s(batch),
         usage=_usage(batch),
         metadata=batch.metadata,
         in_progress_at=at("in_progress"),
@@ -194,6 +196,10 @@ def batch_view(batch: BatchRecord) -> BatchView:
         cancelling_at=at("cancelling"),
         cancelled_at=at("cancelled"),
     )
+
+
+def _left_s(batch: BatchRecord) -> float | None:
+    return (batch.progress or {}).get("left_s") if batch.status is BatchStatus.IN_PROGRESS else None
 
 
 def _usage(batch: BatchRecord) -> BatchUsage:
