@@ -5,9 +5,10 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-__all__ = ["local_command"]
+__all__ = ["FILE_ONLY", "OF_THE_SERVER", "OPTIONS", "SERVER_OPTIONS", "local_lines"]
 
-_OPTIONS = {
+# Every setting of a job is in one of these tables, which a test compares with the settings themselves
+OPTIONS = {
     "text": "--text",
     "pair": "--pair",
     "prompt_name": "--prompt-name",
@@ -19,6 +20,8 @@ _OPTIONS = {
     "temperature": "--temperature",
     "top_p": "--top-p",
     "seed": "--seed",
+    "stop": "--stop",
+    "json_schema": "--json-schema",
     "keep": "--keep",
     "input_format": "--input-format",
     "output_format": "--output-format",
@@ -27,31 +30,79 @@ _OPTIONS = {
     "max_errors": "--max-errors",
     "window": "--window",
     "price_usd_per_hour": "--price",
+    "grace_seconds": "--grace",
+    "load_seconds": "--load-timeout",
+    "output": "-o",
 }
-_DEFAULTS = {"output_format": "parquet", "shard_seconds": 30.0, "max_tokens": 256, "temperature": 0.0, "top_p": 1.0}
+SERVER_OPTIONS = {
+    "weight": "--weight",
+    "hours": "--hours",
+    "max_live_load": "--max-live-load",
+    "notify": "--notify",
+}
+FILE_ONLY = ("lease_seconds",)
+# Not a job's to say on a server: how its model is loaded, on how many replicas; and what only batches have
+OF_THE_SERVER = (
+    "precision", "trust_pickle", "device", "threads", "workers", "engine", "address", "resources", "endpoint",
+    "due_unix_s",
+)  # fmt: skip
+_DEFAULTS = {
+    "output_format": "parquet",
+    "max_tokens": 256,
+    "temperature": 0.0,
+    "top_p": 1.0,
+    "shard_seconds": 30.0,
+    "grace_seconds": 30.0,
+    "load_seconds": 1800.0,
+    "lease_seconds": 300.0,
+    "weight": 1.0,
+}
+_SECONDS = ("shard_seconds", "grace_seconds", "load_seconds")
 _LOSSY = "int8"  # which a model has only where it is asked for
+_SCHEMA_FILE = "schema.json"
 
 
-def local_command(job: dict[str, Any]) -> str | None:
-    """With the model as the server had loaded it; None where that is not known yet."""
+def local_lines(job: dict[str, Any], on: str = "") -> list[str]:
+    """With the model as the server had loaded it; none where that is not known yet. `on` is the option of the server.
+
+    What the command cannot say is said beside it.
+    """
     settings, loaded = job["settings"], (job["progress"] or {}).get("loaded")
     if loaded is None:
-        return None
+        return []
     words = ["twoshift", "run", *settings["inputs"], "--model", loaded["model"]]
     if loaded["precision"] == _LOSSY:
         words += ["--precision", _LOSSY]
-    for name, option in _OPTIONS.items():
-        value = settings.get(name)
-        if value not in (None, [], {}, _DEFAULTS.get(name)):
-            words += [option, _written(value)]
-    for word in settings.get("stop") or ():
-        words += ["--stop", word]
+    lines = [f"To go on here: {shlex.join([*words, *_words(settings, OPTIONS)])}"]
     if settings.get("json_schema") is not None:
-        return None  # the option takes a file, which only who submitted the job has
-    return shlex.join([*words, "-o", settings["output"]])
+        shown = f"twoshift jobs show {job['id']}{on} --json"
+        lines.append(f"Save settings.json_schema of `{shown}` as {_SCHEMA_FILE} first.")
+    if there := _words(settings, SERVER_OPTIONS):
+        lines.append(f"Only a server has {shlex.join(there)}: `twoshift jobs resume {job['id']}{on}` keeps it.")
+    lines += [f"Only a job file has {name} = {settings[name]}." for name in FILE_ONLY if _is_said(settings, name)]
+    return lines
 
 
-def _written(value: Any) -> str:
+def _words(settings: dict[str, Any], options: dict[str, str]) -> list[str]:
+    """The options of what was asked for."""
+    words = list[str]()
+    for name, option in options.items():
+        if not _is_said(settings, name):
+            continue
+        values = settings[name] if name == "stop" else [_written(name, settings[name])]
+        words += [word for value in values for word in (option, value)]
+    return words
+
+
+def _is_said(settings: dict[str, Any], name: str) -> bool:
+    return settings.get(name) not in (None, [], {}, _DEFAULTS.get(name))
+
+
+def _written(name: str, value: Any) -> str:
+    if name == "json_schema":
+        return _SCHEMA_FILE  # the option takes a file, which only who submitted the job has
     if isinstance(value, dict):
-        return ",".join(f"{name}={each}" for name, each in value.items())
-    return ",".join(value) if isinstance(value, list) else str(value)
+        return ",".join(f"{key}={each}" for key, each in value.items())
+    if isinstance(value, list):
+        return ",".join(value)
+    return f"{value:g}s" if name in _SECONDS else str(value)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from twoshift.cli.commands import command
-from twoshift.cli.job_command import local_command
+from twoshift.cli.job_command import local_lines
 from twoshift.cli.output import show, table
 from twoshift.cli.params import JsonFlag, whole
 from twoshift.cli.server import SERVER_FIELDS, On, server_at
@@ -41,7 +41,7 @@ def show_command(job: JobId, on: On = None, as_json: JsonFlag = False) -> None:
     server = server_at(on)
     found = server.get(_path(job))
     show(as_json, found, *job_lines(found))
-    for line in () if as_json else _here_lines(found, server.is_local):
+    for line in () if as_json else _here_lines(found, server.is_local, server.option):
         typer.echo(line)  # in one piece: to be copied
 
 
@@ -133,13 +133,12 @@ def _left(job: dict[str, Any]) -> str:
     return shown_left(left_s if job["state"] == "running" else None)
 
 
-def _here_lines(job: dict[str, Any], is_here: bool) -> list[str]:
+def _here_lines(job: dict[str, Any], is_here: bool, on: str) -> list[str]:
     """How to go on without the server, where that makes sense."""
     if job["settings"].get("endpoint") is not None:  # a batch, whose files are the server's
         return []
     seen = is_here or all("://" in each for each in (*job["settings"]["inputs"], job["settings"]["output"]))
-    command = local_command(job) if seen and job["state"] in ("paused", "failed", "cancelled") else None
-    return [] if command is None else [f"To go on here: {command}"]
+    return local_lines(job, on) if seen and job["state"] in ("paused", "failed", "cancelled") else []
 
 
 def job_lines(job: dict[str, Any]) -> list[str]:

@@ -3,42 +3,98 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
+from pathlib import Path
 
 import pytest
+from msgspec import json, structs, to_builtins
 
-from twoshift.cli import _parser
+from twoshift.batch.host import _NOT_HERE
+from twoshift.batch.settings import JobSettings
+from twoshift.cli import main
 from twoshift.cli.batch import _lines
-from twoshift.cli.job_command import local_command
+from twoshift.cli.job_command import FILE_ONLY, OF_THE_SERVER, OPTIONS, SERVER_OPTIONS, local_lines
 from twoshift.cli.jobs import job_lines
+from twoshift.errors import InvalidInput
 
-ASKED: dict[str, Any] = {
-    "prompt": "Is {text} good? 'yes' or \"no\"",
-    "system": "You are brief, {name}",
-    "max_tokens": 7,
-    "temperature": 0.5,
-    "top_p": 0.9,
-    "seed": 3,
-    "stop": ["\n", "a b"],
-    "keep": ["id", "name"],
-    "types": {"zip": "string"},
-    "shard_rows": 5,
-    "max_errors": "1%",
-    "window": "2h",
-}
+ASKED = JobSettings(
+    inputs=("a b.parquet", "s3://place/c"),
+    output="out",
+    model="smollm",
+    prompt="Is {text} good? 'yes' or \"no\"",
+    system="You are brief, {name}",
+    max_tokens=7,
+    temperature=0.5,
+    top_p=0.9,
+    seed=3,
+    stop=("\n", "a b"),
+    json_schema='{"type": "object", "properties": {"good": {"type": "boolean"}}}',
+    keep=("id", "name"),
+    types={"zip": "string"},
+    input_format="parquet",
+    output_format="jsonl",
+    shard_rows=5,
+    shard_seconds=7.5,
+    max_errors="1%",
+    window="2h",
+    price_usd_per_hour=1.5,
+    grace_seconds=0.0,
+    load_seconds=90.0,
+    lease_seconds=400.0,
+    weight=2.0,
+    hours="22:00-06:00",
+    max_live_load=0.3,
+    notify=("ops", "me"),
+)
+OF_TEXTS = JobSettings(inputs=("a",), output="out", model="m", text="q", pair="d", prompt_name="query")
+OF_ROWS = JobSettings(inputs=("a",), output="out", model="m", columns=("x", "y"))
 
 
-def test_the_command_of_a_language_models_job_parses_back_to_its_settings() -> None:
-    settings = {**ASKED, "inputs": ["in.parquet"], "output": "out"}
-    command = local_command({"settings": settings, "progress": {"loaded": {"model": "smollm", "precision": "bf16"}}})
-    assert command is not None
-    program, verb, *words = shlex.split(command)
+def shown(settings: JobSettings) -> list[str]:
+    loaded = {"model": settings.model, "precision": "bf16"}
+    return local_lines(
+        {"id": "job-1", "settings": json.decode(json.encode(settings)), "progress": {"loaded": loaded}}, " --on URL"
+    )
+
+
+@pytest.mark.parametrize("asked", [ASKED, OF_TEXTS, OF_ROWS], ids=["prompts", "texts", "rows"])
+def test_the_command_of_a_job_asks_for_the_same_job(
+    asked: JobSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run as it is printed, as far as the settings that it makes."""
+    monkeypatch.chdir(tmp_path)
+    Path("schema.json").write_text(asked.json_schema or "")
+    made = list[JobSettings]()
+
+    def run(settings: JobSettings, fresh: bool, retry_errors: str | None) -> None:
+        made.append(settings)
+        raise InvalidInput("test", "settings", "no more")
+
+    monkeypatch.setattr("twoshift.cli.run._run", run)
+    program, verb, *words = shlex.split(shown(asked)[0].partition(": ")[2])
     assert (program, verb) == ("twoshift", "run")
-    parsed = _parser().commands["run"].make_context("run", words).params
-    for name in ("prompt", "system", "max_tokens", "temperature", "top_p", "seed", "shard_rows", "window"):
-        assert parsed[name] == ASKED[name], name
-    assert list(parsed["stop"]) == ASKED["stop"]
-    assert (parsed["keep"], parsed["types"], parsed["output"]) == ("id,name", "zip=string", "out")
+    main([verb, *words])
+    defaults = JobSettings(inputs=("x",), output="x", model="x")
+    elsewhere = {name: getattr(defaults, name) for name in (*SERVER_OPTIONS, *FILE_ONLY)}
+    assert made == [structs.replace(asked, **elsewhere)]
+
+
+def test_what_a_command_cannot_say_is_said_beside_it() -> None:
+    _, schema, there, file = shown(ASKED)
+    assert schema == "Save settings.json_schema of `twoshift jobs show job-1 --on URL --json` as schema.json first."
+    options = "--weight 2.0 --hours 22:00-06:00 --max-live-load 0.3 --notify ops,me"
+    assert there == f"Only a server has {options}: `twoshift jobs resume job-1 --on URL` keeps it."
+    assert file == "Only a job file has lease_seconds = 400.0."
+    assert len(shown(OF_ROWS)) == 1
+
+
+def test_no_setting_of_a_job_is_forgotten_in_its_command() -> None:
+    known = ["inputs", "model", *OPTIONS, *SERVER_OPTIONS, *FILE_ONLY, *OF_THE_SERVER]
+    assert sorted(known) == sorted(JobSettings.__struct_fields__)
+    assert set(_NOT_HERE) < set(OF_THE_SERVER)  # what a server refuses needs no option
+    defaults = to_builtins(JobSettings(inputs=("x",), output="x", model="x"))
+    for name in (*OPTIONS, *SERVER_OPTIONS, *FILE_ONLY):  # the tests above ask for each of them
+        values = [to_builtins(each)[name] for each in (ASKED, OF_TEXTS, OF_ROWS)]
+        assert any(value != defaults[name] for value in values), name
 
 
 @pytest.mark.parametrize(("reason", "shown"), [("expired", "b: expired"), ("cancelled", "b: cancelled")])
@@ -56,4 +112,4 @@ def test_a_batch_says_when_it_was_created_and_when_it_expires() -> None:
     more = {"request_counts": counts, "usage": usage, "errors": None, "created_at": 1e9, "expires_at": 1e9 + 3600}
     more |= {"left_s": 90.0}
     assert any(line.startswith("created 2001-09-0") and ", expires 2001-09-0" in line for line in _lines(batch | more))
-    assert "1 of 2 requests done, 0 failed, 1m30s left" in _lines(batch | more)
+    assert "1 of 2 requests done, 0 failed, 90 s left" in _lines(batch | more)
