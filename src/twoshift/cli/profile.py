@@ -136,7 +136,7 @@ def profile_command(
         str | None, text("Example rows, one a line as score takes them; encoders make their own.", metavar="FILE")
     ] = None,
     row_tokens: Annotated[
-        int | None, whole("Tokens of a typical row of an encoder, if the rows are made here (default: 64).", most=10**6)
+        int | None, whole("Tokens of a typical row of an encoder, if the rows are made here.", most=10**6, shown="64")
     ] = None,
     device: Device = "auto",
     precision: Precision = None,

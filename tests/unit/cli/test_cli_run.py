@@ -202,7 +202,7 @@ def test_a_storm_of_signals_is_answered_once() -> None:
 def test_no_grace_at_all_is_allowed(twoshift: Callable[[str], Any]) -> None:
     ran = twoshift("run none.parquet --model none.py:None -o out --grace 0")
     assert ran.code == 2
-    assert "grace" not in ran.err
+    assert "--grace" not in ran.err
     assert "none.parquet" in ran.err
 
 
