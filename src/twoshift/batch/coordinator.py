@@ -30,7 +30,7 @@ from twoshift.batch.plan import Plan
 from twoshift.batch.pool import Died, FromPool, Joined, Left, WorkerPool
 from twoshift.batch.progress import Snapshot
 from twoshift.batch.summary import RunRecord
-from twoshift.errors import Broken, TryLater
+from twoshift.errors import Broken, TryLater, TwoshiftError
 from twoshift.policy.deadline import DeadlinePolicy
 from twoshift.policy.leases import Committed, Dead, Finished, Lease, Retry, ShardLimits, Wait
 from twoshift.policy.shards import ShardPolicy
@@ -174,7 +174,9 @@ class Coordinator:
             case Ready():
                 worker.ready, worker.moved_s = True, now_s
                 self._begin(number)
-            case Unusable(error):
+            case Unusable(error, is_beginning):
+                if is_beginning:
+                    self._cannot_begin(worker, error, now_s)
                 self._end(number, worker, str(error))
             case Calibrated() | Rechecked():
                 pass
@@ -279,6 +281,14 @@ class Coordinator:
             raise Broken(f"{self._idle_deaths} workers died one after the other before they had a shard: {reason}")
         if self._stop_at_s is None and self._shards.counts().pending + self._shards.counts().leased:
             self._workers[self._pool.start()] = _Worker(moved_s=now_s)
+
+    def _cannot_begin(self, worker: _Worker, error: TwoshiftError, now_s: float) -> None:
+        """Its shards are for others to do; raises the error where there is no other worker."""
+        for lease in worker.leases.values():
+            self._shards.released(lease, now_s)
+        worker.leases.clear()
+        if all(each is worker or each.ended is not None for each in self._workers.values()):
+            raise error
 
     def _left(self, number: int, worker: _Worker, now_s: float) -> None:
         del self._workers[number]

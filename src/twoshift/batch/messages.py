@@ -95,6 +95,7 @@ class Unusable:
     """The model cannot be loaded: the error says what the user should change, or why it broke."""
 
     error: TwoshiftError
+    is_beginning: bool = False  # it could not begin: no shard is to blame
 
 
 @dataclass(frozen=True, slots=True)

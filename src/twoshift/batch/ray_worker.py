@@ -59,7 +59,9 @@ class RayWorker:
     def hear(self, message: ToWorker) -> None:
         """Do what it says, or begin to."""
         if isinstance(message, Begin) and not self._sees(plan_location(message.output)):
-            self._outbox.put(Unusable(Broken(f"node {self._node}: {message.output} has no plan; {_SHARED}")))
+            self._outbox.put(
+                Unusable(Broken(f"node {self._node}: {message.output} has no plan; {_SHARED}"), is_beginning=True)
+            )
             return
         self._worker.handle(message)
 

@@ -92,7 +92,7 @@ class ShardWorker:
         try:
             self._handle(message)
         except Exception as error:  # whatever it was, the coordinator has to know
-            self._send(_unusable(error))
+            self._send(_unusable(error, is_beginning=isinstance(message, Begin)))
 
     def _handle(self, message: ToWorker) -> None:
         match message:
@@ -101,6 +101,8 @@ class ShardWorker:
             case Begin():
                 self._begin(message)
             case Score(lease, shard):
+                if self._scorer is None:  # it could not begin, and has said so
+                    return
                 with self._lock:
                     stop = self._stops[lease] = threading.Event()
                 self._threads.submit(self._score, lease, shard, stop)
@@ -195,8 +197,8 @@ class ShardWorker:
         return self._device
 
 
-def _unusable(error: BaseException) -> Unusable:
-    return Unusable(error if isinstance(error, TwoshiftError) else Broken(described(error)))
+def _unusable(error: BaseException, is_beginning: bool = False) -> Unusable:
+    return Unusable(error if isinstance(error, TwoshiftError) else Broken(described(error)), is_beginning)
 
 
 def _told(error: BaseException) -> str:

@@ -225,6 +225,18 @@ def test_a_worker_that_is_of_no_use_any_more_is_replaced() -> None:
     assert len([shard for worker, shard in pool.sent if worker == 0 and isinstance(shard, Score)]) == 1
 
 
+def test_a_worker_that_cannot_begin_costs_no_shard_an_attempt() -> None:
+    def scores(worker: int, lease: int, shard: int) -> Replies:
+        cannot = Unusable(Broken("it has loaded other weights"), is_beginning=True)
+        return done(lease, shard) if worker == 1 else [(0.1, cannot)]
+
+    ending, coordinator = run(FakePool(scores), plan_of(10), workers=2)
+    assert ending is Ending.DONE
+    assert coordinator.log.failures == {}
+    with pytest.raises(Broken, match=r"^it has loaded other weights$"):  # nobody else is there
+        run(FakePool(scores), plan_of(10), workers=1)
+
+
 def test_a_worker_without_progress_is_killed_once_and_its_shard_done_elsewhere() -> None:
     beat = Beat(5, 1.0, 5, 0, 0, 0, 0)
 

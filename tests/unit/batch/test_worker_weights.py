@@ -27,4 +27,5 @@ def test_a_worker_with_other_weights_than_the_plans_is_refused_by_name(tmp_path:
     worker.close()
     refused = next(each for each in said if isinstance(each, Unusable))
     assert any(isinstance(each, Ready) for each in said)
+    assert refused.is_beginning
     assert "worker node:1 has loaded other weights" in str(refused.error)
