@@ -99,6 +99,7 @@ class RuntimeInfo:
     inputs: tuple[Tensor, ...] = ()  # what a row has; none where only the user's own class knows
     # a row to warm up with, where one can be made up or the user's class has one
     example: Any = field(default=None, compare=False)
+    example_words: tuple[str, ...] = field(default=(), compare=False)  # that it knows, to make texts of any length
     prompts: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)  # what goes before a text, by name
     default_prompt_name: str | None = None  # of the prompt of a row that names none
     prepare_waits: bool = False  # whether `prepare` is a user's own code, which may wait for anything

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tiny_models import TEXTS, answers, make_tokenizer, sentence_transformers, st_modules
 
+from twoshift.engine.example_rows import examples_of
 from twoshift.errors import Broken, InvalidInput, UnusableModel
 from twoshift.runtime import load_model
 
@@ -103,6 +104,21 @@ def test_a_model2vec_folder_embeds_as_model2vec_does(normalize: bool, quantized:
     ours = load_model(str(tmp_path / "model"))
     assert ours.info.runtime == "numpy"
     np.testing.assert_allclose(answers(ours, TEXTS, "embedding"), reference.encode(TEXTS), atol=1e-5)
+
+
+def test_example_rows_are_made_of_words_that_a_static_model_knows(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = {"[UNK]": 0, "katze": 1, "hund": 2, "maus": 3}  # none of the usual ones
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))  # noqa: S106
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()  # pyright: ignore[reportAttributeAccessIssue]
+    vectors = RANDOM.normal(size=(len(words), 16)).astype(np.float32)
+    model2vec.StaticModel(vectors, tokenizer).save_pretrained(tmp_path / "model")
+    ours = load_model(str(tmp_path / "model"))
+    made = examples_of(ours, 64)
+    assert made is not None
+    assert made.row.tokens == 64
+    assert {int(n) for n in ours.prepare(made.make(20, 64)).lengths} == {64}
 
 
 @pytest.mark.parametrize("dim", [None, 4])

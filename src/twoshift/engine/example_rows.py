@@ -6,6 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,13 +35,21 @@ class ExampleRows:
 
 def made_texts(runtime: Runtime, row_tokens: int) -> ExampleRows | None:
     """Texts of plain words for a model that takes texts, or pairs of them; None for one that does not."""
-    shape = next((shape for shape in (_text, _pair) if _takes(runtime, shape)), None)
-    if shape is None:
-        return None
-    short, long = (int(n) for n in runtime.prepare([shape(2, 0), shape(2 + _PROBE_WORDS, 0)]).lengths)
-    per_word = (long - short) / _PROBE_WORDS
-    if per_word <= 0:  # its tokens do not count words: nothing is known about its rows
-        return None
+    known = [words for words in (_WORDS, runtime.info.example_words) if words]
+    for shape in (partial(shape, words) for words in known for shape in (_text, _pair)):
+        if not _takes(runtime, shape):
+            continue
+        short, long = (int(n) for n in runtime.prepare([shape(2, 0), shape(2 + _PROBE_WORDS, 0)]).lengths)
+        per_word = (long - short) / _PROBE_WORDS
+        if per_word > 0:  # else its tokens do not count these words
+            return _texts(runtime, row_tokens, shape, short, per_word)
+    return None
+
+
+def _texts(
+    runtime: Runtime, row_tokens: int, shape: Callable[[int, int], Any], short: int, per_word: float
+) -> ExampleRows:
+    """Texts of that shape, of which one of two words has `short` tokens."""
 
     def make(rows: int, tokens: int) -> list[Any]:
         words = max(1, 2 + round((tokens - short) / per_word))
@@ -99,11 +108,11 @@ def _takes(runtime: Runtime, shape: Callable[[int, int], Any]) -> bool:
     return True
 
 
-def _text(words: int, number: int) -> str:
-    chosen = itertools.islice(itertools.cycle(_WORDS), number % len(_WORDS), number % len(_WORDS) + words)
+def _text(known: Sequence[str], words: int, number: int) -> str:
+    chosen = itertools.islice(itertools.cycle(known), number % len(known), number % len(known) + words)
     return " ".join(chosen)
 
 
-def _pair(words: int, number: int) -> tuple[str, str]:
+def _pair(known: Sequence[str], words: int, number: int) -> tuple[str, str]:
     query = max(1, words // 4)
-    return _text(query, number), _text(max(1, words - query), number + 1)
+    return _text(known, query, number), _text(known, max(1, words - query), number + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,6 +31,7 @@ Floats = NDArray[np.float32]
 _MODEL2VEC = "model2vec"
 _MODEL2VEC_TOKENS = 512  # where its config does not say
 _MOST_TOKENS = 1 << 15  # of a row: StaticEmbedding itself has no limit
+_EXAMPLE_WORDS = 16
 _GATHERED_TOKENS = 1 << 16  # vectors that are looked up at once
 
 
@@ -131,13 +133,13 @@ class StaticEncoder:
     """A Runtime over a table of vectors."""
 
     def __init__(self, info: RuntimeInfo, folder: ModelFolder, table: Floats, is_model2vec: bool) -> None:
-        self.info = info
         task = cast("Embedding", folder.task)
         self._tokenizer = TextTokenizer(folder, False)
         self._steps, self._truncate_dim = read_steps(task, table.shape[1]), task.truncate_dim
         self._unknown = _unknown(folder.path) if is_model2vec else None
         self._most_characters = folder.max_tokens * self._tokenizer.median_characters() if is_model2vec else None
         self._table: Floats | None = table
+        self.info = replace(info, example_words=self._known_words())
 
     def prepare(self, rows: Sequence[Any]) -> TokenRows:
         """Texts as tokens; any thread may call it."""
@@ -164,6 +166,11 @@ class StaticEncoder:
     def close(self) -> None:
         """Let the table go."""
         self._table = None
+
+    def _known_words(self) -> tuple[str, ...]:
+        """Words to make example rows of: the table may have none of the usual ones."""
+        words = self._tokenizer.some_words(_EXAMPLE_WORDS)
+        return tuple(word for word in words if self.prepare([word]).ids[0] != len(cast("Floats", self._table)) - 1)
 
     def _without_unknown(self, rows: TokenRows, unknown: int) -> TokenRows:
         kept = rows.ids != unknown

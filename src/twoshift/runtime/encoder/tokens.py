@@ -22,6 +22,7 @@ from twoshift.runtime.load_limit import loading_step
 
 __all__ = ["TextTokenizer", "TokenRows", "concat", "read_tokenizer"]
 
+_LOOKED_AT = 2000  # tokens of a vocabulary, for words
 _ANY_ID = 1 << 31  # where the config does not say how many there are
 _KEYS = ({"text", "prompt"}, {"text", "prompt_name"})  # of a row that has not the default prompt
 _WHOLE = np.zeros(1, np.bool_)  # shared: nobody writes to it
@@ -155,6 +156,15 @@ class TextTokenizer:
     def median_characters(self) -> int:
         """Of the vocabulary's tokens."""
         return int(np.median([len(token) for token in self._tokenizer.get_vocab(with_added_tokens=True)]))
+
+    def some_words(self, most: int) -> list[str]:
+        """The first tokens of the vocabulary that are texts of their own."""
+        found = list[str]()
+        for id_ in range(min(_LOOKED_AT, self._tokenizer.get_vocab_size())):
+            text = self._tokenizer.decode([id_], skip_special_tokens=True).strip()
+            if text.isalpha():
+                found.append(text)
+        return found[:most]
 
     def _tokens(self, checked: list[Any]) -> TokenRows:
         if len(checked) == 1 and isinstance(checked[0], str) and (ids := self._words.of(checked[0])):
