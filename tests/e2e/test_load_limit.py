@@ -66,3 +66,31 @@ def test_a_graph_that_never_ends_ends_a_server_that_loads_it(tmp_path: Path, rep
     ended = run("serve", str(path), "--load-timeout", "2s", "--port", "0", "--replicas", replicas)
     assert ended.returncode != 0
     assert f"{path} was not loaded within 2 s: it hangs since its first call began" in ended.stderr
+
+
+def tokenizer_that_never_ends(folder: Path) -> Path:
+    """Its regular expressions each take long over any text, but not so long that their library gives up."""
+    from safetensors.numpy import save_file
+
+    slow = tokenizers.normalizers.Replace(tokenizers.Regex(r".{0,30}.{0,30}.{0,30}.{0,30}\b\B"), "")
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="a"))  # noqa: S106
+    made.normalizer = tokenizers.normalizers.Sequence([tokenizers.normalizers.Prepend("a" * 60), *[slow] * 20_000])
+    made.save(str(folder / "tokenizer.json"))
+    save_file({"embeddings": np.ones((1, 4), np.float32)}, str(folder / "model.safetensors"))
+    (folder / "config.json").write_text('{"model_type": "model2vec"}')
+    return folder / "tokenizer.json"
+
+
+@pytest.mark.parametrize("verb", ["embed", "run"])
+def test_a_tokenizer_that_never_ends_ends_what_loads_it(tmp_path: Path, verb: str) -> None:
+    path = tmp_path / "model"
+    path.mkdir()
+    tokenizer = tokenizer_that_never_ends(path)
+    (tmp_path / "in.jsonl").write_text('{"text": "a"}\n')
+    job = ["run", str(tmp_path / "in.jsonl"), "--text", "text", "--model", str(path), "-o", str(tmp_path / "out")]
+    words = ["embed", str(path)] if verb == "embed" else job
+    ended = run(*words, "--load-timeout", "2s", input="a\n")
+    assert ended.returncode == 1, ended.stderr
+    assert f"{path} was not loaded within " in ended.stderr
+    assert f"it hangs since {tokenizer} was tried; give it more time with --load-timeout" in ended.stderr
+    assert verb == "embed" or "workers died before the first shard" in ended.stderr
