@@ -134,7 +134,9 @@ def _held_database(
     except Broken as damage:
         if settings.database is not None:
             raise
-        note(f"No jobs, batches, schedules or usage here: {damage}. Live requests are served.")
+        note(
+            f"No jobs, batches, schedules or usage here: {damage}. Live requests are served{_without_quotas(settings)}."
+        )
         return _DAMAGED
     claim = SqlClaim(database)
     if not claim.take():
@@ -269,6 +271,12 @@ def ledger_for(
             raise
         return NoUsage(_DAMAGED), shown
     return Ledger(store, count, keys.tenants, Prices(settings.price_of, settings.batch_price_share)), shown
+
+
+def _without_quotas(settings: ServeSettings) -> str:
+    """What nobody can count without a database."""
+    limited = sorted(name for name, each in settings.tenants.items() if each.device_seconds_per_day is not None)
+    return f", and device_seconds_per_day is not enforced (tenants {', '.join(limited)})" if limited else ""
 
 
 def _database_url(settings: ServeSettings) -> str:

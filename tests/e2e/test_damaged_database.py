@@ -10,6 +10,8 @@ from programs import PROGRAM, environment
 from servers import Server
 from user_models import written
 
+from twoshift.serve.keys import digest_of
+
 for needs in ("httptools", "sqlalchemy"):
     pytest.importorskip(needs)
 pytestmark = pytest.mark.slow
@@ -55,6 +57,23 @@ def test_the_default_database_does_not_stop_live_serving(tmp_path: Path, kind: s
     finally:
         server.end()
     assert (home / "fleet.db").read_bytes() == data  # it is the user's
+
+
+def test_the_start_says_which_quotas_a_damaged_database_leaves_unenforced(tmp_path: Path) -> None:
+    models, home = written(tmp_path), tmp_path / "home"
+    home.mkdir()
+    damaged(home / "fleet.db", home, "no database")
+    config = tmp_path / "serve.toml"
+    key = f'[keys.k]\nsha256 = "{digest_of("k")}"\ntenant = "red"\n'
+    tenant = "[tenants.red]\ndevice_seconds_per_day = 1e-9\n"
+    config.write_text(f'[models.Embed]\nmodel = "{models}:Embed"\nslo_ms = 2000\n{key}{tenant}')
+    server = Server(home, "--config", str(config))
+    try:
+        assert server.embed("Embed", "a", authorization="Bearer k").status == 200
+        assert "Live requests are served, and device_seconds_per_day is not enforced (tenants red)." in server.said
+        assert server.stop() == 0
+    finally:
+        server.end()
 
 
 def test_a_database_that_was_asked_for_is_refused_with_what_to_do(tmp_path: Path) -> None:
