@@ -70,6 +70,20 @@ def test_a_missing_weight_is_refused_by_name(load: Load, name: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("load", LOADERS)
+def test_missing_weights_are_counted_and_the_first_few_named(load: Load, tmp_path: Path) -> None:
+    folder = set_config(make_folder(tmp_path / "model", "bert"), num_hidden_layers=5)  # it has 3
+    with pytest.raises(UnusableModel, match=r": 32 weights missing \(encoder\.layer\.3\.attention\..*, \.\.\.\)"):
+        load(folder, tmp_path / "home")
+
+
+@pytest.mark.parametrize("load", [by_graph, packed])
+def test_a_config_with_far_more_layers_than_the_file_is_refused_early(load: Load, tmp_path: Path) -> None:
+    folder = set_config(make_folder(tmp_path / "model", "bert"), num_hidden_layers=1000)
+    with pytest.raises(UnusableModel, match=r": at least \d+ weights missing \(encoder\.layer\."):
+        load(folder, tmp_path / "home")
+
+
+@pytest.mark.parametrize("load", LOADERS)
 def test_layers_that_the_config_does_not_have_are_refused_by_name(load: Load, tmp_path: Path) -> None:
     folder = set_config(make_folder(tmp_path / "model", "bert"), num_hidden_layers=2)
     with pytest.raises(UnusableModel, match=r"16 weights unknown to the network \(encoder\.layer\.2\.attention"):

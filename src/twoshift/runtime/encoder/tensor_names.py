@@ -36,11 +36,15 @@ def check_tensors(
     missing: Collection[str] = (),
     unexpected: Collection[str] = (),
     misshapen: Collection[tuple[str, Sequence[int], Sequence[int]]] = (),
+    or_more: bool = False,
 ) -> None:
-    """Raise UnusableModel where there are any; `misshapen` has the shape in the file, then the one in config.json."""
+    """Raise UnusableModel where there are any; `misshapen` has the shape in the file, then the one in config.json.
+
+    With `or_more` nobody has looked for all of them.
+    """
     shapes = [f"{name} {list(held)} instead of {list(wanted)}" for name, held, wanted in sorted(misshapen)]
     found = [
-        f"{len(names)} {'weight' if len(names) == 1 else 'weights'} {problem} ({_first(names)})"
+        f"{'at least ' * or_more}{len(names)} {'weight' if len(names) == 1 else 'weights'} {problem} ({_first(names)})"
         for names, problem in (
             (missing, "missing"),
             (shapes, "of another shape"),

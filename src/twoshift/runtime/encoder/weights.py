@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ __all__ = ["Weights", "weight_files"]
 
 _PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "pytorch_model.pt")
 _CONVERT = "is a pickle, which can run code as it loads; where you trust it, write model.safetensors with Python: {}"
+_ROOM = 8  # zeros over the size of the files
 _FLOATS = ("F32", "F16", "BF16", "F64")
 
 
@@ -67,13 +69,23 @@ class Weights:
         self._where = opened[0][0]
         self._prefix = self._find_prefix(marker)
         self._read: set[str] = set()
+        self._missing: list[str] = []
+        self._room_bytes = _ROOM * sum(
+            path.stat().st_size for path, _ in opened
+        )  # for zeros in place of what is missing
 
     @classmethod
     @contextlib.contextmanager
     def open(cls, files: Sequence[Path], marker: str) -> Iterator[Weights]:
         """The tensors of these files; `marker` is a tensor that every such model has, whatever its prefix."""
         with contextlib.ExitStack() as stack:
-            yield cls([(path, stack.enter_context(opened(path))) for path in files], marker)
+            made = cls([(path, stack.enter_context(opened(path))) for path in files], marker)
+            yield made
+            made.check_none_missing()
+
+    def check_none_missing(self) -> None:
+        """Raise UnusableModel that names the first few that were asked for and are not there, and says how many."""
+        check_tensors(self._where.parent, missing=self._missing)
 
     def check_all_read(self, also: Collection[str] = ()) -> None:
         """Raise UnusableModel where a tensor of the network was not read: the config describes another network.
@@ -81,7 +93,8 @@ class Weights:
         `also` are names that somebody else has read.
         """
         unread = self._files.keys() - self._read - set(also)
-        check_tensors(self._where.parent, unexpected=[name for name in unread if not self._is_spare(name)])
+        unexpected = [name for name in unread if not self._is_spare(name)]
+        check_tensors(self._where.parent, missing=self._missing, unexpected=unexpected)
 
     @property
     def read(self) -> frozenset[str]:
@@ -92,10 +105,10 @@ class Weights:
         return is_spare(stored.removeprefix(self._prefix))
 
     def get(self, name: str, *shape: int) -> NDArray[np.float32]:
-        """The tensor in fp32; raises InvalidInput where it is missing or has another shape than the config says."""
+        """The tensor in fp32, zeros where it is missing; raises InvalidInput where its shape is not the config's."""
         stored = self._stored(name)
         if stored is None:
-            raise UnusableModel("model", str(self._where), f"lacks the weight {name} {list(shape)}; {SAVE_AGAIN}")
+            return self._without(name, shape)
         self._read.add(stored)
         held = self._files[stored].get_slice(stored)
         if tuple(held.get_shape()) != shape:
@@ -105,6 +118,14 @@ class Weights:
         if held.get_dtype() == "BF16":
             needed("ml_dtypes", "encoder", str(self._where))  # its import teaches numpy the type
         return np.asarray(self._files[stored].get_tensor(stored)).astype(np.float32, copy=False)
+
+    def _without(self, name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """Go on, so that all that is missing is named at once; not for much more than the files hold."""
+        self._missing.append(name)
+        self._room_bytes -= 4 * math.prod(shape)
+        if self._room_bytes < 0:
+            check_tensors(self._where.parent, missing=self._missing, or_more=True)
+        return np.zeros(shape, np.float32)
 
     def _stored(self, name: str) -> str | None:
         # The head of a classifier stands beside the wrapped model, not in it; gamma and beta are BERT's first names.
