@@ -311,7 +311,7 @@ def test_usage_is_csv_where_that_is_asked_for(house: House) -> None:
     ended = program(house.path / "home", *words, "--json", key=house.keys["root"])
     assert {each["tenant"] for each in json.loads(ended.stdout)["data"]} >= {"red", "house"}
     ended = program(house.path / "home", *words, "--tenant", "blue", key=house.keys["alice"])
-    assert ended.returncode == 1
+    assert ended.returncode == 2
     assert "admin" in ended.stderr
 
 

@@ -101,19 +101,21 @@ class Job:
         self,
         found: Callable[[Resumed | None], None],
         report: Callable[[Snapshot], None],
+        loading: Callable[[], None] = lambda: None,
         *,
         fresh: bool = False,
         retry_errors: str | None = None,
     ) -> JobResult:
         """Plan or resume, and run until it ends; raises InvalidInput, Broken.
 
-        `retry_errors` is the folder of a job that has ended: what has no errors there is taken over.
+        `loading` is called once the input is found to be usable. `retry_errors` is the folder of a job that has ended:
+        what has no errors there is taken over.
         """
         try:
             with one_coordinator(self.settings.output):
                 remove_leftovers(self.settings.output)
                 try:
-                    return self._begun(found, report, fresh, retry_errors)
+                    return self._begun(found, report, loading, fresh, retry_errors)
                 finally:
                     remove_leftovers(self.settings.output)
         except Interrupted:
@@ -122,8 +124,8 @@ class Job:
             self._pool.close(max(0.0, min(_CLOSE_S, self._stop_at_s - time.monotonic())))
 
     def _begun(
-        self, found: Callable[[Resumed | None], None], report: Callable[[Snapshot], None], fresh: bool,
-        retry_errors: str | None,
+        self, found: Callable[[Resumed | None], None], report: Callable[[Snapshot], None],
+        loading: Callable[[], None], fresh: bool, retry_errors: str | None,
     ) -> JobResult:  # fmt: skip
         existing = self._existing(fresh)
         earlier = None if retry_errors is None else self._earlier(retry_errors)
@@ -134,6 +136,7 @@ class Job:
             same_files(earlier, self.settings, files, self._content, is_retry=True)
         looked = None if existing or earlier else first_look(files, self._blobs_for, self.settings)
         began_s = time.monotonic()
+        loading()
         muster = self._muster
         muster.start()
         model = muster.first_ready()
@@ -204,7 +207,10 @@ class Job:
 
     def _files(self) -> tuple[InputFile, ...]:
         """The input; what lies in this very job's output folder, which may be in an input folder, is none of it."""
-        found = resolve(self.settings.inputs, self._blobs_for, self.settings.input_format)
+        try:
+            found = resolve(self.settings.inputs, self._blobs_for, self.settings.input_format)
+        except InvalidInput as error:
+            raise error.renamed("inputs") if error.field in ("input", "location") else error from error
         files = tuple(file for file in found if not is_below(file.location, self.settings.output))
         if found and not files:
             raise InvalidInput("output", self.settings.output, "a folder that does not hold all of the input")

@@ -226,4 +226,5 @@ def make_settings(data: dict[str, Any]) -> JobSettings:
 
 def _require(holds: bool, field: str, value: object, accepted: str) -> None:
     if not holds:
-        raise InvalidInput(field, value, accepted)
+        shown = ",".join(value) if isinstance(value, tuple) else value  # as the option has it
+        raise InvalidInput(field, shown, accepted)

@@ -1,10 +1,11 @@
 """The program: `twoshift`. The one place where errors become exit codes.
 
 0    done
-1    something is damaged, or the reader of our output went away
-2    bad usage or bad input: the message names the field, the value and what is accepted
+1    something is damaged
+2    bad usage, bad input or a key that may not: the message says what is accepted
 75   try again later
 130  interrupted
+141  the reader of our output went away, as with SIGPIPE
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ from twoshift.cli.jobs import app as jobs_app
 from twoshift.cli.plan import app as plan_app
 from twoshift.cli.schedule import app as schedule_app
 from twoshift.cli.sim import app as sim_app
-from twoshift.errors import BrokenModel, InvalidInput, TryLater, TwoshiftError
+from twoshift.errors import BrokenModel, Denied, InvalidInput, TryLater, TwoshiftError
 from twoshift.extras import extra_with, not_installed
 
 __all__ = ["app", "main"]
+
+_CLOSED_PIPE = 141  # as a program that SIGPIPE ends
 
 app.add_typer(batch_app, name="batch")
 app.add_typer(jobs_app, name="jobs")
@@ -61,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         _forget_stdout()
-        return 1
+        return _CLOSED_PIPE
     except OSError as error:  # a full disk, a device gone
         _forget_stdout()
         return _fail(str(error), 1)
@@ -77,7 +80,7 @@ def _run(argv: list[str]) -> int:
         return _fail(str(error), 2)
     except TryLater as error:
         return _fail(str(error), 75)
-    except BrokenModel as error:
+    except (BrokenModel, Denied) as error:
         return _fail(str(error), 2)
     except TwoshiftError as error:
         return _fail(str(error), 1)
@@ -85,8 +88,9 @@ def _run(argv: list[str]) -> int:
         return _fail("interrupted", 130)
     except ModuleNotFoundError as error:
         return _not_installed(error)
-    except SystemExit as error:  # how typer reports a closed pipe
-        return error.code if isinstance(error.code, int) else 1
+    except SystemExit as error:  # how typer reports a closed pipe, with 1
+        _forget_stdout()
+        return error.code if isinstance(error.code, int) and error.code != 1 else _CLOSED_PIPE
     except Exception as error:
         return _usage_error(error)
     return result if isinstance(result, int) else 0

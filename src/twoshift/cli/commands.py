@@ -33,7 +33,8 @@ def group(about: str, example: str) -> typer.Typer:
 def command(app: typer.Typer, name: str, example: str, fields: Mapping[str, str] | None = None) -> Callable[[_F], _F]:
     """Register a command; `example` is a command line that works, shown last in its help and in docs/cli.md.
 
-    `fields` names the parameter behind a field of an error where the two are called differently.
+    `fields` names the parameter behind a field of an error where the two are called differently, or what the user
+    typed where that is not made from a parameter's name.
     """
 
     def register(function: _F) -> _F:
@@ -64,10 +65,11 @@ def _naming_options(function: Callable[..., Any], fields: Mapping[str, str]) -> 
             return function(*args, **kwargs)
         except InvalidInput as error:
             field = fields.get(error.field, error.field)
-            if field not in parameters or _is_argument(function, field):
+            if field in parameters and not _is_argument(function, field):
+                field = f"--{field.replace('_', '-')}"
+            if field == error.field:
                 raise
-            flag = f"--{field.replace('_', '-')}"
-            raise error.renamed(flag) from error
+            raise error.renamed(field) from error
 
     return run
 

@@ -47,15 +47,18 @@ class JobProgress:
             from rich.console import Console
 
             self._start_bar(Console(stderr=True))
-            self._load(Ongoing(self._describe, 1.0))
-        else:
-            self._load(Ongoing())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
         self._loaded()
         if self._bar is not None:
             self._bar.stop()
+
+    def loading(self) -> None:
+        """The input is there, and its model is loaded now."""
+        self._loading = Ongoing() if self._bar is None else Ongoing(self._describe, 1.0)
+        self._loading.__enter__()
+        self._loading(f"Loading {self._settings.model}")
 
     def found(self, resumed: Resumed | None) -> None:
         """What lay in the output folder; the model is there."""
@@ -79,10 +82,6 @@ class JobProgress:
         """The last moment: a log ends with a line at 100 %, however long ago the one before was."""
         if self._bar is None and last.share >= 1 and last.rows:
             self._write_line(last)
-
-    def _load(self, loading: Ongoing) -> None:
-        self._loading = loading.__enter__()
-        loading(f"Loading {self._settings.model}")
 
     def _loaded(self) -> None:
         if self._loading is not None:

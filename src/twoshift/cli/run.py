@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from twoshift.cli.model_options import Precision, Threads, TrustPickle
 from twoshift.cli.output import note, show
 from twoshift.cli.params import JsonFlag, choice, count, duration, share, text, usd, whole
 from twoshift.cli.run_codes import EXIT_CODES
+from twoshift.cli.run_warning import failed_rows_warning
 from twoshift.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -27,10 +29,17 @@ __all__ = ["run_command"]
 
 _INPUT_FORMATS = ("parquet", "jsonl", "csv", "tsv", "arrow")
 _NAMED_SHARDS = 10
+_FIELDS = {  # of errors, as the user typed them
+    "inputs": "INPUTS",
+    "text": "--text",
+    "price_usd_per_hour": "--price",
+    "grace_seconds": "--grace",
+    "load_seconds": "--load-timeout",
+}
 # Documented in docs/jobs.md: 1 and 2 are those of every command.
 
 
-@command(app, "run", "twoshift run 'docs/*.parquet' --model minilm --text body --keep id -o out/")
+@command(app, "run", "twoshift run 'docs/*.parquet' --model minilm --text body --keep id -o out/", _FIELDS)
 def run_command(
     inputs: Annotated[
         list[str],
@@ -38,8 +47,12 @@ def run_command(
     ],
     model: Annotated[str | None, text("Model: minilm, smollm, a folder, a file, file.py:Class.")] = None,
     output: Annotated[str | None, text("Output folder, local or s3://.", "-o", "--output")] = None,
-    text_column: Annotated[str | None, text("Column with the text.", "--text", metavar="COLUMN")] = None,
-    pair: Annotated[str | None, text("Column with the second text, for a model over pairs.", metavar="COLUMN")] = None,
+    text_column: Annotated[
+        str | None, text("Column with the text; of pairs, the first text: the query.", "--text", metavar="COLUMN")
+    ] = None,
+    pair: Annotated[
+        str | None, text("Column with the second text of pairs: the document, as in live reranking.", metavar="COLUMN")
+    ] = None,
     prompt_name: Annotated[
         str | None, text("Prompt of the model that goes before each text.", shown="the model's default prompt")
     ] = None,
@@ -129,6 +142,7 @@ def run_command(
     said = {name: value for name, value in given.items() if value is not None}
     with _naming_file(inputs, said):
         settings = _settings(inputs, said)
+        _refuse_placeholders(settings)
         if on is not None:
             from twoshift.cli.run_on import run_on
 
@@ -144,7 +158,7 @@ def _run(settings: JobSettings, fresh: bool, retry_errors: str | None) -> JobRes
     from twoshift.cli.job_progress import JobProgress
 
     with _signals(job), JobProgress(settings) as progress:
-        result = job.run(progress.found, progress.draw, fresh=fresh, retry_errors=retry_errors)
+        result = job.run(progress.found, progress.draw, progress.loading, fresh=fresh, retry_errors=retry_errors)
         progress.ended(result.last)
     return result
 
@@ -183,6 +197,17 @@ def _settings(inputs: list[str], given: dict[str, Any]) -> JobSettings:
         if name not in given:
             raise InvalidInput(f"--{name}", None, "this option, or a .toml file that holds it")
     return make_settings({"inputs": inputs, **given})
+
+
+def _refuse_placeholders(settings: JobSettings) -> None:
+    """What only a schedule fills in would be the name of a folder here."""
+    from twoshift.triggers.placeholders import placeholder_in
+
+    for name, values in (("inputs", settings.inputs), ("output", (settings.output,))):
+        for value in values:
+            if found := placeholder_in(value):
+                accepted = f"a name without {found}: only `twoshift schedule add` fills that in"
+                raise InvalidInput(name, value, accepted)
 
 
 def _listed(value: str | None) -> list[str] | None:
@@ -242,6 +267,9 @@ def _signals(job: Job) -> Iterator[None]:
 
 def _tell(settings: JobSettings, result: JobResult, as_json: bool) -> int:
     show(as_json, _data(settings, result), *_lines(settings, result))
+    whole = result.summary
+    if whole and (warning := failed_rows_warning(whole.errors, whole.rows, whole.error_kinds, settings.output)):
+        note(warning)
     return EXIT_CODES[result.ending]
 
 
@@ -319,7 +347,8 @@ def _done_lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
             yield f"{read}; {whole.output_tokens:,} generated, {whole.output_tokens_per_s:,.1f} a second."
         if whole.usd is not None:
             yield f"The whole job: {dollars(whole.usd)}."
-    yield _this_run(last) if last.committed_rows else "This run: nothing was left to do."
+    checked = f"sizes compared; `twoshift verify {shlex.quote(settings.output)}` reads all"
+    yield _this_run(last) if last.committed_rows else f"This run: nothing was left to do ({checked})."
     made = _made_window(settings, result)
     if made is not None:
         yield f"The window of {settings.window} was {'made' if made else 'missed'}."

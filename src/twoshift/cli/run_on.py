@@ -10,6 +10,7 @@ from twoshift.cli.jobs import job_lines
 from twoshift.cli.output import note, show
 from twoshift.cli.progress import progress_bar
 from twoshift.cli.run_codes import EXIT_CODES
+from twoshift.cli.run_warning import failed_rows_warning
 from twoshift.cli.server import Server, server_at
 from twoshift.errors import TryLater
 
@@ -35,6 +36,9 @@ def run_on(url: str, settings: JobSettings, detach: bool, as_json: bool) -> int:
         note(f"Report: {job['settings']['output'].rstrip('/')}/_twoshift/report.html")
     if detach:
         return 0
+    done = job["progress"] or {}
+    if warning := failed_rows_warning(done.get("errors", 0), done.get("rows", 0), {}, job["settings"]["output"]):
+        note(warning)
     return _CODES[job["state"]] if job["state"] in _CODES else _failed_code(job)
 
 

@@ -10,11 +10,12 @@ from twoshift.errors import InvalidInput
 from twoshift.trigger_ports import ScheduledRun
 from twoshift.triggers.zones import local_time
 
-__all__ = ["filled", "unknown"]
+__all__ = ["filled", "placeholder_in", "unknown"]
 
 _PLACE = re.compile(r"\{([a-z]+)(?:-(\d{1,3}))?\}")
 _FIELDS = ("inputs", "output")
 _KNOWN = "{date}, {date-1} for the day before, {time} or {run}"
+_NAMES = ("date", "time", "run")
 
 
 def filled(job: dict[str, Any], run: ScheduledRun, zone: str) -> dict[str, Any]:
@@ -28,8 +29,13 @@ def unknown(job: dict[str, Any]) -> None:
         given = job.get(name)
         for text in given if isinstance(given, list) else [given]:
             for found in _PLACE.finditer(str(text)):
-                if found[1] not in ("date", "time", "run") or (found[2] and found[1] != "date"):
+                if found[1] not in _NAMES or (found[2] and found[1] != "date"):
                     raise InvalidInput(name, found[0], f"one of {_KNOWN}")
+
+
+def placeholder_in(text: str) -> str | None:
+    """The first that a schedule would fill in."""
+    return next((found[0] for found in _PLACE.finditer(text) if found[1] in _NAMES), None)
 
 
 def _filled(value: Any, run: ScheduledRun, zone: str) -> Any:

@@ -148,7 +148,7 @@ class _Gone(io.StringIO):
 
 def test_a_reader_that_went_away_is_no_traceback(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout", _Gone())
-    assert main(["plan", "cap", "--overhead-ms", "6", "--item-ms", "1", "--slo-ms", "100", "--json"]) == 1
+    assert main(["plan", "cap", "--overhead-ms", "6", "--item-ms", "1", "--slo-ms", "100", "--json"]) == 141
 
 
 def test_a_full_disk_is_no_traceback(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

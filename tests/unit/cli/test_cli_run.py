@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -20,6 +22,7 @@ from twoshift.batch.settings import JobSettings
 from twoshift.batch.summary import RunRecord, Summary
 from twoshift.cli import run
 from twoshift.cli.job_progress import JobProgress
+from twoshift.cli.run_warning import failed_rows_warning
 from twoshift.policy.deadline import Outlook, Verdict
 
 Run = Callable[[str], Any]
@@ -73,6 +76,7 @@ def test_off_a_terminal_there_is_a_line_now_and_then_and_one_at_the_end(
     now_s = 0.0
     monkeypatch.setattr("twoshift.cli.job_progress.time.monotonic", lambda: now_s)
     with JobProgress(SETTINGS) as progress:
+        progress.loading()
         for step in range(30):
             now_s = step / 2
             progress.draw(replace(NOW, share=step / 100))
@@ -86,7 +90,7 @@ def test_a_run_that_did_nothing_or_was_stopped_has_no_last_line(capsys: pytest.C
     with JobProgress(SETTINGS) as progress:
         progress.ended(replace(NOW, share=1.0, rows=0))
         progress.ended(NOW)
-    assert capsys.readouterr().err == "Loading m\n"
+    assert capsys.readouterr().err == ""
 
 
 # The end
@@ -130,7 +134,8 @@ def test_a_job_that_is_done_says_where_its_parts_and_its_report_are() -> None:
 
 def test_a_job_that_was_done_before_says_so() -> None:
     last = replace(NOW, shards=1, shards_done=1, committed_rows=0, errors=0)
-    assert "This run: nothing was left to do." in lines(ended(Ending.DONE, last, summary(record())))
+    told = "This run: nothing was left to do (sizes compared; `twoshift verify out/` reads all)."
+    assert told in lines(ended(Ending.DONE, last, summary(record())))
 
 
 def test_a_job_that_was_stopped_tells_this_run_from_the_whole() -> None:
@@ -203,10 +208,51 @@ def test_no_grace_at_all_is_allowed(twoshift: Callable[[str], Any]) -> None:
     ran = twoshift("run none.parquet --model none.py:None -o out --grace 0")
     assert ran.code == 2
     assert "--grace" not in ran.err
-    assert "none.parquet" in ran.err
+    assert "none.py:None" in ran.err
 
 
 def test_a_language_model_without_a_prompt_is_refused_before_it_is_loaded(twoshift: Run, tmp_path: Path) -> None:
     ran = twoshift(f"run people.parquet --model smollm --text bio -o {tmp_path}/out")
     assert ran.code == 2
     assert "--prompt is missing; expected --prompt with a column or a template instead of --text" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("nope.csv --text body", "INPUTS: 'nope.csv' cannot be used; expected a file or folder that exists"),
+        ("in.csv --text nobody", "--text: 'nobody' cannot be used; expected a column of in.csv (id, body)"),
+        ("in.csv --text body --keep ids", "--keep: 'ids' cannot be used; expected a column of in.csv (id, body)"),
+        ("in.csv --columns id,age", "--columns: 'age' cannot be used; expected a column of in.csv (id, body)"),
+        ("in.csv --text body --columns id,body", "--columns: 'id,body' cannot be used; expected either --text or"),
+        ("in.csv --text body -o nightly/{date}", "--output: 'nightly/{date}' cannot be used; expected a name without"),
+    ],
+)
+def test_a_wrong_input_is_refused_by_its_option_before_the_model_is_loaded(
+    twoshift: Run, options: str, said: str
+) -> None:
+    Path("in.csv").write_text("id,body\n1,one\n")
+    ran = twoshift(f"run -o out --model minilm {options}")
+    assert ran.code == 2
+    assert ran.err.startswith(f"twoshift: {said}")  # and nothing of loading before it
+
+
+def test_a_job_files_placeholder_is_named_as_the_file_does(twoshift: Run) -> None:
+    Path("job.toml").write_text('inputs = "in/{date-1}/"\noutput = "out"\nmodel = "minilm"\ntext = "body"\n')
+    assert "job.toml: inputs: 'in/{date-1}/' cannot be used" in twoshift("run job.toml").err
+
+
+def test_most_rows_failed_is_said_with_the_most_frequent_error() -> None:
+    warning = failed_rows_warning(29_969, 30_000, {"null": 3, "not valid": 29_966}, "out/")
+    assert "29,969 of 30,000 rows failed, most often: not valid (29,966)." in warning
+    assert "--max-errors" in warning
+    assert "--retry-errors out/" in warning
+    assert failed_rows_warning(15_000, 30_000, {"null": 15_000}, "out/") == ""
+
+
+def test_a_warning_of_failed_rows_leaves_the_exit_code_and_json_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    whole = msgspec.structs.replace(summary(record()), errors=1, error_kinds={"null": 1})
+    assert run._tell(SETTINGS, ended(Ending.DONE, NOW, whole), as_json=True) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["errors"] == 1
+    assert captured.err.startswith("Warning: 1 of 1 rows failed, most often: null (1).")
