@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import urllib.parse
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -12,14 +13,16 @@ from twoshift.cli.commands import command
 from twoshift.cli.job_command import local_lines
 from twoshift.cli.output import show, table
 from twoshift.cli.params import JsonFlag, whole
-from twoshift.cli.server import SERVER_FIELDS, On, server_at
+from twoshift.cli.server import SERVER_FIELDS, On, Server, server_at
 from twoshift.units import format_duration
 
 __all__ = ["app", "job_lines", "shown_left", "shown_time"]
 
 app = typer.Typer(help="Jobs on a server: list, show, pause, resume, cancel, logs, deliveries.", no_args_is_help=True)
-_COLUMNS = ("<<job", "<state", "done", "rows", "errors", "left", "<model")
+_COLUMNS = ("<<job", "<<state", "done", "rows", "errors", "left", "<<model")
+_LESS = ("left", "rows", "model", "errors")  # left out on a narrow terminal, in this order
 _DELIVERY_COLUMNS = ("<<at", "<what", "<<of", "<webhook", "<state", "attempts", "<last")
+_SETTLE_S, _POLL_S = 2.0, 0.2
 JobId = Annotated[str, typer.Argument(help="Job id, as `twoshift jobs list` shows it.")]
 
 
@@ -32,7 +35,7 @@ def list_command(
     """The newest jobs of a server."""
     found = server_at(on).get(f"/v1/jobs?limit={limit}")
     rows = [_row(job) for job in found["data"]]
-    show(as_json, found, table(_COLUMNS, rows) if rows else "There are no jobs.")
+    show(as_json, found, table(_COLUMNS, rows, less=_LESS) if rows else "There are no jobs.")
 
 
 @command(app, "show", "twoshift jobs show job-0123456789ab --on http://127.0.0.1:8000", SERVER_FIELDS)
@@ -54,7 +57,7 @@ def pause_command(job: JobId, on: On = None, as_json: JsonFlag = False) -> None:
 @command(app, "resume", "twoshift jobs resume job-0123456789ab --on http://127.0.0.1:8000", SERVER_FIELDS)
 def resume_command(job: JobId, on: On = None, as_json: JsonFlag = False) -> None:
     """Go on with a job that was paused or has failed."""
-    _change(job, "resume", on, as_json)
+    _change(job, "resume", on, as_json, _settled)
 
 
 @command(app, "cancel", "twoshift jobs cancel job-0123456789ab --on http://127.0.0.1:8000", SERVER_FIELDS)
@@ -96,9 +99,21 @@ def shown_left(left_s: float | None) -> str:
     return "" if left_s is None else format_duration(left_s)
 
 
-def _change(job: str, what: str, on: str | None, as_json: bool) -> None:
-    found = server_at(on).post(f"{_path(job)}/{what}")
+def _change(
+    job: str, what: str, on: str | None, as_json: bool, then: Callable[[Server, Any], Any] = lambda _, found: found
+) -> None:
+    server = server_at(on)
+    found = then(server, server.post(f"{_path(job)}/{what}"))
     show(as_json, found, *job_lines(found))
+
+
+def _settled(server: Server, job: dict[str, Any]) -> dict[str, Any]:
+    """A moment later: one that fails at once is not said to wait or to run."""
+    until_s = time.monotonic() + _SETTLE_S
+    while job["state"] in ("queued", "running") and time.monotonic() < until_s:
+        time.sleep(_POLL_S)
+        job = server.get(_path(job["id"]))
+    return job
 
 
 def _path(job: str) -> str:
@@ -134,11 +149,14 @@ def _left(job: dict[str, Any]) -> str:
 
 
 def _here_lines(job: dict[str, Any], is_here: bool, on: str) -> list[str]:
-    """How to go on without the server, where that makes sense."""
+    """How to go on: with the server, and without it where that makes sense."""
     if job["settings"].get("endpoint") is not None:  # a batch, whose files are the server's
         return []
+    if job["state"] not in ("paused", "failed", "cancelled"):
+        return []
+    there = [] if job["state"] == "cancelled" else [f"To go on there: twoshift jobs resume {job['id']}{on}"]
     seen = is_here or all("://" in each for each in (*job["settings"]["inputs"], job["settings"]["output"]))
-    return local_lines(job, on) if seen and job["state"] in ("paused", "failed", "cancelled") else []
+    return [*there, *(local_lines(job, on) if seen else [])]
 
 
 def job_lines(job: dict[str, Any]) -> list[str]:

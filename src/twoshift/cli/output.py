@@ -68,9 +68,14 @@ def _is_seen() -> bool:
     return sys.stdout.isatty() or "COLUMNS" in os.environ
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> FittingTable:
-    """A table with numbers to the right; '<' before a column's name sets it to the left, '<<' in one piece, too."""
-    return FittingTable([column(name) for name in columns], rows, title)
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None, less: Sequence[str] = ()
+) -> FittingTable:
+    """A table with numbers to the right; '<' before a column's name sets it to the left, '<<' in one piece, too.
+
+    `less` are columns that may be left out where there is no room, the first first.
+    """
+    return FittingTable([column(name) for name in columns], rows, title, less)
 
 
 def pretty(value: float | None, digits: int = 4) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -50,13 +50,25 @@ class FittingTable:
     columns: Sequence[Column]
     rows: Sequence[Sequence[str]]
     title: str | None = None
+    less: Sequence[str] = ()  # columns that may be left out, the first first
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        widths = self.widths(options.max_width)
-        if widths is not None:
-            yield self._table(widths)
-        else:
-            yield from self._blocks()
+        from rich.text import Text
+
+        for count in range(len(self.less) + 1):
+            shown = self._without(self.less[:count])
+            widths = shown.widths(options.max_width)
+            if widths is not None:
+                yield shown._table(widths)
+                if count:
+                    yield Text(f"Left out: {', '.join(self.less[:count])}. --json or a wider terminal shows all.")
+                return
+        yield from self._blocks()
+
+    def _without(self, names: Sequence[str]) -> FittingTable:
+        kept = [place for place, each in enumerate(self.columns) if each.name not in names]
+        rows = [[row[place] for place in kept] for row in self.rows]
+        return replace(self, columns=[self.columns[place] for place in kept], rows=rows, less=())
 
     def widths(self, room: int) -> list[int] | None:
         """Of the columns; None where they cannot stand side by side."""

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from twoshift.cli.jobs import _COLUMNS, _LESS
 from twoshift.cli.output import show, table
 from twoshift.cli.usage import usage_table
 
@@ -68,3 +69,13 @@ def test_usage_says_once_what_all_its_rows_share() -> None:
     for day in _DAYS:
         (line,) = (line for line in shown.splitlines() if day in line)
         assert line.split() == [day, "12,345,678", "1,234,567,890", "12,345.6", "0.0", "123.4567"]
+
+
+def test_twenty_jobs_are_twenty_lines_however_long_an_id_is() -> None:
+    jobs = [["job-0123456789ab", "running", "45%", "12,345/30,000", "0", "3 min", "minilm"]] * 19
+    jobs.append([f"batch_{'0' * 32}", "cancelled", "100%", "30,000/30,000", "29,969", "", "minilm"])
+    shown = _drawn(table(_COLUMNS, jobs, less=_LESS), 80)
+    assert len([line for line in shown.splitlines() if "minilm" in line]) == 20
+    assert f"batch_{'0' * 32}" in shown
+    assert "Left out: left, rows. --json or a wider terminal shows all." in shown
+    assert "Left out" not in _drawn(table(_COLUMNS, jobs, less=_LESS), 120)

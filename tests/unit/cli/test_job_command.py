@@ -13,8 +13,8 @@ from twoshift.batch.settings import JobSettings
 from twoshift.cli import main
 from twoshift.cli.batch import _lines
 from twoshift.cli.job_command import FILE_ONLY, OF_THE_SERVER, OPTIONS, SERVER_OPTIONS, local_lines
-from twoshift.cli.jobs import job_lines
-from twoshift.errors import InvalidInput
+from twoshift.cli.jobs import _here_lines, _settled, job_lines
+from twoshift.errors import Denied, InvalidInput
 
 ASKED = JobSettings(
     inputs=("a b.parquet", "s3://place/c"),
@@ -113,3 +113,34 @@ def test_a_batch_says_when_it_was_created_and_when_it_expires() -> None:
     more |= {"left_s": 90.0}
     assert any(line.startswith("created 2001-09-0") and ", expires 2001-09-0" in line for line in _lines(batch | more))
     assert "1 of 2 requests done, 0 failed, 90 s left" in _lines(batch | more)
+
+
+def test_a_job_that_failed_before_its_model_was_known_says_how_to_go_on() -> None:
+    settings = {"model": "m", "inputs": ["a"], "output": "b"}
+    job = {"id": "job-1", "state": "failed", "reason": "why", "settings": settings, "progress": None}
+    assert _here_lines(job, True, " --on URL") == ["To go on there: twoshift jobs resume job-1 --on URL"]
+    assert _here_lines(job | {"state": "done"}, True, " --on URL") == []
+
+
+def test_a_job_that_fails_as_soon_as_it_is_resumed_is_shown_failed() -> None:
+    states = ["running", "failed"]
+
+    class There:
+        def get(self, path: str) -> dict[str, str]:
+            return {"id": "job-1", "state": states.pop(0)}
+
+    assert _settled(There(), {"id": "job-1", "state": "queued"})["state"] == "failed"  # pyright: ignore[reportArgumentType]
+
+
+def test_a_missing_server_and_a_key_that_may_not_are_bad_usage(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TWOSHIFT_SERVER", raising=False)
+    assert main(["jobs", "list"]) == 2
+    assert "--on is missing; expected the URL" in capsys.readouterr().err
+
+    def denied(*_: object) -> None:
+        raise Denied("no key")
+
+    monkeypatch.setattr("twoshift.cli.server.Server.get", denied)
+    assert main(["jobs", "list", "--on", "http://127.0.0.1:1"]) == 2
