@@ -9,7 +9,7 @@ import msgspec
 
 from twoshift.endpoints.json_body import decoded
 from twoshift.endpoints.types import TokenIds
-from twoshift.errors import TooLarge
+from twoshift.errors import Malformed, TooLarge
 
 __all__ = ["texts_or_ids"]
 
@@ -26,7 +26,7 @@ def texts_or_ids(given: msgspec.Raw, most_rows: int, field: str) -> list[Any]:
     first = _FIRST.match(text)
     match first and first[1]:
         case None:
-            return [decoded(_text, text, field)]
+            raise Malformed(field, "texts: a string or a list of strings")
         case b'"' | b"]":
             return decoded(_texts, text, field)
         case b"[":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
@@ -15,6 +15,12 @@ __all__ = ["asked_of", "decoded", "has_field", "malformed"]
 _MOST_BYTES = 16 << 20  # its values take many times its bytes, and the loop stands still while it is read
 _PLACE = re.compile(r"at `\$\.?([^`]+)`$")
 _MISSING = re.compile(r"missing required field `([^`]+)`")
+_EXPECTED = re.compile(r"Expected `([\w |]+)`(?:, got `(\w+)`| (.+?))?(?: - at `[^`]*`)?$")
+_ENUM = re.compile(r"Invalid enum value ('[^']*'|\S+)")
+_KINDS = {
+    "str": "a string", "int": "a whole number", "float": "a number", "bool": "true or false", "array": "a list",
+    "object": "an object",
+}  # fmt: skip
 _UNKNOWN = re.compile(r"unknown field `([^`]+)`")
 _parameters = msgspec.json.Decoder(dict[str, msgspec.Raw])
 # As types have what is known elsewhere and not used here: null, or nothing in it
@@ -30,7 +36,7 @@ def decoded(
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(error, field, _fields_of(decoder)) from None
+        raise malformed(error, field, _fields_of(decoder), decoder.type) from None
 
 
 def asked_of(decoder: msgspec.json.Decoder[Any], body: bytes | memoryview) -> Any:
@@ -65,8 +71,8 @@ def has_field(body: bytes | memoryview, name: str) -> bool:
         return False
 
 
-def malformed(error: Exception, field: str = "body", known: Sequence[str] = ()) -> InvalidInput:
-    """The error for what msgspec could not read; `known` are the fields that a body may have."""
+def malformed(error: Exception, field: str = "body", known: Sequence[str] = (), read: object = None) -> InvalidInput:
+    """The error for what msgspec could not read; `known` are the fields that a body of the type `read` may have."""
     told = str(error)
     place, inner = _PLACE.search(told), _MISSING.search(told) or _UNKNOWN.search(told)
     where = f"{field}{place[1]}" if place and place[1].startswith("[") else place and place[1]
@@ -75,4 +81,28 @@ def malformed(error: Exception, field: str = "body", known: Sequence[str] = ()) 
         return Malformed(named, f"no such field; this endpoint accepts {', '.join(known)}")
     if _UNKNOWN.search(told) or told.startswith(_NO_USE):
         return Malformed(named, "to be left out: it is not supported here")
-    return Malformed(named or field, f"a request as /openapi.json describes it: {told}")
+    if _MISSING.search(told):
+        return Malformed(named, "a value: it is required")
+    accepted = _expected(told) or _choices(told, read, named)
+    return Malformed(named or field, accepted or f"a request as /openapi.json describes it: {told}")
+
+
+def _expected(told: str) -> str:
+    """What msgspec says of types, in JSON's words; empty where it says something else."""
+    found = _EXPECTED.match(told)
+    if found is None:
+        return ""
+    kinds = [each for each in found[1].split(" | ") if each != "null"] or ["null"]
+    wanted = " or ".join(_KINDS.get(each, each) for each in kinds)
+    if found[2]:
+        return f"{wanted}, not {_KINDS.get(found[2], found[2])}"
+    return f"{wanted} {found[3]}" if found[3] else wanted
+
+
+def _choices(told: str, read: object, field: str) -> str:
+    """The values of a field that has only a few; empty where that is not what is wrong."""
+    if not _ENUM.match(told) or not isinstance(read, type) or not issubclass(read, msgspec.Struct):
+        return ""
+    kind = next((each.type for each in msgspec.structs.fields(read) if each.encode_name == field), None)
+    values = [value for each in (kind, *get_args(kind)) if get_origin(each) is Literal for value in get_args(each)]
+    return " or ".join(map(str, values))

@@ -43,7 +43,8 @@ class Derived:
             return ""
         takes, slo, least = (f"{1e3 * each:.3g}" for each in (self.one_row_s, self.slo_s, self.least_slo_s))
         return (
-            f"it cannot keep the SLO: one row takes {takes} of {slo} ms; try --slo-ms {least}. "
+            f"it cannot keep the SLO: one row takes {takes} of {slo} ms; "
+            f"try --slo-ms {least} (slo_ms = {least} in a configuration file). "
             f"Requests without a timeout of their own get {least} ms"
         )
 

@@ -57,9 +57,15 @@ class Service:
         if name is not None:
             return self.find(name)
         found = [model for model in self.models.values() if column is None or column in columns_of(model)]
+        if not found:
+            raise InvalidInput("model", None, f"one with the output {column}, and none is served here")
         if len(found) != 1:
             raise InvalidInput("model", None, f"one of {', '.join(sorted(self.models))}")
         return found[0]
+
+    def has_column(self, column: str) -> bool:
+        """Whether a model may answer with it: what some do is not known before their first answer."""
+        return any(column in columns_of(model) or not columns_of(model) for model in self.models.values())
 
     def language_model(self, name: str) -> ServedLlm:
         """The one of that name; raises NotFound, and InvalidInput where it is another kind of model."""

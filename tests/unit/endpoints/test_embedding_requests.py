@@ -41,6 +41,29 @@ def test_an_unknown_field_is_refused_with_those_that_are_accepted(field: str) ->
     assert "dimensions" in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("given", "more", "said"),
+    [
+        (5, {}, "input: expected texts: a string or a list of strings"),
+        ({"text": "a"}, {}, "input: expected texts: a string or a list of strings"),
+        (["a", 5], {}, "input[1]: expected a string, not a whole number"),
+        ("a", {"encoding_format": "hex"}, "encoding_format: expected float or base64"),
+        ("a", {"dimensions": "8"}, "dimensions: expected a whole number, not a string"),
+        ("a", {"dimensions": 0}, "dimensions: expected a whole number >= 1"),
+        ("a", {"model": 7}, "model: expected a string, not a whole number"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_refused_in_the_words_of_json(given: Any, more: Any, said: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        asked(given, **more)
+    assert str(refused.value) == said
+
+
+def test_a_field_that_is_missing_is_named() -> None:
+    with pytest.raises(InvalidInput, match=r"^input: expected a value: it is required$"):
+        ENDPOINTS["/v1/embeddings"](b'{"model": "m"}', MODEL)
+
+
 def test_what_openais_clients_send_is_accepted() -> None:
     assert asked("a text", user="me", encoding_format="base64", dimensions=4) == ["a text"]
     assert asked(["a", "b"], user=None, dimensions=None, encoding_format=None, anything=None) == ["a", "b"]

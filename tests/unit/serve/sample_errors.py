@@ -12,6 +12,7 @@ __all__ = ["error_classes", "sample_errors"]
 _MADE: dict[str, TwoshiftError] = {
     "InvalidInput": errors.InvalidInput("input", 3, "a text"),
     "Malformed": errors.Malformed("body", "UTF-8"),
+    "UnusableRows": errors.UnusableRows("inputs", 64, "in.csv, row 3: the text is null"),
     "UnusableModel": errors.UnusableModel("model", "a.bin", "is an adapter; merge it"),
     "NotInstalled": errors.NotInstalled("model", "a.onnx", "the package onnx"),
     "Disabled": errors.Disabled("jobs", "install twoshift[fleet]"),

@@ -101,5 +101,16 @@ def test_an_instance_that_does_not_fit_is_named(inputs: Any, instance: Any) -> N
         rows_of(_info(inputs), [instance])
 
 
+@pytest.mark.parametrize(
+    ("inputs", "instance"),
+    [((TEXT,), [1, 2]), ((TEXT,), {"text": [1, 2]}), ((TEXT,), []), ((QUERY, TEXT), ["a query", [1, 2]])],
+)
+def test_token_ids_are_refused_where_a_model_takes_texts(inputs: Any, instance: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"instances\[0\]\.text: 'token ids' .*allow_token_ids"):
+        rows_of(_info(inputs), [instance])
+    with pytest.raises(InvalidInput, match=r"instances\[0\]\.text: 7 cannot be used; expected a text"):
+        rows_of(_info((TEXT,)), [7])
+
+
 def _info(inputs: tuple[Tensor, ...]) -> RuntimeInfo:
     return RuntimeInfo("m", "0", "onnxruntime", "cpu", "fp32", 1, ("y",), inputs=inputs)

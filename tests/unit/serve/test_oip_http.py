@@ -144,9 +144,9 @@ def test_nan_and_infinity_are_data_in_binary(face: Face) -> None:
     ("asked", "tail", "error"),
     [
         (b"", b"", "body: expected a request as /openapi.json describes it"),
-        (b"[]", b"", "body: .*Expected `object`, got `array`"),
+        (b"[]", b"", "body: expected an object, not a list"),
         (b'{"inputs": ' + b"[" * 5000, b"", r"inputs\[0\]: expected"),
-        ({}, b"", "inputs: .*required field `inputs`"),
+        ({}, b"", "inputs: expected a value: it is required"),
         ({"inputs": [tensor([1.0])]}, b"", "input 'x': '1 values'.*4 values"),
         ({"inputs": [tensor(None, shape=[2, 2])]}, b"", "input 'x': "),
         ({"inputs": [tensor(size=17)]}, bytes(16), "input 'x': '17'.*16 bytes are left"),

@@ -144,3 +144,17 @@ def test_coheres_client_reads_errors_of_its_own_path(app: tuple[App, Service]) -
     assert reply.status == 404
     assert told["message"] == told["error"]
     assert "ranker" in told["message"]
+
+
+@pytest.mark.parametrize("body", [{"texts": TEXTS}, {"documents": TEXTS}])
+def test_a_server_without_a_reranker_says_so_where_no_model_is_named(body: dict[str, Any]) -> None:
+    engine = Engine(
+        HostModel(RuntimeInfo("e", "0", "python", "cpu", "fp32", 8, ("embedding",)), Shorter()), COST, LIMITS
+    )
+    service = Service([ServedModel("e", engine, lambda cost: derive(cost, LIMITS, RowSize.uniform(1), 10), 0)])
+    made = App(told_openai, Keys({}))
+    add_reranking(made, service)
+    reply = asked((made, service), "/rerank", query="q", **body)
+    service.close()
+    assert reply.status == 400
+    assert "a reranker, and none is served here: this server has e" in json.loads(reply.body)["error"]["message"]

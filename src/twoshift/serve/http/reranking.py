@@ -10,6 +10,7 @@ from twoshift.endpoints.json_body import has_field
 from twoshift.endpoints.known import RERANK, told_openai
 from twoshift.endpoints.rerank import RerankCall, TextsRerankCall, read_rerank, read_texts_rerank
 from twoshift.endpoints.types import RerankReply, RerankRequest
+from twoshift.errors import InvalidInput
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.row_calls import answered, asking, facts_of
@@ -50,6 +51,7 @@ class _Reranking:
         self._service = service
 
     async def rerank(self, exchange: Exchange, shows_documents: bool = False) -> Reply:
+        self._check_served(exchange.request.body)
         asked = await exchange.read(read_rerank, exchange.request.body)
         model = exchange.model = self._service.find(asked.model)
         call = await exchange.read(RerankCall, asked, facts_of(model), shows_documents)
@@ -57,9 +59,16 @@ class _Reranking:
 
     async def either(self, exchange: Exchange) -> Reply:
         """vLLM and Jina send documents back unless they are told not to; TEI's requests have `texts`."""
+        self._check_served(exchange.request.body)
         if not await exchange.read(has_field, exchange.request.body, "texts"):
             return await self.rerank(exchange, shows_documents=True)
         asked = await exchange.read(read_texts_rerank, exchange.request.body)
         model = exchange.model = self._service.find_or_only(asked.model, "score")
         call = await exchange.read(TextsRerankCall, asked, facts_of(model))
         return await answered(self._service, exchange, model, call, "/rerank")
+
+    def _check_served(self, body: bytes | memoryview) -> None:
+        """A request that names no model is not told to name one where none could do it."""
+        if not self._service.has_column("score") and not has_field(body, "model"):
+            known = ", ".join(sorted(self._service.models))
+            raise InvalidInput("model", None, f"a reranker, and none is served here: this server has {known}")

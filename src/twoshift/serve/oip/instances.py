@@ -15,6 +15,7 @@ from twoshift.serve.oip.rows import declared_inputs
 __all__ = ["predictions_of", "rows_of"]
 
 _TEXT, _PAIR = ("text",), ("query", "text")
+_NO_IDS = 'a text; POST /v1/embeddings takes ids of this model\'s own tokenizer with "allow_token_ids": true'
 
 
 def rows_of(info: RuntimeInfo, instances: Sequence[Any]) -> list[Any]:
@@ -34,9 +35,19 @@ def _row(instance: Any, names: tuple[str, ...], texts: bool, place: int) -> Any:
     if set(fields) != set(names):
         accepted = f"an object with {', '.join(names)}, or their values in that order"
         raise InvalidInput(f"instances[{place}]", instance, accepted)
+    if texts:
+        _check_texts(fields, place)
     if texts and names == _TEXT:
         return fields["text"]
     return tuple(fields[name] for name in names) if texts and names == _PAIR else dict(fields)
+
+
+def _check_texts(fields: Mapping[str, Any], place: int) -> None:
+    for name, value in fields.items():
+        if isinstance(value, list):  # another tokenizer's ids have vectors, too: wrong ones
+            raise InvalidInput(f"instances[{place}].{name}", "token ids", _NO_IDS)
+        if not isinstance(value, str):
+            raise InvalidInput(f"instances[{place}].{name}", value, "a text")
 
 
 def _in_order(instance: Any, names: tuple[str, ...], place: int) -> dict[str, Any]:
