@@ -99,7 +99,13 @@ class Figures:
 
     @property
     def job_s(self) -> float:
-        return self.moments.job_ended_s - self.moments.job_began_s
+        return max(1e-3, self.moments.job_ended_s - self.moments.job_began_s)
+
+    @property
+    def job_problem(self) -> str:
+        """Why the job is not done; empty where it is."""
+        state = self.job.get("state", "done")
+        return "" if state == "done" else f"the job is {state}: {self.job['reason']}"
 
     @property
     def recovered_s(self) -> float | None:
@@ -135,6 +141,7 @@ class Figures:
             "parity": {"sample": self.parity.sample, "least": self.parity.least, "mean": self.parity.mean},
             "rows": {"asked": self.rows.asked, "lost": self.rows.lost, "twice": self.rows.twice},
             "row_errors": self.rows.errors,
+            "job_problem": self.job_problem,
             "seconds": self.seconds,
         }
 
@@ -163,6 +170,8 @@ def lane_of(server: Server, lane: str) -> Lane:
 
 def rows_of(output: Path, asked: int) -> tuple[Rows, dict[int, np.ndarray]]:
     """What lies in the job's folder, and its vectors by id."""
+    if not any(output.glob("part-*.parquet")):
+        return Rows(asked, 0, 0, 0), {}
     table = ds.dataset([str(each) for each in sorted(output.glob("part-*.parquet"))]).to_table()
     ids, errors = table["id"].to_pylist(), table["error"].to_pylist()
     vectors = table["embedding"].to_pylist()

@@ -59,7 +59,12 @@ def _latency(figures: Figures) -> report.Figure:
         report.Series(name, [x for x, _ in known], [percentile_ms(each, share) for _, each in known], tone)
         for name, share, tone in (("p50", 0.5, "teal"), ("p99", 0.99, "blue"))
     ]
-    moments = [(at.job_began_s, "job"), (at.killed_s, "kill -9"), (at.job_ended_s, "done")]
+    ended = "failed" if figures.job_problem else "done"
+    moments = [
+        (when, label)
+        for when, label in ((at.job_began_s, "job"), (at.killed_s, "kill -9"), (at.job_ended_s, ended))
+        if when
+    ]
     marks = [report.Mark(slo_ms, f"SLO {slo_ms:g} ms")]
     marks += [report.Mark(when - at.began_s, label, axis="x") for when, label in moments]
     x, y = report.Axis("time", kind="seconds", lo=0.0), report.Axis("latency", kind="ms", lo=0.0)
@@ -68,6 +73,8 @@ def _latency(figures: Figures) -> report.Figure:
 
 def _events(figures: Figures) -> str:
     back_s = figures.recovered_s
+    if not figures.moments.killed_s:
+        return f"No replica was killed: {figures.job_problem}."
     replaced = "not replaced in time" if back_s is None else f"replaced {back_s:.1f} s later"
     return f"A replica was killed beside the job and {replaced}; its shards were done again."
 

@@ -10,7 +10,7 @@ from live import Reply, percentile_ms
 
 from twoshift.units import counted
 
-__all__ = ["Promise", "busy_machine", "load_now", "promises_of"]
+__all__ = ["Promise", "busy_machine", "exit_code", "exit_line", "load_now", "promises_of"]
 
 _PARITY, _BUSY = 0.999, 0.5  # of the cores: what others have of them
 
@@ -56,21 +56,38 @@ def promises_of(figures: Figures) -> list[Promise]:
         _answered(figures),
         Promise(
             f"all of {rows.asked:,} rows once",
-            f"{rows.lost:,} lost, {rows.twice:,} twice",
-            not (rows.lost or rows.twice),
+            figures.job_problem or f"{rows.lost:,} lost, {rows.twice:,} twice",
+            not (rows.lost or rows.twice or figures.job_problem),
         ),
         Promise(
             "both shifts answer alike",
-            f"cosine {figures.parity.least:.6f} or more, of {counted(figures.parity.sample, 'text')}",
+            f"cosine {figures.parity.least:.6f} or more, of {counted(figures.parity.sample, 'text')}"
+            if figures.parity.sample
+            else "no row to compare",
             figures.parity.least >= _PARITY,
         ),
-        Promise(
-            "a killed replica is replaced",
-            "not in time" if back_s is None else f"after {back_s:.1f} s",
-            back_s is not None,
-            is_timed=True,
-        ),
+        Promise("a killed replica is replaced", _replaced(figures, back_s), back_s is not None, is_timed=True),
     ]
+
+
+def exit_code(promises: list[Promise], busy: str) -> int:
+    """1 where a promise was broken for which no busy machine can be blamed."""
+    return int(any(not (each.kept or (each.is_timed and busy)) for each in promises))
+
+
+def exit_line(promises: list[Promise], busy: str) -> str:
+    """What the exit code is, and why."""
+    if all(each.kept for each in promises):
+        return "Exit code 0: every promise was kept."
+    if exit_code(promises, busy):
+        return "Exit code 1: a promise was not kept."
+    return "Exit code 0: what was not kept is a matter of time, and the machine was busy before the demo began."
+
+
+def _replaced(figures: Figures, back_s: float | None) -> str:
+    if not figures.moments.killed_s:
+        return "none was killed: the job had ended"
+    return "not in time" if back_s is None else f"after {back_s:.1f} s"
 
 
 def _p99(what: str, figures: Figures, replies: list[Reply]) -> Promise:

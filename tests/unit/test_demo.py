@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ def demo(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     import verdict  # pyright: ignore[reportMissingImports]
 
     yield verdict
-    for name in ("verdict", "figures", "live", "server"):
+    for name in ("verdict", "figures", "live", "server", "report"):
         if name not in before:
             sys.modules.pop(name, None)
 
@@ -36,13 +37,16 @@ class Replies:
         return [each for each in self._all if any(begin <= each.due_s < end for begin, end in spans)]
 
 
-def figures(demo: Any, took_s: float = 0.02, status: int = 200, found: int = 500, back_s: float = 6.5) -> Any:
+def figures(
+    demo: Any, took_s: float = 0.02, status: int = 200, found: int = 500, back_s: float = 6.5, killed_s: float = 4.0,
+    job: dict[str, str] | None = None,
+) -> Any:  # fmt: skip
     made = sys.modules["figures"]
     lane = made.Lane(10.0, 1.0)
-    moments = made.Moments(0.0, 3.0, 4.0, back_s, 6.0, 9.0)
+    moments = made.Moments(0.0, 3.0, killed_s, back_s, 6.0, 9.0)
     parity, rows = made.Parity(100, 0.9999, 0.9999), made.Rows(500, found, 0, 0)
     return made.Figures(
-        2, 100.0, 10.0, moments, Replies(demo, took_s, status), lane, lane, lane, parity, rows, {}, 60.0
+        2, 100.0, 10.0, moments, Replies(demo, took_s, status), lane, lane, lane, parity, rows, job or {}, 60.0
     )
 
 
@@ -77,3 +81,30 @@ def test_a_lost_row_is_nobodys_fault_but_ours(demo: Any) -> None:
 def test_a_machine_with_other_work_is_said_to_be_busy(demo: Any) -> None:
     assert "load of 9.1 on 2 cores" in demo.busy_machine(9.1, 2)
     assert demo.busy_machine(0.3, 2) == ""
+
+
+def test_a_job_that_failed_is_a_verdict_with_its_reason_and_a_report(demo: Any, tmp_path: Path) -> None:
+    import report  # pyright: ignore[reportMissingImports]
+
+    failed = {"state": "failed", "reason": "no call has room for its rows"}
+    made = figures(demo, found=0, killed_s=0.0, back_s=0.0, job=failed)
+    promises = demo.promises_of(made)
+    assert broken(promises) == ["all of 500 rows once", "a killed replica is replaced"]
+    assert "the job is failed: no call has room for its rows" in [each.found for each in promises]
+    assert "no call has room for its rows" in report.write_report(tmp_path, made, promises).read_text()
+    assert sys.modules["figures"].rows_of(tmp_path / "vectors", 500)[0].lost == 500
+    assert demo.exit_line(promises, "busy") == "Exit code 1: a promise was not kept."
+
+
+def test_the_verdict_says_the_exit_code(demo: Any) -> None:
+    kept, late = demo.promises_of(figures(demo)), demo.promises_of(figures(demo, took_s=0.3))
+    assert [demo.exit_code(kept, ""), demo.exit_code(late, ""), demo.exit_code(late, "busy")] == [0, 1, 0]
+    assert demo.exit_line(kept, "") == "Exit code 0: every promise was kept."
+    assert demo.exit_line(late, "busy").startswith("Exit code 0: what was not kept is a matter of time")
+
+
+def test_help_starts_nothing(tmp_path: Path) -> None:
+    words = [sys.executable, str(DEMO), "--help"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True, cwd=tmp_path)
+    assert "Exit code 1 where a promise was not kept" in " ".join(done.stdout.split())
+    assert list(tmp_path.iterdir()) == []
