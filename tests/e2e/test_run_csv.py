@@ -146,3 +146,14 @@ def test_rows_of_which_none_can_be_scored_are_refused_by_file_and_row(job: JobFo
     assert told.count("cannot be used") <= 1
     assert "row 0" not in told
     assert "tx.csv' cannot be used" not in told
+
+
+def test_a_stray_quote_is_refused_and_no_row_is_lost_in_silence(job: JobFolder) -> None:
+    rows = [f"{k},{k}.5" for k in range(1000)]
+    rows[600] = '600,"stray'
+    (job.path / "in.csv").write_text("id,x\n" + "\n".join(rows) + "\n")
+    job.options = ["in.csv", "--model", "m.py:Square", "--columns", "x", "--keep", "id"]
+    said = job.run(expect=2).err
+    assert "in.csv" in said
+    assert "the quote that opens on line 602 swallows the rows after it" in said
+    assert not (job.out / "_SUCCESS").exists()

@@ -73,7 +73,8 @@ class CsvRows:
             elif returns[place]:
                 errors[place] = "a carriage return outside of quotes"
             else:
-                errors[place] = f"{counts[place]} fields where the header has {len(self._header)}"
+                noun = "field" if counts[place] == 1 else "fields"
+                errors[place] = f"{counts[place]} {noun} where the header has {len(self._header)}"
         return errors
 
     def _arrays(self, text: bytes, rows: int) -> list[pa.Array]:

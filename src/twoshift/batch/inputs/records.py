@@ -25,6 +25,10 @@ class RecordEnds(Protocol):
         """The places just behind each record that ends in this chunk."""
         ...
 
+    def close(self) -> None:
+        """The text is at its end; raises where no record can end here."""
+        ...
+
 
 class LineEnds:
     """Every newline ends a record."""
@@ -32,6 +36,9 @@ class LineEnds:
     def ends(self, chunk: NDArray[np.uint8]) -> Places:
         """The places just behind each newline."""
         return np.flatnonzero(chunk == _NEWLINE) + 1
+
+    def close(self) -> None:
+        """A last line needs no newline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +109,7 @@ def records(
         held = _Held()
         held.add(chunk[last:])
         begin, at = at + last, at + len(chunk)
+    scanner.close()
     if held.size_bytes:  # no newline at the end
         yield _shown(_block(held, b"", np.zeros(1, np.int64), begin, at), blank_spaces)
 

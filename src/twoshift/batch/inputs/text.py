@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -13,7 +14,7 @@ from twoshift.batch.inputs.csv_rows import CsvRows, delimiter_of, header_names
 from twoshift.batch.inputs.file import InputFile
 from twoshift.batch.inputs.jsonl import JsonRows, too_long
 from twoshift.batch.inputs.piece import END, Piece, Target
-from twoshift.batch.inputs.quotes import QuotedEnds
+from twoshift.batch.inputs.quotes import QuotedEnds, UnclosedQuote
 from twoshift.batch.inputs.records import LineEnds, RecordBlock, RecordEnds, bounded, records, window
 from twoshift.batch.inputs.source import (
     Source,
@@ -128,7 +129,27 @@ def _ends(file: InputFile) -> RecordEnds:
 
 
 def _data_blocks(file: InputFile, source: Source, piece: Piece | None = None) -> Iterator[RecordBlock]:
-    """The rows of a piece or of the whole file, without the header."""
+    """The rows of a piece or of the whole file, without the header; raises InvalidInput at an unclosed quote."""
+    begin = 0 if piece is None or not file.is_cut_by_bytes else piece.start
+    with _quotes_explained(file, source, begin):
+        yield from _blocks(file, source, piece)
+
+
+@contextmanager
+def _quotes_explained(file: InputFile, source: Source, begin: int = 0) -> Iterator[None]:
+    """Names the line of an unclosed quote in what is read from byte `begin` on."""
+    try:
+        yield
+    except UnclosedQuote as error:
+        place, lines = error.place + (begin - text_start(source) if begin else 0), 1
+        for chunk in whole_chunks(decompressed(source, file.compression)):
+            lines += chunk[: max(0, place)].count(b"\n")
+            place -= len(chunk)
+        accepted = f"a closing quote: the quote that opens on line {lines:,} swallows the rows after it ({error})"
+        raise InvalidInput("input", file.location, f"{accepted}; correct that line, or leave the file out") from error
+
+
+def _blocks(file: InputFile, source: Source, piece: Piece | None) -> Iterator[RecordBlock]:
     is_json = file.format == "jsonl"
     start, stop = (0, END) if piece is None else (piece.start, piece.stop)
     if file.compression is not None:
@@ -148,9 +169,10 @@ def _data_blocks(file: InputFile, source: Source, piece: Piece | None = None) ->
 def csv_header(file: InputFile, source: Source) -> list[str]:
     """The names in a CSV's first row; none where it is empty."""
     chunks = whole_chunks(decompressed(source, file.compression), _HEADER_BYTES)
-    for block in records(chunks, _ends(file), blank_spaces=False):
-        if len(block):
-            if block.too_long[0]:
-                raise InvalidInput("input", file.location, f"a header that is not {too_long()}")
-            return header_names(block.row(0), file)
+    with _quotes_explained(file, source):
+        for block in records(chunks, _ends(file), blank_spaces=False):
+            if len(block):
+                if block.too_long[0]:
+                    raise InvalidInput("input", file.location, f"a header that is not {too_long()}")
+                return header_names(block.row(0), file)
     return []

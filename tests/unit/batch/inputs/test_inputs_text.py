@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -141,12 +142,43 @@ def test_csv_keeps_quoted_newlines_commas_and_quotes(tmp_path: Path) -> None:
     assert [(row["a"], row["b"]) for row in rows_of(file)] == [('x\n,"y"', "1"), ('5" pipe', "2"), ("qr", "3\n\n")]
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+@pytest.mark.parametrize("chunk_bytes", [1, 7, 1 << 20])
+@pytest.mark.parametrize(
+    ("cells", "line"),
+    [
+        (['"x"', "y", '"stray', "z", "z"], 4),
+        (['"p\nq"', '"never closed'], 4),
+        (['"ok', '"ok"', '"ok"'], 2),  # the second cell's quote closes the first one, and `ok` follows
+        (['"a ""b"" c', "z", '"ok"'], 2),
+    ],
+)
+def test_a_quote_that_swallows_rows_is_an_error_that_names_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, chunk_bytes: int, cells: list[str], line: int
+) -> None:
+    monkeypatch.setattr(source, "_CHUNK_BYTES", chunk_bytes)
+    file = put(tmp_path / name, "".join(f"{row}\n" for row in ["id,t", *(f"1,{cell}" for cell in cells)]).encode())
+    for use in (lambda: cut_in(file, 2), lambda: rows_of(file)):  # planning and reading agree
+        with pytest.raises(InvalidInput, match=f"{name}.*the quote that opens on line {line} "):
+            use()
+
+
+def test_a_quoted_cell_of_very_many_lines_is_an_error_that_names_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "MOST_ROW_BYTES", 40)
+    monkeypatch.setattr(source, "_CHUNK_BYTES", 16)
+    file = put(tmp_path / "a.csv", b'id,t\n1,x\n2,"stray\n' + b"3,y\n" * 20 + b'4,""\n5,"\n')
+    with pytest.raises(InvalidInput, match="the quote that opens on line 3 "):
+        rows_of(file)
+
+
 def test_csv_rows_that_do_not_fit_the_header_are_errors(tmp_path: Path) -> None:
     file = put(tmp_path / "a.csv", b"a,b\n1,2\n1\n1,2,3\n\xff,5\n6\r7,8\n9,10\n")
     rows = rows_of(file)
     assert [row["b"] for row in rows] == ["2", None, None, "5", None, "10"]
     assert told(rows)[1:5] == [
-        "1 fields where the header has 2",
+        "1 field where the header has 2",
         "3 fields where the header has 2",
         "column a is not UTF-8",
         "a carriage return outside of quotes",
@@ -286,9 +318,16 @@ def test_any_bytes_at_all_are_the_same_csv_however_they_are_cut(
     tmp_path: Path, parts: list[bytes], target: int, chunk: int
 ) -> None:
     file = put(tmp_path / "a.csv", b"a,b\n" + b"".join(parts))
-    whole = rows_of(file, None, ["a", "b"])
+    try:
+        whole = rows_of(file, None, ["a", "b"])
+    except InvalidInput as error:
+        whole = str(error)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(source, "_CHUNK_BYTES", chunk)
+        if isinstance(whole, str):
+            with pytest.raises(InvalidInput, match=re.escape(whole)):
+                cut_in(file, target)
+            return
         pieces = cut_in(file, target)
         assert rows_of(file, pieces, ["a", "b"], batch_rows=1) == whole
         assert sum(piece.rows or 0 for piece in pieces) == len(whole)
