@@ -21,7 +21,7 @@ from twoshift.engine.device_time import DeviceTime
 from twoshift.engine.flight import Flight, as_broken, as_exception, waited
 from twoshift.engine.results import BlockFuture, Filling, RowFuture, RowResult, RowSink
 from twoshift.engine.stats import EngineStats, Health, Queue
-from twoshift.engine.waiting import BlockJob, BlockOwner, LiveRow, Piece, Waiting
+from twoshift.engine.waiting import BlockJob, BlockOwner, LiveRow, Piece, TriedPiece, Waiting
 from twoshift.errors import Broken, DeviceLost, InvalidInput, Late, NoRoom, OutOfMemory, TooLarge, TryLater
 from twoshift.policy.admission import MAX_WAITING, AdmissionPolicy, Admit, Never, Refuse, Try
 from twoshift.policy.cost import CallCost
@@ -492,7 +492,23 @@ class Engine:
         for row in rows:
             row.future.settle(Late("the deadline could no longer be met", begun=False))
         for piece in pieces:
-            piece.fail(self._no_room(int(piece.job.rows.lengths[piece.start])))
+            if not self._try_live(piece):
+                piece.fail(self._no_room(int(piece.job.rows.lengths[piece.start])))
+
+    def _try_live(self, piece: Piece) -> bool:
+        """Ask a batch row that only a prediction keeps off the device as a live one, behind all others; whether it was.
+
+        Its call says what such rows take: without live requests nothing else would.
+        """
+        rows, tokens = piece.job.rows, int(piece.job.rows.lengths[piece.start])
+        with self._lock:
+            now_s = self._clock()
+            if self._stopping or self._dead or self._policy.surely_outlasts(CallSize.uniform(1, tokens), now_s):
+                return False
+            item = Item(self._waiting.new_key(), math.inf, tokens, self._waiting.signatures.number(rows.signature))
+            sink = TriedPiece(piece, self._lock)
+            self._waiting.add_row(item, LiveRow(rows, piece.start, sink, now_s, math.inf, tokens))
+        return True
 
     def _no_room(self, tokens: int) -> NoRoom:
         """Of a background row that no call may hold: the row is good, and the objective is in its way."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 import msgspec
 
-from twoshift.engine.results import BlockFuture, Filling, RowSink
+from twoshift.engine.results import BlockFuture, Filling, RowResult, RowSink
 from twoshift.engine.signatures import Signatures
 from twoshift.engine.stats import Queue
 from twoshift.policy.background_queue import Block, Slice
@@ -17,7 +18,7 @@ from twoshift.policy.lanes import LanePolicy
 from twoshift.ports import Prepared
 from twoshift.types import Item, Lane
 
-__all__ = ["BlockJob", "BlockOwner", "LiveRow", "Piece", "Waiting"]
+__all__ = ["BlockJob", "BlockOwner", "LiveRow", "Piece", "TriedPiece", "Waiting"]
 
 
 class LiveRow(msgspec.Struct):
@@ -96,6 +97,33 @@ class Piece:
         """Its rows have no result."""
         self.job.filling.fail(self.start, self.stop, error)
         self.job.settle_if_full()
+
+
+class TriedPiece:
+    """What waits for a row of a block that is asked as a live one."""
+
+    __slots__ = ("_lock", "_piece")
+
+    def __init__(self, piece: Piece, lock: AbstractContextManager[object]) -> None:
+        """`lock` guards the books of the block's owner."""
+        self._piece: Piece | None = piece
+        self._lock = lock
+
+    def settle(self, result: RowResult | Exception) -> None:
+        """Into its block with it; it may come twice, and the first counts."""
+        with self._lock:
+            piece, self._piece = self._piece, None
+            if piece is None:
+                return
+            if isinstance(result, RowResult):
+                job, tokens = piece.job, int(piece.job.rows.lengths[piece.start])
+                job.filling.device_s += result.forward_s
+                job.owner.had(1, tokens, result.forward_s, False)
+        if isinstance(result, RowResult):
+            job.filling.put(piece.start, piece.stop, result.columns, result.index)
+            job.settle_if_full()
+        else:
+            piece.fail(result)
 
 
 class Waiting:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from twoshift.policy.lanes import LanePolicy
+from twoshift.policy.lanes import MOST_WRONG, LanePolicy
 from twoshift.policy.live_queue import PlannedCall, ends
 from twoshift.types import CallSize, Item
 
@@ -14,7 +14,6 @@ __all__ = ["MAX_WAITING", "AdmissionPolicy", "Admit", "Answer", "Never", "Refuse
 MAX_WAITING = 4096  # rows
 
 _EPSILON_S = 1e-9
-_MOST_WRONG = 10.0  # times too slow that a curve from a busy moment may be
 _TRY_FOR = 2.0  # times what it is predicted to take
 
 
@@ -140,7 +139,7 @@ class AdmissionPolicy:
         needed_s = self._idle_s(_taking(call, self._lanes.ever_s(call.size, call.is_whole)) for call in calls)
         if needed_s <= left_s + _EPSILON_S:
             return None
-        fastest_s = self._fastest_s(calls, now_s) or needed_s / _MOST_WRONG
+        fastest_s = self._fastest_s(calls, now_s) or needed_s / MOST_WRONG
         if fastest_s <= left_s:
             return Try(now_s + _TRY_FOR * needed_s)
         return Never(f"it takes {needed_s * 1e3:.3g} ms on an idle device and has {max(0.0, left_s) * 1e3:.3g} ms")

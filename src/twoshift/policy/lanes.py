@@ -15,10 +15,11 @@ from twoshift.policy.learn import CostLearner
 from twoshift.policy.live_queue import LiveQueue, Room
 from twoshift.types import CallSize, Item, Lane
 
-__all__ = ["LanePolicy"]
+__all__ = ["MOST_WRONG", "LanePolicy"]
 
 _EMPTY = CallSize(0, 0, 0, 0)
 _EPSILON_S = 1e-9
+MOST_WRONG = 10.0  # times too slow that a curve may be: more than that needs no evidence
 _FORGET_S = 1.0  # of silence, after which what was learned about a slow device is tried anew
 
 
@@ -154,6 +155,13 @@ class LanePolicy:
             self._learn()
         return self._learners[self._whole_slot if whole else self._live_slot].fastest_s(size, now_s)
 
+    def surely_outlasts(self, size: CallSize, now_s: float) -> bool:
+        """Whether no call with background rows can hold these: calls of about their size have shown it lately."""
+        if size.tokens > self.limits.max_tokens:
+            return True
+        fastest_s = self.fastest_s(size, True, now_s)
+        return (self.ever_s(size) / MOST_WRONG if fastest_s is None else fastest_s) > self._budget_s + _EPSILON_S
+
     def done_by_s(self, rows: int, tokens: int, squares: int, now_s: float) -> float:
         """When all live rows, with so many more, are answered at the latest: without a look at each of them."""
         busy_s = now_s
@@ -224,7 +232,7 @@ class LanePolicy:
             self.live.fill(self._room())
             if self.live and (late := self.late_rows(now_s)):
                 return Drop(tuple(self.live.take(late)), ())
-        if slot is not Slot.LIVE and self._first_is_oversize():
+        if slot is not Slot.LIVE and self._drops_first(now_s):
             return Drop((), (self.background.take_first_row(),))
         if self.limits.lanes > 1 and self._wants_whole():
             if self._running:
@@ -252,9 +260,20 @@ class LanePolicy:
                 self._cautious[slot] = learner.cost.at(self.limits.quantile)
                 if learner.best is learner.cost:
                     self._best[slot] = self._cautious[slot]
+                    self._share_best(slot, size)
                 self._price()
                 self.live.reprice()
         self._lessons.clear()
+
+    def _share_best(self, slot: Slot, size: CallSize) -> None:
+        """What live calls have shown, background calls on the same device may take, too."""
+        other = self._learners.get(Slot.BACKGROUND)
+        if (
+            slot is Slot.LIVE
+            and other is not None
+            and self._learners[slot].best.seconds(size) < other.best.seconds(size)
+        ):
+            other.best, self._best[Slot.BACKGROUND] = self._learners[slot].best, self._best[slot]
 
     def _price(self) -> None:
         """What follows from the curves."""
@@ -287,12 +306,17 @@ class LanePolicy:
         patience_s = 2 * (1 - self.limits.tail_margin) * self._budget_s - (now_s - plan[0].oldest_s)
         return min(plan[0].predicted_s + max(0.0, self.live.slack_s(self.free_s(now_s))), patience_s)
 
-    def _first_is_oversize(self) -> bool:
-        """Whether no call that the budget allows can ever hold the first background row: it must not block the rest."""
+    def _drops_first(self, now_s: float) -> bool:
+        """Whether no call that the budget allows can hold the first background row: it must not block the rest.
+
+        What only a prediction speaks against is left to whoever runs this until no live row is there: a moment to try.
+        """
         first = self.background.first_row()
-        if first is None:
+        if first is None or (
+            first.tokens <= self.limits.max_tokens and self.ever_s(first) <= self._budget_s + _EPSILON_S
+        ):
             return False
-        return first.tokens > self.limits.max_tokens or self.ever_s(first) > self._budget_s + _EPSILON_S
+        return not self.has_live or self.surely_outlasts(first, now_s)
 
     def _room(self) -> Room:
         """What live rows may fill: half of the call while background work is short of its share."""
