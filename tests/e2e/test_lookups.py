@@ -50,7 +50,7 @@ def test_lookups_end_with_the_deadline(server: Server) -> None:
 def test_a_lookup_that_fails_is_told_with_its_row(server: Server) -> None:
     got = server.embed(MODEL, ["a", "b", "unknown user", "look 0.1"])
     assert got.status == 400
-    assert "row 2" in got.message
+    assert "input[2]" in got.message
     assert "no such user" in got.message
 
 

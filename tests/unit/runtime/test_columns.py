@@ -49,7 +49,7 @@ GOOD: dict[str, Any] = {"a": 1.0, "s": "x", "v": [1.0, 2.0]}
     ("change", "named"),
     [
         ({"a": "one"}, "field 'a': 'one'"),
-        ({"a": None}, "field 'a': None"),
+        ({"a": None}, "field 'a' is missing"),
         ({"a": {}}, "field 'a'"),
         ({"a": b"x"}, "field 'a'"),
         ({"a": [1.0]}, "field 'a'"),
@@ -57,7 +57,7 @@ GOOD: dict[str, Any] = {"a": 1.0, "s": "x", "v": [1.0, 2.0]}
         ({"s": 4}, "field 's': 4"),
         ({"v": [1.0]}, "field 'v'"),
         ({"v": [1.0, [2.0]]}, "field 'v'"),
-        ({"v": [1.0, None]}, "field 'v': None"),
+        ({"v": [1.0, None]}, "field 'v' is missing"),
         ({"v": [1.0, "x"]}, "field 'v'"),
         ({"v": None}, "field 'v'"),
         ({"new": 1}, "field 'new'"),
@@ -100,7 +100,7 @@ def test_none_is_nan_only_where_the_model_takes_missing_values() -> None:
     columns = ColumnRows.from_rows(rows, missing=True).columns
     np.testing.assert_array_equal(columns["a"], [1.0, np.nan])
     np.testing.assert_array_equal(columns["v"], [[1.0, np.nan], [2.0, 3.0]])
-    with pytest.raises(InvalidInput, match=r"row 1, field 'a': None .* does not take missing"):
+    with pytest.raises(InvalidInput, match=r"row 1, field 'a' is missing; .* does not take missing"):
         ColumnRows.from_rows([{"a": 1}, {"a": None}])
 
 
