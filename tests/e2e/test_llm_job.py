@@ -56,4 +56,5 @@ def test_a_job_writes_answers_their_json_and_every_error_once(
     assert told["tokens"] > told["cached_tokens"] >= 0
     report = json.loads((tmp_path / "out/_twoshift/report.json").read_text())
     assert (report["output_tokens"], report["errors"]) == (told["output_tokens"], 2)
-    assert report["parity"]["unequal"] == 0
+    # A prompt by itself may be answered in other words than among others: which, depends on the processor's arithmetic
+    assert (report["parity"]["rows"], report["parity"]["problem"]) == (4, None)
