@@ -32,8 +32,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     made.end()
 
 
-def post(path: str, body: bytes, *headers: str) -> bytes:
-    lines = [f"POST {path} HTTP/1.1", "host: a", f"content-length: {len(body)}", *headers, "connection: close"]
+def post(path: str, body: bytes, *headers: str, method: str = "POST") -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", "host: a", f"content-length: {len(body)}", *headers, "connection: close"]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
@@ -76,8 +76,9 @@ KEY = "authorization: Bearer bad"
         post("/v1/embeddings", BOMB, "content-encoding: gzip"),
         post("/v1/nowhere", BOMB, "content-encoding: gzip"),
         post("/v1/embeddings", BOMB, "content-encoding: gzip", KEY),
+        post("/healthz", BOMB, "content-encoding: gzip", method="GET"),
     ],
-    ids=["without a key", "to an unknown path", "with another key"],
+    ids=["without a key", "to an unknown path", "with another key", "to an open path"],
 )
 def test_packed_bodies_that_become_large_hold_up_nobody(server: Server, sent: bytes) -> None:
     with going_on(server, *[sent] * HOSTILE) as replies:

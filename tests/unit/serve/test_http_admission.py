@@ -24,6 +24,7 @@ from twoshift.errors import NotFound
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.body import Room
 from twoshift.serve.http.messages import HttpError, Reply
+from twoshift.serve.http.openapi import Operation
 from twoshift.serve.http.peers import HttpLimits
 from twoshift.serve.http.server import HttpServer
 from twoshift.serve.keys import Access, Caller, Keys, KeySettings, digest_of
@@ -40,6 +41,12 @@ class AppServer(TriedServer):
         self.app = App(told_openai, Keys(keys))
         self.app.add("POST", "/size", self._size, told_openai, needs=Access.SERVE)
         self.app.add("POST", "/only/{name}", self._size, told_openai, needs=Access.SERVE, check=self._check)
+        self.app.add("GET", "/open", self._size, told_openai, needs=Access.OPEN)
+        self.app.add("POST", "/open", self._size, told_openai, needs=Access.OPEN)
+        self.app.add("GET", "/one", self._size, told_openai, needs=Access.SERVE)
+        self.app.add("DELETE", "/one", self._size, told_openai, needs=Access.SERVE)
+        about = Operation("Takes nothing.", str, str)
+        self.app.add("POST", "/one/cancel", self._size, told_openai, about, needs=Access.SERVE)
         self.threads = set[str]()
 
     def made(self, limits: HttpLimits) -> HttpServer:
@@ -78,8 +85,10 @@ def open_server() -> Iterator[AppServer]:
     yield from tried({})
 
 
-def head(path: str = "/size", key: str | None = None, length: int | None = None, *more: str) -> bytes:
-    lines = [f"POST {path} HTTP/1.1", "host: a", *more]
+def head(
+    path: str = "/size", key: str | None = None, length: int | None = None, *more: str, method: str = "POST"
+) -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", "host: a", *more]
     lines += [f"authorization: Bearer {key}"] if key else []
     lines += ["transfer-encoding: chunked" if length is None else f"content-length: {length}"]
     return "\r\n".join([*lines, "", ""]).encode()
@@ -121,6 +130,34 @@ def test_bodies_without_a_key_take_no_room(server: AppServer) -> None:
         assert server.server.peers.room.held_bytes == 0
         body = b"x" * 900_000
         assert statuses(server.said_to(head("/size", "one", len(body), "connection: close") + body)) == [200]
+
+
+BODILESS = [("GET", "/open"), ("HEAD", "/open"), ("POST", "/open"), ("DELETE", "/one"), ("POST", "/one/cancel")]
+
+
+@pytest.mark.parametrize(("method", "path"), BODILESS)
+def test_a_body_that_no_route_reads_is_neither_kept_nor_unpacked(server: AppServer, method: str, path: str) -> None:
+    bomb = gzip.compress(b" " * MIB)
+    with server.connection() as made:
+        for _ in range(2):  # the connection goes on
+            made.sendall(head(path, "one", len(bomb), "content-encoding: gzip", method=method) + bomb)
+            assert made.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+    assert [(bytes(each.body), each.packed, each.large) for each in server.asked] == [(b"", None, None)] * 2
+    assert server.server.peers.room.held_bytes == 0
+
+
+@pytest.mark.parametrize(("method", "path"), BODILESS)
+@pytest.mark.parametrize("length", [70_000, None], ids=["announced", "in chunks"])
+def test_a_large_body_that_no_route_reads_is_refused(
+    server: AppServer, method: str, path: str, length: int | None
+) -> None:
+    sent = b"" if length else b"%x\r\n%b\r\n" % (70_000, b"x" * 70_000)
+    with server.connection() as made:
+        made.sendall(head(path, "one", length, method=method) + sent)
+        ((found, headers, body),) = parted(everything(made))
+    assert (found, headers["connection"]) == (413, "close")
+    assert "65,536 bytes" in json.loads(body)["error"]["message"]
+    assert server.asked == []
 
 
 def half_sent(server: AppServer, open_: ExitStack, key: str | None, count: int) -> list[socket.socket]:

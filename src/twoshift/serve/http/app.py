@@ -33,6 +33,7 @@ _MANY_TARGETS, _SHORT_TARGET = 1024, 256  # that are remembered; of how many byt
 Told = Callable[[Fault], bytes]  # an error as a face writes it
 _T = TypeVar("_T")
 _NOTHING: dict[str, str] = {}
+_WITH_BODY = frozenset(("POST", "PUT", "PATCH"))
 
 
 class Exchange(msgspec.Struct):
@@ -90,6 +91,7 @@ class _Route(NamedTuple):
     needs: Access
     check: HeadCheck | None
     is_probe: bool
+    reads_body: bool
 
 
 class _Admitted(msgspec.Struct):
@@ -100,6 +102,11 @@ class _Admitted(msgspec.Struct):
     route: _Route | None
     fault: Fault | None = None
     allow: Sequence[str] = ()
+
+    @property
+    def reads_body(self) -> bool:
+        """Whether the face wants the body; it is skipped otherwise, and never unpacked."""
+        return self.route is not None and self.route.reads_body
 
 
 class _Found(NamedTuple):
@@ -137,11 +144,14 @@ class App:
 
         With `streams` the face reads the request's body as it comes in; its path is a plain one.
         `check` refuses a request before its body is read. A probe is logged only where it fails.
+        A route reads a body where its method has one and `about` names what it takes; an open one never does.
         """
         if streams:
             self._streamed.add((method, path.encode()))
         self.routes.append(Route(method, path, needs, about))
-        route = _Route(face, told, needs, check, is_probe)
+        takes_one = method in _WITH_BODY and (about is None or about.reads_body)
+        reads_body = takes_one and needs is not Access.OPEN  # bodies of strangers cost nothing
+        route = _Route(face, told, needs, check, is_probe, reads_body)
         if "{" not in path:
             self._exact.setdefault(path, {})[method] = route
             return

@@ -7,7 +7,7 @@ from typing import Any
 
 from twoshift.serve.http.messages import HttpError
 
-__all__ = ["SMALL_BYTES", "Body", "Packed", "Room", "check_encoding", "too_large"]
+__all__ = ["SMALL_BYTES", "Body", "Packed", "Room", "SkippedBody", "check_encoding", "too_large"]
 
 SMALL_BYTES = 64 << 10  # of a body, that need no room: as many as there may be connections do no harm
 _NO_ROOM_S = 1.0
@@ -74,6 +74,26 @@ class Body:
     def whole(self) -> bytes | bytearray:
         """All of it; a large one is not copied."""
         return _kept(self._whole)
+
+
+class SkippedBody:
+    """The body of a request that takes none: counted, never kept or unpacked."""
+
+    __slots__ = ("_left_bytes",)
+    client, held_bytes = "", 0  # it takes no room
+
+    def __init__(self) -> None:
+        self._left_bytes = SMALL_BYTES
+
+    def add(self, data: bytes) -> None:
+        """Raises HttpError where it is too much."""
+        self._left_bytes -= len(data)
+        self.check(0)
+
+    def check(self, coming_bytes: int) -> None:
+        """Whether so many may still come; raises HttpError."""
+        if coming_bytes > self._left_bytes:
+            raise HttpError(413, f"a body of more than {SMALL_BYTES:,} bytes, where none is read")
 
 
 class Packed:

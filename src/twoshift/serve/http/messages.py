@@ -42,6 +42,9 @@ class Admission(Protocol):
     @property
     def fault(self) -> Fault | None: ...  # why it is refused
 
+    @property
+    def reads_body(self) -> bool: ...  # False: it is skipped
+
 
 class Request(msgspec.Struct):
     """One request, whole but for a body that is streamed."""

@@ -67,6 +67,10 @@ class Operation:
     form: Mapping[str, Any] | None = None  # the schema of a multipart form, instead of `takes`
     query: Mapping[str, Any] = field(default_factory=dict[str, Any])  # schemas of what may stand behind the path
 
+    @property
+    def reads_body(self) -> bool:
+        return self.takes is not None or self.form is not None
+
 
 class Route(NamedTuple):
     """A route as the document shows it."""

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 import httptools
 
-from twoshift.serve.http.body import SMALL_BYTES, Body, Packed, check_encoding, too_large
+from twoshift.serve.http.body import SMALL_BYTES, Body, Packed, SkippedBody, check_encoding, too_large
 from twoshift.serve.http.large import LargeBody
-from twoshift.serve.http.messages import HttpError, Request, path_of
+from twoshift.serve.http.messages import Admission, HttpError, Request, path_of
 from twoshift.serve.http.peers import Peers
 from twoshift.serve.http.streamed import BodyStream
 from twoshift.serve.keys import ANYONE
@@ -63,7 +63,7 @@ class Reading:
         self.stream: BodyStream | None = None  # of the request that is being read, where it is streamed
         self.between = True  # two requests, as the parser has it
         self._is_last = False
-        self._body: Body | None = None
+        self._body: Body | SkippedBody | None = None
         self._read: list[Request] = []  # out of the piece of data that is being parsed
         self.reset()
 
@@ -182,7 +182,7 @@ class Reading:
         if self.stream is None:
             request = self._request or self._made()
             request.arrived_s = time.monotonic()
-            if self._body is not None:
+            if isinstance(self._body, Body):
                 self._end_body(request, self._body)
             self._reader.take(request)
             self._read.append(request)
@@ -208,15 +208,24 @@ class Reading:
                 request.unread = True
                 raise HeadRefused(request)
             return
+        self._body = self._skipped(length) if admission and not admission.reads_body else self._kept(admission, length)
+        self._body_due_s = self._clock() + self._limits.whole_body_s
+        self._reader.body_came(self._body_due_s)
+        self._tell_to_go_on()
+
+    @staticmethod
+    def _skipped(length: int | None) -> SkippedBody:
+        made = SkippedBody()
+        made.check(length or 0)
+        return made
+
+    def _kept(self, admission: Admission | None, length: int | None) -> Body:
         if length is not None and length > self._limits.body_bytes:
             raise too_large(self._limits.body_bytes)
         check_encoding(self._headers.get(b"content-encoding"))
         named = admission is not None and admission.caller is not ANYONE
         client = f"key {admission.caller.name}" if admission is not None and named else self._reader.address
-        self._body = Body(self._limits.body_bytes, self._peers.room, client)
-        self._body_due_s = self._clock() + self._limits.whole_body_s
-        self._reader.body_came(self._body_due_s)
-        self._tell_to_go_on()
+        return Body(self._limits.body_bytes, self._peers.room, client)
 
     def _end_body(self, request: Request, body: Body) -> None:
         self._body = None
