@@ -103,6 +103,7 @@ class RuntimeInfo:
     prompts: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)  # what goes before a text, by name
     default_prompt_name: str | None = None  # of the prompt of a row that names none
     prepare_waits: bool = False  # whether `prepare` is a user's own code, which may wait for anything
+    is_ordered: bool = field(default=False, compare=False)  # whether a row's values have an order and no names
 
 
 class Launched(Protocol):

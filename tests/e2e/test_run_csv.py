@@ -30,11 +30,11 @@ class Kinds:
 """
 
 
-def _booster(path: Path) -> None:
+def _booster(path: Path, names: tuple[str, ...] | None = ("amount", "age", "hour")) -> None:
     xgboost = pytest.importorskip("xgboost")
     random = np.random.default_rng(7)
     values = random.normal(size=(200, 3))
-    data = xgboost.DMatrix(values, values.sum(axis=1), feature_names=["amount", "age", "hour"])
+    data = xgboost.DMatrix(values, values @ [1.0, 2.0, 4.0], feature_names=names)
     xgboost.train({"max_depth": 3, "verbosity": 0}, data, 4).save_model(path)
 
 
@@ -61,6 +61,17 @@ def test_a_tabular_model_scores_csv_as_it_scores_parquet(job: JobFolder, packed:
         job.run("-o", out)
     assert job.rows("from-csv") == job.rows("from-parquet")
     assert {row["error"] for row in job.rows("from-csv")} == {None}
+
+
+def test_a_model_without_names_takes_the_columns_in_the_order_that_is_given(job: JobFolder) -> None:
+    _booster(job.path / "named.ubj")
+    _booster(job.path / "plain.ubj", names=None)
+    csv.write_csv(_transactions(60), job.path / "tx.csv")
+    for model in ("named", "plain"):
+        job.options = ["tx.csv", "--model", f"{model}.ubj", "--columns", "amount,age,hour", "--keep", "id"]
+        job.run("-o", model)
+    assert job.rows("plain") == job.rows("named")
+    assert {row["error"] for row in job.rows("plain")} == {None}
 
 
 def test_a_users_class_gets_arrays_of_the_types_that_parquet_gives_it(job: JobFolder) -> None:
@@ -138,11 +149,12 @@ def test_types_that_cannot_be_are_refused(job: JobFolder, types: str, said: str)
 
 def test_rows_of_which_none_can_be_scored_are_refused_by_file_and_row(job: JobFolder) -> None:
     _booster(job.path / "fraud.ubj")
-    lines = ["id,amount,age,hour", ",,", *(f"{k},much,old,late" for k in range(99))]
+    lines = ["id,amount,age,hour", *[",,"] * 70, *(f"{k},much,old,late" for k in range(99))]
     (job.path / "tx.csv").write_text("\n".join(lines) + "\n")
     job.options = ["tx.csv", "--model", "fraud.ubj", "--columns", "amount,age,hour"]
     told = job.run(expect=2).err
-    assert "inputs: none of the first 99 rows can be scored; tx.csv, row 2: " in told
+    assert "INPUTS: none of the first 99 rows can be scored; tx.csv, row 71: field 'amount': 'much' cannot" in told
+    assert told.rstrip().endswith("expected a number")
     assert told.count("cannot be used") <= 1
     assert "row 0" not in told
     assert "tx.csv' cannot be used" not in told

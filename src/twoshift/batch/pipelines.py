@@ -105,6 +105,8 @@ class Scorer:
         values = [list(batch[name]) if batch[name].ndim > 1 else batch[name].tolist() for name in names]
         rows = zip(*values, strict=True)
         if not self._texts:
+            if self._columns and self._engine.runtime.info.is_ordered:
+                return [[*row] for row in rows]
             return [dict(zip(names, row, strict=True)) for row in rows]
         good = (row if all(isinstance(each, str) for each in row) else None for row in rows)
         return [row[0] if row is not None and len(row) == 1 else row for row in good]

@@ -29,11 +29,12 @@ class PlannedModel(msgspec.Struct, frozen=True):
     precision: str
     outputs: tuple[str, ...]
     parity: float | None = None  # of a lossy precision: with full precision, on the job's first rows
+    is_ordered: bool = False  # whether a row's values have an order and no names
 
     @classmethod
     def of(cls, info: RuntimeInfo) -> PlannedModel:
         """The model as it was loaded."""
-        return cls(info.model, info.checksum, info.precision, info.outputs)
+        return cls(info.model, info.checksum, info.precision, info.outputs, is_ordered=info.is_ordered)
 
 
 class Plan(msgspec.Struct, frozen=True):

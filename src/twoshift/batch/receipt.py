@@ -69,7 +69,7 @@ def _first_rows(plan: Plan, shard: int, blobs_for: Any) -> list[Any]:
     for piece in plan.shards[shard]:
         file = plan.files[piece.file]
         for batch in read(piece, file, blobs_for(file.location), plan.settings.model_columns, 1024, 4 << 20):
-            rows += model_rows(batch, plan.settings, plan.types)
+            rows += model_rows(batch, plan.settings, plan.types, plan.model.is_ordered)
             if len(rows) >= _LOOK_ROWS:
                 return rows[:_LOOK_ROWS]
     return rows

@@ -77,7 +77,7 @@ class Samples:
         for batch in read(file.head(), file, blobs, columns, _SAMPLE_ROWS, _SAMPLE_BYTES):
             if batch.num_rows:
                 self.row_bytes = batch.nbytes / batch.num_rows
-            found = readable_rows(batch, self.settings, self._types).items()
+            found = readable_rows(batch, self.settings, self._types, self._model.is_ordered).items()
             rows = [(row, seen + place + 1) for place, row in found if row is not None][:_SAMPLE_ROWS]
             yield Sample([row for row, _ in rows], [(file.location, number) for _, number in rows])
             seen += batch.num_rows

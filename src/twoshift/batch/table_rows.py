@@ -107,7 +107,7 @@ class TableRows:
             for place, error in enumerate(batch.column(READ_ERROR).to_pylist()):
                 if error is not None:
                     window.fail(place, error, "unreadable")
-        rows, unreadable = _told_rows(batch, self._plan.settings, self._plan.types)
+        rows, unreadable = _told_rows(batch, self._plan.settings, self._plan.types, self._plan.model.is_ordered)
         for place, error in unreadable.items():
             window.fail(place, error, "unreadable")
         prompting = self._plan.settings.prompting
@@ -166,32 +166,35 @@ class TableRows:
         return pa.RecordBatch.from_arrays([*arrays, pa.array(messages, pa.string())], schema=self._schema)
 
 
-def model_rows(batch: pa.RecordBatch, settings: JobSettings, types: Mapping[str, str] = _AS_THEY_ARE) -> list[Any]:
+def model_rows(
+    batch: pa.RecordBatch, settings: JobSettings, types: Mapping[str, str] = _AS_THEY_ARE, is_ordered: bool = False
+) -> list[Any]:
     """A batch's rows as the model takes them: texts, pairs or dicts; None where a text is null or unreadable.
 
-    `types` says what columns of text become.
+    `types` says what columns of text become; with `is_ordered` the model takes the columns that are named as a list.
     """
-    return _told_rows(batch, settings, types)[0]
+    return _told_rows(batch, settings, types, is_ordered)[0]
 
 
 def readable_rows(
-    batch: pa.RecordBatch, settings: JobSettings, types: Mapping[str, str] = _AS_THEY_ARE
+    batch: pa.RecordBatch, settings: JobSettings, types: Mapping[str, str] = _AS_THEY_ARE, is_ordered: bool = False
 ) -> dict[int, Any]:
     """The same by place, without the rows that could not be read."""
-    rows, unreadable = _told_rows(batch, settings, types)
+    rows, unreadable = _told_rows(batch, settings, types, is_ordered)
     told = batch.column(READ_ERROR).to_pylist() if READ_ERROR in batch.schema.names else [None] * len(rows)
     return {place: row for place, row in enumerate(rows) if told[place] is None and place not in unreadable}
 
 
 def _told_rows(
-    batch: pa.RecordBatch, settings: JobSettings, types: Mapping[str, str]
+    batch: pa.RecordBatch, settings: JobSettings, types: Mapping[str, str], is_ordered: bool
 ) -> tuple[list[Any], dict[int, str]]:
     """The model's rows, and by place why one cannot be read."""
     if (prompting := settings.prompting) is not None:
         return [prompting.request(row) for row in batch.select(prompting.columns).to_pylist()], {}
     if settings.text is None:
         names = [name for name in settings.columns or batch.schema.names if name != READ_ERROR]
-        return _typed_rows(batch.select(names), types)
+        rows, errors = _typed_rows(batch.select(names), types)
+        return [[*row.values()] for row in rows] if is_ordered and settings.columns else rows, errors
     texts, errors = _texts(batch, "text", settings.text)
     if settings.pair is None:
         return _prompted(texts, settings.prompt_name), errors

@@ -57,6 +57,7 @@ def load_catboost(
         outputs=("prediction",),
         inputs=(Tensor(FEATURES, "float32", (model.width,)),),
         example=[0.0] * model.width,
+        is_ordered=model.is_ordered,
     )
     return HostModel(info, model)
 
@@ -91,8 +92,8 @@ class _Boosted:
             for indices in (model.get_cat_feature_indices, model.get_text_feature_indices)
             for number in indices()
         ]
-        made_up = names == [str(number) for number in range(self.width)]
-        self._features = Features(None if made_up else names, self.width, missing=True, dtype=np.float32)
+        self.is_ordered = names == [str(number) for number in range(self.width)]  # which are made up
+        self._features = Features(None if self.is_ordered else names, self.width, missing=True, dtype=np.float32)
 
     def prepare(self, rows: Sequence[Any]) -> ColumnRows:
         return self._features.prepare(rows)

@@ -54,6 +54,7 @@ def load_lightgbm(
         outputs=("prediction",),
         inputs=(Tensor(FEATURES, "float64", (model.width,)),),
         example=[0.0] * model.width,
+        is_ordered=model.is_ordered,
     )
     return HostModel(info, model)
 
@@ -65,8 +66,8 @@ class _Boosted:
         self._booster, self._threads = booster, threads
         self.width = int(booster.num_feature())
         names = booster.feature_name()
-        made_up = names == [f"Column_{number}" for number in range(self.width)]
-        self._features = Features(None if made_up else names, self.width, missing=True, dtype=np.float64)
+        self.is_ordered = names == [f"Column_{number}" for number in range(self.width)]  # which are made up
+        self._features = Features(None if self.is_ordered else names, self.width, missing=True, dtype=np.float64)
 
     def prepare(self, rows: Sequence[Any]) -> ColumnRows:
         return self._features.prepare(rows)

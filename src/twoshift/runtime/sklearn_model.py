@@ -111,6 +111,7 @@ def _runtime(path: Path, estimator: Any, threads: int | None) -> HostModel:
         outputs=model.outputs,
         inputs=model.inputs,
         example=model.example,
+        is_ordered=model.is_ordered,
     )
     return HostModel(info, model)
 
@@ -127,6 +128,7 @@ class _Estimator:
         self._pandas = None if names is None else needed("pandas", "sklearn", path)
         self._width = _width(estimator, self._first, path) if not self._takes_text and names is None else 0
         self.outputs = _outputs(estimator)
+        self.is_ordered = names is None and not self._takes_text
         self.inputs, self.example = self._takes()
 
     def _takes(self) -> tuple[tuple[Tensor, ...], Any]:

@@ -51,6 +51,7 @@ def load_xgboost(
         outputs=("prediction",),
         inputs=model.inputs,
         example=model.example,
+        is_ordered=not booster.feature_names,
     )
     return HostModel(info, model)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,3 +71,30 @@ def test_a_task_finds_every_model_that_its_process_has_loaded(model: str) -> Non
 
 def test_errors_are_called_as_in_a_part() -> None:
     assert ERROR == PART_ERROR
+
+
+def _save_booster(library: str, path: Path, values: Any, goal: Any) -> None:
+    trees = pytest.importorskip(library)
+    match library:
+        case "xgboost":
+            trees.train({"verbosity": 0}, trees.DMatrix(values, goal), 4).save_model(path)
+        case "lightgbm":
+            trees.train({"verbosity": -1}, trees.Dataset(values, goal), 4).save_model(path)
+        case _:
+            options = {"iterations": 20, "verbose": False, "allow_writing_files": False}
+            trees.CatBoostRegressor(**options).fit(values, goal).save_model(str(path))
+
+
+@pytest.mark.parametrize(("library", "name"), [("xgboost", "m.ubj"), ("lightgbm", "m.lgb"), ("catboost", "m.cbm")])
+def test_a_booster_without_names_takes_the_columns_in_the_order_that_is_given(
+    tmp_path: Path, library: str, name: str
+) -> None:
+    values = np.random.default_rng(7).normal(size=(200, 2))
+    goal = values @ [1.0, 4.0]
+    _save_booster(library, tmp_path / name, values, goal)
+    scorer = Scorer(str(tmp_path / name), columns=["b", "a"])
+    found = scorer({"a": values[:, 1], "b": values[:, 0]})
+    swapped = scorer({"a": values[:, 0], "b": values[:, 1]})
+    assert set(found["error"]) == {None}
+    assert np.corrcoef(found["prediction"], goal)[0, 1] > 0.8
+    assert np.corrcoef(swapped["prediction"], goal)[0, 1] < 0.8
