@@ -332,7 +332,7 @@ class Blobs(Protocol):
         ...
 
     def list(self, prefix: str) -> list[Blob]:
-        """Every file below a folder, sorted by location; raises InvalidInput where there is nothing."""
+        """Every file below a folder, sorted by location; raises NotFound where there is nothing."""
         ...
 
     def names(self, prefix: str) -> set[str]:

@@ -78,6 +78,33 @@ def test_a_flipped_bit_keeps_the_job_from_its_success(job: JobFolder, kind: str)
     assert (job.out / "_SUCCESS").exists()
 
 
+def test_a_link_that_leads_nowhere_does_not_turn_off_the_check_of_parts(job: JobFolder) -> None:
+    job.run()
+    flip(job.out / "part-000002.parquet", 100)
+    (job.out / "_SUCCESS").unlink()
+    (job.out / ".#lock").symlink_to("/nowhere")  # as an editor leaves one
+    assert "part-000002.parquet is damaged: its checksum differs" in job.run(expect=1).err
+    assert not (job.out / "_SUCCESS").exists()
+    found, _ = verify(job, expect=1)
+    assert (found["verified"], found["missing"]) == (5, [])
+
+
+def test_a_part_that_is_no_file_is_named_as_damaged(job: JobFolder) -> None:
+    job.run()
+    (job.out / "_SUCCESS").unlink()
+    for name in ("part-000001.parquet", "part-000003.parquet"):
+        (job.out / name).unlink()
+    (job.out / "part-000001.parquet").symlink_to("/nowhere")
+    (job.out / "part-000003.parquet").mkdir()
+    said = job.run(expect=1).err
+    assert "part-000001.parquet is a link that leads nowhere; part-000003.parquet is a folder. Delete them" in said
+    assert not (job.out / "_SUCCESS").exists()
+    found, said = verify(job, expect=1)
+    assert (found["verified"], found["missing"]) == (4, [])
+    assert "part-000001.parquet" in said
+    assert "is a link that leads nowhere" in said
+
+
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_verify_names_what_is_damaged_missing_or_somebody_elses(job: JobFolder, kind: str) -> None:
     job.run("--output-format", kind)

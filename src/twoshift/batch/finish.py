@@ -11,7 +11,15 @@ from twoshift.batch.part_stats import PartStats
 from twoshift.batch.plan import Plan, part_location
 from twoshift.batch.receipt import Receipt
 from twoshift.batch.summary import RunRecord, Summary, summary_page
-from twoshift.batch.verify import PartCheck, PartState, check_parts, damaged_parts, refuse_damaged, resized
+from twoshift.batch.verify import (
+    PartCheck,
+    PartState,
+    blocked_parts,
+    check_parts,
+    damaged_parts,
+    refuse_damaged,
+    resized,
+)
 from twoshift.ports import Blobs
 
 __all__ = ["finish", "leave", "look_at_parts", "read_runs", "read_summary", "write_run"]
@@ -95,7 +103,7 @@ def look_at_parts(output: Blobs, plan: Plan, listing: Listing) -> list[str]:
     """
     folder = plan.settings.output.rstrip("/")
     listed = _listed(output, folder)
-    damaged = damaged_parts(listing)
+    damaged = [*blocked_parts(plan, listing), *damaged_parts(listing)]
     known = {check.name for check in damaged}
     for part in listed:
         size = listing.sizes.get(part.name)
@@ -120,6 +128,7 @@ def _all_stats(output: Blobs, plan: Plan, known: Iterable[PartStats], listing: L
     """What became of each shard; the parts that this run has not written are read, every byte of them."""
     by_shard = {each.shard: each for each in known}
     missing = [shard for shard in range(len(plan.shards)) if shard not in by_shard]
+    refuse_damaged(plan.settings.output.rstrip("/"), blocked_parts(plan, listing))
     damaged: list[PartCheck] = []
     for shard, check in zip(missing, check_parts(output, plan, missing, listing), strict=True):
         if check.stats is None:

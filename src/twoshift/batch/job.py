@@ -43,7 +43,7 @@ from twoshift.batch.requests.rows import LINES
 from twoshift.batch.samples import Samples, measured_on
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.summary import RunRecord, Summary
-from twoshift.errors import Broken, InvalidInput, TwoshiftError
+from twoshift.errors import Broken, InvalidInput, NotFound, TwoshiftError
 from twoshift.ports import Blobs, RuntimeInfo
 
 __all__ = ["Job", "JobResult", "Resumed"]
@@ -199,7 +199,7 @@ class Job:
         folder = f"{self.settings.output.rstrip('/')}/"
         try:
             names = {blob.location.removeprefix(folder) for blob in self._output.list(folder)}
-        except InvalidInput:  # there is nothing
+        except NotFound:
             return
         if shown := {name for name in names if not name.startswith((".", "_"))}:
             accepted = f"an empty or new folder; this one holds {min(shown)} and no job's plan"

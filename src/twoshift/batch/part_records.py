@@ -15,7 +15,7 @@ import msgspec
 
 from twoshift.batch.part_file import Seal
 from twoshift.batch.part_stats import PartStats
-from twoshift.errors import InvalidInput
+from twoshift.errors import NotFound
 from twoshift.ports import Blobs
 
 __all__ = ["Listing", "list_output", "read_record", "write_record"]
@@ -43,7 +43,7 @@ def list_output(output: Blobs, folder: str) -> Listing:
     seals: dict[str, set[Seal]] = defaultdict(set)
     try:
         found = output.list(prefix)
-    except InvalidInput:  # there is nothing
+    except NotFound:
         found = []
     for blob in found:
         name = blob.location.removeprefix(prefix)

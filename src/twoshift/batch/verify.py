@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import enum
+import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 
@@ -21,6 +23,7 @@ __all__ = [
     "PartCheck",
     "PartState",
     "Verification",
+    "blocked_parts",
     "check_parts",
     "damaged_parts",
     "refuse_damaged",
@@ -80,15 +83,16 @@ def verify_output(output: Blobs, folder: str, progress: Callable[[float], None])
     listing = list_output(output, folder)
     names = {_name(plan, shard): shard for shard in range(len(plan.shards))}
     there = [shard for name, shard in names.items() if name in listing.sizes]
-    checks = list[PartCheck]()
+    checks = blocked_parts(plan, listing)
+    blocked = {check.name for check in checks}
     for check in check_parts(output, plan, there, listing):
         checks.append(check)
-        progress(len(checks) / len(there))
+        progress((len(checks) - len(blocked)) / len(there))
     return Verification(
         len(plan.shards),
         output.stat(f"{folder.rstrip('/')}/_SUCCESS") is not None,
         tuple(checks),
-        tuple(name for name in names if name not in listing.sizes),
+        tuple(name for name in names if name not in listing.sizes and name not in blocked),
         tuple(sorted(listing.sizes.keys() - names.keys())),
     )
 
@@ -101,6 +105,23 @@ def damaged_parts(listing: Listing) -> list[PartCheck]:
         if wanted and size not in wanted:
             found.append(PartCheck(name, PartState.DAMAGED, resized(size, max(wanted))))
     return found
+
+
+def blocked_parts(plan: Plan, listing: Listing) -> list[PartCheck]:
+    """Parts in whose place something lies that is no file; on this machine's disks alone."""
+    folder = plan.settings.output
+    if "://" in folder:
+        return []
+    names = (_name(plan, shard) for shard in range(len(plan.shards)))
+    found = [(name, _no_file(Path(folder, name))) for name in names if name not in listing.sizes]
+    return [PartCheck(name, PartState.DAMAGED, why) for name, why in found if why]
+
+
+def _no_file(path: Path) -> str:
+    """What lies there instead of a file; nothing where there is none, or where one was put there meanwhile."""
+    if not os.path.lexists(path) or path.is_file():
+        return ""
+    return "is a folder" if path.is_dir() else "is a link that leads nowhere" if path.is_symlink() else "is no file"
 
 
 def check_parts(output: Blobs, plan: Plan, shards: Iterable[int], listing: Listing) -> Iterator[PartCheck]:
@@ -145,7 +166,7 @@ def _checked(output: Blobs, plan: Plan, shard: int, listing: Listing) -> PartChe
             why = "is damaged: its checksum differs" if seal.size_bytes in wanted else resized(seal[0], max(wanted))
             return PartCheck(name, PartState.DAMAGED, why)
         stats = read_record(output, location, seal) or _stats(output, plan, shard)
-    except (OSError, Broken) as error:
+    except (OSError, Broken, InvalidInput) as error:
         return PartCheck(name, PartState.DAMAGED, f"cannot be read ({error})")
     return _with_rows(plan, shard, name, PartState.VERIFIED, stats)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat as modes
 import uuid
@@ -12,13 +13,14 @@ from typing import BinaryIO
 from twoshift.blobs.local_errors import explained
 from twoshift.blobs.local_publish import link_if_absent, make_folder, sync_file
 from twoshift.durable import sync_directory
-from twoshift.errors import InvalidInput
+from twoshift.errors import NotFound
 from twoshift.ports import Blob
 
 __all__ = ["LocalBlobs"]
 
 _BUFFER_BYTES = 1 << 20
 _UNFINISHED = ".twoshift-tmp"  # hidden, and never listed: a writer that was killed may leave one
+_NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _STAGING = Path("_twoshift", "staging")  # readers of datasets pass over names with an underscore
 
 
@@ -35,11 +37,14 @@ class LocalBlobs:
         return _blob(location, found) if modes.S_ISREG(found.st_mode) else None
 
     def list(self, prefix: str) -> list[Blob]:
-        """Every file below a folder, sorted by location; raises InvalidInput where there is nothing."""
+        """Every file below a folder, sorted by location; raises NotFound where there is nothing."""
+        folder = _folder(prefix)
         with explained(prefix):
-            found = sorted(_below(_folder(prefix), ()), key=lambda blob: blob.location)
+            if not os.path.lexists(folder or "."):
+                raise NotFound("location", folder, "a file or folder that exists")
+            found = sorted(_below(folder, ()), key=lambda blob: blob.location)
         if not found:
-            raise InvalidInput("folder", prefix, "a folder with a file in it")
+            raise NotFound("folder", prefix, "a folder with a file in it")
         return found
 
     def names(self, prefix: str) -> set[str]:
@@ -47,7 +52,7 @@ class LocalBlobs:
         with explained(prefix):
             try:
                 with os.scandir(_folder(prefix) or ".") as entries:
-                    return {entry.name for entry in entries if not _is_unfinished(entry.name) and entry.is_file()}
+                    return {entry.name for entry in entries if not _is_unfinished(entry.name) and _is_file(entry)}
             except FileNotFoundError:
                 return set()
 
@@ -137,12 +142,30 @@ def _below(folder: str, above: tuple[tuple[int, int], ...]) -> Iterator[Blob]:
         children = [entry for entry in entries if not _is_unfinished(entry.name)]
     for entry in children:
         location = os.path.join(folder, entry.name)  # noqa: PTH118 - Path would drop a leading ./
-        if entry.is_dir():
+        found = _stat(entry)
+        if found is None:
+            continue
+        if modes.S_ISDIR(found.st_mode):
             yield from _below(location, (*above, here))
-        elif entry.is_file():
-            yield _blob(location, entry.stat())
-        elif entry.is_symlink():  # an input that is left out in silence would be rows lost
-            raise InvalidInput("file", location, "a link that leads to a file")
+        elif modes.S_ISREG(found.st_mode):
+            yield _blob(location, found)
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    if not entry.is_symlink():
+        return entry.is_file()  # without asking for more than the listing has
+    found = _stat(entry)
+    return found is not None and modes.S_ISREG(found.st_mode)
+
+
+def _stat(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """What a name or its link leads to; None for a link that leads nowhere, or in a circle."""
+    try:
+        return entry.stat()
+    except OSError as error:
+        if error.errno in _NOWHERE:
+            return None
+        raise
 
 
 def _is_unfinished(name: str) -> bool:

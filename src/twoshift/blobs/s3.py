@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 from twoshift.blobs.s3_connection import S3Connection, S3Settings
 from twoshift.blobs.s3_errors import InFlight
 from twoshift.blobs.s3_reader import opened
-from twoshift.errors import Broken, InvalidInput, TooLarge
+from twoshift.errors import Broken, InvalidInput, NotFound, TooLarge
 from twoshift.ports import Blob
 
 __all__ = ["S3Blobs"]
@@ -42,13 +42,13 @@ class S3Blobs:
         return None if found is None else _blob(bucket, found)
 
     def list(self, prefix: str) -> list[Blob]:
-        """Every file below a folder, sorted by location; raises InvalidInput where there is nothing."""
+        """Every file below a folder, sorted by location; raises NotFound where there is nothing."""
         bucket, folder = _split_folder(prefix)
         store = self._connection.store(bucket)
         pages = self._connection.call(prefix, lambda: self._obstore.list(store, folder, chunk_size=1000).collect())
         found = [_blob(bucket, meta) for meta in pages if meta["path"] != folder and self._is_real(bucket, meta)]
         if not found:
-            raise InvalidInput("folder", prefix, f"a folder with a file in it at {self._connection.endpoint}")
+            raise NotFound("folder", prefix, f"a folder with a file in it at {self._connection.endpoint}")
         return sorted(found, key=lambda blob: blob.location)
 
     def names(self, prefix: str) -> set[str]:

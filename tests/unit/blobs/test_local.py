@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from twoshift.blobs.local import LocalBlobs
-from twoshift.errors import Broken, InvalidInput, TryLater
+from twoshift.errors import Broken, InvalidInput, NotFound, TryLater
 
 
 @pytest.fixture
@@ -115,10 +115,24 @@ def test_links_are_followed_but_not_in_circles(blobs: LocalBlobs, tmp_path: Path
         blob.location.removeprefix(f"{tmp_path}/data/"): blob.size_bytes for blob in blobs.list(f"{tmp_path}/data")
     }
     assert found == {"1": 1, "folder/2": 2, "sub/linked": 2}
-    (tmp_path / "data" / "nowhere").symlink_to(tmp_path / "gone")
-    with pytest.raises(InvalidInput, match="a link that leads to a file") as caught:
-        blobs.list(f"{tmp_path}/data")
-    assert caught.value.value == f"{tmp_path}/data/nowhere"
+
+
+def test_a_link_that_leads_nowhere_is_no_file(blobs: LocalBlobs, tmp_path: Path) -> None:
+    (tmp_path / "1").write_bytes(b"1")
+    (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
+    (tmp_path / "itself").symlink_to(tmp_path / "itself")
+    assert [blob.location for blob in blobs.list(str(tmp_path))] == [f"{tmp_path}/1"]
+
+
+def test_only_a_folder_that_is_not_there_is_not_found(blobs: LocalBlobs, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"1")
+    (tmp_path / "empty").mkdir()
+    for nothing in ("none", "empty"):
+        with pytest.raises(NotFound):
+            blobs.list(str(tmp_path / nothing))
+    with pytest.raises(InvalidInput, match="is a folder") as caught:
+        blobs.list(str(tmp_path / "file"))
+    assert not isinstance(caught.value, NotFound)
 
 
 def test_files_are_named_as_the_user_named_the_folder(

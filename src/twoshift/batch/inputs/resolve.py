@@ -10,7 +10,7 @@ from pathlib import Path
 
 from twoshift.batch.inputs.file import InputFile, known_encoding, named_encoding
 from twoshift.batch.inputs.patterns import is_hidden, is_pattern, matcher, pattern_folder
-from twoshift.errors import InvalidInput
+from twoshift.errors import InvalidInput, NotFound
 from twoshift.ports import Blob, Blobs
 
 __all__ = ["resolve"]
@@ -94,10 +94,35 @@ def _nothing(location: str) -> str:
 
 def _below(folder: str, blobs: Blobs, kind: str | None) -> Iterator[Blob]:
     prefix = folder.rstrip("/") + "/"
-    for blob in blobs.list(prefix):
-        below = _relative(blob.location, prefix)
-        if below and not is_hidden(below) and (kind is not None or known_encoding(below) is not None):
-            yield blob
+
+    def is_input(location: str) -> bool:
+        below = _relative(location, prefix)
+        return bool(below) and not is_hidden(below) and (kind is not None or known_encoding(below) is not None)
+
+    found = _listed(prefix, blobs)
+    if "://" not in folder:
+        _refuse_dangling(prefix, {blob.location for blob in found}, is_input)
+    yield from (blob for blob in found if is_input(blob.location))
+
+
+def _listed(prefix: str, blobs: Blobs) -> list[Blob]:
+    try:
+        return blobs.list(prefix)
+    except NotFound as error:  # what a request asks for is there: what its input names is not
+        raise InvalidInput(error.field, error.value, error.accepted) from error
+
+
+def _refuse_dangling(prefix: str, listed: set[str], is_input: Callable[[str], bool]) -> None:
+    """Raises InvalidInput for a link that leads nowhere and has an input's name: its rows would be lost in silence."""
+    for folder, _, names in os.walk(prefix):
+        for location in (os.path.join(folder, name) for name in names):  # noqa: PTH118 - as the listing names it
+            if location not in listed and is_input(location):
+                _check_link(location)
+
+
+def _check_link(location: str) -> None:
+    if Path(location).is_symlink() and not os.path.exists(location):  # noqa: PTH110 - Path raises for a circle
+        raise InvalidInput("input", location, "a link that leads to a file")
 
 
 def _matching(pattern: str, blobs: Blobs) -> Iterator[Blob]:
@@ -105,11 +130,14 @@ def _matching(pattern: str, blobs: Blobs) -> Iterator[Blob]:
         folder = pattern_folder(pattern)
         asked = is_hidden(pattern[len(folder) :])
         for path in glob.iglob(pattern, recursive=True):  # noqa: PTH207 - as the user wrote it, absolute or not
-            if (asked or not is_hidden(_relative(path, folder))) and (blob := blobs.stat(path)) is not None:
+            if not asked and is_hidden(_relative(path, folder)):
+                continue
+            _check_link(path)
+            if (blob := blobs.stat(path)) is not None:
                 yield blob
         return
     matches = matcher(pattern)
-    for blob in blobs.list(pattern_folder(pattern)):
+    for blob in _listed(pattern_folder(pattern), blobs):
         if matches.fullmatch(blob.location):
             yield blob
 

@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from twoshift.batch.requests.room import CheckStorage, Room, unlimited
 from twoshift.batch_ports import FileRecord, FileStore
-from twoshift.errors import Broken, InvalidInput, TooLarge, TryLater, TwoshiftError
+from twoshift.errors import Broken, InvalidInput, NotFound, TooLarge, TryLater, TwoshiftError
 from twoshift.ports import Blobs
 
 __all__ = ["FileDesk", "FileLimits", "Upload", "new_id"]
@@ -106,7 +106,7 @@ class FileDesk:
         if "://" not in folder:
             shutil.rmtree(folder, ignore_errors=True)
             return
-        with contextlib.suppress(InvalidInput):  # there is nothing
+        with contextlib.suppress(NotFound):
             for blob in self.blobs.list(folder):
                 self.blobs.delete(blob.location)
 

@@ -48,6 +48,17 @@ def test_a_folder_is_every_known_file_below_it_in_order(tree: Path) -> None:
     assert names(str(tree / "docs")) == [str(tree / name) for name in expected]
 
 
+def test_a_link_that_leads_nowhere_is_left_out_where_a_file_of_its_name_would_be(tree: Path) -> None:
+    before = names("docs")
+    (tree / "docs" / ".#b.parquet").symlink_to("user@host.1234")  # as an editor leaves one
+    (tree / "docs" / "sub" / "notes.txt").symlink_to("nowhere")
+    assert names("docs") == before
+    (tree / "docs" / "sub" / "z.csv").symlink_to("nowhere")  # these rows would be lost in silence
+    for given in ("docs", "docs/**/*.csv"):
+        with pytest.raises(InvalidInput, match=r"docs/sub/z\.csv.*a link that leads to a file"):
+            names(given)
+
+
 def test_inputs_keep_their_order(tree: Path) -> None:
     assert names("docs/sub", "docs/b.parquet") == ["docs/sub/c.JSONL", "docs/sub/deep/d.arrow", "docs/b.parquet"]
 
