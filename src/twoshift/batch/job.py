@@ -207,10 +207,7 @@ class Job:
 
     def _files(self) -> tuple[InputFile, ...]:
         """The input; what lies in this very job's output folder, which may be in an input folder, is none of it."""
-        try:
-            found = resolve(self.settings.inputs, self._blobs_for, self.settings.input_format)
-        except InvalidInput as error:
-            raise error.renamed("inputs") if error.field in ("input", "location") else error from error
+        found = resolve(self.settings.inputs, self._blobs_for, self.settings.input_format)
         files = tuple(file for file in found if not is_below(file.location, self.settings.output))
         if found and not files:
             raise InvalidInput("output", self.settings.output, "a folder that does not hold all of the input")

@@ -98,7 +98,7 @@ def _is_file(source: Source, file: InputFile) -> bool:
     source.seek(0)
     head = source.read(len(MAGIC))
     if is_feather_v1(head):
-        raise InvalidInput("input", file.location, "Arrow IPC (Feather 2); this is Feather 1: write it again")
+        raise InvalidInput("inputs", file.location, "Arrow IPC (Feather 2); this is Feather 1: write it again")
     return head == MAGIC
 
 

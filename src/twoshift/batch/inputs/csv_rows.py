@@ -28,12 +28,12 @@ def header_names(record: bytes, file: InputFile) -> list[str]:
     """The names in the first row; raises InvalidInput where it cannot be one."""
     count, returns = _fields(np.frombuffer(record, np.uint8), delimiter_of(file))
     if returns:
-        raise InvalidInput("input", file.location, "lines that end in \\n or \\r\\n, not in \\r alone")
+        raise InvalidInput("inputs", file.location, "lines that end in \\n or \\r\\n, not in \\r alone")
     columns = _parsed(record, delimiter_of(file), count, list(range(count)))
     try:
         names = [column[0].as_py() or "" for column in columns]
     except UnicodeDecodeError:
-        raise InvalidInput("input", file.location, "a header in UTF-8") from None
+        raise InvalidInput("inputs", file.location, "a header in UTF-8") from None
     return names
 
 

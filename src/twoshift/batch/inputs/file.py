@@ -69,7 +69,7 @@ def named_encoding(location: str, kind: str | None) -> tuple[str, str | None]:
     if kind is None:
         found = known_encoding(location)
         if found is None:
-            raise InvalidInput("input", location, _KNOWN)
+            raise InvalidInput("inputs", location, _KNOWN)
         return found
     found = known_encoding("x." + kind)
     if found is None:

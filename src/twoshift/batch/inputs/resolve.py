@@ -30,20 +30,28 @@ def resolve(inputs: Sequence[str], blobs_for: BlobsFor, format: str | None = Non
     files: dict[str, InputFile] = {}
     named_by: dict[str, str] = {}
     for given in inputs:
-        for blob in _found(given, blobs_for, format):
+        for blob in _named_as_inputs(given, blobs_for, format):
             if not _is_utf8(blob.location):
-                raise InvalidInput("input", ascii(blob.location), "files whose names are UTF-8")
+                raise InvalidInput("inputs", ascii(blob.location), "files whose names are UTF-8")
             key = _key(blob.location)
             if key in files:
                 accepted = f"each file once; it is in {named_by[key]!r} and in {given!r}"
-                raise InvalidInput("input", blob.location, accepted)
+                raise InvalidInput("inputs", blob.location, accepted)
             files[key] = InputFile(
                 blob.location, blob.size_bytes, blob.identity, *named_encoding(blob.location, format)
             )
             named_by[key] = given
     if not files:
-        raise InvalidInput("input", list(inputs), "at least one file, folder or pattern")
+        raise InvalidInput("inputs", list(inputs), "at least one file, folder or pattern")
     return list(files.values())
+
+
+def _named_as_inputs(given: str, blobs_for: BlobsFor, kind: str | None) -> list[Blob]:
+    """What a disk or a bucket calls a location is named as the setting is."""
+    try:
+        return _found(given, blobs_for, kind)
+    except InvalidInput as error:
+        raise error.renamed("inputs") if error.field == "location" else error from error
 
 
 def _found(given: str, blobs_for: BlobsFor, kind: str | None) -> list[Blob]:
@@ -59,16 +67,16 @@ def _lines(given: str, blobs_for: BlobsFor) -> list[str]:
     location = given[1:]
     blobs = blobs_for(location)
     if blobs.stat(location) is None:
-        raise InvalidInput("input", given, "@ and a file that lists the input, one location a line")
+        raise InvalidInput("inputs", given, "@ and a file that lists the input, one location a line")
     with blobs.open(location) as file:
         data = file.read(_LIST_BYTES)
     try:
         lines = [line.strip() for line in data.decode("utf-8-sig").splitlines()]
     except UnicodeDecodeError:
-        raise InvalidInput("input", given, "@ and a list in UTF-8, one location a line") from None
+        raise InvalidInput("inputs", given, "@ and a list in UTF-8, one location a line") from None
     locations = [line for line in lines if line and not line.startswith("#")]
     if not locations:
-        raise InvalidInput("input", given, "@ and a list with at least one location")
+        raise InvalidInput("inputs", given, "@ and a list with at least one location")
     return locations
 
 
@@ -81,7 +89,7 @@ def _located(location: str, blobs_for: BlobsFor, kind: str | None) -> list[Blob]
     is_folder = not is_pattern(location) or ("://" not in location and Path(location).is_dir())
     found = list(_below(location, blobs, kind) if is_folder else _matching(location, blobs))
     if not found:
-        raise InvalidInput("input", location, _nothing(location))
+        raise InvalidInput("inputs", location, _nothing(location))
     return sorted(found, key=lambda blob: blob.location)
 
 

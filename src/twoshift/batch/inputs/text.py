@@ -146,7 +146,7 @@ def _quotes_explained(file: InputFile, source: Source, begin: int = 0) -> Iterat
             lines += chunk[: max(0, place)].count(b"\n")
             place -= len(chunk)
         accepted = f"a closing quote: the quote that opens on line {lines:,} swallows the rows after it ({error})"
-        raise InvalidInput("input", file.location, f"{accepted}; correct that line, or leave the file out") from error
+        raise InvalidInput("inputs", file.location, f"{accepted}; correct that line, or leave the file out") from error
 
 
 def _blocks(file: InputFile, source: Source, piece: Piece | None) -> Iterator[RecordBlock]:
@@ -173,6 +173,6 @@ def csv_header(file: InputFile, source: Source) -> list[str]:
         for block in records(chunks, _ends(file), blank_spaces=False):
             if len(block):
                 if block.too_long[0]:
-                    raise InvalidInput("input", file.location, f"a header that is not {too_long()}")
+                    raise InvalidInput("inputs", file.location, f"a header that is not {too_long()}")
                 return header_names(block.row(0), file)
     return []
