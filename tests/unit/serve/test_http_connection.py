@@ -59,9 +59,21 @@ def test_nothing_after_connection_close_is_read(server: TriedServer) -> None:
     assert [request.target for request in server.asked[before:]] == [b"/a", b"/a"]
 
 
-@pytest.mark.parametrize("version", [b" HTTP/1.0", b""])
-def test_clients_of_older_days_are_answered_and_closed(server: TriedServer, version: bytes) -> None:
-    assert parted(server.said_to(b"GET /a" + version + b"\r\n\r\n"))[0][2] == b"GET /a 0"
+def test_clients_of_older_days_are_answered_and_closed(server: TriedServer) -> None:
+    assert parted(server.said_to(b"GET /a HTTP/1.0\r\n\r\n"))[0][2] == b"GET /a 0"
+
+
+@pytest.mark.parametrize("version", [b" HTTP/2.0", b" HTTP/0.9", b" HTTP/3.0", b" HTTP/1.2", b""])
+@pytest.mark.parametrize("body", [b"", b"content-length: 2\r\n"])
+def test_another_version_of_http_is_refused(server: TriedServer, version: bytes, body: bytes) -> None:
+    assert statuses(server.said_to(b"GET /a" + version + b"\r\nhost: a\r\n" + body + b"\r\n", b"hi")) == [505]
+
+
+@pytest.mark.parametrize("expectation", [b"200-ok", b"100-continue, 200-ok"])
+@pytest.mark.parametrize("body", [b"", b"content-length: 2\r\n"])
+def test_an_expectation_that_nobody_knows_is_refused(server: TriedServer, expectation: bytes, body: bytes) -> None:
+    sent = b"GET /a HTTP/1.1\r\nhost: a\r\nexpect: " + expectation + b"\r\n" + body + b"\r\n"
+    assert statuses(server.said_to(sent, b"hi")) == [417]
 
 
 def test_head_has_the_length_and_no_body(server: TriedServer) -> None:
@@ -215,7 +227,7 @@ def test_a_body_may_come_in_chunks_and_trailers_decide_nothing(server: TriedServ
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),  # TLS
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
         (b"get /a HTTP/1.1\r\n\r\n", 400),
-        (b"GET /a HTTP/3.0\r\n\r\n", 400),
+        (b"GET /a HTTP/3.0\r\n\r\n", 505),
         (b"GET /a HTTP/1.1\n\n", 400),
         (b"GET /a b HTTP/1.1\r\nhost: a\r\n\r\n", 400),
         (b"GET /" + b"a" * 100_000, 431),

@@ -14,7 +14,7 @@ import httptools
 from twoshift.endpoints.faults import forget_frames
 from twoshift.serve.http.messages import UNFORESEEN, HttpError, Pieces, Reply, Request
 from twoshift.serve.http.peers import Peers
-from twoshift.serve.http.reading import HeadRefused, Reading
+from twoshift.serve.http.reading import HeadRefused, Reading, other_version
 
 __all__ = ["Connection", "Handler", "Refusal"]
 
@@ -90,8 +90,11 @@ class Connection(asyncio.Protocol):
             cause = error.__context__
             if isinstance(cause, HeadRefused):
                 self._refuse(cause.request)
+            elif isinstance(cause, HttpError):
+                self._refuse(cause)
             else:
-                self._refuse(cause if isinstance(cause, HttpError) else HttpError(400, "no valid HTTP/1.1 request"))
+                is_other = "HTTP version" in str(error)
+                self._refuse(other_version() if is_other else HttpError(400, "no valid HTTP/1.1 request"))
 
     def eof_received(self) -> bool:
         """A peer that has ended its side waits for its replies, or has gone: nobody can tell, so it has some time."""

@@ -14,9 +14,11 @@ from twoshift.serve.http.peers import Peers
 from twoshift.serve.http.streamed import BodyStream
 from twoshift.serve.keys import ANYONE
 
-__all__ = ["HeadRefused", "Reader", "Reading"]
+__all__ = ["HeadRefused", "Reader", "Reading", "other_version"]
 
 _ONCE = frozenset((b"content-length", b"host", b"authorization", b"x-api-key"))
+_VERSIONS = ("1.1", "1.0")
+_GO_ON = b"100-continue"
 _UPGRADES = (b"upgrade", b"http2-settings")
 
 
@@ -152,9 +154,11 @@ class Reading:
             return  # it is read again without that
         self._in_body = True
         self.loose_bytes = 0
-        headers = self._headers
-        if b"host" not in headers and self._parser.get_http_version() == "1.1":
-            raise HttpError(400, "HTTP/1.1 without the header Host")
+        headers, version = self._headers, self._parser.get_http_version()
+        if version not in _VERSIONS:
+            raise other_version()
+        if version == "1.1":
+            _check_new(headers)
         length, coding = headers.get(b"content-length"), headers.get(b"transfer-encoding")
         if length is None and coding is None:
             return
@@ -252,8 +256,7 @@ class Reading:
         self._reader.take(request)
 
     def _tell_to_go_on(self) -> None:
-        waits = self._headers.get(b"expect", b"").lower() == b"100-continue"
-        if waits and self._parser.get_http_version() == "1.1":
+        if self._headers.get(b"expect") and self._parser.get_http_version() == "1.1":
             self._reader.go_on()
 
     def _made(self) -> Request:
@@ -262,3 +265,16 @@ class Reading:
 
     def _method(self) -> str:
         return self._parser.get_method().decode("latin-1")
+
+
+def other_version() -> HttpError:
+    """The error for a version of HTTP that is not spoken here."""
+    return HttpError(505, "expected HTTP/1.1 or HTTP/1.0")
+
+
+def _check_new(headers: dict[bytes, bytes]) -> None:
+    """What HTTP/1.1 asks of a head; raises HttpError."""
+    if b"host" not in headers:
+        raise HttpError(400, "HTTP/1.1 without the header Host")
+    if (headers.get(b"expect") or _GO_ON).lower() != _GO_ON:
+        raise HttpError(417, "the header Expect: 100-continue or none is expected")
