@@ -230,10 +230,15 @@ class NoRoom(TwoshiftError):
 class Late(TwoshiftError):
     """It was not done by its deadline, or could not be any more."""
 
-    def __init__(self, why: str, begun: bool = True) -> None:
+    def __init__(self, why: str, begun: bool = True, for_clients: str = "") -> None:
         """`begun` is whether anything was done for it: if not, everybody was too busy."""
-        self.begun = begun
+        self.begun, self.for_clients = begun, for_clients
         super().__init__(why)
+
+    @property
+    def client_message(self) -> str:
+        """What clients of a server read."""
+        return self.for_clients or str(self)
 
 
 class OutOfMemory(TwoshiftError):

@@ -130,7 +130,7 @@ class Engine:
             lengths = _lengths(rows).tolist()
             if deadline_s <= now_s and lengths:
                 why = f"the deadline {deadline_s:.3f} has passed on the clock of engine.now_s(): {now_s:.3f}"
-                raise Late(why, begun=False)
+                raise Late(why, begun=False, for_clients="its deadline passed before it could begin")
             signature = self._waiting.signatures.number(rows.signature)
             items = [Item(self._waiting.new_key(), deadline_s, n, signature) for n in lengths]
             if (until_s := self._admit(items, now_s, since_s)) is not None:

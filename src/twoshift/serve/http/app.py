@@ -28,7 +28,7 @@ __all__ = ["App", "Exchange", "Face", "Told"]
 _logger = logging.getLogger("twoshift.serve")
 _SHOWN_ID = b"x-request-id"
 _TIMEOUT, _TIMEOUT_HEADER = "x-request-timeout-ms", b"x-request-timeout-ms"
-_LONGEST_MS = 3_600_000
+_SHORTEST_MS, _LONGEST_MS = 1, 3_600_000
 _MANY_TARGETS, _SHORT_TARGET = 1024, 256  # that are remembered; of how many bytes each
 Told = Callable[[Fault], bytes]  # an error as a face writes it
 _T = TypeVar("_T")
@@ -57,8 +57,8 @@ class Exchange(msgspec.Struct):
             milliseconds = float(given)
         except ValueError:
             milliseconds = -1.0
-        if not 0 < milliseconds <= _LONGEST_MS:
-            raise InvalidInput(_TIMEOUT, given, "a number of milliseconds up to an hour")
+        if not _SHORTEST_MS <= milliseconds <= _LONGEST_MS:
+            raise InvalidInput(_TIMEOUT, given, f"milliseconds from {_SHORTEST_MS} to {_LONGEST_MS:,}")
         return milliseconds / 1e3
 
     async def read(self, read: Callable[..., _T], *given: Any) -> _T:
@@ -199,7 +199,7 @@ class App:
                 gone(exchange.model, request.arrived_s)
                 raise
             except BaseException as error:  # a library's panic is no Exception, and its request wants a reply, too
-                fault = _fault(error)
+                fault = _fault(error, request.header(_TIMEOUT_HEADER))
                 if fault.status == 500:
                     _log(request, error)
                 forget_frames(error)
@@ -276,8 +276,11 @@ def _log(request: Request, error: BaseException) -> None:
     _logger.error("%s %s: %s", request.method, target, error, exc_info=None if known else error)
 
 
-def _fault(error: BaseException) -> Fault:
+def _fault(error: BaseException, timeout_ms: str | None = None) -> Fault:
     fault = error.fault() if isinstance(error, HttpError) else fault_of(error)
-    if isinstance(error, Late):
-        return replace(fault, message=f"{fault.message}; the header {_TIMEOUT} (milliseconds) gives it more time")
-    return fault
+    if not isinstance(error, Late):
+        return fault
+    more = f"; the header {_TIMEOUT} (milliseconds) gives it more time"
+    if timeout_ms is not None:
+        more = f" ({_TIMEOUT}: {timeout_ms}); a larger one gives it more time"
+    return replace(fault, message=f"{fault.message}{more}")

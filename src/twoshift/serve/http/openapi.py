@@ -45,7 +45,7 @@ _TIMEOUT = {
     "name": "x-request-timeout-ms",
     "in": "header",
     "description": "The request's deadline; the model's objective without it.",
-    "schema": {"type": "number", "exclusiveMinimum": 0, "maximum": 3_600_000},
+    "schema": {"type": "number", "minimum": 1, "maximum": 3_600_000},
 }
 
 
