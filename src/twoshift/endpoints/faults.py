@@ -22,7 +22,7 @@ from twoshift.errors import (
 __all__ = ["Fault", "fault_of", "forget_frames"]
 
 _OUT_OF_MEMORY_S = 1.0
-_MOST_CHARACTERS = 2000
+_MOST_CHARACTERS, _MOST_PARAM = 2000, 200  # of a message, and of the name of a field
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,12 @@ class Fault:
     message: str
     param: str | None = None
     retry_after_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """A user's own error may be as long as its input; no client is told all of it."""
+        object.__setattr__(self, "message", _begun(self.message, _MOST_CHARACTERS))
+        if self.param is not None:
+            object.__setattr__(self, "param", _begun(self.param, _MOST_PARAM))
 
 
 def fault_of(error: BaseException, at: str | None = None) -> Fault:
@@ -74,6 +80,10 @@ def forget_frames(error: BaseException | None) -> None:
 
 
 def _told(error: BaseException) -> str:
-    """What it says, where that can be sent: a user's own may be as long as its input, or no valid text."""
+    """What it says, where that can be sent: a user's own may be no valid text."""
     text = error.client_message if isinstance(error, TwoshiftError) else message_of(error)
-    return text[:_MOST_CHARACTERS].encode(errors="backslashreplace").decode()
+    return text[: _MOST_CHARACTERS + 1].encode(errors="backslashreplace").decode()
+
+
+def _begun(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."

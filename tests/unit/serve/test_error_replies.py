@@ -7,6 +7,7 @@ import json
 import math
 import time
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from own_service import doubling_service
@@ -20,8 +21,9 @@ from twoshift.batch.requests.lines import response_line
 from twoshift.endpoints.faults import Fault, fault_of
 from twoshift.endpoints.known import told_openai
 from twoshift.error_codec import decode_error, encode_error
-from twoshift.errors import TwoshiftError
+from twoshift.errors import Broken, InvalidInput, Late, TwoshiftError
 from twoshift.fleet.wire import Frames, Refused, framed, from_replica
+from twoshift.serve.grpc.calls import shown_details
 from twoshift.serve.grpc.messages import SERVICE, message
 from twoshift.serve.grpc.server import GrpcServer
 from twoshift.serve.http.app import App, Exchange
@@ -59,6 +61,38 @@ def test_http_writes_every_error(error: TwoshiftError) -> None:
     else:
         assert int(headers[b"retry-after"]) == math.ceil(fault.retry_after_s)
         assert int(headers[b"retry-after-ms"]) == 1e3 * fault.retry_after_s
+
+
+def test_a_late_request_is_told_the_timeout_that_it_had() -> None:
+    async def face(_exchange: Exchange) -> Reply:
+        raise Late("it was not answered by its deadline")
+
+    app = App(told_openai, Keys({}))
+    app.add("GET", "/a", face, told_openai, needs=Access.OPEN)
+    request = Request("GET", b"/a", {b"x-request-timeout-ms": b"7000"}, b"", time.monotonic())
+    message = json.loads(asyncio.run(app.handle(request)).body)["error"]["message"]
+    assert (
+        message == "it was not answered by its deadline (x-request-timeout-ms: 7000); a larger one gives it more time"
+    )
+
+
+LONG_ERRORS = [
+    ValueError("x" * 60_000),
+    ValueError("\ud800 bad\x00" * 10_000),
+    type("E" * 60_000, (Exception,), {})("bad"),
+    InvalidInput("f" * 60_000, "x" * 60_000, "y" * 60_000),
+    Broken("\U0001f600" * 60_000),
+]
+
+
+@pytest.mark.parametrize("error", LONG_ERRORS, ids=["plain", "surrogates", "type name", "field", "emoji"])
+def test_no_error_is_told_at_length(error: Exception) -> None:
+    fault = fault_of(error)
+    assert len(fault.message) == 2000
+    assert fault.message.endswith("...")
+    assert len(fault.param or "") <= 200
+    assert len(response_line("batch_1", "a", fault)) < 16_000
+    assert len(quote(shown_details(fault.message))) <= 8_000
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda each: type(each).__name__)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
+from urllib.parse import quote
 
 import grpc
 
@@ -19,12 +20,12 @@ from twoshift.serve.keys import ANYONE, Access, Caller, Keys
 from twoshift.serve.live_model import LiveModel
 from twoshift.serve.model import Answer
 
-__all__ = ["Call", "Method", "abort", "admit", "begun", "counted", "settled", "unary"]
+__all__ = ["Call", "Method", "abort", "admit", "begun", "counted", "settled", "shown_details", "unary"]
 
 _PROBES = ("ServerLive", "ServerReady")
 
 _logger = logging.getLogger("twoshift.serve")
-_MOST_DETAILS = 2_000  # characters: a status travels in headers, which clients bound
+_MOST_DETAILS_BYTES = 6_000  # a status travels in headers, which clients bound by 8 KB
 _LONGEST_S = 3_600.0
 _UNFORESEEN = Fault(500, "internal_error", "the server failed; its log says how")
 _CODES = {
@@ -128,7 +129,14 @@ def unary(name: str, method: Method, keys: Keys | None) -> Callable[[Any, Any], 
 async def abort(call: Call, fault: Fault, timing: bytes) -> NoReturn:
     """Tell the client, and end the call."""
     code = _CODES.get(fault.status, grpc.StatusCode.INTERNAL)
-    await call.context.abort(code, fault.message[:_MOST_DETAILS], _trailing(call, fault, timing))
+    await call.context.abort(code, shown_details(fault.message), _trailing(call, fault, timing))
+
+
+def shown_details(message: str) -> str:
+    """As much of it as a status can carry, where all but printable ASCII takes three bytes or more."""
+    while len(quote(message)) > _MOST_DETAILS_BYTES:
+        message = message[: len(message) * 3 // 4]
+    return message
     raise AssertionError  # abort has raised
 
 
