@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import uuid
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol, cast
@@ -15,6 +18,10 @@ from twoshift.runtime.columns import ColumnRows, Done, concat
 from twoshift.runtime.failures import device_failures
 
 __all__ = ["ColumnModel", "HostModel", "LookupColumnModel", "LookupModel"]
+
+_TIMES = (datetime.date, datetime.time, datetime.timedelta)
+_PLAIN = (str, bytes, int, float, complex, type(None), np.generic, decimal.Decimal, uuid.UUID, *_TIMES)
+_VALUES = (*_PLAIN, list, tuple, dict, np.ndarray)  # that a column of objects may hold
 
 
 class ColumnModel(Protocol):
@@ -94,9 +101,19 @@ def _checked(result: object, rows: int, info: RuntimeInfo) -> Columns:
     for name, array in result.items():
         if not isinstance(name, str) or not isinstance(array, np.ndarray) or array.shape[:1] != (rows,):
             raise BrokenModel(f"{info.model}: predict returned {_shown(array)} as {name!r}; expected {expected}")
+        if array.dtype.kind == "O":
+            _check_values(array, name, info)
     if info.outputs and set(result) != set(info.outputs):
         raise BrokenModel(f"{info.model}: predict returned {sorted(result)}; it says outputs = {sorted(info.outputs)}")
     return result
+
+
+def _check_values(array: NDArray[Any], name: str, info: RuntimeInfo) -> None:
+    """An object without a value would be told by its address; raises BrokenModel."""
+    for kind in set(map(type, array.flat)):
+        if not issubclass(kind, _VALUES):
+            found = f"values of type {kind.__name__} as {name!r}"
+            raise BrokenModel(f"{info.model}: predict returned {found}; expected numbers, texts, dates, lists or dicts")
 
 
 def _shown(value: object) -> str:

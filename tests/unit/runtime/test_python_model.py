@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from twoshift.errors import Broken, InvalidInput, OutOfMemory, TooLarge
+from twoshift.errors import Broken, BrokenModel, InvalidInput, OutOfMemory, TooLarge
 from twoshift.ports import Runtime
 from twoshift.runtime import load_model
 from twoshift.runtime.python_source import UserExit
@@ -170,6 +170,37 @@ def test_predict_must_return_arrays_with_a_row_each(tmp_path: Path, result: str,
     runtime = loaded(tmp_path, source)
     with pytest.raises(Broken, match=f"predict returned .*{found}; expected a dict of arrays with 2 rows each"):
         runtime.launch([runtime.prepare([{"x": 1}, {"x": 2}])])
+
+
+ARRAY = """
+    import datetime, decimal
+    import numpy as np
+    class Model:
+        def load(self): ...
+        def predict(self, batch):
+            column = np.empty(2, dtype=object)
+            column[0], column[1] = {values}
+            return {{"y": column}}
+"""
+
+
+@pytest.mark.parametrize(("values", "found"), [("'a', object()", "object"), ("Model(), Model()", "Model")])
+def test_predict_may_not_return_objects_that_are_no_values(tmp_path: Path, values: str, found: str) -> None:
+    runtime = loaded(tmp_path, ARRAY.format(values=values))
+    with pytest.raises(BrokenModel, match=f"predict returned values of type {found} as 'y'; expected"):
+        runtime.launch([runtime.prepare([{"x": 1}, {"x": 2}])])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        "'a', None", "b'a', np.str_('b')", "1, 2.5", "True, np.float32(1)", "[1, 2], (3,)", "{'a': 1}, np.ones(3)",
+        "decimal.Decimal('1.5'), None", "datetime.date(2020, 1, 1), datetime.timedelta(1)",
+    ],
+)  # fmt: skip
+def test_predict_may_return_values_of_any_type_that_has_a_place_in_a_file(tmp_path: Path, values: str) -> None:
+    runtime = loaded(tmp_path, ARRAY.format(values=values))
+    assert len(runtime.launch([runtime.prepare([{"x": 1}, {"x": 2}])]).wait()["y"]) == 2
 
 
 def test_the_columns_must_be_those_that_the_class_names(tmp_path: Path) -> None:
