@@ -126,6 +126,14 @@ def test_the_same_request_is_one_batch_for_a_while(stores: Stores) -> None:
     assert stores.batches.same_batch("q", 0.0) is None
 
 
+def test_a_batch_that_failed_in_validation_is_no_answer_to_the_next_request(stores: Stores) -> None:
+    stores.file("f")
+    stores.batches.add_batch(batch("a", fingerprint="p"), 0.0)
+    stores.batches.move_batch("a", [BatchStatus.VALIDATING], BatchStatus.FAILED)
+    assert stores.batches.same_batch("p", 0.0) is None
+    assert stores.batches.add_batch(batch("b", fingerprint="p"), 0.0).id == "b"
+
+
 def test_a_batch_comes_back_as_it_was_given(stores: Stores) -> None:
     stores.file("f")
     assert stores.batches.add_batch(batch("b"), 0.0) == stores.batches.batch("b", "alice") == batch("b")

@@ -192,7 +192,8 @@ def _ended(batch: BatchRecord) -> Notice:
 
 def _same(fingerprint: str, since_unix_s: float) -> Select[Any]:
     made = (batches.c.fingerprint == fingerprint) & (batches.c.created_unix_s >= since_unix_s)
-    return _wanted.where(made).order_by(batches.c.number.desc()).limit(1)
+    usable = batches.c.status != str(BatchStatus.FAILED)  # a request after a failed validation is a new try
+    return _wanted.where(made, usable).order_by(batches.c.number.desc()).limit(1)
 
 
 def _seen(batch_id: str, owner: str | None) -> Any:

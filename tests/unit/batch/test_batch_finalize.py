@@ -372,5 +372,8 @@ def test_a_request_that_is_sent_again_is_the_same_and_no_other_is() -> None:
         BatchWanted("f", "/v1/embeddings", "24h").fingerprint("alice"),
         BatchWanted("f", "/v1/embeddings", "24h", {"a": "1", "b": "2"}, 5000.0).fingerprint("alice"),
         BatchWanted("f", "/v1/embeddings", "24h", {"a": "1", "b": "2"}, retry_of="f").fingerprint("alice"),
+        asked.fingerprint("alice", ("a",)),
+        asked.fingerprint("alice", ("a", "b")),
     ]
-    assert len({asked.fingerprint("alice"), *others}) == 8
+    assert len({asked.fingerprint("alice"), *others}) == 10
+    assert asked.fingerprint("alice", ("b", "a")) == asked.fingerprint("alice", ("a", "b"))

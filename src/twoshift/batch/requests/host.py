@@ -142,14 +142,14 @@ class BatchHost:
         if not found.status.is_over or found.error_file_id is None:
             told = f"{found.status}, {found.failed} failed"
             raise InvalidInput("batch", told, "one that is over and has requests that failed")
-        wanted = BatchWanted.again(found, window)
+        wanted, models = BatchWanted.again(found, window), models or found.models
         allowance = self._jobs.allowance_of(found.owner)
         with self._creating:
-            if (same := self._same(wanted.fingerprint(found.owner))) is not None:
+            if (same := self._same(wanted.fingerprint(found.owner, models))) is not None:
                 return same
             allowance.check_open(self._store.open_batches(found.owner))
             wanted.input_file_id = write_retried(self.files, found, allowance.check_storage)
-            record = wanted.record(new_id(BATCH), found.owner, models or found.models, self.files)
+            record = wanted.record(new_id(BATCH), found.owner, models, self.files)
             made = self._store.add_batch(record, self.files.clock() - _SAME_S)
         self.wake(made.id)
         return made

@@ -54,10 +54,14 @@ class BatchWanted:
             )
         return seconds
 
-    def fingerprint(self, owner: str) -> str:
-        """The same for the same request of the same owner; a retry's is that of what it retries."""
+    def fingerprint(self, owner: str, models: tuple[str, ...] = ()) -> str:
+        """The same for the same request of the same owner; a retry's is that of what it retries.
+
+        `models` are those that the key may use; none: all. Another key's batch may fail where this one's would not.
+        """
         source = self.retry_of or self.content or self.input_file_id
         parts = [owner, source, self.endpoint, self.window, self.metadata, self.output_expires_s, bool(self.retry_of)]
+        parts.append(sorted(models))
         return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
 
     def record(self, batch_id: str, owner: str, models: tuple[str, ...], files: FileDesk) -> BatchRecord:
@@ -71,7 +75,7 @@ class BatchWanted:
             window=self.window,
             created_unix_s=now_s,
             expires_unix_s=now_s + self.window_s,
-            fingerprint=self.fingerprint(owner),
+            fingerprint=self.fingerprint(owner, models),
             output_id=new_id("file-"),
             error_id=new_id("file-"),
             output_expires_s=self.output_expires_s or files.limits.retention_s,
