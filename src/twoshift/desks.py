@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from twoshift.config import home
-from twoshift.errors import Broken, NotFound, TryLater, TwoshiftError
+from twoshift.errors import NotFound, TryLater, TwoshiftError
 from twoshift.extras import missing_from, not_installed
 from twoshift.wiring import blobs_for
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Desks", "confined_blobs", "desk_metrics", "desks_for", "ledger_for", "marker_in"]
 
-_DAMAGED = TryLater("the server's database is damaged: its operator finds in its log what to do", 60.0)
+_UNUSABLE = TryLater("the server cannot use its database: its operator finds in its log what to do", 60.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,15 +131,14 @@ def _held_database(
 
     try:
         database = Database(_database_url(settings))
-    except Broken as damage:
+        claim = SqlClaim(database)
+        is_ours = claim.take()
+    except (TwoshiftError, OSError) as why:
         if settings.database is not None:
             raise
-        note(
-            f"No jobs, batches, schedules or usage here: {damage}. Live requests are served{_without_quotas(settings)}."
-        )
-        return _DAMAGED
-    claim = SqlClaim(database)
-    if not claim.take():
+        note(f"No jobs, batches, schedules or usage here: {why}. Live requests are served{_without_quotas(settings)}.")
+        return _UNUSABLE
+    if not is_ours:
         if settings.database is None:  # a server of something else, as it may be
             database.close()
             note(f"No jobs here: another server has {database.shown}; --database names one of its own.")
@@ -264,12 +263,9 @@ def ledger_for(
     from twoshift.store.database import Database
     from twoshift.store.usage import SqlUsage
 
-    try:
-        store = SqlUsage(Database(_database_url(settings)))
-    except Broken:  # of which the jobs have told
-        if settings.database is not None:
-            raise
-        return NoUsage(_DAMAGED), shown
+    if isinstance(jobs, NoJobs) and jobs.why is _UNUSABLE:
+        return NoUsage(_UNUSABLE), shown
+    store = SqlUsage(Database(_database_url(settings)))
     return Ledger(store, count, keys.tenants, Prices(settings.price_of, settings.batch_price_share)), shown
 
 

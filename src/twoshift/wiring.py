@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from twoshift.config import home
-from twoshift.errors import InvalidInput, TwoshiftError
+from twoshift.errors import Broken, InvalidInput, TwoshiftError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -343,8 +343,16 @@ def _measured_steps(runtime: LlmRuntime, note: Callable[[str], None]) -> CallCos
     note(f"Measuring {runtime.info.model}, once")
     samples = [each.sample for each in measure_steps(runtime, _MEASURE_S)]
     found = profile_of(runtime.info, fit_call_cost(samples).cost, RowSize.uniform(1), len(samples))
-    profiles().put(found)
+    _keep(found, note)
     return found.cost
+
+
+def _keep(profile: Profile, note: Callable[[str], None]) -> None:
+    """For the next start; a server whose home is full measures again then."""
+    try:
+        profiles().put(profile)
+    except Broken as error:
+        note(f"The next start measures again: {error}")
 
 
 def _guessed_steps(runtime: LlmRuntime, note: Callable[[str], None]) -> CallCost:
@@ -536,7 +544,7 @@ def _measured_profile(runtime: Runtime, note: Callable[[str], None]) -> Profile:
     found = profile_of(info, fit_call_cost(samples).cost, made.row, len(samples))
     stored, one = stored_profile(info), made.row.call(1)
     if stored is None or found.cost.seconds(one) < stored.cost.seconds(one):  # else this is the busy moment
-        profiles().put(found)
+        _keep(found, note)
     return found
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -52,11 +54,60 @@ def test_the_default_database_does_not_stop_live_serving(tmp_path: Path, kind: s
         ):
             got = server.ask(method, path)
             assert (got.status, got.headers["retry-after"]) == (503, "60"), got.body
-            assert "the server's database is damaged" in got.message
+            assert "the server cannot use its database" in got.message
         assert server.stop() == 0
     finally:
         server.end()
     assert (home / "fleet.db").read_bytes() == data  # it is the user's
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a disk without a free byte."""
+    home = tmp_path / "home"
+    home.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(home)], capture_output=True)
+    if made.returncode:
+        pytest.skip("a small filesystem needs root")
+    try:
+        with contextlib.suppress(OSError), (home / "filler").open("wb", buffering=0) as filler:
+            while filler.write(b"x" * 4096):
+                pass
+        yield home
+    finally:
+        subprocess.run(["umount", "-l", str(home)], check=True)
+
+
+def unopenable(home: Path) -> Path:
+    (home / "fleet.db").mkdir(parents=True)
+    return home
+
+
+@pytest.mark.parametrize("kind", ["full", "a folder in its place"])
+def test_a_home_without_room_for_a_database_does_not_stop_live_serving(
+    tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    home = request.getfixturevalue("full") if kind == "full" else unopenable(tmp_path / "home")
+    server = Server(home, f"{written(tmp_path)}:Embed", "--slo-ms", "2000")
+    try:
+        assert server.embed("Embed", "a").status == 200
+        assert f"No jobs, batches, schedules or usage here: the database file {home}/fleet.db" in server.said
+        for path in ("/v1/jobs", "/v1/usage"):
+            got = server.ask("GET", path)
+            assert (got.status, got.headers["retry-after"]) == (503, "60"), got.body
+        assert server.stop() == 0
+    finally:
+        server.end()
+
+
+def test_a_database_that_was_asked_for_and_cannot_be_opened_is_refused(tmp_path: Path) -> None:
+    home = unopenable(tmp_path / "home")
+    words = ["serve", f"{written(tmp_path)}:Embed", "--slo-ms", "2000", "--port", "0"]
+    words += ["--database", f"sqlite:///{home}/fleet.db"]
+    ran = subprocess.run([PROGRAM, *words], env=environment(home), capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 1
+    assert f"the database file {home}/fleet.db cannot be used (unable to open database file)" in ran.stderr
+    assert "--database" in ran.stderr
 
 
 def test_the_start_says_which_quotas_a_damaged_database_leaves_unenforced(tmp_path: Path) -> None:

@@ -30,6 +30,13 @@ _ACCEPTED = "sqlite:///path/to/file.db, or postgresql://user:password@host/name"
 _READS = "twoshift_reads"
 _turns: dict[Path, Turn] = {}  # SQLite has one writer for each file: others would sleep instead of being woken
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_NO_ROOM = (  # to write: what nobody else's end will change
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_READONLY,
+)
 _SILENT = "the database does not answer"  # for clients: which one it is, the log says
 _T = TypeVar("_T")
 _logger = logging.getLogger("twoshift.database")
@@ -39,7 +46,10 @@ class Database:
     """Transactions on one database; any thread may ask for one."""
 
     def __init__(self, url: str) -> None:
-        """Raises InvalidInput where the URL cannot be used, TryLater where nobody answers there, Broken for damage."""
+        """Raises InvalidInput where the URL cannot be used, TryLater where nobody answers there.
+
+        Broken where SQLite's file is damaged, or cannot be opened and written.
+        """
         self.url = _checked(url)
         self._closed = threading.Event()
         self._engine = _engine(self.url, self._closed)
@@ -54,9 +64,12 @@ class Database:
                     raise self._damaged(found)
                 _migrate(self._engine)
         except TryLater as error:
-            if not _is_damage(error.__cause__):
-                raise
-            raise self._damaged(_first_line(_origin(error.__cause__))) from error
+            why, code = _first_line(_origin(error.__cause__)), _sqlite_code(error.__cause__)
+            if code in _DAMAGE:
+                raise self._damaged(why) from error
+            if code in _NO_ROOM:
+                raise self._unusable(why) from error
+            raise
         self._opened = self._identity()
 
     def read(self, work: Callable[[Connection], _T]) -> _T:
@@ -92,6 +105,11 @@ class Database:
         self.close()
         what = f"the database file {self._file} is damaged ({why}) and was left as it is"
         return Broken(f"{what}: restore it from a backup, or move it away to begin with an empty one")
+
+    def _unusable(self, why: str) -> Broken:
+        self.close()
+        what = f"the database file {self._file} cannot be used ({why})"
+        return Broken(f"{what}: make it a file that can be written, on a disk with room, or name another by --database")
 
     @property
     def shown(self) -> str:
@@ -198,9 +216,10 @@ def _checked_pages(engine: Engine) -> str:
         return str(connection.exec_driver_sql("PRAGMA quick_check(1)").scalar())
 
 
-def _is_damage(error: BaseException | None) -> bool:
+def _sqlite_code(error: BaseException | None) -> int:
+    """Which of SQLite's errors it is; 0 for another one."""
     cause = _origin(error)
-    return isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorcode", 0) & 0xFF in _DAMAGE
+    return getattr(cause, "sqlite_errorcode", 0) & 0xFF if isinstance(cause, sqlite3.Error) else 0
 
 
 def _migrate(engine: Engine) -> None:

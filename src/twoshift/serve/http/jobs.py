@@ -87,7 +87,7 @@ class NoJobs:
 
     def __init__(self, why: str | TwoshiftError) -> None:
         """What to install or to change; or the error itself, which says when it may be over."""
-        self._why = why
+        self.why = why
 
     def start(self) -> None:
         """There is nothing to go on with."""
@@ -98,7 +98,7 @@ class NoJobs:
 
     def __getattr__(self, name: str) -> Any:
         def refuse(*_: Any) -> Any:
-            raise Disabled("jobs", self._why) if isinstance(self._why, str) else copy(self._why)
+            raise Disabled("jobs", self.why) if isinstance(self.why, str) else copy(self.why)
 
         return refuse
 
