@@ -61,7 +61,7 @@ def _fields_of(decoder: msgspec.json.Decoder[Any]) -> Sequence[str]:
     return [each.encode_name for each in msgspec.structs.fields(read) if each.type is not type(None)]
 
 
-def has_field(body: bytes | memoryview, name: str) -> bool:
+def has_field(body: bytes | bytearray | memoryview, name: str) -> bool:
     """Whether a body is an object with that field; it may be wrong in other ways."""
     if len(body) > _MOST_BYTES or f'"{name}"'.encode() not in bytes(body):
         return False

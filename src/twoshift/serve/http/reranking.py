@@ -67,7 +67,7 @@ class _Reranking:
         call = await exchange.read(TextsRerankCall, asked, facts_of(model))
         return await answered(self._service, exchange, model, call, "/rerank")
 
-    def _check_served(self, body: bytes | memoryview) -> None:
+    def _check_served(self, body: bytes | bytearray | memoryview) -> None:
         """A request that names no model is not told to name one where none could do it."""
         if not self._service.has_column("score") and not has_field(body, "model"):
             known = ", ".join(sorted(self._service.models))
