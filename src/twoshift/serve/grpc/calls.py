@@ -130,6 +130,7 @@ async def abort(call: Call, fault: Fault, timing: bytes) -> NoReturn:
     """Tell the client, and end the call."""
     code = _CODES.get(fault.status, grpc.StatusCode.INTERNAL)
     await call.context.abort(code, shown_details(fault.message), _trailing(call, fault, timing))
+    raise AssertionError  # abort has raised
 
 
 def shown_details(message: str) -> str:
@@ -137,7 +138,6 @@ def shown_details(message: str) -> str:
     while len(quote(message)) > _MOST_DETAILS_BYTES:
         message = message[: len(message) * 3 // 4]
     return message
-    raise AssertionError  # abort has raised
 
 
 def counted(call: Call, fault: Fault | None) -> bytes:
