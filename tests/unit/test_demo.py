@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -84,8 +85,7 @@ def test_a_machine_with_other_work_is_said_to_be_busy(demo: Any) -> None:
 
 
 def test_a_job_that_failed_is_a_verdict_with_its_reason_and_a_report(demo: Any, tmp_path: Path) -> None:
-    import report  # pyright: ignore[reportMissingImports]
-
+    report: Any = importlib.import_module("report")
     failed = {"state": "failed", "reason": "no call has room for its rows"}
     made = figures(demo, found=0, killed_s=0.0, back_s=0.0, job=failed)
     promises = demo.promises_of(made)

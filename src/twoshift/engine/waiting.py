@@ -111,19 +111,18 @@ class TriedPiece:
 
     def settle(self, result: RowResult | Exception) -> None:
         """Into its block with it; it may come twice, and the first counts."""
-        with self._lock:
-            piece, self._piece = self._piece, None
-            if piece is None:
-                return
-            if isinstance(result, RowResult):
-                job, tokens = piece.job, int(piece.job.rows.lengths[piece.start])
-                job.filling.device_s += result.forward_s
-                job.owner.had(1, tokens, result.forward_s, False)
-        if isinstance(result, RowResult):
-            job.filling.put(piece.start, piece.stop, result.columns, result.index)
-            job.settle_if_full()
-        else:
+        piece, self._piece = self._piece, None
+        if piece is None:
+            return
+        if isinstance(result, Exception):
             piece.fail(result)
+            return
+        job, tokens = piece.job, int(piece.job.rows.lengths[piece.start])
+        with self._lock:
+            job.filling.device_s += result.forward_s
+            job.owner.had(1, tokens, result.forward_s, False)
+        job.filling.put(piece.start, piece.stop, result.columns, result.index)
+        job.settle_if_full()
 
 
 class Waiting:
