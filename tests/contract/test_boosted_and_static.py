@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 from tiny_models import TEXTS, answers, make_tokenizer, sentence_transformers, st_modules
 
 from twoshift.engine.example_rows import examples_of
@@ -104,6 +106,33 @@ def test_a_model2vec_folder_embeds_as_model2vec_does(normalize: bool, quantized:
     ours = load_model(str(tmp_path / "model"))
     assert ours.info.runtime == "numpy"
     np.testing.assert_allclose(answers(ours, TEXTS, "embedding"), reference.encode(TEXTS), atol=1e-5)
+
+
+def test_a_token_without_a_vector_is_refused_as_a_static_model_loads(tmp_path: Path) -> None:
+    tokenizer = word_tokenizer()
+    tokenizer.no_truncation()
+    rows = tokenizer.get_vocab_size() - 1  # the last token's id is the count of rows
+    model2vec.StaticModel(np.ones((rows + 1, 16), np.float32), tokenizer).save_pretrained(tmp_path / "model")
+    save_file({"embeddings": np.ones((rows, 16), np.float32)}, tmp_path / "model" / "model.safetensors")
+    with pytest.raises(InvalidInput, match=f"{rows} cannot be used; expected token ids below vocab_size, {rows}"):
+        load_model(str(tmp_path / "model"))
+
+
+def test_a_static_model_with_vectors_that_are_not_finite_is_refused(tmp_path: Path) -> None:
+    vectors = np.ones((word_tokenizer().get_vocab_size(), 16), np.float32)
+    vectors[3, 2] = np.inf
+    model2vec.StaticModel(vectors, word_tokenizer()).save_pretrained(tmp_path / "model")
+    with pytest.raises(UnusableModel, match=r"has weights that are not finite \(embeddings\)"):
+        load_model(str(tmp_path / "model"))
+
+
+@pytest.mark.parametrize("count", ["num_class", "num_tree_per_iteration", "max_feature_idx"])
+def test_counts_that_a_lightgbm_file_cannot_hold_are_refused(count: str, tmp_path: Path) -> None:
+    options = {"objective": "multiclass", "num_class": 3, "verbose": -1, "min_data_in_leaf": 2}
+    text = lightgbm.train(options, lightgbm.Dataset(ROWS, np.arange(len(ROWS)) % 3), 2).model_to_string()
+    (tmp_path / "model.lgb").write_text(re.sub(rf"\n{count}=\d+", f"\n{count}=2000000000", text))
+    with pytest.raises(Broken, match=count):
+        load_model(str(tmp_path / "model.lgb"))
 
 
 def test_example_rows_are_made_of_words_that_a_static_model_knows(tmp_path: Path) -> None:

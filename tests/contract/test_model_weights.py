@@ -91,6 +91,16 @@ def test_layers_that_the_config_does_not_have_are_refused_by_name(load: Load, tm
 
 
 @pytest.mark.parametrize("load", LOADERS)
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+def test_a_weight_that_is_not_finite_is_refused_by_name(load: Load, value: float, tmp_path: Path) -> None:
+    name = "encoder.layer.1.output.dense.weight"
+    made = make_folder(tmp_path / "model", "bert")
+    folder = set_tensors(made, lambda tensors: tensors[name].view(-1)[5:6].fill_(value))
+    with pytest.raises(UnusableModel, match=rf"has weights that are not finite \({name}\)"):
+        load(folder, tmp_path)
+
+
+@pytest.mark.parametrize("load", LOADERS)
 def test_a_weight_of_another_shape_is_refused_by_name(load: Load, tmp_path: Path) -> None:
     folder = set_config(make_folder(tmp_path / "model", "bert"), intermediate_size=48)
     with pytest.raises(UnusableModel, match=r"encoder\.layer\.0\.intermediate\.dense\.\w+ \[64.*\] instead of \[48"):

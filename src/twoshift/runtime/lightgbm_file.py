@@ -27,6 +27,7 @@ def check_lightgbm_file(data: bytes, path: Path) -> None:
         _check("\nend of trees" in text and "\nend of parameters" in text, "it ends too early")
         fields = _fields(head)
         _check(len(trees) == len(fields.get("tree_sizes", "").split()), "its trees are not all there")
+        _check_counts(fields, len(trees))
         for number, tree in enumerate(trees):
             _check_tree(number, _fields(tree), int(fields["max_feature_idx"]) + 1)
     except (_Damaged, UnicodeDecodeError, ValueError, KeyError) as error:
@@ -37,6 +38,15 @@ def check_lightgbm_file(data: bytes, path: Path) -> None:
 def _check(good: bool, otherwise: str) -> None:
     if not good:
         raise _Damaged(otherwise)
+
+
+def _check_counts(head: dict[str, str], trees: int) -> None:
+    """The library allocates by these counts before it looks for what they count."""
+    for name in ("num_class", "num_tree_per_iteration"):
+        _check(1 <= int(head[name]) <= max(1, trees), f"{name} is {head[name]} where there are {trees} trees")
+    names = len(head["feature_names"].split())
+    last = head["max_feature_idx"]
+    _check(int(last) + 1 == names, f"max_feature_idx is {last} where there are {names} feature names")
 
 
 def _fields(text: str) -> dict[str, str]:

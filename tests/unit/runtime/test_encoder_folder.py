@@ -205,6 +205,11 @@ def test_a_config_that_makes_no_sense_is_refused_by_key(model: Path, change: dic
         read_folder(with_config(model, **change))
 
 
+def test_a_count_that_is_too_large_is_refused_with_the_bound(model: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"vocab_size: 1099511627776 .* a whole number from 1 to 2,147,483,647"):
+        read_folder(with_config(model, vocab_size=1 << 40))
+
+
 @pytest.mark.parametrize("text", ['{"model_type": "be', '{"model_type":' + "[" * 100_000])
 def test_a_damaged_config_is_broken(model: Path, text: str) -> None:
     (model / "config.json").write_text(text)

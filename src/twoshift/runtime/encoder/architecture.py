@@ -86,6 +86,7 @@ class Architecture:
     rotary: Rotary | None = None
     classifier_pooling: str = "cls"  # ModernBERT's classifier may look at the mean instead
     biases: Biases = Biases()
+    spare_vectors: int = 0  # behind those of the vocabulary
 
     @property
     def first_position(self) -> int:
@@ -126,9 +127,9 @@ def exported_architecture(config: Fields, pad_id: int) -> Architecture:
 
 
 def static_architecture(vocabulary: int, width: int) -> Architecture:
-    """A table of vectors: the last one stands for no token at all."""
+    """A table of vectors, and one behind them that stands for no token at all."""
     made = _generic(Fields(Path(), {"hidden_size": width, "vocab_size": vocabulary}), "static")
-    return dataclasses.replace(made, pad_id=vocabulary - 1)
+    return dataclasses.replace(made, pad_id=vocabulary, spare_vectors=1)
 
 
 def _is_unusual(config: Fields) -> bool:

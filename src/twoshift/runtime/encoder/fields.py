@@ -46,8 +46,7 @@ class Fields:
         value = self._values.get(key)
         value = default if value is None else value
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            accepted = f"of at least {least}" if most == _LARGEST_COUNT else f"from {least} to {most:,}"
-            raise InvalidInput(f"{self.path}: {key}", value, f"a whole number {accepted}")
+            raise InvalidInput(f"{self.path}: {key}", value, f"a whole number from {least} to {most:,}")
         return value
 
     def number(self, key: str, default: float) -> float:

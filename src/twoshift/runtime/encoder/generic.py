@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, assert_never, cast
 
@@ -21,7 +22,7 @@ from twoshift.runtime.encoder.folder import ModelFolder
 from twoshift.runtime.encoder.onnx_encoder import pack_rows, restored
 from twoshift.runtime.encoder.pooling import Pooler
 from twoshift.runtime.encoder.task import Classification, Embedding, Regression, Reranking
-from twoshift.runtime.encoder.tensor_names import check_tensors, is_pooler, is_spare
+from twoshift.runtime.encoder.tensor_names import check_finite, check_tensors, is_pooler, is_spare
 from twoshift.runtime.encoder.tokens import TextTokenizer, TokenRows, concat
 from twoshift.runtime.failures import device_failures
 from twoshift.runtime.load_limit import loading_step
@@ -76,7 +77,7 @@ def load_network(folder: ModelFolder, kind: Any, dtype: Any) -> Any:
 
     Raises UnusableModel where it does not load, or where the file and the network are not the same.
     """
-    transformers = needed_transformers("torch", str(folder.path))
+    torch, transformers = needed("torch", "torch", str(folder.path)), needed_transformers("torch", str(folder.path))
     loading_step(f"transformers was given {folder.path}")
     try:
         with _quiet(transformers.utils.logging):
@@ -89,6 +90,8 @@ def load_network(folder: ModelFolder, kind: Any, dtype: Any) -> Any:
         told = f"does not load in transformers {transformers.__version__}: {line}"
         raise UnusableModel("model", str(folder.path), told) from error
     _check_loaded(folder, kind is not transformers.AutoModelForSequenceClassification, found)
+    sums = {name: float(each.detach().sum(dtype=torch.float64)) for name, each in model.named_parameters()}
+    check_finite(folder.path, [name for name, total in sums.items() if not math.isfinite(total)])
     return model.eval()
 
 

@@ -22,6 +22,7 @@ from twoshift.runtime.encoder.folder import ModelFolder, checksum_of_folder
 from twoshift.runtime.encoder.pooling import read_steps, stepped
 from twoshift.runtime.encoder.prompts import read_prompts
 from twoshift.runtime.encoder.task import Embedding, Normalize, read_static_steps, static_folder, truncate_dim
+from twoshift.runtime.encoder.tensor_names import check_finite, is_finite
 from twoshift.runtime.encoder.tokens import TextTokenizer, TokenRows, concat
 from twoshift.runtime.encoder.weights import opened, weight_files
 
@@ -54,7 +55,7 @@ def load_static_encoder(path: Path, name: str, device: str = "auto", precision: 
     weights_checksum = checksum_of_files(weights)
     folder = ModelFolder(
         path=inside,
-        architecture=static_architecture(len(table), table.shape[1]),
+        architecture=static_architecture(len(table) - 1, table.shape[1]),
         task=task,
         max_tokens=_model2vec_tokens(config) if is_model2vec else _cut_at(inside),
         do_lower_case=False,
@@ -115,6 +116,7 @@ def _table(file: Path) -> tuple[Floats, bool]:
         if held["weights"].shape != table.shape[:1]:
             raise Broken(f"{file} is damaged: {held['weights'].shape} weights for {len(table)} tokens; copy it again")
         table = table * held["weights"].astype(np.float32)[:, None]
+    check_finite(file, [] if is_finite(table) else [name])
     return np.concatenate([table, np.zeros((1, table.shape[1]), np.float32)]), name == "embeddings"
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from twoshift.errors import UnusableModel
 
-__all__ = ["SAVE_AGAIN", "check_tensors", "is_pooler", "is_spare"]
+__all__ = ["SAVE_AGAIN", "check_finite", "check_tensors", "is_finite", "is_pooler", "is_spare"]
 
 _SHOWN = 3
 _BUFFERS = ("position_ids", "token_type_ids", "inv_freq")  # older versions saved what is computed
@@ -56,6 +60,18 @@ def check_tensors(
         raise UnusableModel(
             "model", str(folder), f"has weights that do not fit its config: {', '.join(found)}; {SAVE_AGAIN}"
         )
+
+
+def is_finite(values: NDArray[Any]) -> bool:
+    """Whether no value is NaN or infinite; without an array of answers."""
+    return bool(np.isfinite(values.min(initial=0)) and np.isfinite(values.max(initial=0)))
+
+
+def check_finite(where: Path, names: Collection[str]) -> None:
+    """Raise UnusableModel that names tensors that are not."""
+    if names:
+        told = f"has weights that are not finite ({_first(names)}); save it again from a checkpoint without NaN"
+        raise UnusableModel("model", str(where), told)
 
 
 def _first(names: Iterable[str]) -> str:

@@ -291,7 +291,8 @@ class TextTokenizer:
         added = [self._tokenizer.encode(*texts).ids for texts in empty]  # a template may add what no word has
         words = self._tokenizer.get_vocab(with_added_tokens=True).values()
         largest = max((*words, *itertools.chain.from_iterable(added)), default=0)
-        for where, number in ((str(folder.tokenizer), largest), (f"{folder.path}: pad_token_id", self._pad_id)):
+        pad = self._pad_id - folder.architecture.spare_vectors
+        for where, number in ((str(folder.tokenizer), largest), (f"{folder.path}: pad_token_id", pad)):
             if number >= self._vocabulary:
                 raise InvalidInput(where, number, f"token ids below vocab_size, {self._vocabulary}")
 

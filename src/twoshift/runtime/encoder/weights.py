@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from twoshift.errors import Broken, InvalidInput, UnusableModel
 from twoshift.extras import needed
 from twoshift.runtime.encoder.fields import Fields
-from twoshift.runtime.encoder.tensor_names import SAVE_AGAIN, check_tensors, is_spare
+from twoshift.runtime.encoder.tensor_names import SAVE_AGAIN, check_finite, check_tensors, is_finite, is_spare
 
 __all__ = ["Weights", "weight_files"]
 
@@ -117,7 +117,9 @@ class Weights:
             raise InvalidInput(f"{self._where}: {stored}", held.get_dtype(), f"one of {', '.join(_FLOATS)}")
         if held.get_dtype() == "BF16":
             needed("ml_dtypes", "encoder", str(self._where))  # its import teaches numpy the type
-        return np.asarray(self._files[stored].get_tensor(stored)).astype(np.float32, copy=False)
+        values = np.asarray(self._files[stored].get_tensor(stored)).astype(np.float32, copy=False)
+        check_finite(self._where.parent, [] if is_finite(values) else [stored])
+        return values
 
     def _without(self, name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Go on, so that all that is missing is named at once; not for much more than the files hold."""
