@@ -139,6 +139,7 @@ def test_types_are_frozen_with_the_plan(job: JobFolder) -> None:
         ("y=float", "--types: 'y' cannot be used; expected a column of in.csv (id, x)"),
         ("x=decimal", "--types: 'x=decimal' cannot be used; expected bool, float, int or string"),
         ("x", "--types: 'x' cannot be used; expected columns with types, such as amount=float,zip=string"),
+        ("x=float,x=int", "--types: 'x=float,x=int' cannot be used; expected each column once; x is there 2 times"),
     ],
 )
 def test_types_that_cannot_be_are_refused(job: JobFolder, types: str, said: str) -> None:

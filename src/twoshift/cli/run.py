@@ -220,7 +220,10 @@ def _types(value: str | None) -> dict[str, str] | None:
     pairs = [each.rpartition("=") for each in value.split(",")]
     if not all(name.strip() and kind.strip() for name, _, kind in pairs):
         raise InvalidInput("--types", value, "columns with types, such as amount=float,zip=string")
-    return {name.strip(): kind.strip() for name, _, kind in pairs}
+    names = [name.strip() for name, _, _ in pairs]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise InvalidInput("--types", value, f"each column once; {twice} is there {names.count(twice)} times")
+    return {name: kind.strip() for name, (_, _, kind) in zip(names, pairs, strict=True)}
 
 
 def _schema(path: str | None) -> str | None:
