@@ -90,6 +90,7 @@ class _Worker:
     beat: Beat | None = None
     moved_s: float = 0.0  # when its work last went on
     committed_s: float = -math.inf
+    committed_rows: int = 0
     ended: str | None = None  # why it was killed, its death not yet heard of
 
 
@@ -124,6 +125,7 @@ class Coordinator:
         }
         self._worker_s, self._counted_s = worker_s, self._began_s  # up to then
         self._gone = Beat(0, 0.0, 0, 0, 0, 0, 0)  # what workers that are no more had done
+        self._lost_rows = 0  # of that: others do them again
         self._rows = self._errors = 0
         self._earlier = counted or (sum(run.errors for run in before), sum(run.rows for run in before))
         self._rows_before = _rows_of(plan, committed, self._earlier[1])
@@ -223,6 +225,7 @@ class Coordinator:
         worker.committed_s = now_s
         self._deadline.observed(self._sizes[lease.shard], max(spent_s, 1e-6), now_s)
         self._rows += message.stats.rows
+        worker.committed_rows += message.stats.rows
         self._errors += message.stats.errors
         if message.published:
             self.log.stats.append(message.stats)
@@ -266,8 +269,7 @@ class Coordinator:
         del self._workers[number]
         reason = worker.ended or reason
         self.log.deaths.append(reason)
-        if worker.beat is not None:
-            self._gone = _summed([self._gone, worker.beat])
+        self._count_gone(worker)
         for lease in worker.leases.values():
             self._causes[lease.shard] = f"the worker died: {reason}"
         for ended in self._shards.worker_died(number, now_s):
@@ -292,10 +294,14 @@ class Coordinator:
 
     def _left(self, number: int, worker: _Worker, now_s: float) -> None:
         del self._workers[number]
-        if worker.beat is not None:
-            self._gone = _summed([self._gone, worker.beat])
+        self._count_gone(worker)
         for lease in worker.leases.values():
             self._shards.released(lease, now_s)
+
+    def _count_gone(self, worker: _Worker) -> None:
+        if worker.beat is not None:
+            self._gone = _summed([self._gone, worker.beat])
+            self._lost_rows += max(0, worker.beat.rows - worker.committed_rows)
 
     def _check_hung(self) -> None:
         now_s = self._clock()
@@ -389,6 +395,7 @@ class Coordinator:
         """How far the job is now."""
         now_s, counts = self._clock(), self._shards.counts()
         total = self._total()
+        rows = self._done_rows(total.rows - self._lost_rows)
         elapsed_s = max(1e-9, now_s - self._began_s)
         self.log.add(elapsed_s, total.rows, total.busy_s)
         self._worker_s += (now_s - self._counted_s) * sum(worker.has_room for worker in self._workers.values())
@@ -403,9 +410,9 @@ class Coordinator:
             elapsed_s=elapsed_s,
             shards=counts.total,
             shards_done=counts.committed,
-            share=self._share(total.rows),
+            share=self._share(rows),
             share_before=self._share_before,
-            rows=max(total.rows, self._rows),
+            rows=rows,
             committed_rows=self._rows,
             errors=self._errors,
             rows_per_s=rate,
@@ -414,7 +421,7 @@ class Coordinator:
             workers=workers,
             usd=None if price is None else price * self._worker_s / 3600,
             outlook=self._deadline.outlook(self._left_bytes, workers, now_s),
-            rows_left=self._rows_left(total.rows),
+            rows_left=self._rows_left(rows),
             window_left_s=self._deadline.deadline_s - now_s,
             rows_before=self._rows_before,
             errors_before=self._earlier[0],
@@ -429,6 +436,11 @@ class Coordinator:
             return math.inf
         passed_s = time.time() - min((run.began_unix_s for run in before), default=time.time())
         return self._began_s + self._settings.window_s - passed_s
+
+    def _done_rows(self, rows: int) -> int:
+        """Of this run, also in shards in work; no more than there are, where two workers have begun the same shard."""
+        most = rows if self._plan.rows is None else self._plan.rows - self._rows_before
+        return max(self._rows, min(rows, most))
 
     def _rows_left(self, rows: int) -> int:
         """By the rows that there are, or by the bytes that the first ones had."""

@@ -159,6 +159,24 @@ def test_a_dead_worker_is_replaced_and_its_shards_done_again() -> None:
     assert sorted(set(pool.scored())) == list(range(6))
 
 
+def test_rows_that_a_worker_takes_to_its_end_are_not_counted_twice() -> None:
+    workers: list[int] = []
+
+    def scores(worker: int, lease: int, shard: int) -> Replies:
+        workers.append(worker)
+        if worker == workers[0]:
+            return [(0.1, WasRead(lease)), (0.5, Beat(8, 0.5, 8, 0, 0, 0, 0)), (1.0, Died("ended with code 7"))]
+        count = ROWS * workers.count(worker)
+        return [*done(lease, shard), (0.9, Beat(count, count / 10, count, 0, 0, 0, 0))]
+
+    shown: list[int] = []
+    ending, coordinator = run(FakePool(scores), plan_of(3), act=lambda _, now: shown.append(now.rows))
+    assert ending is Ending.DONE
+    assert coordinator.snapshot().rows == 3 * ROWS
+    assert 8 in shown  # what is in work counts until it is lost
+    assert max(shown) <= 3 * ROWS
+
+
 def test_a_deadly_shard_is_dead_after_its_attempts_and_no_other_is() -> None:
     def scores(_: int, lease: int, shard: int) -> Replies:
         if shard == 2:
