@@ -89,7 +89,7 @@ def test_a_worker_that_hangs_is_replaced_and_what_it_says_later_is_not_heard(tmp
 
 def test_rows_for_which_the_budget_has_no_room_are_no_errors_of_their_own(tmp_path: Path) -> None:
     info = RuntimeInfo("m", "sum", "python", "cpu", "fp32", 1, ("squared",))
-    slow = CallCost.line(0.4, 1e-6)  # half of the objective is 0.25 s
+    slow = CallCost.line(4.0, 1e-6)  # half of the objective is 0.25 s: so far beyond it needs no trial
     with Engine(HostModel(info, Square()), slow, LaneLimits(slo_s=0.5)) as only:
         chosen = settings(tmp_path, "out")
         lane = JobLane(chosen, live(only))

@@ -214,8 +214,8 @@ def test_a_hub_name_is_told_that_nothing_is_downloaded(twoshift: Run, model: Pat
     [
         ("score model.py:Doubler nope.jsonl", "ROWS: 'nope.jsonl'"),
         ("embed model.py:Letters nope.txt", "TEXTS: 'nope.txt'"),
-        ("score model.py:Nope rows.jsonl", "model: 'model.py:Nope'"),
-        ("score nothing rows.jsonl", "model: 'nothing'"),
+        ("score model.py:Nope rows.jsonl", "MODEL: 'model.py:Nope'"),
+        ("score nothing rows.jsonl", "MODEL: 'nothing'"),
         ("score model.py:Doubler rows.jsonl --device tpu", "--device: 'tpu'"),
         ("score model.py:Doubler rows.jsonl --threads 0", "--threads: '0'"),
         ("profile model.py:Doubler --rows nope.jsonl", "--rows: 'nope.jsonl'"),
