@@ -268,7 +268,8 @@ class Shown(str):
 
 def _shown(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    # Both ends: of a path the last part says most
+    return text if len(text) <= 80 else f"{text[:38]}...{text[-39:]}"
 
 
 def message_of(error: BaseException) -> str:

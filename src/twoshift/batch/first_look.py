@@ -31,7 +31,9 @@ def first_look(
     try:
         found = kept_schema(files, blobs_for, (*(settings.model_columns or ()), *settings.keep), settings.types)
     except InvalidInput as error:
-        raise error.renamed(_setting_of(error.value, settings)) if error.field == "column" else error from error
+        if error.field != "column":
+            raise
+        raise error.renamed(_setting_of(error.value, settings)) from error
     kept = pa.schema([found.field(name) for name in settings.keep])
     check_kept(kept, settings.output_format)
     if settings.endpoint is not None:

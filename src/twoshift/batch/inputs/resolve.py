@@ -51,7 +51,9 @@ def _named_as_inputs(given: str, blobs_for: BlobsFor, kind: str | None) -> list[
     try:
         return _found(given, blobs_for, kind)
     except InvalidInput as error:
-        raise error.renamed("inputs") if error.field == "location" else error from error
+        if error.field != "location":
+            raise
+        raise error.renamed("inputs") from error
 
 
 def _found(given: str, blobs_for: BlobsFor, kind: str | None) -> list[Blob]:
@@ -130,7 +132,7 @@ def _refuse_dangling(prefix: str, listed: set[str], is_input: Callable[[str], bo
 
 def _check_link(location: str) -> None:
     if Path(location).is_symlink() and not os.path.exists(location):  # noqa: PTH110 - Path raises for a circle
-        raise InvalidInput("input", location, "a link that leads to a file")
+        raise InvalidInput("inputs", location, "a link that leads to a file")
 
 
 def _matching(pattern: str, blobs: Blobs) -> Iterator[Blob]:
