@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.engine.counters import Counters
-from twoshift.engine.device_time import DeviceTime
 from twoshift.engine.flight import Flight, as_broken, as_exception, waited
 from twoshift.engine.results import BlockFuture, Filling, RowFuture, RowResult, RowSink
 from twoshift.engine.stats import EngineStats, Health, Queue
@@ -25,6 +24,7 @@ from twoshift.engine.waiting import BlockJob, BlockOwner, LiveRow, Piece, TriedP
 from twoshift.errors import Broken, DeviceLost, InvalidInput, Late, NoRoom, OutOfMemory, TooLarge, TryLater
 from twoshift.policy.admission import MAX_WAITING, AdmissionPolicy, Admit, Never, Refuse, Try
 from twoshift.policy.cost import CallCost
+from twoshift.policy.device_time import DeviceTime
 from twoshift.policy.lane_values import Call, Drop, Idle, LaneLimits, Run, Slot
 from twoshift.policy.lanes import LanePolicy
 from twoshift.ports import Columns, LanedRuntime, Launched, Prepared, Runtime

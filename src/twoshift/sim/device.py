@@ -1,130 +1,232 @@
-"""One device under a virtual clock, driven by the very policies that production runs."""
+"""One device under a virtual clock, driven by the very policies that production runs, as its engine drives them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
 
-import numpy as np
-
-from twoshift.policy.admission import AdmissionPolicy, Admit
 from twoshift.policy.background_queue import Block
-from twoshift.policy.cost import CallCost
-from twoshift.policy.lane_values import Call, Drop, Idle, Run
+from twoshift.policy.device_time import DeviceTime
+from twoshift.policy.lane_values import Call, Drop, Idle, LaneLimits, Run, Slot
 from twoshift.policy.lanes import LanePolicy
-from twoshift.sim.traffic import Arrivals
+from twoshift.sim.events import DECIDE, END, Events
+from twoshift.sim.truth import DeviceTruth
 from twoshift.types import Item
 
-__all__ = ["DeviceLog", "SimulatedDevice"]
+__all__ = ["Backlog", "DeviceUse", "RowOwner", "SimulatedDevice", "slots_of"]
 
-_BLOCK_ROWS = 4096
+
+class RowOwner(Protocol):
+    """Who hears what becomes of live rows."""
+
+    def launched(self, items: Sequence[Item], now_s: float) -> None:
+        """They are on the device."""
+        ...
+
+    def answered(self, items: Sequence[Item], now_s: float) -> None:
+        """Their call has ended."""
+        ...
+
+    def dropped(self, items: Sequence[Item], now_s: float) -> None:
+        """They can no longer make it."""
+        ...
 
 
 @dataclass(slots=True)
-class DeviceLog:
-    """What happened to the live rows, and what the device did."""
+class Backlog:
+    """Background rows without end, until the horizon."""
 
-    latencies_s: list[float] = field(default_factory=list[float])  # of the answered rows
-    in_slo: int = 0
-    refused: int = 0
-    dropped: int = 0
+    lengths: Sequence[int]  # of the rows of a block; empty: there are none
+    horizon_s: float
+    blocks: int = 0  # so far
+
+    def refill(self, policy: LanePolicy, now_s: float) -> None:
+        """Keep a block waiting."""
+        if self.lengths and now_s < self.horizon_s and not policy.background:
+            policy.submit_block(Block(self.blocks, self.lengths), now_s)
+            self.blocks += 1
+
+
+@dataclass(slots=True)
+class DeviceUse:
+    """What a device did until the horizon. Calls side by side share its time, so that busy time is at most that."""
+
     background_rows: int = 0
     live_s: float = 0.0
     background_s: float = 0.0
+    calls: int = 0
+
+    def add(self, call: Call, device_s: float) -> None:
+        """A call has ended."""
+        tokens = sum(part.tokens for part in call.background)
+        self.background_rows += sum(part.stop - part.start for part in call.background)
+        self.background_s += device_s * tokens / call.size.tokens
+        self.live_s += device_s * (1 - tokens / call.size.tokens)
+        self.calls += 1
+
+
+@dataclass(slots=True, eq=False)
+class _Flight:
+    """A call between its launch and its end."""
+
+    call: Call
+    luck: float
+    seconds: float = 0.0  # that all of it takes, at the speed it has now
+    began_s: float = 0.0  # when it had the device
+    at_s: float = 0.0  # when its speed last changed
+    done: float = 0.0  # share of its work by then
+    is_beside: bool = False
+    changes: int = 0  # of its speed
+
+    @property
+    def end_s(self) -> float:
+        return self.at_s + (1.0 - self.done) * self.seconds
+
+    @property
+    def elapsed_s(self) -> float:
+        return self.seconds if not self.changes else self.end_s - self.began_s
+
+
+@dataclass(slots=True, eq=False)
+class _Thread:
+    """One of the engine's threads: it decides, launches, waits for its call."""
+
+    slot: Slot
+    flying: deque[_Flight] = field(default_factory=deque[_Flight])
+    is_resting: bool = True
+
+
+def slots_of(limits: LaneLimits) -> tuple[Slot, ...]:
+    """The engine's threads, a slot each."""
+    return (Slot.LIVE, Slot.BACKGROUND) if limits.background_depth else (Slot.SHARED,) * limits.lanes
 
 
 class SimulatedDevice:
-    """Runs arrivals through a lane policy; a call lasts what the true cost says, times noise."""
+    """Runs what its policy decides; a call lasts what the truth says."""
 
     def __init__(
         self,
+        events: Events,
         policy: LanePolicy,
-        true_cost: CallCost,
-        admission: AdmissionPolicy | None = None,
-        noise: Callable[[], float] | None = None,
-        progress: Callable[[float], None] | None = None,  # told the share done, now and then
+        truth: DeviceTruth,
+        luck: Callable[[], float],
+        owner: RowOwner,
+        backlog: Backlog,
+        is_over: Callable[[float], bool],  # nobody will submit more live rows, and the horizon is past
     ) -> None:
-        self._policy = policy
-        self._cost = true_cost.at(0.5)
-        self._admission = admission
-        self._noise = noise
-        self._progress = progress
-        self._blocks = 0
-
-    def run(self, arrivals: Arrivals, slo_s: float, background_length: int = 0) -> DeviceLog:
-        """Serve the arrivals to the last row; an endless backlog rides along where a length is given."""
-        log = DeviceLog()
-        pending = _Pending(zip(arrivals.times_s.tolist(), arrivals.tokens.tolist(), strict=True))
-        now_s = 0.0
-        while now_s < arrivals.horizon_s or pending.next_s < np.inf or len(self._policy.live):
-            self._arrive(pending, now_s, slo_s, log)
-            if background_length and now_s < arrivals.horizon_s:
-                self._refill(background_length, now_s)
-            if self._progress:
-                self._progress(min(1.0, now_s / arrivals.horizon_s))
-            decision = self._policy.decide(now_s)
-            if isinstance(decision, Run):
-                now_s = self._execute(decision.call, now_s, pending, slo_s, log, arrivals.horizon_s)
-            elif isinstance(decision, Drop):
-                log.dropped += len(decision.live)
-                if decision.background:
-                    background_length = 0  # a row that fits no call: an endless backlog would be dropped for ever
-            else:
-                now_s = self._wait(decision, pending, arrivals.horizon_s)
-        return log
-
-    def _arrive(self, pending: _Pending, until_s: float, slo_s: float, log: DeviceLog) -> None:
-        while pending.next_s <= until_s:
-            at_s, tokens = pending.pop()
-            item = Item(pending.count, at_s + slo_s, tokens)
-            if self._admission and not isinstance(self._admission.decide([item], at_s), Admit):
-                log.refused += 1
-            else:
-                self._policy.submit(item, at_s)
-
-    def _refill(self, length: int, now_s: float) -> None:
-        if not self._policy.background:
-            self._policy.submit_block(Block(self._blocks, [length] * _BLOCK_ROWS), now_s)
-            self._blocks += 1
-
-    def _execute(
-        self, call: Call, now_s: float, pending: _Pending, slo_s: float, log: DeviceLog, horizon_s: float
-    ) -> float:
-        elapsed_s = self._cost.seconds(call.size) * (self._noise() if self._noise else 1.0)
-        end_s = now_s + elapsed_s
-        self._arrive(pending, end_s, slo_s, log)
-        self._policy.finished(call, elapsed_s)
-        for item in call.live:
-            log.latencies_s.append(end_s - (item.deadline_s - slo_s))
-            log.in_slo += end_s <= item.deadline_s + 1e-9
-        if end_s <= horizon_s:
-            rows = sum(part.stop - part.start for part in call.background)
-            tokens = sum(part.tokens for part in call.background)
-            log.background_rows += rows
-            log.background_s += elapsed_s * tokens / call.size.tokens
-            log.live_s += elapsed_s * (1 - tokens / call.size.tokens)
-        return end_s
-
-    @staticmethod
-    def _wait(idle: Idle, pending: _Pending, horizon_s: float) -> float:
-        wake_s = min(pending.next_s, np.inf if idle.until_s is None else idle.until_s)
-        return wake_s if wake_s < np.inf else horizon_s
-
-
-class _Pending:
-    """Arrivals yet to come."""
-
-    def __init__(self, rows: Iterator[tuple[float, int]]) -> None:
-        self._rows = rows
-        self.count = 0
-        self._next = next(rows, None)
+        self.policy, self.use = policy, DeviceUse()
+        self._events, self._truth, self._luck = events, truth, luck
+        self._owner, self._backlog, self._is_over = owner, backlog, is_over
+        self._threads = [_Thread(slot) for slot in slots_of(policy.limits)]
+        self._time = DeviceTime()
+        self._woken_s = -1.0  # when the threads that rest look next
 
     @property
-    def next_s(self) -> float:
-        return self._next[0] if self._next else np.inf
+    def is_resting(self) -> bool:
+        """Whether some thread looks at what was submitted only when it is woken."""
+        return any(thread.is_resting for thread in self._threads)
 
-    def pop(self) -> tuple[float, int]:
-        assert self._next is not None  # noqa: S101 - the caller has looked at next_s
-        row, self._next = self._next, next(self._rows, None)
-        self.count += 1
-        return row
+    def wake(self, now_s: float) -> None:
+        """The threads that rest look at what was submitted, after all else of this moment."""
+        if self._woken_s != now_s and self.is_resting:
+            self._woken_s = now_s
+            self._events.at(now_s, DECIDE, self._look_all)
+
+    def _look_all(self, now_s: float) -> None:
+        self._woken_s = -1.0
+        for thread in self._threads:
+            if thread.is_resting:
+                self._look(thread, now_s)
+
+    def _look(self, thread: _Thread, now_s: float) -> None:
+        """Turns of one thread, until it waits for a call or rests."""
+        thread.is_resting = False
+        while True:
+            if self._is_over(now_s) and not len(self.policy.live):
+                thread.is_resting = not thread.flying
+                return
+            self._backlog.refill(self.policy, now_s)
+            decision = self.policy.decide(now_s, thread.slot)
+            if isinstance(decision, Run):
+                self._launch(thread, decision.call, now_s)
+                if decision.call.slot is not Slot.BACKGROUND:  # where the next one is launched first
+                    return
+            elif isinstance(decision, Drop):
+                self._owner.dropped(decision.live, now_s)
+                if decision.background:
+                    self._backlog.lengths = ()  # it fits no call: an endless backlog would be dropped for ever
+            else:
+                self._rest(thread, decision, now_s)
+                return
+
+    def _rest(self, thread: _Thread, idle: Idle, now_s: float) -> None:
+        if thread.flying:
+            return
+        thread.is_resting = True
+        if idle.until_s is not None:
+            self._events.at(max(now_s, idle.until_s), DECIDE, partial(self._look_again, thread))
+
+    def _look_again(self, thread: _Thread, now_s: float) -> None:
+        if thread.is_resting:
+            self._look(thread, now_s)
+
+    def _launch(self, thread: _Thread, call: Call, now_s: float) -> None:
+        flight = _Flight(call, self._luck())
+        thread.flying.append(flight)
+        if len(thread.flying) == 1:
+            self._begin(thread, flight, now_s)
+        if call.live:
+            self._owner.launched(call.live, now_s)
+        if len(self._threads) > 1 and thread.slot is Slot.SHARED and len(self.policy.live):
+            self.wake(now_s)  # what is left is for the other lanes
+
+    def _begin(self, thread: _Thread, flight: _Flight, now_s: float) -> None:
+        """The call has the device."""
+        self._time.began(flight.call.number, now_s)
+        others = [(other, first) for other, first in self._flying() if first is not flight]
+        flight.began_s = flight.at_s = now_s
+        flight.is_beside = bool(others)
+        flight.seconds = self._seconds(flight)
+        self._events.at(flight.end_s, END, partial(self._end, thread, flight, 0))
+        self._change_speed(others, True, now_s)
+
+    def _end(self, thread: _Thread, flight: _Flight, change: int, now_s: float) -> None:
+        if change != flight.changes:
+            return  # its speed has changed since: it ends at another time
+        thread.flying.popleft()
+        device_s = self._time.ended(flight.call.number, now_s)
+        if thread.flying:
+            self._begin(thread, thread.flying[0], now_s)
+        left = list(self._flying())
+        if len(left) == 1:
+            self._change_speed(left, False, now_s)
+        if len(self._threads) == 1:
+            device_s = flight.elapsed_s  # the same, without the rounding of a sum
+        self.policy.finished(flight.call, flight.elapsed_s, False, device_s)
+        if now_s <= self._backlog.horizon_s:
+            self.use.add(flight.call, device_s)
+        if flight.call.live:
+            self._owner.answered(flight.call.live, now_s)
+        if flight.call.slot is Slot.WHOLE:
+            self.wake(now_s)  # the other lanes have waited for it
+        self._events.at(now_s, DECIDE, partial(self._look, thread))
+
+    def _flying(self) -> Iterable[tuple[_Thread, _Flight]]:
+        """The calls that have the device."""
+        return [(thread, thread.flying[0]) for thread in self._threads if thread.flying]
+
+    def _change_speed(self, flights: Iterable[tuple[_Thread, _Flight]], is_beside: bool, now_s: float) -> None:
+        for thread, flight in flights:
+            if flight.is_beside == is_beside or not self._truth.minds_company(flight.call.slot):
+                continue
+            flight.done += (now_s - flight.at_s) / flight.seconds
+            flight.at_s, flight.is_beside = now_s, is_beside
+            flight.seconds = self._seconds(flight)
+            flight.changes += 1
+            self._events.at(flight.end_s, END, partial(self._end, thread, flight, flight.changes))
+
+    def _seconds(self, flight: _Flight) -> float:
+        return self._truth.seconds(flight.call.slot, flight.call.size, flight.is_beside, flight.luck)

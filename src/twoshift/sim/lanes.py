@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,13 +15,18 @@ from twoshift.policy.journal import RecordedAdmission, RecordedLanes
 from twoshift.policy.lane_values import LaneLimits
 from twoshift.policy.lanes import LanePolicy
 from twoshift.sim.baselines import GreedyPolicy, StrictPolicy, WindowPolicy
-from twoshift.sim.device import DeviceLog, SimulatedDevice
+from twoshift.sim.events import Events
+from twoshift.sim.host import HostCosts
+from twoshift.sim.server import Node, ServerLog, SimulatedServer
 from twoshift.sim.traffic import Arrivals, poisson
+from twoshift.sim.truth import DeviceTruth
 from twoshift.types import CallSize
 
-__all__ = ["POLICIES", "LanesResult", "LanesSpec", "check_slo", "record_lanes", "simulate_lanes"]
+__all__ = ["POLICIES", "LanesResult", "LanesSpec", "check_slo", "record_lanes", "serve_arrivals", "simulate_lanes"]
 
 _MOST_EVENTS = 5_000_000
+_BLOCK_ROWS = 4096
+_BACKGROUND_DEPTH = 2  # as the engine has it
 
 POLICIES: dict[str, Callable[[CallCost, LaneLimits], LanePolicy]] = {
     "greedy": GreedyPolicy,
@@ -34,7 +38,7 @@ POLICIES: dict[str, Callable[[CallCost, LaneLimits], LanePolicy]] = {
 
 @dataclass(frozen=True, slots=True)
 class LanesSpec:
-    """A device, its traffic and the policy that runs it."""
+    """A server with its devices, its traffic and the policy that runs each device."""
 
     cost: CallCost
     max_batch: int
@@ -44,22 +48,53 @@ class LanesSpec:
     policy: str = "twoshift"
     call_budget_s: float | None = None
     seconds: float = 60.0
-    noise: float = 0.0  # spread of the call times around the curve
+    noise: float | None = 0.0  # spread of the call times around the curve; None: as the curves' own residuals
     seed: int = 1
     row_tokens: int = 1  # of a live row where there is no trace, and of a background row
     trace: Arrivals | None = None
+    lanes: int = 1  # calls side by side on a device
+    lane_cost: CallCost | None = None  # of a call in a lane; None: it takes as many times as long as there are lanes
+    overtaking: bool = False  # live calls overtake background calls, as on a GPU
+    replicas: int = 1
+    host: HostCosts | None = None  # of each process with a device
+    front: HostCosts | None = None  # of the process in front of several
+    rows: int = 1  # of a request, without a trace
+    background_lengths: tuple[int, ...] = ()  # of a block of background rows; none: all of row_tokens
 
     @property
     def capacity_per_s(self) -> float:
-        """Rows a second at the largest batch."""
-        return self.max_batch / self.cost.seconds(CallSize.uniform(self.max_batch, self.row_tokens))
+        """Rows a second of all replicas, at the largest batch."""
+        call = CallSize.uniform(self.max_batch, self.row_tokens)
+        whole, lane = self.max_batch / self.cost.seconds(call), self.max_batch / self.in_lane.seconds(call)
+        return self.replicas * (whole if self.lanes == 1 else self.lanes * lane)
+
+    @property
+    def in_lane(self) -> CallCost:
+        """The curve of a call in a lane."""
+        if self.lane_cost is not None:
+            return self.lane_cost
+        return self.cost if self.lanes == 1 else self.cost.scaled(self.lanes)
 
     @property
     def limits(self) -> LaneLimits:
         """The caps and the SLO, as the policy sees them."""
         longest = int(self.trace.tokens.max()) if self.trace else 1
-        max_tokens = max(longest, self.max_batch * self.row_tokens)
-        return LaneLimits(self.max_batch, max_tokens, slo_s=self.slo_s, call_budget_s=self.call_budget_s)
+        max_tokens = max(longest, self.max_batch * self.row_tokens, *self.background_lengths, 1)
+        return LaneLimits(
+            self.max_batch,
+            max_tokens,
+            slo_s=self.slo_s,
+            call_budget_s=self.call_budget_s,
+            background_depth=_BACKGROUND_DEPTH if self.overtaking else 0,
+            lanes=self.lanes,
+        )
+
+    @property
+    def background_block(self) -> tuple[int, ...]:
+        """The lengths of the rows of a block of background rows; none: there is no backlog."""
+        if not self.background:
+            return ()
+        return self.background_lengths or (self.row_tokens,) * _BLOCK_ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,31 +112,45 @@ class LanesResult:
     background_per_s: float
     busy_share: float
     live_share: float
+    host_share: float  # of the time, that the interpreter of a process with a device is busy
+    front_share: float
     latencies_ms: tuple[float, ...]
 
 
-def _noise(spread: float, rng: np.random.Generator) -> Callable[[], float] | None:
-    """Lognormal noise around 1; None where there is none."""
-    if not spread:
-        return None
-    values = itertools.cycle(np.exp(rng.normal(0.0, spread, 1 << 16)).tolist())
-    return lambda: next(values)
-
-
 def simulate_lanes(spec: LanesSpec, progress: Callable[[float], None] | None = None) -> LanesResult:
-    """Run the traffic through the device; the same spec gives the same result."""
+    """Run the traffic through the server; the same spec gives the same result."""
     _check(spec)
-    policy = POLICIES[spec.policy](spec.cost, spec.limits)
-    return _run(spec, policy, AdmissionPolicy(policy) if spec.policy == "twoshift" else None, progress)
+    return _run(spec, _plain_node(spec), progress)
 
 
 def record_lanes(
     spec: LanesSpec, sink: Callable[[list[Any]], None], progress: Callable[[float], None] | None = None
 ) -> LanesResult:
-    """The same with our own policy, every event and decision handed to `sink`."""
+    """The same with our own policy on one device, every event and decision handed to `sink`."""
     _check(spec)
-    policy = RecordedLanes(spec.cost, spec.limits, sink)
-    return _run(spec, policy, RecordedAdmission(policy), progress)
+    if spec.replicas > 1:
+        raise InvalidInput("replicas", spec.replicas, "1 where a journal is kept: it is of one device")
+
+    def node(events: Events) -> Node:
+        policy = RecordedLanes(spec.cost, spec.limits, sink)
+        return Node(events, policy, RecordedAdmission(policy), spec.host)
+
+    return _run(spec, node, progress)
+
+
+def serve_arrivals(
+    spec: LanesSpec, arrivals: Arrivals, rng: np.random.Generator | None = None
+) -> tuple[ServerLog, SimulatedServer]:
+    """These very arrivals, whatever the spec says of load and traffic."""
+    return _serve(spec, arrivals, _plain_node(spec), rng or np.random.default_rng(spec.seed), None)
+
+
+def _plain_node(spec: LanesSpec) -> Callable[[Events], Node]:
+    def node(events: Events) -> Node:
+        policy = POLICIES[spec.policy](spec.cost, spec.limits)
+        return Node(events, policy, AdmissionPolicy(policy) if spec.policy == "twoshift" else None, spec.host)
+
+    return node
 
 
 def _check(spec: LanesSpec) -> None:
@@ -125,26 +174,39 @@ def check_slo(spec: LanesSpec) -> None:
 
 
 def _run(
-    spec: LanesSpec,
-    policy: LanePolicy,
-    admission: AdmissionPolicy | None,
-    progress: Callable[[float], None] | None = None,
+    spec: LanesSpec, node: Callable[[Events], Node], progress: Callable[[float], None] | None = None
 ) -> LanesResult:
-    """The traffic of `spec` through a policy that is already made."""
+    """The traffic of `spec` through such nodes."""
     rng = np.random.default_rng(spec.seed)
     rate_per_s = spec.load * spec.capacity_per_s
     if spec.trace:
         arrivals = spec.trace.rescaled(rate_per_s)
     else:
-        arrivals = poisson(rate_per_s, spec.seconds, rng, spec.row_tokens)
-    device = SimulatedDevice(policy, spec.cost, admission, _noise(spec.noise, rng), progress)
-    return _result(spec, arrivals, device.run(arrivals, spec.slo_s, spec.row_tokens if spec.background else 0))
+        arrivals = poisson(rate_per_s, spec.seconds, rng, spec.row_tokens, spec.rows)
+    log, server = _serve(spec, arrivals, node, rng, progress)
+    return _result(spec, arrivals, log, server)
 
 
-def _result(spec: LanesSpec, arrivals: Arrivals, log: DeviceLog) -> LanesResult:
-    offered, horizon_s = len(arrivals.times_s), arrivals.horizon_s
+def _serve(
+    spec: LanesSpec,
+    arrivals: Arrivals,
+    node: Callable[[Events], Node],
+    rng: np.random.Generator,
+    progress: Callable[[float], None] | None,
+) -> tuple[ServerLog, SimulatedServer]:
+    truth = DeviceTruth.of(spec.cost, spec.in_lane, spread=spec.noise)
+    server = SimulatedServer(
+        lambda events: [node(events) for _ in range(spec.replicas)], truth, truth.luck(rng), spec.front
+    )
+    return server.run(arrivals, spec.slo_s, spec.background_block, progress), server
+
+
+def _result(spec: LanesSpec, arrivals: Arrivals, log: ServerLog, server: SimulatedServer) -> LanesResult:
+    offered, horizon_s = len(arrivals.tokens), arrivals.horizon_s
     latencies_ms = np.asarray(log.latencies_s) * 1e3
     p50_ms, p99_ms = np.percentile(latencies_ms, (50, 99)).tolist() if len(latencies_ms) else (None, None)
+    uses, device_s = list(server.uses()), spec.replicas * horizon_s
+    live_s, background_s = sum(use.live_s for use in uses), sum(use.background_s for use in uses)
     return LanesResult(
         capacity_per_s=spec.capacity_per_s,
         offered_per_s=offered / horizon_s,
@@ -154,8 +216,10 @@ def _result(spec: LanesSpec, arrivals: Arrivals, log: DeviceLog) -> LanesResult:
         p99_ms=p99_ms,
         refused=log.refused,
         dropped=log.dropped,
-        background_per_s=log.background_rows / horizon_s,
-        busy_share=(log.live_s + log.background_s) / horizon_s,
-        live_share=log.live_s / horizon_s,
+        background_per_s=sum(use.background_rows for use in uses) / horizon_s,
+        busy_share=(live_s + background_s) / device_s,
+        live_share=live_s / device_s,
+        host_share=sum(node.host.busy_s for node in server.nodes) / device_s,
+        front_share=server.front_s / horizon_s,
         latencies_ms=tuple(latencies_ms.tolist()),
     )

@@ -8,10 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from twoshift.policy.admission import AdmissionPolicy
-from twoshift.policy.lanes import LanePolicy
-from twoshift.sim.device import SimulatedDevice
-from twoshift.sim.lanes import LanesSpec
+from twoshift.sim.lanes import LanesSpec, serve_arrivals
 from twoshift.sim.traffic import Arrivals, poisson
 
 __all__ = ["PoissonReplica", "ReplicaSource", "ReplicaTick", "TraceReplica"]
@@ -114,9 +111,8 @@ class TraceReplica:
 
 
 def _run(spec: LanesSpec, arrivals: Arrivals) -> ReplicaTick:
-    policy = LanePolicy(spec.cost, spec.limits)
-    device = SimulatedDevice(policy, spec.cost, AdmissionPolicy(policy))
-    log = device.run(arrivals, spec.slo_s, spec.row_tokens if spec.background else 0)
+    log, server = serve_arrivals(spec, arrivals)
+    (use,) = server.uses()
     offered = len(arrivals.times_s)
     latencies_ms = [1e3 * latency for latency in log.latencies_s]
     return ReplicaTick(
@@ -124,7 +120,7 @@ def _run(spec: LanesSpec, arrivals: Arrivals) -> ReplicaTick:
         p99_ms=float(np.percentile(latencies_ms, 99)) if latencies_ms else None,
         in_slo=log.in_slo / offered if offered else 1.0,
         refused=(log.refused + log.dropped) / offered if offered else 0.0,
-        background_per_s=log.background_rows / arrivals.horizon_s,
-        live_share=log.live_s / arrivals.horizon_s,
-        background_share=log.background_s / arrivals.horizon_s,
+        background_per_s=use.background_rows / arrivals.horizon_s,
+        live_share=use.live_s / arrivals.horizon_s,
+        background_share=use.background_s / arrivals.horizon_s,
     )

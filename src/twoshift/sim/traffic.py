@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import datetime
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,23 +17,28 @@ __all__ = ["Arrivals", "parse_trace", "poisson"]
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """When live rows arrive, and how long they are."""
+    """When live requests arrive, and how long their rows are."""
 
     times_s: NDArray[np.float64]  # rising, from 0
-    tokens: NDArray[np.int64]
+    tokens: NDArray[np.int64]  # of each row; a request's rows lie side by side
     horizon_s: float
+    rows: int = 1  # of each request
 
     def rescaled(self, rate_per_s: float) -> Arrivals:
         """The same pattern, sped up or slowed down to a mean rate."""
-        factor = len(self.times_s) / rate_per_s / self.horizon_s
-        return Arrivals(self.times_s * factor, self.tokens, self.horizon_s * factor)
+        factor = len(self.tokens) / rate_per_s / self.horizon_s
+        return replace(self, times_s=self.times_s * factor, horizon_s=self.horizon_s * factor)
+
+    def scaled(self, lengths: float) -> Arrivals:
+        """The same with rows that many times as long, of a token at least."""
+        return replace(self, tokens=np.maximum(1, np.rint(self.tokens * lengths)).astype(np.int64))
 
 
-def poisson(rate_per_s: float, horizon_s: float, rng: np.random.Generator, tokens: int = 1) -> Arrivals:
-    """Independent arrivals at a constant rate."""
-    count = int(rng.poisson(rate_per_s * horizon_s))
+def poisson(rate_per_s: float, horizon_s: float, rng: np.random.Generator, tokens: int = 1, rows: int = 1) -> Arrivals:
+    """Independent requests of `rows` rows each, at a constant rate of rows."""
+    count = int(rng.poisson(rate_per_s / rows * horizon_s))
     times = np.sort(rng.uniform(0.0, horizon_s, count))
-    return Arrivals(times, np.full(count, tokens, np.int64), horizon_s)
+    return Arrivals(times, np.full(count * rows, tokens, np.int64), horizon_s, rows)
 
 
 def parse_trace(lines: Iterable[str], name: str = "trace") -> Arrivals:

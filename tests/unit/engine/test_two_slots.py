@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from twoshift.engine import Engine
-from twoshift.engine.device_time import DeviceTime
 from twoshift.errors import Broken, DeviceLost
 from twoshift.policy.cost import CallCost
+from twoshift.policy.device_time import DeviceTime
 from twoshift.policy.lane_values import LaneLimits
 from twoshift.ports import Columns, Prepared, RuntimeInfo
 from twoshift.types import Lane
