@@ -27,7 +27,7 @@ from _overload_cells import (
 )  # fmt: skip
 from _overload_ideal import back_after_s, ideal_windows, inside_share
 from _overload_server import Server, requests
-from _servers import free_port, running
+from _servers import free_port, running, wait_for
 
 PATIENT_CLIENTS = 64
 CAPACITY_S, WARM_S = 2.0, 1.0
@@ -176,4 +176,5 @@ def sink(cores: str) -> Iterator[int]:
     port = free_port()
     words = [*(["taskset", "-c", cores] if cores else []), sys.executable]
     with running("overload sink", [*words, str(Path(__file__).with_name("_overload_sink.py")), str(port)]):
+        wait_for(port)
         yield port

@@ -126,6 +126,18 @@ def first_reply(name: str, pid: int, port: int, request: bytes, ready_s: float =
     raise Skipped(f"{name} does not answer{last}\n{log_of(name).read_text(errors='replace')[-1500:]}")
 
 
+def wait_for(port: int, ready_s: float = READY_S) -> None:
+    """Until somebody listens there."""
+    until_s = time.monotonic() + ready_s
+    while True:
+        try:
+            return Line(port).close()
+        except OSError:
+            if time.monotonic() > until_s:
+                raise
+            time.sleep(0.05)
+
+
 def _is_alive(pid: int) -> bool:
     with contextlib.suppress(ChildProcessError):
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 _BENCH = Path(__file__).parents[2] / "bench"
@@ -67,3 +69,49 @@ def test_a_peer_that_cannot_run_is_left_out_with_a_word(bench: Any, capsys: pyte
     shares = job.measure({"ours": lambda: job.Took(1.0, 2.0), "Daft": fails}, lambda: None, 1.0, 10, 2)
     assert {name: len(each) for name, each in shares.items()} == {"ours": 2}
     assert "left out: Daft cannot be installed: no such version" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("given", ["closed:200", "closed:200:later", "open", "burst:3", "half", ""])
+def test_a_load_that_there_is_not_is_refused_with_those_that_there_are(bench: Any, given: str) -> None:
+    with pytest.raises(ValueError, match=r"a load is one of closed:32:now, .*, burst; not"):
+        bench("_overload_cells").load_of(given)
+
+
+def test_every_cell_of_the_grid_has_a_key_of_its_own_and_those_of_a_server_stand_together(bench: Any) -> None:
+    cells = bench("_overload_cells")
+    wanted = cells.grid(cells.MODELS, cells.ROWS, cells.SLOS_MS, cells.REPLICAS, cells.LOADS, (False, True))
+    assert len({cell.key for cell in wanted}) == len(wanted) == 3 * 2 * 2 * 2 * 12 * 2
+    servers = [cell.served for cell in wanted]
+    assert sum(one != other for one, other in itertools.pairwise(servers)) == len(set(servers)) - 1
+
+
+def test_an_ideal_queue_answers_all_at_low_load_and_capacity_above_it(bench: Any) -> None:
+    load, ideal = bench("_load"), bench("_overload_ideal")
+
+    def inside(times: float, slo_s: float) -> float:
+        plan = load.Plan(port=0, requests=[], rate_per_s=times * 1000.0, seconds=5.0, slo_s=slo_s)
+        return sum(each for _, each in ideal.ideal_windows(plan, 1000.0, 0.001)) / (5.0 * 1000.0)
+
+    assert inside(0.5, 0.1) == pytest.approx(0.5, rel=0.05)
+    assert inside(3.0, 0.1) == pytest.approx(1.0, rel=0.05)
+    assert inside(1.0, 0.0015) < 0.8  # one at a time: what comes meanwhile has no time left
+
+
+def test_a_server_is_back_from_a_burst_when_all_that_follow_are_inside(bench: Any) -> None:
+    back_after_s = bench("_overload_ideal").back_after_s
+    before, late, fine = [(10, 10)] * 30, [(10, 0)] * 4, [(10, 10)] * 20
+    assert back_after_s([*before, *fine], 3.0, 0.99) == 0
+    assert back_after_s([*before, *late, *fine], 3.0, 0.99) == pytest.approx(0.4)
+    assert back_after_s([*before, *fine, *late], 3.0, 0.99) is None
+
+
+@pytest.mark.slow
+def test_a_refused_client_asks_again_at_once_or_when_it_is_told_to(bench: Any) -> None:
+    pytest.importorskip("uvloop")
+    load, measure = bench("_load"), bench("_overload_measure")
+    with measure.sink("") as port:
+        plan = load.Plan(port=port, requests=[load.post("/", b"1")], clients=4, seconds=1.0, warm_s=0.1)
+        eager, told = load.run_load(plan), load.run_load(msgspec.structs.replace(plan, honours_retry_after=True))
+    assert eager.statuses.keys() == told.statuses.keys() == {503}
+    assert told.statuses[503] <= 4 * (1.0 / 0.05 + 1) < eager.statuses[503]
+    assert (told.lost, told.retry_after.p50_ms) == (0, 50)
