@@ -133,13 +133,13 @@ def _model(name: str, folder: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def serving(served: Served, cores: str = "") -> Iterator[Server]:
-    """Raises Skipped where it does not answer."""
+def serving(served: Served, cores: str = "", jobs: bool = False) -> Iterator[Server]:
+    """With jobs it has a database of its own. Raises Skipped where it does not answer."""
     port, name = free_port(), f"overload {served}"
     with tempfile.TemporaryDirectory() as work:
         words = [*(["taskset", "-c", cores] if cores else []), sys.executable, "-m", "twoshift", "serve"]
         words += [*_model(served.model, Path(work)), "--name", NAME, "--slo-ms", str(served.slo_ms)]
-        words += ["--port", str(port), "--database", f"sqlite:///{work}/jobs.db"]
+        words += ["--port", str(port), *(["--database", f"sqlite:///{work}/jobs.db"] if jobs else [])]
         words += ["--replicas", str(served.replicas)] if served.replicas > 1 else []
         with running(name, words) as pid:
             first_reply(name, pid, port, requests(1, patient=True)[0])

@@ -94,7 +94,7 @@ def run_grid(bench: Bench, cells: Sequence[Cell], server_cores: str, until_s: fl
             return
         own = list(group)
         try:
-            with serving(served, server_cores) as server:
+            with serving(served, server_cores, any(cell.job for cell in own)) as server:
                 for _, same in itertools.groupby(own, lambda cell: cell.rows):
                     yield from _measured(bench, server, list(same), until_s)
         except Skipped as why:
