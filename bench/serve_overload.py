@@ -51,6 +51,8 @@ def shown(result: Result) -> str:
     counts = [statuses.pop(status, 0) for status in (200, 503, 504, 0)]
     verdict = "met" if not result.misses else f"MISSED: {', '.join(result.misses)}"
     more = f"; sent {report.sent_per_s:.0f}/s, {report.unsent} not sent" if report.unsent else ""
+    if report.retry_after.count and ":after" in result.key:
+        more += f"; told to come back in {report.retry_after.p50_ms:.0f} to {report.retry_after.p99_ms:.0f} ms"
     more += f"; back after {result.back_s:.1f} s" if result.back_s is not None else ""
     more += f"; job {result.job_rows_per_s:.0f} rows/s" if result.job_rows_per_s else ""
     return (
