@@ -25,6 +25,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -46,7 +47,7 @@ HEAD = (
 def shown(result: Result) -> str:
     """A line of the table; times in ms, rates a second."""
     if (report := result.report) is None:
-        return f"{result.key:42} skipped: {result.skipped}"
+        return f"{result.key:42} {f'skipped: {result.skipped}' if result.skipped else ', '.join(result.misses)}"
     statuses = dict(report.statuses)
     counts = [statuses.pop(status, 0) for status in (200, 503, 504, 0)]
     verdict = "met" if not result.misses else f"MISSED: {', '.join(result.misses)}"
@@ -84,8 +85,11 @@ def _measured(bench: Bench, server: Server, cells: Sequence[Cell], until_s: floa
     for cell in cells:
         if time.monotonic() > until_s:
             return
-        result = bench.measure(server, cell, before_per_s, alone_s)
-        before_per_s = result.capacities_per_s[1]
+        try:
+            result = bench.measure(server, cell, before_per_s, alone_s)
+            before_per_s = result.capacities_per_s[1]
+        except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+            result = Result(key=cell.key, misses=[f"FAILED: {error}"])
         yield result
 
 
