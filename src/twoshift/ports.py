@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.policy.profile import Profile
+from twoshift.policy.threads import ThreadPlan
 from twoshift.types import JobState, ReplicaCounts, Tensor
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Profiles",
     "Runtime",
     "RuntimeInfo",
+    "ThreadedRuntime",
 ]
 
 PARITY_BAR = 0.99  # below which a lossy precision is refused: docs/adr/0006-lossy-precision.md says why
@@ -156,6 +158,25 @@ class LanedRuntime(Protocol):
 
     def launch_beside(self, parts: Sequence[Prepared]) -> Launched:
         """As `launch`, in one of the lanes; as many threads may be in here at a time."""
+        ...
+
+
+@runtime_checkable
+class ThreadedRuntime(Protocol):
+    """A Runtime whose calls use as many threads as is quicker for their size; their answers do not depend on it."""
+
+    @property
+    def thread_candidates(self) -> tuple[int, ...]:
+        """Numbers of threads to choose from, rising; one where the user has said it."""
+        ...
+
+    @property
+    def threads(self) -> ThreadPlan | None:
+        """What its calls use; None: as the library has it, until something is chosen."""
+        ...
+
+    def use_threads(self, plan: ThreadPlan) -> None:
+        """From the next call on."""
         ...
 
 

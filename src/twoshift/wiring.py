@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from twoshift.policy.lane_values import LaneLimits
     from twoshift.policy.plan.row import RowSize
     from twoshift.policy.profile import Profile
+    from twoshift.policy.threads import ThreadPlan
     from twoshift.ports import Blobs, Profiles, Runtime, RuntimeInfo
     from twoshift.runtime.llm import LlmOptions
     from twoshift.serve.exposition import MoreMetrics
@@ -72,6 +73,7 @@ __all__ = [
     "served_model",
     "stored_cost",
     "stored_profile",
+    "threads_of",
     "verify_job",
 ]
 
@@ -134,7 +136,19 @@ def load_model(
     from twoshift.runtime.load_limit import LoadLimit
 
     with LoadLimit(model, load_timeout_s):
-        return load(model, device=device, precision=precision, trust_pickle=trust_pickle, threads=threads)
+        runtime = load(model, device=device, precision=precision, trust_pickle=trust_pickle, threads=threads)
+    _use_stored_threads(runtime)
+    return runtime
+
+
+def _use_stored_threads(runtime: Runtime) -> None:
+    """As many for each size of call as were measured to be quicker, where they were, and the user says nothing."""
+    from twoshift.ports import ThreadedRuntime
+
+    if isinstance(runtime, ThreadedRuntime) and len(runtime.thread_candidates) > 1:
+        found = stored_profile(runtime.info)
+        if found is not None and found.threads is not None:
+            runtime.use_threads(found.threads)
 
 
 def verify_job(output: str, progress: Callable[[float], None]) -> Verification:
@@ -169,21 +183,22 @@ def _pool_for(settings: JobSettings) -> WorkerPool:
 def open_job_device(settings: JobSettings) -> WorkDevice:
     """A job's model on a device of its own, in a worker."""
     from twoshift.batch.device import OwnDevice
+    from twoshift.engine.measure import choose_for_rate
 
     language = is_llm(settings.model)
     settings.check_model(language)
     if language:
         return _llm_device(settings)
-    return OwnDevice(
-        load_model(
-            settings.model,
-            device=settings.device,
-            precision=settings.precision,
-            trust_pickle=settings.trust_pickle,
-            threads=settings.threads,
-            load_timeout_s=_SOONER * settings.load_seconds,
-        )
+    runtime = load_model(
+        settings.model,
+        device=settings.device,
+        precision=settings.precision,
+        trust_pickle=settings.trust_pickle,
+        threads=settings.threads,
+        load_timeout_s=_SOONER * settings.load_seconds,
     )
+    choose_for_rate(runtime)  # the stored choice is for calls that somebody waits for
+    return OwnDevice(runtime)
 
 
 def _llm_device(settings: JobSettings) -> WorkDevice:
@@ -303,7 +318,7 @@ def served_model(name: str, settings: ModelSettings, created_unix_s: int, note: 
     return ServedModel(
         name,
         engine,
-        lambda cost: derive(cost, engine.limits, row, max_waiting, engine.whole_cost()),
+        lambda cost: derive(cost, engine.limits, row, max_waiting, engine.whole_cost(), threads_of(runtime)),
         created_unix_s,
         outputs,
         keeper,
@@ -398,16 +413,13 @@ def fleet_model(
     name: str, settings: ModelSettings, created_unix_s: int, note: Callable[[str], None], most: int | None = None
 ) -> FleetModel:
     """A model with replica processes, all ready; the cores are shared out among as many as there can ever be."""
-    import msgspec
-
     from twoshift.fleet.model import FleetModel
     from twoshift.fleet.replica_process import ReplicaSpec
     from twoshift.fleet.supervisor import Supervisor
     from twoshift.runtime.devices import usable_threads, visible_gpus
 
-    threads = settings.threads or max(1, usable_threads() // (most or settings.first_replicas))
-    each = msgspec.structs.replace(settings, threads=threads)
-    spec = ReplicaSpec(name, each, created_unix_s, served_model)
+    cores = settings.threads or max(1, usable_threads() // (most or settings.first_replicas))
+    spec = ReplicaSpec(name, settings, created_unix_s, served_model, cores)
     model = FleetModel(name, created_unix_s)
     supervisor = Supervisor(spec, settings.first_replicas, visible_gpus(settings.device), model, note)
     try:
@@ -505,7 +517,9 @@ def _warmed(runtime: Runtime) -> tuple[Tensor, ...]:
         raise InvalidInput("model", runtime.info.model, accepted) from error
 
 
-def profile_of(info: RuntimeInfo, cost: CallCost, row: RowSize, samples: int) -> Profile:
+def profile_of(
+    info: RuntimeInfo, cost: CallCost, row: RowSize, samples: int, threads: ThreadPlan | None = None
+) -> Profile:
     """A curve that was measured just now, under the name by which `stored_profile` finds it."""
     from datetime import UTC, datetime
 
@@ -523,7 +537,15 @@ def profile_of(info: RuntimeInfo, cost: CallCost, row: RowSize, samples: int) ->
         precision=info.precision,
         checksum=info.checksum,
         parity=info.parity,
+        threads=threads,
     )
+
+
+def threads_of(runtime: Runtime) -> ThreadPlan | None:
+    """How many threads its calls use, by their rows; None where that is the library's to say."""
+    from twoshift.ports import ThreadedRuntime
+
+    return runtime.threads if isinstance(runtime, ThreadedRuntime) else None
 
 
 def _measured_profile(runtime: Runtime, note: Callable[[str], None]) -> Profile:
@@ -541,7 +563,7 @@ def _measured_profile(runtime: Runtime, note: Callable[[str], None]) -> Profile:
         return profile_of(info, CallCost.line(*_GUESS_S), RowSize.uniform(1), 0)
     note(f"Measuring {info.model}, once")
     samples = measure_profile(runtime, made.make, made.lengths, MeasureLimits(_MEASURE_S))
-    found = profile_of(info, fit_call_cost(samples).cost, made.row, len(samples))
+    found = profile_of(info, fit_call_cost(samples).cost, made.row, len(samples), threads_of(runtime))
     stored, one = stored_profile(info), made.row.call(1)
     if stored is None or found.cost.seconds(one) < stored.cost.seconds(one):  # else this is the busy moment
         _keep(found, note)

@@ -170,10 +170,11 @@ def _main(pipe: Any, number: int, encoded: bytes, threads: int, load: Any, blobs
     for each in _SIGNALS:
         signal.signal(each, signal.SIG_IGN)
     os.dup2(2, 1)  # what a model prints must not get between the lines of --json
-    os.environ["RAYON_NUM_THREADS"] = str(threads)  # the tokenizer's
     from twoshift.batch.worker import ShardWorker
+    from twoshift.runtime.devices import share_threads
 
-    settings = msgspec.structs.replace(msgspec.json.decode(encoded, type=JobSettings), threads=threads)
+    share_threads(threads)
+    settings = msgspec.json.decode(encoded, type=JobSettings)
     lock = threading.Lock()
 
     def send(message: FromWorker) -> None:

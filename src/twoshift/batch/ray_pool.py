@@ -51,8 +51,9 @@ class RayPool:
         threads = settings.threads or fitting_threads(cpus, settings.workers)
         self._needs = {"num_cpus": threads, "num_gpus": int(device == "cuda"), "resources": settings.resources}
         self._warn_of_no_room()
-        settings = msgspec.structs.replace(settings, threads=threads, device=device)
-        self._given = self._ray.put(Given(__version__, settings, os.getcwd(), _environment(settings), load, blobs_for))  # noqa: PTH109
+        settings = msgspec.structs.replace(settings, device=device)
+        given = Given(__version__, settings, threads, os.getcwd(), _environment(settings), load, blobs_for)  # noqa: PTH109
+        self._given = self._ray.put(given)
         self._numbers = itertools.count()
         self._actors: dict[int, _Actor] = {}
         self._calls: dict[Any, int] = {}  # under way -> whose they are

@@ -19,6 +19,7 @@ from twoshift.batch.settings import JobSettings
 from twoshift.batch.worker import ShardWorker
 from twoshift.errors import Broken
 from twoshift.ports import Blobs
+from twoshift.runtime.devices import share_threads
 
 __all__ = ["Given", "RayWorker"]
 
@@ -35,6 +36,7 @@ class Given:
 
     version: str  # of the coordinator's Twoshift
     settings: JobSettings
+    threads: int  # its share of the cores
     folder: str  # in which the command was run: relative names begin there
     environment: dict[str, str]  # of the command, as far as it decides how storage is reached
     load: Callable[[JobSettings], WorkDevice]
@@ -114,7 +116,7 @@ def _settle_in(given: Given) -> None:
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             del os.environ[name]  # half of one user's and half of another's are nobody's
         os.environ.update(given.environment)
-    os.environ["RAYON_NUM_THREADS"] = str(given.settings.threads)  # the tokenizer's
+    share_threads(given.threads)
 
 
 def _problem(given: Given) -> str | None:

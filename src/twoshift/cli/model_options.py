@@ -32,7 +32,9 @@ RowModel = Annotated[
 ]
 Device = Annotated[str, text("Device: auto, cpu, cuda or cuda:N.", metavar="NAME")]
 Precision = Annotated[str | None, text("Precision: fp32, bf16 or int8.", metavar="NAME", shown="the model's own")]
-Threads = Annotated[int | None, whole("CPU threads.", most=4096, shown="all usable cores")]
+Threads = Annotated[
+    int | None, whole("CPU threads of a call.", most=4096, shown="all usable cores, or fewer where that is faster")
+]
 LoadTimeout = Annotated[float | None, duration("End where the model is not loaded within this time.", shown="10m")]
 LOAD_TIMEOUT_S = 600.0
 TrustPickle = Annotated[

@@ -67,6 +67,7 @@ def _fields(profile: Profile) -> dict[str, Any]:
         "samples": profile.samples,
         "row_tokens": profile.row.tokens,
         "shape": profile.cost.shape,
+        "threads": None if profile.threads is None else [step._asdict() for step in profile.threads.steps],
     }
 
 
@@ -88,7 +89,8 @@ def _profile_line(profile: Profile) -> str:
     checksum = f", checksum {_short(profile.checksum)}" if profile.checksum else ""
     rows = "" if profile.row.tokens == 1 else f"rows of {pretty(round(profile.row.tokens, 1), 3)} tokens, "
     when = f"{rows}{pretty(profile.samples)} calls, {profile.created_at[:10]}"
-    return f"  {profile.name}\n    {about}\n    {profile.cost.shape}, {when}{checksum}{parity}"
+    threads = "" if profile.threads is None else f", {profile.threads}"
+    return f"  {profile.name}\n    {about}\n    {profile.cost.shape}, {when}{checksum}{parity}{threads}"
 
 
 def _short(checksum: str) -> str:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from twoshift.policy.fit import Fit
     from twoshift.policy.plan.row import RowSize
     from twoshift.policy.profile import Profile
+    from twoshift.policy.threads import ThreadPlan
     from twoshift.ports import Runtime, RuntimeInfo
     from twoshift.types import CallSize
 
@@ -89,6 +90,7 @@ class Measurement:
     cap: Cap
     profile: str
     replaced: Profile | None = None  # what was stored under that name before
+    threads: ThreadPlan | None = None  # of a call, by its rows; None where that is the library's to say
 
     @property
     def cost(self) -> CallCost:
@@ -151,7 +153,7 @@ def profile_command(
     """Measure a model's calls on this device: its cost curve, the knee, the call budget and caps for an SLO."""
     from twoshift.cli.profile_report import profile_data, profile_parts, profile_report
     from twoshift.engine.measure import MeasureLimits
-    from twoshift.wiring import is_llm, load_model
+    from twoshift.wiring import is_llm, load_model, threads_of
 
     if is_llm(model):
         from twoshift.cli.profile_llm import profile_llm
@@ -178,7 +180,8 @@ def profile_command(
             samples = _measured(runtime, examples, limits, rows)
         finally:
             runtime.close()
-    made = _stored(_concluded(runtime.info, samples, examples.row, limits, slo_ms / 1e3, price), len(samples))
+    made = _concluded(runtime.info, samples, examples.row, limits, slo_ms / 1e3, price)
+    made = _stored(replace(made, threads=threads_of(runtime)), len(samples))
     if report:
         write_text(report, profile_report(made), "--report")
         note(f"Report: {report}")
@@ -305,7 +308,7 @@ def _stored(made: Measurement, samples: int) -> Measurement:
     from twoshift.wiring import profile_of, profiles, stored_profile
 
     before = stored_profile(made.info)
-    found = profile_of(made.info, made.cost, made.row, samples)
+    found = profile_of(made.info, made.cost, made.row, samples, made.threads)
     if before and found.parity is None:
         found = replace(found, parity=before.parity)  # of the same weights: measuring anew does not change it
     profiles().put(found)

@@ -63,6 +63,7 @@ def profile_data(made: Measurement) -> dict[str, Any]:
         "device": made.info.device,
         "precision": made.info.precision,
         "parity": made.info.parity,
+        "threads": None if made.threads is None else [step._asdict() for step in made.threads.steps],
     }
 
 
@@ -134,6 +135,8 @@ def _words(made: Measurement) -> list[str]:
     if cost.ceilings:
         sizes = "1 size was" if len(cost.ceilings) == 1 else f"{len(cost.ceilings)} sizes were"
         lines.append(f"{sizes} cheaper than that curve says: such calls, and smaller ones, are taken as measured.")
+    if made.threads is not None:
+        lines.append(f"A call uses {made.threads}{_choice_words(made)}.")
     if (held := made.held_out) is not None:
         lines.append(
             f"Prediction: {held.rows:,} rows, kept from the fit, should take {pretty(held.predicted_s * 1e3, 3)} ms "
@@ -149,6 +152,10 @@ def _words(made: Measurement) -> list[str]:
     if made.largest_rows >= made.max_rows:
         lines.append(f"{made.largest_rows:,} rows is the largest call that was measured; --max-rows goes further.")
     return [*lines, _knee_words(made), _cap_words(made), _stored_words(made)]
+
+
+def _choice_words(made: Measurement) -> str:
+    return ", as measured; --threads overrides that" if ", up to " in made.info.device else ""
 
 
 def _stored_words(made: Measurement) -> str:

@@ -227,6 +227,8 @@ def _tell(models: list[LiveModel], needs_key: bool, address: str, grpc_address: 
         note(f"  SLO {1e3 * derived.slo_s:g} ms: up to {rows} a call; {budget} for one with background rows;")
         admitted, capacity = counted(derived.admission_rows, "row"), f"{derived.capacity_rows_per_s:,.0f}"
         note(f"  {admitted} may wait and more are refused; {capacity} rows/s")
+        if derived.threads is not None:
+            note(f"  {derived.threads}")
         if derived.warning:
             note(f"  Warning: {derived.warning}.")
     if grpc_address is not None:

@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from twoshift.engine.example_rows import examples_of
 from twoshift.errors import InvalidInput, OutOfMemory
 from twoshift.policy.cost import Sample
-from twoshift.ports import Prepared, Runtime
+from twoshift.policy.threads import ThreadPlan, ThreadStep, choose_threads
+from twoshift.ports import Prepared, Runtime, ThreadedRuntime
 from twoshift.types import CallSize
 
-__all__ = ["MakeRows", "MeasureLimits", "fastest_calls", "hold_out", "measure_profile"]
+__all__ = ["MakeRows", "MeasureLimits", "choose_for_rate", "fastest_calls", "hold_out", "measure_profile"]
 
 MakeRows = Callable[[int, int], Sequence[Any]]  # (rows, tokens a row) -> rows as a user has them
 
@@ -21,6 +23,10 @@ _LOOKS = 5  # of which the fastest counts
 _FEWEST_ROWS = 4  # of the largest call, however slow: two sizes for a line, and one to hold it against
 _MOST_ROUNDS = 40  # a quick model is known well enough after these
 _PATIENCE = 3.0  # times the budget, after which a slow model gets fewer repeats
+_CHOICE_ROUNDS = 20  # with each number of threads: enough to see what their slow calls take
+_FEWEST_ROUNDS = 2  # however slow
+_CHOICE_SHARE = 0.3  # of the time, for the choice of threads
+_RATE_S, _RATE_ROWS = 0.5, (16, 128, 1024, 2048)  # a job's choice: about how long it takes, and sizes of its calls
 _GOLDEN = 0.618034  # steps of this share of a round visit its sizes evenly and in no simple order
 
 
@@ -63,6 +69,8 @@ def measure_profile(
 ) -> list[Sample]:
     """Samples of calls of 1, 2, 4 ... rows, of rows of each length; whoever calls this owns the runtime.
 
+    Where a call may use several threads, their number is chosen by size first: the samples are of calls as chosen.
+
     Raises InvalidInput where fewer than two sizes fit the device, and whatever the model raises.
     """
     chosen = limits or MeasureLimits()
@@ -70,6 +78,8 @@ def measure_profile(
     probes = bench.grow(make_rows, sorted(set(lengths)))
     if len(probes) < 2:
         raise InvalidInput("model", runtime.info.model, "a model of which two sizes of calls fit the device's memory")
+    if (threaded := _choosing(runtime)) is not None:
+        threaded.use_threads(choose_threads(bench.time_threads(threaded, probes, _CHOICE_SHARE * chosen.seconds)))
     samples = bench.measure(probes)
     bench.report(1.0)
     return samples
@@ -91,6 +101,24 @@ def fastest_calls(
         if seen:
             found.append((probe.size, max(min(seen), 1e-9)))
     return found
+
+
+def choose_for_rate(runtime: Runtime, *, clock: Callable[[], float] = time.perf_counter) -> None:
+    """Have it use the threads that make a job's large calls quick, for nobody waits for one; where it has a choice.
+
+    Without rows to measure with it goes on as the library, or who trained the model, has it.
+    """
+    threaded = _choosing(runtime)
+    made = None if threaded is None else examples_of(runtime, 1)
+    if threaded is not None and made is not None:
+        bench = _Bench(runtime, clock, MeasureLimits(_RATE_S), _ignore)
+        seconds = bench.time_threads(threaded, bench.grow_to(made.make, _RATE_ROWS), _RATE_S)
+        threaded.use_threads(choose_threads(seconds, quantile=0.5, late_s=0.0))
+
+
+def _choosing(runtime: Runtime) -> ThreadedRuntime | None:
+    """The runtime, if its calls can use one number of threads or another."""
+    return runtime if isinstance(runtime, ThreadedRuntime) and len(runtime.thread_candidates) > 1 else None
 
 
 def hold_out(samples: Sequence[Sample], row_tokens: float) -> tuple[list[Sample], list[Sample]]:
@@ -117,6 +145,7 @@ class _Bench:
         self._limits = limits
         self.report = report
         self._began_s = clock()
+        self._threads: int | None = None  # of the last call, where its size decides
 
     def grow(self, make_rows: MakeRows, lengths: list[int]) -> list[_Probe]:
         """Calls of doubling size of each length, until one is too long or does not fit; each was run at least once."""
@@ -137,6 +166,46 @@ class _Bench:
             rows *= 2
         return probes
 
+    def grow_to(self, make_rows: MakeRows, sizes: Sequence[int]) -> list[_Probe]:
+        """Calls of these sizes, until one is too long or does not fit."""
+        bound_s, probes = self._limits.call_s(1), list[_Probe]()
+        for rows in sizes:
+            probe = self.probe(make_rows(rows, 1))
+            elapsed_s = self._first_s(probe, bound_s, cold=not probes)
+            if elapsed_s is not None:
+                probes.append(probe)
+            if elapsed_s is None or elapsed_s > bound_s:
+                break
+        return probes
+
+    def time_threads(
+        self, runtime: ThreadedRuntime, probes: list[_Probe], seconds: float
+    ) -> dict[ThreadStep, list[float]]:
+        """What calls take, in rounds over all sizes with each number of threads by turns."""
+        found, until_s = dict[ThreadStep, list[float]](), self._clock() + seconds
+        for turn in range(_CHOICE_ROUNDS):
+            if turn >= _FEWEST_ROUNDS and self._clock() >= until_s:
+                break
+            for threads in runtime.thread_candidates[:: -1 if turn % 2 else 1]:
+                runtime.use_threads(ThreadPlan.fixed(threads))
+                self._time_round(_shuffled(probes, turn), threads, found)
+            self._report()
+        return found
+
+    def _time_round(self, probes: list[_Probe], threads: int, seconds: dict[ThreadStep, list[float]]) -> None:
+        for probe in probes:
+            self._settle(probe)
+            if (elapsed_s := self.run(probe)) is not None:
+                seconds.setdefault(ThreadStep(probe.size.rows, threads), []).append(elapsed_s)
+
+    def _settle(self, probe: _Probe) -> None:
+        """A call that does not count, where the number of threads changes: the change itself takes its time."""
+        plan = self._runtime.threads if isinstance(self._runtime, ThreadedRuntime) else None
+        threads = None if plan is None else plan.at(probe.size.rows)
+        if threads != self._threads:
+            self.run(probe)
+        self._threads = threads
+
     def measure(self, probes: list[_Probe]) -> list[Sample]:
         """Rounds over all sizes, each in another order, so that a slow spell of the machine hits many sizes a little.
 
@@ -149,6 +218,7 @@ class _Bench:
             if turn and (enough or spent_s >= _PATIENCE * self._limits.seconds):
                 break
             for probe in _shuffled(probes, turn):
+                self._settle(probe)
                 if (elapsed_s := self.run(probe)) is None:
                     continue  # memory that was there a moment ago
                 size = probe.size

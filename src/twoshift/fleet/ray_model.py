@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -35,7 +35,6 @@ from twoshift.serve.completions import Completions
 from twoshift.serve.derived import Derived
 from twoshift.serve.metrics import ModelMetrics
 from twoshift.serve.model import Answer
-from twoshift.serve.settings import ModelSettings
 from twoshift.serve.tracing import Traces
 from twoshift.types import Lane, ReplicaCounts
 
@@ -87,11 +86,10 @@ class RayModel:
         self._ray, self._is_ours = connected(address)
         self._serve = needed("ray.serve", "ray", "ray", "engine")
         self._application = f"twoshift-{uuid.uuid4().hex[:8]}"
-        settings = self._placed(spec.settings)
-        spec = ReplicaSpec(spec.name, settings, spec.created_unix_s, spec.open_model)
+        spec = self._placed(spec)
         home = os.environ.get("TWOSHIFT_HOME")
         self._given = RayGiven(__version__, spec, os.getcwd(), home, self._application)  # noqa: PTH109
-        self._settings = settings
+        self._settings, self._cores = spec.settings, spec.cores
         self._board = self._ray.remote(num_cpus=0)(Board).remote()
         self._members: dict[str, _Member] = {}
         self._failed: Exception | None = None
@@ -209,19 +207,20 @@ class RayModel:
 
     # Where they run
 
-    def _placed(self, settings: ModelSettings) -> ModelSettings:
-        """With threads that all of them have room for."""
+    def _placed(self, spec: ReplicaSpec) -> ReplicaSpec:
+        """With cores that all of them have room for."""
+        settings = spec.settings
         if settings.device.startswith("cuda:"):
             raise InvalidInput("device", settings.device, "cuda, without a number: Ray says which one")
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         cpus = [int(node.get("CPU", 0)) for node in nodes]
-        threads = settings.threads or fitting_threads(cpus, settings.max_replicas or settings.first_replicas)
+        cores = settings.threads or fitting_threads(cpus, settings.max_replicas or settings.first_replicas)
         device = "cpu" if settings.device == "auto" else settings.device
-        return msgspec.structs.replace(settings, threads=threads, device=device)
+        return replace(spec, settings=msgspec.structs.replace(settings, device=device), cores=cores)
 
     def _deployed(self) -> Any:
         settings = self._settings
-        needs = {"num_cpus": settings.threads, "num_gpus": int(settings.device == "cuda")}
+        needs = {"num_cpus": self._cores, "num_gpus": int(settings.device == "cuda")}
         deployment = self._serve.deployment(
             RayReplica,
             name=self.name,

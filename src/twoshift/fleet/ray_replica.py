@@ -23,6 +23,7 @@ from twoshift.fleet.observer import FleetObserver, ModelCounts
 from twoshift.fleet.replica_process import ReplicaSpec, sendable
 from twoshift.fleet.scaling import model_counts
 from twoshift.fleet.wire import Ask, Frames, Refused, framed, to_replica
+from twoshift.runtime.devices import share_threads
 from twoshift.serve.completions import Completions
 from twoshift.serve.model import ServedModel
 from twoshift.types import ReplicaCounts
@@ -160,7 +161,8 @@ def _opened(given: RayGiven) -> ServedModel:
     if given.home is not None:
         os.environ["TWOSHIFT_HOME"] = given.home
     spec = given.spec
-    os.environ["RAYON_NUM_THREADS"] = str(spec.settings.threads)  # the tokenizer's
+    if spec.cores is not None:
+        share_threads(spec.cores)
     with _first_alone():
         return spec.open_model(spec.name, spec.settings, spec.created_unix_s, lambda _: None)
 

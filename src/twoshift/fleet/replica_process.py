@@ -22,6 +22,7 @@ from twoshift.fleet.answering import Answering
 from twoshift.fleet.control import FromChild, Noted, Opened, Stop, ToChild, Unopened
 from twoshift.fleet.wire import is_plain
 from twoshift.ports import RuntimeInfo
+from twoshift.runtime.devices import share_threads
 from twoshift.serve.model import ServedModel
 from twoshift.serve.settings import ModelSettings
 
@@ -44,6 +45,7 @@ class ReplicaSpec:
     settings: ModelSettings
     created_unix_s: int
     open_model: OpenModel
+    cores: int | None = None  # its share of them; None: all
 
 
 def replica_main(live: socket.socket, control: Connection, spec: ReplicaSpec, gpu: str | None, front: int) -> None:
@@ -54,8 +56,8 @@ def replica_main(live: socket.socket, control: Connection, spec: ReplicaSpec, gp
     _end_with(front)
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
-    if spec.settings.threads is not None:
-        os.environ["RAYON_NUM_THREADS"] = str(spec.settings.threads)  # the tokenizer's
+    if spec.cores is not None:
+        share_threads(spec.cores)
     line = _Line(control)
     try:
         model = spec.open_model(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from twoshift.errors import InvalidInput
 from twoshift.policy.cost import CallCost
 from twoshift.policy.plan.row import RowSize
+from twoshift.policy.threads import ThreadPlan
 from twoshift.types import CallSize
 
 __all__ = ["Profile", "checked_name", "held_against", "profile_name", "quicker_profile"]
@@ -66,6 +67,7 @@ class Profile:
     precision: str = ""
     checksum: str = field(default="", kw_only=True)  # of the weights that were measured
     parity: float | None = field(default=None, kw_only=True)  # a lossy precision's worst answer against full precision
+    threads: ThreadPlan | None = field(default=None, kw_only=True)  # of the calls that were measured, where chosen
 
     def __post_init__(self) -> None:
         checked_name(self.name)

@@ -14,9 +14,9 @@ from twoshift.extras import needed
 from twoshift.ports import Columns, RuntimeInfo
 from twoshift.runtime.artifacts import checksum_of_bytes, full_file
 from twoshift.runtime.columns import ColumnRows
-from twoshift.runtime.devices import cpu_device, cpu_only, usable_threads
+from twoshift.runtime.devices import cpu_only
 from twoshift.runtime.features import FEATURES, Features
-from twoshift.runtime.host_model import HostModel
+from twoshift.runtime.threaded_model import ThreadedModel, Threads
 from twoshift.types import Tensor
 
 __all__ = ["load_catboost"]
@@ -26,7 +26,7 @@ _MAGIC = b"CBM1"
 
 def load_catboost(
     path: Path, *, device: str = "auto", precision: str | None = None, threads: int | None = None
-) -> HostModel:
+) -> ThreadedModel:
     """A model on the CPU: probabilities of a classifier's classes, or a regression's value."""
     cpu_only(device, "a CatBoost model")
     if precision not in (None, "fp32"):
@@ -36,10 +36,10 @@ def load_catboost(
         raise Broken(f"{path}: expected a model that CatBoost saved with save_model: it does not begin with CBM1")
     if len(data) != 8 + int.from_bytes(data[4:8], "little"):
         raise Broken(f"{path}: it has {len(data)} bytes, not as many as it says; it was cut short: copy it again")
+    used = Threads(threads)
     catboost = needed("catboost", "catboost", str(path))
-    used = usable_threads(threads)
     try:
-        model = _Boosted(_loaded(catboost, data), used)
+        model = _Boosted(_loaded(catboost, data), used.most)
         _check_numbers(model, path)
         model.predict({FEATURES: np.zeros((1, model.width), np.float32)})  # some damage shows only in a call
     except UnusableModel:
@@ -51,7 +51,7 @@ def load_catboost(
         model=str(path),
         checksum=checksum_of_bytes(data),
         runtime="catboost",
-        device=cpu_device(used),
+        device=used.device,
         precision="fp32",
         max_row_tokens=1,
         outputs=("prediction",),
@@ -59,7 +59,7 @@ def load_catboost(
         example=[0.0] * model.width,
         is_ordered=model.is_ordered,
     )
-    return HostModel(info, model)
+    return ThreadedModel(info, model, used)
 
 
 def _loaded(catboost: Any, data: bytes) -> Any:
@@ -97,6 +97,9 @@ class _Boosted:
 
     def prepare(self, rows: Sequence[Any]) -> ColumnRows:
         return self._features.prepare(rows)
+
+    def use_threads(self, threads: int) -> None:
+        self._threads = threads
 
     def predict(self, columns: dict[str, NDArray[Any]]) -> Columns:
         matrix = columns[FEATURES]

@@ -12,7 +12,18 @@ from pathlib import Path
 from twoshift.errors import InvalidInput
 from twoshift.extras import needed
 
-__all__ = ["checked_device", "chosen_cuda", "cpu_device", "cpu_only", "cuda_device", "usable_threads", "visible_gpus"]
+__all__ = [
+    "checked_device",
+    "chosen_cuda",
+    "cpu_device",
+    "cpu_only",
+    "cuda_device",
+    "share_threads",
+    "usable_threads",
+    "visible_gpus",
+]
+
+_share: list[int] = []  # of the cores, where this process shares them with others of its kind
 
 
 def checked_device(device: str) -> str:
@@ -58,9 +69,9 @@ def visible_gpus(device: str) -> list[str]:
     return [str(number) for number in range(len(list(Path("/dev").glob("nvidia[0-9]*"))))]
 
 
-def cpu_device(threads: int) -> str:
-    """How a profile names this CPU: `cpu: <name>, 2 threads`."""
-    return f"cpu: {_cpu_name()}, {threads} thread{'' if threads == 1 else 's'}"
+def cpu_device(threads: int, *, chosen: bool = False) -> str:
+    """How a profile names this CPU: `cpu: <name>, 2 threads`, or `up to 2 threads` where a call's size decides."""
+    return f"cpu: {_cpu_name()}, {'up to ' * chosen}{threads} thread{'' if threads == 1 else 's'}"
 
 
 def cuda_device(index: int = 0) -> str:
@@ -73,14 +84,22 @@ def cuda_device(index: int = 0) -> str:
 
 
 def usable_threads(threads: int | None = None) -> int:
-    """The threads asked for, or as many as this process may use: affinity and the container's quota."""
+    """The threads asked for, or as many as this process may use: its share, affinity and the container's quota."""
     if threads is not None:
         if threads < 1:
             raise InvalidInput("threads", threads, "at least 1")
         return threads
+    if _share:
+        return _share[0]
     affinity = getattr(os, "sched_getaffinity", None)
     usable = len(affinity(0)) if affinity else os.cpu_count() or 1
     return max(1, min(usable, _quota_threads() or usable))
+
+
+def share_threads(threads: int) -> None:
+    """Have models of this process use so many threads where nobody says how many; the tokenizer, too."""
+    _share[:] = [threads]
+    os.environ["RAYON_NUM_THREADS"] = str(threads)
 
 
 def _quota_threads() -> int | None:

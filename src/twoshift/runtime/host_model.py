@@ -50,10 +50,10 @@ class HostModel:
     def launch(self, parts: Sequence[Prepared], live: bool = False) -> Done:
         """Run one call over the rows of all parts; the device has one queue, so `live` changes nothing."""
         given = cast("Sequence[ColumnRows]", parts)
-        columns = concat(given)
+        columns, rows = concat(given), sum(map(len, given))
         with device_failures():
-            result = self._open().predict(columns)
-        return Done(_checked(result, sum(map(len, given)), self.info))
+            result = self._predict(columns, rows)
+        return Done(_checked(result, rows, self.info))
 
     def close(self) -> None:
         """Let the model go, and tell it where it wants to know."""
@@ -61,6 +61,9 @@ class HostModel:
         leave = getattr(model, "close", None)
         if leave is not None:
             leave()
+
+    def _predict(self, columns: dict[str, NDArray[Any]], rows: int) -> Columns:
+        return self._open().predict(columns)
 
     def _open(self) -> ColumnModel:
         if self._model is None:

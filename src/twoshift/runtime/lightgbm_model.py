@@ -14,10 +14,10 @@ from twoshift.extras import needed
 from twoshift.ports import Columns, RuntimeInfo
 from twoshift.runtime.artifacts import checksum_of_bytes, full_file
 from twoshift.runtime.columns import ColumnRows
-from twoshift.runtime.devices import cpu_device, cpu_only, usable_threads
+from twoshift.runtime.devices import cpu_only
 from twoshift.runtime.features import FEATURES, Features
-from twoshift.runtime.host_model import HostModel
 from twoshift.runtime.lightgbm_file import check_lightgbm_file
+from twoshift.runtime.threaded_model import ThreadedModel, Threads
 from twoshift.types import Tensor
 
 __all__ = ["load_lightgbm"]
@@ -25,18 +25,18 @@ __all__ = ["load_lightgbm"]
 
 def load_lightgbm(
     path: Path, *, device: str = "auto", precision: str | None = None, threads: int | None = None
-) -> HostModel:
+) -> ThreadedModel:
     """A booster on the CPU; its features by name where it has names, else one list under `features`."""
     cpu_only(device, "a LightGBM model")
     if precision not in (None, "fp64"):
         raise InvalidInput("precision", precision, "fp64: LightGBM knows no other")
     data = full_file(path).read_bytes()
     check_lightgbm_file(data, path)
+    used = Threads(threads)
     lightgbm = needed("lightgbm", "lightgbm", str(path))
-    used = usable_threads(threads)
     try:
         booster = lightgbm.Booster(model_str=data.decode())  # what was checked, not what the file may hold by now
-        model = _Boosted(booster, used)
+        model = _Boosted(booster, used.most)
         model.predict({FEATURES: np.full((1, model.width), np.nan)})  # some damage shows only in a call
     except Exception as error:  # what it raises depends on where it stumbles
         line = str(error).strip().partition("\n")[0][:300]
@@ -48,7 +48,7 @@ def load_lightgbm(
         model=str(path),
         checksum=checksum_of_bytes(data),
         runtime="lightgbm",
-        device=cpu_device(used),
+        device=used.device,
         precision="fp64",
         max_row_tokens=1,
         outputs=("prediction",),
@@ -56,7 +56,7 @@ def load_lightgbm(
         example=[0.0] * model.width,
         is_ordered=model.is_ordered,
     )
-    return HostModel(info, model)
+    return ThreadedModel(info, model, used)
 
 
 class _Boosted:
@@ -71,6 +71,9 @@ class _Boosted:
 
     def prepare(self, rows: Sequence[Any]) -> ColumnRows:
         return self._features.prepare(rows)
+
+    def use_threads(self, threads: int) -> None:
+        self._threads = threads
 
     def predict(self, columns: dict[str, NDArray[Any]]) -> Columns:
         matrix = columns[FEATURES]

@@ -16,9 +16,10 @@ from twoshift.extras import needed
 from twoshift.ports import Columns, RuntimeInfo
 from twoshift.runtime.artifacts import checksum_of_files, full_file
 from twoshift.runtime.columns import ColumnRows, array_of, bad_row
-from twoshift.runtime.devices import cpu_device, cpu_only, usable_threads
+from twoshift.runtime.devices import cpu_only
 from twoshift.runtime.features import FEATURES, Features
-from twoshift.runtime.host_model import HostModel
+from twoshift.runtime.sklearn_threads import EstimatorThreads
+from twoshift.runtime.threaded_model import ThreadedModel, Threads
 from twoshift.types import Tensor
 
 __all__ = ["load_pickle", "load_skops"]
@@ -35,16 +36,17 @@ def load_skops(
     precision: str | None = None,
     trust_pickle: bool = False,
     threads: int | None = None,
-) -> HostModel:
+) -> ThreadedModel:
     """An estimator saved with skops; types that skops does not vouch for need the user's word."""
     _refuse_others(device, precision)
     _check_archive(full_file(path))
+    used = Threads(threads)
     needed("sklearn", "sklearn", str(path))
     skops = needed("skops.io", "sklearn", str(path))
     untrusted = list(_read(path, skops.get_untrusted_types, file=path))
     if untrusted and not trust_pickle:
         raise InvalidInput("model", str(path), _untrusted_hint(untrusted))
-    return _runtime(path, _read(path, skops.load, path, trusted=untrusted), threads)
+    return _runtime(path, _read(path, skops.load, path, trusted=untrusted), used)
 
 
 def load_pickle(
@@ -54,7 +56,7 @@ def load_pickle(
     precision: str | None = None,
     trust_pickle: bool = False,
     threads: int | None = None,
-) -> HostModel:
+) -> ThreadedModel:
     """A pickled or joblib-dumped estimator, only where the user trusts this very file."""
     if not trust_pickle:
         raise InvalidInput(
@@ -66,13 +68,14 @@ def load_pickle(
         )
     _refuse_others(device, precision)
     full_file(path)
+    used = Threads(threads)
     try:
         estimator = _unpickled(path)
     except InvalidInput:
         raise
     except Exception as error:  # a pickle can raise anything
         raise Broken(f"{path}: expected a pickled estimator: {_told(error)}") from error
-    return _runtime(path, estimator, threads)
+    return _runtime(path, estimator, used)
 
 
 def _read(path: Path, function: Any, *arguments: Any, **options: Any) -> Any:
@@ -89,7 +92,7 @@ def _unpickled(path: Path) -> Any:
         return pickle.load(file)  # noqa: S301 -- the user vouched for this file
 
 
-def _runtime(path: Path, estimator: Any, threads: int | None) -> HostModel:
+def _runtime(path: Path, estimator: Any, threads: Threads) -> ThreadedModel:
     if not callable(getattr(estimator, "predict", None)) and not callable(getattr(estimator, "transform", None)):
         raise InvalidInput(
             "model", str(path), f"an estimator with predict or transform; the file holds a {type(estimator).__name__}"
@@ -100,12 +103,11 @@ def _runtime(path: Path, estimator: Any, threads: int | None) -> HostModel:
         raise
     except Exception as error:  # its attributes may hold anything
         raise Broken(f"{path}: expected an estimator that was fitted, whole: {_told(error)}") from error
-    device = cpu_device(usable_threads(threads))
     info = RuntimeInfo(
         model=str(path),
         checksum=checksum_of_files([path]),
         runtime="sklearn",
-        device=device,
+        device=threads.device,
         precision="fp64",
         max_row_tokens=1,
         outputs=model.outputs,
@@ -113,14 +115,14 @@ def _runtime(path: Path, estimator: Any, threads: int | None) -> HostModel:
         example=model.example,
         is_ordered=model.is_ordered,
     )
-    return HostModel(info, model)
+    return ThreadedModel(info, model, threads)
 
 
 class _Estimator:
     """An estimator as a column model: `prediction`, `probabilities` where it has them, or `transformed`."""
 
     def __init__(self, estimator: Any, path: str) -> None:
-        self._estimator = estimator
+        self._estimator, self._threads = estimator, EstimatorThreads(estimator, path)
         self._first = _first_step(estimator)
         self._allows_nan, self._takes_text = _tags(self._first)
         names = getattr(estimator, "feature_names_in_", None)
@@ -159,9 +161,13 @@ class _Estimator:
             _refuse_nan(prepared)
         return prepared
 
+    def use_threads(self, threads: int) -> None:
+        self._threads.use(threads)
+
     def predict(self, columns: dict[str, NDArray[Any]]) -> Columns:
         given = self._given(columns)
-        return {name: _dense(getattr(self._estimator, method)(given)) for name, method in self._methods()}
+        with self._threads.limited():
+            return {name: _dense(getattr(self._estimator, method)(given)) for name, method in self._methods()}
 
     def _given(self, columns: dict[str, NDArray[Any]]) -> Any:
         if self._takes_text:

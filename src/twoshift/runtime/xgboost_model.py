@@ -14,9 +14,9 @@ from twoshift.extras import needed
 from twoshift.ports import Columns, RuntimeInfo
 from twoshift.runtime.artifacts import checksum_of_bytes, full_file
 from twoshift.runtime.columns import ColumnRows
-from twoshift.runtime.devices import cpu_device, cpu_only, usable_threads
+from twoshift.runtime.devices import cpu_only
 from twoshift.runtime.features import FEATURES, Features
-from twoshift.runtime.host_model import HostModel
+from twoshift.runtime.threaded_model import ThreadedModel, Threads
 from twoshift.runtime.xgboost_file import DamagedModel, check_xgboost_file
 from twoshift.types import Tensor
 
@@ -25,19 +25,19 @@ __all__ = ["load_xgboost"]
 
 def load_xgboost(
     path: Path, *, device: str = "auto", precision: str | None = None, threads: int | None = None
-) -> HostModel:
+) -> ThreadedModel:
     """A booster on the CPU; its features by name where it has names, else one list under `features`."""
     cpu_only(device, "an XGBoost model")
     if precision not in (None, "fp32"):
         raise InvalidInput("precision", precision, "fp32: XGBoost knows no other")
     data = full_file(path).read_bytes()
     _check(data, path)
+    used = Threads(threads)
     xgboost = needed("xgboost", "xgboost", str(path))
-    used = usable_threads(threads)
-    booster = xgboost.Booster(params={"nthread": used, "verbosity": 0})
+    booster = xgboost.Booster(params={"nthread": used.most, "verbosity": 0})
     try:
         booster.load_model(bytearray(data))  # what was checked, not what the file may hold by now
-        model = _Boosted(booster, xgboost)
+        model = _Boosted(booster, xgboost, used.most)
         model.try_it()
     except Exception as error:  # what it raises depends on where it stumbles
         raise Broken(f"{path}: XGBoost {xgboost.__version__} cannot read it: {_first_line(error)}") from error
@@ -45,7 +45,7 @@ def load_xgboost(
         model=str(path),
         checksum=checksum_of_bytes(data),
         runtime="xgboost",
-        device=cpu_device(used),
+        device=used.device,
         precision="fp32",
         max_row_tokens=1,
         outputs=("prediction",),
@@ -53,15 +53,14 @@ def load_xgboost(
         example=model.example,
         is_ordered=not booster.feature_names,
     )
-    return HostModel(info, model)
+    return ThreadedModel(info, model, used)
 
 
 class _Boosted:
     """A booster as a column model; an absent number is NaN, which its trees were trained to take."""
 
-    def __init__(self, booster: Any, xgboost: Any) -> None:
-        self._booster = booster
-        self._xgboost = xgboost
+    def __init__(self, booster: Any, xgboost: Any, threads: int) -> None:
+        self._booster, self._xgboost, self._threads = booster, xgboost, threads
         self._width = int(booster.num_features())
         self._features = Features(booster.feature_names, self._width, missing=True, dtype=np.float32)
         self.inputs = (Tensor(FEATURES, "float32", (self._width,)),)
@@ -76,10 +75,15 @@ class _Boosted:
     def prepare(self, rows: Sequence[Any]) -> ColumnRows:
         return self._features.prepare(rows)
 
+    def use_threads(self, threads: int) -> None:
+        if threads != self._threads:  # the next call sets itself up again, which takes as long as a small one
+            self._booster.set_param({"nthread": threads})
+            self._threads = threads
+
     def predict(self, columns: dict[str, NDArray[Any]]) -> Columns:
         matrix = columns[FEATURES]
         if self._linear:  # the one booster without an in-place path
-            data = self._xgboost.DMatrix(matrix)
+            data = self._xgboost.DMatrix(matrix, nthread=self._threads)
             return {"prediction": self._booster.predict(data, validate_features=False)}
         return {
             "prediction": self._booster.inplace_predict(matrix, iteration_range=self._range, validate_features=False)

@@ -10,6 +10,7 @@ from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import LaneLimits, longest_live_s
 from twoshift.policy.plan.row import RowSize
 from twoshift.policy.plan.table import cap
+from twoshift.policy.threads import ThreadPlan
 
 __all__ = ["Derived", "derive"]
 
@@ -30,6 +31,7 @@ class Derived:
     row_tokens: float  # of a typical row
     keeps_slo: bool = True  # False: one typical row takes longer, on an idle device
     least_slo_s: float = 0.0  # an SLO that leaves time for a call that runs already
+    threads: str | None = None  # that a call uses, by its rows; None where that is the library's to say
 
     @property
     def timeout_s(self) -> float:
@@ -54,7 +56,12 @@ class Derived:
 
 
 def derive(
-    cost: CallCost, limits: LaneLimits, row: RowSize, max_waiting: int, whole: CallCost | None = None
+    cost: CallCost,
+    limits: LaneLimits,
+    row: RowSize,
+    max_waiting: int,
+    whole: CallCost | None = None,
+    threads: ThreadPlan | None = None,
 ) -> Derived:
     """Everything that a user might otherwise have had to set.
 
@@ -80,6 +87,7 @@ def derive(
         row_tokens=row.tokens,
         keeps_slo=limits.outside_s + alone_s <= limits.slo_s,
         least_slo_s=_rounded_up(limits.outside_s + 2 * alone_s),
+        threads=None if threads is None else str(threads),
     )
 
 

@@ -14,11 +14,13 @@ from twoshift.errors import Broken, InvalidInput
 from twoshift.policy.cost import CallCost
 from twoshift.policy.plan.row import RowSize
 from twoshift.policy.profile import Profile, checked_name
+from twoshift.policy.threads import ThreadPlan, ThreadStep
 
 __all__ = ["FileProfiles"]
 
-_FORMAT = 3
-_READABLE = (1, 2, 3)  # format 1 had no checksum and no parity, format 2 no cost of a row by itself and no ceilings
+_FORMAT = 4
+# Format 1 had no checksum and no parity, format 2 no cost of a row by itself and no ceilings, format 3 no threads
+_READABLE = (1, 2, 3, 4)
 _MOST_BYTES = 1_000_000
 
 
@@ -38,6 +40,7 @@ class _Stored(msgspec.Struct, forbid_unknown_fields=True):
     precision: str = ""
     checksum: str = ""
     parity: float | None = None
+    threads: list[tuple[int, int]] | None = None  # (from so many rows, so many threads)
 
 
 class FileProfiles:
@@ -95,6 +98,7 @@ def _encoded(profile: Profile) -> bytes:
         precision=profile.precision,
         checksum=profile.checksum,
         parity=profile.parity,
+        threads=None if profile.threads is None else [tuple(step) for step in profile.threads.steps],
     )
     return msgspec.json.format(msgspec.json.encode(stored), indent=2) + b"\n"
 
@@ -116,6 +120,7 @@ def _decoded(data: bytes, path: Path) -> Profile:
             precision=stored.precision,
             checksum=stored.checksum,
             parity=stored.parity,
+            threads=None if stored.threads is None else ThreadPlan(tuple(ThreadStep(*step) for step in stored.threads)),
         )
     except (msgspec.DecodeError, ValueError, ArithmeticError, RecursionError) as error:
         raise Broken(f"profile {path} is damaged ({error}); measure it again") from error

@@ -34,6 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name in ("RAYON_NUM_THREADS", "AWS_REGION", "AWS_SESSION_TOKEN"):
         monkeypatch.setenv(name, "the node's")  # and put back afterwards
+    monkeypatch.setattr("twoshift.runtime.devices._share", [])
     (tmp_path / "model.py").write_text(MODEL)
     (tmp_path / "in.jsonl").write_text('{"a": 1}\n')
     (tmp_path / "out" / "_twoshift").mkdir(parents=True)
@@ -41,9 +42,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def given(folder: Path, version: str = __version__, **changes: Any) -> Given:
-    settings: dict[str, Any] = {"inputs": ("in.jsonl",), "output": "out", "model": "model.py:Model", "threads": 1}
+    settings: dict[str, Any] = {"inputs": ("in.jsonl",), "output": "out", "model": "model.py:Model"}
     environment = changes.pop("environment", {})
-    return Given(version, JobSettings(**settings | changes), str(folder), environment, open_job_device, blobs_for)
+    return Given(version, JobSettings(**settings | changes), 1, str(folder), environment, open_job_device, blobs_for)
 
 
 def said(worker: RayWorker) -> FromWorker:

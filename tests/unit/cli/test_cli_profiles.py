@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from twoshift.errors import Broken, InvalidInput
 from twoshift.policy.cost import CallCost
 from twoshift.policy.plan import RowSize
 from twoshift.policy.profile import Profile
+from twoshift.policy.threads import ThreadPlan, ThreadStep
 from twoshift.store.profiles import FileProfiles
 
 Run = Callable[[str], Any]
@@ -27,6 +30,27 @@ def test_a_profile_comes_back_as_it_was_put(tmp_path: Path) -> None:
     store.put(_profile("b.2_x"))
     assert store.get("encoder") == _profile()
     assert store.names() == ["b.2_x", "encoder"]
+
+
+def test_the_choice_of_threads_comes_back_and_older_profiles_have_none(tmp_path: Path) -> None:
+    store = FileProfiles(tmp_path)
+    chosen = replace(_profile(), threads=ThreadPlan((ThreadStep(1, 1), ThreadStep(512, 2))))
+    store.put(chosen)
+    assert store.get("encoder") == chosen
+    path = tmp_path / "encoder.json"
+    older = {name: value for name, value in json.loads(path.read_text()).items() if name != "threads"}
+    path.write_text(json.dumps(older | {"format": 3}))
+    assert store.get("encoder") == _profile()
+
+
+@pytest.mark.parametrize("threads", [[], [[1, 2], [4, 1]], [[0, 1]], [[1]], "2"])
+def test_a_choice_of_threads_that_makes_no_sense_is_damage(tmp_path: Path, threads: Any) -> None:
+    store = FileProfiles(tmp_path)
+    store.put(_profile())
+    path = tmp_path / "encoder.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"threads": threads}))
+    with pytest.raises(Broken, match="damaged"):
+        store.get("encoder")
 
 
 def test_a_write_leaves_nothing_but_the_profile(tmp_path: Path) -> None:

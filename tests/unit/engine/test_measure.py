@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from twoshift.engine.example_rows import given_rows, made_texts
-from twoshift.engine.measure import MeasureLimits, hold_out, measure_profile
+from twoshift.engine.measure import MeasureLimits, choose_for_rate, hold_out, measure_profile
 from twoshift.errors import InvalidInput, OutOfMemory
 from twoshift.policy.cost import CallCost, Sample
 from twoshift.policy.fit import fit_call_cost
+from twoshift.policy.threads import ThreadPlan
 from twoshift.ports import Columns, Prepared, RuntimeInfo
 from twoshift.types import CallSize
 
@@ -196,6 +197,66 @@ def test_what_the_model_raises_is_not_hidden() -> None:
 
     with pytest.raises(KeyError):
         measured(Broken())
+
+
+class ThreadedDevice(WordDevice):
+    """One thread is quick at once; a second one halves what rows take, after a while."""
+
+    thread_candidates = (1, 2)
+    pool_s, change_s = 0.004, 0.5
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.info = RuntimeInfo("table", "0", "fake", "cpu", "fp32", 1, ("y",), example=[0.0])
+        self.threads: ThreadPlan | None = None
+        self.used = 0
+
+    def use_threads(self, plan: ThreadPlan) -> None:
+        self.threads = plan
+
+    def prepare(self, rows: Sequence[Any]) -> Prepared:
+        return WordRows(np.ones(len(rows), np.int64))
+
+    def launch(self, parts: Sequence[Prepared], live: bool = False) -> WordDevice:
+        rows = sum(len(part.lengths) for part in parts)
+        threads = self.threads.at(rows) if self.threads else 2
+        self.now_s += self.seconds(rows, threads) + (self.change_s if threads != self.used else 0.0)
+        self.used = threads
+        return self
+
+    def seconds(self, rows: int, threads: int) -> float:
+        return 0.0001 + rows * 0.0001 / threads + (self.pool_s if threads > 1 else 0.0)
+
+
+def test_threads_are_chosen_by_size_and_the_samples_are_of_calls_as_chosen() -> None:
+    device = ThreadedDevice()
+    samples = measure_profile(device, words, (1,), MeasureLimits(5.0), clock=device.clock)
+    assert device.threads is not None
+    assert (device.threads.at(1), device.threads.at(64), device.threads.at(1024)) == (1, 1, 2)
+    for sample in samples:  # and none of them has what a change of the number takes
+        assert sample.seconds == pytest.approx(device.seconds(sample.rows, device.threads.at(sample.rows)))
+
+
+def test_a_number_of_threads_that_the_user_has_said_is_measured_alone() -> None:
+    device = ThreadedDevice()
+    device.thread_candidates, device.threads = (2,), ThreadPlan.fixed(2)
+    samples = measure_profile(device, words, (1,), MeasureLimits(5.0), clock=device.clock)
+    assert device.threads == ThreadPlan.fixed(2)
+    assert min(s.seconds for s in samples) == pytest.approx(device.seconds(1, 2))
+
+
+def test_a_job_uses_the_threads_that_make_its_large_calls_quick() -> None:
+    device = ThreadedDevice()
+    device.pool_s, device.change_s = 0.01, 0.0
+    choose_for_rate(device, clock=device.clock)
+    assert device.threads is not None
+    assert (device.threads.at(16), device.threads.at(2048)) == (1, 2)
+
+
+def test_a_job_whose_model_has_no_choice_of_threads_makes_no_call_for_it() -> None:
+    device = WordDevice()
+    choose_for_rate(device, clock=device.clock)
+    assert device.calls == []
 
 
 def test_the_largest_call_of_typical_rows_is_held_out() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import LaneLimits, Run
 from twoshift.policy.lanes import LanePolicy
 from twoshift.policy.profile import Profile
+from twoshift.policy.threads import ThreadPlan, ThreadStep
 from twoshift.serve.profile_keeper import ProfileKeeper
 from twoshift.store.profiles import FileProfiles
 from twoshift.types import CallSize, Item
@@ -46,6 +48,13 @@ def test_a_curve_from_a_busy_moment_heals_on_disk(store: FileProfiles) -> None:
     healed = store.get("m")
     assert healed.cost.seconds(ONE) == pytest.approx(TRUE.seconds(ONE), rel=0.15)
     assert healed.created_at > "2026-01-01T00:00:00+00:00"
+
+
+def test_a_profile_that_heals_keeps_its_choice_of_threads(store: FileProfiles) -> None:
+    plan = ThreadPlan((ThreadStep(1, 1), ThreadStep(512, 2)))
+    store.put(replace(store.get("m"), threads=plan))
+    ProfileKeeper(store.get("m"), lambda: 0.25, store).look()
+    assert (store.get("m").cost, store.get("m").threads) == (TRUE, plan)
 
 
 def test_a_slow_spell_is_never_stored_and_forgets_nothing(store: FileProfiles) -> None:
