@@ -7,15 +7,14 @@ import contextlib
 import socket
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from twoshift.serve.http.connection import Connection, Handler, Refusal
+from twoshift.serve.http.listener import Listener
 from twoshift.serve.http.peers import Admit, HttpLimits, Peers, Streams
 
 __all__ = ["HttpServer"]
 
 _SWEEP_S = 1.0
-_BACKLOG = 2048
 _OTHER_FILES = 128  # that a process has open beside its connections
 
 
@@ -34,29 +33,27 @@ class HttpServer:
         wanted = limits or HttpLimits()
         self.peers = Peers(replace(wanted, connections=_connections(wanted.connections)), streams, admit)
         self._handler, self._refusal, self._sweep_s = handler, refusal, sweep_s
-        self._servers: list[Any] = []
+        self._listeners: list[Listener] = []
         self._sweeper: asyncio.Task[None] | None = None
 
     async def start(self, host: str, port: int) -> int:
         """The port that it listens on; raises OSError where it cannot."""
-        loop = asyncio.get_running_loop()
-        made = await loop.create_server(self._connection, host, port, backlog=_BACKLOG, reuse_address=True)
-        self._servers, self._sweeper = [made], loop.create_task(self._sweep())
-        return int(made.sockets[0].getsockname()[1])
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        await self.start_on([socket.create_server((host, port), family=family)])
+        return self._listeners[0].port
 
     async def start_on(self, sockets: Sequence[socket.socket]) -> None:
         """On these, which are bound; they are its own from now on."""
-        loop = asyncio.get_running_loop()
-        self._servers = [await loop.create_server(self._connection, sock=each, backlog=_BACKLOG) for each in sockets]
-        self._sweeper = loop.create_task(self._sweep())
+        self._listeners = [Listener(each, self._connection) for each in sockets]
+        self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
 
     async def drain(self, grace_s: float, hurry: asyncio.Event | None = None) -> bool:
         """Take no connection and no request any more, answer those that are read; False where time ran out.
 
         `hurry`, once it is set, is the end of the time.
         """
-        for server in self._servers:
-            server.close()
+        for listener in self._listeners:
+            listener.close()
         for connection in tuple(self.peers.open):
             connection.stop()
         loop = asyncio.get_running_loop()
