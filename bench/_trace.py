@@ -39,6 +39,7 @@ class TimedReplies(msgspec.Struct):
     latencies_s: list[float]
     sent_late_s: list[float]  # how far the sender itself was behind
     cpu_share: float  # of a core, that the sender used
+    zero_s: float = 0.0  # on the clock of time.perf_counter: when time 0 of the plan was
 
 
 def play(plan: TimedPlan) -> TimedReplies:
@@ -103,6 +104,7 @@ class _Player:
         plan = self._plan
         self._free = [await self._connect() for _ in range(plan.connections)]
         cpu_s, self._zero_s = time.process_time(), time.perf_counter() - plan.times_s[0] + 0.05
+        self.replies.zero_s = self._zero_s
         self._send_due()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(plan.times_s[-1] - plan.times_s[0] + _LAST_S):

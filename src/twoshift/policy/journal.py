@@ -29,10 +29,17 @@ _MOST_ROWS = 10_000_000
 class RecordedLanes(LanePolicy):
     """A LanePolicy that tells `sink` every event and every decision."""
 
-    def __init__(self, cost: CallCost, limits: LaneLimits, sink: Callable[[_Entry], None]) -> None:
-        super().__init__(cost, limits)
+    def __init__(
+        self,
+        cost: CallCost,
+        limits: LaneLimits,
+        sink: Callable[[_Entry], None],
+        lane_cost: CallCost | None = None,
+    ) -> None:
+        super().__init__(cost, limits, lane_cost)
         self.sink = sink
-        sink(["twoshift-lanes", _FORMAT, cost.to_dict(), asdict(limits)])
+        in_lane = [] if lane_cost is None else [lane_cost.to_dict()]
+        sink(["twoshift-lanes", _FORMAT, cost.to_dict(), asdict(limits), *in_lane])
 
     def submit(self, item: Item, now_s: float) -> None:
         self.sink(["submit", now_s, *_item(item)])
@@ -121,7 +128,8 @@ class _Player:
     def __init__(self, header: _Entry) -> None:
         if header[:2] != ["twoshift-lanes", _FORMAT]:
             raise Broken("the journal cannot be replayed: it does not begin with a twoshift-lanes header")
-        self._lanes = LanePolicy(CallCost.from_dict(header[2]), _limits(header[3]))
+        in_lane = CallCost.from_dict(header[4]) if len(header) > 4 else None
+        self._lanes = LanePolicy(CallCost.from_dict(header[2]), _limits(header[3]), in_lane)
         self._admission = AdmissionPolicy(self._lanes)
         self._calls: dict[int, Call] = {}  # number -> a call that runs
 

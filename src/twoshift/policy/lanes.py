@@ -43,7 +43,8 @@ class LanePolicy:
     lanes side by side a row that is alone, or too long for a lane, has the whole device.
     """
 
-    def __init__(self, cost: CallCost, limits: LaneLimits | None = None) -> None:
+    def __init__(self, cost: CallCost, limits: LaneLimits | None = None, lane_cost: CallCost | None = None) -> None:
+        """`lane_cost` is the curve of a call in a lane, where it is known already."""
         self.limits = limits or LaneLimits()
         self._budget_s = self.limits.budget_s
         self.max_tokens = self.limits.max_tokens  # of a call now; lower than the limit while memory is short
@@ -53,7 +54,7 @@ class LanePolicy:
         # Beside background calls a live call takes longer: that says nothing about the others, so each slot learns
         # In a lane a call takes as many times as long at the most; how long it does is learned
         self._profile = cost
-        in_lane = cost if self.limits.lanes == 1 else cost.scaled(self.limits.lanes)
+        in_lane = lane_cost or (cost if self.limits.lanes == 1 else cost.scaled(self.limits.lanes))
         self._learners = {slot: CostLearner(in_lane) for slot in (self._live_slot, self._background_slot)}
         if self.limits.lanes > 1:
             self._learners[Slot.WHOLE] = CostLearner(cost)

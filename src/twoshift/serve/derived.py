@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from twoshift.policy.cost import CallCost
@@ -32,6 +32,7 @@ class Derived:
     keeps_slo: bool = True  # False: one typical row takes longer, on an idle device
     least_slo_s: float = 0.0  # an SLO that leaves time for a call that runs already
     threads: str | None = None  # that a call uses, by its rows; None where that is the library's to say
+    curves: dict[str, Any] = field(default_factory=dict[str, Any])  # as learned, with the limits: what sim lanes takes
 
     @property
     def timeout_s(self) -> float:
@@ -88,6 +89,7 @@ def derive(
         keeps_slo=limits.outside_s + alone_s <= limits.slo_s,
         least_slo_s=_rounded_up(limits.outside_s + 2 * alone_s),
         threads=None if threads is None else str(threads),
+        curves={"whole": (whole or cost).to_dict(), "lane": cost.to_dict(), "limits": asdict(limits)},
     )
 
 

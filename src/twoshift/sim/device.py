@@ -13,7 +13,7 @@ from twoshift.policy.device_time import DeviceTime
 from twoshift.policy.lane_values import Call, Drop, Idle, LaneLimits, Run, Slot
 from twoshift.policy.lanes import LanePolicy
 from twoshift.sim.events import DECIDE, END, Events
-from twoshift.sim.truth import DeviceTruth
+from twoshift.sim.truth import ChangingTruth, DeviceTruth
 from twoshift.types import Item
 
 __all__ = ["Backlog", "DeviceUse", "RowOwner", "SimulatedDevice", "slots_of"]
@@ -111,7 +111,7 @@ class SimulatedDevice:
         self,
         events: Events,
         policy: LanePolicy,
-        truth: DeviceTruth,
+        truth: DeviceTruth | ChangingTruth,
         luck: Callable[[], float],
         owner: RowOwner,
         backlog: Backlog,
@@ -220,7 +220,7 @@ class SimulatedDevice:
 
     def _change_speed(self, flights: Iterable[tuple[_Thread, _Flight]], is_beside: bool, now_s: float) -> None:
         for thread, flight in flights:
-            if flight.is_beside == is_beside or not self._truth.minds_company(flight.call.slot):
+            if flight.is_beside == is_beside or not self._truth.at(now_s).minds_company(flight.call.slot):
                 continue
             flight.done += (now_s - flight.at_s) / flight.seconds
             flight.at_s, flight.is_beside = now_s, is_beside
@@ -229,4 +229,5 @@ class SimulatedDevice:
             self._events.at(flight.end_s, END, partial(self._end, thread, flight, flight.changes))
 
     def _seconds(self, flight: _Flight) -> float:
-        return self._truth.seconds(flight.call.slot, flight.call.size, flight.is_beside, flight.luck)
+        truth = self._truth.at(flight.at_s)
+        return truth.seconds(flight.call.slot, flight.call.size, flight.is_beside, flight.luck)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,14 +13,14 @@ from twoshift.errors import InvalidInput
 from twoshift.policy.admission import AdmissionPolicy
 from twoshift.policy.cost import CallCost
 from twoshift.policy.journal import RecordedAdmission, RecordedLanes
-from twoshift.policy.lane_values import LaneLimits
+from twoshift.policy.lane_values import LaneLimits, longest_live_s
 from twoshift.policy.lanes import LanePolicy
 from twoshift.sim.baselines import GreedyPolicy, StrictPolicy, WindowPolicy
 from twoshift.sim.events import Events
 from twoshift.sim.host import HostCosts
 from twoshift.sim.server import Node, ServerLog, SimulatedServer
 from twoshift.sim.traffic import Arrivals, poisson
-from twoshift.sim.truth import DeviceTruth
+from twoshift.sim.truth import ChangingTruth, DeviceTruth
 from twoshift.types import CallSize
 
 __all__ = ["POLICIES", "LanesResult", "LanesSpec", "check_slo", "record_lanes", "serve_arrivals", "simulate_lanes"]
@@ -60,13 +61,27 @@ class LanesSpec:
     front: HostCosts | None = None  # of the process in front of several
     rows: int = 1  # of a request, without a trace
     background_lengths: tuple[int, ...] = ()  # of a block of background rows; none: all of row_tokens
+    given: LaneLimits | None = None  # a server's own; None: they follow from the rest
+    # true curves of whole calls and of calls in a lane, from when on they hold; none: as the policy begins with
+    changes: tuple[tuple[float, CallCost, CallCost], ...] = ()
 
     @property
     def capacity_per_s(self) -> float:
-        """Rows a second of all replicas, at the largest batch."""
-        call = CallSize.uniform(self.max_batch, self.row_tokens)
-        whole, lane = self.max_batch / self.cost.seconds(call), self.max_batch / self.in_lane.seconds(call)
-        return self.replicas * (whole if self.lanes == 1 else self.lanes * lane)
+        """Rows a second of all replicas, in the largest calls: of `max_batch`, or of what a server's SLO allows."""
+        rows = self.max_batch if self.given is None else self._live_rows
+        call_s = self.in_lane.seconds(self._call(rows))
+        return self.replicas * self.lanes * rows / call_s
+
+    @property
+    def _live_rows(self) -> int:
+        """The most typical rows in a live call."""
+        limits, cost = self.limits, self.in_lane.at(self.limits.quantile)
+        most = min(limits.max_rows, limits.max_tokens // self.row_tokens)
+        longest_s = longest_live_s(cost, limits)
+        return max(1, bisect.bisect_right(range(1, most + 1), longest_s, key=lambda n: cost.seconds(self._call(n))))
+
+    def _call(self, rows: int) -> CallSize:
+        return CallSize.uniform(rows, self.row_tokens)
 
     @property
     def in_lane(self) -> CallCost:
@@ -78,6 +93,8 @@ class LanesSpec:
     @property
     def limits(self) -> LaneLimits:
         """The caps and the SLO, as the policy sees them."""
+        if self.given is not None:
+            return self.given
         longest = int(self.trace.tokens.max()) if self.trace else 1
         max_tokens = max(longest, self.max_batch * self.row_tokens, *self.background_lengths, 1)
         return LaneLimits(
@@ -132,7 +149,7 @@ def record_lanes(
         raise InvalidInput("replicas", spec.replicas, "1 where a journal is kept: it is of one device")
 
     def node(events: Events) -> Node:
-        policy = RecordedLanes(spec.cost, spec.limits, sink)
+        policy = RecordedLanes(spec.cost, spec.limits, sink, spec.lane_cost)
         return Node(events, policy, RecordedAdmission(policy), spec.host)
 
     return _run(spec, node, progress)
@@ -147,8 +164,10 @@ def serve_arrivals(
 
 def _plain_node(spec: LanesSpec) -> Callable[[Events], Node]:
     def node(events: Events) -> Node:
-        policy = POLICIES[spec.policy](spec.cost, spec.limits)
-        return Node(events, policy, AdmissionPolicy(policy) if spec.policy == "twoshift" else None, spec.host)
+        if spec.policy != "twoshift":
+            return Node(events, POLICIES[spec.policy](spec.cost, spec.limits), None, spec.host)
+        policy = LanePolicy(spec.cost, spec.limits, spec.lane_cost)
+        return Node(events, policy, AdmissionPolicy(policy), spec.host)
 
     return node
 
@@ -194,9 +213,11 @@ def _serve(
     rng: np.random.Generator,
     progress: Callable[[float], None] | None,
 ) -> tuple[ServerLog, SimulatedServer]:
-    truth = DeviceTruth.of(spec.cost, spec.in_lane, spread=spec.noise)
+    first = DeviceTruth.of(spec.cost, spec.in_lane, spread=spec.noise)
+    later = [(at_s, DeviceTruth.of(whole, lane, spread=spec.noise)) for at_s, whole, lane in spec.changes]
+    truth = ChangingTruth([(0.0, first), *later]) if later else first
     server = SimulatedServer(
-        lambda events: [node(events) for _ in range(spec.replicas)], truth, truth.luck(rng), spec.front
+        lambda events: [node(events) for _ in range(spec.replicas)], truth, first.luck(rng), spec.front
     )
     return server.run(arrivals, spec.slo_s, spec.background_block, progress), server
 

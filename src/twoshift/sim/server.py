@@ -14,7 +14,7 @@ from twoshift.sim.device import Backlog, DeviceUse, SimulatedDevice
 from twoshift.sim.events import ARRIVE, Events
 from twoshift.sim.host import HostCosts, SimulatedHost
 from twoshift.sim.traffic import Arrivals
-from twoshift.sim.truth import DeviceTruth
+from twoshift.sim.truth import ChangingTruth, DeviceTruth
 from twoshift.types import CallSize, Item
 
 __all__ = ["Node", "Request", "ServerLog", "SimulatedServer"]
@@ -87,7 +87,7 @@ class SimulatedServer:
     def __init__(
         self,
         nodes: Callable[[Events], Sequence[Node]],
-        truth: DeviceTruth,
+        truth: DeviceTruth | ChangingTruth,
         luck: Callable[[], float],
         front: HostCosts | None = None,
     ) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,7 @@ from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import Slot
 from twoshift.types import CallSize
 
-__all__ = ["DeviceTruth"]
+__all__ = ["ChangingTruth", "DeviceTruth"]
 
 _DRAWS = 1 << 16
 
@@ -53,6 +54,10 @@ class DeviceTruth:
         values = itertools.cycle(draws.tolist())
         return lambda: next(values)
 
+    def at(self, now_s: float) -> DeviceTruth:
+        """What holds then."""
+        return self
+
     def seconds(self, slot: Slot, size: CallSize, is_beside: bool, luck: float) -> float:
         """Of a whole call."""
         cost = (self.beside if is_beside else self.alone)[slot]
@@ -61,3 +66,16 @@ class DeviceTruth:
     def minds_company(self, slot: Slot) -> bool:
         """Whether others on the device change what a call takes."""
         return self.alone[slot] != self.beside[slot]
+
+
+class ChangingTruth:
+    """A device that is another one from time to time: slowed down by others on a shared machine, say."""
+
+    def __init__(self, changes: Sequence[tuple[float, DeviceTruth]]) -> None:
+        """From when on each holds, rising; the first holds before that, too."""
+        self._times_s = [at_s for at_s, _ in changes]
+        self._truths = [truth for _, truth in changes]
+
+    def at(self, now_s: float) -> DeviceTruth:
+        """What holds then."""
+        return self._truths[max(0, bisect.bisect_right(self._times_s, now_s) - 1)]

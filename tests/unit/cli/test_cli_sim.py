@@ -8,6 +8,12 @@ from typing import Any
 
 import pytest
 
+from twoshift.policy.cost import CallCost
+from twoshift.policy.lane_values import LaneLimits
+from twoshift.policy.plan.row import RowSize
+from twoshift.serve.derived import derive
+from twoshift.types import CallSize
+
 Run = Callable[[str], Any]
 LANES = "sim lanes --overhead-ms 4 --item-ms 0.25 --max-batch 32 --slo-ms 50 --load 0.3 --seconds 2 --seed 1"
 TRACE = Path(__file__).resolve().parents[3] / "examples" / "azure_llm_code_2023_excerpt.csv"
@@ -47,6 +53,30 @@ def test_sim_lanes_takes_a_trace_and_a_saved_profile(twoshift: Run, samples: Pat
     ran = twoshift(f"sim lanes --profile mine --slo-ms 200 --load 0.5 --trace {TRACE} --json")
     assert ran.code == 0, ran.err
     assert ran.json["offered_per_s"] == pytest.approx(0.5 * ran.json["capacity_per_s"])
+
+
+def test_sim_lanes_takes_lanes_hosts_replicas_and_rows(twoshift: Run) -> None:
+    plain = twoshift(f"{LANES} --json").json
+    ran = twoshift(f"{LANES} --lanes 2 --replicas 2 --rows 4 --host-ms 0.2 --reply-ms 0.1 --front-ms 0.1 --json")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.json["capacity_per_s"] == pytest.approx(2 * plain["capacity_per_s"])
+    assert 0 < ran.json["front_share"] < ran.json["host_share"] * 2
+    assert plain["host_share"] == plain["front_share"] == 0
+    assert twoshift(f"{LANES} --background --overtake --json").json["p99_ms"] < plain["p99_ms"] + 1
+
+
+def test_sim_lanes_takes_what_a_server_says_of_itself(twoshift: Run, folder: Path) -> None:
+    limits = LaneLimits(max_rows=64, max_tokens=8192, slo_s=0.2, lanes=2)
+    whole, lane = CallCost.line(0.002, 0.0001), CallCost.line(0.003, 0.00015)
+    said = derive(lane, limits, RowSize(100.0), 4096, whole).to_dict()
+    (folder / "derived.json").write_text(json.dumps(said))
+    line = f"sim lanes --server derived.json --trace {TRACE} --scale-lengths 0.1 --load 0.5 --json"
+    ran = twoshift(line)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.json["p50_ms"] > 2
+    assert 2 / lane.seconds(CallSize.uniform(1, 208)) <= ran.json["capacity_per_s"] < 2 / (208 * lane.per_token_s)
+    assert twoshift(f"{line} --slo-ms 100").json["p99_ms"] < 100
+    assert twoshift(f"{line} --record j.jsonl").code == twoshift("sim replay j.jsonl").code == 0
 
 
 def test_a_recorded_run_replays_and_a_tampered_one_is_noticed(twoshift: Run, folder: Path) -> None:
@@ -115,6 +145,13 @@ def test_the_same_seed_prints_the_same_and_a_report_is_one_whole_file(twoshift: 
         ("sim lanes --record j.jsonl --policy strict", "--record"),
         ("sim lanes --report no/such/folder/out.html", "no/such/folder"),
         ("sim lanes --report .", "--report"),
+        ("sim lanes --lanes 0", "--lanes"),
+        ("sim lanes --lanes 2 --overtake", "lanes"),
+        ("sim lanes --replicas 2 --record j.jsonl", "replicas"),
+        ("sim lanes --server nowhere.json", "nowhere.json"),
+        ("sim lanes --server samples.csv", "/v1/derived/{model}"),
+        ("sim lanes --server derived.json --lanes 2", "--lanes"),
+        ("sim lanes --server derived.json --profile x", "--profile"),
         ("sim day --peak 0", "--peak"),
         ("sim day --batch-items -1", "--batch-items"),
         ("sim day --trough 2", "--trough"),

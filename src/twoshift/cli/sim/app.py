@@ -9,9 +9,12 @@ from twoshift.cli.params import millis, share, text, whole
 
 __all__ = [
     "CallBudgetMs",
+    "HostMs",
     "ItemMs",
+    "LengthScale",
     "MaxBatch",
     "OverheadMs",
+    "ReplyMs",
     "ReportFile",
     "Seed",
     "SloMs",
@@ -34,9 +37,14 @@ SloMs = Annotated[float, millis("The live latency objective.")]
 CallBudgetMs = Annotated[
     float | None, millis("The longest call that may carry background rows, if not half of the SLO.")
 ]
+HostMs = Annotated[float | None, millis("What reading and preparing a request costs the host.", zero=True, shown="0")]
+ReplyMs = Annotated[float | None, millis("What replying to it costs the host.", zero=True, shown="0")]
 Seed = Annotated[int, whole("Seed of the random numbers.", least=0)]
 ReportFile = Annotated[str | None, text("Write a report with charts to this HTML file.", metavar="FILE")]
 SpotDiscount = Annotated[float, share("Share off the price of interruptible workers.", one=False)]
+LengthScale = Annotated[
+    float, share("Factor on the lengths of the rows of --trace.", "--scale-lengths", zero=False, most=1000.0, shown="1")
+]
 TraceFile = Annotated[
     str | None, text("Arrivals from a CSV file with the columns TIMESTAMP, ContextTokens.", metavar="FILE")
 ]

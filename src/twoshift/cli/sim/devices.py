@@ -2,26 +2,52 @@
 
 from __future__ import annotations
 
+import json
+import urllib.parse
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from twoshift.cli.files import read_text
 from twoshift.cli.plan.curves import chosen_curve
+from twoshift.cli.server import server_at
+from twoshift.errors import InvalidInput
 from twoshift.policy.cost import CallCost
 
 if TYPE_CHECKING:
+    from twoshift.sim.served import ServedCurves
     from twoshift.sim.traffic import Arrivals
 
-__all__ = ["chosen_device", "read_trace"]
+__all__ = ["chosen_device", "chosen_server", "read_trace"]
 
 
-def read_trace(path: str | None) -> Arrivals | None:
-    """The arrivals in the file, if one is named."""
+def read_trace(path: str | None, scale: float = 1.0) -> Arrivals | None:
+    """The arrivals in the file, if one is named, with rows that many times as long."""
     if path is None:
         return None
     from twoshift.sim.traffic import parse_trace
 
-    return parse_trace(read_text(path, "--trace", "a CSV file").splitlines(), "--trace")
+    return parse_trace(read_text(path, "--trace", "a CSV file").splitlines(), "--trace").scaled(scale)
+
+
+def chosen_server(source: str) -> ServedCurves:
+    """What a server says of itself: one that runs, or what it said, in a file."""
+    from twoshift.sim.served import read_served
+
+    if not source.startswith(("http://", "https://")):
+        text = read_text(source, "--server", "what GET /v1/derived/{model} has answered")
+        try:
+            return read_served(json.loads(text), "--server")
+        except (ValueError, RecursionError):
+            raise InvalidInput("--server", source, "a JSON file: the answer of GET /v1/derived/{model}") from None
+    address, _, model = source.partition("/v1/derived/")
+    server = server_at(address)
+    if not model:
+        served = [each["id"] for each in server.get("/v1/models")["data"]]
+        if len(served) != 1:
+            accepted = f"a server of one model, or {address.rstrip('/')}/v1/derived/ and one of {', '.join(served)}"
+            raise InvalidInput("--server", source, accepted)
+        model = served[0]
+    return read_served(server.get(f"/v1/derived/{urllib.parse.quote(model, safe='')}"), "--server")
 
 
 def chosen_device(

@@ -11,25 +11,30 @@ import typer
 from twoshift.cli.commands import command
 from twoshift.cli.files import check_writable, write_text
 from twoshift.cli.output import note, pretty, show, table
-from twoshift.cli.params import JsonFlag, choice, duration, share
+from twoshift.cli.params import JsonFlag, choice, duration, millis, share, text, whole
 from twoshift.cli.plan.curves import ProfileName
 from twoshift.cli.progress import progress_bar
 from twoshift.cli.sim.app import (
     CallBudgetMs,
+    HostMs,
     ItemMs,
-    MaxBatch,
+    LengthScale,
     OverheadMs,
+    ReplyMs,
     ReportFile,
     Seed,
-    SloMs,
     TraceFile,
     app,
 )
-from twoshift.cli.sim.devices import chosen_device, read_trace
+from twoshift.cli.sim.devices import chosen_device, chosen_server, read_trace
 from twoshift.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from twoshift.sim.lanes import LanesResult, LanesSpec
+    from twoshift.sim.served import ServedCurves
+    from twoshift.sim.traffic import Arrivals
 
 __all__ = ["lanes_command"]
 
@@ -47,17 +52,37 @@ _NAMES = ("twoshift", "strict", "window", "greedy")
 def lanes_command(
     overhead_ms: OverheadMs = None,
     item_ms: ItemMs = None,
-    max_batch: MaxBatch = 32,
-    slo_ms: SloMs = 50.0,
+    max_batch: Annotated[
+        int | None, whole("The most rows in a call.", most=1_000_000, shown="32, without --server")
+    ] = None,
+    slo_ms: Annotated[float | None, millis("The live latency objective.", shown="50, without --server")] = None,
     load: Annotated[float, share("Live load, as a share of capacity at --max-batch.", zero=False, most=20.0)] = 0.3,
     background: Annotated[bool, typer.Option("--background", help="An endless backlog of batch rows.")] = False,
     policy: Annotated[str, choice("Who decides what runs next.", _NAMES)] = "twoshift",
     compare: Annotated[bool, typer.Option("--compare", help="Run all policies on the same arrivals.")] = False,
     call_budget_ms: CallBudgetMs = None,
     seconds: Annotated[float, duration("How long arrivals last, without --trace.", shown="60s")] = 60.0,
-    noise: Annotated[float, share("Spread of the call times around the curve.")] = 0.0,
+    noise: Annotated[
+        float | None, share("Spread of the call times around the curve.", shown="0; with --server as it has seen")
+    ] = None,
     profile: ProfileName = None,
+    server: Annotated[
+        str | None,
+        text("Curves, lanes, SLO and host of a server: its URL, or a file with its /v1/derived/MODEL.", metavar="URL"),
+    ] = None,
     trace: TraceFile = None,
+    scale_lengths: LengthScale = 1.0,
+    rows: Annotated[int, whole("Rows of a request, without --trace.", most=4096)] = 1,
+    lanes: Annotated[int | None, whole("Calls side by side on a device.", most=64, shown="1, without --server")] = None,
+    overtake: Annotated[
+        bool, typer.Option("--overtake", help="Live calls overtake background calls, as on a GPU.")
+    ] = False,
+    replicas: Annotated[int, whole("Processes with a device each, behind a front.", most=64)] = 1,
+    host_ms: HostMs = None,
+    reply_ms: ReplyMs = None,
+    front_ms: Annotated[
+        float | None, millis("What a request costs the front of several replicas.", zero=True, shown="0")
+    ] = None,
     seed: Seed = 1,
     record: Annotated[
         str | None, typer.Option("--record", metavar="FILE", help="Write every event and decision, for sim replay.")
@@ -68,19 +93,39 @@ def lanes_command(
     """One device: what live requests see, and what is left for background rows.
 
     A --trace keeps its pattern and is sped up or slowed down to --load; a row costs by its tokens. The call budget
-    is ours: the other policies have none.
+    is ours: the other policies have none. With --server the device is as that server has learned it.
     """
+    from twoshift.sim.host import HostCosts
     from twoshift.sim.lanes import LanesSpec
 
     check_writable(report, "--report", others=[trace, record])
     check_writable(record, "--record", others=[trace])
     if record and (compare or policy != "twoshift"):
         raise InvalidInput("record", record, "the policy twoshift alone: the others keep no journal")
-    arrivals = read_trace(trace)
-    cost, row_tokens = chosen_device(overhead_ms, item_ms, profile, arrivals)
+    arrivals = read_trace(trace, scale_lengths)
     budget_s = None if call_budget_ms is None else call_budget_ms / 1e3
-    spec = LanesSpec(
-        cost, max_batch, slo_ms / 1e3, load, background, policy, budget_s, seconds, noise, seed, row_tokens, arrivals
+    if server is None:
+        cost, row_tokens = chosen_device(overhead_ms, item_ms, profile, arrivals)
+        spec = LanesSpec(cost, max_batch or 32, (slo_ms or 50.0) / 1e3, load, noise=noise or 0.0, row_tokens=row_tokens)
+    else:
+        own = {"--profile": profile, "--overhead-ms": overhead_ms, "--item-ms": item_ms}
+        _check_alone(own | {"--max-batch": max_batch, "--lanes": lanes, "--overtake": overtake or None})
+        spec = _served_spec(chosen_server(server), load, slo_ms, budget_s, noise, arrivals)
+    host = HostCosts(before_s=(host_ms or 0.0) / 1e3, after_s=(reply_ms or 0.0) / 1e3)
+    spec = dataclasses.replace(
+        spec,
+        background=background,
+        policy=policy,
+        call_budget_s=budget_s,
+        seconds=seconds,
+        seed=seed,
+        trace=arrivals,
+        rows=rows,
+        lanes=spec.lanes if lanes is None else lanes,
+        overtaking=overtake,
+        replicas=replicas,
+        host=host if host_ms is not None or reply_ms is not None else spec.host,
+        front=None if front_ms is None else HostCosts(before_s=front_ms / 1e3),
     )
     names = _NAMES if compare else (policy,)
     results = {name: _simulate(dataclasses.replace(spec, policy=name), record) for name in names}
@@ -91,6 +136,44 @@ def lanes_command(
         note(f"Report: {report}")
     data = _data(results[policy]) if not compare else {"policies": {n: _data(r) for n, r in results.items()}}
     show(as_json, {"policy": policy, **data} if not compare else data, _table(results), _words(spec, results))
+
+
+def _check_alone(others: Mapping[str, object]) -> None:
+    """A server brings these itself."""
+    given = [name for name, value in others.items() if value is not None]
+    if given:
+        raise InvalidInput("--server", ", ".join(given), f"--server without {given[0]}: the server brings its own")
+
+
+def _served_spec(
+    served: ServedCurves,
+    load: float,
+    slo_ms: float | None,
+    budget_s: float | None,
+    noise: float | None,
+    arrivals: Arrivals | None,
+) -> LanesSpec:
+    """The server as it is, or with another objective."""
+    from twoshift.sim.lanes import LanesSpec
+
+    limits = served.limits
+    if slo_ms is not None or budget_s is not None:
+        slo_s = limits.slo_s if slo_ms is None else slo_ms / 1e3
+        limits = dataclasses.replace(limits, slo_s=slo_s, call_budget_s=budget_s)
+    if limits.slo_s is None:
+        raise InvalidInput("--server", None, "a server with an SLO")
+    tokens = served.row_tokens if arrivals is None else max(1, round(float(arrivals.tokens.mean())))
+    return LanesSpec(
+        served.whole,
+        limits.max_rows,
+        limits.slo_s,
+        load,
+        noise=noise,
+        row_tokens=tokens,
+        lanes=limits.lanes,
+        lane_cost=served.lane,
+        given=limits,
+    )
 
 
 def _simulate(spec: LanesSpec, record: str | None) -> LanesResult:
@@ -133,7 +216,8 @@ def _table(results: dict[str, LanesResult]) -> Any:
 
 def _words(spec: LanesSpec, results: dict[str, LanesResult]) -> str:
     capacity = next(iter(results.values())).capacity_per_s
-    lines = [f"Capacity is {pretty(capacity)} rows/s in calls of {spec.max_batch}; the SLO is {spec.slo_s * 1e3:g} ms."]
+    calls = f"calls of {spec.max_batch}" if spec.given is None else "the largest calls that its SLO allows"
+    lines = [f"Capacity is {pretty(capacity)} rows/s in {calls}; the SLO is {spec.slo_s * 1e3:g} ms."]
     lines.append("p99 is of the rows that were answered; share is of all that were offered.")
     if "twoshift" in results:
         if spec.background:
