@@ -184,6 +184,13 @@ class BackgroundQueue:
         length = queued.block.lengths[queued.at]
         return CallSize(1, length, length, length * length)
 
+    def row_tokens(self) -> int:
+        """Of a row of the block that stands first, on the average; 1 where there is none."""
+        if not self._order:
+            return 1
+        tokens = self._blocks[self._order[0][1]].tokens
+        return max(1, round(tokens[-1] / (len(tokens) - 1)))
+
     def take_first_row(self) -> Slice:
         """The row that stands first, whatever its size."""
         queued = self._blocks[self._order[0][1]]

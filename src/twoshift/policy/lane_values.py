@@ -36,12 +36,13 @@ class LaneLimits:
     max_tokens: int = 1 << 20
     slo_s: float | None = None
     outside_s: float = 0.0  # what the stages outside the device take of the SLO
-    call_budget_s: float | None = None  # overrides the derived budget of calls that carry background rows
+    call_budget_s: float | None = None  # overrides the derived length of calls that carry background rows
     quantile: float = 0.9  # of the cost's residual: how cautious predictions are
     tail_margin: float = 0.05  # of two budgets: kept free, so that the tail lies inside that bound and not on it
     min_share: float = 0.0  # of the device, owed to background work whose deadline has no slack
     background_depth: int = 0  # calls in the background slot; 0: there is none, and both lanes share one
     lanes: int = 1  # calls in the shared slot, side by side, each with its part of the device
+    live_slowdown: float | None = None  # mean live latency beside background calls over that without, at the most
 
     def __post_init__(self) -> None:
         if self.max_rows < 1 or self.max_tokens < 1:
@@ -56,6 +57,8 @@ class LaneLimits:
         if self.call_budget_s is not None and not 0 < self.call_budget_s <= most_s:
             accepted = f"above 0 and at most {most_s:g} s: a live row may have to wait for such a call"
             raise InvalidInput("call_budget_s", self.call_budget_s, accepted)
+        if self.live_slowdown is not None and not (math.isfinite(self.live_slowdown) and self.live_slowdown >= 1):
+            raise InvalidInput("live_slowdown", self.live_slowdown, "a finite factor of at least 1")
         if not 0 <= self.tail_margin < 0.5:
             raise InvalidInput("tail_margin", self.tail_margin, "a share from 0 to below 0.5")
         if not 0 <= self.min_share <= 0.5:
@@ -68,7 +71,7 @@ class LaneLimits:
 
     @property
     def budget_s(self) -> float:
-        """The longest call that may carry background rows."""
+        """The longest call that may carry background rows; most are only as long as the curve's knee needs."""
         return self.live_call_s if self.call_budget_s is None else self.call_budget_s
 
 

@@ -13,6 +13,7 @@ from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import Call, Drop, Idle, LaneLimits, LaneUse, Run, Slot, longest_live_s
 from twoshift.policy.learn import CostLearner
 from twoshift.policy.live_queue import LiveQueue, Room
+from twoshift.policy.pace import Pace, PacePolicy
 from twoshift.types import CallSize, Item, Lane
 
 __all__ = ["MOST_WRONG", "LanePolicy"]
@@ -37,10 +38,11 @@ class LanePolicy:
     """Chooses the next forward call for one device.
 
     Live rows go in deadline order and never wait for company; one that can no longer make its deadline is
-    dropped rather than served late. Background rows ride along while the call stays within the budget and
-    makes no waiting live row late. All rows of a call have one signature. A device on which live calls overtake
-    has a slot for each lane; there only background rows that cost nothing ride along. On one whose calls run in
-    lanes side by side a row that is alone, or too long for a lane, has the whole device.
+    dropped rather than served late. Background rows ride along while the call stays within the budget and makes
+    no waiting live row late, and as far as they pay: the knee of the curve ends a call, not the budget. All rows of
+    a call have one signature. A device on which live calls overtake has a slot for each lane; there only background
+    rows that cost nothing ride along. On one whose calls run in lanes side by side a row that is alone, or too long
+    for a lane, has the whole device.
     """
 
     def __init__(self, cost: CallCost, limits: LaneLimits | None = None, lane_cost: CallCost | None = None) -> None:
@@ -62,6 +64,8 @@ class LanePolicy:
         self._best = {slot: learner.best.at(self.limits.quantile) for slot, learner in self._learners.items()}
         self._whole_slot = Slot.WHOLE if self.limits.lanes > 1 else self._live_slot
         self._cautious = dict(self._best)
+        self._pace = PacePolicy(self.limits)
+        self._resume_s = -math.inf  # before then no call without live rows begins: they would be slowed down too much
         self._price()
         self._lessons: list[tuple[Slot, CallSize, float, float]] = []  # calls to learn from before the next decision
         self._quiet_since_s = -math.inf  # when the last call ended
@@ -138,6 +142,7 @@ class LanePolicy:
     def cap_tokens(self, max_tokens: int) -> None:
         """No call may hold more tokens from now on: the device has run out of memory, or recovered."""
         self.max_tokens = min(max_tokens, self.limits.max_tokens)
+        self._pace.cap_tokens(self.max_tokens)
 
     # Questions
 
@@ -235,7 +240,7 @@ class LanePolicy:
                 return Drop(tuple(self.live.take(late)), ())
         if slot is not Slot.LIVE and self._drops_first(now_s):
             return Drop((), (self.background.take_first_row(),))
-        if self.limits.lanes > 1 and self._wants_whole():
+        if self.limits.lanes > 1 and self._wants_whole(now_s):
             if self._running:
                 return Idle()
             slot = Slot.WHOLE
@@ -244,6 +249,8 @@ class LanePolicy:
             return Run(self._launch(draft, now_s, slot))
         if slot is Slot.LIVE or not self.background:
             return Idle()
+        if now_s < self._resume_s:
+            return Idle(self._resume_s)
         # Only what was learned in a slow spell keeps these rows off the device.
         return self.decide(now_s, slot) if self.believe_again(now_s) else Idle(self._quiet_since_s + _FORGET_S)
 
@@ -280,6 +287,8 @@ class LanePolicy:
         """What follows from the curves."""
         self._live_s = longest_live_s(self._cautious[self._live_slot], self.limits)
         self._slowest = self._cautious[self._live_slot].at_least(self._cautious[self._whole_slot])
+        curves = self._cautious
+        self._pace.price(curves[self._background_slot], curves[self._live_slot], curves[self._whole_slot])
 
     def _forget(self) -> bool:
         changed = [learner.forget() for learner in self._learners.values()]
@@ -287,10 +296,11 @@ class LanePolicy:
         self._price()
         return any(changed)
 
-    def _wants_whole(self) -> bool:
+    def _wants_whole(self, now_s: float) -> bool:
         """Whether the next row is to have all lanes: it is too long for one, or nobody else is here."""
         if plan := self.live.plan():
-            alone = len(plan) == 1 and plan[0].size.rows == 1 and not self._running and not self.background
+            beside = self.background and now_s >= self._resume_s
+            alone = len(plan) == 1 and plan[0].size.rows == 1 and not self._running and not beside
             return alone or plan[0].is_whole
         first = self.background.first_row()
         return first is not None and self.predict_s(first) > self._budget_s + _EPSILON_S
@@ -348,7 +358,8 @@ class LanePolicy:
             # Owed rows look only at the rows of this very call: later ones pay for the share.
             within_s = draft.live[0].deadline_s - now_s if draft.live else math.inf
             self._ride(draft, within_s, slot, owed_only=True)
-        self._ride(draft, limit_s, slot)
+        if self.background:
+            self._fill(draft, limit_s, slot, now_s)
         return draft
 
     def _owes_a_call(self) -> bool:
@@ -368,7 +379,40 @@ class LanePolicy:
             draft.size = plan[0].size
             draft.live = self.live.take(rows)
 
-    def _ride(self, draft: _Draft, limit_s: float, slot: Slot, owed_only: bool = False) -> None:
+    def _fill(self, draft: _Draft, limit_s: float, slot: Slot, now_s: float) -> None:
+        """Add background rows as far as they pay: beside live rows while they slow them little, else to the knee."""
+        pace = self.background_pace(now_s)
+        if draft.live:
+            live_s = self.predict_s(draft.size, slot)
+            self._ride(draft, min(limit_s, max(live_s, min(pace.call_s, live_s + pace.ride_s))), slot)
+            return
+        if now_s < self._resume_s:
+            return
+        if not pace.spare_s:
+            self._resume_s = now_s + _FORGET_S  # it may be another one by then
+            return
+        self._ride(draft, min(limit_s, pace.call_s), slot)
+        if self._stops_short(draft, pace.call_s, slot):
+            self._ride(draft, limit_s, slot, max_rows=draft.size.rows + 1)  # the row that reaches the knee
+        if draft.background and pace.spare_s < math.inf:
+            predicted_s = self.predict_s(draft.size, slot)
+            share = pace.share(predicted_s)
+            self._resume_s = now_s + predicted_s / (share * pace.lanes) if share < 1 else now_s
+
+    def _stops_short(self, draft: _Draft, call_s: float, slot: Slot) -> bool:
+        """Whether one more row of the same block is wanted."""
+        if draft.size.rows >= self.limits.max_rows or self.predict_s(draft.size, slot) >= call_s - _EPSILON_S:
+            return False
+        return not draft.background or draft.background[-1].block in self.background
+
+    def background_pace(self, now_s: float) -> Pace:
+        """What background rows may do beside live ones, at this moment."""
+        live = self.use[Lane.ONLINE]
+        return self._pace.pace(self.background.row_tokens(), now_s, live.tokens / live.rows if live.rows else 0)
+
+    def _ride(
+        self, draft: _Draft, limit_s: float, slot: Slot, owed_only: bool = False, max_rows: int | None = None
+    ) -> None:
         """Add background rows while the call stays within the caps, the budget and the limit."""
         within_s = min(limit_s, self._budget_s) + _EPSILON_S
         seconds_of = self._cautious[slot].seconds  # asked a dozen times a call
@@ -379,15 +423,17 @@ class LanePolicy:
             return size.tokens <= most and seconds_of(size) <= within_s
 
         taken, draft.size, draft.signature = self.background.take(
-            draft.size, self.limits.max_rows, fits, owed_only, draft.signature
+            draft.size, max_rows or self.limits.max_rows, fits, owed_only, draft.signature
         )
-        draft.background += taken
+        draft.background = _joined(draft.background, taken)
 
     def _launch(self, draft: _Draft, now_s: float, slot: Slot) -> Call:
         predicted_s = self.predict_s(draft.size, slot)
         call = Call(next(self._calls), tuple(draft.live), tuple(draft.background), draft.size, predicted_s, slot)
         self._running[call.number] = (call, now_s + predicted_s)
         self._launched_s = now_s
+        if call.live:
+            self._pace.launched(len(call.live), now_s)
         return call
 
     # The books
@@ -414,3 +460,11 @@ class LanePolicy:
         use.tokens += tokens
         use.device_s += tokens * per_token_s
         use.riding_rows += riding
+
+
+def _joined(first: list[Slice], more: list[Slice]) -> list[Slice]:
+    """The slices of a call, one for each block."""
+    if first and more and first[-1].block == more[0].block:
+        last, next_ = first.pop(), more.pop(0)
+        first.append(last._replace(stop=next_.stop, tokens=last.tokens + next_.tokens))
+    return first + more

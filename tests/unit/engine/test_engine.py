@@ -200,7 +200,7 @@ def test_whoever_rides_with_a_bad_row_is_served_and_the_books_balance(
 def test_the_time_of_a_call_is_shared_among_tenants_by_tokens() -> None:
     device = FakeDevice()
     engine = driven(device)
-    for tenant, lengths in (("red", [30, 10]), ("blue", [20])):
+    for tenant, lengths in (("red", [6, 2]), ("blue", [4])):
         given = FakeRows(np.arange(len(lengths)), np.array(lengths))
         engine.submit_to([RowFuture(lambda: None) for _ in lengths], given, 0.05, tenant)
     engine.submit_block(rows(10, 11))
@@ -208,7 +208,7 @@ def test_the_time_of_a_call_is_shared_among_tenants_by_tokens() -> None:
     assert len(device.calls) == 1
     stats = engine.stats()
     red, blue = stats.tenants["red"], stats.tenants["blue"]
-    assert (red.rows, red.tokens, blue.rows, blue.tokens) == (2, 40, 1, 20)
+    assert (red.rows, red.tokens, blue.rows, blue.tokens) == (2, 8, 1, 4)
     assert red.device_s == pytest.approx(2 * blue.device_s)
     assert red.device_s + blue.device_s == pytest.approx(stats.busy_s - stats.lanes[Lane.BATCH].device_s)
 

@@ -14,6 +14,7 @@ from twoshift.policy.background_queue import Block, Slice
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import Call, Drop, Idle, LaneLimits, Run, Slot
 from twoshift.policy.lanes import LanePolicy
+from twoshift.policy.pace import Pace
 from twoshift.types import CallSize, Item, Lane
 
 COST = CallCost.line(0.004, 0.00025)
@@ -40,6 +41,7 @@ class LanesMachine(RuleBasedStateMachine):
         slo_s=st.sampled_from([None, 0.02, 0.05, 1.0]),
         budget_s=st.sampled_from([None, 0.005, 0.008]),
         min_share=st.sampled_from([0.0, 0.25]),
+        slowdown=st.sampled_from([None, 1.0, 1.5, 4.0]),
     )
     def begin(
         self,
@@ -49,14 +51,19 @@ class LanesMachine(RuleBasedStateMachine):
         slo_s: float | None,
         budget_s: float | None,
         min_share: float,
+        slowdown: float | None,
     ) -> None:
-        limits = LaneLimits(max_rows, max_tokens, slo_s, call_budget_s=budget_s, min_share=min_share)
+        limits = LaneLimits(
+            max_rows, max_tokens, slo_s, call_budget_s=budget_s, min_share=min_share, live_slowdown=slowdown
+        )
         self.policy = LanePolicy(cost, limits)
         self.now_s = 0.0
         self.next_key = 0
         self.waiting: dict[int, Item] = {}
         self.blocks: dict[int, set[int]] = {}
         self.signatures: dict[int, int] = {}  # of blocks
+        self.owed: dict[int, bool] = {}
+        self.lengths: dict[int, list[int]] = {}
         self.left: Counter[tuple[str, int]] = Counter()
         self.running: Call | None = None
         self.device_s = 0.0
@@ -81,6 +88,7 @@ class LanesMachine(RuleBasedStateMachine):
     def a_block_arrives(self, lengths: list[int], lane: Lane, owed: bool, signature: int) -> None:
         self.blocks[self.next_key] = set(range(len(lengths)))
         self.signatures[self.next_key] = signature
+        self.owed[self.next_key], self.lengths[self.next_key] = owed, lengths
         self.policy.submit_block(Block(self.next_key, lengths, lane, owed=owed, signature=signature), self.now_s)
         self.next_key += 1
 
@@ -97,8 +105,10 @@ class LanesMachine(RuleBasedStateMachine):
     @rule()
     def the_device_asks(self) -> None:
         had_live, had_background = bool(self.waiting), any(self.blocks.values())
+        pace = self.policy.background_pace(self.now_s)
         match self.policy.decide(self.now_s):
             case Run(call):
+                self.check_length(call, pace)
                 self.check_call(call)
                 self.running = call
             case Drop(live, background):
@@ -109,6 +119,7 @@ class LanesMachine(RuleBasedStateMachine):
                 assert not had_live, "idle while a live row waits"
                 # Only after a slow spell, and not for long: the profile is believed again.
                 slow = self.policy.predict_s(CallSize.uniform(1, 20)) > self.policy.limits.budget_s
+                slow |= self.policy.limits.live_slowdown is not None  # or to keep what a job may cost live rows
                 assert not had_background or (slow and until_s is not None), "idle while background rows wait"
 
     def check_call(self, call: Call) -> None:
@@ -132,6 +143,25 @@ class LanesMachine(RuleBasedStateMachine):
         for item in call.live:
             assert self.now_s + call.predicted_s <= item.deadline_s + 1e-6, "launched to be late"
         self.take(call.background)
+
+    def check_length(self, call: Call, pace: Pace) -> None:
+        """Not longer than pays: without its last row it is below the knee, and live rows are not kept for long."""
+        if (
+            not call.background
+            or self.policy.background.owed_blocks
+            or any(self.owed[p.block] for p in call.background)
+        ):
+            return  # a share that is owed may have the budget
+        background, last = call.background, call.background[-1]
+        length = self.lengths[last.block][last.stop - 1]
+        less = call.size._replace(
+            rows=call.size.rows - 1, tokens=call.size.tokens - length, squares=call.size.squares - length**2
+        )
+        if call.live:
+            alone_s = self.policy.predict_s(CallSize.of(item.tokens for item in call.live))
+            assert call.predicted_s <= max(alone_s, min(pace.call_s, alone_s + pace.ride_s)) + 1e-6
+        elif rows_of(background) > 1:
+            assert self.policy.predict_s(less) <= pace.call_s, "longer than the knee, or the slowdown, needs"
 
     def leave(self, live: tuple[Item, ...]) -> None:
         for item in live:
@@ -228,6 +258,63 @@ def test_a_background_row_that_no_call_may_hold_is_handed_back_even_under_live_l
     assert rows_of(run_of(policy.decide(0.0)).background) == 1
 
 
+def test_beside_a_live_endpoint_a_background_call_ends_at_the_knee() -> None:
+    policy = LanePolicy(COST, LaneLimits(max_rows=1024, slo_s=1.0))
+    policy.submit_block(Block(1, [1] * 10_000), 0.0)
+    call = run_of(policy.decide(0.0))
+    best = 1024 / COST.seconds(CallSize.uniform(1024))
+    assert 0.95 * best <= call.size.rows / call.predicted_s <= 0.955 * best
+    assert call.predicted_s < 0.07  # of the 500 ms that the SLO leaves
+
+
+def test_a_row_that_takes_longer_than_the_knee_and_fits_the_budget_runs_alone() -> None:
+    policy = LanePolicy(COST, LaneLimits(max_rows=1024, slo_s=1.0))
+    policy.submit_block(Block(1, [1000, 1000, 1]), 0.0)
+    call = run_of(policy.decide(0.0))
+    assert call.size.rows == 1
+    assert 0.2 < call.predicted_s < policy.limits.budget_s
+
+
+def test_the_length_that_a_user_sets_is_used() -> None:
+    policy = LanePolicy(COST, LaneLimits(max_rows=1024, slo_s=1.0, call_budget_s=0.2))
+    policy.submit_block(Block(1, [1] * 10_000), 0.0)
+    assert run_of(policy.decide(0.0)).predicted_s == pytest.approx(0.2)
+
+
+def test_the_row_that_reaches_the_knee_stays_with_its_block() -> None:
+    policy = LanePolicy(CallCost.line(0.004, 0.003), LaneLimits(max_rows=1024, slo_s=0.05))
+    policy.submit_block(Block(1, [2] * 10), 0.0)
+    call = run_of(policy.decide(0.0))
+    assert len(call.background) == 1
+    assert call.background[0].stop == call.size.rows
+
+
+def test_rows_suspected_of_failing_share_no_call_even_below_the_knee() -> None:
+    policy = LanePolicy(COST, LaneLimits(max_rows=1024, slo_s=1.0))
+    policy.submit_block(Block(1, [1], alone=True), 0.0)
+    policy.submit_block(Block(2, [1] * 100), 0.0)
+    assert run_of(policy.decide(0.0)).size.rows == 1
+
+
+def test_riders_are_few_where_live_rows_are_rare_and_fill_the_call_where_they_are_many() -> None:
+    riding = dict[float, int]()
+    for gap_s in (0.0005, 0.5):
+        policy = LanePolicy(COST, LaneLimits(max_rows=32, slo_s=0.05))
+        policy.submit_block(Block(-1, [1] * 100_000), 0.0)
+        now_s, key = 0.0, 0
+        for _ in range(300):
+            while key * gap_s <= now_s:
+                policy.submit(Item(key, key * gap_s + 0.05), key * gap_s)
+                key += 1
+            if isinstance(decision := policy.decide(now_s), Run):
+                now_s += decision.call.predicted_s
+                policy.finished(decision.call, decision.call.predicted_s)
+                if decision.call.live:
+                    riding[gap_s] = rows_of(decision.call.background)
+    assert riding[0.5] <= 4  # what adds little to a call that costs 4 ms by itself
+    assert riding[0.0005] >= 5
+
+
 def test_micro_batches_go_before_batch_rows_and_earlier_deadlines_before_later_ones() -> None:
     policy = LanePolicy(COST, LaneLimits(max_rows=3))
     policy.submit_block(Block(1, [1], Lane.BATCH, deadline_s=5.0), 0.0)
@@ -305,7 +392,7 @@ def test_a_slow_spell_drops_no_background_row_and_is_forgotten_after_a_silence()
     assert isinstance(waiting, Idle)
     assert waiting.until_s is not None
     assert isinstance(policy.decide(waiting.until_s), Run)
-    assert left - policy.background.rows() == 32, "nothing was dropped meanwhile"
+    assert left - policy.background.rows() == 28, "nothing was dropped meanwhile"
 
 
 def test_a_live_call_never_lasts_over_half_of_the_slo() -> None:
@@ -355,7 +442,16 @@ def test_a_call_that_does_not_run_cannot_finish() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"max_rows": 0}, {"slo_s": 0.0}, {"slo_s": math.inf}, {"call_budget_s": 0.0}, {"min_share": 0.7}]
+    "wrong",
+    [
+        {"max_rows": 0},
+        {"slo_s": 0.0},
+        {"slo_s": math.inf},
+        {"call_budget_s": 0.0},
+        {"min_share": 0.7},
+        {"slo_s": 0.1, "live_slowdown": 0.9},
+        {"slo_s": 0.1, "live_slowdown": math.nan},
+    ],
 )
 def test_limits_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InvalidInput):
