@@ -137,18 +137,17 @@ def load_model(
 
     with LoadLimit(model, load_timeout_s):
         runtime = load(model, device=device, precision=precision, trust_pickle=trust_pickle, threads=threads)
-    _use_stored_threads(runtime)
+    _use_threads(runtime, stored_profile(runtime.info))
     return runtime
 
 
-def _use_stored_threads(runtime: Runtime) -> None:
-    """As many for each size of call as were measured to be quicker, where they were, and the user says nothing."""
+def _use_threads(runtime: Runtime, profile: Profile | None) -> None:
+    """As many for each size of call as the profile's calls had, where that is not the user's to say."""
     from twoshift.ports import ThreadedRuntime
 
-    if isinstance(runtime, ThreadedRuntime) and len(runtime.thread_candidates) > 1:
-        found = stored_profile(runtime.info)
-        if found is not None and found.threads is not None:
-            runtime.use_threads(found.threads)
+    chosen = None if profile is None else profile.threads
+    if chosen is not None and isinstance(runtime, ThreadedRuntime) and len(runtime.thread_candidates) > 1:
+        runtime.use_threads(chosen)
 
 
 def verify_job(output: str, progress: Callable[[float], None]) -> Verification:
@@ -264,6 +263,7 @@ def _believed_profile(runtime: Runtime, note: Callable[[str], None]) -> Profile 
     from twoshift.policy.profile import held_against
 
     found = stored_profile(runtime.info)
+    _use_threads(runtime, found)  # another replica may have stored it since this one was loaded
     made = None if found is None else examples_of(runtime, _TYPICAL_TOKENS)
     if found is None or made is None:
         return found

@@ -14,7 +14,8 @@ from twoshift.policy.cost import CallCost
 from twoshift.policy.plan.row import RowSize
 from twoshift.policy.threads import ThreadPlan, ThreadStep
 from twoshift.ports import Columns, ThreadedRuntime
-from twoshift.wiring import load_model, profile_of, profiles, threads_of
+from twoshift.serve.settings import ModelSettings
+from twoshift.wiring import load_model, profile_of, profiles, served_model, threads_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # other people's libraries warn as they load
 ROWS, WIDTH, MOST = 300, 6, 3
@@ -218,3 +219,15 @@ def test_the_stored_choice_is_used_and_the_users_own_number_wins(tmp_path: Path)
         assert fixed.thread_candidates == (threads,)
         assert threads_of(fixed) == ThreadPlan.fixed(threads)
         assert fixed.info.device != runtime.info.device  # another curve, under another name
+
+
+def test_a_server_measures_its_choice_keeps_it_and_says_it(tmp_path: Path) -> None:
+    path, said = MAKERS["lightgbm"](tmp_path), list[str]()
+    model = served_model("m", ModelSettings(model=path, slo_ms=500), 0, said.append)
+    chosen = threads_of(model.engine.runtime)
+    assert any("Measuring" in line for line in said)
+    assert chosen is not None
+    assert {step.threads for step in chosen.steps} <= {1, MOST}
+    assert model.derived.to_dict()["threads"] == str(chosen)
+    model.engine.close()
+    assert threads_of(loaded(path)) == chosen
