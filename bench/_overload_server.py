@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -81,11 +81,20 @@ class Server:
         return sum(map(float, found))
 
     @contextlib.contextmanager
-    def job(self) -> Iterator[None]:
-        """One that is at work beside what happens in the block."""
+    def job(self, inputs: Sequence[Path] = ()) -> Iterator[None]:
+        """One that is at work beside what happens in the block; over these files, or the model's own."""
         self._jobs += 1
         output, before = self._folder / f"out-{self._jobs}", self.batch_rows()
-        words = ["run", *map(str, _job_inputs(self.served.model)), "--model", NAME, "--text", "text", "-o", str(output)]
+        words = [
+            "run",
+            *map(str, inputs or _job_inputs(self.served.model)),
+            "--model",
+            NAME,
+            "--text",
+            "text",
+            "-o",
+            str(output),
+        ]
         words += ["--on", f"http://127.0.0.1:{self.port}", "--detach", "--json"]
         done = subprocess.run([sys.executable, "-m", "twoshift", *words], env=environment({}), capture_output=True)
         if done.returncode:

@@ -19,7 +19,6 @@ from typing import Any
 import msgspec
 
 _LAST_S = 10.0  # a reply that comes later than this after the last request is lost
-_EARLY_S = 0.0005  # sooner than the loop's own clock can tell
 _CLOSED = 0  # the status of a request whose connection was closed, or that has none
 
 
@@ -118,7 +117,7 @@ class _Player:
 
     def _send_due(self) -> None:
         plan, now_s = self._plan, time.perf_counter() - self._zero_s
-        while self._next < len(plan.times_s) and plan.times_s[self._next] <= now_s + _EARLY_S:
+        while self._next < len(plan.times_s) and plan.times_s[self._next] <= now_s:
             number, self._next = self._next, self._next + 1
             self.replies.sent_late_s[number] = now_s - plan.times_s[number]
             if self._free:

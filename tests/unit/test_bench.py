@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
+
+from twoshift.sim.traffic import Arrivals
 
 _BENCH = Path(__file__).parents[2] / "bench"
 
@@ -115,3 +118,35 @@ def test_a_refused_client_asks_again_at_once_or_when_it_is_told_to(bench: Any) -
     assert eager.statuses.keys() == told.statuses.keys() == {503}
     assert told.statuses[503] <= 4 * (1.0 / 0.05 + 1) < eager.statuses[503]
     assert (told.lost, told.retry_after.p50_ms) == (0, 50)
+
+
+def test_pieces_of_a_trace_are_played_once_each_at_the_rate_that_is_wanted(bench: Any) -> None:
+    pytest.importorskip("uvloop")
+    sim_serve = bench("sim_serve")
+    arrivals = Arrivals(np.array([0.0, 1.0, 1.1, 5.0, 9.0, 9.5]), np.arange(1, 7), 10.0)
+    trace = sim_serve.Trace(arrivals)
+    first, second = trace.next(30.0, 0.1), trace.next(30.0, 0.1)
+    assert [*first.tokens, *second.tokens] == [1, 2, 3, 4, 5, 6]
+    assert first.times_s[0] == second.times_s[0] == 0.0
+    assert len(first.times_s) / first.horizon_s == pytest.approx(30.0)
+    assert np.diff(first.times_s)[0] == pytest.approx(10 * np.diff(first.times_s)[1])
+
+
+def test_a_ratio_over_the_goal_is_marked(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("uvloop")
+    sim_serve = bench("sim_serve")
+    real = sim_serve.Seen(10.0, 20.0, 1.0, 0.0)
+    assert sim_serve.shown("0.3", real, sim_serve.Seen(11.0, 18.0, 1.0, 0.0))
+    assert not sim_serve.shown("0.3", real, sim_serve.Seen(10.0, 24.0, 1.0, 0.0))
+    assert ["over" in line for line in capsys.readouterr().out.splitlines()] == [False] * 3 + [False, True, False]
+
+
+@pytest.mark.slow
+def test_requests_of_a_trace_do_not_wait_for_each_other(bench: Any) -> None:
+    pytest.importorskip("uvloop")
+    load, measure, trace = bench("_load"), bench("_overload_measure"), bench("_trace")
+    with measure.sink("") as port:
+        plan = trace.TimedPlan(port, [load.post("/", b"1")] * 50, [at / 500 for at in range(50)], connections=2)
+        replies = trace.play(plan)
+    assert replies.statuses == [503] * 50
+    assert all(0 <= each < 5 for each in replies.latencies_s)
