@@ -256,27 +256,27 @@ def stored_profile(info: RuntimeInfo) -> Profile | None:
     return found if found.checksum == info.checksum else None
 
 
-def _believed_profile(runtime: Runtime, note: Callable[[str], None]) -> Profile | None:
-    """The stored one, held against a few calls; None where it is to be measured again, or there is none."""
+def _believed_profile(runtime: Runtime, note: Callable[[str], None]) -> tuple[Profile, float] | None:
+    """The stored one, and how many times as slow the device is now; None where there is none to be believed."""
     from twoshift.engine.example_rows import examples_of
     from twoshift.engine.measure import fastest_calls
-    from twoshift.policy.profile import held_against
+    from twoshift.policy.profile import slowdown_now
 
     found = stored_profile(runtime.info)
     _use_threads(runtime, found)  # another replica may have stored it since this one was loaded
     made = None if found is None else examples_of(runtime, _TYPICAL_TOKENS)
     if found is None or made is None:
-        return found
+        return None if found is None else (found, 1.0)
     length = max(1, round(made.row.tokens))
     calls = [rows for rows in _LOOKED_AT_ROWS if found.cost.seconds(made.row.call(rows)) < _LOOK_S]
     seen = fastest_calls(runtime, [made.make(rows, length) for rows in calls or _LOOKED_AT_ROWS[:1]])
-    believed = held_against(found, seen)
-    if believed is not found:
+    slowdown = slowdown_now(found, seen)
+    if slowdown != 1.0:
         size, seconds = seen[0]
-        then = "measuring again" if believed is None else "the machine is busy, or slower than it was"
+        then = "measuring again" if slowdown is None else "the machine is busy, or slower than it was"
         says = f"{1e3 * found.cost.seconds(size):.3g} ms for a call that takes {1e3 * seconds:.3g} ms now"
         note(f"The stored profile says {says}: {then}")
-    return believed
+    return None if slowdown is None else (found, slowdown)
 
 
 def stored_cost(runtime: Runtime) -> CallCost | None:
@@ -308,21 +308,26 @@ def served_model(name: str, settings: ModelSettings, created_unix_s: int, note: 
             limit.step("its first call began")
             outputs = _warmed(runtime)  # first: what is cold contradicts every profile
             limit.step("its calls are measured")
-            profile = _believed_profile(runtime, note) or _measured_profile(runtime, note)
+            profile, slowdown = _believed_profile(runtime, note) or (_measured_profile(runtime, note), 1.0)
         except BaseException:
             runtime.close()
             raise
     engine = Engine(runtime, profile.cost, limits, max_waiting=max_waiting)
     row = profile.row
-    keeper = ProfileKeeper(profile, lambda: engine.quicker(row.call(1)), profiles()) if profile.samples else None
-    return ServedModel(
+    keeper = ProfileKeeper(profile, lambda: engine.usual_pace(row.call(1)), profiles()) if profile.samples else None
+    served = ServedModel(
         name,
         engine,
-        lambda cost: derive(cost, engine.limits, row, max_waiting, engine.whole_cost(), threads_of(runtime)),
+        lambda cost: derive(
+            cost, engine.limits, engine.live_row(row), max_waiting, engine.whole_cost(), threads_of(runtime)
+        ),
         created_unix_s,
         outputs,
         keeper,
     )
+    if slowdown > 1.0:  # after that: what a busy moment says holds for no longer than it lasts
+        engine.slow_down(slowdown)
+    return served
 
 
 def served_llm(name: str, settings: ModelSettings, created_unix_s: int, note: Callable[[str], None]) -> ServedLlm:

@@ -27,6 +27,7 @@ from twoshift.policy.cost import CallCost
 from twoshift.policy.device_time import DeviceTime
 from twoshift.policy.lane_values import Call, Drop, Idle, LaneLimits, Run, Slot
 from twoshift.policy.lanes import LanePolicy
+from twoshift.policy.plan.row import RowSize
 from twoshift.ports import Columns, LanedRuntime, Launched, Prepared, Runtime
 from twoshift.types import CallSize, Item, Lane
 
@@ -232,17 +233,29 @@ class Engine:
     def cost(self) -> CallCost:
         """The curve as learned so far, of a call in a lane where there are several."""
         with self._lock:
+            self._policy.age(self._clock())
             return self._policy.cost
 
     def whole_cost(self) -> CallCost:
         """The curve as learned so far, of a live call that has the device to itself."""
         with self._lock:
+            self._policy.age(self._clock())
             return self._policy.whole_cost
 
-    def quicker(self, size: CallSize) -> float:
-        """How long such a call takes at the best, as a share of what the curve said that it began with."""
+    def live_row(self, guess: RowSize) -> RowSize:
+        """The typical row of live requests; the guess, while there were none."""
         with self._lock:
-            return self._policy.quicker(size)
+            return self._policy.live_row.size(guess)
+
+    def slow_down(self, factor: float) -> None:
+        """The device is so many times as slow as its curve says, for now: calls outside of the engine have shown it."""
+        with self._lock:
+            self._policy.slow_down(factor, self._clock())
+
+    def usual_pace(self, size: CallSize) -> float:
+        """How long such a call takes usually, as a share of what the curve said that it began with."""
+        with self._lock:
+            return self._policy.usual_pace(size)
 
     @property
     def why_dead(self) -> str:

@@ -59,6 +59,7 @@ class AdmissionPolicy:
         """
         if not items:
             return Admit(now_s)
+        self._lanes.age(now_s)
         if (finish_s := self._surely_s(items, now_s)) is not None:
             return Admit(finish_s)
         if len(items) == 1 and (finish_s := self._last_finish_s(items[0], now_s)) is not None:

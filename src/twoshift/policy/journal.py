@@ -75,6 +75,10 @@ class RecordedLanes(LanePolicy):
         self.sink(["cap_tokens", max_tokens])
         super().cap_tokens(max_tokens)
 
+    def slow_down(self, factor: float, now_s: float) -> None:
+        self.sink(["slow_down", factor, now_s])
+        super().slow_down(factor, now_s)
+
     def decide(self, now_s: float, slot: Slot = Slot.SHARED) -> Run | Drop | Idle:
         decision = super().decide(now_s, slot)
         self.sink(["decide", now_s, slot.value, _decision(decision)])
@@ -160,6 +164,8 @@ class _Player:
                 self._lanes.finished(self._calls.pop(number), elapsed_s, failed, device_s)
             case ["cap_tokens", max_tokens]:
                 self._lanes.cap_tokens(max_tokens)
+            case ["slow_down", factor, now_s]:
+                self._lanes.slow_down(factor, now_s)
             case ["decide", now_s, slot, recorded]:
                 decision = self._lanes.decide(now_s, Slot(slot))
                 if isinstance(decision, Run):

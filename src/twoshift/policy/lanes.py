@@ -11,9 +11,10 @@ from twoshift.errors import InvalidInput
 from twoshift.policy.background_queue import BackgroundQueue, Block, Slice
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import Call, Drop, Idle, LaneLimits, LaneUse, Run, Slot, longest_live_s
-from twoshift.policy.learn import CostLearner
 from twoshift.policy.live_queue import LiveQueue, Room
 from twoshift.policy.pace import Pace, PacePolicy
+from twoshift.policy.slot_curves import SlotCurves
+from twoshift.policy.typical_row import TypicalRow
 from twoshift.types import CallSize, Item, Lane
 
 __all__ = ["MOST_WRONG", "LanePolicy"]
@@ -53,17 +54,10 @@ class LanePolicy:
         self.use = {lane: LaneUse() for lane in Lane}
         self._live_slot = Slot.LIVE if self.limits.background_depth else Slot.SHARED
         self._background_slot = Slot.BACKGROUND if self.limits.background_depth else Slot.SHARED
-        # Beside background calls a live call takes longer: that says nothing about the others, so each slot learns
-        # In a lane a call takes as many times as long at the most; how long it does is learned
         self._profile = cost
-        in_lane = lane_cost or (cost if self.limits.lanes == 1 else cost.scaled(self.limits.lanes))
-        self._learners = {slot: CostLearner(in_lane) for slot in (self._live_slot, self._background_slot)}
-        if self.limits.lanes > 1:
-            self._learners[Slot.WHOLE] = CostLearner(cost)
-        # at the best: as measured, or as learned since
-        self._best = {slot: learner.best.at(self.limits.quantile) for slot, learner in self._learners.items()}
+        self._curves = SlotCurves(cost, self.limits, lane_cost)
+        self._cautious, self._usual = self._curves.cautious, self._curves.usual
         self._whole_slot = Slot.WHOLE if self.limits.lanes > 1 else self._live_slot
-        self._cautious = dict(self._best)
         self._pace = PacePolicy(self.limits)
         self._resume_s = -math.inf  # before then no call without live rows begins: they would be slowed down too much
         self._price()
@@ -72,28 +66,29 @@ class LanePolicy:
         self._owed_s = 0.0  # device time that owed blocks are short of (below 0: ahead); 0 when there are none
         whole_s = partial(self.predict_s, slot=Slot.WHOLE) if self.limits.lanes > 1 else None
         self.live = LiveQueue(self._room(), self.predict_s, self.limits.lanes, whole_s, self.limits.live_call_s)
+        self.live_row = TypicalRow()
         self.background = BackgroundQueue()
         self._running: dict[int, tuple[Call, float]] = {}  # number -> the call and its predicted end
-        self._launched_s = -math.inf  # when the last call was launched
         self._calls = itertools.count()
 
     @property
     def cost(self) -> CallCost:
         """The curve as learned so far, of calls with background rows."""
         self._learn()
-        return self._learners[self._background_slot].cost
+        return self._curves.learners[self._background_slot].cost
 
     @property
     def whole_cost(self) -> CallCost:
         """The same, of live calls that have the device to themselves."""
         self._learn()
-        return self._learners[self._whole_slot].cost
+        return self._curves.learners[self._whole_slot].cost
 
-    def quicker(self, size: CallSize) -> float:
-        """How long such a call takes at the best, as a share of what the profile says: 1 where it is no quicker."""
+    def usual_pace(self, size: CallSize) -> float:
+        """How long such a call takes usually, as a share of what the profile says."""
+        self._learn()
         # In a lane the profile is only a bound: that a call is quicker there says nothing about it.
         slots = (self._whole_slot,) if self.limits.lanes > 1 else (self._whole_slot, self._background_slot)
-        return min(self._learners[slot].best.seconds(size) for slot in slots) / self._profile.seconds(size)
+        return min(self._curves.learners[slot].usual.seconds(size) for slot in slots) / self._profile.seconds(size)
 
     # Events
 
@@ -128,12 +123,13 @@ class LanePolicy:
         """
         if call.number not in self._running:
             raise InvalidInput("call", call.number, "a call that is running")
-        del self._running[call.number]
-        self._quiet_since_s = self._launched_s + elapsed_s
+        _, predicted_end_s = self._running.pop(call.number)
+        ended_s = predicted_end_s - call.predicted_s + elapsed_s
+        self._quiet_since_s = max(self._quiet_since_s, ended_s)
         self._account(call, elapsed_s if device_s is None else device_s)
         if not failed:
             # a refit takes its time: answers go out first
-            self._lessons.append((call.slot, call.size, elapsed_s, self._quiet_since_s))
+            self._lessons.append((call.slot, call.size, elapsed_s, ended_s))
 
     def charge(self, lane: Lane, rows: int, tokens: int, elapsed_s: float) -> None:
         """The device worked for a lane outside a planned call: a failed call's rows were tried again."""
@@ -151,15 +147,15 @@ class LanePolicy:
         return self._cautious[slot or self._live_slot].seconds(size)
 
     def ever_s(self, size: CallSize, whole: bool = True) -> float:
-        """What it may take at the best, as measured or as learned since: decides whether a row can ever fit."""
+        """What it may take at the best, usually or now: decides whether a row can ever fit."""
         slot = self._whole_slot if whole else self._live_slot
-        return min(self._best[slot].seconds(size), self._cautious[slot].seconds(size))
+        return min(self._usual[slot].seconds(size), self._cautious[slot].seconds(size))
 
     def fastest_s(self, size: CallSize, whole: bool, now_s: float) -> float | None:
         """What it takes at the least, by the fastest calls of about its size lately; None where there were too few."""
         if self._lessons:
             self._learn()
-        return self._learners[self._whole_slot if whole else self._live_slot].fastest_s(size, now_s)
+        return self._curves.learners[self._whole_slot if whole else self._live_slot].fastest_s(size, now_s)
 
     def surely_outlasts(self, size: CallSize, now_s: float) -> bool:
         """Whether no call with background rows can hold these: calls of about their size have shown it lately."""
@@ -231,6 +227,7 @@ class LanePolicy:
         """What to do now; ask again after a Drop."""
         if self._lessons:
             self._learn()
+        self.age(now_s)
         if not self.can_launch(slot):
             return Idle()
         self._check_debt()
@@ -256,32 +253,30 @@ class LanePolicy:
 
     def believe_again(self, now_s: float) -> bool:
         """A curve that lets nothing run learns nothing: after a silence, try the device as it was measured."""
-        if self.running or now_s - self._quiet_since_s < _FORGET_S - _EPSILON_S or not self._forget():
+        if self.running or now_s - self._quiet_since_s < _FORGET_S - _EPSILON_S or not self._curves.forget():
             return False
-        self.live.reprice()
+        self._reprice()
         return True
+
+    def age(self, now_s: float) -> None:
+        """Forget what was learned too long ago, where nothing runs that could say more."""
+        if not self._running and not self._lessons and self._curves.age(now_s):
+            self._reprice()
+
+    def slow_down(self, factor: float, now_s: float) -> None:
+        """The device is so many times as slow as the profile says, for now: somebody else's calls have shown it."""
+        self._curves.slow_down(factor, now_s)
+        self._reprice()
 
     def _learn(self) -> None:
         for slot, size, elapsed_s, ended_s in self._lessons:
-            learner = self._learners[slot]
-            if learner.observed(size, elapsed_s, ended_s):
-                self._cautious[slot] = learner.cost.at(self.limits.quantile)
-                if learner.best is learner.cost:
-                    self._best[slot] = self._cautious[slot]
-                    self._share_best(slot, size)
-                self._price()
-                self.live.reprice()
+            if self._curves.observed(slot, size, elapsed_s, ended_s):
+                self._reprice()
         self._lessons.clear()
 
-    def _share_best(self, slot: Slot, size: CallSize) -> None:
-        """What live calls have shown, background calls on the same device may take, too."""
-        other = self._learners.get(Slot.BACKGROUND)
-        if (
-            slot is Slot.LIVE
-            and other is not None
-            and self._learners[slot].best.seconds(size) < other.best.seconds(size)
-        ):
-            other.best, self._best[Slot.BACKGROUND] = self._learners[slot].best, self._best[slot]
+    def _reprice(self) -> None:
+        self._price()
+        self.live.reprice()
 
     def _price(self) -> None:
         """What follows from the curves."""
@@ -289,12 +284,6 @@ class LanePolicy:
         self._slowest = self._cautious[self._live_slot].at_least(self._cautious[self._whole_slot])
         curves = self._cautious
         self._pace.price(curves[self._background_slot], curves[self._live_slot], curves[self._whole_slot])
-
-    def _forget(self) -> bool:
-        changed = [learner.forget() for learner in self._learners.values()]
-        self._cautious = dict(self._best)
-        self._price()
-        return any(changed)
 
     def _wants_whole(self, now_s: float) -> bool:
         """Whether the next row is to have all lanes: it is too long for one, or nobody else is here."""
@@ -431,7 +420,6 @@ class LanePolicy:
         predicted_s = self.predict_s(draft.size, slot)
         call = Call(next(self._calls), tuple(draft.live), tuple(draft.background), draft.size, predicted_s, slot)
         self._running[call.number] = (call, now_s + predicted_s)
-        self._launched_s = now_s
         if call.live:
             self._pace.launched(len(call.live), now_s)
         return call
@@ -447,7 +435,9 @@ class LanePolicy:
             background_tokens += part.tokens
             self._charge(part.lane, rows, part.tokens, per_token_s, rows if call.live else 0)
         if call.live:
-            self._charge(Lane.ONLINE, len(call.live), call.size.tokens - background_tokens, per_token_s, 0)
+            rows, tokens = len(call.live), call.size.tokens - background_tokens
+            self._charge(Lane.ONLINE, rows, tokens, per_token_s, 0)
+            self.live_row.observed(rows, tokens, call.size.squares * tokens / max(1, call.size.tokens))
         if self.background.owed_blocks and call.slot in (Slot.SHARED, Slot.WHOLE):
             short_s = self.limits.min_share * elapsed_s - background_tokens * per_token_s
             # What was overpaid is remembered, both ways for about one call.

@@ -8,18 +8,25 @@ from collections import deque
 
 from twoshift.policy.cost import CallCost, Sample
 from twoshift.policy.fit import refit, requantile
+from twoshift.policy.usual import UsualLevel
 from twoshift.types import CallSize
 
-__all__ = ["CostLearner"]
+__all__ = ["OTHER_DEVICE", "STALE_S", "CostLearner"]
+
+OTHER_DEVICE = math.log(1.5)  # from this jump on, older samples describe another device
+STALE_S = 30.0  # after which a call no longer says how quick the device is
 
 _RECENT = 9  # calls whose median tells a drift from a stall
 _AGREEING = 5  # of them, before anything is believed
+_RETURNING = 3  # and before it is believed that a slow spell is over
 _DRIFT = math.log(1.1)
 _STEP = math.log(2.0)  # one rescaling changes the curve by no more than this
-_OTHER_DEVICE = math.log(1.5)  # from this jump on, older samples describe another device
+_QUICKER = math.log(1.25)  # than usual: no noise, but news
 _PER_BUCKET = 8  # newest samples kept for each size class
-_REFIT_EVERY = 256  # calls
+_REFIT_CALLS = 256
+_REFIT_S, _REFIT_FEW = 60.0, 32  # where there is little traffic: at the latest after this time, with so many calls
 _HALF_LIFE = 512  # calls after which a sample counts half
+_HALF_LIFE_S = 300.0  # or seconds
 _EVIDENCE = 3  # calls of about one size, before they say how quickly such calls can run
 _FRESH_S = 60.0  # and for how long they say so
 
@@ -27,40 +34,87 @@ _FRESH_S = 60.0  # and for how long they say so
 class CostLearner:
     """Keeps a CallCost true to a device that warms up, slows down or is shared.
 
-    Two speeds: a jump of all recent calls rescales the curve within a handful of calls, a slow refit
-    corrects its shape from recency-weighted samples. One stalled call moves neither.
+    Three speeds: a jump of all recent calls rescales the curve within a handful of calls, a refit corrects its shape
+    from recency-weighted samples, and what the device does usually, to which a curve returns when its evidence is
+    old, follows in minutes. One stalled call moves none of them.
     """
 
-    __slots__ = ("_buckets", "_calls", "_recent", "best", "cost")
+    __slots__ = (
+        "_buckets",
+        "_calls",
+        "_recent",
+        "_refit_calls",
+        "_refit_s",
+        "_slow_s",
+        "_times_s",
+        "_usual_level",
+        "cost",
+        "last_s",
+        "level",
+        "since_s",
+        "usual",
+    )
 
     def __init__(self, cost: CallCost) -> None:
         self.cost = cost
-        self.best = cost  # the profile, or what was learned since where that is quicker
-        self._calls = 0
+        self.usual = cost  # the profile, or what was learned since
+        self.level = 0.0  # log(cost / usual)
+        self.last_s = -math.inf  # when the newest call ended
+        self._slow_s = -math.inf  # when the newest call ended that was as slow as the curve says, while that is slow
+        self.since_s = -math.inf  # when the oldest call ended that the last rescaling was made of
+        self._usual_level = UsualLevel()
+        self._calls = self._refit_calls = 0
+        self._refit_s = 0.0  # the last one, or the first call
         self._recent: deque[float] = deque(maxlen=_RECENT)  # log(measured / predicted) since the last change
+        self._times_s: deque[float] = deque(maxlen=_RECENT)  # when those calls ended
         # size class -> (call number, size, seconds, when it ended)
         self._buckets: dict[int, deque[tuple[int, CallSize, float, float]]] = {}
 
     def observed(self, size: CallSize, seconds: float, ended_s: float = 0.0) -> bool:
-        """Learn from one finished call; True when the curve has changed."""
+        """Learn from one finished call; True when the curve, or what is usual, has changed."""
         if size.rows < 1 or not (math.isfinite(seconds) and seconds > 0):
             return False  # a clock that did not move says nothing about the device
         self._calls += 1
+        if self._calls == 1:
+            self._refit_s = ended_s
         self._remember(size, seconds, ended_s)
-        self._recent.append(math.log(seconds / self.cost.seconds(size)))
-        if not (self._drifted() or (self._calls % _REFIT_EVERY == 0 and self._refit())):
-            return False
-        if self.cost.seconds(size) < self.best.seconds(size):
-            self.best = self.cost
-        return True
+        ratio = math.log(seconds / self.cost.seconds(size))
+        recent, times_s = self._recent, self._times_s
+        recent.append(ratio)
+        times_s.append(ended_s)
+        self.last_s = ended_s
+        while times_s[0] < ended_s - STALE_S:
+            times_s.popleft()
+            recent.popleft()
+        shift = self._usual_level.observed(self.level + ratio, ended_s)
+        if shift:
+            self._shift_usual(shift)
+        if self.level > _DRIFT and self._is_spell_over(ratio, ended_s):
+            self.take_level(0.0)
+            return True
+        if self._drifted() or (self._is_refit_due(ended_s) and self._refit(size, ended_s)):
+            return True
+        return bool(shift)
 
     def forget(self) -> bool:
-        """Believe the best again: what was learned is too old; True when that changes the curve."""
-        changed = self.cost != self.best
-        self.cost = self.best
-        self._recent.clear()
-        self._buckets.clear()
+        """Believe what is usual again: what was learned is too old; True when that changes the curve."""
+        changed = self.cost != self.usual
+        self.take_level(0.0)
         return changed
+
+    def take_level(self, level: float, now_s: float = -math.inf) -> None:
+        """Be so much slower than usual (a logarithm), on the word of somebody else; own evidence is too old."""
+        self._slow_s = now_s
+        self.cost = self.usual if level == 0.0 else self.usual.scaled(math.exp(level))
+        self.level = level
+        self._clear_recent()
+        self._buckets.clear()
+
+    def scale_usual(self, factor: float) -> None:
+        """The device is usually so many times as slow, on the word of somebody else."""
+        self.usual, self.cost = self.usual.scaled(factor), self.cost.scaled(factor)
+        self._usual_level.clear()
+        self._clear_recent()
 
     def fastest_s(self, size: CallSize, now_s: float) -> float | None:
         """What a call takes at the least, by the fastest of about its size lately; None where there were too few."""
@@ -80,21 +134,50 @@ class CostLearner:
             bucket = self._buckets[size_class] = deque(maxlen=_PER_BUCKET)
         bucket.append((self._calls, size, seconds, ended_s))
 
+    def _clear_recent(self) -> None:
+        self._recent.clear()
+        self._times_s.clear()
+
+    def _shift_usual(self, shift: float) -> None:
+        self.usual = self.usual.scaled(math.exp(shift))
+        self.level -= shift
+        self._slow_s = self.last_s
+
+    def _is_spell_over(self, ratio: float, ended_s: float) -> bool:
+        """Whether calls were slower than usual long ago, and this one is not: few calls need no majority."""
+        if ratio > -_DRIFT:
+            self._slow_s = ended_s
+        return ended_s - self._slow_s > STALE_S
+
     def _drifted(self) -> bool:
         recent = self._recent
-        if len(recent) < _AGREEING:
+        count = len(recent)
+        if count < _AGREEING and not (count >= _RETURNING and self.level > OTHER_DEVICE):
             return False
-        drift = sorted(recent)[len(recent) // 2]
-        if abs(drift) <= _DRIFT:
+        drift = sorted(recent)[count // 2]
+        if abs(drift) <= _DRIFT or (count < _AGREEING and drift > 0):
             return False
         spread = statistics.median(abs(each - drift) for each in recent)
-        if abs(drift) <= 4 * spread / math.sqrt(len(recent)):
+        if abs(drift) <= 4 * spread / math.sqrt(count):
             return False
-        if abs(drift) >= _OTHER_DEVICE:
-            self._drop_before(self._calls - len(recent) // 2)
-        self.cost = self.cost.scaled(math.exp(max(-_STEP, min(_STEP, drift))))
-        recent.clear()
+        self._rescale(drift, count)
         return True
+
+    def _rescale(self, drift: float, count: int) -> None:
+        if abs(drift) >= OTHER_DEVICE:
+            self._drop_before(self._calls - (count + 1) // 2)
+        self.since_s, self._slow_s = self._times_s[0], self.last_s
+        slow = self.level
+        step = max(-max(_STEP, slow), min(_STEP, drift))  # all the way back to what is usual at once
+        self.level = slow + step
+        if slow > OTHER_DEVICE >= abs(self.level):
+            self.cost = self.usual.scaled(math.exp(self.level))  # the shape and the scatter of a slow spell end with it
+        else:
+            self.cost = self.cost.scaled(math.exp(step))
+        if self.level < -_QUICKER:
+            self.usual, self.level = self.cost, 0.0
+            self._usual_level.clear()
+        self._clear_recent()
 
     def _drop_before(self, call: int) -> None:
         for size_class in list(self._buckets):
@@ -104,7 +187,12 @@ class CostLearner:
             else:
                 del self._buckets[size_class]
 
-    def _refit(self) -> bool:
+    def _is_refit_due(self, now_s: float) -> bool:
+        calls = self._calls - self._refit_calls
+        return calls >= _REFIT_CALLS or (calls >= _REFIT_FEW and now_s - self._refit_s >= _REFIT_S)
+
+    def _refit(self, size: CallSize, now_s: float) -> bool:
+        self._refit_calls, self._refit_s = self._calls, now_s
         kept = [call for bucket in self._buckets.values() for call in bucket]
         if len(kept) < 2 * _PER_BUCKET:
             return False
@@ -112,7 +200,8 @@ class CostLearner:
             Sample(size.rows, max(1, size.tokens), max(1, size.longest), seconds, size.squares)
             for _, size, seconds, _ in kept
         ]
-        weights = [0.5 ** ((self._calls - number) / _HALF_LIFE) for number, *_ in kept]
+        age = [(self._calls - number) / _HALF_LIFE + (now_s - ended_s) / _HALF_LIFE_S for number, *_, ended_s in kept]
+        weights = [0.5**each for each in age]
         tokens = [sample.tokens for sample in samples]
         if len(set(tokens)) < 4 or max(tokens) < 4 * min(tokens):
             # Too narrow a range to tell the overhead from the rest: learn only how calls scatter.
@@ -120,7 +209,11 @@ class CostLearner:
         else:
             anchors = self._anchors(min(tokens), max(tokens), max(1, sum(s.longest for s in samples) // len(samples)))
             self.cost = refit(self.cost, samples + anchors, weights + [0.25] * len(anchors), len(samples))
-        self._recent.clear()
+        self._clear_recent()
+        self._slow_s = now_s
+        self.level = math.log(self.cost.seconds(size) / self.usual.seconds(size))
+        if abs(self.level) <= _QUICKER:  # a slow spell's shape is its own
+            self.usual = self.cost.scaled(math.exp(-self.level))
         return True
 
     def _anchors(self, smallest: int, largest: int, length: int) -> list[Sample]:

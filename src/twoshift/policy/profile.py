@@ -14,7 +14,7 @@ from twoshift.policy.plan.row import RowSize
 from twoshift.policy.threads import ThreadPlan
 from twoshift.types import CallSize
 
-__all__ = ["Profile", "checked_name", "held_against", "profile_name", "quicker_profile"]
+__all__ = ["Profile", "checked_name", "healed_profile", "profile_name", "slowdown_now"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _NOISE = re.compile(r"\((?:R|TM)\)|\b(?:CPU|Processor)\b", re.IGNORECASE)  # of a device's name: says nothing
@@ -73,23 +73,26 @@ class Profile:
         checked_name(self.name)
 
 
-def held_against(stored: Profile, seen: Iterable[tuple[CallSize, float]]) -> Profile | None:
-    """The profile to begin with, after calls of which each was the fastest of its size just now.
+def slowdown_now(stored: Profile, seen: Iterable[tuple[CallSize, float]]) -> float | None:
+    """How many times as slow as its profile a device is, by calls of which each was the fastest of its size just now.
 
-    None where one was far quicker: the profile is from a busy moment, and to be measured again. Where they are far
-    slower this is the busy moment: its curve is the stored one, as slow as they were.
+    1 where they agree. None where one was far quicker: the profile is from a busy moment, and to be measured again.
     """
     ratios = [seconds / stored.cost.seconds(size) for size, seconds in seen]
     if not ratios or all(1 / _DOUBT <= ratio <= _DOUBT for ratio in ratios):
-        return stored
+        return 1.0
     if min(ratios) < 1 / _DOUBT:
         return None
-    return replace(stored, cost=stored.cost.scaled(statistics.median(ratios)))
+    return statistics.median(ratios)
 
 
-def quicker_profile(stored: Profile, cost: CallCost, created_at: str) -> Profile | None:
-    """The profile with a curve that has shown to be quicker; None where it is not, or not by much."""
+def healed_profile(stored: Profile, cost: CallCost, created_at: str, can_slow: bool = False) -> Profile | None:
+    """The profile with the curve that has shown to be true; None where it is about what is stored.
+
+    One that is far slower is taken where `can_slow`: a profile that was measured on a device that has got slower.
+    """
     one = stored.row.call(1)
-    if cost.seconds(one) > _QUICKER * stored.cost.seconds(one):
+    pace = cost.seconds(one) / stored.cost.seconds(one)
+    if _QUICKER < pace < _DOUBT or (pace >= _DOUBT and not can_slow):
         return None
     return replace(stored, cost=cost, created_at=created_at)

@@ -22,13 +22,13 @@ class Derived:
     """Shown to people, and by GET /v1/derived/{model}."""
 
     slo_s: float
-    one_row_s: float  # a call of one typical row that has the device to itself
+    one_row_s: float  # a call of one typical row that has the device to itself: the median
     call_budget_s: float  # the longest call that carries background rows
     largest_live_rows: int  # of typical rows, in one call that leaves time for another before it
     largest_background_rows: int
     admission_rows: int  # typical rows that may wait and still be answered in time
     capacity_rows_per_s: float  # of typical rows, in the largest live calls
-    row_tokens: float  # of a typical row
+    row_tokens: float  # of a typical row: of live requests lately, of the profile before the first
     keeps_slo: bool = True  # False: one typical row takes longer, on an idle device
     least_slo_s: float = 0.0  # an SLO that leaves time for a call that runs already
     threads: str | None = None  # that a call uses, by its rows; None where that is the library's to say
@@ -75,16 +75,17 @@ def derive(
     background = min(limits.max_rows, cap(cost, limits.slo_s, budget_s / limits.slo_s, row, _QUANTILE).batch)
     live_s = cost.seconds(row.call(live), _QUANTILE)
     alone_s = (whole or cost).seconds(row.call(1), _QUANTILE)
+    one_row_s = (whole or cost).seconds(row.call(1))
     return Derived(
         slo_s=limits.slo_s,
-        one_row_s=alone_s,
+        one_row_s=one_row_s,
         call_budget_s=budget_s,
         largest_live_rows=live,
         largest_background_rows=background,
         admission_rows=min(
             max_waiting, int(limits.lanes * live * max(1.0, (limits.slo_s - limits.outside_s) // live_s))
         ),
-        capacity_rows_per_s=limits.lanes * live / live_s,
+        capacity_rows_per_s=limits.lanes * live / cost.seconds(row.call(live)),  # calls in a row are not all slow
         row_tokens=row.tokens,
         keeps_slo=limits.outside_s + alone_s <= limits.slo_s,
         least_slo_s=_rounded_up(limits.outside_s + 2 * alone_s),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from twoshift.errors import TwoshiftError
-from twoshift.policy.profile import Profile, quicker_profile
+from twoshift.policy.profile import Profile, healed_profile
 from twoshift.ports import Profiles
 
 __all__ = ["ProfileKeeper"]
@@ -16,11 +16,12 @@ _EVERY_S = 60.0  # at most one write
 
 
 class ProfileKeeper:
-    """Stores a profile again where the device has shown to be quicker; a slow spell is never stored."""
+    """Stores a profile again where the device is quicker, or for long far slower; a slow spell is never stored."""
 
-    def __init__(self, began: Profile, quicker: Callable[[], float], profiles: Profiles) -> None:
-        """`quicker` says how long a call takes at the best, as a share of what `began` says."""
-        self._began, self._quicker, self._profiles = began, quicker, profiles
+    def __init__(self, began: Profile, usual_pace: Callable[[], float], profiles: Profiles) -> None:
+        """`usual_pace` says how long a call takes usually, as a share of what `began` says."""
+        self._began, self._usual_pace, self._profiles = began, usual_pace, profiles
+        self._known_at = began.created_at  # the profile that was stored last, as far as is known here
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="twoshift-profile", daemon=True)
 
@@ -34,9 +35,11 @@ class ProfileKeeper:
             stored = self._profiles.get(self._began.name)
             if stored.checksum != self._began.checksum:
                 return  # of another version by now
-            healed = quicker_profile(stored, self._began.cost.scaled(self._quicker()), _now())
+            can_slow = stored.created_at == self._known_at  # else somebody has measured since, in a better moment
+            healed = healed_profile(stored, self._began.cost.scaled(self._usual_pace()), _now(), can_slow)
             if healed is not None:
                 self._profiles.put(healed)
+                self._known_at = healed.created_at
         except TwoshiftError:  # a disk may be full: nothing but the next start depends on it
             return
 

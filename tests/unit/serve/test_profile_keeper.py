@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,9 +27,13 @@ def store(tmp_path: Path) -> FileProfiles:
     return made
 
 
-def served(policy: LanePolicy, calls: int, true: CallCost) -> None:
-    now_s = 0.0
+CLOCK = itertools.count()
+
+
+def served(policy: LanePolicy, calls: int, true: CallCost, pause_s: float = 0.0) -> None:
+    now_s = 1e5 * next(CLOCK)
     for key in range(calls):
+        now_s += pause_s
         policy.submit(Item(key, now_s + 10.0), now_s)
         decision = policy.decide(now_s)
         assert isinstance(decision, Run)
@@ -40,7 +45,7 @@ def served(policy: LanePolicy, calls: int, true: CallCost) -> None:
 
 def test_a_curve_from_a_busy_moment_heals_on_disk(store: FileProfiles) -> None:
     policy = LanePolicy(BUSY, LaneLimits(slo_s=1.0))
-    keeper = ProfileKeeper(store.get("m"), lambda: policy.quicker(ONE), store)
+    keeper = ProfileKeeper(store.get("m"), lambda: policy.usual_pace(ONE), store)
     keeper.look()
     assert store.get("m").cost == BUSY, "nothing is known yet"
     served(policy, 40, TRUE)
@@ -59,11 +64,34 @@ def test_a_profile_that_heals_keeps_its_choice_of_threads(store: FileProfiles) -
 
 def test_a_slow_spell_is_never_stored_and_forgets_nothing(store: FileProfiles) -> None:
     policy = LanePolicy(BUSY, LaneLimits(slo_s=1.0))
-    keeper = ProfileKeeper(store.get("m"), lambda: policy.quicker(ONE), store)
+    keeper = ProfileKeeper(store.get("m"), lambda: policy.usual_pace(ONE), store)
     served(policy, 40, BUSY.scaled(3.0))
     assert policy.cost.seconds(ONE) > 2 * BUSY.seconds(ONE)
     keeper.look()
     assert store.get("m").cost == BUSY
+
+
+def test_a_curve_that_is_far_too_quick_heals_on_disk_after_minutes(store: FileProfiles) -> None:
+    policy = LanePolicy(BUSY, LaneLimits(slo_s=1.0))
+    keeper = ProfileKeeper(store.get("m"), lambda: policy.usual_pace(ONE), store)
+    slow = BUSY.scaled(3.0)
+    served(policy, 40, slow)
+    keeper.look()
+    assert store.get("m").cost == BUSY, "it may be a spell"
+    served(policy, 400, slow, pause_s=1.0)
+    keeper.look()
+    assert store.get("m").cost.seconds(ONE) == pytest.approx(slow.seconds(ONE), rel=0.15)
+    served(policy, 40, BUSY)
+    keeper.close()
+    assert store.get("m").cost.seconds(ONE) == pytest.approx(BUSY.seconds(ONE), rel=0.15), "and back"
+
+
+def test_a_profile_that_somebody_measured_since_is_not_slowed_down(store: FileProfiles) -> None:
+    began = store.get("m")
+    newer = Profile("m", TRUE, "2026-02-01T00:00:00+00:00", 40, checksum="sum")
+    store.put(newer)
+    ProfileKeeper(began, lambda: 1.0, store).look()
+    assert store.get("m") == newer
 
 
 def test_what_is_as_quick_as_it_was_is_not_written_again(store: FileProfiles, tmp_path: Path) -> None:
