@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -105,7 +106,11 @@ class AdmissionPolicy:
         joined = lanes.live.joined(item, now_s)
         if joined is None:
             return None
-        end_s = lanes.busy_until_s(now_s) + (joined.before_s + joined.call.predicted_s) * lanes.live_pace
+        before_s, own_s = joined.before_s * lanes.live_pace, joined.call.predicted_s * lanes.live_pace
+        end_s = lanes.busy_until_s(now_s) + before_s + own_s
+        if lanes.margin and joined.calls:
+            many_s = math.sqrt(before_s * before_s / joined.calls + own_s * own_s)
+            end_s -= lanes.margin * (before_s + own_s - many_s)
         return None if end_s > joined.call.deadline_s + _EPSILON_S else end_s
 
     def _finish_s(self, items: Sequence[Item], now_s: float) -> float | None:
@@ -113,7 +118,7 @@ class AdmissionPolicy:
         free_s, own_s = self._lanes.free_s(now_s), now_s
         newest_s = max(item.deadline_s for item in items)
         plan = self._lanes.live.plan_with(items, now_s)
-        for call, end_s in zip(plan, ends(plan, free_s, self._lanes.live_pace), strict=True):
+        for call, end_s in zip(plan, ends(plan, free_s, self._lanes.live_pace, self._lanes.margin), strict=True):
             if end_s > call.deadline_s + _EPSILON_S:
                 return None
             if call.deadline_s <= newest_s:

@@ -280,6 +280,7 @@ class LanePolicy:
 
     def _price(self) -> None:
         """What follows from the curves."""
+        self.margin = self._curves.margin(self._live_slot)  # of a prediction, that is caution
         self._live_s = longest_live_s(self._cautious[self._live_slot], self.limits)
         self._slowest = self._cautious[self._live_slot].at_least(self._cautious[self._whole_slot])
         curves = self._cautious

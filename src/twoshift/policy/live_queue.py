@@ -48,6 +48,7 @@ class Joined(NamedTuple):
     call: PlannedCall
     opens: bool  # a call of its own, since the last one has no room
     before_s: float  # that the calls before it are predicted to take of the device
+    calls: int  # before it
 
 
 def _first(row: tuple[float, Item, float]) -> float:
@@ -66,20 +67,25 @@ def _has_call_of(plan: Iterable[PlannedCall], signature: int) -> bool:
     return any(call.signature == signature for call in plan)
 
 
-def ends(calls: Iterable[PlannedCall], free_s: Sequence[float], pace: float = 1.0) -> Iterator[float]:
+def ends(
+    calls: Iterable[PlannedCall], free_s: Sequence[float], pace: float = 1.0, margin: float = 0.0
+) -> Iterator[float]:
     """When each call ends: in the lane that is free first, one that needs all lanes once they all are.
 
-    `free_s` has a time for each lane; calls take `pace` times as long as predicted.
+    `free_s` has a time for each lane; calls take `pace` times as long as predicted. `margin` is the share of a
+    prediction that is caution: calls in a row are not all slow, so theirs adds up as the root of their squares.
     """
-    lanes = list(free_s)
+    lanes = [(free, 0.0) for free in free_s]  # without the margin, and its square
     for call in calls:
+        taken_s = call.predicted_s * pace
+        at = 0 if call.is_whole else lanes.index(min(lanes))
+        began_s, square = max(lanes) if call.is_whole else lanes[at]
+        ended = (began_s + taken_s * (1.0 - margin), square + (taken_s * margin) ** 2)
         if call.is_whole:
-            end_s = max(lanes) + call.predicted_s * pace
-            lanes = [end_s] * len(lanes)
+            lanes = [ended] * len(lanes)
         else:
-            first = lanes.index(min(lanes))
-            end_s = lanes[first] = lanes[first] + call.predicted_s * pace
-        yield end_s
+            lanes[at] = ended
+        yield ended[0] + math.sqrt(ended[1])
 
 
 class LiveQueue:
@@ -345,8 +351,8 @@ class LiveQueue:
         if self._plan:
             last = self._plan[-1]
             if last.signature == item.signature and (grown := self._grown(last, item, arrived_s)) is not None:
-                return Joined(grown, False, self._plan_s - last.share_s)
-        return Joined(self._alone(item, arrived_s), True, self._plan_s)
+                return Joined(grown, False, self._plan_s - last.share_s, len(self._plan) - 1)
+        return Joined(self._alone(item, arrived_s), True, self._plan_s, len(self._plan))
 
     def _append_to(self, calls: deque[PlannedCall], item: Item, arrived_s: float) -> None:
         """Put one more row into the last call of its signature, or open the next where it does not fit."""

@@ -65,6 +65,10 @@ class SlotCurves:
             self._changed(slot)
         self._stale_s = now_s + STALE_S
 
+    def margin(self, slot: Slot) -> float:
+        """The share of a cautious prediction that is caution."""
+        return max(0.0, 1.0 - 1.0 / self.learners[slot].cost.ratio(self._quantile))
+
     def _followed(self, other: CostLearner, learner: CostLearner) -> bool:
         if self._lanes == 1:  # on streams beside each other one may be slow where the other is not
             return other.level != 0.0 and other.last_s < learner.last_s - STALE_S and other.forget()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from twoshift.policy.cost import CallCost, Ceiling
-from twoshift.policy.live_queue import LiveQueue, Room
+from twoshift.policy.live_queue import LiveQueue, PlannedCall, Room, ends
 from twoshift.types import CallSize, Item
 
 seconds = st.floats(0.0, 0.01)
@@ -99,3 +100,24 @@ def test_rows_never_take_longer_than_is_said_without_a_look_at_them(
     for key in range(len(tokens) // 2, len(tokens)):
         assert queue.remove(key)
     assert (len(queue), queue.tokens, queue.squares) == (0, 0, 0)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.001, 1.0), st.booleans()), min_size=1, max_size=20),
+    st.integers(1, 3),
+    st.floats(0.0, 0.9),
+)
+def test_calls_in_a_row_are_not_all_slow_and_one_alone_may_be(
+    calls: list[tuple[float, bool]], lanes: int, margin: float
+) -> None:
+    plan = [PlannedCall(CallSize.uniform(1), each_s, 9.0, 0.0, each_s if whole else 0.0) for each_s, whole in calls]
+    free_s = [0.0] * lanes
+    cautious, planned, middle = (
+        list(ends(plan, free_s)),
+        list(ends(plan, free_s, margin=margin)),
+        list(ends(plan, free_s, pace=1.0 - margin)),
+    )
+    assert planned[0] == pytest.approx(cautious[0])
+    for low_s, end_s in zip(middle, planned, strict=True):
+        assert low_s <= end_s + 1e-9
+    assert max(planned) <= sum(each_s for each_s, _ in calls) + 1e-9
