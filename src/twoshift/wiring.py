@@ -127,17 +127,20 @@ def load_model(
     trust_pickle: bool = False,
     threads: int | None = None,
     load_timeout_s: float | None = None,
+    measured_threads: bool = True,
 ) -> Runtime:
     """The model that `model` names, on a device; raises InvalidInput where it cannot be used, Broken if damaged.
 
     With `load_timeout_s`, this process ends where it is not loaded by then: native code cannot be interrupted.
+    `measured_threads`: the stored choice of them, which is for calls that somebody waits for.
     """
     from twoshift.runtime.load import load_model as load
     from twoshift.runtime.load_limit import LoadLimit
 
     with LoadLimit(model, load_timeout_s):
         runtime = load(model, device=device, precision=precision, trust_pickle=trust_pickle, threads=threads)
-    _use_threads(runtime, stored_profile(runtime.info))
+    if measured_threads:
+        _use_threads(runtime, stored_profile(runtime.info))
     return runtime
 
 
@@ -182,7 +185,6 @@ def _pool_for(settings: JobSettings) -> WorkerPool:
 def open_job_device(settings: JobSettings) -> WorkDevice:
     """A job's model on a device of its own, in a worker."""
     from twoshift.batch.device import OwnDevice
-    from twoshift.engine.measure import choose_for_rate
 
     language = is_llm(settings.model)
     settings.check_model(language)
@@ -195,8 +197,8 @@ def open_job_device(settings: JobSettings) -> WorkDevice:
         trust_pickle=settings.trust_pickle,
         threads=settings.threads,
         load_timeout_s=_SOONER * settings.load_seconds,
+        measured_threads=False,  # its large calls share the interpreter with its reading, which no profile has seen
     )
-    choose_for_rate(runtime)  # the stored choice is for calls that somebody waits for
     return OwnDevice(runtime)
 
 

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from twoshift.batch.settings import JobSettings
 from twoshift.policy.cost import CallCost
 from twoshift.policy.plan.row import RowSize
 from twoshift.policy.threads import ThreadPlan, ThreadStep
 from twoshift.ports import Columns, ThreadedRuntime
 from twoshift.serve.settings import ModelSettings
-from twoshift.wiring import load_model, profile_of, profiles, served_model, threads_of
+from twoshift.wiring import load_model, open_job_device, profile_of, profiles, served_model, threads_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # other people's libraries warn as they load
 ROWS, WIDTH, MOST = 300, 6, 3
@@ -231,3 +232,14 @@ def test_a_server_measures_its_choice_keeps_it_and_says_it(tmp_path: Path) -> No
     assert model.derived.to_dict()["threads"] == str(chosen)
     model.engine.close()
     assert threads_of(loaded(path)) == chosen
+
+
+def test_a_jobs_own_device_uses_the_threads_that_its_model_was_saved_with(tmp_path: Path) -> None:
+    pytest.importorskip("joblib").dump(Witness(n_jobs=-1), tmp_path / "m.joblib")
+    model = str(tmp_path / "m.joblib")
+    info = loaded(model).info
+    profiles().put(profile_of(info, CallCost.line(0.001, 1e-5), RowSize.uniform(1), 10, STEPS))
+    settings = JobSettings(inputs=("x",), output="y", model=model, trust_pickle=True)
+    device = open_job_device(settings)
+    assert device.info == info
+    assert threads_of(device._runtime) is None  # pyright: ignore[reportAttributeAccessIssue]

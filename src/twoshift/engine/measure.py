@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from twoshift.engine.example_rows import examples_of
 from twoshift.errors import InvalidInput, OutOfMemory
 from twoshift.policy.cost import Sample
 from twoshift.policy.threads import ThreadPlan, ThreadStep, choose_threads
 from twoshift.ports import Prepared, Runtime, ThreadedRuntime
 from twoshift.types import CallSize
 
-__all__ = ["MakeRows", "MeasureLimits", "choose_for_rate", "fastest_calls", "hold_out", "measure_profile"]
+__all__ = ["MakeRows", "MeasureLimits", "fastest_calls", "hold_out", "measure_profile"]
 
 MakeRows = Callable[[int, int], Sequence[Any]]  # (rows, tokens a row) -> rows as a user has them
 
@@ -26,7 +25,6 @@ _PATIENCE = 3.0  # times the budget, after which a slow model gets fewer repeats
 _CHOICE_ROUNDS = 20  # with each number of threads: enough to see what their slow calls take
 _FEWEST_ROUNDS = 2  # however slow
 _CHOICE_SHARE = 0.3  # of the time, for the choice of threads
-_RATE_S, _RATE_ROWS = 0.5, (16, 128, 1024, 2048)  # a job's choice: about how long it takes, and sizes of its calls
 _GOLDEN = 0.618034  # steps of this share of a round visit its sizes evenly and in no simple order
 
 
@@ -103,19 +101,6 @@ def fastest_calls(
     return found
 
 
-def choose_for_rate(runtime: Runtime, *, clock: Callable[[], float] = time.perf_counter) -> None:
-    """Have it use the threads that make a job's large calls quick, for nobody waits for one; where it has a choice.
-
-    Without rows to measure with it goes on as the library, or who trained the model, has it.
-    """
-    threaded = _choosing(runtime)
-    made = None if threaded is None else examples_of(runtime, 1)
-    if threaded is not None and made is not None:
-        bench = _Bench(runtime, clock, MeasureLimits(_RATE_S), _ignore)
-        seconds = bench.time_threads(threaded, bench.grow_to(made.make, _RATE_ROWS), _RATE_S)
-        threaded.use_threads(choose_threads(seconds, quantile=0.5, late_s=0.0))
-
-
 def _choosing(runtime: Runtime) -> ThreadedRuntime | None:
     """The runtime, if its calls can use one number of threads or another."""
     return runtime if isinstance(runtime, ThreadedRuntime) and len(runtime.thread_candidates) > 1 else None
@@ -164,18 +149,6 @@ class _Bench:
                     growing.remove(length)
                 self._report()
             rows *= 2
-        return probes
-
-    def grow_to(self, make_rows: MakeRows, sizes: Sequence[int]) -> list[_Probe]:
-        """Calls of these sizes, until one is too long or does not fit."""
-        bound_s, probes = self._limits.call_s(1), list[_Probe]()
-        for rows in sizes:
-            probe = self.probe(make_rows(rows, 1))
-            elapsed_s = self._first_s(probe, bound_s, cold=not probes)
-            if elapsed_s is not None:
-                probes.append(probe)
-            if elapsed_s is None or elapsed_s > bound_s:
-                break
         return probes
 
     def time_threads(

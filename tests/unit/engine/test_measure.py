@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from twoshift.engine.example_rows import given_rows, made_texts
-from twoshift.engine.measure import MeasureLimits, choose_for_rate, hold_out, measure_profile
+from twoshift.engine.measure import MeasureLimits, hold_out, measure_profile
 from twoshift.errors import InvalidInput, OutOfMemory
 from twoshift.policy.cost import CallCost, Sample
 from twoshift.policy.fit import fit_call_cost
@@ -243,20 +243,6 @@ def test_a_number_of_threads_that_the_user_has_said_is_measured_alone() -> None:
     samples = measure_profile(device, words, (1,), MeasureLimits(5.0), clock=device.clock)
     assert device.threads == ThreadPlan.fixed(2)
     assert min(s.seconds for s in samples) == pytest.approx(device.seconds(1, 2))
-
-
-def test_a_job_uses_the_threads_that_make_its_large_calls_quick() -> None:
-    device = ThreadedDevice()
-    device.pool_s, device.change_s = 0.01, 0.0
-    choose_for_rate(device, clock=device.clock)
-    assert device.threads is not None
-    assert (device.threads.at(16), device.threads.at(2048)) == (1, 2)
-
-
-def test_a_job_whose_model_has_no_choice_of_threads_makes_no_call_for_it() -> None:
-    device = WordDevice()
-    choose_for_rate(device, clock=device.clock)
-    assert device.calls == []
 
 
 def test_the_largest_call_of_typical_rows_is_held_out() -> None:
