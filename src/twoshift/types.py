@@ -64,7 +64,10 @@ class CallSize(NamedTuple):
     def of(cls, lengths: Iterable[int]) -> CallSize:
         """The size of a call over items of these lengths."""
         sizes = tuple(lengths)
-        return cls(len(sizes), sum(sizes), max(sizes, default=0), sum(n * n for n in sizes))
+        if len(sizes) == 1:
+            (n,) = sizes
+            return cls(1, n, n, n * n)
+        return cls(len(sizes), sum(sizes), max(sizes, default=0), sum([n * n for n in sizes]))
 
     @classmethod
     def uniform(cls, rows: int, length: int = 1) -> CallSize:

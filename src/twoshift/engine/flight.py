@@ -24,6 +24,8 @@ class Flight:
     pieces: list[Piece]
     began_s: float  # when it had the device: its launch, or the end of the call before it in the slot
     launched: Launched | Exception = _NOT_YET
+    formed_s: float = 0.0  # of the processor, until its launch
+    began_cpu_s: float = 0.0  # its thread's processor time at its launch
 
     def abandon(self, error: Broken) -> None:
         """Nobody may wait for ever."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from twoshift.engine.counters import Counters
 from twoshift.engine.flight import Flight, as_broken, as_exception, waited
+from twoshift.engine.host_time import HostTime
 from twoshift.engine.results import BlockFuture, Filling, RowFuture, RowResult, RowSink
 from twoshift.engine.stats import EngineStats, Health, Queue
 from twoshift.engine.waiting import BlockJob, BlockOwner, LiveRow, Piece, TriedPiece, Waiting
@@ -88,8 +89,9 @@ class Engine:
             threading.Thread(target=self._loop, args=(place,), name=f"twoshift-{slot}", daemon=True)
             for place, slot in enumerate(self._slots)
         ]
-        if len(self._slots) > 1:  # a live call must not wait until the other slot's thread has formed its own
-            sys.setswitchinterval(min(_SWITCH_S, sys.getswitchinterval()))
+        # A call must not wait until another thread has formed its own, or answered a dozen requests
+        sys.setswitchinterval(min(_SWITCH_S, sys.getswitchinterval()))
+        self.host_time = HostTime(runtime.info.runtime == "python")
         for thread in self._threads if start else ():
             thread.start()
 
@@ -154,6 +156,14 @@ class Engine:
         """Live rows that nobody wants any more: what is not on the device yet never will be; how many those are."""
         with self._lock:
             return sum([self._waiting.forget_row(key) for key in keys])
+
+    def finish_in_s(self, size: CallSize) -> float:
+        """Until rows of that size would be answered behind all that wait: about, and quickly; 0: nobody has it."""
+        with self._lock:
+            if not self._policy.has_live:
+                return 0.0
+            now_s = self._clock()
+            return self._policy.finish_about_s(size, now_s) - now_s
 
     def check_room(self, lengths: Sequence[int], deadline_s: float, since_s: float) -> None:
         """Raises as `submit_to` where rows of at least these lengths would be refused now: before they are prepared."""
@@ -365,9 +375,11 @@ class Engine:
         return flight
 
     def _fly(self, place: int, flight: Flight) -> None:
+        began_s = time.thread_time()
         prepared = [each.prepared() for each in (*flight.rows, *flight.pieces)]
         if self.on_launch is not None and flight.rows:
             self.on_launch(flight.rows)
+        flight.formed_s, flight.began_cpu_s = (now_s := time.thread_time()) - began_s, now_s
         flight.launched = self._launched(prepared, bool(flight.rows), flight.call.slot)
         if flight.call.slot is not Slot.BACKGROUND:  # where the next one is launched first
             self._land(place)
@@ -385,6 +397,7 @@ class Engine:
         flying = self._flying[place]
         flight = flying[0]
         result = waited(flight.launched)
+        landed_s = time.thread_time()
         with self._lock:
             ended_s = self._clock()
             flying.popleft()
@@ -393,13 +406,14 @@ class Engine:
                 flying[0].began_s = ended_s
                 self._device_time.began(flying[0].call.number, ended_s)
             elapsed_s = ended_s - flight.began_s
+            turn_s = elapsed_s + len(flight.rows) * self.host_time.row_after_s  # what the next call waits for
             per_token_s = device_s / max(1, flight.call.size.tokens)
             for piece, part in zip(flight.pieces, flight.call.background, strict=True):
                 part_s = part.tokens * per_token_s
                 piece.job.filling.device_s += part_s
                 rows = 0 if isinstance(result, Exception) else len(piece)  # they will be tried again
                 piece.job.owner.had(rows, part.tokens, part_s, bool(flight.rows))
-            self._policy.finished(flight.call, elapsed_s, isinstance(result, Exception), device_s)
+            self._policy.finished(flight.call, turn_s, isinstance(result, Exception), device_s)
             self._counters.landed(flight, result)
             if flight.call.slot is Slot.WHOLE:
                 self._changed.notify_all()  # the other lanes have waited for it
@@ -409,6 +423,10 @@ class Engine:
                 self._recover(flight.rows, flight.pieces, result)
             else:
                 self._deliver(flight.rows, flight.pieces, result, elapsed_s)
+                if flight.rows and not flight.pieces:
+                    delivered_s = time.thread_time() - landed_s
+                    ran_s = landed_s - flight.began_cpu_s
+                    self.host_time.observed(len(flight.rows), flight.formed_s, ran_s, delivered_s)
         except BaseException as error:
             flight.abandon(as_broken(error))
             raise

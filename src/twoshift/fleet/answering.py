@@ -15,7 +15,7 @@ from typing import Any, assert_never
 from twoshift.engine import Engine, RowResult
 from twoshift.engine.waiting import LiveRow
 from twoshift.error_codec import encode_error
-from twoshift.errors import TwoshiftError
+from twoshift.errors import Late, TryLater, TwoshiftError
 from twoshift.fleet.wire import (
     Ask,
     Beat,
@@ -33,6 +33,7 @@ from twoshift.fleet.wire import (
 from twoshift.policy.cost import CallCost
 from twoshift.ports import Prepared
 from twoshift.serve.completions import Completions, Pending
+from twoshift.serve.host import Host, Visit
 from twoshift.serve.model import Answer, ServedModel
 
 __all__ = ["Answering", "beat_of", "done_of"]
@@ -71,10 +72,18 @@ class _Watched:
         self._inner, self._requests, self._request = inner, requests, request
         self._rows: Prepared | None = None
 
-    def submit(self, engine: Engine, rows: Prepared, deadline_s: float, tenant: str, since_s: float) -> Pending:
+    def submit(
+        self,
+        engine: Engine,
+        rows: Prepared,
+        deadline_s: float,
+        tenant: str,
+        since_s: float,
+        visit: Visit | None = None,
+    ) -> Pending:
         self._rows = rows
         self._requests[id(rows)] = self._request
-        return self._inner.submit(engine, rows, deadline_s, tenant, since_s)
+        return self._inner.submit(engine, rows, deadline_s, tenant, since_s, visit)
 
     def forget(self, pending: Pending) -> None:
         self._inner.forget(pending)
@@ -89,7 +98,7 @@ class Answering(asyncio.Protocol):
 
     def __init__(self, model: ServedModel, live: socket.socket) -> None:
         self._model, self._loop = model, asyncio.get_running_loop()
-        self._completions = Completions()
+        self._completions, self._host = Completions(), Host()
         self._outgoing = _Outgoing(live)
         self._frames = Frames()
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -103,7 +112,7 @@ class Answering(asyncio.Protocol):
             message = to_replica(frame)
             match message:
                 case Ask():
-                    self._tasks[message.id] = self._loop.create_task(self._answer(message))
+                    self._admit(message, len(frame))
                 case Forget(request):
                     if (task := self._tasks.pop(request, None)) is not None:
                         task.cancel()
@@ -118,21 +127,41 @@ class Answering(asyncio.Protocol):
         for task in self._tasks.values():
             task.cancel()
 
-    async def _answer(self, ask: Ask) -> None:
+    def _admit(self, ask: Ask, size: int) -> None:
+        """What would be too late is refused before its rows are prepared."""
+        policy, now_s = self._host.policy, time.monotonic()
+        left_s = ask.deadline_s - ask.reserve_s - now_s
+        wait_s = policy.wait_s(size, left_s, now_s, self._model.finish_in_s(size))
+        if wait_s is None:
+            visit = Visit(self._host, size, ask.arrived_s)
+            self._tasks[ask.id] = self._loop.create_task(self._answer(ask, visit))
+        else:
+            self._reply(framed(Refused(ask.id, encode_error(TryLater("the queue is too long", wait_s)))))
+
+    async def _answer(self, ask: Ask, visit: Visit) -> None:
         rows: Sequence[Any] = [tuple(row) for row in ask.rows] if ask.pairs else ask.rows
         watched: Any = _Watched(self._completions, self._requests, ask.id)
+        visit.begin()
+        visit.reserve(ask.deadline_s - ask.arrived_s)
+        visit.reserve_s += ask.reserve_s
         try:
-            answer = await self._model.answer(rows, ask.deadline_s, watched, ask.arrived_s, ask.tenant)
+            answer = await self._model.answer(rows, ask.deadline_s, watched, ask.arrived_s, ask.tenant, visit)
             reply = framed(done_of(ask.id, answer))
         except asyncio.CancelledError:
             return
         except BaseException as error:  # a library's panic is no Exception, and its request wants a reply, too
             if not isinstance(error, TwoshiftError):
                 _logger.exception("a request has failed")
+            if isinstance(error, Late) and error.begun:
+                self._host.policy.was_late(ask.deadline_s - ask.arrived_s, time.monotonic())
             reply = framed(Refused(ask.id, encode_error(error)))
         finally:
             watched.over()
+            visit.end()
             self._tasks.pop(ask.id, None)
+        self._reply(reply)
+
+    def _reply(self, reply: bytes) -> None:
         if not self._replies:
             self._loop.call_soon(self._flush)
         self._replies.append(reply)
@@ -159,17 +188,19 @@ class Answering(asyncio.Protocol):
             if now_s >= derived_s:
                 derived, derived_s = model.derived_now().to_dict(), now_s + _DERIVED_S
             changed = None if cost is before else cost.to_dict()
-            self._tell(beat_of(model, changed, derived))
+            self._tell(beat_of(model, changed, derived, self._host.request_s))
             await asyncio.sleep(_BEAT_S)
 
     def _tell(self, message: FromReplica) -> None:
         self._send(framed(message))
 
 
-def beat_of(model: ServedModel, cost: dict[str, Any] | None, derived: dict[str, Any] | None) -> Beat:
+def beat_of(
+    model: ServedModel, cost: dict[str, Any] | None, derived: dict[str, Any] | None, host_s: float = 0.0
+) -> Beat:
     """How it is; the curve and what follows from it where they are to be told."""
     health = model.health()
-    return Beat(model.stats(), model.waiting(), health.running_s, health.reason, cost, derived)
+    return Beat(model.stats(), model.waiting(), health.running_s, health.reason, cost, derived, host_s)
 
 
 def done_of(request: int, answer: Answer) -> Done:

@@ -23,6 +23,7 @@ from twoshift.fleet.wire import (
     from_replica,
 )
 from twoshift.serve.deadlines import Deadlines
+from twoshift.serve.host import Visit
 
 __all__ = ["Link", "ReplicaLost"]
 
@@ -80,23 +81,34 @@ class Link(asyncio.Protocol):
         return len(self._asked)
 
     async def ask(
-        self, request: int, rows: Sequence[Any], deadline_s: float, arrived_s: float, tenant: str = ""
+        self,
+        request: int,
+        rows: Sequence[Any],
+        deadline_s: float,
+        arrived_s: float,
+        tenant: str = "",
+        visit: Visit | None = None,
     ) -> Done:
         """The answer; raises what the replica raised, ReplicaLost, and Late where it says nothing in time."""
-        frame = asking(request, rows, deadline_s, arrived_s, tenant)
+        frame = asking(request, rows, deadline_s, arrived_s, tenant, 0.0 if visit is None else visit.reserve_s)
         if self._is_lost:
             raise ReplicaLost(started=False)
         asked = self._asked[request] = _Asked(self._loop.create_future())
         due = self._deadlines.add(request, deadline_s + _REPLY_S)
         self._write(frame)
+        if visit is not None:
+            visit.submitted()
         try:
-            return await asked.reply
+            done = await asked.reply
         except asyncio.CancelledError:
             self._write(framed(Forget(request)))
             raise
         finally:
             self._asked.pop(request, None)
             self._deadlines.forget(request, due)
+        if visit is not None:
+            visit.answered(self.heard_s)
+        return done
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport

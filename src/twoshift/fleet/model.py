@@ -19,11 +19,13 @@ from twoshift.fleet.member import Member, Stage
 from twoshift.fleet.sums import NOTHING, derived_together, queues_together, stats_together
 from twoshift.fleet.supervisor import Supervisor
 from twoshift.fleet.wire import Beat, Done
+from twoshift.policy.body_guess import BodyGuess
 from twoshift.policy.cost import CallCost
 from twoshift.policy.routing import RoutingPolicy, TokenGuess
 from twoshift.ports import RuntimeInfo
 from twoshift.serve.completions import Completions
 from twoshift.serve.derived import Derived
+from twoshift.serve.host import Visit
 from twoshift.serve.metrics import ModelMetrics
 from twoshift.serve.model import Answer
 from twoshift.serve.stages import Stages
@@ -71,6 +73,7 @@ class FleetModel:
         self.outputs = first.outputs
         self.derived = derived_together([each.opened.derived for each in members if each.opened is not None])
         self._guess = TokenGuess(first.info.max_row_tokens)
+        self._body_guess = BodyGuess(first.info.max_row_tokens)
 
     def start(self) -> None:
         """On the loop that will serve: the replicas are listened to from now on."""
@@ -123,8 +126,23 @@ class FleetModel:
         """So many, at least one: new ones start in the background, those that go finish first."""
         self.supervisor.scale_to(replicas)
 
+    @property
+    def rows_per_request(self) -> float:
+        """On the average, of late."""
+        return self._body_guess.rows_per_request
+
+    def finish_in_s(self, size: int) -> float:
+        """Until a request of so many bytes would be answered by a replica; 0 where one has nothing to do."""
+        return self._routing.least_s(self._body_guess.size(size), time.monotonic())
+
     async def answer(
-        self, rows: Sequence[Any], deadline_s: float, completions: Completions, arrived_s: float, tenant: str = ""
+        self,
+        rows: Sequence[Any],
+        deadline_s: float,
+        completions: Completions,
+        arrived_s: float,
+        tenant: str = "",
+        visit: Visit | None = None,
     ) -> Answer:
         """As a replica answers it; one that is lost before it began, or refuses, is not the only one that is asked."""
         characters = characters_of(rows)
@@ -134,7 +152,7 @@ class FleetModel:
         while len(tried) < _TRIES and (found := self._routing.choose(size, time.monotonic(), tried)) is not None:
             tried.append(found)
             try:
-                answer = answer_of(await self._ask(found, size, rows, deadline_s, arrived_s, tenant))
+                answer = answer_of(await self._ask(found, size, rows, deadline_s, arrived_s, tenant, visit))
             except ReplicaLost as lost:
                 if lost.started:
                     raise TryLater("the replica that had begun with it was lost", _RETRY_S) from None
@@ -143,6 +161,8 @@ class FleetModel:
                 refused = error if refused is None or error.retry_after_s < refused.retry_after_s else refused
             else:
                 self._guess.seen(sum(characters), answer.tokens)
+                if visit is not None:
+                    self._body_guess.seen(visit.size, len(rows), answer.tokens)
                 return answer
             if time.monotonic() >= deadline_s:
                 break
@@ -155,14 +175,21 @@ class FleetModel:
     # On the server's loop
 
     async def _ask(
-        self, replica: int, size: CallSize, rows: Sequence[Any], deadline_s: float, arrived_s: float, tenant: str
+        self,
+        replica: int,
+        size: CallSize,
+        rows: Sequence[Any],
+        deadline_s: float,
+        arrived_s: float,
+        tenant: str,
+        visit: Visit | None,
     ) -> Done:
         link = self._links[replica].link
         assert link is not None  # noqa: S101 - it can be asked
         request = next(self._requests)
         self._routing.sent(replica, request, size)
         try:
-            done = await link.ask(request, rows, deadline_s, arrived_s, tenant)
+            done = await link.ask(request, rows, deadline_s, arrived_s, tenant, visit)
         except (Late, asyncio.CancelledError):
             self._routing.abandoned(replica, request)
             raise
@@ -213,7 +240,7 @@ class FleetModel:
         cost = None if beat.cost is None else CallCost.from_dict(beat.cost)
         background = any(queue.rows for lane, queue in beat.waiting.items() if lane is not Lane.ONLINE)
         behind_s = self.derived.call_budget_s / 2 if background else 0.0
-        self._routing.learned(member.number, cost, behind_s, not beat.running_s)
+        self._routing.learned(member.number, cost, behind_s, not beat.running_s, beat.host_s)
         if beat.derived is not None and member.number in self._derived:
             self._derived[member.number] = Derived(**beat.derived)
 

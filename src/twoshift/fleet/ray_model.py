@@ -33,6 +33,7 @@ from twoshift.fleet.wire import Beat, Done, Frames, Refused, asking, from_replic
 from twoshift.ports import RuntimeInfo
 from twoshift.serve.completions import Completions
 from twoshift.serve.derived import Derived
+from twoshift.serve.host import Visit
 from twoshift.serve.metrics import ModelMetrics
 from twoshift.serve.model import Answer
 from twoshift.serve.tracing import Traces
@@ -152,15 +153,30 @@ class RayModel:
         """Those in whose batch lanes jobs may run."""
         return [each.lanes for each in self._there()]
 
+    @property
+    def rows_per_request(self) -> float:
+        """Not known here: one."""
+        return 1.0
+
+    def finish_in_s(self, _size: int) -> float:
+        """Ray Serve chooses the replica, and that one admits."""
+        return 0.0
+
     async def answer(
-        self, rows: Sequence[Any], deadline_s: float, completions: Completions, arrived_s: float, tenant: str = ""
+        self,
+        rows: Sequence[Any],
+        deadline_s: float,
+        completions: Completions,
+        arrived_s: float,
+        tenant: str = "",
+        visit: Visit | None = None,
     ) -> Answer:
         """As a replica answers it; one that is lost may have begun, so nobody else is asked."""
         if not self._counts.ready:
             raise TryLater(f"no replica can be asked: {self.health().reason}", _RETRY_S)
         frame = asking(next(self._requests), rows, 0.0, 0.0, tenant)
         for left in reversed(range(_TRIES)):
-            reply = await self._ask(frame, deadline_s, arrived_s)
+            reply = await self._ask(frame, deadline_s, arrived_s, visit)
             if isinstance(reply, Done):
                 answer = answer_of(reply)
                 answer.stages.finish -= time.monotonic()  # until the reply is made
@@ -184,15 +200,20 @@ class RayModel:
                 self._serve.shutdown()
                 self._ray.shutdown()
 
-    async def _ask(self, frame: bytes, deadline_s: float, arrived_s: float) -> Done | Refused:
+    async def _ask(self, frame: bytes, deadline_s: float, arrived_s: float, visit: Visit | None) -> Done | Refused:
         now_s = time.monotonic()
         left_s = deadline_s - now_s
         if left_s <= 0:
             raise Late("it was not answered by its deadline", begun=False)
         response = self._handle.answer.remote(frame, left_s, now_s - arrived_s)
+        if visit is not None:
+            visit.submitted()
         try:
             async with asyncio.timeout(left_s + _REPLY_S):
-                (reply,) = Frames().feed(await response)
+                got = await response
+            if visit is not None:
+                visit.answered(time.monotonic())
+            (reply,) = Frames().feed(got)
         except TimeoutError:
             response.cancel()
             raise Late("it was not answered by its deadline") from None

@@ -56,6 +56,7 @@ class Ask(_Message, frozen=True):
     deadline_s: float  # on the machine's monotonic clock, as is the next
     arrived_s: float
     tenant: str = ""  # who pays
+    reserve_s: float = 0.0  # of its time, that the front needs for its reply
 
 
 class Forget(_Message, frozen=True):
@@ -108,6 +109,7 @@ class Beat(_Message, frozen=True):
     reason: str  # why it is not well; empty where it is
     cost: dict[str, Any] | None  # the curve, where it has changed
     derived: dict[str, Any] | None  # what follows from it
+    host_s: float = 0.0  # that a request costs its interpreter
 
 
 FromReplica = Started | Done | Refused | Beat
@@ -153,11 +155,18 @@ def framed(message: ToReplica | FromReplica) -> bytes:
     return bytes(buffer)
 
 
-def asking(request: int, rows: Sequence[Any], deadline_s: float, arrived_s: float, tenant: str = "") -> bytes:
+def asking(
+    request: int,
+    rows: Sequence[Any],
+    deadline_s: float,
+    arrived_s: float,
+    tenant: str = "",
+    reserve_s: float = 0.0,
+) -> bytes:
     """A request as it goes to a replica; raises Malformed for rows that cannot, TooLarge."""
     pairs = isinstance(rows[0], tuple) if rows else False
     try:
-        return framed(Ask(request, list(rows), pairs, deadline_s, arrived_s, tenant))
+        return framed(Ask(request, list(rows), pairs, deadline_s, arrived_s, tenant, reserve_s))
     except (TypeError, OverflowError, UnicodeEncodeError) as error:
         raise Malformed("input", f"numbers, texts and lists of them: {error}") from error
 

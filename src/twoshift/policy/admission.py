@@ -61,11 +61,14 @@ class AdmissionPolicy:
         if not items:
             return Admit(now_s)
         self._lanes.age(now_s)
-        if (finish_s := self._surely_s(items, now_s)) is not None:
+        size = CallSize.of([item.tokens for item in items])
+        deadline_s = items[0].deadline_s if len(items) == 1 else min([item.deadline_s for item in items])
+        if (finish_s := self._surely_s(size, deadline_s, now_s)) is not None:
             return Admit(finish_s)
         if len(items) == 1 and (finish_s := self._last_finish_s(items[0], now_s)) is not None:
             return Admit(finish_s)
-        if unlikely := self.unlikely(items, now_s, now_s if since_s is None else since_s):
+        left_s = deadline_s - (now_s if since_s is None else since_s)
+        if unlikely := self.unlikely(items, size, left_s, now_s):
             if isinstance(unlikely, Never) or not self._lanes.has_live:
                 return unlikely
             return Refuse(self._idle_in_s(now_s), "it may take longer than it has: it is tried once nobody else waits")
@@ -78,18 +81,12 @@ class AdmissionPolicy:
             return Refuse(self._wait_s(items, now_s), "the queue is too long to answer in time")
         return Admit(finish_s)
 
-    def _surely_s(self, items: Sequence[Item], now_s: float) -> float | None:
+    def _surely_s(self, size: CallSize, deadline_s: float, now_s: float) -> float | None:
         """When everybody has an answer at the latest, where that is soon enough for all: most requests of most days.
 
         None where only the plan can tell.
         """
-        lanes, rows = self._lanes, len(items)
-        if rows == 1:
-            _, deadline_s, tokens, _ = items[0]
-            longest, squares = tokens, tokens * tokens
-        else:
-            deadline_s = min(item.deadline_s for item in items)
-            _, tokens, longest, squares = CallSize.of(item.tokens for item in items)
+        lanes, (rows, tokens, longest, squares) = self._lanes, size
         if longest > lanes.limits.max_tokens or len(lanes.live) + rows > self.max_waiting:
             return None
         end_s = lanes.done_by_s(rows, tokens, squares, now_s)
@@ -125,21 +122,18 @@ class AdmissionPolicy:
                 own_s = max(own_s, end_s)
         return own_s
 
-    def unlikely(self, items: Sequence[Item], now_s: float, since_s: float) -> Never | Try | None:
+    def unlikely(self, items: Sequence[Item], size: CallSize, left_s: float, now_s: float) -> Never | Try | None:
         """Why not even an idle device could answer these rows in time; None where it is predicted to.
 
         A prediction alone is no evidence: the curve may be that of a busy moment, and what is refused teaches nothing.
         """
         limits = self._lanes.limits
-        longest = max(item.tokens for item in items)
-        if longest > limits.max_tokens:
-            return Never(f"a row of {longest} tokens; a call holds {limits.max_tokens}")
+        if size.longest > limits.max_tokens:
+            return Never(f"a row of {size.longest} tokens; a call holds {limits.max_tokens}")
         if len(items) > self.max_waiting:
             return Never(f"{len(items)} rows; the queue holds {self.max_waiting}")
-        left_s = min(item.deadline_s for item in items) - since_s
-        rows = CallSize.uniform(1, longest) if len(items) == 1 else CallSize.of(item.tokens for item in items)
-        one_call = rows.rows <= limits.max_rows and rows.tokens <= limits.max_tokens
-        if one_call and self._lanes.ever_s(rows, len(items) == 1) <= min(left_s, limits.live_call_s):
+        one_call = size.rows <= limits.max_rows and size.tokens <= limits.max_tokens
+        if one_call and self._lanes.ever_s(size, len(items) == 1) <= min(left_s, limits.live_call_s):
             return None
         calls = self._lanes.live.cut(items, now_s)
         needed_s = self._idle_s(_taking(call, self._lanes.ever_s(call.size, call.is_whole)) for call in calls)

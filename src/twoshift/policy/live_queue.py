@@ -7,6 +7,7 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from twoshift.errors import InvalidInput
@@ -15,6 +16,7 @@ from twoshift.types import CallSize, Item
 __all__ = ["LiveQueue", "PlannedCall", "Room", "ends"]
 
 _EPSILON_S = 1e-9
+_EMPTY = CallSize(0, 0, 0, 0)
 _Entry = tuple[float, int, Item, float]  # deadline, arrival number, row, arrival time
 
 
@@ -51,6 +53,15 @@ class Joined(NamedTuple):
     calls: int  # before it
 
 
+@dataclass(slots=True)
+class _Coming:
+    """Rows that have been asked for, the plan with them, and how many of them have come since."""
+
+    items: Sequence[Item]
+    plan: deque[PlannedCall]
+    here: int = 0
+
+
 def _first(row: tuple[float, Item, float]) -> float:
     return row[0]
 
@@ -61,6 +72,14 @@ def _by_deadline(entry: _Entry) -> tuple[float, int]:
 
 def _first_row(call: tuple[tuple[float, int], PlannedCall]) -> tuple[float, int]:
     return call[0]
+
+
+def _are_alike(items: Sequence[Item]) -> bool:
+    """Rows of one request: they have one deadline and one signature."""
+    if len(items) < 2:
+        return False
+    _, deadline_s, _, signature = items[0]
+    return all(item.deadline_s == deadline_s and item.signature == signature for item in items)
 
 
 def _has_call_of(plan: Iterable[PlannedCall], signature: int) -> bool:
@@ -118,6 +137,7 @@ class LiveQueue:
         self._plan_s = 0.0  # that its calls are predicted to take of the device
         self._stale = False
         self._tried: tuple[Item, Joined] | None = None  # what `joined` was asked last, while nothing has changed since
+        self._coming: _Coming | None = None  # what `plan_with` was asked last, while nothing else has changed since
         self._arrivals = itertools.count()
 
     def __len__(self) -> int:
@@ -158,6 +178,9 @@ class LiveQueue:
             self.reprice()
             return
         self._entries.append(entry)
+        if (coming := self._coming) is not None:
+            self._arrive(coming, item)
+            return
         tried, self._tried = self._tried, None
         if self._stale or tried is None or tried[0] != item:
             self._stale = True  # nobody has asked: many are cut at once for less than one by one
@@ -168,6 +191,22 @@ class LiveQueue:
         self._plan.append(joined.call)
         self._has_whole |= self._whole_s is not None and joined.call.is_whole
         self._plan_s = joined.before_s + joined.call.share_s
+
+    def _arrive(self, coming: _Coming, item: Item) -> None:
+        """One of the rows that a plan was made with; with the last of them it is the plan."""
+        self._tried, self._stale = None, True
+        if item != coming.items[coming.here] or self._mixed:
+            self._coming = None
+            return
+        coming.here += 1
+        if coming.here == len(coming.items):
+            self._coming = None
+            self._keep(coming.plan)
+
+    def _keep(self, plan: deque[PlannedCall]) -> None:
+        self._plan, self._stale = plan, False
+        self._plan_s = sum([call.share_s for call in plan])
+        self._has_whole = self._whole_s is not None and any(call.is_whole for call in plan)
 
     def remove(self, key: int) -> bool:
         """Forget a row; False when it does not wait here."""
@@ -189,7 +228,7 @@ class LiveQueue:
             self._entries = [entry for entry in self._entries if entry[2].key in self._where]
         else:
             del self._entries[:rows]
-        self._tried = None
+        self._tried = self._coming = None
         if not self._stale and self._plan and self._plan[0].size.rows == rows:
             first = self._plan.popleft()
             self._plan_s = self._plan_s - first.share_s if self._plan else 0.0
@@ -206,16 +245,18 @@ class LiveQueue:
     def reprice(self) -> None:
         """The cost has changed: cut again before the next answer."""
         self._stale = True
-        self._tried = None
+        self._tried = self._coming = None
 
     def plan(self) -> deque[PlannedCall]:
         """The calls that the waiting rows make, first to last. Read it, do not change it."""
         if self._stale:
-            self._plan = self._all_cut() if self._mixed else self._cut_alike(self._entries)
-            self._plan_s = sum(call.share_s for call in self._plan)
-            self._has_whole = self._whole_s is not None and any(call.is_whole for call in self._plan)
-            self._stale = False
+            self._keep(self._all_cut() if self._mixed else self._cut_alike(self._entries))
         return self._plan
+
+    def planned_s(self) -> float:
+        """What the calls of the plan take of the device."""
+        self.plan()
+        return self._plan_s
 
     def late(self, now_s: float) -> int:
         """How many rows of the first call's signature, earliest deadline first, miss it in the call they would be in.
@@ -252,7 +293,7 @@ class LiveQueue:
         if self._plan and self._plan[-1].signature != item.signature and _has_call_of(self._plan, item.signature):
             return None
         found = self._joined(item, now_s)
-        self._tried = item, found
+        self._tried, self._coming = (item, found), None
         if self._whole_s is not None and (self._has_whole or found.call.is_whole):
             return None
         return found
@@ -267,6 +308,10 @@ class LiveQueue:
             calls = deque[PlannedCall]()
             waiting = [(deadline_s, item, arrived_s) for deadline_s, _, item, arrived_s in self._entries]
             rows = sorted([*waiting, *rows], key=_first)
+        if len(rows) == len(items) and _are_alike(items):
+            self._append_alike(calls, items, now_s)
+            self._coming = _Coming(items, calls)
+            return calls
         for _, item, arrived_s in rows:
             self._append_to(calls, item, arrived_s)
         return calls
@@ -274,6 +319,9 @@ class LiveQueue:
     def cut(self, items: Sequence[Item], now_s: float) -> Sequence[PlannedCall]:
         """The calls that these rows would make on their own."""
         calls: deque[PlannedCall] = deque()
+        if _are_alike(items):
+            self._append_alike(calls, items, now_s)
+            return calls
         for item in sorted(items, key=lambda item: item.deadline_s):
             self._append_to(calls, item, now_s)
         return calls
@@ -332,10 +380,7 @@ class LiveQueue:
             if stop == start + 1:
                 calls.append(self._alone(entries[start][2], oldest_s))
             else:
-                size = size_to(stop)
-                predicted_s = self._predict_s(size)
-                share_s = predicted_s * self._share
-                calls.append(PlannedCall(size, predicted_s, entries[start][0], oldest_s, share_s, signature))
+                calls.append(self._planned(size_to(stop), entries[start][0], oldest_s, signature))
             start = stop
         return calls
 
@@ -363,6 +408,49 @@ class LiveQueue:
             calls[last] = grown
         else:
             calls.append(self._alone(item, arrived_s))
+
+    def _append_alike(self, calls: deque[PlannedCall], items: Sequence[Item], arrived_s: float) -> None:
+        """The same for the rows of one request, in as many steps as they make calls."""
+        _, deadline_s, _, signature = items[0]
+        lengths = [item.tokens for item in items]
+        sums = list(itertools.accumulate(lengths, initial=0))
+        squares = list(itertools.accumulate([n * n for n in lengths], initial=0))
+        max_rows, max_tokens, seconds = self._room
+        start, at = 0, len(calls) - 1
+        while at >= 0 and calls[at].signature != signature:
+            at -= 1
+        before = calls[at] if at >= 0 else None
+
+        def size_to(stop: int) -> CallSize:
+            rows, tokens, longest, square = _EMPTY if before is None else before.size
+            longest = max(longest, *lengths[start:stop])
+            return CallSize(
+                rows + stop - start, tokens + sums[stop] - sums[start], longest, square + squares[stop] - squares[start]
+            )
+
+        def is_too_much(stop: int) -> bool:
+            size = size_to(stop)
+            return size.rows > max_rows or size.tokens > max_tokens or self._predict_s(size) > seconds
+
+        while start < len(items):
+            stop = len(items)
+            if is_too_much(stop):
+                stop = start + bisect.bisect_left(range(start + 1, stop), True, key=is_too_much)
+            if before is not None:
+                if stop > start:
+                    first_s, oldest_s = min(before.deadline_s, deadline_s), min(before.oldest_s, arrived_s)
+                    calls[at] = self._planned(size_to(stop), first_s, oldest_s, signature)
+                before = None
+            elif stop <= start + 1:
+                stop = start + 1
+                calls.append(self._alone(items[start], arrived_s))
+            else:
+                calls.append(self._planned(size_to(stop), deadline_s, arrived_s, signature))
+            start = stop
+
+    def _planned(self, size: CallSize, deadline_s: float, oldest_s: float, signature: int) -> PlannedCall:
+        predicted_s = self._predict_s(size)
+        return PlannedCall(size, predicted_s, deadline_s, oldest_s, predicted_s * self._share, signature)
 
     def _grown(self, last: PlannedCall, item: Item, arrived_s: float) -> PlannedCall | None:
         """The call with one more row; None where it does not fit."""

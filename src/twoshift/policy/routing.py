@@ -24,6 +24,7 @@ class _Replica:
 
     curve: CallCost
     behind_s: float = 0.0  # what a newcomer waits for background rows, on average
+    host_s: float = 0.0  # what a request costs its interpreter
     waiting: CallSize = _NOTHING
     running: CallSize = _NOTHING
     began_s: float = 0.0  # the call that runs
@@ -37,7 +38,8 @@ class _Replica:
         ahead_s = self.behind_s
         if self.running.rows:
             ahead_s = abs(self.curve.seconds(self.running) - (now_s - self.began_s))  # what is overdue stays so a while
-        return ahead_s + self.curve.seconds(self.waiting.plus(size))
+        host_s = self.host_s * (len(self.requests) - len(self.started) + 1)
+        return ahead_s + host_s + self.curve.seconds(self.waiting.plus(size))
 
 
 class RoutingPolicy:
@@ -57,12 +59,15 @@ class RoutingPolicy:
         """It takes requests from now on."""
         self._replicas[replica] = _Replica(cost.at(_QUANTILE), turn=self._turn)
 
-    def learned(self, replica: int, cost: CallCost | None, behind_s: float, is_idle: bool) -> None:
-        """Its curve now, None where that has not changed; what a newcomer waits there for background rows."""
+    def learned(self, replica: int, cost: CallCost | None, behind_s: float, is_idle: bool, host_s: float = 0.0) -> None:
+        """Its curve now, None where that has not changed; what a newcomer waits there for background rows.
+
+        `host_s` is what a request costs its interpreter.
+        """
         found = self._replicas.get(replica)
         if found is None:
             return
-        found.behind_s = behind_s
+        found.behind_s, found.host_s = behind_s, host_s
         found.curve = found.curve if cost is None else cost.at(_QUANTILE)
         if is_idle:
             self._clear(replica, found)
@@ -78,6 +83,12 @@ class RoutingPolicy:
     def seconds(self, replica: int, size: CallSize, now_s: float) -> float:
         """Until a request of that size would be answered there."""
         return self._replicas[replica].seconds(size, now_s)
+
+    def least_s(self, size: CallSize, now_s: float) -> float:
+        """The same at the best one; 0 where one has no request, or there is none."""
+        if any(not each.requests for each in self._replicas.values()):
+            return 0.0
+        return min((each.seconds(size, now_s) for each in self._replicas.values()), default=0.0)
 
     def choose(self, size: CallSize, now_s: float, without: Collection[int] = ()) -> int | None:
         """The replica for a request of that size; None where there is none but those that it shall not be."""

@@ -10,6 +10,7 @@ from twoshift.engine import Engine, RowResult
 from twoshift.errors import Late
 from twoshift.ports import Prepared
 from twoshift.serve.deadlines import Deadlines
+from twoshift.serve.host import Visit
 
 __all__ = ["Completions", "Pending"]
 
@@ -19,11 +20,12 @@ _GATHER_S = 0.001  # while requests come in with every turn of the loop; a singl
 class Pending:
     """The rows of one request, with an engine; it waits for its first row itself, and `_Row` for each other."""
 
-    __slots__ = ("_engine", "_home", "done", "due", "keys", "left", "results")
+    __slots__ = ("_engine", "_home", "done", "due", "keys", "left", "results", "settled_s")
 
     def __init__(self, home: Completions, engine: Engine, done: asyncio.Future[None], rows: int) -> None:
         self._home, self._engine, self.done, self.left = home, engine, done, rows
         self.due = 0  # the tick of its deadline
+        self.settled_s = 0.0  # when its last result was there
         self.results: list[RowResult | Exception | None] = [None] * rows
         self.keys: list[int] = []
 
@@ -58,18 +60,30 @@ class Completions:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._settled: deque[Pending] = deque()
-        self._woken = False
+        self._woken, self._woken_s = False, 0.0
         self._waiting: set[Engine] = set()  # that have rows to look at
         self._submitted = self._seen = 0  # requests; up to the last turn of the loop
         self._wake_by_s = 0.0
         self._deadlines = Deadlines(_give_up)  # of requests that are not answered
 
-    def submit(self, engine: Engine, rows: Prepared, deadline_s: float, tenant: str, since_s: float) -> Pending:
-        """As `Engine.submit`; the engine looks once every request that is here by now has been submitted."""
+    def submit(
+        self,
+        engine: Engine,
+        rows: Prepared,
+        deadline_s: float,
+        tenant: str,
+        since_s: float,
+        visit: Visit | None = None,
+    ) -> Pending:
+        """As `Engine.submit`; the engine looks once every request that is here by now has been submitted.
+
+        The device has what the host does not need of a visit's time.
+        """
+        reserve_s = 0.0 if visit is None else visit.reserve_s
         count = len(rows.lengths)
         pending = Pending(self, engine, self._loop.create_future(), count)
         sinks = [pending] if count == 1 else [pending, *(_Row(pending, k) for k in range(1, count))]
-        pending.keys = engine.submit_to(sinks, rows, deadline_s, tenant, since_s)
+        pending.keys = engine.submit_to(sinks, rows, deadline_s - reserve_s, tenant, since_s - reserve_s)
         pending.due = self._deadlines.add(pending, deadline_s)
         if not engine.is_resting:  # it will look by itself
             return pending
@@ -84,7 +98,7 @@ class Completions:
         """A row has its result; in an engine's thread."""
         self._settled.append(pending)
         if not self._woken:
-            self._woken = True
+            self._woken, self._woken_s = True, time.monotonic()
             self._loop.call_soon_threadsafe(self._deliver)
 
     def _wake(self) -> None:
@@ -97,12 +111,13 @@ class Completions:
         self._waiting.clear()
 
     def _deliver(self) -> None:
-        self._woken = False  # before the look: who comes after it wakes us again
+        woken_s, self._woken = self._woken_s, False  # before the look: who comes after it wakes us again
         while self._settled:
             pending = self._settled.popleft()
             pending.left -= 1
             if not pending.left and not pending.done.done():
                 self.forget(pending)
+                pending.settled_s = woken_s
                 pending.done.set_result(None)
 
     def forget(self, pending: Pending) -> None:

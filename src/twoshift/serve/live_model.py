@@ -9,6 +9,7 @@ from twoshift.engine.stats import EngineStats, Health, Queue
 from twoshift.ports import RuntimeInfo
 from twoshift.serve.completions import Completions
 from twoshift.serve.derived import Derived
+from twoshift.serve.host import Visit
 from twoshift.serve.llm.derived import LlmDerived
 from twoshift.serve.metrics import ModelMetrics
 from twoshift.serve.model import Answer
@@ -70,8 +71,23 @@ class LiveModel(Protocol):
         """How many there are."""
         ...
 
+    @property
+    def rows_per_request(self) -> float:
+        """On the average, of late."""
+        ...
+
+    def finish_in_s(self, size: int) -> float:
+        """Until a request of so many bytes would be answered by a device; 0 where nobody waits for one."""
+        ...
+
     async def answer(
-        self, rows: Sequence[Any], deadline_s: float, completions: Completions, arrived_s: float, tenant: str = ""
+        self,
+        rows: Sequence[Any],
+        deadline_s: float,
+        completions: Completions,
+        arrived_s: float,
+        tenant: str = "",
+        visit: Visit | None = None,
     ) -> Answer:
         """The results; raises InvalidInput, TooLarge, TryLater, Late, Broken, or what the model raised for a row."""
         ...

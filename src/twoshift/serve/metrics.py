@@ -69,6 +69,12 @@ class ModelMetrics:
         if refusal is not None:
             self.refusals[refusal] = self.refusals.get(refusal, 0) + 1
 
+    def refused_unread(self, seconds: float, why: str, rows: int) -> None:
+        """A request that was refused before it was parsed; of about so many rows."""
+        self.replied(503, seconds, why)
+        self.offered_rows += rows
+        self.refused_rows += rows
+
     @property
     def stages(self) -> dict[str, Histogram]:
         """Seconds of each stage, of requests that have their results."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from numpy.typing import NDArray
@@ -17,10 +17,12 @@ from twoshift.endpoints.facts import characters_of, check_lengths, least_tokens
 from twoshift.engine import Engine, RowResult
 from twoshift.engine.stats import EngineStats, Health, Queue
 from twoshift.errors import Broken, InvalidInput, Late, OutOfMemory, TooLarge, TryLater
+from twoshift.policy.body_guess import BodyGuess
 from twoshift.policy.cost import CallCost
 from twoshift.ports import Columns, LookupRuntime, Prepared, RuntimeInfo
 from twoshift.serve.completions import Completions, Pending
 from twoshift.serve.derived import Derived
+from twoshift.serve.host import Visit
 from twoshift.serve.metrics import ModelMetrics
 from twoshift.serve.profile_keeper import ProfileKeeper
 from twoshift.serve.stages import Stages
@@ -33,6 +35,7 @@ _INLINE_CHARACTERS = 2_000  # of a request's texts that are prepared on the loop
 _PREPARE_THREADS = 2
 _NOT_ROWS_FAULT = (TryLater, Late, Broken, InvalidInput, OutOfMemory)
 _forward_s = attrgetter("forward_s")
+_T = TypeVar("_T")
 
 
 class Answer(msgspec.Struct):
@@ -67,6 +70,7 @@ class ServedModel:
         self._lookups = engine.runtime if isinstance(engine.runtime, LookupRuntime) else None
         self._threads = ThreadPoolExecutor(_PREPARE_THREADS, f"twoshift-prepare-{name}")
         self._preparing: dict[object, float] = {}  # since when, in threads
+        self._guess = BodyGuess(engine.runtime.info.max_row_tokens)
         self._keeper = keeper
         if keeper is not None:
             keeper.start()
@@ -110,28 +114,49 @@ class ServedModel:
         """Itself."""
         return ReplicaCounts(1)
 
+    @property
+    def rows_per_request(self) -> float:
+        """On the average, of late."""
+        return self._guess.rows_per_request
+
+    def finish_in_s(self, size: int) -> float:
+        """Until a request of so many bytes would be answered by the device; 0 where nobody has it."""
+        return self.engine.finish_in_s(self._guess.size(size))
+
     async def answer(
-        self, rows: Sequence[Any], deadline_s: float, completions: Completions, arrived_s: float, tenant: str = ""
+        self,
+        rows: Sequence[Any],
+        deadline_s: float,
+        completions: Completions,
+        arrived_s: float,
+        tenant: str = "",
+        visit: Visit | None = None,
     ) -> Answer:
         """The results; raises InvalidInput, TooLarge, TryLater, Late, Broken, or what the model raised for a row."""
         characters = self._check(rows, deadline_s, arrived_s)
         stages = Stages(admit=(began_s := time.monotonic()) - arrived_s)
         if self._lookups is not None:
-            rows = await self._looked_up(rows, deadline_s)
+            rows = await _paused(visit, self._looked_up(rows, deadline_s))
             stages.lookup, began_s = (now_s := time.monotonic()) - began_s, now_s
         prepare = self.engine.runtime.prepare if self._lookups is None else self._lookups.looked_up
         if characters < _INLINE_CHARACTERS and not self.engine.runtime.info.prepare_waits:
             prepared = prepare(rows)
         else:
-            prepared = await self._prepared(prepare, rows, deadline_s)
+            prepared = await _paused(visit, self._prepared(prepare, rows, deadline_s, visit))
         stages.prepare = (queued_s := time.monotonic()) - began_s
-        pending = completions.submit(self.engine, prepared, deadline_s, tenant, arrived_s)
+        pending = completions.submit(self.engine, prepared, deadline_s, tenant, arrived_s, visit)
+        if visit is not None:
+            visit.submitted()
         try:
             await pending.done
         except BaseException:
             pending.cancel()
             completions.forget(pending)
             raise
+        tokens = _total(prepared.lengths)
+        if visit is not None:
+            visit.answered(pending.settled_s, len(rows) * self.engine.host_time.row_s)
+            self._guess.seen(visit.size, len(rows), tokens)
         results = _results(pending)
         ended_s = time.monotonic()
         slowest = results[0] if len(results) == 1 else max(results, key=_forward_s)
@@ -140,7 +165,7 @@ class ServedModel:
         stages.finish = -ended_s  # until the reply is made
         if not self.outputs:
             self.outputs = output_tensors(results[0].columns)
-        return Answer(results, _total(prepared.lengths), _total(prepared.truncated), stages)
+        return Answer(results, tokens, _total(prepared.truncated), stages)
 
     def close(self) -> None:
         """Let the model go, once what runs has ended."""
@@ -174,23 +199,42 @@ class ServedModel:
             raise Late("its lookups were not done by its deadline") from None
 
     async def _prepared(
-        self, prepare: Callable[[Sequence[Any]], Prepared], rows: Sequence[Any], deadline_s: float
+        self,
+        prepare: Callable[[Sequence[Any]], Prepared],
+        rows: Sequence[Any],
+        deadline_s: float,
+        visit: Visit | None,
     ) -> Prepared:
         """In a thread."""
-        prepared = self._threads.submit(self._in_thread, prepare, rows)
+        prepared = self._threads.submit(self._in_thread, prepare, rows, visit)
         try:
             async with _by(deadline_s):
                 return await asyncio.wrap_future(prepared)
         except TimeoutError:
             raise Late("its rows were not prepared by its deadline", begun=prepared.running()) from None
 
-    def _in_thread(self, prepare: Callable[[Sequence[Any]], Prepared], rows: Sequence[Any]) -> Prepared:
+    def _in_thread(
+        self, prepare: Callable[[Sequence[Any]], Prepared], rows: Sequence[Any], visit: Visit | None
+    ) -> Prepared:
         key = object()
-        self._preparing[key] = time.monotonic()
+        self._preparing[key], began_s = time.monotonic(), time.thread_time()
         try:
             return prepare(rows)
         finally:
             del self._preparing[key]
+            if visit is not None and self.engine.runtime.info.prepare_waits:  # a user's Python, and no library's
+                visit.before_s += time.thread_time() - began_s
+
+
+async def _paused(visit: Visit | None, waits: Awaitable[_T]) -> _T:
+    """What it gives; the loop does other things meanwhile."""
+    if visit is None:
+        return await waits
+    visit.pause()
+    try:
+        return await waits
+    finally:
+        visit.resume()
 
 
 def _total(numbers: NDArray[Any]) -> int:

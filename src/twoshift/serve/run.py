@@ -19,6 +19,7 @@ from twoshift.serve.exposition import MoreMetrics, ServerMetrics
 from twoshift.serve.http.app import App
 from twoshift.serve.http.batches import add_batches
 from twoshift.serve.http.files import add_files
+from twoshift.serve.http.gate import Gate
 from twoshift.serve.http.generation import add_generation
 from twoshift.serve.http.jobs import JobDesk, NoJobs, add_jobs
 from twoshift.serve.http.kserve import add_kserve
@@ -101,7 +102,8 @@ async def _serve(
     for model in service.models.values():
         model.traces = traces
     app = App(told_openai, keys)
-    server = HttpServer(app.handle, app.refused, _limits(settings), streams=app.streams, admit=app.admit)
+    gate = Gate(app, service.host, service)
+    server = HttpServer(app.handle, app.refused, _limits(settings), streams=app.streams, admit=app.admit, gate=gate)
     grpc_server = None if settings.grpc_port is None else _grpc_server(service, settings, keys)
     add_faces(app, server, service, desks, usage, metrics)
     stop, hurry = asyncio.Event(), asyncio.Event()

@@ -13,6 +13,7 @@ from twoshift.errors import InvalidInput, Late, NotFound, TryLater
 from twoshift.generation import GenerationRequest
 from twoshift.serve.completions import Completions
 from twoshift.serve.derived import Derived
+from twoshift.serve.host import Host, Visit
 from twoshift.serve.keys import ANYONE, Caller
 from twoshift.serve.live_model import LiveModel, columns_of
 from twoshift.serve.llm.model import ServedLlm
@@ -33,14 +34,31 @@ class Service:
         self.models = {model.name: model for model in models}
         self._timeouts_s: dict[str, float] = {}  # of requests that bring none; followed by the watchdog
         self._completions: Completions | None = None
+        self._host: Host | None = None
         self._draining = False
 
     def start(self) -> None:
         """On the loop that will serve."""
-        self._completions = Completions()
+        self._completions, self._host = Completions(), Host()
         for model in self.models.values():
             model.start()
         self._follow_curves()
+
+    @property
+    def host(self) -> Host:
+        """The loop that serves."""
+        assert self._host is not None  # noqa: S101 - start made it
+        return self._host
+
+    def model_of(self, name: str | None) -> LiveModel | None:
+        """The one of that name, or the only one; None where nobody can tell."""
+        if name is None and len(self.models) == 1:
+            return next(iter(self.models.values()))
+        return None if name is None else self.models.get(name)
+
+    def timeout_s(self, model: LiveModel | None) -> float:
+        """Of a request that brings none; the longest where its model is not known."""
+        return max(self._timeouts_s.values()) if model is None else self._timeouts_s[model.name]
 
     def find(self, name: str) -> LiveModel:
         """The model of that name; raises NotFound with the known ones."""
@@ -102,26 +120,41 @@ class Service:
         timeout_s: float | None,
         arrived_s: float,
         caller: Caller = ANYONE,
+        visit: Visit | None = None,
     ) -> Answer:
         """Within the timeout, or the objective where it can be kept; raises as the model does, Forbidden, OverLimit."""
         if self._draining:
             raise TryLater("the server is shutting down", _NOT_READY_S)
         assert self._completions is not None  # noqa: S101 - start made it
-        deadline_s = arrived_s + (self._timeouts_s[model.name] if timeout_s is None else timeout_s)
+        had_s = self._timeouts_s[model.name] if timeout_s is None else timeout_s
+        deadline_s = arrived_s + had_s
         caller.enter(model.name)
         metrics, slo_s = model.metrics, model.derived.slo_s
         metrics.offered_rows += len(rows)
+        if visit is not None:
+            visit.reserve(had_s)
         try:
-            return await model.answer(rows, deadline_s, self._completions, arrived_s, caller.tenant)
+            return await model.answer(rows, deadline_s, self._completions, arrived_s, caller.tenant, visit)
         except (TryLater, Late) as error:
-            if deadline_s < arrived_s + slo_s:  # in less time than that nobody has promised it
+            told = self._refusal(error, model, len(rows), had_s >= slo_s)
+            if told is error:
                 raise
-            metrics.refused_rows += len(rows)
-            if isinstance(error, Late) and not error.begun:  # nothing is wrong with its time: there was too much to do
-                raise TryLater("the queue was too long to begin with it in time", slo_s) from error
-            raise
+            raise told from error
         finally:
             caller.leave()
+
+    def _refusal(self, error: TryLater | Late, model: LiveModel, rows: int, promised: bool) -> TryLater | Late:
+        """As the caller gets it; `promised`: it had the time of the objective."""
+        slo_s, host = model.derived.slo_s, self.host
+        if promised:  # in less time than that nobody has promised it
+            model.metrics.refused_rows += rows
+            if isinstance(error, Late) and error.begun:
+                host.policy.was_late(slo_s, time.monotonic())
+            elif isinstance(error, Late):  # nothing is wrong with its time: there was too much to do
+                error = TryLater("the queue was too long to begin with it in time", slo_s)
+        if type(error) is TryLater:
+            return TryLater(str(error), host.retry_after_s(error.retry_after_s), error.for_clients)
+        return error
 
     def unready(self, name: str | None = None) -> str | None:
         """Why no request should come here, or to one model; None where all is well."""
@@ -139,9 +172,13 @@ class Service:
         return [f"{name}: {each.warning}" for name, each in derived if isinstance(each, Derived) and each.warning]
 
     def _follow_curves(self) -> None:
+        per_s = 0.0
         for name, model in self.models.items():
             derived = model.derived_now()
             self._timeouts_s[name] = derived.timeout_s if isinstance(derived, Derived) else derived.slo_s
+            if isinstance(derived, Derived):
+                per_s += derived.capacity_rows_per_s / model.rows_per_request
+        self.host.policy.capacity_per_s = per_s
 
     async def watch(self) -> None:
         """The watchdog: says in the log when readiness is lost, why, and when it is back. Until it is cancelled."""

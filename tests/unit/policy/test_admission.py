@@ -11,7 +11,7 @@ from twoshift.policy.background_queue import Block
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import Call, Drop, Idle, LaneLimits, Run, Slot
 from twoshift.policy.lanes import LanePolicy
-from twoshift.types import Item
+from twoshift.types import CallSize, Item
 
 COST = CallCost.line(0.004, 0.00025)
 SLO_S = 0.05
@@ -116,7 +116,8 @@ def test_what_is_refused_is_admitted_after_the_retry_time_if_nothing_else_arrive
             assert answer.retry_after_s > 0
             device.until(device.now_s + answer.retry_after_s + 1e-7)
             again = [item._replace(deadline_s=device.now_s + SLO_S * haste) for item in items]
-            doubtful = device.admission.unlikely(again, device.now_s, device.now_s) is not None
+            size = CallSize.of(item.tokens for item in again)
+            doubtful = device.admission.unlikely(again, size, SLO_S * haste, device.now_s) is not None
             assert isinstance(device.admission.decide(again, device.now_s), Try | Never if doubtful else Admit)
             return
 

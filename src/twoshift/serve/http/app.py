@@ -23,7 +23,7 @@ from twoshift.serve.keys import ANYONE, Access, Caller, Keys
 from twoshift.serve.live_model import LiveModel
 from twoshift.serve.model import Answer
 
-__all__ = ["App", "Exchange", "Face", "Told"]
+__all__ = ["UNREAD", "App", "Exchange", "Face", "Told"]
 
 _logger = logging.getLogger("twoshift.serve")
 _SHOWN_ID = b"x-request-id"
@@ -33,6 +33,8 @@ _MANY_TARGETS, _SHORT_TARGET = 1024, 256  # that are remembered; of how many byt
 Told = Callable[[Fault], bytes]  # an error as a face writes it
 _T = TypeVar("_T")
 _NOTHING: dict[str, str] = {}
+UNREAD = "the server has too much to do to answer it in time"
+_SOON_S = 1.0
 _WITH_BODY = frozenset(("POST", "PUT", "PATCH"))
 
 
@@ -92,6 +94,7 @@ class _Route(NamedTuple):
     check: HeadCheck | None
     is_probe: bool
     reads_body: bool
+    gated: bool
 
 
 class _Admitted(msgspec.Struct):
@@ -139,19 +142,21 @@ class App:
         streams: bool = False,
         check: HeadCheck | None = None,
         is_probe: bool = False,
+        gated: bool = False,
     ) -> None:
         """`{name}` in the path matches anything but a slash; one that is escaped is none.
 
         With `streams` the face reads the request's body as it comes in; its path is a plain one.
         `check` refuses a request before its body is read. A probe is logged only where it fails.
         A route reads a body where its method has one and `about` names what it takes; an open one never does.
+        Requests to a gated one are refused unread where the host has too much to do.
         """
         if streams:
             self._streamed.add((method, path.encode()))
         self.routes.append(Route(method, path, needs, about))
         takes_one = method in _WITH_BODY and (about is None or about.reads_body)
         reads_body = takes_one and needs is not Access.OPEN  # bodies of strangers cost nothing
-        route = _Route(face, told, needs, check, is_probe, reads_body)
+        route = _Route(face, told, needs, check, is_probe, reads_body, gated)
         if "{" not in path:
             self._exact.setdefault(path, {})[method] = route
             return
@@ -184,8 +189,21 @@ class App:
             return _Admitted(caller, matched, route, _fault(error), getattr(error, "allow", ()))
         return _Admitted(caller, matched, route)
 
+    def gated_route(self, request: Request) -> tuple[_Route | None, dict[str, str]]:
+        """Where it goes, if that is gated, and what its path matched."""
+        try:
+            routes, matched = self._routes(request)
+        except NotFound:
+            return None, _NOTHING
+        route = routes.get(request.method)
+        return (route, matched) if route is not None and route.gated else (None, _NOTHING)
+
     async def handle(self, request: Request) -> Reply:
         """One reply for each request."""
+        if request.visit is not None:
+            request.visit.begin()
+        elif request.refused:
+            return self._refused_unread(request)
         admitted: Any = request.admission or self.admit(request)  # on its head, or now
         exchange, route, fault = Exchange(request, admitted.matched, admitted.caller), admitted.route, admitted.fault
         if route is None or fault is not None:
@@ -205,6 +223,13 @@ class App:
                 forget_frames(error)
                 reply = self._refused(request, fault, route)
         self._finish(exchange, reply, fault)
+        return reply
+
+    def _refused_unread(self, request: Request) -> Reply:
+        """By the gate, behind other requests of its connection."""
+        admitted, fault = self.admit(request), Fault(503, "overloaded", UNREAD, retry_after_s=_SOON_S)
+        reply = self._refused(request, fault, admitted.route)
+        self._finish(Exchange(request, admitted.matched, admitted.caller), reply, fault)
         return reply
 
     def _refused(self, request: Request, fault: Fault, route: _Route | None, allow: Sequence[str] = ()) -> Reply:

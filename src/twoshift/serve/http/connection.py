@@ -12,6 +12,7 @@ from typing import Any
 import httptools
 
 from twoshift.endpoints.faults import forget_frames
+from twoshift.serve.http.gate import Gate
 from twoshift.serve.http.messages import UNFORESEEN, HttpError, Pieces, Reply, Request
 from twoshift.serve.http.peers import Peers
 from twoshift.serve.http.reading import HeadRefused, Reading, other_version
@@ -27,6 +28,7 @@ _MOST_WAITING = 256  # that one piece of data may hold
 _TAKEN_BYTES = 64 << 10  # of a reply, that a peer takes at least in the time that it has
 _NEVER_S = float("inf")
 _FULL_S = 1.0
+_HOLD_S = 1.0  # for at most so long, a client that came back too soon waits for its next refusal
 
 
 class Connection(asyncio.Protocol):
@@ -47,6 +49,8 @@ class Connection(asyncio.Protocol):
         self.due_s = self._loop.time() + self._limits.head_s  # when the sweep ends it
         self._reply_due_s = _NEVER_S  # for replies, once the peer has ended its side
         self._pours = False  # a reply in pieces
+        self._back_s = -_NEVER_S  # when the peer was told to come back
+        self._held: asyncio.TimerHandle | None = None  # a refusal that is not written before then
         self._reading = Reading(peers, self, self._loop.time)
 
     # From the transport
@@ -66,10 +70,14 @@ class Connection(asyncio.Protocol):
         for each in self._waiting:
             if isinstance(each, Request):
                 each.give_room()
+                if each.visit is not None:
+                    each.visit.end()
         self._waiting.clear()
         self._reading.stream = None
         self._reading.reset()
         self._can_write.set()
+        if self._held is not None:
+            self._held.cancel()
         if self._task is not None:
             self._task.cancel()  # nobody is there to answer: what waits for the device is taken back
 
@@ -98,7 +106,7 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """A peer that has ended its side waits for its replies, or has gone: nobody can tell, so it has some time."""
-        if self._task is None or self._reading.stream is not None:
+        if (self._task is None and self._held is None) or self._reading.stream is not None:
             return False  # the transport closes, and `connection_lost` follows
         self._closing = True
         if not self._pours:  # one that has gone is found out by what is written
@@ -120,6 +128,11 @@ class Connection(asyncio.Protocol):
         if len(self._waiting) >= _MOST_WAITING:
             request.give_room()
             raise HttpError(503, f"more than {_MOST_WAITING} requests ahead of their replies", retry_after_s=_FULL_S)
+        gate = self._peers.gate
+        if gate is not None and not gate.admits(request):
+            if self._refused_at_once(gate, request):
+                return
+            request.refused = True
         self._waiting.append(request)
         if len(self._waiting) >= _MANY_WAITING:
             self._fill("queue", True)
@@ -150,6 +163,8 @@ class Connection(asyncio.Protocol):
     def last(self) -> None:
         """No request after those that are read."""
         self._closing = True
+        if self._task is None and not self._waiting and self._held is None:  # the last one is refused already
+            self._transport.close()
 
     def _fill(self, what: str, full: bool) -> None:
         """Nothing is read while something is full."""
@@ -161,11 +176,12 @@ class Connection(asyncio.Protocol):
     # The work
 
     def _begin(self) -> None:
-        if self._task is None and self._waiting:
+        if self._task is None and self._waiting and self._held is None:
             self._peers.idle.pop(self, None)
             self._task = self._loop.create_task(self._answer())
 
     async def _answer(self) -> None:
+        asked: Request | HttpError | None = None
         try:
             while self._waiting:
                 asked = self._waiting.popleft()
@@ -191,6 +207,10 @@ class Connection(asyncio.Protocol):
                     self._pours, self.due_s = True, _NEVER_S
                 if not self._transport.is_closing():
                     self._transport.write(encoded)
+                if reply.retry_after_s is not None:
+                    self._back_s = time.monotonic() + reply.retry_after_s
+                if isinstance(asked, Request) and asked.visit is not None:
+                    asked.visit.end()
                 if reply.stream is not None:
                     await self._pour(reply.stream, without_body, chunked)
                     self._pours = False
@@ -208,6 +228,42 @@ class Connection(asyncio.Protocol):
             raise
         finally:
             self._task = None
+            if isinstance(asked, Request) and asked.visit is not None:
+                asked.visit.end()
+
+    def _refused_at_once(self, gate: Gate, request: Request) -> bool:
+        """Without a task, since it may cost but little. False where other replies come before it.
+
+        Who has come back sooner than told waits for it until then.
+        """
+        if self._task is not None or self._waiting or self._held or self._closing or not self._can_write.is_set():
+            return False
+        request.give_room()
+        early_s = self._back_s - time.monotonic()
+        self.due_s = self._loop.time() + self._limits.idle_s
+        if early_s > 0:
+            self._peers.idle.pop(self, None)
+            self._held = self._loop.call_later(min(_HOLD_S, early_s), self._release, gate, request)
+        else:
+            self._write_refusal(gate, request)
+        return True
+
+    def _release(self, gate: Gate, request: Request) -> None:
+        self._held = None
+        if self._transport.is_closing():
+            return
+        self._write_refusal(gate, request)
+        if self._waiting:
+            self._begin()
+        elif self._closing:
+            self._transport.close()
+        else:
+            self._peers.idle[self] = None
+
+    def _write_refusal(self, gate: Gate, request: Request) -> None:
+        encoded, retry_after_s = gate.refused(request)
+        self._transport.write(encoded)
+        self._back_s = time.monotonic() + retry_after_s
 
     async def _replied(self, asked: Request | HttpError) -> Reply:
         """What a handler that fails leaves unsaid is a 500: a closed connection would say nothing."""
@@ -260,7 +316,7 @@ class Connection(asyncio.Protocol):
     def stop(self) -> None:
         """No request after those that are read; closed at once where there is none."""
         self._closing = True
-        if self._task is None and self._transport is not None:
+        if self._task is None and self._held is None and self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:

@@ -45,10 +45,11 @@ def add_kserve(app: App, service: Service) -> None:
         asked: PredictRequest = await exchange.read(asked_of, _requests, exchange.request.body)
         if not asked.instances:
             raise InvalidInput("instances", [], "at least one")
-        rows, arrived_s = await exchange.read(rows_of, model.info, asked.instances), exchange.request.arrived_s
-        answer = await service.answer(model, rows, exchange.timeout_s, arrived_s, exchange.caller)
+        request, rows = exchange.request, await exchange.read(rows_of, model.info, asked.instances)
+        caller, visit = exchange.caller, request.visit
+        answer = await service.answer(model, rows, exchange.timeout_s, request.arrived_s, caller, visit)
         exchange.answer = answer
         return Reply(200, _encoder.encode(PredictReply(predictions_of(answer.rows))))
 
     about = asking("Rows to predictions, as KServe's first protocol has them.", PredictRequest, PredictReply, OipError)
-    app.add("POST", "/v1/models/{model}:predict", predict, told_oip, about, needs=Access.SERVE)
+    app.add("POST", "/v1/models/{model}:predict", predict, told_oip, about, needs=Access.SERVE, gated=True)

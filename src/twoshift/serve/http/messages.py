@@ -12,6 +12,7 @@ import msgspec
 from twoshift.endpoints.faults import Fault
 
 if TYPE_CHECKING:
+    from twoshift.serve.host import Visit
     from twoshift.serve.http.body import Packed
     from twoshift.serve.http.large import LargeBody
     from twoshift.serve.http.streamed import BodyStream
@@ -60,6 +61,8 @@ class Request(msgspec.Struct):
     packed: Packed | None = None  # the body, until it is unpacked
     admission: Admission | None = None  # None: its handler decides
     unread: bool = False  # it is refused before its body has come
+    visit: Visit | None = None  # what it costs the host, where it was admitted to it
+    refused: bool = False  # the host has too much to do: it is not parsed
 
     @property
     def path(self) -> str:
@@ -87,6 +90,7 @@ class Reply(msgspec.Struct):
     close: bool = False  # the connection cannot be used after it
     stream: Pieces | None = None  # the body in pieces, instead of `body`
     stream_bytes: int | None = 0  # of all of them; None: nobody knows yet
+    retry_after_s: float | None = None  # what its headers say of that
 
     def encoded(self, keep_alive: bool, without_body: bool = False, chunked: bool = False) -> bytes:
         """As it goes over the wire; `chunked`: its pieces say themselves how long they are."""
@@ -126,7 +130,7 @@ def refusal(fault: Fault, body: bytes) -> Reply:
         milliseconds = max(1, math.ceil(1e3 * fault.retry_after_s))
         headers.append((b"retry-after", b"%d" % math.ceil(milliseconds / 1e3)))
         headers.append((b"retry-after-ms", b"%d" % milliseconds))
-    return Reply(fault.status, body, headers=headers)
+    return Reply(fault.status, body, headers=headers, retry_after_s=fault.retry_after_s)
 
 
 def path_of(target: bytes) -> str:

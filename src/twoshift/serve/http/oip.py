@@ -62,7 +62,16 @@ def add_oip(app: App, service: Service) -> None:
     face = _Oip(service)
     app.tell_below("/v2", told_oip)
     for model in ("/v2/models/{model}", "/v2/models/{model}/versions/{version}"):
-        app.add("POST", f"{model}/infer", face.infer, told_oip, _INFER, needs=Access.SERVE, check=face.check_head)
+        app.add(
+            "POST",
+            f"{model}/infer",
+            face.infer,
+            told_oip,
+            _INFER,
+            needs=Access.SERVE,
+            check=face.check_head,
+            gated=True,
+        )
         for path, answer, about in (
             (f"{model}/ready", face.model_ready, _of_model("Whether it is ready.", Ready, 503)),
             (model, face.model, _of_model("What a model takes and answers.", ModelMetadata)),
@@ -128,7 +137,8 @@ class _Oip:
         asked, wanted, rows = await exchange.read(self._asked, model, request)
         parameters = asked.parameters
         timeout_s = sooner(asked_timeout_s(parameters.timeout, parameters.priority), exchange.timeout_s)
-        answer = await self._service.answer(model, rows, timeout_s, request.arrived_s, exchange.caller)
+        visit, caller = request.visit, exchange.caller
+        answer = await self._service.answer(model, rows, timeout_s, request.arrived_s, caller, visit)
         exchange.answer = answer
         reply = _reply(model, asked, outputs_of(answer.rows, wanted or None))
         return await packed(reply, request.headers.get(b"accept-encoding"))

@@ -39,7 +39,7 @@ def add_openai(app: App, service: Service) -> None:
     ):
         app.add("GET", path, answer, told_openai, about, needs=Access.KEY)
     about = asking("Texts, or the model's own token ids, to vectors.", EmbeddingRequest, EmbeddingReply)
-    app.add("POST", EMBEDDINGS, face.embeddings, told_openai, about, needs=Access.SERVE)
+    app.add("POST", EMBEDDINGS, face.embeddings, told_openai, about, needs=Access.SERVE, gated=True)
 
 
 def _named(summary: str, gives: Any) -> Operation:

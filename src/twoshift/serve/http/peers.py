@@ -14,6 +14,7 @@ from twoshift.serve.http.messages import Admission, HttpError, Request
 
 if TYPE_CHECKING:
     from twoshift.serve.http.connection import Connection
+    from twoshift.serve.http.gate import Gate
 
 __all__ = ["Admit", "HttpLimits", "Peers", "Streams"]
 
@@ -53,9 +54,14 @@ class Peers:
     """Every connection of a server, and what they share."""
 
     def __init__(
-        self, limits: HttpLimits, streams: Streams = _never, admit: Admit = _undecided, heads: Heads | None = None
+        self,
+        limits: HttpLimits,
+        streams: Streams = _never,
+        admit: Admit = _undecided,
+        heads: Heads | None = None,
+        gate: Gate | None = None,
     ) -> None:
-        self.limits, self.streams, self.admit = limits, streams, admit
+        self.limits, self.streams, self.admit, self.gate = limits, streams, admit, gate
         self.open: set[Connection] = set()
         self.idle: dict[Connection, None] = {}  # those without a request, the idlest first
         self.room = Room(max(limits.bodies_bytes, 2 * limits.body_bytes))

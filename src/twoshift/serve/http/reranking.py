@@ -39,11 +39,11 @@ def add_reranking(app: App, service: Service) -> None:
     face = _Reranking(service)
     summary = "Documents by how well they answer a query."
     v1 = asking(summary, RerankRequest, RerankReply)
-    app.add("POST", RERANK, face.rerank, told_openai, v1, needs=Access.SERVE)
+    app.add("POST", RERANK, face.rerank, told_openai, v1, needs=Access.SERVE, gated=True)
     v2 = asking(summary, RerankRequest, RerankReply, CohereError)
-    app.add("POST", "/v2/rerank", face.rerank, told_cohere, v2, needs=Access.SERVE)
+    app.add("POST", "/v2/rerank", face.rerank, told_cohere, v2, needs=Access.SERVE, gated=True)
     either = asking(f"{summary[:-1]}; with `texts`, as text-embeddings-inference has it.", RerankRequest, RerankReply)
-    app.add("POST", "/rerank", face.either, told_openai, either, needs=Access.SERVE)
+    app.add("POST", "/rerank", face.either, told_openai, either, needs=Access.SERVE, gated=True)
 
 
 class _Reranking:

@@ -34,7 +34,7 @@ async def answered(service: Service, exchange: Exchange, model: LiveModel, call:
     """The model's answer; errors name fields as a request to that endpoint has them."""
     request, caller = exchange.request, exchange.caller
     try:
-        answer = await service.answer(model, call.rows, exchange.timeout_s, request.arrived_s, caller)
+        answer = await service.answer(model, call.rows, exchange.timeout_s, request.arrived_s, caller, request.visit)
     except InvalidInput as error:
         raise in_words_of(endpoint, error) from error
     exchange.answer = answer

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from twoshift.serve.http.connection import Connection, Handler, Refusal
+from twoshift.serve.http.gate import Gate
 from twoshift.serve.http.listener import Listener
 from twoshift.serve.http.peers import Admit, HttpLimits, Peers, Streams
 
@@ -29,9 +30,10 @@ class HttpServer:
         sweep_s: float = _SWEEP_S,
         streams: Streams = lambda _method, _target: False,
         admit: Admit = lambda _request: None,
+        gate: Gate | None = None,
     ) -> None:
         wanted = limits or HttpLimits()
-        self.peers = Peers(replace(wanted, connections=_connections(wanted.connections)), streams, admit)
+        self.peers = Peers(replace(wanted, connections=_connections(wanted.connections)), streams, admit, gate=gate)
         self._handler, self._refusal, self._sweep_s = handler, refusal, sweep_s
         self._listeners: list[Listener] = []
         self._sweeper: asyncio.Task[None] | None = None

@@ -16,6 +16,7 @@ from twoshift.generation import GenerationRequest
 from twoshift.llm_ports import Prompts
 from twoshift.ports import RuntimeInfo
 from twoshift.serve.completions import Completions
+from twoshift.serve.host import Visit
 from twoshift.serve.llm.derived import LlmDerived, derive_llm
 from twoshift.serve.llm.metrics import LlmMetrics
 from twoshift.serve.llm.running import Running
@@ -84,8 +85,23 @@ class ServedLlm:
         """Itself."""
         return ReplicaCounts(1)
 
+    @property
+    def rows_per_request(self) -> float:
+        """It takes prompts, not rows."""
+        return 1.0
+
+    def finish_in_s(self, _size: int) -> float:
+        """It admits by the first token."""
+        return 0.0
+
     async def answer(
-        self, rows: Sequence[Any], deadline_s: float, completions: Completions, arrived_s: float, tenant: str = ""
+        self,
+        rows: Sequence[Any],
+        deadline_s: float,
+        completions: Completions,
+        arrived_s: float,
+        tenant: str = "",
+        visit: Visit | None = None,
     ) -> Answer:
         """Rows of tensors are not what it takes."""
         raise InvalidInput("model", self.name, "/v1/chat/completions or /v1/completions: this one generates text")

@@ -1,0 +1,229 @@
+"""The interpreter as a device: what requests cost it, what waits for it, and whom it turns away.
+
+    predicted finish = what the host has to do first + preparing + device + replying
+
+A request is admitted where that is inside its deadline. What a request costs is learned from those that were served,
+by the bytes of its body: that is all that is known before it is parsed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+__all__ = ["HostPolicy", "HostWork", "LinearCost", "RetryCalendar"]
+
+_FORGET = 1 - 1 / 256  # what an observation weighs after the next one
+_STALL = 8.0  # times what was predicted: what took longer was not this request's work
+_SURE = 16  # observations, after which a stall is told from a cost
+_HOST_SHARE = 0.5  # of the time that a request has: what the host may still have to do for others
+_MOST_LAG, _MOST_MARGIN = 0.25, 0.25  # of the time that a request has: what may be kept of it for after the device
+_IDLE_S = 2e-4  # between two turns of the loop: it has slept, and who woke it has not waited
+_LATE_STEP, _LATE_FADES, _LATE_FADES_S = 0.05, 1 - 1 / 512, 5.0  # with each answer; and with time
+_REFUSAL_SHARE = 0.05  # of the host, for those who come back and are refused again
+_LONGEST_S = 5.0  # that anybody is told to wait because of others
+_TURN = 0.6180339887498949  # the golden ratio: the fractions of its multiples are spread evenly
+_BUSY, _MOST_PACE = 0.7, 4.0  # of the time, from when on the host's pace is learned; and the slowest
+_LIKELY = 0.5  # of the capacity that is predicted: what is there at the least
+_RATE_S = 0.25  # over which answers are counted
+
+
+class LinearCost:
+    """Seconds of `count` requests of `size` bytes together: a line through recent observations, never falling."""
+
+    __slots__ = ("_n", "_x", "_xx", "_xy", "_y", "base_s", "per_byte_s", "seen")
+
+    def __init__(self, base_s: float = 0.0) -> None:
+        self.base_s, self.per_byte_s, self.seen = base_s, 0.0, 0
+        self._n = self._x = self._y = self._xx = self._xy = 0.0
+
+    def seconds(self, size: float, count: int = 1) -> float:
+        return count * self.base_s + size * self.per_byte_s
+
+    @property
+    def mean_s(self) -> float:
+        """Of a request, of late."""
+        return self._y / self._n if self._n else self.base_s
+
+    def observed(self, size: int, seconds: float) -> None:
+        """One request; a stall counts as the most that is believed of one."""
+        if self.seen >= _SURE:
+            seconds = min(seconds, _STALL * self.seconds(size))
+        self.seen += 1
+        keep = _FORGET
+        n = self._n = keep * self._n + 1.0
+        x = self._x = keep * self._x + size
+        y = self._y = keep * self._y + seconds
+        xx = self._xx = keep * self._xx + size * size
+        xy = self._xy = keep * self._xy + size * seconds
+        spread = n * xx - x * x
+        slope = (n * xy - x * y) / spread if spread > 1e-3 * x * x else 0.0
+        if slope <= 0.0:
+            self.base_s, self.per_byte_s = y / n, 0.0
+        elif slope * x > y:  # all of it by the byte
+            self.base_s, self.per_byte_s = 0.0, y / x
+        else:
+            self.base_s, self.per_byte_s = (y - slope * x) / n, slope
+
+
+class RetryCalendar:
+    """When refused clients are told to come back: one after the other, so that together they are no new flood."""
+
+    __slots__ = ("_next_s", "_turn")
+
+    def __init__(self) -> None:
+        self._next_s, self._turn = -math.inf, 0.0
+
+    def wait_s(self, least_s: float, spacing_s: float, now_s: float) -> float:
+        """At least `least_s`, and `spacing_s` after whoever was told before."""
+        slot_s = max(self._next_s + spacing_s, now_s + least_s)
+        if slot_s > now_s + max(least_s, _LONGEST_S):  # the calendar is full: spread over its second half
+            self._turn = (self._turn + _TURN) % 1.0
+            return max(least_s, _LONGEST_S * (0.5 + 0.5 * self._turn))
+        self._next_s = slot_s
+        return slot_s - now_s
+
+
+class HostWork(NamedTuple):
+    """What an admitted request is predicted to cost the host."""
+
+    size: int
+    before_s: float  # its device call: to read, parse and prepare it
+    after_s: float  # to write its reply
+
+
+class HostPolicy:
+    """One interpreter's loop: who is admitted to it. Times are on the clock of whoever drives it.
+
+    What it has to do is the sum over all that were admitted; each event takes away what was done.
+    """
+
+    def __init__(self) -> None:
+        self.before, self.after, self.refusal = LinearCost(), LinearCost(), LinearCost(2e-5)
+        self.calendar = RetryCalendar()
+        self.lag_s = 0.0  # from a result to its reply: about the longest of late
+        self.waiting = self.inside = 0  # admitted and not with the device yet; admitted and not replied to
+        self._before_s = self._after_s = 0.0  # that those cost
+        self._turn_s = self._worked_s = -math.inf  # when the loop last turned to its work, and did some
+        self.pace = 1.0  # how long the host takes for work, as a multiple of what is accounted for
+        self._slept_s = self._accounted_s = 0.0  # since answers were counted
+        self._late_share, self._late_s = 0.0, -math.inf  # of requests' time, kept free since some were late; as of when
+        self.capacity_per_s = 0.0  # requests, as predicted by somebody who knows the devices
+        self.answers_per_s = 0.0  # of late
+        self._answers, self._counted_s = 0, -math.inf  # since then
+
+    # The loop's turns: what is read has waited for as long as the loop did not read
+
+    def turned(self, now_s: float) -> None:
+        """The loop goes on from reading to what it has to do."""
+        self._turn_s = now_s
+
+    def read(self, now_s: float) -> float:
+        """The loop reads, for the first time since it turned; since when what it reads may have waited."""
+        slept_s = now_s - self._worked_s
+        if slept_s <= _IDLE_S:
+            return self._turn_s
+        self._slept_s += min(slept_s, now_s - self._counted_s)
+        return now_s
+
+    def worked(self, seconds: float, now_s: float) -> None:
+        """The loop has worked so long on a request or a refusal."""
+        self._accounted_s += seconds
+        self._worked_s = now_s
+
+    # Who is admitted
+
+    @property
+    def ahead_s(self) -> float:
+        """What the host has to do for those admitted."""
+        return self.pace * (self._before_s + self._after_s)
+
+    @property
+    def request_s(self) -> float:
+        """What a request costs on the average, of late."""
+        return self.pace * (self.before.mean_s + self.after.mean_s)
+
+    def wait_s(self, size: int, left_s: float, now_s: float, device_s: float = 0.0) -> float | None:
+        """None: a request that has so much time left is admitted; otherwise how long until it might be.
+
+        `device_s` is what the device takes until it has answered it; 0 where nobody waits for the device.
+        """
+        if left_s <= 0.0:
+            return self.ahead_s
+        if self.ahead_s <= 0.0 and device_s <= 0.0:
+            return None  # whoever is alone is tried
+        before_s = self.pace * self.before.seconds(size)
+        host_s = self.ahead_s + before_s + self.pace * self.after.seconds(size)
+        whole_s = self.pace * self._before_s + before_s + device_s + self.reserve_s(left_s, now_s)
+        over_s = max(host_s - _HOST_SHARE * left_s, whole_s - left_s)
+        return over_s if over_s > 0.0 else None
+
+    def reserve_s(self, had_s: float, now_s: float) -> float:
+        """What is kept of a request's time for what comes after the device."""
+        return min(self.lag_s, _MOST_LAG * had_s) + self._late_share_at(now_s) * had_s
+
+    def retry_after_s(self, least_s: float, now_s: float) -> float:
+        """When somebody who is refused now shall come back."""
+        per_s = max(self.answers_per_s, _LIKELY * self.capacity_per_s)
+        spacing_s = max(self.refusal.base_s / _REFUSAL_SHARE, 1.0 / per_s if per_s else 0.0)
+        return self.calendar.wait_s(least_s, spacing_s, now_s)
+
+    # What becomes of those admitted
+
+    def admitted(self, size: int) -> HostWork:
+        """It is queued: what this returns goes to `submitted` and `ended`."""
+        work = HostWork(size, self.before.seconds(size), self.after.seconds(size))
+        self._before_s += work.before_s
+        self._after_s += work.after_s
+        self.waiting += 1
+        self.inside += 1
+        return work
+
+    def submitted(self, work: HostWork, seconds: float) -> None:
+        """It is with the device, after so much work."""
+        self._prepared(work)
+        self.before.observed(work.size, seconds)
+        self._accounted_s += seconds
+
+    def ended(self, work: HostWork, was_submitted: bool = True) -> None:
+        """It has its reply, whatever that is."""
+        if not was_submitted:
+            self._prepared(work)
+        self.inside -= 1
+        self._after_s = self._after_s - work.after_s if self.inside else 0.0
+
+    def _prepared(self, work: HostWork) -> None:
+        self.waiting -= 1
+        self._before_s = self._before_s - work.before_s if self.waiting else 0.0
+
+    def replied(self, size: int, seconds: float, lag_s: float, now_s: float) -> None:
+        """The loop has worked so long on a reply, which was written `lag_s` after its result was there."""
+        self.after.observed(size, seconds)
+        self._accounted_s += seconds
+        self.lag_s += (0.5 if lag_s > self.lag_s else 0.03) * (lag_s - self.lag_s)
+        self._late_share *= _LATE_FADES
+        self._answers += 1
+        if now_s - self._counted_s >= _RATE_S:
+            self._count(now_s)
+
+    def was_late(self, had_s: float, now_s: float) -> None:
+        """An admitted request missed its deadline: leave more room. A stall is one lesson, however many are late."""
+        if now_s - self._late_s < 0.1 * had_s:
+            return
+        self._late_share = min(_MOST_MARGIN, self._late_share_at(now_s) + _LATE_STEP)
+        self._late_s = now_s
+
+    def _late_share_at(self, now_s: float) -> float:
+        # By time, too: what refuses everybody has no answers to learn from
+        return self._late_share * math.exp((self._late_s - now_s) / _LATE_FADES_S) if self._late_share else 0.0
+
+    def _count(self, now_s: float) -> None:
+        wall_s = now_s - self._counted_s
+        if math.isfinite(wall_s):
+            per_s = self._answers / wall_s
+            self.answers_per_s = 0.5 * (per_s + (self.answers_per_s or per_s))
+            # Where it hardly sleeps, all that nobody accounts for comes with the requests, too
+            busy_s = wall_s - self._slept_s
+            over = busy_s / self._accounted_s if self._accounted_s > 0 and busy_s > _BUSY * wall_s else 1.0
+            self.pace += 0.3 * (min(_MOST_PACE, max(1.0, over)) - self.pace)
+        self._answers, self._counted_s, self._slept_s, self._accounted_s = 0, now_s, 0.0, 0.0

@@ -1,0 +1,111 @@
+"""A process's loop, measured: what requests cost it, and who is admitted to it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from twoshift.policy.host import HostPolicy, HostWork
+
+__all__ = ["Host", "Visit"]
+
+
+class Visit:
+    """A request on its way through the loop: what it takes of it, from its admission to its reply."""
+
+    __slots__ = (
+        "_elsewhere_s",
+        "_host",
+        "_is_submitted",
+        "_since_s",
+        "_work",
+        "arrived_s",
+        "before_s",
+        "reserve_s",
+        "result_s",
+        "size",
+    )
+
+    def __init__(self, host: Host, size: int, arrived_s: float) -> None:
+        self._host, self.size, self.arrived_s = host, size, arrived_s
+        self._work: HostWork | None = host.policy.admitted(size)
+        self._since_s = self.before_s = self._elsewhere_s = 0.0
+        self._is_submitted = False
+        self.result_s = 0.0  # when its result was there; 0: there is none
+        self.reserve_s = 0.0  # of its time, that the device does not get
+
+    def begin(self) -> None:
+        """It is parsed and prepared from now on."""
+        self._since_s = time.monotonic()
+
+    def reserve(self, had_s: float) -> None:
+        """Of the time that it has, keep some for its reply."""
+        self.reserve_s = self._host.policy.reserve_s(had_s, time.monotonic())
+
+    def pause(self) -> None:
+        """It waits for a thread; the loop does other things."""
+        now_s = time.monotonic()
+        self.before_s += now_s - self._since_s
+        self._host.policy.worked(0.0, now_s)
+
+    def resume(self) -> None:
+        """The loop works on it again."""
+        self._since_s = time.monotonic()
+
+    def submitted(self) -> None:
+        """It is with the device."""
+        if self._work is None or self._is_submitted:  # a second replica is asked
+            return
+        self._is_submitted, now_s = True, time.monotonic()
+        self._host.policy.submitted(self._work, self.before_s + now_s - self._since_s)
+        self._host.policy.worked(0.0, now_s)
+
+    def answered(self, result_s: float, elsewhere_s: float = 0.0) -> None:
+        """Its result was there at that time; its reply is made from now on.
+
+        `elsewhere_s` is what it took of the interpreter in other threads.
+        """
+        self._since_s, self.result_s, self._elsewhere_s = time.monotonic(), result_s, elsewhere_s
+
+    def end(self) -> None:
+        """Its reply is written, or nobody waits for one."""
+        work, self._work = self._work, None
+        if work is None:
+            return
+        policy = self._host.policy
+        policy.ended(work, self._is_submitted)
+        if self.result_s:
+            now_s = time.monotonic()
+            self._host.policy.worked(0.0, now_s)
+            policy.replied(self.size, now_s - self._since_s + self._elsewhere_s, now_s - self.result_s, now_s)
+
+
+class Host:
+    """One loop; made on it."""
+
+    def __init__(self) -> None:
+        self.policy = HostPolicy()
+        self._loop = asyncio.get_running_loop()
+        self._reading, self._since_s = False, 0.0  # in this turn of the loop; what that may have waited since
+
+    @property
+    def request_s(self) -> float:
+        """What a request costs on the average, of late."""
+        return self.policy.request_s
+
+    def read_since_s(self, now_s: float) -> float:
+        """Since when a request may have waited that is read now."""
+        if not self._reading:
+            self._reading = True
+            self._since_s = self.policy.read(now_s)
+            self._loop.call_soon(self.turn)
+        return self._since_s
+
+    def turn(self) -> None:
+        """The loop goes on to its work."""
+        self._reading = False
+        self.policy.turned(time.monotonic())
+
+    def retry_after_s(self, least_s: float) -> float:
+        """When somebody who is refused now shall come back."""
+        return self.policy.retry_after_s(least_s, time.monotonic())

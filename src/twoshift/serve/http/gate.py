@@ -1,0 +1,99 @@
+"""Requests that would be too late are refused as they are read: before a task, a parser or a model sees them."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import NamedTuple, Protocol
+
+from twoshift.endpoints.faults import Fault
+from twoshift.serve.books import log_access, request_id, writes_access
+from twoshift.serve.host import Host, Visit
+from twoshift.serve.http.app import UNREAD, App, Told
+from twoshift.serve.http.messages import Request
+from twoshift.serve.live_model import LiveModel
+
+__all__ = ["Gate", "Refused"]
+
+_TIMEOUT, _ID = b"x-request-timeout-ms", b"x-request-id"
+_KIND = "overloaded"
+_HEAD = (
+    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: %d\r\nretry-after-ms: %d\r\nx-request-id: %b\r\n"
+    b"server-timing: total;dur=%.3f\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+)
+
+
+class Refused(NamedTuple):
+    """A refusal as it goes over the wire, and what it says."""
+
+    encoded: bytes
+    retry_after_s: float
+
+
+class Deployed(Protocol):
+    """What the gate knows of the models behind it."""
+
+    def model_of(self, name: str | None) -> LiveModel | None:
+        """The one of that name, or the only one; None where a request's head does not tell."""
+        ...
+
+    def timeout_s(self, model: LiveModel | None) -> float:
+        """Of a request that brings none."""
+        ...
+
+
+class Gate:
+    """In front of every path whose requests the host prepares and a device answers."""
+
+    def __init__(self, app: App, host: Host, deployed: Deployed) -> None:
+        self._app, self._host, self._policy, self._deployed = app, host, host.policy, deployed
+        self._bodies: dict[Told, bytes] = {}
+
+    def admits(self, request: Request) -> bool:
+        """Whether it is let in: at once for paths that nobody gates. False: it is to be refused."""
+        route, matched = self._app.gated_route(request)
+        if route is None or request.visit is not None:
+            return True
+        now_s = time.monotonic()
+        since_s, size = self._host.read_since_s(now_s), len(request.body)
+        request.arrived_s = since_s
+        model = self._deployed.model_of(matched.get("model"))
+        had_s = _asked_s(request) or self._deployed.timeout_s(model)
+        device_s = 0.0 if model is None else model.finish_in_s(size)
+        if self._policy.wait_s(size, since_s + had_s - now_s, now_s, device_s) is None:
+            request.visit = Visit(self._host, size, since_s)
+            return True
+        return False
+
+    def refused(self, request: Request) -> Refused:
+        """The refusal, counted."""
+        began_s = time.monotonic()
+        route, matched = self._app.gated_route(request)
+        assert route is not None  # noqa: S101 - only such are refused
+        body = self._bodies.get(route.told)
+        if body is None:
+            body = self._bodies[route.told] = route.told(Fault(503, _KIND, UNREAD))
+        wait_s = self._policy.retry_after_s(self._policy.ahead_s, began_s)
+        took_s, wait_ms = began_s - request.arrived_s, max(1, math.ceil(1e3 * wait_s))
+        shown = request_id(request.header(_ID))
+        if (model := self._deployed.model_of(matched.get("model"))) is not None:
+            model.metrics.refused_unread(took_s, _KIND, max(1, round(model.rows_per_request)))
+        if writes_access():
+            log_access(f"{request.method} {request.path[:200]}", 503, request.arrived_s, "", shown)
+        given = (-(-wait_ms // 1000), wait_ms, shown.encode("latin-1"), 1e3 * took_s, len(body), body)
+        made = Refused(_HEAD % given, wait_s)
+        taken_s = (now_s := time.monotonic()) - began_s
+        self._policy.refusal.observed(0, taken_s)
+        self._policy.worked(taken_s, now_s)
+        return made
+
+
+def _asked_s(request: Request) -> float | None:
+    """The client's own timeout; one that cannot be is told where it is parsed."""
+    given = request.headers.get(_TIMEOUT)
+    if given is None:
+        return None
+    try:
+        return float(given) / 1e3
+    except ValueError:
+        return None
