@@ -39,7 +39,9 @@ class Listener:
         return int(self._socket.getsockname()[1])
 
     def close(self) -> None:
-        """Take no connection any more; those that are open stay."""
+        """Take no connection any more; those that are open stay. It may be told so twice."""
+        if self._socket.fileno() < 0:
+            return
         if self._rest is not None:
             self._rest.cancel()
         self._loop.remove_reader(self._socket)
