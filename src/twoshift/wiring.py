@@ -502,6 +502,7 @@ def _live_limits(settings: ModelSettings) -> LaneLimits:
         outside_s=min(_OUTSIDE_S, _OUTSIDE_SHARE * slo_s),
         call_budget_s=budget_s,
         min_share=settings.min_share,
+        live_slowdown=settings.live_slowdown,
     )
     return limits if settings.max_batch is None else replace(limits, max_rows=settings.max_batch)
 

@@ -52,6 +52,13 @@ class LiveImpact(msgspec.Struct, frozen=True):
     beside: Percentiles | None
     alone: Percentiles | None
 
+    @property
+    def slowdown(self) -> float | None:
+        """The median beside the job over that without it; None where one of them was not seen."""
+        if self.beside is None or self.alone is None or not self.alone.p50_s:
+            return None
+        return self.beside.p50_s / self.alone.p50_s
+
     @classmethod
     def over(cls, runs: Iterable[LiveImpact | None]) -> LiveImpact | None:
         """Of all runs of a job; None where none was beside live requests."""

@@ -282,7 +282,9 @@ def _lane_words(summary: Summary) -> Iterator[str]:
     if summary.live is not None and summary.live.beside is not None:
         told = _latency(summary.live.beside)
         alone = f"; with its rows held back: {_latency(summary.live.alone)}" if summary.live.alone else ""
-        yield f"Live requests beside it: {told}{alone}."
+        slowdown = summary.live.slowdown
+        cost = "" if slowdown is None else f" It cost live callers a factor of {slowdown:.2f} in the median."
+        yield f"Live requests beside it: {told}{alone}.{cost}"
 
 
 def _latency(seen: Percentiles) -> str:

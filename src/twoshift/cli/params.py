@@ -16,7 +16,7 @@ import typer
 from twoshift.errors import InvalidInput
 from twoshift.units import parse_bytes, parse_count, parse_duration
 
-__all__ = ["JsonFlag", "choice", "count", "duration", "millis", "share", "size", "text", "usd", "whole"]
+__all__ = ["JsonFlag", "choice", "count", "duration", "factor", "millis", "share", "size", "text", "usd", "whole"]
 
 # Outside these a float's products overflow or vanish, and no question about machines needs them.
 SMALLEST, LARGEST = 1e-12, 1e18
@@ -79,6 +79,19 @@ def size(about: str, *flags: str, shown: str | None = None) -> Any:
         return _within(_number(parse_bytes, raw, flag, accepted), raw, flag, accepted)
 
     return _option(parse, "SIZE", about, flags, shown)
+
+
+def factor(about: str, *flags: str, shown: str | None = None) -> Any:
+    """A factor of at least 1."""
+    accepted = "a factor of at least 1, such as 1.2"
+
+    def parse(raw: str, flag: str) -> float:
+        value = _number(parse_count, raw, flag, accepted)
+        if not (math.isfinite(value) and value >= 1):
+            raise InvalidInput(flag, raw, accepted)
+        return value
+
+    return _option(parse, "FACTOR", about, flags, shown)
 
 
 def usd(about: str, *flags: str, shown: str | None = None) -> Any:

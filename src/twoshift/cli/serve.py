@@ -16,7 +16,7 @@ from twoshift.cli.app import app
 from twoshift.cli.commands import command
 from twoshift.cli.model_options import ERROR_FIELDS, MODELS, Device, Precision, Threads, TrustPickle
 from twoshift.cli.output import note
-from twoshift.cli.params import choice, millis, text, usd, whole
+from twoshift.cli.params import choice, factor, millis, text, usd, whole
 from twoshift.cli.progress import Ongoing
 from twoshift.errors import InvalidInput
 from twoshift.extras import EXTRAS, needed
@@ -24,6 +24,7 @@ from twoshift.units import counted
 
 if TYPE_CHECKING:
     from twoshift.fleet.scaler import Scaler
+    from twoshift.serve.derived import Derived
     from twoshift.serve.live_model import LiveModel
     from twoshift.serve.llm.derived import LlmDerived
     from twoshift.serve.settings import ServeSettings
@@ -81,6 +82,10 @@ def serve_command(
     call_budget_ms: Annotated[
         float | None, millis("Longest call that carries batch rows.", shown="derived from the SLO")
     ] = None,
+    live_slowdown: Annotated[
+        float | None,
+        factor("Most that a job may slow live requests down, on the average: 1.2 is 20 %.", shown="no bound"),
+    ] = None,
     max_batch: Annotated[int | None, whole("Most rows of a call.", shown="derived from the SLO")] = None,
     max_waiting: Annotated[int | None, whole("Most rows that may wait.", shown="derived from the SLO")] = None,
     device: Device = "auto",
@@ -102,7 +107,8 @@ def serve_command(
     }  # fmt: skip
     of_model: dict[str, Any] = {
         "slo_ms": slo_ms, "ttft_ms": ttft_ms, "tpot_ms": tpot_ms,
-        "call_budget_ms": call_budget_ms, "max_batch": max_batch, "max_waiting": max_waiting,
+        "call_budget_ms": call_budget_ms, "live_slowdown": live_slowdown,
+        "max_batch": max_batch, "max_waiting": max_waiting,
         "device": None if device == "auto" else device, "precision": precision, "threads": threads,
         "trust_pickle": trust_pickle or None, "load_timeout": load_timeout, "replicas": replicas,
         "min_replicas": min_replicas, "max_replicas": max_replicas,
@@ -223,8 +229,8 @@ def _tell(models: list[LiveModel], needs_key: bool, address: str, grpc_address: 
         if isinstance(derived, LlmDerived):
             _tell_llm(derived)
             continue
-        budget, rows = f"{1e3 * derived.call_budget_s:.3g} ms", counted(derived.largest_live_rows, "live row")
-        note(f"  SLO {1e3 * derived.slo_s:g} ms: up to {rows} a call; {budget} for one with background rows;")
+        note(f"  SLO {1e3 * derived.slo_s:g} ms: up to {counted(derived.largest_live_rows, 'live row')} a call;")
+        note(f"  {_beside_a_job(derived)};")
         admitted, capacity = counted(derived.admission_rows, "row"), f"{derived.capacity_rows_per_s:,.0f}"
         note(f"  {admitted} may wait and more are refused; {capacity} rows/s")
         if derived.threads is not None:
@@ -236,6 +242,18 @@ def _tell(models: list[LiveModel], needs_key: bool, address: str, grpc_address: 
     note(f"Ready at {address}")
     key = ' -H "Authorization: Bearer $KEY"' if needs_key else ""
     note(f"curl{key} {address}{_curl(models[0])}")
+
+
+def _beside_a_job(derived: Derived) -> str:
+    """How jobs run here, and what that costs live callers."""
+    if not derived.background_share:
+        return "rows of jobs do not run: live requests may not be slowed down at all"
+    if not derived.background_call_s:
+        return f"no call of {1e3 * derived.call_budget_s:.3g} ms has room for a row of a job"
+    often = "" if derived.background_share == 1.0 else f", in {derived.background_share:.0%} of the time"
+    call, most = (f"{1e3 * each:.3g}" for each in (derived.background_call_s, derived.call_budget_s))
+    slower = f"live requests take about {derived.live_slowdown:.2g} x as long on the device"
+    return f"a job's calls take {call} of at most {most} ms{often}: {slower}"
 
 
 def _tell_llm(derived: LlmDerived) -> None:

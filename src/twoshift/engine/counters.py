@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from twoshift.engine.flight import Flight
 from twoshift.engine.memory import MemoryCap
-from twoshift.engine.stats import CallRows, EngineStats
+from twoshift.engine.stats import BESIDE_BATCH, BESIDE_NOTHING, CallRows, EngineStats, LiveTime
 from twoshift.engine.waiting import LiveRow
 from twoshift.errors import OutOfMemory
 from twoshift.policy.lane_values import LaneUse
@@ -29,6 +29,7 @@ class Counters:
         self.calls = 0  # those that the policy did not plan, too
         self._failed = self._out_of_memory = 0
         self._tenants: dict[str, LaneUse] = {}
+        self._live = {beside: LiveTime() for beside in (BESIDE_BATCH, BESIDE_NOTHING)}
 
     def launched(self, flight: Flight, now_s: float) -> None:
         """A call goes onto the device: its rows have waited until now."""
@@ -37,9 +38,13 @@ class Counters:
         for piece in flight.pieces:
             self._waits_s[piece.job.lane] += len(piece) * (now_s - piece.job.arrived_s)
 
-    def landed(self, flight: Flight, result: Columns | Exception) -> None:
+    def landed(self, flight: Flight, result: Columns | Exception, now_s: float) -> None:
         """A call has its result; where the memory ran out, the next ones are smaller for a while."""
         self.calls += 1
+        if flight.rows:
+            live = self._live[BESIDE_BATCH if flight.pieces or self._policy.has_background else BESIDE_NOTHING]
+            live.rows += len(flight.rows)
+            live.seconds += sum([now_s - row.arrived_s for row in flight.rows])
         size = flight.call.size
         self._call_rows[Lane.ONLINE if flight.rows else flight.pieces[0].job.lane].add(size.rows)
         if not isinstance(result, Exception):
@@ -74,4 +79,5 @@ class Counters:
             out_of_memory=self._out_of_memory,
             max_tokens=self._policy.max_tokens,
             tenants={name: replace(use) for name, use in self._tenants.items()},
+            live={beside: replace(each) for beside, each in self._live.items()},
         )

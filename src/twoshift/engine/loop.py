@@ -414,7 +414,7 @@ class Engine:
                 rows = 0 if isinstance(result, Exception) else len(piece)  # they will be tried again
                 piece.job.owner.had(rows, part.tokens, part_s, bool(flight.rows))
             self._policy.finished(flight.call, turn_s, isinstance(result, Exception), device_s)
-            self._counters.landed(flight, result)
+            self._counters.landed(flight, result, ended_s)
             if flight.call.slot is Slot.WHOLE:
                 self._changed.notify_all()  # the other lanes have waited for it
             self._counters.paid(flight.rows, per_token_s)

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from twoshift.policy.lane_values import LaneUse
 from twoshift.types import Lane
 
-__all__ = ["CALL_ROWS", "CallRows", "EngineStats", "Health", "Queue"]
+__all__ = ["BESIDE_BATCH", "BESIDE_NOTHING", "CALL_ROWS", "CallRows", "EngineStats", "Health", "LiveTime", "Queue"]
+
+BESIDE_BATCH, BESIDE_NOTHING = "batch", "nothing"
 
 CALL_ROWS = tuple(1 << k for k in range(12))  # upper bounds of the counts below; one more counts what is larger
 
@@ -23,6 +25,14 @@ class CallRows:
         """One call."""
         self.counts[min((rows - 1).bit_length(), len(CALL_ROWS))] += 1
         self.rows += rows
+
+
+@dataclass(slots=True)
+class LiveTime:
+    """What live rows took, from their submission to their result."""
+
+    rows: int = 0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +56,8 @@ class EngineStats:
     out_of_memory: int  # of them
     max_tokens: int  # the cap now; lower than configured after the memory ran out
     tenants: dict[str, LaneUse] = field(default_factory=dict[str, LaneUse])  # of the live lane: whose rows had what
+    # of live rows, by what else the device had to do: BESIDE_BATCH or BESIDE_NOTHING
+    live: dict[str, LiveTime] = field(default_factory=dict[str, LiveTime])
 
 
 @dataclass(frozen=True, slots=True)

@@ -239,7 +239,7 @@ class FleetModel:
             return
         cost = None if beat.cost is None else CallCost.from_dict(beat.cost)
         background = any(queue.rows for lane, queue in beat.waiting.items() if lane is not Lane.ONLINE)
-        behind_s = self.derived.call_budget_s / 2 if background else 0.0
+        behind_s = self.derived.background_call_s / 2 if background else 0.0
         self._routing.learned(member.number, cost, behind_s, not beat.running_s, beat.host_s)
         if beat.derived is not None and member.number in self._derived:
             self._derived[member.number] = Derived(**beat.derived)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from twoshift.engine.stats import CallRows, EngineStats, Queue
+from twoshift.engine.stats import BESIDE_BATCH, BESIDE_NOTHING, CallRows, EngineStats, LiveTime, Queue
 from twoshift.policy.lane_values import LaneUse
 from twoshift.serve.derived import Derived
 from twoshift.types import Lane
@@ -39,6 +39,7 @@ def stats_together(parts: Sequence[EngineStats]) -> EngineStats:
             name: _uses([each.tenants[name] for each in parts if name in each.tenants])
             for name in {name for each in parts for name in each.tenants}
         },
+        live={beside: _live_times(parts, beside) for beside in (BESIDE_BATCH, BESIDE_NOTHING)},
     )
 
 
@@ -62,6 +63,11 @@ def derived_together(parts: Sequence[Derived]) -> Derived:
         keeps_slo=all(each.keeps_slo for each in parts),
         least_slo_s=max(each.least_slo_s for each in parts),
     )
+
+
+def _live_times(parts: Sequence[EngineStats], beside: str) -> LiveTime:
+    found = [each.live[beside] for each in parts if beside in each.live]
+    return LiveTime(sum(each.rows for each in found), sum(each.seconds for each in found))
 
 
 def _uses(parts: Sequence[LaneUse]) -> LaneUse:

@@ -211,6 +211,11 @@ class LanePolicy:
         """Whether live rows wait or run."""
         return bool(len(self.live)) or any(call.live for call, _ in self._running.values())
 
+    @property
+    def has_background(self) -> bool:
+        """Whether background rows wait for their turn or run."""
+        return bool(self.background) or any(call.background for call, _ in self._running.values())
+
     def can_launch(self, slot: Slot) -> bool:
         """Whether the slot has room for a call."""
         if not self._running:

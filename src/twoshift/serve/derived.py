@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
 
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import LaneLimits, longest_live_s
+from twoshift.policy.pace import PacePolicy
 from twoshift.policy.plan.row import RowSize
-from twoshift.policy.plan.table import cap
+from twoshift.policy.plan.table import cap, largest_batch
 from twoshift.policy.threads import ThreadPlan
 
 __all__ = ["Derived", "derive"]
 
 _QUANTILE = 0.9  # as the lane policy predicts
+_FUZZ = 1e-9
+_ANY_SLOWDOWN = 1e9  # where none is set
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +26,17 @@ class Derived:
 
     slo_s: float
     one_row_s: float  # a call of one typical row that has the device to itself: the median
-    call_budget_s: float  # the longest call that carries background rows
+    call_budget_s: float  # the longest call that may carry background rows
     largest_live_rows: int  # of typical rows, in one call that leaves time for another before it
-    largest_background_rows: int
+    largest_background_rows: int  # of typical rows, in a call of background_call_s
     admission_rows: int  # typical rows that may wait and still be answered in time
     capacity_rows_per_s: float  # of typical rows, in the largest live calls
     row_tokens: float  # of a typical row: of live requests lately, of the profile before the first
     keeps_slo: bool = True  # False: one typical row takes longer, on an idle device
     least_slo_s: float = 0.0  # an SLO that leaves time for a call that runs already
+    background_call_s: float = 0.0  # a call of background rows: as long as the curve's knee needs; 0: none fits
+    background_share: float = 1.0  # of the time that such calls may have, where live_slowdown spaces them
+    live_slowdown: float = 1.0  # the mean time of a live row on the device beside a job over that without, as predicted
     threads: str | None = None  # that a call uses, by its rows; None where that is the library's to say
     curves: dict[str, Any] = field(default_factory=dict[str, Any])  # as learned, with the limits: what sim lanes takes
 
@@ -69,10 +75,9 @@ def derive(
     `whole` is the curve of a call that has the device to itself, where `cost` is that of one in a lane.
     """
     assert limits.slo_s is not None  # noqa: S101 - a server has an objective
-    budget_s = limits.budget_s
+    budget_s, beside = limits.budget_s, _beside_a_job(cost, limits, row, whole or cost)
     share = longest_live_s(cost.at(_QUANTILE), limits) / limits.slo_s
     live = max(1, min(limits.max_rows, cap(cost, limits.slo_s, share, row, _QUANTILE).batch))
-    background = min(limits.max_rows, cap(cost, limits.slo_s, budget_s / limits.slo_s, row, _QUANTILE).batch)
     live_s = cost.seconds(row.call(live), _QUANTILE)
     alone_s = (whole or cost).seconds(row.call(1), _QUANTILE)
     one_row_s = (whole or cost).seconds(row.call(1))
@@ -81,7 +86,7 @@ def derive(
         one_row_s=one_row_s,
         call_budget_s=budget_s,
         largest_live_rows=live,
-        largest_background_rows=background,
+        largest_background_rows=beside.rows,
         admission_rows=min(
             max_waiting, int(limits.lanes * live * max(1.0, (limits.slo_s - limits.outside_s) // live_s))
         ),
@@ -89,9 +94,41 @@ def derive(
         row_tokens=row.tokens,
         keeps_slo=limits.outside_s + alone_s <= limits.slo_s,
         least_slo_s=_rounded_up(limits.outside_s + 2 * alone_s),
+        background_call_s=beside.call_s,
+        background_share=beside.share,
+        live_slowdown=beside.live_slowdown,
         threads=None if threads is None else str(threads),
         curves={"whole": (whole or cost).to_dict(), "lane": cost.to_dict(), "limits": asdict(limits)},
     )
+
+
+class _BesideAJob(NamedTuple):
+    """A background call of typical rows, and what such calls cost live callers."""
+
+    rows: int = 0
+    call_s: float = 0.0
+    share: float = 1.0
+    live_slowdown: float = 1.0
+
+
+def _beside_a_job(cost: CallCost, limits: LaneLimits, row: RowSize, whole: CallCost) -> _BesideAJob:
+    tokens, in_lane, alone = max(1, round(row.tokens)), cost.at(_QUANTILE), whole.at(_QUANTILE)
+    unbounded = replace(limits, live_slowdown=limits.live_slowdown or _ANY_SLOWDOWN)
+    policy = PacePolicy(unbounded)
+    policy.price(in_lane, alone if limits.background_depth else in_lane, alone)
+    pace = policy.pace(tokens, 0.0, tokens)
+    rows = min(limits.max_rows, largest_batch(in_lane, pace.call_s, row))
+    stops_short = rows < limits.max_rows and in_lane.seconds(row.call(rows)) < pace.call_s * (1 - _FUZZ)
+    if stops_short and in_lane.seconds(row.call(rows + 1)) <= limits.budget_s:
+        rows += 1  # the row that reaches it
+    if not rows:
+        return _BesideAJob()
+    call_s = in_lane.seconds(row.call(rows))
+    share = pace.share(call_s)
+    if not share:
+        return _BesideAJob(share=0.0)
+    slowdown = 1.0 + share * pace.delay_s(call_s) / alone.seconds(row.call(1))
+    return _BesideAJob(rows, call_s, share, slowdown)
 
 
 def _rounded_up(seconds: float) -> float:

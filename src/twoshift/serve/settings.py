@@ -43,6 +43,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     scale: ScaleSettings = ScaleSettings()
 
     call_budget_ms: float | None = None
+    live_slowdown: float | None = None  # mean live latency beside jobs over that without, at the most
     min_share: float = 0.0  # of the device, for jobs that would miss their window otherwise
     max_batch: int | None = None
     max_waiting: int | None = None
@@ -56,6 +57,9 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         for name in ("threads", "replicas", "min_replicas", "max_replicas", "max_batch", "max_waiting"):
             value = getattr(self, name)
             _require(value is None or value >= 1, name, value, "a whole number of at least 1")
+        slowdown = self.live_slowdown
+        bounded = slowdown is None or (math.isfinite(slowdown) and slowdown >= 1)
+        _require(bounded, "live_slowdown", slowdown, "a factor of at least 1, such as 1.2")
         _require(0 <= self.min_share <= 0.5, "min_share", self.min_share, "a share from 0 to 0.5")
         least, most = max(self.replicas, self.min_replicas or 1), self.max_replicas
         _require(most is None or most >= least, "max_replicas", most, f"at least {least}, the least number of replicas")
@@ -72,7 +76,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         """Raises InvalidInput where something is said that a language model has not."""
         accepted = "ttft_ms and tpot_ms: a language model's answer takes as long as it has tokens"
         _require(self.slo_ms is None, "slo_ms", self.slo_ms, accepted)
-        for name in ("call_budget_ms", "max_batch"):
+        for name in ("call_budget_ms", "live_slowdown", "max_batch"):
             value = getattr(self, name)
             _require(value is None, name, value, "nothing here: a language model's steps follow from tpot_ms")
         one = self.first_replicas == 1 and not self.is_scaled

@@ -30,6 +30,13 @@ def test_several_runs_are_told_together_to_a_percent() -> None:
     assert Percentiles.over([Percentiles.over(kept[:2]), kept[2]]) == found
 
 
+def test_the_slowdown_is_of_medians_and_needs_both() -> None:
+    beside, alone = Percentiles.of([0.02, 0.03, 0.04]), Percentiles.of([0.01, 0.012, 0.05])
+    assert LiveImpact(beside, alone).slowdown == pytest.approx(2.5)
+    assert LiveImpact(beside, None).slowdown is None
+    assert LiveImpact(None, alone).slowdown is None
+
+
 def test_runs_without_live_requests_change_nothing() -> None:
     beside = Percentiles.of([0.0, 0.5])
     assert LiveImpact.over([]) is None

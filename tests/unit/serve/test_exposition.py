@@ -70,6 +70,22 @@ def test_what_was_answered_is_counted_by_model_and_lane(model: ServedModel) -> N
     assert of(found, "twoshift_healthy", model="m") == 1
 
 
+def test_what_live_rows_took_is_counted_by_what_ran_beside_them(model: ServedModel) -> None:
+    rows = model.engine.runtime.prepare([{"x": 1.0}])
+    model.engine.submit(rows, model.engine.now_s() + 10)[0].result()
+    alone = read(model)
+    assert of(alone, "twoshift_live_rows_total", model="m", beside="nothing") == 1
+    assert of(alone, "twoshift_live_seconds_total", model="m", beside="nothing") > 0
+    assert of(alone, "twoshift_live_rows_total", model="m", beside="batch") == 0
+    job = model.engine.submit_block(model.engine.runtime.prepare([{"x": 1.0}] * 100_000))
+    model.engine.submit(rows, model.engine.now_s() + 10)[0].result()
+    assert not job.done()
+    job.cancel()
+    beside = read(model)
+    assert of(beside, "twoshift_live_rows_total", model="m", beside="nothing") == 1
+    assert of(beside, "twoshift_live_rows_total", model="m", beside="batch") == 1
+
+
 def test_stages_replies_and_refusals_are_histograms_and_counters(model: ServedModel) -> None:
     model.metrics.answered(Stages(admit=0.0002, lookup=0.0, prepare=0.002, queue=0.03, forward=0.2, finish=20.0))
     model.metrics.replied(200, 0.3, None)

@@ -113,6 +113,9 @@ def test_beyond_this_machine_there_must_be_keys_or_the_word_for_none(host: str) 
         ({"models": {"m": {"slo_ms": 0}}}, "slo_ms"),
         ({"models": {"m": {"slo_ms": float("inf")}}}, "slo_ms"),
         ({"models": {"m": {"max_waiting": 0}}}, "max_waiting"),
+        ({"models": {"m": {"live_slowdown": 0.9}}}, "live_slowdown: 0.9 .* a factor of at least 1, such as 1.2"),
+        ({"models": {"m": {"live_slowdown": float("inf")}}}, "live_slowdown"),
+        ({"models": {"m": {"live_slowdown": "1.2"}}}, "live_slowdown"),
         ({"models": {"m": {"ttft_ms": 0}}}, "ttft_ms"),
         ({"models": {"m": {"tpot_ms": -1}}}, "tpot_ms"),
     ],
@@ -138,6 +141,7 @@ def test_a_language_model_has_objectives_of_its_own() -> None:
     [
         ({"slo_ms": 50}, "slo_ms: 50.* ttft_ms and tpot_ms"),
         ({"max_batch": 4}, "max_batch: 4"),
+        ({"live_slowdown": 1.2}, "live_slowdown: 1.2"),
         ({"replicas": 2}, "replicas: 2 .* one process"),
         ({"max_replicas": 2}, "replicas: 1 .* one process"),
     ],

@@ -21,7 +21,7 @@ from twoshift.policy.plan.row import RowSize
 from twoshift.ports import RuntimeInfo
 from twoshift.runtime.columns import ColumnRows
 from twoshift.runtime.host_model import HostModel
-from twoshift.serve.derived import derive
+from twoshift.serve.derived import Derived, derive
 from twoshift.serve.model import Answer, ServedModel
 from twoshift.serve.service import Service
 from twoshift.types import Tensor
@@ -186,3 +186,25 @@ def test_what_is_derived_follows_the_curve() -> None:
     assert derived.largest_live_rows == 84  # (25 - 4) / 0.25
     assert derived.admission_rows == 100  # two calls of 84, were there no bound
     assert derived.capacity_rows_per_s == pytest.approx(84 / 0.025)
+
+
+def derived_within(slowdown: float | None, lanes: int = 1) -> Derived:
+    limits = LaneLimits(slo_s=1.0, live_slowdown=slowdown, lanes=lanes)
+    return derive(CallCost.line(0.004, 0.002), limits, RowSize.uniform(8), 100, CallCost.line(0.004, 0.001))
+
+
+def test_what_a_job_costs_live_callers_is_derived() -> None:
+    free = derived_within(None)
+    assert free.background_call_s < 0.2 < free.call_budget_s  # the knee, not what the SLO allows
+    assert free.live_slowdown == pytest.approx(1 + (0.02 - 0.012 + free.background_call_s / 2) / 0.012)
+    bounded = derived_within(3.0)
+    assert bounded.live_slowdown == pytest.approx(3.0)
+    assert 0.5 < bounded.background_share <= 1  # the pause makes up for the row that goes beyond
+    assert bounded.background_call_s < free.background_call_s
+    spaced = derived_within(1.2)
+    assert spaced.largest_background_rows == 1
+    assert 0 < spaced.background_share < 1
+    assert spaced.live_slowdown == pytest.approx(1.2)
+    assert derived_within(1.2, lanes=2).live_slowdown == pytest.approx(1.2)
+    never = derived_within(1.0)
+    assert (never.background_share, never.background_call_s, never.live_slowdown) == (0.0, 0.0, 1.0)
