@@ -14,7 +14,7 @@ __all__ = ["Pace", "PacePolicy"]
 
 _LEAST_CALL_S = 0.001  # of a background call: the host's own time a call stays small beside it
 _MEMORY_S = 1.0  # over which live arrivals are counted
-_DENSE = 2.0  # live rows that arrive in one call: from here on riding costs callers less than longer calls do
+_DENSE = 0.1  # of the device's time for the overhead of live calls: from here on riders fill them to the knee
 _LITTLE = 0.25  # of what a call costs by itself: riders that add no more are always worth it
 _STRETCHED = 1.5  # times what riders add: a row waits for half of the stretched call before its own
 _EMPTY = CallSize(0, 0, 0, 0)
@@ -55,7 +55,7 @@ class PacePolicy:
     def price(self, background: CallCost, live: CallCost, whole: CallCost) -> None:
         """The curves have changed: of background calls, of a live row beside them, of one that has the device."""
         self._background, self._live, self._whole = background, live, whole
-        self._little_s = _LITTLE * background.seconds(_EMPTY)
+        self._fixed_s = background.seconds(_EMPTY)
         self._knees.clear()
 
     def cap_tokens(self, max_tokens: int) -> None:
@@ -74,8 +74,10 @@ class PacePolicy:
         if limits.slo_s is None:
             return Pace()
         call_s = self.call_s(row_tokens)
-        dense = min(1.0, self._decayed(now_s) / _MEMORY_S * call_s / (_DENSE * limits.lanes))
-        ride_s = math.inf if limits.call_budget_s is not None else max(self._little_s, dense * call_s)
+        overhead = self._decayed(now_s) / _MEMORY_S * self._fixed_s / limits.lanes
+        # Squared, because below that riders save the job little and delay live rows all the same.
+        dense = min(1.0, (overhead / _DENSE) ** 2)
+        ride_s = math.inf if limits.call_budget_s is not None else max(_LITTLE * self._fixed_s, dense * call_s)
         if limits.live_slowdown is None or not live_tokens:
             return Pace(call_s, ride_s)
         row = CallSize.uniform(1, round(live_tokens))
@@ -99,7 +101,7 @@ class PacePolicy:
     def _allowed_s(self, pace: Pace, row_tokens: int) -> float:
         """The longest call that may follow the one before it at once; at least one that is not mostly overhead."""
         # Shorter ones with less pause between them, down to twice the overhead, harvest more at the same delay.
-        least_s = max(self._background.seconds(CallSize.uniform(1, row_tokens)), 2 * self._background.seconds(_EMPTY))
+        least_s = max(self._background.seconds(CallSize.uniform(1, row_tokens)), 2 * self._fixed_s)
         return max(least_s, (pace.lanes + 1) * (pace.spare_s - pace.apart_s))
 
     def _decayed(self, now_s: float) -> float:
