@@ -17,7 +17,7 @@ from servers import WAIT_S, Got, Server
 
 pytestmark = pytest.mark.slow
 CLIENTS, ROWS, STORM_S = 200, 32, 2.0
-SLO_MS = "100"
+SLO_MS = "20"  # nobody answers 200 x 32 rows in it
 PATIENT = {"x_request_timeout_ms": "60000"}
 TEXTS = [f"text number {k}" for k in range(ROWS)]
 
@@ -75,10 +75,11 @@ def test_clients_that_retry_at_once_are_answered_or_refused_on_connections_that_
     by_status: dict[int, list[Any]] = {}
     for got in replies:
         by_status.setdefault(got.status, []).append(got)
-    assert {200} <= by_status.keys() <= {200, 503, 504}, {status: len(each) for status, each in by_status.items()}
+    assert {200, 503} <= by_status.keys() <= {200, 503, 504}, {status: len(each) for status, each in by_status.items()}
     assert {len(got.json()["data"]) for got in by_status[200]} == {ROWS}
-    for got in by_status.get(503, []):
+    for got in by_status[503]:
         assert int(got.headers["retry-after"]) >= 1
         assert int(got.headers["retry-after-ms"]) >= 1
+    assert len({got.headers["retry-after-ms"] for got in by_status[503]}) > 1  # not all in the same moment
     assert {got.status for got in after} == {200}
     assert server.embed("Embed", TEXTS, **PATIENT).status == 200
