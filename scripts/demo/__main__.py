@@ -181,6 +181,8 @@ def tell(figures: Figures) -> None:
     print(
         f"Harvested: {data['harvested_rows_per_s']:,.0f} rows/s for {data['job_seconds']:.0f} s, beside live requests."
     )
+    slower = data["live_with_job"]["p50_ms"] / data["live_without_job"]["p50_ms"]
+    print(f"The job cost live callers a factor of {slower:.1f} in the median.")
     print(
         f"The fleet as it is paid, idle time included: ${alone:.2f} a million rows live alone, ${both:.2f} with both."
     )

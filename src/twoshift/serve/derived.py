@@ -121,9 +121,11 @@ def _beside_a_job(cost: CallCost, limits: LaneLimits, row: RowSize, whole: CallC
     stops_short = rows < limits.max_rows and in_lane.seconds(row.call(rows)) < pace.call_s * (1 - _FUZZ)
     if stops_short and in_lane.seconds(row.call(rows + 1)) <= limits.budget_s:
         rows += 1  # the row that reaches it
-    if not rows:
-        return _BesideAJob()
     call_s = in_lane.seconds(row.call(rows))
+    if not rows:  # too long for a lane: it has the whole device
+        rows, call_s, pace = 1, alone.seconds(row.call(1)), pace._replace(lanes=1, apart_s=0.0)
+        if call_s > limits.budget_s:
+            return _BesideAJob()
     share = pace.share(call_s)
     if not share:
         return _BesideAJob(share=0.0)

@@ -206,5 +206,9 @@ def test_what_a_job_costs_live_callers_is_derived() -> None:
     assert 0 < spaced.background_share < 1
     assert spaced.live_slowdown == pytest.approx(1.2)
     assert derived_within(1.2, lanes=2).live_slowdown == pytest.approx(1.2)
+    long = derive(
+        CallCost.line(0.06, 0.0), LaneLimits(slo_s=0.1, lanes=2), RowSize.uniform(1), 9, CallCost.line(0.03, 0)
+    )
+    assert (long.largest_background_rows, long.background_call_s) == (1, 0.03)  # it has both lanes
     never = derived_within(1.0)
     assert (never.background_share, never.background_call_s, never.live_slowdown) == (0.0, 0.0, 1.0)
