@@ -80,7 +80,7 @@ def serve_command(
     ] = None,
     access_log: Annotated[bool, typer.Option("--access-log", help="Print a line for each request to stderr.")] = False,
     call_budget_ms: Annotated[
-        float | None, millis("Longest call that carries batch rows.", shown="derived from the SLO")
+        float | None, millis("Longest call that carries batch rows.", shown="the knee of the curve")
     ] = None,
     live_slowdown: Annotated[
         float | None,

@@ -35,7 +35,8 @@ ItemMs = Annotated[float | None, millis("What each item adds to a call.", shown=
 MaxBatch = Annotated[int, whole("The most rows in a call.", most=1_000_000)]
 SloMs = Annotated[float, millis("The live latency objective.")]
 CallBudgetMs = Annotated[
-    float | None, millis("The longest call that may carry background rows, if not half of the SLO.")
+    float | None,
+    millis("Longest call that carries background rows, if not what the knee needs within half of the SLO."),
 ]
 HostMs = Annotated[float | None, millis("What reading and preparing a request costs the host.", zero=True, shown="0")]
 ReplyMs = Annotated[float | None, millis("What replying to it costs the host.", zero=True, shown="0")]
