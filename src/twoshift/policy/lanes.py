@@ -125,7 +125,8 @@ class LanePolicy:
             raise InvalidInput("call", call.number, "a call that is running")
         _, predicted_end_s = self._running.pop(call.number)
         ended_s = predicted_end_s - call.predicted_s + elapsed_s
-        self._quiet_since_s = max(self._quiet_since_s, ended_s)
+        if ended_s > self._quiet_since_s:
+            self._quiet_since_s = ended_s
         self._account(call, elapsed_s if device_s is None else device_s)
         if not failed:
             # a refit takes its time: answers go out first
@@ -238,7 +239,8 @@ class LanePolicy:
         """What to do now; ask again after a Drop."""
         if self._lessons:
             self._learn()
-        self.age(now_s)
+        if now_s > self._curves.stale_s:
+            self.age(now_s)
         if not self.can_launch(slot):
             return Idle()
         self._check_debt()
@@ -271,7 +273,7 @@ class LanePolicy:
 
     def age(self, now_s: float) -> None:
         """Forget what was learned too long ago, where nothing runs that could say more."""
-        if not self._running and not self._lessons and self._curves.age(now_s):
+        if now_s > self._curves.stale_s and not self._running and not self._lessons and self._curves.forget():
             self._reprice()
 
     def slow_down(self, factor: float, now_s: float) -> None:

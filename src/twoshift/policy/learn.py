@@ -25,6 +25,7 @@ _QUICKER = math.log(1.25)  # than usual: no noise, but news
 _PER_BUCKET = 8  # newest samples kept for each size class
 _REFIT_CALLS = 256
 _REFIT_S, _REFIT_FEW = 60.0, 32  # where there is little traffic: at the latest after this time, with so many calls
+_VOTE_S = 0.5  # between calls that are asked what is usual
 _HALF_LIFE = 512  # calls after which a sample counts half
 _HALF_LIFE_S = 300.0  # or seconds
 _EVIDENCE = 3  # calls of about one size, before they say how quickly such calls can run
@@ -48,6 +49,7 @@ class CostLearner:
         "_slow_s",
         "_times_s",
         "_usual_level",
+        "_vote_s",
         "cost",
         "last_s",
         "level",
@@ -63,8 +65,9 @@ class CostLearner:
         self._slow_s = -math.inf  # when the newest call ended that was as slow as the curve says, while that is slow
         self.since_s = -math.inf  # when the oldest call ended that the last rescaling was made of
         self._usual_level = UsualLevel()
+        self._vote_s = -math.inf  # when the next call is asked
         self._calls = self._refit_calls = 0
-        self._refit_s = 0.0  # the last one, or the first call
+        self._refit_s = math.inf  # when the last one was; or the first time that one might have been
         self._recent: deque[float] = deque(maxlen=_RECENT)  # log(measured / predicted) since the last change
         self._times_s: deque[float] = deque(maxlen=_RECENT)  # when those calls ended
         # size class -> (call number, size, seconds, when it ended)
@@ -75,8 +78,6 @@ class CostLearner:
         if size.rows < 1 or not (math.isfinite(seconds) and seconds > 0):
             return False  # a clock that did not move says nothing about the device
         self._calls += 1
-        if self._calls == 1:
-            self._refit_s = ended_s
         self._remember(size, seconds, ended_s)
         ratio = math.log(seconds / self.cost.seconds(size))
         recent, times_s = self._recent, self._times_s
@@ -86,15 +87,15 @@ class CostLearner:
         while times_s[0] < ended_s - STALE_S:
             times_s.popleft()
             recent.popleft()
-        shift = self._usual_level.observed(self.level + ratio, ended_s)
-        if shift:
-            self._shift_usual(shift)
+        shifted = ended_s >= self._vote_s and self._vote(ratio, ended_s)
         if self.level > _DRIFT and self._is_spell_over(ratio, ended_s):
             self.take_level(0.0)
             return True
-        if self._drifted() or (self._is_refit_due(ended_s) and self._refit(size, ended_s)):
+        if self._drifted():
             return True
-        return bool(shift)
+        if self._calls % _REFIT_FEW == 0 and self._is_refit_due(ended_s) and self._refit(size, ended_s):
+            return True
+        return shifted
 
     def forget(self) -> bool:
         """Believe what is usual again: what was learned is too old; True when that changes the curve."""
@@ -138,10 +139,16 @@ class CostLearner:
         self._recent.clear()
         self._times_s.clear()
 
-    def _shift_usual(self, shift: float) -> None:
+    def _vote(self, ratio: float, ended_s: float) -> bool:
+        """Ask this call what is usual; True when that has changed."""
+        self._vote_s = ended_s + _VOTE_S
+        shift = self._usual_level.observed(self.level + ratio, ended_s)
+        if not shift:
+            return False
         self.usual = self.usual.scaled(math.exp(shift))
         self.level -= shift
-        self._slow_s = self.last_s
+        self._slow_s = ended_s
+        return True
 
     def _is_spell_over(self, ratio: float, ended_s: float) -> bool:
         """Whether calls were slower than usual long ago, and this one is not: few calls need no majority."""
@@ -189,6 +196,7 @@ class CostLearner:
 
     def _is_refit_due(self, now_s: float) -> bool:
         calls = self._calls - self._refit_calls
+        self._refit_s = min(self._refit_s, now_s)
         return calls >= _REFIT_CALLS or (calls >= _REFIT_FEW and now_s - self._refit_s >= _REFIT_S)
 
     def _refit(self, size: CallSize, now_s: float) -> bool:

@@ -28,34 +28,31 @@ class SlotCurves:
         # at the cautious quantile: by these is decided
         self.cautious = {slot: learner.cost.at(self._quantile) for slot, learner in self.learners.items()}
         self.usual = dict(self.cautious)  # what they are after a silence
-        self._stale_s = math.inf  # from when on what was learned is too old; never, while nothing is slower than usual
+        self.stale_s = math.inf  # from when on what was learned is too old; never, while nothing was
+        self._others = {slot: [pair for pair in self.learners.items() if pair[0] is not slot] for slot in self.learners}
 
     def observed(self, slot: Slot, size: CallSize, seconds: float, ended_s: float) -> bool:
         """A call ended; True when some curve has changed."""
-        changed = self.age(ended_s - seconds)
+        changed = ended_s - seconds > self.stale_s and self.forget()
         learner = self.learners[slot]
         if news := learner.observed(size, seconds, ended_s):
             self._changed(slot)
             changed = True
-        for name, other in self.learners.items():
-            if name is slot or not (other.last_s < learner.since_s or other.last_s < ended_s - seconds - STALE_S):
+        for name, other in self._others[slot]:
+            if not (other.last_s < learner.since_s or other.last_s < ended_s - seconds - STALE_S):
                 continue  # it has newer evidence of its own
             if self._followed(other, learner) or (news and self._bounded(name, other, learner, size)):
                 self._changed(name)
                 changed = True
-        if self._stale_s < math.inf or changed:
-            self._stale_s = ended_s + STALE_S if any(each.level for each in self.learners.values()) else math.inf
+        if changed or self.stale_s < math.inf:
+            self.stale_s = ended_s + STALE_S
         return changed
-
-    def age(self, now_s: float) -> bool:
-        """Forget what is too old; True when some curve has changed."""
-        return now_s > self._stale_s and self.forget()
 
     def forget(self) -> bool:
         """Believe what is usual; True when some curve has changed."""
         changed = [learner.forget() for learner in self.learners.values()]
         self.cautious.update(self.usual)
-        self._stale_s = math.inf
+        self.stale_s = math.inf
         return any(changed)
 
     def slow_down(self, factor: float, now_s: float) -> None:
@@ -63,7 +60,7 @@ class SlotCurves:
         for slot, learner in self.learners.items():
             learner.take_level(math.log(factor), now_s)
             self._changed(slot)
-        self._stale_s = now_s + STALE_S
+        self.stale_s = now_s + STALE_S
 
     def margin(self, slot: Slot) -> float:
         """The share of a cautious prediction that is caution."""

@@ -7,6 +7,7 @@ from twoshift.policy.plan.row import RowSize
 __all__ = ["TypicalRow"]
 
 _FADES = 1 / 1024  # of what is known, with each row: the last thousand or so count
+_MANY = 512  # rows of one call, from which on half of the rest is kept
 _ENOUGH_ROWS = 8.0  # and the guess counts no more
 
 
@@ -20,7 +21,7 @@ class TypicalRow:
 
     def observed(self, rows: int, tokens: int, squares: float) -> None:
         """Rows were answered."""
-        kept = max(0.5, 1.0 - rows * _FADES)
+        kept = 1.0 - rows * _FADES if rows < _MANY else 0.5
         self._rows = self._rows * kept + rows
         self._tokens = self._tokens * kept + tokens
         self._squares = self._squares * kept + squares

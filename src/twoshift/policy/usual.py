@@ -10,7 +10,7 @@ __all__ = ["UsualLevel"]
 
 _SPAN_S = 60.0  # whose median is one vote
 _FEWEST = 5  # calls of a vote
-_MOST = 64  # calls kept of a span
+_MOST = 128  # calls kept of a span
 _VOTES = 10
 _SURE_VOTES = 5  # before something slower is usual
 _RANK = 0.3  # of the votes, the quickest first: most of them may be slow spells
