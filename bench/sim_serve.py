@@ -157,6 +157,7 @@ def simulated(
         lanes=first.limits.lanes,
         lane_cost=first.lane,
         given=first.limits,
+        host=first.host,
         background_lengths=tuple(job),
         changes=tuple((at_s, each.whole, each.lane) for at_s, each in curves),
     )

@@ -131,7 +131,9 @@ def test_two_replicas_answer_as_one_and_are_counted_together(shared: Server) -> 
     assert [each["embedding"][0] for each in got.json()["data"]] == [1, 2, 3]
     until(lambda: shared.counted("rows_total", lane="online") == 23)
     assert "forward;dur=" in got.headers["server-timing"]
-    assert shared.ask("GET", "/v1/derived/Sized").json()["device"].startswith("cpu")
+    derived = shared.ask("GET", "/v1/derived/Sized").json()
+    assert derived["device"].startswith("cpu")
+    assert derived["curves"]["limits"]["slo_s"] == derived["slo_s"]
     assert shared.ask("GET", "/v2/models/Sized").json()["outputs"][0]["name"] == "embedding"
 
 

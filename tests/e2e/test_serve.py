@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import socket
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from programs import PROGRAM, environment
@@ -48,6 +50,29 @@ def test_openais_own_client_lists_and_embeds(server: tuple[str, subprocess.Popen
             client.embeddings.create(model="nope", input="x")
         with pytest.raises(openai.BadRequestError, match="at least one row"):
             client.embeddings.create(model="minilm", input=[])
+
+
+def test_the_simulator_takes_the_curves_of_a_running_server(server: tuple[str, subprocess.Popen[str]]) -> None:
+    words = [
+        PROGRAM,
+        "sim",
+        "lanes",
+        "--server",
+        server[0],
+        "--load",
+        "0.2",
+        "--seconds",
+        "2",
+        "--background",
+        "--json",
+    ]
+    done = subprocess.run(words, env=environment(Path("/nowhere")), capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert found["capacity_per_s"] > 1
+    assert 0 < found["p50_ms"] < 5000
+    assert found["background_per_s"] > 0
+    missing = subprocess.run([*words[:4], f"{server[0]}/v1/derived/nope"], capture_output=True, text=True)
+    assert (missing.returncode, "minilm" in missing.stderr) == (2, True)
 
 
 def test_token_ids_are_embedded_as_their_text_is(server: tuple[str, subprocess.Popen[str]]) -> None:

@@ -22,7 +22,7 @@ class SlotCurves:
     """
 
     def __init__(self, cost: CallCost, limits: LaneLimits, lane_cost: CallCost | None = None) -> None:
-        """`lane_cost` is the curve of a call in a lane, where that is known."""
+        """`lane_cost` is the curve of a call in a lane, or of background calls, where that is known."""
         self._lanes, self._quantile = limits.lanes, limits.quantile
         self.learners = {slot: CostLearner(begun) for slot, begun in _begun(cost, limits, lane_cost).items()}
         # at the cautious quantile: by these is decided
@@ -101,7 +101,6 @@ class SlotCurves:
 def _begun(cost: CallCost, limits: LaneLimits, lane_cost: CallCost | None) -> dict[Slot, CallCost]:
     if limits.lanes > 1:  # how much longer a call takes in a lane is learned: this is the most
         return {Slot.SHARED: lane_cost or cost.scaled(limits.lanes), Slot.WHOLE: cost}
-    in_lane = lane_cost or cost
     if limits.background_depth:  # beside background calls a live call takes longer: that says nothing about the others
-        return {Slot.LIVE: in_lane, Slot.BACKGROUND: in_lane}
-    return {Slot.SHARED: in_lane}
+        return {Slot.LIVE: cost, Slot.BACKGROUND: lane_cost or cost}
+    return {Slot.SHARED: lane_cost or cost}

@@ -93,6 +93,17 @@ class Host:
         """What a request costs on the average, of late."""
         return self.policy.request_s
 
+    def costs(self) -> dict[str, float]:
+        """What requests cost it, as learned; as the simulator takes it."""
+        before, after = self.policy.before, self.policy.after
+        return {
+            "before_s": before.base_s,
+            "before_byte_s": before.per_byte_s,
+            "after_s": after.base_s,
+            "after_byte_s": after.per_byte_s,
+            "refusal_s": self.policy.refusal.base_s,
+        }
+
     def read_since_s(self, now_s: float) -> float:
         """Since when a request may have waited that is read now."""
         if not self._reading:

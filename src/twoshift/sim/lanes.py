@@ -17,8 +17,8 @@ from twoshift.policy.lane_values import LaneLimits, longest_live_s
 from twoshift.policy.lanes import LanePolicy
 from twoshift.sim.baselines import GreedyPolicy, StrictPolicy, WindowPolicy
 from twoshift.sim.events import Events
-from twoshift.sim.host import HostCosts
-from twoshift.sim.server import Node, ServerLog, SimulatedServer
+from twoshift.sim.host import HostCosts, SimulatedHost
+from twoshift.sim.server import Node, ServerLog, SimulatedServer, bytes_of
 from twoshift.sim.traffic import Arrivals, poisson
 from twoshift.sim.truth import ChangingTruth, DeviceTruth
 from twoshift.types import CallSize
@@ -148,9 +148,9 @@ def record_lanes(
     if spec.replicas > 1:
         raise InvalidInput("replicas", spec.replicas, "1 where a journal is kept: it is of one device")
 
-    def node(events: Events) -> Node:
+    def node(host: SimulatedHost) -> Node:
         policy = RecordedLanes(spec.cost, spec.limits, sink, spec.lane_cost)
-        return Node(events, policy, RecordedAdmission(policy), spec.host)
+        return Node(policy, RecordedAdmission(policy), host)
 
     return _run(spec, node, progress)
 
@@ -162,12 +162,12 @@ def serve_arrivals(
     return _serve(spec, arrivals, _plain_node(spec), rng or np.random.default_rng(spec.seed), None)
 
 
-def _plain_node(spec: LanesSpec) -> Callable[[Events], Node]:
-    def node(events: Events) -> Node:
+def _plain_node(spec: LanesSpec) -> Callable[[SimulatedHost], Node]:
+    def node(host: SimulatedHost) -> Node:
         if spec.policy != "twoshift":
-            return Node(events, POLICIES[spec.policy](spec.cost, spec.limits), None, spec.host)
+            return Node(POLICIES[spec.policy](spec.cost, spec.limits), None, host)
         policy = LanePolicy(spec.cost, spec.limits, spec.lane_cost)
-        return Node(events, policy, AdmissionPolicy(policy), spec.host)
+        return Node(policy, AdmissionPolicy(policy), host)
 
     return node
 
@@ -193,7 +193,7 @@ def check_slo(spec: LanesSpec) -> None:
 
 
 def _run(
-    spec: LanesSpec, node: Callable[[Events], Node], progress: Callable[[float], None] | None = None
+    spec: LanesSpec, node: Callable[[SimulatedHost], Node], progress: Callable[[float], None] | None = None
 ) -> LanesResult:
     """The traffic of `spec` through such nodes."""
     rng = np.random.default_rng(spec.seed)
@@ -209,16 +209,18 @@ def _run(
 def _serve(
     spec: LanesSpec,
     arrivals: Arrivals,
-    node: Callable[[Events], Node],
+    node: Callable[[SimulatedHost], Node],
     rng: np.random.Generator,
     progress: Callable[[float], None] | None,
 ) -> tuple[ServerLog, SimulatedServer]:
     first = DeviceTruth.of(spec.cost, spec.in_lane, spread=spec.noise)
     later = [(at_s, DeviceTruth.of(whole, lane, spread=spec.noise)) for at_s, whole, lane in spec.changes]
     truth = ChangingTruth([(0.0, first), *later]) if later else first
-    server = SimulatedServer(
-        lambda events: [node(events) for _ in range(spec.replicas)], truth, first.luck(rng), spec.front
-    )
+    typical = bytes_of(CallSize.uniform(arrivals.rows, spec.row_tokens)) if spec.policy == "twoshift" else None
+    events = Events()
+    nodes = [node(SimulatedHost(events, spec.host, typical)) for _ in range(spec.replicas)]
+    front = SimulatedHost(events, spec.front, typical) if spec.replicas > 1 else None
+    server = SimulatedServer(events, nodes, front, truth, first.luck(rng))
     return server.run(arrivals, spec.slo_s, spec.background_block, progress), server
 
 
@@ -241,6 +243,6 @@ def _result(spec: LanesSpec, arrivals: Arrivals, log: ServerLog, server: Simulat
         busy_share=(live_s + background_s) / device_s,
         live_share=live_s / device_s,
         host_share=sum(node.host.busy_s for node in server.nodes) / device_s,
-        front_share=server.front_s / horizon_s,
+        front_share=0.0 if server.front is None else server.front.busy_s / horizon_s,
         latencies_ms=tuple(latencies_ms.tolist()),
     )

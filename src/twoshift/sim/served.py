@@ -9,6 +9,7 @@ from typing import Any, cast
 from twoshift.errors import InvalidInput
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import LaneLimits
+from twoshift.sim.host import HostCosts
 
 __all__ = ["ServedCurves", "read_served"]
 
@@ -23,6 +24,8 @@ class ServedCurves:
     lane: CallCost  # of a call beside others
     limits: LaneLimits
     row_tokens: int  # of a typical row
+    longest: int | None = None  # tokens of a row: longer ones are cut
+    host: HostCosts | None = None
 
 
 def read_served(data: object, name: str = "server") -> ServedCurves:
@@ -37,6 +40,8 @@ def read_served(data: object, name: str = "server") -> ServedCurves:
             CallCost.from_dict(_mapping(curves.get("lane"), f"{name}: curves.lane")),
             LaneLimits(**{key: value for key, value in limits.items() if key in known}),
             max(1, round(float(reply.get("row_tokens", 1)))),
+            int(curves["max_row_tokens"]) if "max_row_tokens" in curves else None,
+            HostCosts(**_mapping(curves["host"], f"{name}: curves.host")) if "host" in curves else None,
         )
     except (TypeError, ValueError) as error:
         raise InvalidInput(name, str(error), _EXPECTED) from None

@@ -8,19 +8,21 @@ from functools import partial
 
 from twoshift.policy.admission import AdmissionPolicy, Admit, Try
 from twoshift.policy.cost import CallCost
+from twoshift.policy.host import HostWork
 from twoshift.policy.lanes import LanePolicy
 from twoshift.policy.routing import RoutingPolicy
 from twoshift.sim.device import Backlog, DeviceUse, SimulatedDevice
 from twoshift.sim.events import ARRIVE, Events
-from twoshift.sim.host import HostCosts, SimulatedHost
+from twoshift.sim.host import SimulatedHost
 from twoshift.sim.traffic import Arrivals
 from twoshift.sim.truth import ChangingTruth, DeviceTruth
 from twoshift.types import CallSize, Item
 
-__all__ = ["Node", "Request", "ServerLog", "SimulatedServer"]
+__all__ = ["Node", "Request", "ServerLog", "SimulatedServer", "bytes_of"]
 
 _GATHER_S = 0.001  # the device is woken once all requests that are here have been submitted, or after this
 _TRIES = 2  # at two replicas
+_BODY_BYTES, _ROW_BYTES, _TOKEN_BYTES = 64, 4, 6
 _BEAT_S = 0.5  # how often a replica tells its curve
 
 
@@ -43,7 +45,12 @@ class Request:
     deadline_s: float
     size: CallSize
     lengths: tuple[int, ...]
+    size_bytes: int
     left: int  # rows that have no answer
+    work: HostWork | None = None  # for the process that it came to
+    inner: HostWork | None = None  # for the replica that it was sent to
+    is_submitted: bool = False  # to a device
+    result_s: float = 0.0  # when its last row had its result
     is_dropped: bool = False
     tried: list[int] = field(default_factory=list[int])  # replicas
 
@@ -53,13 +60,11 @@ class Node:
 
     def __init__(
         self,
-        events: Events,
         policy: LanePolicy,
         admission: AdmissionPolicy | None,
-        host: HostCosts | None,
+        host: SimulatedHost,
     ) -> None:
-        self.policy, self.admission = policy, admission
-        self.costs, self.host = host or HostCosts(), SimulatedHost(events)
+        self.policy, self.admission, self.host = policy, admission, host
         self.device: SimulatedDevice
         self.told: CallCost | None = None  # to the front
         self._wake_by_s: float | None = None  # when the device looks at the latest
@@ -86,16 +91,17 @@ class SimulatedServer:
 
     def __init__(
         self,
-        nodes: Callable[[Events], Sequence[Node]],
+        events: Events,
+        nodes: Sequence[Node],
+        front: SimulatedHost | None,
         truth: DeviceTruth | ChangingTruth,
         luck: Callable[[], float],
-        front: HostCosts | None = None,
     ) -> None:
-        self._events = Events()
-        self.nodes = nodes(self._events)
+        """`front` is the process in front of several nodes."""
+        self._events, self.nodes, self.front = events, nodes, front
         self._truth, self._luck = truth, luck
-        self._front_costs, self._front = front or HostCosts(), SimulatedHost(self._events)
-        self._routing = RoutingPolicy() if len(self.nodes) > 1 else None
+        self._routing = RoutingPolicy() if front is not None else None
+        self._door = nodes[0].host if front is None else front  # where requests come in
         self._owners: dict[int, Request] = {}  # by the key of a row
         self._keys = 0
         self._log = ServerLog()
@@ -128,11 +134,6 @@ class SimulatedServer:
         """What each device did."""
         return (node.device.use for node in self.nodes)
 
-    @property
-    def front_s(self) -> float:
-        """What the front was busy."""
-        return self._front.busy_s
-
     def _is_over(self, now_s: float) -> bool:
         return now_s >= self._horizon_s and not self._has_more and not self._pending
 
@@ -148,10 +149,21 @@ class SimulatedServer:
     def _arrive(self, requests: Iterator[Request], request: Request, now_s: float) -> None:
         self._next(requests)
         self._pending += 1
-        if self._routing is None:
-            self._reach(0, request, now_s)
-        else:
-            self._front.do(self._front_costs.before(len(request.lengths)), partial(self._route, request), now_s)
+        door, size_bytes = self._door, request.size_bytes
+        device_s = 0.0 if door.policy is None else self._finish_in_s(request, now_s)
+        if not door.admits(size_bytes, request.deadline_s - now_s, device_s, now_s):
+            door.do(door.costs.refusal_s, partial(self._refused, request), now_s)
+            return
+        request.work = door.enter(size_bytes)
+        inside = partial(self._submit, 0) if self._routing is None else self._route
+        door.do(door.costs.before(size_bytes), partial(inside, request), now_s)
+
+    def _finish_in_s(self, request: Request, now_s: float) -> float:
+        """Until a device would have answered it, about; 0 where nobody has one."""
+        if self._routing is not None:
+            return self._routing.least_s(request.size, now_s)
+        policy = self.nodes[0].policy
+        return policy.finish_about_s(request.size, now_s) - now_s if policy.has_live else 0.0
 
     def _route(self, request: Request, now_s: float) -> None:
         assert self._routing is not None  # noqa: S101 - only with several replicas
@@ -159,21 +171,22 @@ class SimulatedServer:
         if len(request.tried) < _TRIES:
             found = self._routing.choose(request.size, now_s, request.tried)
         if found is None:
-            self._front.do(self._front_costs.refusal_s, partial(self._refused, request), now_s)
+            self._door.do(self._door.costs.refusal_s, partial(self._refused, request), now_s)
             return
         request.tried.append(found)
         self._routing.sent(found, request.number, request.size)
-        self._reach(found, request, now_s)
-
-    def _reach(self, number: int, request: Request, now_s: float) -> None:
-        node = self.nodes[number]
-        node.host.do(node.costs.before(len(request.lengths)), partial(self._submit, number, request), now_s)
+        self._hand_over(request)
+        host = self.nodes[found].host
+        request.inner = host.enter(request.size_bytes)
+        host.do(host.costs.before(request.size_bytes), partial(self._submit, found, request), now_s)
 
     def _submit(self, number: int, request: Request, now_s: float) -> None:
         node = self.nodes[number]
-        items = [Item(self._keys + at, request.deadline_s, n) for at, n in enumerate(request.lengths)]
+        reserve_s = self._reserve_s(number, request.deadline_s - request.at_s, now_s)
+        due_s, since_s = request.deadline_s - reserve_s, request.at_s - reserve_s
+        items = [Item(self._keys + at, due_s, n) for at, n in enumerate(request.lengths)]
         self._keys += len(items)
-        answer = Admit(now_s) if node.admission is None else node.admission.decide(items, now_s, request.at_s)
+        answer = Admit(now_s) if node.admission is None else node.admission.decide(items, now_s, since_s)
         if isinstance(answer, Try):
             items = [item._replace(deadline_s=answer.until_s) for item in items]
         elif not isinstance(answer, Admit):
@@ -182,48 +195,73 @@ class SimulatedServer:
         for item in items:
             self._owners[item.key] = request
             node.policy.submit(item, now_s)
+        self._hand_over(request)
+        node.host.submitted(request.inner)
         node.wake(now_s)
 
+    def _hand_over(self, request: Request) -> None:
+        """The process that it came to is done with it, until its reply."""
+        if not request.is_submitted:
+            request.is_submitted = True
+            self._door.submitted(request.work)
+
+    def _reserve_s(self, number: int, had_s: float, now_s: float) -> float:
+        """What is kept of a request's time for its reply, here and in front."""
+        here_s = self.nodes[number].host.reserve_s(had_s, now_s)
+        return here_s if self._routing is None else here_s + self._door.reserve_s(had_s, now_s)
+
     def _turn_away(self, number: int, request: Request, now_s: float) -> None:
-        node = self.nodes[number]
+        host = self.nodes[number].host
         if self._routing is None:
-            node.host.do(node.costs.refusal_s, partial(self._refused, request), now_s)
+            host.do(host.costs.refusal_s, partial(self._refused, request), now_s)
             return
         self._routing.ended(number, request.number)
-        node.host.do(node.costs.refusal_s, partial(self._route, request), now_s)
+        host.ended(request.inner, False)
+        host.do(host.costs.refusal_s, partial(self._route, request), now_s)
 
     # And out
 
     def _refused(self, request: Request, now_s: float) -> None:
+        self._door.ended(request.work, request.is_submitted)
         self._log.refused += len(request.lengths)
         self._pending -= 1
 
     def settled(self, number: int, items: Sequence[Item], is_dropped: bool, now_s: float) -> None:
         """Rows have an answer, or never will."""
+        costs = self.nodes[number].host.costs
         for item in items:
             request = self._owners.pop(item.key)
             request.left -= 1
             request.is_dropped |= is_dropped
             if not request.left:
-                node = self.nodes[number]
-                seconds = node.costs.refusal_s if request.is_dropped else node.costs.after(len(request.lengths))
-                node.host.do(seconds, partial(self._answered, number, request), now_s)
+                request.result_s = now_s
+                seconds = costs.refusal_s if request.is_dropped else costs.after(request.size_bytes)
+                self.nodes[number].host.do(seconds, partial(self._answered, number, request), now_s)
 
     def _answered(self, number: int, request: Request, now_s: float) -> None:
         if self._routing is None:
             self._reply(request, now_s)
             return
         self._routing.ended(number, request.number)
-        self._front.do(self._front_costs.after(len(request.lengths)), partial(self._reply, request), now_s)
+        host = self.nodes[number].host
+        host.ended(request.inner, True)
+        if not request.is_dropped:
+            host.replied(request.size_bytes, now_s - request.result_s, None, now_s)
+        request.result_s = now_s
+        self._door.do(self._door.costs.after(request.size_bytes), partial(self._reply, request), now_s)
 
     def _reply(self, request: Request, now_s: float) -> None:
         self._pending -= 1
+        self._door.ended(request.work, request.is_submitted)
         rows = len(request.lengths)
         if request.is_dropped:
             self._log.dropped += rows
             return
+        in_time = now_s <= request.deadline_s + 1e-9
+        late_s = None if in_time else request.deadline_s - request.at_s
+        self._door.replied(request.size_bytes, now_s - request.result_s, late_s, now_s)
         self._log.latencies_s.append(now_s - request.at_s)
-        self._log.in_slo += rows * (now_s <= request.deadline_s + 1e-9)
+        self._log.in_slo += rows * in_time
 
     # What the front knows of its replicas
 
@@ -241,7 +279,8 @@ class SimulatedServer:
         assert self._routing is not None  # noqa: S101 - only with several replicas
         cost, policy = node.policy.cost, node.policy
         behind_s = policy.limits.budget_s / 2 if policy.background else 0.0
-        self._routing.learned(number, None if cost is node.told else cost, behind_s, not policy.running)
+        host_s = 0.0 if node.host.policy is None else node.host.policy.request_s
+        self._routing.learned(number, None if cost is node.told else cost, behind_s, not policy.running, host_s)
         node.told = cost
         if not self._is_over(now_s):
             self._events.at(now_s + _BEAT_S, ARRIVE, partial(self._beat, number, node))
@@ -263,6 +302,11 @@ class _Rows:
         self._server.settled(self._number, items, True, now_s)
 
 
+def bytes_of(size: CallSize) -> int:
+    """Of a request's body, about: words of English in JSON."""
+    return _BODY_BYTES + size.rows * _ROW_BYTES + size.tokens * _TOKEN_BYTES
+
+
 def _report(progress: Callable[[float], None], horizon_s: float, now_s: float) -> None:
     progress(min(1.0, now_s / horizon_s))
 
@@ -271,4 +315,5 @@ def _requests(arrivals: Arrivals, slo_s: float) -> Iterator[Request]:
     tokens, rows = arrivals.tokens.tolist(), arrivals.rows
     for number, at_s in enumerate(arrivals.times_s.tolist()):
         lengths = tuple(tokens[number * rows : (number + 1) * rows])
-        yield Request(number, at_s, at_s + slo_s, CallSize.of(lengths), lengths, rows)
+        size = CallSize.uniform(1, lengths[0]) if rows == 1 else CallSize.of(lengths)
+        yield Request(number, at_s, at_s + slo_s, size, lengths, bytes_of(size), rows)

@@ -33,6 +33,10 @@ class Arrivals:
         """The same with rows that many times as long, of a token at least."""
         return replace(self, tokens=np.maximum(1, np.rint(self.tokens * lengths)).astype(np.int64))
 
+    def cut(self, longest: int) -> Arrivals:
+        """The same with no row over so many tokens."""
+        return replace(self, tokens=np.minimum(self.tokens, longest))
+
 
 def poisson(rate_per_s: float, horizon_s: float, rng: np.random.Generator, tokens: int = 1, rows: int = 1) -> Arrivals:
     """Independent requests of `rows` rows each, at a constant rate of rows."""

@@ -34,10 +34,13 @@ class DeviceTruth:
         lane_alone: CallCost | None = None,
         spread: float | None = 0.0,
     ) -> DeviceTruth:
-        """A device whose lanes have a curve of their own while others run, and one while none does."""
+        """A device whose lanes have a curve of their own while others run, and one while none does.
+
+        Where live calls overtake, `lane` is the curve of background calls.
+        """
         lane = lane or whole
-        alone = dict.fromkeys(Slot, whole) | {Slot.SHARED: lane_alone or lane}
-        beside = dict.fromkeys(Slot, whole) | {Slot.SHARED: lane}
+        alone = dict.fromkeys(Slot, whole) | {Slot.SHARED: lane_alone or lane, Slot.BACKGROUND: lane}
+        beside = dict.fromkeys(Slot, whole) | {Slot.SHARED: lane, Slot.BACKGROUND: lane}
         if spread is not None:  # the median: calls scatter around it by `spread`
             alone = {slot: cost.at(0.5) for slot, cost in alone.items()}
             beside = {slot: cost.at(0.5) for slot, cost in beside.items()}

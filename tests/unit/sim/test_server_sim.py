@@ -40,7 +40,9 @@ servers = st.builds(
     lanes=st.integers(1, 4),
     replicas=st.integers(1, 3),
     rows=st.integers(1, 8),
-    host=st.builds(HostCosts, st.floats(0, 0.002), st.floats(0, 0.0002), st.floats(0, 0.001)),
+    host=st.builds(
+        HostCosts, st.floats(0, 0.002), st.floats(0, 1e-6), st.floats(0, 0.001), refusal_s=st.floats(0, 1e-4)
+    ),
 )
 
 
@@ -80,11 +82,28 @@ def test_a_host_that_costs_nothing_changes_nothing(spec: LanesSpec) -> None:
 
 
 def test_a_host_that_is_slower_than_its_device_is_what_fills_up() -> None:
-    spec = replace(SPEC, load=0.9, host=HostCosts(before_s=0.002), seconds=5.0)
+    host = HostCosts(before_s=0.0015, after_s=0.0005, refusal_s=0.00002)
+    spec = replace(SPEC, load=0.4, host=host, seconds=5.0)
+    assert 0.4 * spec.capacity_per_s > 2 * 500
     result = simulate_lanes(spec)
-    assert spec.capacity_per_s > 600
     assert result.host_share > 0.95
-    assert result.goodput < 500
+    assert 440 < result.goodput <= 510
+    assert result.dropped == 0
+    assert max(result.latencies_ms) < 55
+
+
+def test_replicas_share_what_is_too_much_for_one_host() -> None:
+    host = HostCosts(before_s=0.0015, after_s=0.0005)
+    spec = replace(SPEC, load=0.15, host=host, front=HostCosts(before_s=0.0001), replicas=2, seconds=5.0)
+    result = simulate_lanes(spec)
+    assert result.offered_per_s > 700
+    assert result.in_slo > 0.99
+    assert 0.05 < result.front_share < 0.1
+
+
+def test_without_its_policy_a_full_host_answers_everybody_late() -> None:
+    spec = replace(SPEC, load=0.4, host=HostCosts(before_s=0.002), policy="greedy", seconds=5.0)
+    assert simulate_lanes(spec).in_slo < 0.05
 
 
 def test_two_replicas_answer_twice_as_much() -> None:

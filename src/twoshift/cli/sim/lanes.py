@@ -110,7 +110,10 @@ def lanes_command(
     else:
         own = {"--profile": profile, "--overhead-ms": overhead_ms, "--item-ms": item_ms}
         _check_alone(own | {"--max-batch": max_batch, "--lanes": lanes, "--overtake": overtake or None})
-        spec = _served_spec(chosen_server(server), load, slo_ms, budget_s, noise, arrivals)
+        served = chosen_server(server)
+        if arrivals is not None and served.longest is not None:
+            arrivals = arrivals.cut(served.longest)
+        spec = _served_spec(served, load, slo_ms, budget_s, noise, arrivals)
     host = HostCosts(before_s=(host_ms or 0.0) / 1e3, after_s=(reply_ms or 0.0) / 1e3)
     spec = dataclasses.replace(
         spec,
@@ -173,6 +176,7 @@ def _served_spec(
         lanes=limits.lanes,
         lane_cost=served.lane,
         given=limits,
+        host=served.host,
     )
 
 

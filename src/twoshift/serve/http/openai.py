@@ -65,8 +65,11 @@ class _OpenAi:
         info = model.info
         about = (model.name, info.runtime, info.device, info.precision)
         derived = model.derived_now()
-        made = LlmDerivedReply if isinstance(derived, LlmDerived) else DerivedReply
-        return Reply(200, _encoder.encode(made(*about, **derived.to_dict())))
+        if isinstance(derived, LlmDerived):
+            return Reply(200, _encoder.encode(LlmDerivedReply(*about, **derived.to_dict())))
+        shown = derived.to_dict()
+        shown["curves"] |= {"max_row_tokens": info.max_row_tokens, "host": self._service.host.costs()}
+        return Reply(200, _encoder.encode(DerivedReply(*about, **shown)))
 
     async def embeddings(self, exchange: Exchange) -> Reply:
         asked = await exchange.read(read_embeddings, exchange.request.body)
