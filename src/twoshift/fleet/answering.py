@@ -131,7 +131,8 @@ class Answering(asyncio.Protocol):
         """What would be too late is refused before its rows are prepared."""
         policy, now_s = self._host.policy, time.monotonic()
         left_s = ask.deadline_s - ask.reserve_s - now_s
-        wait_s = policy.wait_s(size, left_s, now_s, self._model.finish_in_s(size))
+        device_s = self._model.finish_in_s(size + policy.waiting_bytes, policy.waiting + 1)
+        wait_s = policy.wait_s(size, left_s, now_s, device_s)
         if wait_s is None:
             visit = Visit(self._host, size, ask.arrived_s)
             self._tasks[ask.id] = self._loop.create_task(self._answer(ask, visit))
@@ -186,9 +187,11 @@ class Answering(asyncio.Protocol):
             before, cost = cost, model.engine.cost()
             derived = None
             if now_s >= derived_s:
-                derived, derived_s = model.derived_now().to_dict(), now_s + _DERIVED_S
+                told = model.derived_now().with_host(self._host.request_s, model.rows_per_request)
+                derived, derived_s = told.to_dict(), now_s + _DERIVED_S
             changed = None if cost is before else cost.to_dict()
-            self._tell(beat_of(model, changed, derived, self._host.request_s))
+            reserve_s = self._host.policy.reserve_s(model.derived.slo_s, now_s)
+            self._tell(beat_of(model, changed, derived, self._host.request_s, reserve_s))
             await asyncio.sleep(_BEAT_S)
 
     def _tell(self, message: FromReplica) -> None:
@@ -196,11 +199,15 @@ class Answering(asyncio.Protocol):
 
 
 def beat_of(
-    model: ServedModel, cost: dict[str, Any] | None, derived: dict[str, Any] | None, host_s: float = 0.0
+    model: ServedModel,
+    cost: dict[str, Any] | None,
+    derived: dict[str, Any] | None,
+    host_s: float = 0.0,
+    reserve_s: float = 0.0,
 ) -> Beat:
     """How it is; the curve and what follows from it where they are to be told."""
     health = model.health()
-    return Beat(model.stats(), model.waiting(), health.running_s, health.reason, cost, derived, host_s)
+    return Beat(model.stats(), model.waiting(), health.running_s, health.reason, cost, derived, host_s, reserve_s)
 
 
 def done_of(request: int, answer: Answer) -> Done:

@@ -131,9 +131,9 @@ class FleetModel:
         """On the average, of late."""
         return self._body_guess.rows_per_request
 
-    def finish_in_s(self, size: int) -> float:
-        """Until a request of so many bytes would be answered by a replica; 0 where one has nothing to do."""
-        return self._routing.least_s(self._body_guess.size(size), time.monotonic())
+    def finish_in_s(self, size: int, requests: int = 1) -> float:
+        """Until so many requests of so many bytes would be answered by a replica; 0 where one has nothing to do."""
+        return self._routing.least_s(self._body_guess.size(size, requests), time.monotonic())
 
     async def answer(
         self,
@@ -164,8 +164,9 @@ class FleetModel:
                 if visit is not None:
                     self._body_guess.seen(visit.size, len(rows), answer.tokens)
                 return answer
-            if time.monotonic() >= deadline_s:
-                break
+            now_s = time.monotonic()
+            if now_s + self._routing.least_s(size, now_s, tried) >= deadline_s:
+                break  # the others have no time for it either
         raise refused or TryLater(f"no replica can be asked: {self.supervisor.why_none()}", _RETRY_S)
 
     def close(self) -> None:
@@ -240,7 +241,7 @@ class FleetModel:
         cost = None if beat.cost is None else CallCost.from_dict(beat.cost)
         background = any(queue.rows for lane, queue in beat.waiting.items() if lane is not Lane.ONLINE)
         behind_s = self.derived.background_call_s / 2 if background else 0.0
-        self._routing.learned(member.number, cost, behind_s, not beat.running_s, beat.host_s)
+        self._routing.learned(member.number, cost, behind_s, not beat.running_s, beat.host_s, beat.reserve_s)
         if beat.derived is not None and member.number in self._derived:
             self._derived[member.number] = Derived(**beat.derived)
 

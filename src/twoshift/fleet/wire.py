@@ -110,6 +110,7 @@ class Beat(_Message, frozen=True):
     cost: dict[str, Any] | None  # the curve, where it has changed
     derived: dict[str, Any] | None  # what follows from it
     host_s: float = 0.0  # that a request costs its interpreter
+    reserve_s: float = 0.0  # of a request's time, that it keeps for the reply
 
 
 FromReplica = Started | Done | Refused | Beat

@@ -21,12 +21,13 @@ class BodyGuess:
         self._requests = 0
         self.rows_per_request = 1.0
 
-    def size(self, body_bytes: int) -> CallSize:
-        """Of the rows of a request."""
-        rows = max(1, round(self._rows.seconds(body_bytes)))
+    def size(self, body_bytes: int, requests: int = 1) -> CallSize:
+        """Of the rows of so many requests, of so many bytes together."""
+        rows = max(requests, round(self._rows.seconds(body_bytes, requests)))
         if self._most <= 1:
             return CallSize.uniform(rows)
-        return CallSize.uniform(rows, max(1, min(self._most, round(self._tokens.seconds(body_bytes) / rows))))
+        tokens = self._tokens.seconds(body_bytes, requests)
+        return CallSize.uniform(rows, max(1, min(self._most, round(tokens / rows))))
 
     def seen(self, body_bytes: int, rows: int, tokens: int) -> None:
         """A request of so many bytes had so many rows, of so many tokens together."""

@@ -20,7 +20,8 @@ _HOST_SHARE = 0.5  # of the time that a request has: what the host may still hav
 _MOST_LAG, _MOST_MARGIN = 0.25, 0.25  # of the time that a request has: what may be kept of it for after the device
 _IDLE_S = 2e-4  # between two turns of the loop: it has slept, and who woke it has not waited
 _LATE_STEP, _LATE_FADES, _LATE_FADES_S = 0.05, 1 - 1 / 512, 5.0  # with each answer; and with time
-_REFUSAL_SHARE = 0.05  # of the host, for those who come back and are refused again
+_REFUSAL_SHARE = 0.05  # of the host
+_HOLD_S, _QUICK_S = 1.0, 5.0  # for which a refusal may wait for its turn; and none, where that does not help
 _LONGEST_S = 5.0  # that anybody is told to wait because of others
 _TURN = 0.6180339887498949  # the golden ratio: the fractions of its multiples are spread evenly
 _BUSY, _MOST_PACE = 0.7, 4.0  # of the time, from when on the host's pace is learned; and the slowest
@@ -74,12 +75,15 @@ class RetryCalendar:
     def __init__(self) -> None:
         self._next_s, self._turn = -math.inf, 0.0
 
-    def wait_s(self, least_s: float, spacing_s: float, now_s: float) -> float:
-        """At least `least_s`, and `spacing_s` after whoever was told before."""
+    def wait_s(self, least_s: float, spacing_s: float, now_s: float, again: bool = False) -> float:
+        """At least `least_s`, and `spacing_s` after whoever was told before.
+
+        `again`: it will not wait for what it is told, and takes nobody's place.
+        """
         slot_s = max(self._next_s + spacing_s, now_s + least_s)
-        if slot_s > now_s + max(least_s, _LONGEST_S):  # the calendar is full: spread over its second half
+        if again or slot_s > now_s + max(least_s, _LONGEST_S):  # or the calendar is full
             self._turn = (self._turn + _TURN) % 1.0
-            return max(least_s, _LONGEST_S * (0.5 + 0.5 * self._turn))
+            return max(least_s, min(_LONGEST_S, slot_s - now_s) * (0.5 + 0.5 * self._turn))
         self._next_s = slot_s
         return slot_s - now_s
 
@@ -99,15 +103,17 @@ class HostPolicy:
     """
 
     def __init__(self) -> None:
-        self.before, self.after, self.refusal = LinearCost(), LinearCost(), LinearCost(2e-5)
+        self.before, self.after, self.refusal = LinearCost(), LinearCost(), LinearCost(4e-5)
         self.calendar = RetryCalendar()
         self.lag_s = 0.0  # from a result to its reply: about the longest of late
         self.waiting = self.inside = 0  # admitted and not with the device yet; admitted and not replied to
+        self.waiting_bytes = 0
         self._before_s = self._after_s = 0.0  # that those cost
         self._turn_s = self._worked_s = -math.inf  # when the loop last turned to its work, and did some
         self.pace = 1.0  # how long the host takes for work, as a multiple of what is accounted for
         self._slept_s = self._accounted_s = 0.0  # since answers were counted
         self._late_share, self._late_s = 0.0, -math.inf  # of requests' time, kept free since some were late; as of when
+        self._refuse_s = self._quick_until_s = -math.inf  # when the last refusal is due; until when none waits
         self.capacity_per_s = 0.0  # requests, as predicted by somebody who knows the devices
         self.answers_per_s = 0.0  # of late
         self._answers, self._counted_s = 0, -math.inf  # since then
@@ -140,8 +146,8 @@ class HostPolicy:
 
     @property
     def request_s(self) -> float:
-        """What a request costs on the average, of late."""
-        return self.pace * (self.before.mean_s + self.after.mean_s)
+        """What a request costs on the average, of late; 0 before there were enough to tell."""
+        return self.pace * (self.before.mean_s + self.after.mean_s) if self.after.seen >= _SURE else 0.0
 
     def wait_s(self, size: int, left_s: float, now_s: float, device_s: float = 0.0) -> float | None:
         """None: a request that has so much time left is admitted; otherwise how long until it might be.
@@ -162,11 +168,24 @@ class HostPolicy:
         """What is kept of a request's time for what comes after the device."""
         return min(self.lag_s, _MOST_LAG * had_s) + self._late_share_at(now_s) * had_s
 
-    def retry_after_s(self, least_s: float, now_s: float) -> float:
-        """When somebody who is refused now shall come back."""
+    def refuse_in_s(self, now_s: float) -> float:
+        """How long a refusal waits for its turn: those who ask again at once get but a share of the host.
+
+        Where that does not slow them down, it helps nobody, and they are all refused at once for some time.
+        """
+        if now_s < self._quick_until_s:
+            return 0.0
+        due_s = max(now_s, self._refuse_s + self.refusal.base_s / _REFUSAL_SHARE)
+        if due_s - now_s > _HOLD_S:
+            self._quick_until_s, due_s = now_s + _QUICK_S, now_s
+        self._refuse_s = due_s
+        return due_s - now_s
+
+    def retry_after_s(self, least_s: float, now_s: float, again: bool = False) -> float:
+        """When somebody who is refused now shall come back; `again`: it asks too often to be believed."""
         per_s = max(self.answers_per_s, _LIKELY * self.capacity_per_s)
-        spacing_s = max(self.refusal.base_s / _REFUSAL_SHARE, 1.0 / per_s if per_s else 0.0)
-        return self.calendar.wait_s(least_s, spacing_s, now_s)
+        spacing_s = 1.0 / per_s if per_s else self.refusal.base_s / _REFUSAL_SHARE
+        return self.calendar.wait_s(least_s, spacing_s, now_s, again)
 
     # What becomes of those admitted
 
@@ -175,6 +194,7 @@ class HostPolicy:
         work = HostWork(size, self.before.seconds(size), self.after.seconds(size))
         self._before_s += work.before_s
         self._after_s += work.after_s
+        self.waiting_bytes += size
         self.waiting += 1
         self.inside += 1
         return work
@@ -194,6 +214,7 @@ class HostPolicy:
 
     def _prepared(self, work: HostWork) -> None:
         self.waiting -= 1
+        self.waiting_bytes -= work.size
         self._before_s = self._before_s - work.before_s if self.waiting else 0.0
 
     def replied(self, size: int, seconds: float, lag_s: float, now_s: float) -> None:

@@ -188,9 +188,7 @@ class LanePolicy:
 
     def finish_about_s(self, size: CallSize, now_s: float) -> float:
         """When so many more live rows would be answered behind all that wait, without a plan of their calls."""
-        return self.busy_until_s(now_s) + self.live_pace * (
-            self.live.planned_s() + self.predict_s(size) / self.limits.lanes
-        )
+        return self.busy_until_s(now_s) + self.live_pace * self.live.planned_s(size)
 
     def free_s(self, now_s: float) -> list[float]:
         """When each lane is predicted to be free for live rows."""

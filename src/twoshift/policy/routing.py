@@ -25,6 +25,7 @@ class _Replica:
     curve: CallCost
     behind_s: float = 0.0  # what a newcomer waits for background rows, on average
     host_s: float = 0.0  # what a request costs its interpreter
+    reserve_s: float = 0.0  # of a request's time, what it keeps for the reply
     waiting: CallSize = _NOTHING
     running: CallSize = _NOTHING
     began_s: float = 0.0  # the call that runs
@@ -59,15 +60,23 @@ class RoutingPolicy:
         """It takes requests from now on."""
         self._replicas[replica] = _Replica(cost.at(_QUANTILE), turn=self._turn)
 
-    def learned(self, replica: int, cost: CallCost | None, behind_s: float, is_idle: bool, host_s: float = 0.0) -> None:
+    def learned(
+        self,
+        replica: int,
+        cost: CallCost | None,
+        behind_s: float,
+        is_idle: bool,
+        host_s: float = 0.0,
+        reserve_s: float = 0.0,
+    ) -> None:
         """Its curve now, None where that has not changed; what a newcomer waits there for background rows.
 
-        `host_s` is what a request costs its interpreter.
+        `host_s` is what a request costs its interpreter, `reserve_s` what it keeps of a request's time.
         """
         found = self._replicas.get(replica)
         if found is None:
             return
-        found.behind_s, found.host_s = behind_s, host_s
+        found.behind_s, found.host_s, found.reserve_s = behind_s, host_s, reserve_s
         found.curve = found.curve if cost is None else cost.at(_QUANTILE)
         if is_idle:
             self._clear(replica, found)
@@ -84,11 +93,12 @@ class RoutingPolicy:
         """Until a request of that size would be answered there."""
         return self._replicas[replica].seconds(size, now_s)
 
-    def least_s(self, size: CallSize, now_s: float) -> float:
-        """The same at the best one; 0 where one has no request, or there is none."""
-        if any(not each.requests for each in self._replicas.values()):
+    def least_s(self, size: CallSize, now_s: float, without: Collection[int] = ()) -> float:
+        """The same at the best one, with what it keeps for the reply; 0 where one has no request, or there is none."""
+        found = [each for number, each in self._replicas.items() if number not in without]
+        if any(len(each.requests) == len(each.abandoned) for each in found):
             return 0.0
-        return min((each.seconds(size, now_s) for each in self._replicas.values()), default=0.0)
+        return min((each.seconds(size, now_s) + each.reserve_s for each in found), default=0.0)
 
     def choose(self, size: CallSize, now_s: float, without: Collection[int] = ()) -> int | None:
         """The replica for a request of that size; None where there is none but those that it shall not be."""

@@ -37,6 +37,7 @@ class Derived:
     background_call_s: float = 0.0  # a call of background rows: as long as the curve's knee needs; 0: none fits
     background_share: float = 1.0  # of the time that such calls may have, where live_slowdown spaces them
     live_slowdown: float = 1.0  # the mean time of a live row on the device beside a job over that without, as predicted
+    host_s: float = 0.0  # of the interpreter, that a request takes; 0: not measured yet
     threads: str | None = None  # that a call uses, by its rows; None where that is the library's to say
     curves: dict[str, Any] = field(default_factory=dict[str, Any])  # as learned, with the limits: what sim lanes takes
 
@@ -56,6 +57,13 @@ class Derived:
             f"try --slo-ms {least} (slo_ms = {least} in a configuration file). "
             f"Requests without a timeout of their own get {least} ms"
         )
+
+    def with_host(self, request_s: float, rows_per_request: float) -> Derived:
+        """As far as the host keeps up, where a request takes so much of it."""
+        if request_s <= 0:
+            return self
+        capacity_rows_per_s = min(self.capacity_rows_per_s, rows_per_request / request_s)
+        return replace(self, host_s=request_s, capacity_rows_per_s=capacity_rows_per_s)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""

@@ -81,11 +81,10 @@ class Visit:
 
 
 class Host:
-    """One loop; made on it."""
+    """One loop."""
 
     def __init__(self) -> None:
         self.policy = HostPolicy()
-        self._loop = asyncio.get_running_loop()
         self._reading, self._since_s = False, 0.0  # in this turn of the loop; what that may have waited since
 
     @property
@@ -109,7 +108,7 @@ class Host:
         if not self._reading:
             self._reading = True
             self._since_s = self.policy.read(now_s)
-            self._loop.call_soon(self.turn)
+            asyncio.get_running_loop().call_soon(self.turn)
         return self._since_s
 
     def turn(self) -> None:

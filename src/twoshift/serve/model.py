@@ -24,6 +24,7 @@ from twoshift.serve.completions import Completions, Pending
 from twoshift.serve.derived import Derived
 from twoshift.serve.host import Visit
 from twoshift.serve.metrics import ModelMetrics
+from twoshift.serve.prepare_time import PrepareTime
 from twoshift.serve.profile_keeper import ProfileKeeper
 from twoshift.serve.stages import Stages
 from twoshift.serve.tracing import Traces
@@ -70,6 +71,7 @@ class ServedModel:
         self._lookups = engine.runtime if isinstance(engine.runtime, LookupRuntime) else None
         self._threads = ThreadPoolExecutor(_PREPARE_THREADS, f"twoshift-prepare-{name}")
         self._preparing: dict[object, float] = {}  # since when, in threads
+        self._prepare_time = PrepareTime(engine.runtime.info.prepare_waits)
         self._guess = BodyGuess(engine.runtime.info.max_row_tokens)
         self._keeper = keeper
         if keeper is not None:
@@ -119,9 +121,9 @@ class ServedModel:
         """On the average, of late."""
         return self._guess.rows_per_request
 
-    def finish_in_s(self, size: int) -> float:
-        """Until a request of so many bytes would be answered by the device; 0 where nobody has it."""
-        return self.engine.finish_in_s(self._guess.size(size))
+    def finish_in_s(self, size: int, requests: int = 1) -> float:
+        """Until so many requests of so many bytes would be answered by the device; 0 where nobody has it."""
+        return self.engine.finish_in_s(self._guess.size(size, requests))
 
     async def answer(
         self,
@@ -139,8 +141,10 @@ class ServedModel:
             rows = await _paused(visit, self._looked_up(rows, deadline_s))
             stages.lookup, began_s = (now_s := time.monotonic()) - began_s, now_s
         prepare = self.engine.runtime.prepare if self._lookups is None else self._lookups.looked_up
-        if characters < _INLINE_CHARACTERS and not self.engine.runtime.info.prepare_waits:
+        if characters < _INLINE_CHARACTERS and self._prepare_time.is_quick:
             prepared = prepare(rows)
+            if self.engine.runtime.info.prepare_waits:
+                self._prepare_time.observed(time.monotonic() - began_s)
         else:
             prepared = await _paused(visit, self._prepared(prepare, rows, deadline_s, visit))
         stages.prepare = (queued_s := time.monotonic()) - began_s
@@ -221,9 +225,11 @@ class ServedModel:
         try:
             return prepare(rows)
         finally:
-            del self._preparing[key]
-            if visit is not None and self.engine.runtime.info.prepare_waits:  # a user's Python, and no library's
-                visit.before_s += time.thread_time() - began_s
+            clock_s, processor_s = time.monotonic() - self._preparing.pop(key), time.thread_time() - began_s
+            if self.engine.runtime.info.prepare_waits:  # a user's Python, and no library's
+                self._prepare_time.observed(clock_s, processor_s)
+                if visit is not None:
+                    visit.before_s += processor_s
 
 
 async def _paused(visit: Visit | None, waits: Awaitable[_T]) -> _T:

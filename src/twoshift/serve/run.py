@@ -149,9 +149,16 @@ def add_faces(
     add_message_batches(app, service, desks.batches)
     add_schedules(app, desks.schedules, desks.notifier)
     add_usage(app, usage)
-    connections = {"http_connections": ("Open connections.", lambda: server.connections)}
+    host = service.host.policy
+    gauges: dict[str, tuple[str, Callable[[], float]]] = {
+        "http_connections": ("Open connections.", lambda: server.connections),
+        "host_requests": ("Requests admitted and not answered yet.", lambda: host.inside),
+        "host_ahead_seconds": ("What the interpreter has to do for them.", lambda: host.ahead_s),
+        "host_request_seconds": ("Time that a request takes of the interpreter.", lambda: host.request_s),
+        "host_refusal_seconds": ("Time that an unread refusal takes of it.", lambda: host.refusal.mean_s),
+    }
     more = [*metrics, lambda: llm_metrics(service.models)]
-    add_operations(app, service.unready, ServerMetrics(service.models, connections, more), service.warnings)
+    add_operations(app, service.unready, ServerMetrics(service.models, gauges, more), service.warnings)
 
 
 def _limits(settings: ServeSettings) -> HttpLimits:

@@ -16,6 +16,7 @@ from twoshift.serve.derived import Derived
 from twoshift.serve.host import Host, Visit
 from twoshift.serve.keys import ANYONE, Caller
 from twoshift.serve.live_model import LiveModel, columns_of
+from twoshift.serve.llm.derived import LlmDerived
 from twoshift.serve.llm.model import ServedLlm
 from twoshift.serve.llm.running import Running
 from twoshift.serve.model import Answer
@@ -34,21 +35,15 @@ class Service:
         self.models = {model.name: model for model in models}
         self._timeouts_s: dict[str, float] = {}  # of requests that bring none; followed by the watchdog
         self._completions: Completions | None = None
-        self._host: Host | None = None
+        self.host = Host()  # the loop that serves
         self._draining = False
 
     def start(self) -> None:
         """On the loop that will serve."""
-        self._completions, self._host = Completions(), Host()
+        self._completions = Completions()
         for model in self.models.values():
             model.start()
         self._follow_curves()
-
-    @property
-    def host(self) -> Host:
-        """The loop that serves."""
-        assert self._host is not None  # noqa: S101 - start made it
-        return self._host
 
     def model_of(self, name: str | None) -> LiveModel | None:
         """The one of that name, or the only one; None where nobody can tell."""
@@ -59,6 +54,33 @@ class Service:
     def timeout_s(self, model: LiveModel | None) -> float:
         """Of a request that brings none; the longest where its model is not known."""
         return max(self._timeouts_s.values()) if model is None else self._timeouts_s[model.name]
+
+    def derived(self, model: LiveModel) -> Derived | LlmDerived:
+        """What follows from its curve and from what its requests cost the host, as learned so far."""
+        derived = model.derived_now()
+        if isinstance(derived, LlmDerived):
+            return derived
+        return derived.with_host(self.host.request_s, model.rows_per_request)
+
+    def enter(self, model: LiveModel, size: int, timeout_s: float | None, arrived_s: float) -> Visit:
+        """Lets a request of so many bytes in, that was not looked at before; whoever gets this ends it.
+
+        Raises TryLater where it would be too late, Late where it is.
+        """
+        policy, now_s = self.host.policy, time.monotonic()
+        left_s = arrived_s + (self._timeouts_s[model.name] if timeout_s is None else timeout_s) - now_s
+        if left_s <= 0:
+            raise Late("its deadline passed before it could begin", begun=False)
+        device_s = model.finish_in_s(size + policy.waiting_bytes, policy.waiting + 1)
+        wait_s = policy.wait_s(size, left_s, now_s, device_s)
+        if wait_s is not None:
+            rows = max(1, round(model.rows_per_request))
+            model.metrics.offered_rows += rows
+            model.metrics.refused_rows += rows
+            raise TryLater("the server has too much to do to answer it in time", self.host.retry_after_s(wait_s))
+        visit = Visit(self.host, size, arrived_s)
+        visit.begin()
+        return visit
 
     def find(self, name: str) -> LiveModel:
         """The model of that name; raises NotFound with the known ones."""
@@ -174,7 +196,7 @@ class Service:
     def _follow_curves(self) -> None:
         per_s = 0.0
         for name, model in self.models.items():
-            derived = model.derived_now()
+            derived = self.derived(model)
             self._timeouts_s[name] = derived.timeout_s if isinstance(derived, Derived) else derived.slo_s
             if isinstance(derived, Derived):
                 per_s += derived.capacity_rows_per_s / model.rows_per_request

@@ -45,9 +45,14 @@ class Methods:
         rows = self._protocol.rows(model, given_of(request), wanted)
         asked_s = asked_timeout_s(parameter(request, "timeout"), parameter(request, "priority"))
         timeout_s = sooner(asked_s, call.timeout_s)
-        answer = await self._service.answer(model, rows, timeout_s, call.arrived_s, call.caller)
-        call.answer = answer
-        return answer_of(request.id, model, outputs_of(answer.rows, wanted or None))
+        visit = self._service.enter(model, request.ByteSize(), timeout_s, call.arrived_s)
+        try:
+            call.answer = answer = await self._service.answer(
+                model, rows, timeout_s, call.arrived_s, call.caller, visit
+            )
+            return answer_of(request.id, model, outputs_of(answer.rows, wanted or None))
+        finally:
+            visit.end()
 
     async def _server_live(self, _request: Any, _call: Call) -> Any:
         return message("ServerLiveResponse")(live=True)

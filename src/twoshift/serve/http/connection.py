@@ -28,7 +28,7 @@ _MOST_WAITING = 256  # that one piece of data may hold
 _TAKEN_BYTES = 64 << 10  # of a reply, that a peer takes at least in the time that it has
 _NEVER_S = float("inf")
 _FULL_S = 1.0
-_HOLD_S = 1.0  # for at most so long, a client that came back too soon waits for its next refusal
+_SOON_S = 0.001  # a refusal that is due in less is written at once
 
 
 class Connection(asyncio.Protocol):
@@ -49,8 +49,7 @@ class Connection(asyncio.Protocol):
         self.due_s = self._loop.time() + self._limits.head_s  # when the sweep ends it
         self._reply_due_s = _NEVER_S  # for replies, once the peer has ended its side
         self._pours = False  # a reply in pieces
-        self._back_s = -_NEVER_S  # when the peer was told to come back
-        self._held: asyncio.TimerHandle | None = None  # a refusal that is not written before then
+        self._held: asyncio.TimerHandle | None = None  # a refusal that is not written yet
         self._reading = Reading(peers, self, self._loop.time)
 
     # From the transport
@@ -207,8 +206,6 @@ class Connection(asyncio.Protocol):
                     self._pours, self.due_s = True, _NEVER_S
                 if not self._transport.is_closing():
                     self._transport.write(encoded)
-                if reply.retry_after_s is not None:
-                    self._back_s = time.monotonic() + reply.retry_after_s
                 if isinstance(asked, Request) and asked.visit is not None:
                     asked.visit.end()
                 if reply.stream is not None:
@@ -234,36 +231,35 @@ class Connection(asyncio.Protocol):
     def _refused_at_once(self, gate: Gate, request: Request) -> bool:
         """Without a task, since it may cost but little. False where other replies come before it.
 
-        Who has come back sooner than told waits for it until then.
+        Where there are too many to be written at once, it waits for its turn.
         """
         if self._task is not None or self._waiting or self._held or self._closing or not self._can_write.is_set():
             return False
         request.give_room()
-        early_s = self._back_s - time.monotonic()
         self.due_s = self._loop.time() + self._limits.idle_s
-        if early_s > 0:
+        if (wait_s := gate.refuse_in_s()) > _SOON_S:
             self._peers.idle.pop(self, None)
-            self._held = self._loop.call_later(min(_HOLD_S, early_s), self._release, gate, request)
+            self._held = self._loop.call_later(wait_s, self._release, gate, request)
         else:
-            self._write_refusal(gate, request)
+            self._refuse_unread(gate, request)
         return True
+
+    def _refuse_unread(self, gate: Gate, request: Request, held: bool = False) -> None:
+        began_s = time.monotonic()
+        self._transport.write(gate.refused(request, held))
+        gate.wrote(began_s)
 
     def _release(self, gate: Gate, request: Request) -> None:
         self._held = None
         if self._transport.is_closing():
             return
-        self._write_refusal(gate, request)
+        self._refuse_unread(gate, request, held=True)
         if self._waiting:
             self._begin()
         elif self._closing:
             self._transport.close()
         else:
             self._peers.idle[self] = None
-
-    def _write_refusal(self, gate: Gate, request: Request) -> None:
-        encoded, retry_after_s = gate.refused(request)
-        self._transport.write(encoded)
-        self._back_s = time.monotonic() + retry_after_s
 
     async def _replied(self, asked: Request | HttpError) -> Reply:
         """What a handler that fails leaves unsaid is a 500: a closed connection would say nothing."""

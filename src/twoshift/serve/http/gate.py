@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from twoshift.endpoints.faults import Fault
 from twoshift.serve.books import log_access, request_id, writes_access
@@ -13,21 +13,15 @@ from twoshift.serve.http.app import UNREAD, App, Told
 from twoshift.serve.http.messages import Request
 from twoshift.serve.live_model import LiveModel
 
-__all__ = ["Gate", "Refused"]
+__all__ = ["Gate"]
 
 _TIMEOUT, _ID = b"x-request-timeout-ms", b"x-request-id"
 _KIND = "overloaded"
+_READ_S = 1e-5  # what it takes to read a request, and to look whether it is admitted
 _HEAD = (
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: %d\r\nretry-after-ms: %d\r\nx-request-id: %b\r\n"
     b"server-timing: total;dur=%.3f\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
 )
-
-
-class Refused(NamedTuple):
-    """A refusal as it goes over the wire, and what it says."""
-
-    encoded: bytes
-    retry_after_s: float
 
 
 class Deployed(Protocol):
@@ -59,21 +53,30 @@ class Gate:
         request.arrived_s = since_s
         model = self._deployed.model_of(matched.get("model"))
         had_s = _asked_s(request) or self._deployed.timeout_s(model)
-        device_s = 0.0 if model is None else model.finish_in_s(size)
-        if self._policy.wait_s(size, since_s + had_s - now_s, now_s, device_s) is None:
-            request.visit = Visit(self._host, size, since_s)
-            return True
-        return False
+        left_s = since_s + had_s - now_s
+        if self._policy.wait_s(size, left_s, now_s) is not None:
+            return False
+        if model is not None:
+            # Those that are not with the device yet come before it there, too
+            device_s = model.finish_in_s(size + self._policy.waiting_bytes, self._policy.waiting + 1)
+            if self._policy.wait_s(size, left_s, now_s, device_s) is not None:
+                return False
+        request.visit = Visit(self._host, size, since_s)
+        return True
 
-    def refused(self, request: Request) -> Refused:
-        """The refusal, counted."""
+    def refuse_in_s(self) -> float:
+        """How long the next refusal waits."""
+        return self._policy.refuse_in_s(time.monotonic())
+
+    def refused(self, request: Request, held: bool = False) -> bytes:
+        """The refusal as it goes over the wire, counted; `held`: it has waited for its turn, as many do."""
         began_s = time.monotonic()
         route, matched = self._app.gated_route(request)
         assert route is not None  # noqa: S101 - only such are refused
         body = self._bodies.get(route.told)
         if body is None:
             body = self._bodies[route.told] = route.told(Fault(503, _KIND, UNREAD))
-        wait_s = self._policy.retry_after_s(self._policy.ahead_s, began_s)
+        wait_s = self._policy.retry_after_s(self._policy.ahead_s, began_s, held)
         took_s, wait_ms = began_s - request.arrived_s, max(1, math.ceil(1e3 * wait_s))
         shown = request_id(request.header(_ID))
         if (model := self._deployed.model_of(matched.get("model"))) is not None:
@@ -81,11 +84,13 @@ class Gate:
         if writes_access():
             log_access(f"{request.method} {request.path[:200]}", 503, request.arrived_s, "", shown)
         given = (-(-wait_ms // 1000), wait_ms, shown.encode("latin-1"), 1e3 * took_s, len(body), body)
-        made = Refused(_HEAD % given, wait_s)
-        taken_s = (now_s := time.monotonic()) - began_s
+        return _HEAD % given
+
+    def wrote(self, began_s: float) -> None:
+        """A refusal, after so long."""
+        taken_s = (now_s := time.monotonic()) - began_s + _READ_S
         self._policy.refusal.observed(0, taken_s)
         self._policy.worked(taken_s, now_s)
-        return made
 
 
 def _asked_s(request: Request) -> float | None:
@@ -94,6 +99,7 @@ def _asked_s(request: Request) -> float | None:
     if given is None:
         return None
     try:
-        return float(given) / 1e3
+        milliseconds = float(given)
     except ValueError:
         return None
+    return milliseconds / 1e3 if milliseconds >= 1 else None

@@ -90,7 +90,6 @@ class Reply(msgspec.Struct):
     close: bool = False  # the connection cannot be used after it
     stream: Pieces | None = None  # the body in pieces, instead of `body`
     stream_bytes: int | None = 0  # of all of them; None: nobody knows yet
-    retry_after_s: float | None = None  # what its headers say of that
 
     def encoded(self, keep_alive: bool, without_body: bool = False, chunked: bool = False) -> bytes:
         """As it goes over the wire; `chunked`: its pieces say themselves how long they are."""
@@ -130,7 +129,7 @@ def refusal(fault: Fault, body: bytes) -> Reply:
         milliseconds = max(1, math.ceil(1e3 * fault.retry_after_s))
         headers.append((b"retry-after", b"%d" % math.ceil(milliseconds / 1e3)))
         headers.append((b"retry-after-ms", b"%d" % milliseconds))
-    return Reply(fault.status, body, headers=headers, retry_after_s=fault.retry_after_s)
+    return Reply(fault.status, body, headers=headers)
 
 
 def path_of(target: bytes) -> str:

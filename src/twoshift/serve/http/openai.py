@@ -64,7 +64,7 @@ class _OpenAi:
         model = self._service.find(exchange.matched["model"])
         info = model.info
         about = (model.name, info.runtime, info.device, info.precision)
-        derived = model.derived_now()
+        derived = self._service.derived(model)
         if isinstance(derived, LlmDerived):
             return Reply(200, _encoder.encode(LlmDerivedReply(*about, **derived.to_dict())))
         shown = derived.to_dict()

@@ -1,0 +1,146 @@
+"""The host as a device: what it costs is learned, what is ahead is known, and who would be late is refused."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twoshift.policy.body_guess import BodyGuess
+from twoshift.policy.host import HostPolicy, HostWork, LinearCost, RetryCalendar
+
+BEFORE_S, AFTER_S = 0.001, 0.002
+
+
+def host(before_s: float = BEFORE_S, after_s: float = AFTER_S) -> HostPolicy:
+    """One that has served requests of a hundred bytes."""
+    made = HostPolicy()
+    for _ in range(32):
+        made.before.observed(100, before_s)
+        made.after.observed(100, after_s)
+    return made
+
+
+@given(st.floats(1e-6, 1e-2), st.floats(0.0, 1e-6), st.lists(st.integers(1, 100_000), min_size=30, max_size=60))
+def test_a_line_is_learned(base_s: float, per_byte_s: float, sizes: list[int]) -> None:
+    cost = LinearCost()
+    for size in sizes:
+        cost.observed(size, base_s + size * per_byte_s)
+    smallest, largest = min(sizes), max(sizes)
+    for size in (smallest, largest) if largest > 2 * smallest else ():
+        assert cost.seconds(size) == pytest.approx(base_s + size * per_byte_s, rel=0.05)
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**7), st.floats(0.0, 10.0)), max_size=100), st.integers(0, 10**7))
+def test_a_cost_is_never_negative_and_never_falls_with_size(seen: list[tuple[int, float]], size: int) -> None:
+    cost = LinearCost()
+    for each in seen:
+        cost.observed(*each)
+    assert 0.0 <= cost.seconds(size) <= cost.seconds(size + 1)
+
+
+def test_a_stall_is_not_what_a_request_costs() -> None:
+    cost = LinearCost()
+    for _ in range(50):
+        cost.observed(100, 0.001)
+    cost.observed(100, 10.0)
+    assert cost.seconds(100) < 0.0013
+
+
+@given(st.lists(st.integers(0, 3), max_size=200))
+def test_what_is_ahead_is_the_sum_over_those_inside(events: list[int]) -> None:
+    policy, queued, submitted = host(), list[HostWork](), list[HostWork]()
+    for event in events:
+        if event == 0:
+            queued.append(policy.admitted(100))
+        elif event == 1 and queued:
+            policy.submitted(work := queued.pop(0), BEFORE_S)
+            submitted.append(work)
+        elif event == 2 and submitted:
+            policy.ended(submitted.pop())
+        elif event == 3 and queued:  # it failed before it came to a device
+            policy.ended(queued.pop(), was_submitted=False)
+        left_s = sum(work.before_s for work in queued) + sum(work.after_s for work in (*queued, *submitted))
+        assert policy.ahead_s == pytest.approx(left_s, abs=1e-12)
+        assert (policy.waiting, policy.inside) == (len(queued), len(queued) + len(submitted))
+
+
+@given(st.integers(0, 50), st.floats(0.001, 1.0), st.floats(0.0, 0.5))
+def test_nothing_is_admitted_that_host_and_device_together_would_answer_late(
+    inside: int, left_s: float, device_s: float
+) -> None:
+    policy = host()
+    for _ in range(inside):
+        policy.admitted(100)
+    wait_s = policy.wait_s(100, left_s, 0.0, device_s)
+    if wait_s is None and (inside or device_s):
+        assert inside * BEFORE_S + BEFORE_S + device_s <= left_s + 1e-9
+        assert (inside + 1) * (BEFORE_S + AFTER_S) <= left_s + 1e-9
+    if wait_s is not None:
+        assert wait_s > 0
+        assert policy.wait_s(100, left_s + 2 * wait_s + policy.ahead_s, 0.0, device_s) is None
+
+
+def test_whoever_is_alone_is_admitted_whatever_it_was_thought_to_cost() -> None:
+    policy = host(before_s=10.0)
+    assert policy.wait_s(100, 0.02, 0.0) is None
+    assert policy.wait_s(100, -0.01, 0.0) is not None  # its time is over
+
+
+def test_a_request_that_is_read_by_a_busy_loop_has_waited_since_the_loop_turned_to_its_work() -> None:
+    policy = HostPolicy()
+    policy.turned(1.0)
+    policy.worked(0.03, 1.03)
+    assert policy.read(1.0301) == 1.0
+    assert policy.read(1.5) == 1.5  # it slept, and this one has woken it
+
+
+def test_late_answers_leave_room_for_others_which_comes_back_without_them() -> None:
+    policy = host()
+    before_s = policy.reserve_s(0.1, 0.0)
+    for now_s in (0.0, 0.001, 0.002):  # one stall
+        policy.was_late(0.1, now_s)
+    once_s = policy.reserve_s(0.1, 0.002)
+    assert before_s < once_s < 0.011
+    for number in range(100):
+        policy.was_late(0.1, 0.1 * number)
+    assert policy.reserve_s(0.1, 9.9) <= 0.05
+    assert policy.reserve_s(0.1, 60.0) == pytest.approx(before_s, abs=1e-5)
+
+
+@given(st.integers(1, 200), st.floats(0.0, 0.5), st.floats(0.001, 0.01))
+def test_those_told_in_one_moment_come_back_one_after_the_other(clients: int, least_s: float, spacing_s: float) -> None:
+    calendar = RetryCalendar()
+    told_s = [calendar.wait_s(least_s, spacing_s, 0.0) for _ in range(clients)]
+    assert min(told_s) >= least_s
+    assert all(b - a >= spacing_s * (1 - 1e-9) for a, b in itertools.pairwise(told_s))
+
+
+def test_a_full_calendar_spreads_them_still() -> None:
+    calendar = RetryCalendar()
+    told_s = sorted(calendar.wait_s(0.0, 1.0, 0.0) for _ in range(100))
+    assert told_s[-1] <= 5.0
+    assert max(b - a for a, b in itertools.pairwise(told_s)) <= 1.0
+    assert len({round(each, 3) for each in told_s}) > 90
+
+
+def test_refusals_take_their_turns_while_that_slows_those_who_ask_again() -> None:
+    policy = HostPolicy()
+    waits_s = [policy.refuse_in_s(0.0) for _ in range(100)]
+    assert waits_s[0] == 0.0
+    assert waits_s == sorted(waits_s)
+    assert len(set(waits_s)) == 100
+    most = [policy.refuse_in_s(0.0) for _ in range(10_000)]  # by now it does not help
+    assert max(most) <= 1.0
+    assert most[-1] == policy.refuse_in_s(1.0) == 0.0
+
+
+def test_rows_and_tokens_are_guessed_by_the_bytes_of_a_body() -> None:
+    guess = BodyGuess(512)
+    for number in range(400):
+        rows = 1 if number % 7 else 32
+        guess.seen(60 + 80 * rows, rows, 16 * rows)
+    found = guess.size(60 + 80 * 16)
+    assert (found.rows, found.tokens) == (pytest.approx(16, abs=1), pytest.approx(256, rel=0.1))
