@@ -98,7 +98,8 @@ class Answering(asyncio.Protocol):
 
     def __init__(self, model: ServedModel, live: socket.socket) -> None:
         self._model, self._loop = model, asyncio.get_running_loop()
-        self._completions, self._host = Completions(), Host()
+        self._host = Host()
+        self._completions = Completions(self._host)
         self._outgoing = _Outgoing(live)
         self._frames = Frames()
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -137,7 +138,7 @@ class Answering(asyncio.Protocol):
             visit = Visit(self._host, size, ask.arrived_s)
             self._tasks[ask.id] = self._loop.create_task(self._answer(ask, visit))
         else:
-            self._reply(framed(Refused(ask.id, encode_error(TryLater("the queue is too long", wait_s)))))
+            self._reply(framed(Refused(ask.id, encode_error(TryLater("the queue is too long", min(wait_s, left_s))))))
 
     async def _answer(self, ask: Ask, visit: Visit) -> None:
         rows: Sequence[Any] = [tuple(row) for row in ask.rows] if ask.pairs else ask.rows

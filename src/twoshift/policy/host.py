@@ -19,9 +19,9 @@ _SURE = 16  # observations, after which a stall is told from a cost
 _HOST_SHARE = 0.5  # of the time that a request has: what the host may still have to do for others
 _MOST_LAG, _MOST_MARGIN = 0.25, 0.25  # of the time that a request has: what may be kept of it for after the device
 _IDLE_S = 2e-4  # between two turns of the loop: it has slept, and who woke it has not waited
-_LATE_STEP, _LATE_FADES, _LATE_FADES_S = 0.05, 1 - 1 / 512, 5.0  # with each answer; and with time
-_REFUSAL_SHARE = 0.05  # of the host
-_HOLD_S, _QUICK_S = 1.0, 5.0  # for which a refusal may wait for its turn; and none, where that does not help
+_LATE_STEP, _LATE_FADES, _LATE_FADES_S = 0.05, 1 - 1 / 512, 1.0  # with each answer; and with time
+_REFUSAL_SHARE, _REFUSALS = 0.05, 2.5  # of the host; and for each answer
+_HOLD_S, _QUICK_S = 2.0, 5.0  # for which a refusal may wait for its turn; and none, where that does not help
 _LONGEST_S = 5.0  # that anybody is told to wait because of others
 _TURN = 0.6180339887498949  # the golden ratio: the fractions of its multiples are spread evenly
 _BUSY, _MOST_PACE = 0.7, 4.0  # of the time, from when on the host's pace is learned; and the slowest
@@ -99,7 +99,7 @@ class HostWork(NamedTuple):
 class HostPolicy:
     """One interpreter's loop: who is admitted to it. Times are on the clock of whoever drives it.
 
-    What it has to do is the sum over all that were admitted; each event takes away what was done.
+    What it has to do is the sum over all that were admitted and have no reply.
     """
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class HostPolicy:
         self.lag_s = 0.0  # from a result to its reply: about the longest of late
         self.waiting = self.inside = 0  # admitted and not with the device yet; admitted and not replied to
         self.waiting_bytes = 0
-        self._before_s = self._after_s = 0.0  # that those cost
+        self._before_s = self._inside_s = 0.0  # what is to be done for the first; what the others cost in all
         self._turn_s = self._worked_s = -math.inf  # when the loop last turned to its work, and did some
         self.pace = 1.0  # how long the host takes for work, as a multiple of what is accounted for
         self._slept_s = self._accounted_s = 0.0  # since answers were counted
@@ -126,11 +126,16 @@ class HostPolicy:
 
     def read(self, now_s: float) -> float:
         """The loop reads, for the first time since it turned; since when what it reads may have waited."""
+        return now_s if self.woke(now_s) else self._turn_s
+
+    def woke(self, now_s: float) -> bool:
+        """The loop begins to work; whether it has slept before."""
         slept_s = now_s - self._worked_s
         if slept_s <= _IDLE_S:
-            return self._turn_s
+            return False
         self._slept_s += min(slept_s, now_s - self._counted_s)
-        return now_s
+        self._worked_s = now_s
+        return True
 
     def worked(self, seconds: float, now_s: float) -> None:
         """The loop has worked so long on a request or a refusal."""
@@ -141,8 +146,8 @@ class HostPolicy:
 
     @property
     def ahead_s(self) -> float:
-        """What the host has to do for those admitted."""
-        return self.pace * (self._before_s + self._after_s)
+        """What those admitted cost the host in all: what is done for them already, others bring anew meanwhile."""
+        return self.pace * self._inside_s
 
     @property
     def request_s(self) -> float:
@@ -175,7 +180,8 @@ class HostPolicy:
         """
         if now_s < self._quick_until_s:
             return 0.0
-        due_s = max(now_s, self._refuse_s + self.refusal.base_s / _REFUSAL_SHARE)
+        spacing_s = max(self.refusal.base_s / _REFUSAL_SHARE, self._answer_spacing_s / _REFUSALS)
+        due_s = max(now_s, self._refuse_s + spacing_s)
         if due_s - now_s > _HOLD_S:
             self._quick_until_s, due_s = now_s + _QUICK_S, now_s
         self._refuse_s = due_s
@@ -183,9 +189,13 @@ class HostPolicy:
 
     def retry_after_s(self, least_s: float, now_s: float, again: bool = False) -> float:
         """When somebody who is refused now shall come back; `again`: it asks too often to be believed."""
+        return self.calendar.wait_s(least_s, self._answer_spacing_s, now_s, again)
+
+    @property
+    def _answer_spacing_s(self) -> float:
+        """Between two answers of a busy server."""
         per_s = max(self.answers_per_s, _LIKELY * self.capacity_per_s)
-        spacing_s = 1.0 / per_s if per_s else self.refusal.base_s / _REFUSAL_SHARE
-        return self.calendar.wait_s(least_s, spacing_s, now_s, again)
+        return 1.0 / per_s if per_s else 0.0
 
     # What becomes of those admitted
 
@@ -193,7 +203,7 @@ class HostPolicy:
         """It is queued: what this returns goes to `submitted` and `ended`."""
         work = HostWork(size, self.before.seconds(size), self.after.seconds(size))
         self._before_s += work.before_s
-        self._after_s += work.after_s
+        self._inside_s += work.before_s + work.after_s
         self.waiting_bytes += size
         self.waiting += 1
         self.inside += 1
@@ -210,7 +220,7 @@ class HostPolicy:
         if not was_submitted:
             self._prepared(work)
         self.inside -= 1
-        self._after_s = self._after_s - work.after_s if self.inside else 0.0
+        self._inside_s = self._inside_s - work.before_s - work.after_s if self.inside else 0.0
 
     def _prepared(self, work: HostWork) -> None:
         self.waiting -= 1

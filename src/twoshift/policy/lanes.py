@@ -187,8 +187,13 @@ class LanePolicy:
         return until_s
 
     def finish_about_s(self, size: CallSize, now_s: float) -> float:
-        """When so many more live rows would be answered behind all that wait, without a plan of their calls."""
-        return self.busy_until_s(now_s) + self.live_pace * self.live.planned_s(size)
+        """When so many more live rows would be answered behind all that wait, without a plan of their calls.
+
+        Never, where somebody who waits would become late by them.
+        """
+        planned_s, due_s = self.live.planned_s(size)
+        end_s = self.busy_until_s(now_s) + self.live_pace * planned_s
+        return math.inf if end_s > due_s else end_s
 
     def free_s(self, now_s: float) -> list[float]:
         """When each lane is predicted to be free for live rows."""

@@ -253,18 +253,21 @@ class LiveQueue:
             self._keep(self._all_cut() if self._mixed else self._cut_alike(self._entries))
         return self._plan
 
-    def planned_s(self, more: CallSize) -> float:
-        """Until the last call has ended with about so many more rows at the end, once the device is free."""
+    def planned_s(self, more: CallSize) -> tuple[float, float]:
+        """Until the last call has ended with about so many more rows at the end, once the device is free.
+
+        And when it must have, for the sake of those that are in it already.
+        """
         max_rows, max_tokens, seconds = self._room
-        before_s, own = 0.0, more
+        before_s, own, due_s = 0.0, more, math.inf
         if plan := self.plan():
             last = plan[-1]
             before_s, grown = self._plan_s, last.size.plus(more)
             if grown.rows <= max_rows and grown.tokens <= max_tokens and self._predict_s(grown) <= seconds:
-                before_s, own = before_s - last.share_s, grown
+                before_s, own, due_s = before_s - last.share_s, grown, last.deadline_s
         own_s = self._predict_s(own)
         # What no call may hold goes into several, which share the lanes
-        return before_s + (own_s if own_s <= seconds else seconds + (own_s - seconds) * self._share)
+        return before_s + (own_s if own_s <= seconds else seconds + (own_s - seconds) * self._share), due_s
 
     def late(self, now_s: float) -> int:
         """How many rows of the first call's signature, earliest deadline first, miss it in the call they would be in.

@@ -10,7 +10,7 @@ from twoshift.engine import Engine, RowResult
 from twoshift.errors import Late
 from twoshift.ports import Prepared
 from twoshift.serve.deadlines import Deadlines
-from twoshift.serve.host import Visit
+from twoshift.serve.host import Host, Visit
 
 __all__ = ["Completions", "Pending"]
 
@@ -57,8 +57,8 @@ class _Row:
 class Completions:
     """For however many engines; made on the loop."""
 
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, host: Host | None = None) -> None:
+        self._loop, self._host = asyncio.get_running_loop(), host
         self._settled: deque[Pending] = deque()
         self._woken, self._woken_s = False, 0.0
         self._waiting: set[Engine] = set()  # that have rows to look at
@@ -112,6 +112,8 @@ class Completions:
 
     def _deliver(self) -> None:
         woken_s, self._woken = self._woken_s, False  # before the look: who comes after it wakes us again
+        if self._host is not None:
+            self._host.woke()
         while self._settled:
             pending = self._settled.popleft()
             pending.left -= 1

@@ -111,6 +111,10 @@ class Host:
             asyncio.get_running_loop().call_soon(self.turn)
         return self._since_s
 
+    def woke(self) -> None:
+        """Results have come: if the loop slept, it does no more."""
+        self.policy.woke(time.monotonic())
+
     def turn(self) -> None:
         """The loop goes on to its work."""
         self._reading = False

@@ -32,7 +32,7 @@ from twoshift.types import Lane, ReplicaCounts, Tensor
 
 __all__ = ["Answer", "ServedModel", "output_tensors"]
 
-_INLINE_CHARACTERS = 2_000  # of a request's texts that are prepared on the loop: a thread costs more than they do
+_LOOKED_AT = 2_000  # characters of a request, from which on it is looked at before it is prepared
 _PREPARE_THREADS = 2
 _NOT_ROWS_FAULT = (TryLater, Late, Broken, InvalidInput, OutOfMemory)
 _forward_s = attrgetter("forward_s")
@@ -141,12 +141,12 @@ class ServedModel:
             rows = await _paused(visit, self._looked_up(rows, deadline_s))
             stages.lookup, began_s = (now_s := time.monotonic()) - began_s, now_s
         prepare = self.engine.runtime.prepare if self._lookups is None else self._lookups.looked_up
-        if characters < _INLINE_CHARACTERS and self._prepare_time.is_quick:
+        if self._prepare_time.is_quick(characters):
             prepared = prepare(rows)
-            if self.engine.runtime.info.prepare_waits:
-                self._prepare_time.observed(time.monotonic() - began_s)
+            taken_s = time.monotonic() - began_s
+            self._prepare_time.observed(characters, taken_s, taken_s)
         else:
-            prepared = await _paused(visit, self._prepared(prepare, rows, deadline_s, visit))
+            prepared = await _paused(visit, self._prepared(prepare, rows, characters, deadline_s, visit))
         stages.prepare = (queued_s := time.monotonic()) - began_s
         pending = completions.submit(self.engine, prepared, deadline_s, tenant, arrived_s, visit)
         if visit is not None:
@@ -189,7 +189,7 @@ class ServedModel:
         if not self._counts_tokens:
             return total
         check_lengths(sizes, self.engine.runtime.info.max_row_tokens)
-        if total >= _INLINE_CHARACTERS:  # shorter ones are prepared sooner than they are looked at twice
+        if total >= _LOOKED_AT:  # shorter ones are prepared sooner than they are looked at twice
             self.engine.check_room(least_tokens(sizes), deadline_s, arrived_s)
         return total
 
@@ -206,11 +206,12 @@ class ServedModel:
         self,
         prepare: Callable[[Sequence[Any]], Prepared],
         rows: Sequence[Any],
+        characters: int,
         deadline_s: float,
         visit: Visit | None,
     ) -> Prepared:
         """In a thread."""
-        prepared = self._threads.submit(self._in_thread, prepare, rows, visit)
+        prepared = self._threads.submit(self._in_thread, prepare, rows, characters, visit)
         try:
             async with _by(deadline_s):
                 return await asyncio.wrap_future(prepared)
@@ -218,7 +219,7 @@ class ServedModel:
             raise Late("its rows were not prepared by its deadline", begun=prepared.running()) from None
 
     def _in_thread(
-        self, prepare: Callable[[Sequence[Any]], Prepared], rows: Sequence[Any], visit: Visit | None
+        self, prepare: Callable[[Sequence[Any]], Prepared], rows: Sequence[Any], characters: int, visit: Visit | None
     ) -> Prepared:
         key = object()
         self._preparing[key], began_s = time.monotonic(), time.thread_time()
@@ -226,10 +227,9 @@ class ServedModel:
             return prepare(rows)
         finally:
             clock_s, processor_s = time.monotonic() - self._preparing.pop(key), time.thread_time() - began_s
-            if self.engine.runtime.info.prepare_waits:  # a user's Python, and no library's
-                self._prepare_time.observed(clock_s, processor_s)
-                if visit is not None:
-                    visit.before_s += processor_s
+            self._prepare_time.observed(characters, clock_s, processor_s)
+            if visit is not None and self.engine.runtime.info.prepare_waits:  # a user's Python, and no library's
+                visit.before_s += processor_s
 
 
 async def _paused(visit: Visit | None, waits: Awaitable[_T]) -> _T:

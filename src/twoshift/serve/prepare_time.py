@@ -1,32 +1,41 @@
-"""Whether a user's own preparation is quick enough to be done on the loop: a thread for each costs more than most."""
+"""Whether rows are quick enough to be prepared on the loop: a thread for each request costs more than most of them."""
 
 from __future__ import annotations
 
+from twoshift.policy.host import LinearCost
+
 __all__ = ["PrepareTime"]
 
+_FEW = 2_000  # characters, that the loop prepares before anybody knows what they cost
 _QUICK_S = 0.0005  # of the processor
-_BLOCKED_S = 0.01  # by the clock: it has waited for something
-_SURE = 64  # in a row
-_LONG = 4096  # that go to threads after one that has waited
+_BLOCKED_S = 0.01  # by the clock: a user's code has waited for something
+_SURE = 64  # requests; in a row, of a user's code that has not
+_LONG = 4096  # that go to threads after one that has
 
 
 class PrepareTime:
-    """Of one model; one that waits but once goes to threads for long."""
+    """Of one model, by the characters of a request. Learned where it is prepared, in whatever thread."""
 
-    __slots__ = ("_left",)
+    __slots__ = ("_cost", "_is_users", "_left")
 
-    def __init__(self, waits: bool) -> None:
-        """`waits`: it is a user's code, and may."""
-        self._left = _SURE if waits else 0  # quick ones, until the loop does them
+    def __init__(self, is_users: bool) -> None:
+        """`is_users`: it is a user's own code, which may wait for anything."""
+        self._is_users = is_users
+        self._left = _SURE if is_users else 0  # requests, until the loop may do them
+        self._cost = LinearCost()
 
-    @property
-    def is_quick(self) -> bool:
+    def is_quick(self, characters: int) -> bool:
         """Whether the loop may do it."""
-        return self._left <= 0
+        if self._left > 0:
+            return False
+        return characters < _FEW if self._cost.seen < _SURE else self._cost.seconds(characters) <= _QUICK_S
 
-    def observed(self, clock_s: float, processor_s: float | None = None) -> None:
-        """One has taken so long; on the loop nobody asks for the processor's time."""
+    def observed(self, characters: int, clock_s: float, processor_s: float) -> None:
+        """One has taken so long."""
+        self._cost.observed(characters, processor_s)
+        if not self._is_users:
+            return
         if clock_s > _BLOCKED_S:
             self._left = _LONG
-        elif self._left > 0 and (processor_s or 0.0) <= _QUICK_S:
+        elif self._left > 0:
             self._left -= 1

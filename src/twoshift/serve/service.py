@@ -40,7 +40,7 @@ class Service:
 
     def start(self) -> None:
         """On the loop that will serve."""
-        self._completions = Completions()
+        self._completions = Completions(self.host)
         for model in self.models.values():
             model.start()
         self._follow_curves()
@@ -77,7 +77,8 @@ class Service:
             rows = max(1, round(model.rows_per_request))
             model.metrics.offered_rows += rows
             model.metrics.refused_rows += rows
-            raise TryLater("the server has too much to do to answer it in time", self.host.retry_after_s(wait_s))
+            least_s = min(wait_s, model.derived.slo_s)
+            raise TryLater("the server has too much to do to answer it in time", self.host.retry_after_s(least_s))
         visit = Visit(self.host, size, arrived_s)
         visit.begin()
         return visit

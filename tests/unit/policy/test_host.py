@@ -62,8 +62,8 @@ def test_what_is_ahead_is_the_sum_over_those_inside(events: list[int]) -> None:
             policy.ended(submitted.pop())
         elif event == 3 and queued:  # it failed before it came to a device
             policy.ended(queued.pop(), was_submitted=False)
-        left_s = sum(work.before_s for work in queued) + sum(work.after_s for work in (*queued, *submitted))
-        assert policy.ahead_s == pytest.approx(left_s, abs=1e-12)
+        cost_s = sum(work.before_s + work.after_s for work in (*queued, *submitted))
+        assert policy.ahead_s == pytest.approx(cost_s, abs=1e-12)
         assert (policy.waiting, policy.inside) == (len(queued), len(queued) + len(submitted))
 
 
@@ -133,7 +133,7 @@ def test_refusals_take_their_turns_while_that_slows_those_who_ask_again() -> Non
     assert waits_s == sorted(waits_s)
     assert len(set(waits_s)) == 100
     most = [policy.refuse_in_s(0.0) for _ in range(10_000)]  # by now it does not help
-    assert max(most) <= 1.0
+    assert max(most) <= 2.0
     assert most[-1] == policy.refuse_in_s(1.0) == 0.0
 
 

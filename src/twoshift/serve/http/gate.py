@@ -71,6 +71,7 @@ class Gate:
     def refused(self, request: Request, held: bool = False) -> bytes:
         """The refusal as it goes over the wire, counted; `held`: it has waited for its turn, as many do."""
         began_s = time.monotonic()
+        self._policy.woke(began_s)
         route, matched = self._app.gated_route(request)
         assert route is not None  # noqa: S101 - only such are refused
         body = self._bodies.get(route.told)
