@@ -157,8 +157,10 @@ class Engine:
         with self._lock:
             return sum([self._waiting.forget_row(key) for key in keys])
 
-    def finish_in_s(self, size: CallSize) -> float:
-        """Until rows of that size would be answered behind all that wait: about, and quickly; 0: nobody has it."""
+    def finish_in_s(self, size: CallSize, left_s: float) -> float:
+        """Until rows of that size would be answered behind all that wait: about; 0: surely long before `left_s`."""
+        if self._policy.seems_idle(size, left_s):  # without the lock: most requests of most days
+            return 0.0
         with self._lock:
             if not self._policy.has_live:
                 return 0.0

@@ -132,7 +132,7 @@ class Answering(asyncio.Protocol):
         """What would be too late is refused before its rows are prepared."""
         policy, now_s = self._host.policy, time.monotonic()
         left_s = ask.deadline_s - ask.reserve_s - now_s
-        device_s = self._model.finish_in_s(size + policy.waiting_bytes, policy.waiting + 1)
+        device_s = self._model.finish_in_s(size + policy.waiting_bytes, policy.waiting + 1, left_s)
         wait_s = policy.wait_s(size, left_s, now_s, device_s)
         if wait_s is None:
             visit = Visit(self._host, size, ask.arrived_s)

@@ -131,7 +131,7 @@ class FleetModel:
         """On the average, of late."""
         return self._body_guess.rows_per_request
 
-    def finish_in_s(self, size: int, requests: int = 1) -> float:
+    def finish_in_s(self, size: int, requests: int, _left_s: float) -> float:
         """Until so many requests of so many bytes would be answered by a replica; 0 where one has nothing to do."""
         return self._routing.least_s(self._body_guess.size(size, requests), time.monotonic())
 

@@ -158,7 +158,7 @@ class RayModel:
         """Not known here: one."""
         return 1.0
 
-    def finish_in_s(self, _size: int, _requests: int = 1) -> float:
+    def finish_in_s(self, _size: int, _requests: int, _left_s: float) -> float:
         """Ray Serve chooses the replica, and that one admits."""
         return 0.0
 

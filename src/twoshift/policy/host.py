@@ -15,6 +15,7 @@ __all__ = ["HostPolicy", "HostWork", "LinearCost", "RetryCalendar"]
 
 _FORGET = 1 - 1 / 256  # what an observation weighs after the next one
 _STALL = 8.0  # times what was predicted: what took longer was not this request's work
+_MANY, _SOME = 256, 5  # observations, after which every so many is looked at
 _SURE = 16  # observations, after which a stall is told from a cost
 _HOST_SHARE = 0.5  # of the time that a request has: what the host may still have to do for others
 _MOST_LAG, _MOST_MARGIN = 0.25, 0.25  # of the time that a request has: what may be kept of it for after the device
@@ -212,7 +213,8 @@ class HostPolicy:
     def submitted(self, work: HostWork, seconds: float) -> None:
         """It is with the device, after so much work."""
         self._prepared(work)
-        self.before.observed(work.size, seconds)
+        if self._is_looked_at(self.before):
+            self.before.observed(work.size, seconds)
         self._accounted_s += seconds
 
     def ended(self, work: HostWork, was_submitted: bool = True) -> None:
@@ -229,7 +231,8 @@ class HostPolicy:
 
     def replied(self, size: int, seconds: float, lag_s: float, now_s: float) -> None:
         """The loop has worked so long on a reply, which was written `lag_s` after its result was there."""
-        self.after.observed(size, seconds)
+        if self._is_looked_at(self.after):
+            self.after.observed(size, seconds)
         self._accounted_s += seconds
         self.lag_s += (0.5 if lag_s > self.lag_s else 0.03) * (lag_s - self.lag_s)
         self._late_share *= _LATE_FADES
@@ -243,6 +246,10 @@ class HostPolicy:
             return
         self._late_share = min(_MOST_MARGIN, self._late_share_at(now_s) + _LATE_STEP)
         self._late_s = now_s
+
+    def _is_looked_at(self, cost: LinearCost) -> bool:
+        """Every one at first, then some: a look at each would cost more than it tells."""
+        return cost.seen < _MANY or self._answers % _SOME == 0
 
     def _late_share_at(self, now_s: float) -> float:
         # By time, too: what refuses everybody has no answers to learn from

@@ -21,6 +21,7 @@ __all__ = ["MOST_WRONG", "LanePolicy"]
 
 _EMPTY = CallSize(0, 0, 0, 0)
 _EPSILON_S = 1e-9
+_SMALL = 0.2  # of the time that rows have
 MOST_WRONG = 10.0  # times too slow that a curve may be: more than that needs no evidence
 _FORGET_S = 1.0  # of silence, after which what was learned about a slow device is tried anew
 
@@ -185,6 +186,13 @@ class LanePolicy:
             if end_s > now_s and call.slot is not Slot.BACKGROUND:
                 until_s += (end_s - now_s) / (self.limits.lanes if call.slot is Slot.SHARED else 1)
         return until_s
+
+    def seems_idle(self, size: CallSize, left_s: float) -> bool:
+        """Whether so many more live rows would be answered in a small part of the time: by numbers that may be old."""
+        rows, tokens, longest, squares = size
+        live = self.live
+        all_s = self._slowest.seconds(CallSize(len(live) + rows, live.tokens + tokens, longest, live.squares + squares))
+        return all_s < _SMALL * left_s
 
     def finish_about_s(self, size: CallSize, now_s: float) -> float:
         """When so many more live rows would be answered behind all that wait, without a plan of their calls.

@@ -76,8 +76,8 @@ class LiveModel(Protocol):
         """On the average, of late."""
         ...
 
-    def finish_in_s(self, size: int, requests: int = 1, /) -> float:
-        """Until so many requests of so many bytes together would be answered by a device; 0: one is free."""
+    def finish_in_s(self, size: int, requests: int, left_s: float, /) -> float:
+        """Until so many requests of so many bytes would be answered by a device; 0: in a small part of `left_s`."""
         ...
 
     async def answer(

@@ -121,9 +121,9 @@ class ServedModel:
         """On the average, of late."""
         return self._guess.rows_per_request
 
-    def finish_in_s(self, size: int, requests: int = 1) -> float:
+    def finish_in_s(self, size: int, requests: int, left_s: float) -> float:
         """Until so many requests of so many bytes would be answered by the device; 0 where nobody has it."""
-        return self.engine.finish_in_s(self._guess.size(size, requests))
+        return self.engine.finish_in_s(self._guess.size(size, requests), left_s)
 
     async def answer(
         self,

@@ -71,7 +71,7 @@ class Service:
         left_s = arrived_s + (self._timeouts_s[model.name] if timeout_s is None else timeout_s) - now_s
         if left_s <= 0:
             raise Late("its deadline passed before it could begin", begun=False)
-        device_s = model.finish_in_s(size + policy.waiting_bytes, policy.waiting + 1)
+        device_s = model.finish_in_s(size + policy.waiting_bytes, policy.waiting + 1, left_s)
         wait_s = policy.wait_s(size, left_s, now_s, device_s)
         if wait_s is not None:
             rows = max(1, round(model.rows_per_request))

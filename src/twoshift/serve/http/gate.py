@@ -58,8 +58,9 @@ class Gate:
             return False
         if model is not None:
             # Those that are not with the device yet come before it there, too
-            device_s = model.finish_in_s(size + self._policy.waiting_bytes, self._policy.waiting + 1)
-            if self._policy.wait_s(size, left_s, now_s, device_s) is not None:
+            policy = self._policy
+            device_s = model.finish_in_s(size + policy.waiting_bytes, policy.waiting + 1, left_s)
+            if device_s and policy.wait_s(size, left_s, now_s, device_s) is not None:
                 return False
         request.visit = Visit(self._host, size, since_s)
         return True
