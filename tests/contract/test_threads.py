@@ -98,9 +98,10 @@ def answers(runtime: Any, rows: int) -> Columns:
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_answers_are_the_same_whatever_the_threads_are(name: str, tmp_path: Path) -> None:
-    runtime = loaded(MAKERS[name](tmp_path))
-    assert isinstance(runtime, ThreadedRuntime)
-    assert runtime.thread_candidates == (1, MOST)
+    model = loaded(MAKERS[name](tmp_path))
+    runtime: Any = model
+    assert isinstance(model, ThreadedRuntime)
+    assert model.thread_candidates == (1, MOST)
     expected = answers(runtime, ROWS)  # as the library would have it
     for plan in (ThreadPlan.fixed(1), ThreadPlan.fixed(MOST), STEPS, ThreadPlan.fixed(1)):
         runtime.use_threads(plan)

@@ -98,7 +98,7 @@ def _encoded(profile: Profile) -> bytes:
         precision=profile.precision,
         checksum=profile.checksum,
         parity=profile.parity,
-        threads=None if profile.threads is None else [tuple(step) for step in profile.threads.steps],
+        threads=None if profile.threads is None else [(step[0], step[1]) for step in profile.threads.steps],
     )
     return msgspec.json.format(msgspec.json.encode(stored), indent=2) + b"\n"
 

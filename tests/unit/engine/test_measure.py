@@ -202,7 +202,7 @@ def test_what_the_model_raises_is_not_hidden() -> None:
 class ThreadedDevice(WordDevice):
     """One thread is quick at once; a second one halves what rows take, after a while."""
 
-    thread_candidates = (1, 2)
+    thread_candidates: tuple[int, ...] = (1, 2)
     pool_s, change_s = 0.004, 0.5
 
     def __init__(self) -> None:
