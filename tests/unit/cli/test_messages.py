@@ -146,6 +146,6 @@ def test_an_error_comes_out_of_a_pickle_as_it_was(error: TwoshiftError) -> None:
         assert (again.retry_after_s, again.client_message) == (error.retry_after_s, error.client_message)
 
 
-def test_a_long_value_is_cut_and_what_is_expected_is_not() -> None:
+def test_a_long_value_is_cut_in_its_middle_and_what_is_expected_is_not() -> None:
     message = str(InvalidInput("field", "x" * 500, "y" * 300))
-    assert message == f"field: '{'x' * 76}... cannot be used; expected {'y' * 300}"
+    assert message == f"field: '{'x' * 37}...{'x' * 38}' cannot be used; expected {'y' * 300}"
