@@ -130,12 +130,11 @@ class Answering(asyncio.Protocol):
 
     def _admit(self, ask: Ask, size: int) -> None:
         """What would be too late is refused before its rows are prepared."""
-        policy, now_s = self._host.policy, time.monotonic()
+        now_s = time.monotonic()
         left_s = ask.deadline_s - ask.reserve_s - now_s
-        device_s = self._model.finish_in_s(size + policy.waiting_bytes, policy.waiting + 1, left_s)
-        wait_s = policy.wait_s(size, left_s, now_s, device_s)
+        wait_s = self._host.wait_s(size, left_s, now_s, self._model)
         if wait_s is None:
-            visit = Visit(self._host, size, ask.arrived_s)
+            visit = Visit(self._host, size)
             self._tasks[ask.id] = self._loop.create_task(self._answer(ask, visit))
         else:
             self._reply(framed(Refused(ask.id, encode_error(TryLater("the queue is too long", min(wait_s, left_s))))))

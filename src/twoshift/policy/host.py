@@ -93,7 +93,7 @@ class HostWork(NamedTuple):
     """What an admitted request is predicted to cost the host."""
 
     size: int
-    before_s: float  # its device call: to read, parse and prepare it
+    before_s: float  # to read, parse and prepare it
     after_s: float  # to write its reply
 
 

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Protocol
 
 from twoshift.policy.host import HostPolicy, HostWork
 
-__all__ = ["Host", "Visit"]
+__all__ = ["UNREAD", "Host", "Visit"]
+
+UNREAD = "the server has too much to do to answer it in time"
+
+
+class DevicePath(Protocol):
+    """What comes after the host: a model and its devices."""
+
+    def finish_in_s(self, size: int, requests: int, left_s: float, /) -> float:
+        """Until so many requests of so many bytes would be answered by a device; 0: in a small part of `left_s`."""
+        ...
 
 
 class Visit:
@@ -19,15 +30,14 @@ class Visit:
         "_is_submitted",
         "_since_s",
         "_work",
-        "arrived_s",
         "before_s",
         "reserve_s",
         "result_s",
         "size",
     )
 
-    def __init__(self, host: Host, size: int, arrived_s: float) -> None:
-        self._host, self.size, self.arrived_s = host, size, arrived_s
+    def __init__(self, host: Host, size: int) -> None:
+        self._host, self.size = host, size
         self._work: HostWork | None = host.policy.admitted(size)
         self._since_s = self.before_s = self._elsewhere_s = 0.0
         self._is_submitted = False
@@ -76,7 +86,7 @@ class Visit:
         policy.ended(work, self._is_submitted)
         if self.result_s:
             now_s = time.monotonic()
-            self._host.policy.worked(0.0, now_s)
+            policy.worked(0.0, now_s)
             policy.replied(self.size, now_s - self._since_s + self._elsewhere_s, now_s - self.result_s, now_s)
 
 
@@ -102,6 +112,19 @@ class Host:
             "after_byte_s": after.per_byte_s,
             "refusal_s": self.policy.refusal.base_s,
         }
+
+    def wait_s(self, size: int, left_s: float, now_s: float, model: DevicePath | None) -> float | None:
+        """None: a request that has so much time left is admitted; otherwise how long until it might be.
+
+        Without a model only the host is asked.
+        """
+        policy = self.policy
+        wait_s = policy.wait_s(size, left_s, now_s)
+        if wait_s is not None or model is None:
+            return wait_s
+        # Those that are not with the device yet come before it there, too
+        device_s = model.finish_in_s(size + policy.waiting_bytes, policy.waiting + 1, left_s)
+        return policy.wait_s(size, left_s, now_s, device_s) if device_s else None
 
     def read_since_s(self, now_s: float) -> float:
         """Since when a request may have waited that is read now."""

@@ -13,7 +13,7 @@ from twoshift.errors import InvalidInput, Late, NotFound, TryLater
 from twoshift.generation import GenerationRequest
 from twoshift.serve.completions import Completions
 from twoshift.serve.derived import Derived
-from twoshift.serve.host import Host, Visit
+from twoshift.serve.host import UNREAD, Host, Visit
 from twoshift.serve.keys import ANYONE, Caller
 from twoshift.serve.live_model import LiveModel, columns_of
 from twoshift.serve.llm.derived import LlmDerived
@@ -67,19 +67,18 @@ class Service:
 
         Raises TryLater where it would be too late, Late where it is.
         """
-        policy, now_s = self.host.policy, time.monotonic()
+        now_s = time.monotonic()
         left_s = arrived_s + (self._timeouts_s[model.name] if timeout_s is None else timeout_s) - now_s
         if left_s <= 0:
             raise Late("its deadline passed before it could begin", begun=False)
-        device_s = model.finish_in_s(size + policy.waiting_bytes, policy.waiting + 1, left_s)
-        wait_s = policy.wait_s(size, left_s, now_s, device_s)
+        wait_s = self.host.wait_s(size, left_s, now_s, model)
         if wait_s is not None:
             rows = max(1, round(model.rows_per_request))
             model.metrics.offered_rows += rows
             model.metrics.refused_rows += rows
             least_s = min(wait_s, model.derived.slo_s)
-            raise TryLater("the server has too much to do to answer it in time", self.host.retry_after_s(least_s))
-        visit = Visit(self.host, size, arrived_s)
+            raise TryLater(UNREAD, self.host.retry_after_s(least_s))
+        visit = Visit(self.host, size)
         visit.begin()
         return visit
 

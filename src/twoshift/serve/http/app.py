@@ -16,6 +16,7 @@ import msgspec
 from twoshift.endpoints.faults import Fault, fault_of, forget_frames
 from twoshift.errors import InvalidInput, Late, NotFound, TwoshiftError
 from twoshift.serve.books import Asked, gone, log_access, replied, request_id, writes_access
+from twoshift.serve.host import UNREAD
 from twoshift.serve.http.event_stream import EventStream
 from twoshift.serve.http.messages import HttpError, Reply, Request, refusal
 from twoshift.serve.http.openapi import Operation, Route
@@ -23,7 +24,7 @@ from twoshift.serve.keys import ANYONE, Access, Caller, Keys
 from twoshift.serve.live_model import LiveModel
 from twoshift.serve.model import Answer
 
-__all__ = ["UNREAD", "App", "Exchange", "Face", "Told"]
+__all__ = ["App", "Exchange", "Face", "Told"]
 
 _logger = logging.getLogger("twoshift.serve")
 _SHOWN_ID = b"x-request-id"
@@ -33,7 +34,6 @@ _MANY_TARGETS, _SHORT_TARGET = 1024, 256  # that are remembered; of how many byt
 Told = Callable[[Fault], bytes]  # an error as a face writes it
 _T = TypeVar("_T")
 _NOTHING: dict[str, str] = {}
-UNREAD = "the server has too much to do to answer it in time"
 _SOON_S = 1.0
 _WITH_BODY = frozenset(("POST", "PUT", "PATCH"))
 

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from twoshift.endpoints.faults import Fault
 from twoshift.serve.books import log_access, request_id, writes_access
-from twoshift.serve.host import Host, Visit
-from twoshift.serve.http.app import UNREAD, App, Told
+from twoshift.serve.host import UNREAD, Host, Visit
+from twoshift.serve.http.app import App, Told
 from twoshift.serve.http.messages import Request
 from twoshift.serve.live_model import LiveModel
 
@@ -53,16 +53,9 @@ class Gate:
         request.arrived_s = since_s
         model = self._deployed.model_of(matched.get("model"))
         had_s = _asked_s(request) or self._deployed.timeout_s(model)
-        left_s = since_s + had_s - now_s
-        if self._policy.wait_s(size, left_s, now_s) is not None:
+        if self._host.wait_s(size, since_s + had_s - now_s, now_s, model) is not None:
             return False
-        if model is not None:
-            # Those that are not with the device yet come before it there, too
-            policy = self._policy
-            device_s = model.finish_in_s(size + policy.waiting_bytes, policy.waiting + 1, left_s)
-            if device_s and policy.wait_s(size, left_s, now_s, device_s) is not None:
-                return False
-        request.visit = Visit(self._host, size, since_s)
+        request.visit = Visit(self._host, size)
         return True
 
     def refuse_in_s(self) -> float:
