@@ -48,7 +48,8 @@ def run_job(server: Server, folder: Path, rows: int) -> str:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    pq.write_table(pa.table({"id": range(rows), "text": [f"w{k}" for k in range(rows)]}), folder / "in.parquet")
+    texts = [f"wait {folder}/go {k}" for k in range(rows)]
+    pq.write_table(pa.table({"id": range(rows), "text": texts}), folder / "in.parquet")
     words = ["run", str(folder / "in.parquet"), "--model", "Sized", "--text", "text", "--keep", "id"]
     more = ["--shard-rows", "50", "-o", str(folder / "out"), "--detach", "--on", server.address, "--json"]
     sent = subprocess.run([PROGRAM, *words, *more], capture_output=True, text=True, timeout=60, check=True)
@@ -68,7 +69,8 @@ def test_both_shifts_on_two_nodes_and_a_replica_that_dies(cluster: Nodes, tmp_pa
         assert "ArithmeticError: this text is bad" in server.embed("Sized", "raise it").message
         until(lambda: server.counted("rows_total", lane="online") >= 29)
         path = run_job(server, tmp_path, 3000)
-        until(lambda: len(workers(tmp_path / "out")) == 2)
+        until(lambda: len(list(tmp_path.glob("go.*"))) == 2)  # both have a part of it
+        (tmp_path / "go").touch()
         lost = server.embed("Sized", "die 0")
         assert lost.status == 503
         assert float(lost.headers["retry-after"]) >= 1
@@ -125,14 +127,6 @@ cooldown = "3s"
         server.end()
         for node in nodes:
             cluster.kill(node)
-
-
-def workers(out: Path) -> set[float]:
-    """The processes that have done parts of the job so far."""
-    import pyarrow.parquet as pq
-
-    parts = [pq.read_table(part) for part in out.glob("part-*")]
-    return {each[1] for part in parts for each in part["embedding"].to_pylist()}
 
 
 def sized_replicas() -> list[Path]:

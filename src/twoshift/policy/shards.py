@@ -279,30 +279,25 @@ class ShardPolicy:
         return lease
 
     def _straggler(self, worker: Worker, now_s: float) -> tuple[int | None, float | None]:
-        """The longest-running lone shard that is well past the typical time, or when there will be one."""
+        """The longest-running lone shard that is well past the typical time, or when there will be one.
+
+        For idle workers only: behind a shard of its own that does not end, a copy would help nobody.
+        """
         typical_s = self._typical.value
-        if typical_s is None or not self.limits.speculate:
+        if typical_s is None or not self.limits.speculate or worker in self._held:
             return None, None
         if not self._is_ending:
             self._queue_all_for_copy()
         # little evidence asks for more patience: twice as much after a single commit
         patience_s = self.limits.speculate_factor * (1 + 1 / self._typical.count) * typical_s
-        own: list[tuple[float, int]] = []
-        found: tuple[int | None, float | None] = (None, None)
         while self._oldest:
             started_s, id_ = self._oldest[0]
             lease = self._live.get(id_)
-            if lease is None or not self._may_copy(lease):
-                heapq.heappop(self._oldest)
-            elif lease.worker == worker:
-                own.append(heapq.heappop(self._oldest))
-            else:
+            if lease is not None and self._may_copy(lease):
                 due_s = started_s + patience_s
-                found = (lease.shard, None) if due_s <= now_s else (None, due_s)
-                break
-        for entry in own:
-            heapq.heappush(self._oldest, entry)
-        return found
+                return (lease.shard, None) if due_s <= now_s else (None, due_s)
+            heapq.heappop(self._oldest)
+        return None, None
 
     def _may_copy(self, lease: Lease) -> bool:
         return (

@@ -334,6 +334,15 @@ def test_a_worker_is_never_given_a_copy_of_its_own_shard() -> None:
     assert leased(policy, "idle", 50.0).speculative
 
 
+def test_a_copy_is_not_queued_behind_a_shard_that_does_not_end() -> None:
+    policy = policy_with_typical_second(12)
+    leased(policy, "slow", 1.0)
+    last = leased(policy, "last", 1.0)
+    assert isinstance(policy.lease("last", 50.0), Wait)
+    policy.completed(last, 51.0)
+    assert leased(policy, "last", 51.0).speculative
+
+
 def test_without_speculation_idle_workers_wait() -> None:
     policy = policy_with_typical_second(11, ShardLimits(speculate=False, lease_s=math.inf))
     leased(policy, "slow", 1.0)
