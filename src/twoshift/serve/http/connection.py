@@ -128,7 +128,7 @@ class Connection(asyncio.Protocol):
             request.give_room()
             raise HttpError(503, f"more than {_MOST_WAITING} requests ahead of their replies", retry_after_s=_FULL_S)
         gate = self._peers.gate
-        if gate is not None and not gate.admits(request):
+        if gate is not None and self._is_free and not gate.admits(request):
             if self._refused_at_once(gate, request):
                 return
             request.refused = True
@@ -162,7 +162,7 @@ class Connection(asyncio.Protocol):
     def last(self) -> None:
         """No request after those that are read."""
         self._closing = True
-        if self._task is None and not self._waiting and self._held is None:  # the last one is refused already
+        if self._is_free:  # the last one is refused already
             self._transport.close()
 
     def _fill(self, what: str, full: bool) -> None:
@@ -187,6 +187,7 @@ class Connection(asyncio.Protocol):
                 if self._full and not self._waiting:
                     self._fill("queue", False)
                 self.due_s = self._reply_due_s  # the handler knows the deadline
+                self._admit_in_turn(asked)
                 reply = await self._replied(asked)
                 if isinstance(asked, HttpError):
                     unread, without_body, takes_chunks = True, False, False
@@ -228,12 +229,24 @@ class Connection(asyncio.Protocol):
             if isinstance(asked, Request) and asked.visit is not None:
                 asked.visit.end()
 
+    @property
+    def _is_free(self) -> bool:
+        """Whether the next request has its turn at once."""
+        return self._task is None and not self._waiting and self._held is None
+
+    def _admit_in_turn(self, asked: Request | HttpError) -> None:
+        """One that has waited for others: until now it would have held a place that nobody works for."""
+        gate = self._peers.gate
+        if gate is None or isinstance(asked, HttpError) or asked.visit is not None or asked.refused or asked.unread:
+            return
+        asked.refused = not gate.admits(asked, in_turn=True)
+
     def _refused_at_once(self, gate: Gate, request: Request) -> bool:
-        """Without a task, since it may cost but little. False where other replies come before it.
+        """Without a task, since it may cost but little. False where what was written before is not taken yet.
 
         Where there are too many to be written at once, it waits for its turn.
         """
-        if self._task is not None or self._waiting or self._held or self._closing or not self._can_write.is_set():
+        if self._closing or not self._can_write.is_set():
             return False
         request.give_room()
         self.due_s = self._loop.time() + self._limits.idle_s

@@ -43,17 +43,20 @@ class Gate:
         self._app, self._host, self._policy, self._deployed = app, host, host.policy, deployed
         self._bodies: dict[Told, bytes] = {}
 
-    def admits(self, request: Request) -> bool:
-        """Whether it is let in: at once for paths that nobody gates. False: it is to be refused."""
+    def admits(self, request: Request, in_turn: bool = False) -> bool:
+        """Whether it is let in: at once for paths that nobody gates. False: it is to be refused.
+
+        `in_turn`: it has waited for other replies of its connection; else it is read now.
+        """
         route, matched = self._app.gated_route(request)
         if route is None or request.visit is not None:
             return True
-        now_s = time.monotonic()
-        since_s, size = self._host.read_since_s(now_s), len(request.body)
-        request.arrived_s = since_s
+        now_s, size = time.monotonic(), len(request.body)
+        if not in_turn:
+            request.arrived_s = self._host.read_since_s(now_s)
         model = self._deployed.model_of(matched.get("model"))
         had_s = _asked_s(request) or self._deployed.timeout_s(model)
-        if self._host.wait_s(size, since_s + had_s - now_s, now_s, model) is not None:
+        if self._host.wait_s(size, request.arrived_s + had_s - now_s, now_s, model) is not None:
             return False
         request.visit = Visit(self._host, size)
         return True
