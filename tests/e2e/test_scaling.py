@@ -133,8 +133,8 @@ def test_a_job_takes_up_a_replica_that_comes_and_loses_nothing_with_one_that_goe
     from twoshift.batch.coordinator import Ending
     from twoshift.batch.engine_pool import EnginePool
     from twoshift.batch.job import Job
-    from twoshift.batch.lane import JobLane
-    from twoshift.batch.places import LiveFleet
+    from twoshift.batch.job_on_fleet import JobOnFleet
+    from twoshift.batch.job_seats import LiveFleet
     from twoshift.batch.settings import JobSettings
 
     rows = 12_000
@@ -143,7 +143,7 @@ def test_a_job_takes_up_a_replica_that_comes_and_loses_nothing_with_one_that_goe
         inputs=(str(tmp_path / "in.parquet"),), output=str(tmp_path / "out"), model="Sized", text="text", keep=("id",),
         shard_rows=50,
     )  # fmt: skip
-    lane = JobLane(settings, LiveFleet(front.model.lane_replicas, list))
+    lane = JobOnFleet(settings, LiveFleet(front.model.lane_replicas, list))
     job = Job(settings, blobs_for, EnginePool(settings, lane, blobs_for), lane)
     most, both_s = 0, 0.0
 

@@ -16,8 +16,8 @@ from receivers import SECRET, Receiver
 from servers import Got, Server, until
 from test_jobs_on import Fleet
 
-from twoshift.desks import marker_in
 from twoshift.serve.keys import digest_of
+from twoshift.server_services import marker_in
 from twoshift.wiring import blobs_for
 
 for needs in ("httptools", "sqlalchemy"):

@@ -17,7 +17,7 @@ from twoshift.endpoints.faults import fault_of
 from twoshift.endpoints.known import told_openai
 from twoshift.error_codec import EncodedError, decode_error, encode_error
 from twoshift.errors import InvalidInput, TryLater, TwoshiftError
-from twoshift.fleet.control import Unopened
+from twoshift.fleet.control import LoadFailed
 from twoshift.fleet.wire import Frames, Refused, framed, from_replica
 
 SAMPLES = [pytest.param(each, id=type(each).__name__) for each in sample_errors()]
@@ -33,7 +33,7 @@ def by_frames(error: BaseException) -> TwoshiftError:
 
 def by_control_line(error: BaseException) -> TwoshiftError:
     """A replica that cannot start; multiprocessing and Ray pickle it."""
-    return decode_error(pickle.loads(pickle.dumps(Unopened(encode_error(error)))).error)  # noqa: S301 - our own
+    return decode_error(pickle.loads(pickle.dumps(LoadFailed(encode_error(error)))).error)  # noqa: S301 - our own
 
 
 def by_job_message(error: TwoshiftError) -> TwoshiftError:

@@ -12,11 +12,11 @@ from typing import assert_never
 
 from twoshift.batch.inputs import InputFile
 from twoshift.batch.messages import (
-    Beat,
     Begin,
     Calibrated,
     Failed,
     GiveUp,
+    Heartbeat,
     Loading,
     Ready,
     Rechecked,
@@ -87,7 +87,7 @@ class _Worker:
     has_room: bool = False  # it runs somewhere, and costs
     ready: bool = False
     wants: bool = False  # another shard
-    beat: Beat | None = None
+    beat: Heartbeat | None = None
     moved_s: float = 0.0  # when its work last went on
     committed_s: float = -math.inf
     committed_rows: int = 0
@@ -124,7 +124,7 @@ class Coordinator:
             number: _Worker(ready=ready, moved_s=self._began_s, has_room=True) for number, ready in started.items()
         }
         self._worker_s, self._counted_s = worker_s, self._began_s  # up to then
-        self._gone = Beat(0, 0.0, 0, 0, 0, 0, 0)  # what workers that are no more had done
+        self._gone = Heartbeat(0, 0.0, 0, 0, 0, 0, 0)  # what workers that are no more had done
         self._lost_rows = 0  # of that: others do them again
         self._rows = self._errors = 0
         self._earlier = counted or (sum(run.errors for run in before), sum(run.rows for run in before))
@@ -182,7 +182,7 @@ class Coordinator:
                 self._end(number, worker, str(error))
             case Calibrated() | Rechecked():
                 pass
-            case Beat():
+            case Heartbeat():
                 self._beat(worker, message, now_s)
             case WasRead(id_):
                 lease = worker.leases.get(id_)
@@ -203,7 +203,7 @@ class Coordinator:
         self._pool.send(number, Begin(self._settings.output, self._plan.seconds_per_row, self._files))
         self._workers[number].wants = True
 
-    def _beat(self, worker: _Worker, beat: Beat, now_s: float) -> None:
+    def _beat(self, worker: _Worker, beat: Heartbeat, now_s: float) -> None:
         before, worker.beat = worker.beat, beat
         if before is None or (before.rows, before.busy_s) != (beat.rows, beat.busy_s):
             worker.moved_s = now_s
@@ -388,7 +388,7 @@ class Coordinator:
             usd=now.usd,
         )
 
-    def _total(self) -> Beat:
+    def _total(self) -> Heartbeat:
         return _summed([self._gone, *(worker.beat for worker in self._workers.values() if worker.beat)])
 
     def snapshot(self) -> Snapshot:
@@ -459,8 +459,8 @@ def _rows_of(plan: Plan, shards: Iterable[int], recorded: int) -> int:
     return recorded if None in counts else sum(count or 0 for count in counts)
 
 
-def _summed(beats: list[Beat]) -> Beat:
-    return Beat(
+def _summed(beats: list[Heartbeat]) -> Heartbeat:
+    return Heartbeat(
         rows=sum(each.rows for each in beats),
         busy_s=sum(each.busy_s for each in beats),
         tokens=sum(each.tokens for each in beats),

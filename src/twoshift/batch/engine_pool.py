@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from twoshift.batch.lane import JobLane
+from twoshift.batch.job_on_fleet import JobOnFleet
+from twoshift.batch.job_seats import JobSeat, LaneReplica, LaneWorker
 from twoshift.batch.messages import FromWorker, ToWorker
-from twoshift.batch.places import LaneReplica, LaneWorker, Place
 from twoshift.batch.pool import Died, FromPool, Joined, Left
 from twoshift.batch.settings import JobSettings
 from twoshift.ports import Blobs
@@ -29,7 +29,7 @@ class _Placed:
 class EnginePool:
     """A worker a replica. One that hangs is told to give up and forgotten: it is the replica's to end."""
 
-    def __init__(self, settings: JobSettings, lane: JobLane, blobs_for: Callable[[str], Blobs]) -> None:
+    def __init__(self, settings: JobSettings, lane: JobOnFleet, blobs_for: Callable[[str], Blobs]) -> None:
         self._settings, self._lane, self._blobs_for = settings, lane, blobs_for
         self._heard: queue.SimpleQueue[tuple[int, FromPool]] = queue.SimpleQueue()
         self._placed: dict[int, _Placed] = {}
@@ -100,11 +100,11 @@ class EnginePool:
         for replica in self._free(places)[: len(self._unplaced)]:
             self._put(self._unplaced.popleft(), replica, places[replica])
 
-    def _free(self, places: dict[LaneReplica, Place]) -> list[LaneReplica]:
+    def _free(self, places: dict[LaneReplica, JobSeat]) -> list[LaneReplica]:
         taken = {each.replica for each in self._placed.values()}
         return [replica for replica in places if replica not in taken]
 
-    def _put(self, number: int, replica: LaneReplica, place: Place) -> None:
+    def _put(self, number: int, replica: LaneReplica, place: JobSeat) -> None:
         def send(message: FromWorker) -> None:
             if number not in self._forgotten:  # what such a one says is of no interest
                 self._heard.put((number, message))

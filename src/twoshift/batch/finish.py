@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import msgspec
 
+from twoshift.batch.parity_report import ParityReport
 from twoshift.batch.part_records import Listing, list_output
 from twoshift.batch.part_stats import PartStats
 from twoshift.batch.plan import Plan, part_location
-from twoshift.batch.receipt import Receipt
 from twoshift.batch.summary import RunRecord, Summary, summary_page
 from twoshift.batch.verify import (
     PartCheck,
@@ -56,7 +56,7 @@ def read_summary(output: Blobs, folder: str) -> Summary | None:
 
 
 def finish(
-    output: Blobs, plan: Plan, known: Iterable[PartStats], runs: list[RunRecord], parity: Receipt | None
+    output: Blobs, plan: Plan, known: Iterable[PartStats], runs: list[RunRecord], parity: ParityReport | None
 ) -> Summary | None:
     """Write everything that a finished job has; raises Broken where a part is missing or damaged.
 

@@ -19,8 +19,8 @@ from twoshift.batch.first_look import first_look
 from twoshift.batch.folder import FolderTaken
 from twoshift.batch.inputs import resolve
 from twoshift.batch.job import Job, Resumed
-from twoshift.batch.lane import JobLane
-from twoshift.batch.places import LiveFleet, Used
+from twoshift.batch.job_on_fleet import JobOnFleet
+from twoshift.batch.job_seats import LiveFleet, Used
 from twoshift.batch.progress import NOTHING_YET
 from twoshift.batch.running import RunningJob, state_after
 from twoshift.batch.settings import JobSettings, make_settings
@@ -198,7 +198,7 @@ class JobHost:
         self._begin_queued()
         return self._store.get(job_id)
 
-    def running(self) -> dict[str, JobLane]:
+    def running(self) -> dict[str, JobOnFleet]:
         """The lanes of the jobs that run."""
         with self._lock:
             return {job_id: each.lane for job_id, each in self._running.items()}
@@ -419,8 +419,8 @@ class JobHost:
         for each in stopped:
             each.job.ask_to_stop(now=True, why=each.handed_back)
 
-    def _lane(self, owner: str, settings: JobSettings) -> JobLane:
-        return JobLane(settings, self._fleet_of(settings.model), withheld=self.allowance_of(owner).withheld)
+    def _lane(self, owner: str, settings: JobSettings) -> JobOnFleet:
+        return JobOnFleet(settings, self._fleet_of(settings.model), withheld=self.allowance_of(owner).withheld)
 
     def _begin(self, record: JobRecord) -> None:
         try:

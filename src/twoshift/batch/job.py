@@ -22,9 +22,9 @@ from twoshift.batch.finish import finish, leave, look_at_parts, read_runs, read_
 from twoshift.batch.first_look import FirstLook, first_look
 from twoshift.batch.folder import is_below, one_coordinator, remove_leftovers
 from twoshift.batch.inputs import InputFile, Shard, Target, cut, fingerprint, fingerprinted, resolve
-from twoshift.batch.lane import JobLane
+from twoshift.batch.job_on_fleet import JobOnFleet
 from twoshift.batch.messages import Recheck, Rechecked
-from twoshift.batch.muster import Interrupted, Muster
+from twoshift.batch.parity_report import ParityReport
 from twoshift.batch.part import output_schema, read_stats
 from twoshift.batch.part_records import list_output, read_record, write_record
 from twoshift.batch.plan import (
@@ -38,11 +38,11 @@ from twoshift.batch.plan import (
 )
 from twoshift.batch.pool import Died, WorkerPool
 from twoshift.batch.progress import NOTHING_YET, Snapshot
-from twoshift.batch.receipt import Receipt
 from twoshift.batch.requests.rows import LINES
 from twoshift.batch.samples import Samples, measured_on
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.summary import RunRecord, Summary
+from twoshift.batch.worker_startup import Interrupted, WorkerStartup
 from twoshift.errors import Broken, InvalidInput, NotFound, TwoshiftError
 from twoshift.ports import Blobs, RuntimeInfo
 
@@ -84,12 +84,12 @@ class Job:
         settings: JobSettings,
         blobs_for: Callable[[str], Blobs],
         pool: WorkerPool,
-        lane: JobLane | None = None,  # where it runs on replicas that serve
+        lane: JobOnFleet | None = None,  # where it runs on replicas that serve
     ) -> None:
         self.settings, self._blobs_for, self._pool, self._lane = settings, blobs_for, pool, lane
         self._output = blobs_for(settings.output)
         self._coordinator: Coordinator | None = None
-        self._muster = Muster(settings, pool)
+        self._muster = WorkerStartup(settings, pool)
         self._stop_at_s = math.inf  # asked to stop: by then
         self._interrupted = False
         self._asked: tuple[bool, ...] = ()  # by another thread, and whether at once
@@ -385,7 +385,7 @@ class Job:
         used, live = self._lane.used(), self._lane.impact()
         return msgspec.structs.replace(record, harvested_s=used.device_s, riding_s=used.riding_s, live=live)
 
-    def _receipt(self, coordinator: Coordinator, plan: Plan) -> Receipt | None:
+    def _receipt(self, coordinator: Coordinator, plan: Plan) -> ParityReport | None:
         """Rows of a few shards, scored again as live requests."""
         worker = coordinator.idle_worker()
         if worker is None or not plan.shards or plan.settings.endpoint is not None:
@@ -401,8 +401,8 @@ class Job:
                 if isinstance(message, Rechecked):
                     return message.receipt
                 if isinstance(message, Died) and number == worker:
-                    return Receipt(0, None, None, 0, problem=f"the worker died: {message.reason}")
-        return Receipt(0, None, None, 0, problem=f"the worker did not answer within {_RECEIPT_S:.0f} s")
+                    return ParityReport(0, None, None, 0, problem=f"the worker died: {message.reason}")
+        return ParityReport(0, None, None, 0, problem=f"the worker did not answer within {_RECEIPT_S:.0f} s")
 
 
 def _has_errors(part: BinaryIO, location: str, output_format: str) -> bool:

@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from twoshift.batch.inputs import InputFile
+from twoshift.batch.parity_report import ParityReport
 from twoshift.batch.part import PartStats
-from twoshift.batch.receipt import Receipt
 from twoshift.errors import TwoshiftError
 from twoshift.ports import RuntimeInfo
 
 __all__ = [
-    "Beat",
     "Begin",
     "Calibrate",
     "Calibrated",
     "Failed",
     "FromWorker",
     "GiveUp",
+    "Heartbeat",
     "Loading",
     "Ready",
     "Recheck",
@@ -110,7 +110,7 @@ class Calibrated:
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class Heartbeat:
     """Alive; since the start: rows done, and what the device did."""
 
     rows: int
@@ -153,7 +153,7 @@ class Failed:
 class Rechecked:
     """How far the shifts agree."""
 
-    receipt: Receipt
+    receipt: ParityReport
 
 
-FromWorker = Loading | Ready | Unusable | Calibrated | Beat | WasRead | Scored | Failed | Rechecked
+FromWorker = Loading | Ready | Unusable | Calibrated | Heartbeat | WasRead | Scored | Failed | Rechecked

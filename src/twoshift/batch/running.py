@@ -10,7 +10,7 @@ from typing import Any
 from twoshift.batch.coordinator import Ending
 from twoshift.batch.engine_pool import EnginePool
 from twoshift.batch.job import Job, JobResult
-from twoshift.batch.lane import JobLane
+from twoshift.batch.job_on_fleet import JobOnFleet
 from twoshift.batch.progress import NOTHING_YET, Snapshot
 from twoshift.types import JobState
 
@@ -23,7 +23,7 @@ class RunningJob:
 
     job: Job
     pool: EnginePool
-    lane: JobLane
+    lane: JobOnFleet
     thread: threading.Thread
     payer: tuple[str, str]  # its owner, and the model
     now: Snapshot | None = None  # that the store has not heard of yet

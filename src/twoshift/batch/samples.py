@@ -9,10 +9,10 @@ from typing import Any
 
 from twoshift.batch.inputs import InputFile, piece_lines, read
 from twoshift.batch.messages import Calibrate, Calibrated
-from twoshift.batch.muster import Muster
 from twoshift.batch.requests.rows import asked_of
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.table_rows import readable_rows, without_place
+from twoshift.batch.worker_startup import WorkerStartup
 from twoshift.errors import InvalidInput, UnusableRows
 from twoshift.ports import PARITY_BAR, Blobs, RuntimeInfo
 
@@ -83,7 +83,7 @@ class Samples:
             seen += batch.num_rows
 
 
-def measured_on(samples: Samples, muster: Muster) -> Calibrated:
+def measured_on(samples: Samples, muster: WorkerStartup) -> Calibrated:
     """What the first rows take that the model can score at all; raises InvalidInput where it can score none."""
     settings, measured, seen, first_error = samples.settings, None, 0, ""
     for sample in samples:

@@ -14,10 +14,10 @@ import msgspec
 from twoshift import report
 from twoshift._version import __version__
 from twoshift.batch.impact import LiveImpact, Percentiles
+from twoshift.batch.parity_report import ParityReport
 from twoshift.batch.part import PartStats
 from twoshift.batch.plan import Plan
 from twoshift.batch.progress import Snapshot
-from twoshift.batch.receipt import Receipt
 from twoshift.units import counted
 
 __all__ = ["RunRecord", "Summary", "dollars", "summary_page"]
@@ -80,7 +80,7 @@ class Summary(msgspec.Struct, frozen=True):
     max_tokens: int | None  # of a call, at its lowest, where the memory ran out
     usd: float | None
     usd_per_million: float | None
-    parity: Receipt | None
+    parity: ParityReport | None
     precision_parity: float | None  # of a lossy precision: with full precision, on the job's first rows
     runs: tuple[RunRecord, ...]
     harvested_s: float = 0.0  # device time that serving left idle
@@ -115,7 +115,9 @@ class Summary(msgspec.Struct, frozen=True):
         )
 
     @classmethod
-    def of(cls, plan: Plan, stats: Sequence[PartStats], runs: Sequence[RunRecord], parity: Receipt | None) -> Summary:
+    def of(
+        cls, plan: Plan, stats: Sequence[PartStats], runs: Sequence[RunRecord], parity: ParityReport | None
+    ) -> Summary:
         """The sums."""
         rows, elapsed_s = sum(each.rows for each in stats), sum(run.elapsed_s for run in runs)
         tokens, padding = sum(run.tokens for run in runs), sum(run.padding_tokens for run in runs)
@@ -291,7 +293,7 @@ def _latency(seen: Percentiles) -> str:
     return f"p50 {1e3 * seen.p50_s:.3g} ms, p99 {1e3 * seen.p99_s:.3g} ms ({counted(seen.requests, 'request')})"
 
 
-def _parity_words(parity: Receipt) -> Iterator[str]:
+def _parity_words(parity: ParityReport) -> Iterator[str]:
     if parity.problem is not None:
         yield f"Parity could not be measured: {parity.problem}"
     if not parity.rows:

@@ -16,12 +16,12 @@ import msgspec
 
 from twoshift.batch.device import WorkDevice
 from twoshift.batch.messages import (
-    Beat,
     Begin,
     Calibrate,
     Failed,
     FromWorker,
     GiveUp,
+    Heartbeat,
     Loading,
     Ready,
     Recheck,
@@ -32,8 +32,8 @@ from twoshift.batch.messages import (
     Unusable,
     WasRead,
 )
+from twoshift.batch.parity_report import ParityReport, take_receipt
 from twoshift.batch.plan import Plan, read_plan
-from twoshift.batch.receipt import Receipt, take_receipt
 from twoshift.batch.scorer import ShardScorer
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.windows import Stopped
@@ -145,13 +145,13 @@ class ShardWorker:
             what = f"worker {self._name} has loaded other weights of {plan.model.name}: {found}, the plan has {planned}"
             raise Broken(f"{what}; put the same files on every machine")
 
-    def _receipt(self, shards: list[int], rows: int) -> Receipt:
+    def _receipt(self, shards: list[int], rows: int) -> ParityReport:
         assert self._engine is not None  # noqa: S101 - Begin comes before Recheck
         assert self._plan is not None  # noqa: S101
         try:
             return take_receipt(self._engine, self._plan, shards, rows, self._blobs_for)
         except Exception as error:  # the job is done all the same
-            return Receipt(0, None, None, 0, problem=_told(error))
+            return ParityReport(0, None, None, 0, problem=_told(error))
 
     def _score(self, lease: int, shard: int, stop: threading.Event) -> None:
         assert self._scorer is not None  # noqa: S101 - Begin comes before Score
@@ -181,15 +181,15 @@ class ShardWorker:
             with contextlib.suppress(OSError):  # the coordinator is gone; somebody else will notice
                 self._send(self._state())
 
-    def _state(self) -> Beat:
+    def _state(self) -> Heartbeat:
         padding = self._device.padding_tokens if self._device else 0
         if self._engine is None:
-            return Beat(0, 0.0, 0, padding, 0, 0, 0)
+            return Heartbeat(0, 0.0, 0, padding, 0, 0, 0)
         stats, had = self._engine.stats(), self._owner.use
         failed, ran_out = stats.failed_calls, stats.out_of_memory
         is_batch = self._scorer is not None and self._settings.endpoint is not None
         rows = self._scorer.rows_done if is_batch and self._scorer else had.rows  # a request may have many of the model
-        return Beat(rows, had.device_s, had.tokens, padding, failed, ran_out, stats.max_tokens)
+        return Heartbeat(rows, had.device_s, had.tokens, padding, failed, ran_out, stats.max_tokens)
 
     def _loaded(self) -> WorkDevice:
         if self._device is None:

@@ -147,11 +147,11 @@ def _name_of(model: str) -> str:
 
 
 def _serve(settings: ServeSettings) -> int:
-    from twoshift.desks import desk_metrics, desks_for, ledger_for
     from twoshift.serve.keys import Keys
     from twoshift.serve.run import serve
     from twoshift.serve.service import Service, close_models
     from twoshift.serve.starting import Starting, check_address
+    from twoshift.server_services import ledger_for, service_metrics, services_for
     from twoshift.wiring import check_named, live_model, scalers_for, scaling_metrics
 
     if settings.grpc_port is not None:
@@ -168,7 +168,7 @@ def _serve(settings: ServeSettings) -> int:
     # One text is tokenised faster by the thread that has it than by a pool that is woken for it
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     models: list[LiveModel] = []
-    desks = usage = None
+    services = usage = None
     keys = Keys(settings.keys, tenants=settings.tenants)
     scalers: dict[str, Scaler] = {}
     left_s = settings.grace_s
@@ -181,22 +181,22 @@ def _serve(settings: ServeSettings) -> int:
                 models.append(live_model(name, settings, int(time.time()), ongoing))
         starting.loading("the job database")
         service = Service(models)
-        desks = desks_for(service.models, settings, keys, note)
-        usage, tenant_metrics = ledger_for(service.models, settings, keys, desks.jobs)
+        services = services_for(service.models, settings, keys, note)
+        usage, tenant_metrics = ledger_for(service.models, settings, keys, services.jobs)
         usage.start()  # before the jobs: it knows what was spent today
-        desks.start()
-        scalers = scalers_for(service.models, settings, desks.jobs, note)
-        metrics = [scaling_metrics(service.models, scalers, desks.jobs), tenant_metrics, desk_metrics(desks)]
+        services.start()
+        scalers = scalers_for(service.models, settings, services.jobs, note)
+        metrics = [scaling_metrics(service.models, scalers, services.jobs), tenant_metrics, service_metrics(services)]
         for name, scaler in scalers.items():
             scaler.start(settings.models[name].scale.every_s)
         tell = partial(_tell, models, bool(keys))
-        left_s = serve(service, settings, tell, desks, keys, usage, starting, metrics)
+        left_s = serve(service, settings, tell, services, keys, usage, starting, metrics)
     finally:
         until_s = time.monotonic() + left_s
         starting.close()
         for scaler in scalers.values():
             scaler.close()
-        ended = desks is None or desks.close(left_s)
+        ended = services is None or services.close(left_s)
         if usage is not None:
             usage.close()
         ended &= left_s > 0 and close_models(models, max(_LEAST_S, until_s - time.monotonic()))

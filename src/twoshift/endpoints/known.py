@@ -18,7 +18,7 @@ from twoshift.endpoints.rerank import RerankCall, read_rerank
 from twoshift.endpoints.types import ErrorReply, ErrorTold
 from twoshift.errors import InvalidInput
 
-__all__ = ["EMBEDDINGS", "ENDPOINTS", "RERANK", "ReadCall", "in_words_of", "told_openai"]
+__all__ = ["EMBEDDINGS", "ENDPOINTS", "RERANK", "ReadCall", "told_openai", "with_request_field"]
 
 EMBEDDINGS, RERANK = "/v1/embeddings", "/v1/rerank"
 
@@ -71,7 +71,7 @@ _ROWS = {EMBEDDINGS: "input", RERANK: "documents", "/rerank": "texts"}  # and a 
 _ROW = re.compile(r"(?:row (\d+)|input(?:\[(\d+)\])?)")
 
 
-def in_words_of(endpoint: str, error: Exception) -> Exception:
+def with_request_field(endpoint: str, error: Exception) -> Exception:
     """The error with the field as a request to that endpoint has it."""
     if not isinstance(error, InvalidInput):
         return error

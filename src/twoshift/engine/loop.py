@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from twoshift.engine.counters import Counters
 from twoshift.engine.flight import Flight, as_broken, as_exception, waited
 from twoshift.engine.host_time import HostTime
-from twoshift.engine.results import BlockFuture, Filling, RowFuture, RowResult, RowSink
+from twoshift.engine.results import BlockAccumulator, BlockFuture, RowFuture, RowResult, RowSink
 from twoshift.engine.stats import EngineStats, Health, Queue
 from twoshift.engine.waiting import BlockJob, BlockOwner, LiveRow, Piece, TriedPiece, Waiting
 from twoshift.errors import Broken, DeviceLost, InvalidInput, Late, NoRoom, OutOfMemory, TooLarge, TryLater
@@ -86,8 +86,8 @@ class Engine:
         self._dead: Broken | None = None
         self._resting = 0  # threads that have nothing to do
         self._threads = [
-            threading.Thread(target=self._loop, args=(place,), name=f"twoshift-{slot}", daemon=True)
-            for place, slot in enumerate(self._slots)
+            threading.Thread(target=self._loop, args=(thread_index,), name=f"twoshift-{slot}", daemon=True)
+            for thread_index, slot in enumerate(self._slots)
         ]
         # A call must not wait until another thread has formed its own, or answered a dozen requests
         sys.setswitchinterval(min(_SWITCH_S, sys.getswitchinterval()))
@@ -191,7 +191,9 @@ class Engine:
         if lane is Lane.ONLINE or count == 0:
             raise InvalidInput("block", f"{count} rows in the {lane} lane", "rows in the micro or batch lane")
         future = BlockFuture(lambda: self._forget_block(job))
-        job = BlockJob(rows, lane, deadline_s, owed, future, Filling(count), self._clock(), owner or self._nobody)
+        job = BlockJob(
+            rows, lane, deadline_s, owed, future, BlockAccumulator(count), self._clock(), owner or self._nobody
+        )
         for start in range(0, count, _PIECE_ROWS):
             if start:
                 time.sleep(_PAUSE_S)  # live rows must not wait for all of a long block: let them have the lock
@@ -312,41 +314,41 @@ class Engine:
 
     # The loop
 
-    def _loop(self, place: int) -> None:
+    def _loop(self, thread_index: int) -> None:
         try:
-            while self._turn(place):
+            while self._turn(thread_index):
                 pass
         except BaseException as error:
-            self._die(place, error)
+            self._die(thread_index, error)
 
     def step(self, wait_s: float | None = None) -> bool:
         """One turn of an engine that was not started. False when there is nothing more to do."""
         try:
             more = False
-            for place in range(len(self._slots)):
-                more |= self._turn(place, wait_s)
+            for thread_index in range(len(self._slots)):
+                more |= self._turn(thread_index, wait_s)
         except BaseException as error:
             self._die(0, error)
             raise
         return more
 
-    def _turn(self, place: int, wait_s: float | None = None) -> bool:
+    def _turn(self, thread_index: int, wait_s: float | None = None) -> bool:
         """Decide, run, report. False when there is nothing more to do."""
-        flying = self._flying[place]
+        flying = self._flying[thread_index]
         with self._lock:
             if self._dead is not None and not flying:
                 return False
             now_s = self._clock()
-            decision = Idle() if self._dead else self._policy.decide(now_s, self._slots[place])
+            decision = Idle() if self._dead else self._policy.decide(now_s, self._slots[thread_index])
             match decision:
                 case Idle(until_s):
                     if not flying:
                         return self._rest(until_s, wait_s)
-                    act = partial(self._land, place)
+                    act = partial(self._land, thread_index)
                 case Drop(live, background):
                     act = partial(self._refuse, *self._waiting.take(live, background))
                 case Run(call):
-                    act = partial(self._fly, place, self._line_up(place, call, now_s))
+                    act = partial(self._fly, thread_index, self._line_up(thread_index, call, now_s))
                 case _:
                     assert_never(decision)
         act()  # outside the lock: futures are settled there, and what a caller hangs on one may come back to us
@@ -363,12 +365,12 @@ class Engine:
         self._resting -= 1
         return True  # and look again: rows may have come in beside the order to stop
 
-    def _line_up(self, place: int, call: Call, now_s: float) -> Flight:
+    def _line_up(self, thread_index: int, call: Call, now_s: float) -> Flight:
         """The call with its rows, in its slot."""
         rows, pieces = self._waiting.take(call.live, call.background)
         flight = Flight(call, rows, pieces, now_s)
         self._counters.launched(flight, now_s)
-        flying = self._flying[place]
+        flying = self._flying[thread_index]
         flying.append(flight)
         if len(flying) == 1:
             self._device_time.began(call.number, now_s)
@@ -376,7 +378,7 @@ class Engine:
             self._changed.notify_all()  # what is left is for the other lanes
         return flight
 
-    def _fly(self, place: int, flight: Flight) -> None:
+    def _fly(self, thread_index: int, flight: Flight) -> None:
         began_s = time.thread_time()
         prepared = [each.prepared() for each in (*flight.rows, *flight.pieces)]
         if self.on_launch is not None and flight.rows:
@@ -384,7 +386,7 @@ class Engine:
         flight.formed_s, flight.began_cpu_s = (now_s := time.thread_time()) - began_s, now_s
         flight.launched = self._launched(prepared, bool(flight.rows), flight.call.slot)
         if flight.call.slot is not Slot.BACKGROUND:  # where the next one is launched first
-            self._land(place)
+            self._land(thread_index)
 
     def _launched(self, prepared: list[Prepared], live: bool, slot: Slot) -> Launched | Exception:
         try:
@@ -394,9 +396,9 @@ class Engine:
         except BaseException as error:  # reported when the call lands: it is the model's, whatever it is
             return as_exception(error)
 
-    def _land(self, place: int) -> None:
+    def _land(self, thread_index: int) -> None:
         """Wait for the thread's oldest call and report it."""
-        flying = self._flying[place]
+        flying = self._flying[thread_index]
         flight = flying[0]
         result = waited(flight.launched)
         landed_s = time.thread_time()
@@ -593,12 +595,12 @@ class Engine:
                 thread.join(None if until_s is None else max(0.0, until_s - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
-    def _die(self, place: int, error: BaseException) -> None:
+    def _die(self, thread_index: int, error: BaseException) -> None:
         """A loop ends under its calls: nobody may wait for ever."""
         with self._lock:
             self._dead = self._dead or as_broken(error)
-            flights = list(self._flying[place])
-            self._flying[place].clear()
+            flights = list(self._flying[thread_index])
+            self._flying[thread_index].clear()
             self._changed.notify_all()
         for flight in flights:
             flight.abandon(self._dead)

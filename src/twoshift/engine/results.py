@@ -17,7 +17,7 @@ from twoshift.errors import Broken
 from twoshift.generation import RowDetails
 from twoshift.ports import Columns
 
-__all__ = ["BlockFuture", "BlockResult", "Filling", "RowFuture", "RowResult", "RowSink", "widened"]
+__all__ = ["BlockAccumulator", "BlockFuture", "BlockResult", "RowFuture", "RowResult", "RowSink", "widened"]
 
 T = TypeVar("T")
 _logger = logging.getLogger("twoshift")
@@ -90,7 +90,7 @@ RowFuture = _Cancellable[RowResult]
 BlockFuture = _Cancellable[BlockResult]
 
 
-class Filling:
+class BlockAccumulator:
     """A block's result as it comes in, call by call, from one slot or two."""
 
     __slots__ = ("_lock", "cached_tokens", "columns", "details", "device_s", "errors", "left", "output_tokens", "rows")

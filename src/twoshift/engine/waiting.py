@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from twoshift.engine.results import BlockFuture, Filling, RowResult, RowSink
+from twoshift.engine.results import BlockAccumulator, BlockFuture, RowResult, RowSink
 from twoshift.engine.signatures import Signatures
 from twoshift.engine.stats import Queue
 from twoshift.policy.background_queue import Block, Slice
@@ -67,7 +67,7 @@ class BlockJob:
     deadline_s: float
     owed: bool
     future: BlockFuture
-    filling: Filling
+    filling: BlockAccumulator
     arrived_s: float
     owner: BlockOwner
     keys: set[int] = field(default_factory=set[int])  # of its parts in the policy

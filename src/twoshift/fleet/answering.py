@@ -18,11 +18,11 @@ from twoshift.error_codec import encode_error
 from twoshift.errors import Late, TryLater, TwoshiftError
 from twoshift.fleet.wire import (
     Ask,
-    Beat,
     Done,
     Forget,
     Frames,
     FromReplica,
+    Heartbeat,
     Hello,
     Refused,
     Results,
@@ -204,10 +204,10 @@ def beat_of(
     derived: dict[str, Any] | None,
     host_s: float = 0.0,
     reserve_s: float = 0.0,
-) -> Beat:
+) -> Heartbeat:
     """How it is; the curve and what follows from it where they are to be told."""
     health = model.health()
-    return Beat(model.stats(), model.waiting(), health.running_s, health.reason, cost, derived, host_s, reserve_s)
+    return Heartbeat(model.stats(), model.waiting(), health.running_s, health.reason, cost, derived, host_s, reserve_s)
 
 
 def done_of(request: int, answer: Answer) -> Done:

@@ -16,23 +16,23 @@ from twoshift.serve.derived import Derived
 from twoshift.types import Tensor
 
 if TYPE_CHECKING:  # a server without jobs does without their packages
+    from twoshift.batch.job_seats import Used
     from twoshift.batch.messages import FromWorker, ToWorker
-    from twoshift.batch.places import Used
     from twoshift.batch.settings import JobSettings
 
 __all__ = [
     "Follow",
     "FromChild",
-    "GoOn",
-    "Had",
     "Hold",
     "Leave",
+    "LoadFailed",
+    "Loaded",
     "Noted",
-    "Opened",
+    "Resume",
     "Stop",
     "TakePlace",
     "ToChild",
-    "Unopened",
+    "UsageReport",
     "Work",
     "WorkEnded",
     "WorkSaid",
@@ -64,7 +64,7 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class GoOn:
+class Resume:
     """Its rows run again."""
 
     place: int
@@ -105,7 +105,7 @@ class WorkTold:
     message: ToWorker | None
 
 
-ToChild = Stop | TakePlace | Hold | GoOn | Follow | Leave | Work | WorkTold
+ToChild = Stop | TakePlace | Hold | Resume | Follow | Leave | Work | WorkTold
 
 # From a replica
 
@@ -118,7 +118,7 @@ class Noted:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class Loaded:
     """The model is loaded and warm."""
 
     info: RuntimeInfo
@@ -129,14 +129,14 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Unopened:
+class LoadFailed:
     """The model cannot be loaded."""
 
     error: EncodedError
 
 
 @dataclass(frozen=True, slots=True)
-class Had:
+class UsageReport:
     """What a job has had of the device so far."""
 
     place: int
@@ -158,4 +158,4 @@ class WorkEnded:
     work: int
 
 
-FromChild = Noted | Opened | Unopened | Had | WorkSaid | WorkEnded
+FromChild = Noted | Loaded | LoadFailed | UsageReport | WorkSaid | WorkEnded

@@ -11,10 +11,10 @@ from typing import Any, assert_never
 from twoshift.error_codec import decode_error
 from twoshift.errors import Late
 from twoshift.fleet.wire import (
-    Beat,
     Done,
     Forget,
     Frames,
+    Heartbeat,
     Hello,
     Refused,
     Started,
@@ -53,7 +53,7 @@ class Link(asyncio.Protocol):
 
     def __init__(
         self,
-        heard: Callable[[Beat], None],
+        heard: Callable[[Heartbeat], None],
         started: Callable[[Sequence[int]], None],
         lost: Callable[[], None],
     ) -> None:
@@ -130,7 +130,7 @@ class Link(asyncio.Protocol):
                 case Refused(request, error):
                     if (asked := self._asked.get(request)) and not asked.reply.done():
                         asked.reply.set_exception(decode_error(error))
-                case Beat():
+                case Heartbeat():
                     self._heard(message)
                 case _:
                     assert_never(message)

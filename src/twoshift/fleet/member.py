@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from twoshift.fleet.child import Child
-from twoshift.fleet.control import Opened
+from twoshift.fleet.control import Loaded
 from twoshift.fleet.link import Link
-from twoshift.fleet.wire import Beat
+from twoshift.fleet.wire import Heartbeat
 
 if TYPE_CHECKING:  # a server without jobs does without their packages
     from twoshift.fleet.remote_lane import RemoteReplica
@@ -36,9 +36,9 @@ class Member:
     stage: Stage = Stage.STARTING
     since_s: float = 0.0  # in that stage
     until_s: float = 0.0  # the end of its patience, where the stage has one
-    opened: Opened | None = None
+    opened: Loaded | None = None
     link: Link | None = None
-    beat: Beat | None = None
+    beat: Heartbeat | None = None
     lanes: RemoteReplica | None = None  # jobs at it
     blamed: str = ""  # why it was made to end
     gone: str = ""  # how it ended

@@ -13,12 +13,12 @@ from twoshift.endpoints.facts import characters_of
 from twoshift.engine import RowResult
 from twoshift.engine.stats import EngineStats, Health, Queue
 from twoshift.errors import Late, TryLater
-from twoshift.fleet.control import Had, Opened, WorkEnded, WorkSaid
+from twoshift.fleet.control import Loaded, UsageReport, WorkEnded, WorkSaid
 from twoshift.fleet.link import Link, ReplicaLost
 from twoshift.fleet.member import Member, Stage
 from twoshift.fleet.sums import NOTHING, derived_together, queues_together, stats_together
 from twoshift.fleet.supervisor import Supervisor
-from twoshift.fleet.wire import Beat, Done
+from twoshift.fleet.wire import Done, Heartbeat
 from twoshift.policy.body_guess import BodyGuess
 from twoshift.policy.cost import CallCost
 from twoshift.policy.routing import RoutingPolicy, TokenGuess
@@ -69,7 +69,7 @@ class FleetModel:
         members = supervisor.members()
         first = members[0].opened
         assert first is not None  # noqa: S101 - it is ready
-        self._first: Opened = first
+        self._first: Loaded = first
         self.outputs = first.outputs
         self.derived = derived_together([each.opened.derived for each in members if each.opened is not None])
         self._guess = TokenGuess(first.info.max_row_tokens)
@@ -232,7 +232,7 @@ class FleetModel:
         self._links.pop(member.number, None)
         self._derived.pop(member.number, None)
 
-    def _heard(self, member: Member, beat: Beat) -> None:
+    def _heard(self, member: Member, beat: Heartbeat) -> None:
         member.beat = beat
         if beat.reason:
             self._leave(member)
@@ -267,7 +267,7 @@ class FleetModel:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _beats(self) -> list[Beat]:
+    def _beats(self) -> list[Heartbeat]:
         return [each.beat for each in self._known if each.beat is not None]
 
     # In the supervisor's thread
@@ -284,7 +284,7 @@ class FleetModel:
         """It is gone; what it has done stays counted."""
         self._on_loop(lambda: self._buried(member))
 
-    def said(self, member: Member, message: Had | WorkSaid | WorkEnded) -> None:
+    def said(self, member: Member, message: UsageReport | WorkSaid | WorkEnded) -> None:
         """About a job."""
         if member.lanes is not None:
             member.lanes.hear(message)

@@ -22,14 +22,14 @@ from twoshift.engine.stats import EngineStats, Health, Queue
 from twoshift.error_codec import decode_error
 from twoshift.errors import Broken, InvalidInput, Late, TryLater
 from twoshift.extras import needed
-from twoshift.fleet.control import FromChild, Opened, ToChild, Unopened
+from twoshift.fleet.control import FromChild, Loaded, LoadFailed, ToChild
 from twoshift.fleet.model import answer_of
 from twoshift.fleet.ray_board import Board
 from twoshift.fleet.ray_replica import LEAVING, RayGiven, RayReplica
 from twoshift.fleet.remote_lane import RemoteReplica
 from twoshift.fleet.replica_process import ReplicaSpec
 from twoshift.fleet.sums import NOTHING, derived_together, queues_together, stats_together
-from twoshift.fleet.wire import Beat, Done, Frames, Refused, asking, from_replica
+from twoshift.fleet.wire import Done, Frames, Heartbeat, Refused, asking, from_replica
 from twoshift.ports import RuntimeInfo
 from twoshift.serve.completions import Completions
 from twoshift.serve.derived import Derived
@@ -56,9 +56,9 @@ class _Member:
 
     number: int
     child: _Line
-    opened: Opened
+    opened: Loaded
     heard_s: float
-    beat: Beat | None = None
+    beat: Heartbeat | None = None
     gone: str = ""
     lanes: RemoteReplica = field(init=False)
 
@@ -297,11 +297,11 @@ class RayModel:
 
     def _heard(self, replica: str, message: FromChild | bytes) -> None:
         member = self._members.get(replica)
-        if isinstance(message, Opened):
+        if isinstance(message, Loaded):
             made = _Member(next(self._numbers), _Line(self._board, replica), message, time.monotonic())
             with self._lock:
                 self._members[replica] = made
-        elif isinstance(message, Unopened):
+        elif isinstance(message, LoadFailed):
             self._failed = decode_error(message.error)
         elif member is not None and message == LEAVING:
             self._forget(replica, "")
@@ -309,7 +309,7 @@ class RayModel:
             (frame,) = Frames().feed(message)
             beat = from_replica(frame)
             member.heard_s = time.monotonic()
-            member.beat = beat if isinstance(beat, Beat) else member.beat
+            member.beat = beat if isinstance(beat, Heartbeat) else member.beat
         elif member is not None and not isinstance(message, bytes):
             member.lanes.hear(message)  # type: ignore[arg-type]
 

@@ -17,9 +17,9 @@ from twoshift.error_codec import encode_error
 from twoshift.errors import Broken, TryLater
 from twoshift.extras import needed
 from twoshift.fleet.answering import beat_of, done_of
-from twoshift.fleet.control import Follow, FromChild, Opened, Stop, Unopened
-from twoshift.fleet.job_desk import JobDesk
+from twoshift.fleet.control import Follow, FromChild, Loaded, LoadFailed, Stop
 from twoshift.fleet.observer import FleetObserver, ModelCounts
+from twoshift.fleet.replica_jobs import JobDesk
 from twoshift.fleet.replica_process import ReplicaSpec, sendable
 from twoshift.fleet.scaling import model_counts
 from twoshift.fleet.wire import Ask, Frames, Refused, framed, to_replica
@@ -59,11 +59,11 @@ class RayReplica:
         try:
             self._model = _opened(given)
         except Exception as error:
-            self._say(Unopened(encode_error(error)))
+            self._say(LoadFailed(encode_error(error)))
             raise
         model = self._model
         self._observer = FleetObserver(self._counts, list, _Itself())
-        self._say(Opened(sendable(model.info), model.derived, model.outputs, model.most_rows, model.engine.cost()))
+        self._say(Loaded(sendable(model.info), model.derived, model.outputs, model.most_rows, model.engine.cost()))
         desk = JobDesk(model.engine, self._say)
         self._closed = threading.Event()
         for target, args in ((self._listen, (desk,)), (self._beat, ())):

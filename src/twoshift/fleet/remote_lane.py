@@ -7,23 +7,23 @@ import threading
 from collections.abc import Callable
 from typing import Protocol, assert_never
 
+from twoshift.batch.job_seats import Used
 from twoshift.batch.messages import FromWorker, ToWorker
-from twoshift.batch.places import Used
 from twoshift.batch.settings import JobSettings
 from twoshift.fleet.control import (
     Follow,
-    GoOn,
-    Had,
     Hold,
     Leave,
+    Resume,
     TakePlace,
     ToChild,
+    UsageReport,
     Work,
     WorkEnded,
     WorkSaid,
     WorkTold,
 )
-from twoshift.fleet.wire import Beat
+from twoshift.fleet.wire import Heartbeat
 from twoshift.ports import Blobs
 from twoshift.types import Lane
 
@@ -44,7 +44,7 @@ class Remote(Protocol):
     """A replica as its front knows it."""
 
     number: int
-    beat: Beat | None
+    beat: Heartbeat | None
     gone: str  # how it ended; empty where it has not
 
     @property
@@ -75,10 +75,10 @@ class RemoteReplica:
         self.member.child.send(TakePlace(number, weight))
         return made
 
-    def hear(self, message: Had | WorkSaid | WorkEnded) -> None:
+    def hear(self, message: UsageReport | WorkSaid | WorkEnded) -> None:
         """What the replica says of jobs; in the supervisor's thread."""
         match message:
-            case Had(number, used):
+            case UsageReport(number, used):
                 if number in self.places:
                     self.places[number].had = used
             case WorkSaid(number, said):
@@ -105,7 +105,7 @@ class RemotePlace:
 
     def release(self) -> None:
         """Its rows run again."""
-        self._child.send(GoOn(self._number))
+        self._child.send(Resume(self._number))
 
     def follow(self, deadline_s: float, owed: bool) -> None:
         """How urgent it is from now on."""

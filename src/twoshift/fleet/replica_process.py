@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from twoshift.error_codec import encode_error
 from twoshift.extras import needed
 from twoshift.fleet.answering import Answering
-from twoshift.fleet.control import FromChild, Noted, Opened, Stop, ToChild, Unopened
+from twoshift.fleet.control import FromChild, Loaded, LoadFailed, Noted, Stop, ToChild
 from twoshift.fleet.wire import is_plain
 from twoshift.ports import RuntimeInfo
 from twoshift.runtime.devices import share_threads
@@ -27,7 +27,7 @@ from twoshift.serve.model import ServedModel
 from twoshift.serve.settings import ModelSettings
 
 if TYPE_CHECKING:
-    from twoshift.fleet.job_desk import JobDesk
+    from twoshift.fleet.replica_jobs import JobDesk
 
 __all__ = ["SIGNALS", "OpenModel", "ReplicaSpec", "replica_main", "sendable"]
 
@@ -64,10 +64,10 @@ def replica_main(live: socket.socket, control: Connection, spec: ReplicaSpec, gp
             spec.name, spec.settings, spec.created_unix_s, lambda text: line.send(Noted(text))
         )  # fmt: skip
     except Exception as error:
-        line.send(Unopened(encode_error(error)))
+        line.send(LoadFailed(encode_error(error)))
         os._exit(1)
     threading.Thread(target=_listen, args=(line, model), name="twoshift-control", daemon=True).start()
-    line.send(Opened(sendable(model.info), model.derived, model.outputs, model.most_rows, model.engine.cost()))
+    line.send(Loaded(sendable(model.info), model.derived, model.outputs, model.most_rows, model.engine.cost()))
     needed("uvloop", "serve", "serve", "twoshift").run(_serve(model, live))
 
 
@@ -99,7 +99,7 @@ def _listen(line: _Line, model: ServedModel) -> None:
     try:
         while not isinstance(message := line.receive(), Stop):
             if desk is None:
-                from twoshift.fleet.job_desk import JobDesk  # jobs have packages of their own
+                from twoshift.fleet.replica_jobs import JobDesk  # jobs have packages of their own
 
                 desk = JobDesk(model.engine, line.send)
             try:

@@ -16,7 +16,7 @@ from typing import Protocol, assert_never
 from twoshift.error_codec import decode_error
 from twoshift.errors import Broken
 from twoshift.fleet.child import Child
-from twoshift.fleet.control import FromChild, Had, Noted, Opened, Unopened, WorkEnded, WorkSaid
+from twoshift.fleet.control import FromChild, Loaded, LoadFailed, Noted, UsageReport, WorkEnded, WorkSaid
 from twoshift.fleet.member import Member, Stage
 from twoshift.fleet.replica_process import ReplicaSpec
 from twoshift.types import ReplicaCounts
@@ -48,7 +48,7 @@ class Following(Protocol):
         """It is gone."""
         ...
 
-    def said(self, member: Member, message: Had | WorkSaid | WorkEnded) -> None:
+    def said(self, member: Member, message: UsageReport | WorkSaid | WorkEnded) -> None:
         """About a job."""
         ...
 
@@ -170,18 +170,18 @@ class Supervisor:
             case Noted(text):
                 if member.number == 0:  # the others say the same
                     self._say(text)
-            case Opened():
+            case Loaded():
                 self._opened(member, message)
-            case Unopened(error):
+            case LoadFailed(error):
                 member.blamed = member.blamed or error.message
                 if not self._settled:
                     self._fail(decode_error(error))
-            case Had() | WorkSaid() | WorkEnded():
+            case UsageReport() | WorkSaid() | WorkEnded():
                 self._following.said(member, message)
             case _:
                 assert_never(message)
 
-    def _opened(self, member: Member, message: Opened) -> None:
+    def _opened(self, member: Member, message: Loaded) -> None:
         with self._lock:
             member.opened = message
             if member.stage is not Stage.STARTING:

@@ -19,7 +19,7 @@ from twoshift.serve.tenants import Tenant
 
 if TYPE_CHECKING:  # a server without jobs does without their packages
     from twoshift.batch.allowance import Allowance
-    from twoshift.batch.places import Used
+    from twoshift.batch.job_seats import Used
 
 __all__ = ["allowances", "counted", "own_files"]
 

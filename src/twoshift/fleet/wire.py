@@ -17,11 +17,11 @@ from twoshift.types import Lane
 
 __all__ = [
     "Ask",
-    "Beat",
     "Done",
     "Forget",
     "Frames",
     "FromReplica",
+    "Heartbeat",
     "Hello",
     "Refused",
     "Results",
@@ -100,7 +100,7 @@ class Refused(_Message, frozen=True):
     error: EncodedError
 
 
-class Beat(_Message, frozen=True):
+class Heartbeat(_Message, frozen=True):
     """The replica's loop turns; how it is."""
 
     stats: EngineStats
@@ -113,7 +113,7 @@ class Beat(_Message, frozen=True):
     reserve_s: float = 0.0  # of a request's time, that it keeps for the reply
 
 
-FromReplica = Started | Done | Refused | Beat
+FromReplica = Started | Done | Refused | Heartbeat
 
 
 def _plain(value: Any) -> Any:

@@ -43,7 +43,7 @@ from twoshift.serve.tracing import Traces
 if TYPE_CHECKING:
     from twoshift.serve.grpc.server import GrpcServer
 
-__all__ = ["Desks", "add_faces", "serve"]
+__all__ = ["ServerServices", "add_faces", "serve"]
 
 _logger = logging.getLogger("twoshift.serve")
 _TRACES_S = 5.0
@@ -51,7 +51,7 @@ _GARBAGE = 20_000  # new objects that are looked through together: at 700 it tak
 _LEAST_S = 1.0  # for the models to go, after the last reply
 
 
-class Desks(Protocol):
+class ServerServices(Protocol):
     """Who does what is not a live request."""
 
     @property
@@ -71,7 +71,7 @@ def serve(
     service: Service,
     settings: ServeSettings,
     ready: Callable[[str, str | None], None],
-    desks: Desks,
+    services: ServerServices,
     keys: Keys,
     usage: UsageDesk,
     starting: Starting,
@@ -83,7 +83,7 @@ def serve(
     beside the server's own.
     """
     return needed("uvloop", "serve", "serve", "twoshift").run(
-        _serve(service, settings, ready, desks, keys, usage, starting, metrics)
+        _serve(service, settings, ready, services, keys, usage, starting, metrics)
     )
 
 
@@ -91,7 +91,7 @@ async def _serve(
     service: Service,
     settings: ServeSettings,
     ready: Callable[[str, str | None], None],
-    desks: Desks,
+    services: ServerServices,
     keys: Keys,
     usage: UsageDesk,
     starting: Starting,
@@ -105,7 +105,7 @@ async def _serve(
     gate = Gate(app, service.host, service)
     server = HttpServer(app.handle, app.refused, _limits(settings), streams=app.streams, admit=app.admit, gate=gate)
     grpc_server = None if settings.grpc_port is None else _grpc_server(service, settings, keys)
-    add_faces(app, server, service, desks, usage, metrics)
+    add_faces(app, server, service, services, usage, metrics)
     stop, hurry = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(ValueError, NotImplementedError):  # not in a test's thread
@@ -134,7 +134,12 @@ async def _serve(
 
 
 def add_faces(
-    app: App, server: HttpServer, service: Service, desks: Desks, usage: UsageDesk, metrics: Sequence[MoreMetrics]
+    app: App,
+    server: HttpServer,
+    service: Service,
+    services: ServerServices,
+    usage: UsageDesk,
+    metrics: Sequence[MoreMetrics],
 ) -> None:
     """Everything that a server can be asked over HTTP."""
     add_kserve(app, service)
@@ -143,11 +148,11 @@ def add_faces(
     add_generation(app, service)
     add_tokenization(app, service)
     add_oip(app, service)
-    add_jobs(app, desks.jobs)
-    add_files(app, desks.batches.files)
-    add_batches(app, desks.batches)
-    add_message_batches(app, service, desks.batches)
-    add_schedules(app, desks.schedules, desks.notifier)
+    add_jobs(app, services.jobs)
+    add_files(app, services.batches.files)
+    add_batches(app, services.batches)
+    add_message_batches(app, service, services.batches)
+    add_schedules(app, services.schedules, services.notifier)
     add_usage(app, usage)
     host = service.host.policy
     gauges: dict[str, tuple[str, Callable[[], float]]] = {

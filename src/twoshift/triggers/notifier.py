@@ -21,7 +21,7 @@ from twoshift.errors import Elsewhere, InvalidInput, TryLater, TwoshiftError
 from twoshift.policy.addresses import target_of
 from twoshift.policy.retries import retry_in_s
 from twoshift.trigger_ports import Delivery, Notice, NoticeStore
-from twoshift.triggers.hands import Hands
+from twoshift.triggers.capped_threads import CappedThreads
 from twoshift.triggers.sending import Sender, Undelivered
 from twoshift.triggers.signing import signed_headers
 from twoshift.triggers.webhook_settings import WebhookSettings
@@ -54,7 +54,7 @@ class Notifier:
         self._store, self._webhooks, self._sender, self._check_ours = store, webhooks, sender, check_ours
         self._log, self._clock = log, clock
         self._keys = {name: each.key() for name, each in webhooks.items()}
-        self._hands = Hands(_HANDS, "twoshift-webhook")
+        self._hands = CappedThreads(_HANDS, "twoshift-webhook")
         self._woken, self._closed = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._keep, name="twoshift-notifier", daemon=True)
 

@@ -18,7 +18,7 @@ from twoshift.policy.cron import Cron
 from twoshift.policy.due import next_due_s
 from twoshift.policy.triggers import Fire, trigger
 from twoshift.trigger_ports import ScheduledRun, ScheduleRecord, ScheduleStore
-from twoshift.triggers.hands import Hands
+from twoshift.triggers.capped_threads import CappedThreads
 from twoshift.triggers.spec import ScheduleSpec, run_of
 from twoshift.triggers.submitting import Jobs, Submitter, Tell
 from twoshift.triggers.zones import offset_of
@@ -47,7 +47,7 @@ class Scheduler:
     ) -> None:
         self._known, self._jobs, self._marker_at = store, jobs, marker_at
         self._clock, self._submitter = clock, Submitter(store, jobs, tell)
-        self._markers, self._runs = Hands(_HANDS, "twoshift-marker"), Hands(_HANDS, "twoshift-due")
+        self._markers, self._runs = CappedThreads(_HANDS, "twoshift-marker"), CappedThreads(_HANDS, "twoshift-due")
         self._looked_s: dict[str, float] = {}  # when each marker was last looked for
         self._quiet: dict[str, tuple[float, int]] = {}  # from when to when nothing is due
         self._closed = threading.Event()

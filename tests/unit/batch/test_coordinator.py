@@ -13,7 +13,7 @@ import pytest
 
 from twoshift.batch.coordinator import Coordinator, Ending
 from twoshift.batch.inputs import InputFile, Piece
-from twoshift.batch.messages import Beat, Begin, Failed, GiveUp, Ready, Score, Scored, Unusable, WasRead
+from twoshift.batch.messages import Begin, Failed, GiveUp, Heartbeat, Ready, Score, Scored, Unusable, WasRead
 from twoshift.batch.part import PartStats
 from twoshift.batch.plan import Plan, PlannedModel
 from twoshift.batch.pool import Died
@@ -165,9 +165,9 @@ def test_rows_that_a_worker_takes_to_its_end_are_not_counted_twice() -> None:
     def scores(worker: int, lease: int, shard: int) -> Replies:
         workers.append(worker)
         if worker == workers[0]:
-            return [(0.1, WasRead(lease)), (0.5, Beat(8, 0.5, 8, 0, 0, 0, 0)), (1.0, Died("ended with code 7"))]
+            return [(0.1, WasRead(lease)), (0.5, Heartbeat(8, 0.5, 8, 0, 0, 0, 0)), (1.0, Died("ended with code 7"))]
         count = ROWS * workers.count(worker)
-        return [*done(lease, shard), (0.9, Beat(count, count / 10, count, 0, 0, 0, 0))]
+        return [*done(lease, shard), (0.9, Heartbeat(count, count / 10, count, 0, 0, 0, 0))]
 
     shown: list[int] = []
     ending, coordinator = run(FakePool(scores), plan_of(3), act=lambda _, now: shown.append(now.rows))
@@ -256,7 +256,7 @@ def test_a_worker_that_cannot_begin_costs_no_shard_an_attempt() -> None:
 
 
 def test_a_worker_without_progress_is_killed_once_and_its_shard_done_elsewhere() -> None:
-    beat = Beat(5, 1.0, 5, 0, 0, 0, 0)
+    beat = Heartbeat(5, 1.0, 5, 0, 0, 0, 0)
 
     def scores(worker: int, lease: int, shard: int) -> Replies:
         return [(float(k), beat) for k in range(1, 200)] if worker == 0 else done(lease, shard)
@@ -271,7 +271,7 @@ def test_a_worker_without_progress_is_killed_once_and_its_shard_done_elsewhere()
 
 def test_a_slow_worker_that_goes_on_is_left_alone() -> None:
     def scores(_: int, lease: int, shard: int) -> Replies:
-        beats: Replies = [(float(k), Beat(k, float(k), k, 0, 0, 0, 0)) for k in range(1, 300)]
+        beats: Replies = [(float(k), Heartbeat(k, float(k), k, 0, 0, 0, 0)) for k in range(1, 300)]
         return [*beats, *done(lease, shard, after_s=300.0)]
 
     pool = FakePool(scores)
@@ -328,7 +328,7 @@ def test_a_straggler_gets_a_second_copy_and_the_loser_is_told_to_give_up() -> No
     def scores(worker: int, lease: int, shard: int) -> Replies:
         held.extend([worker] if shard == 9 else [])
         slow = shard == 9 and len(held) == 1
-        beats: Replies = [(float(k), Beat(k, float(k), k, 0, 0, 0, 0)) for k in range(1, 1000, 10)] if slow else []
+        beats: Replies = [(float(k), Heartbeat(k, float(k), k, 0, 0, 0, 0)) for k in range(1, 1000, 10)] if slow else []
         return [*beats, *done(lease, shard, after_s=1000.0 if slow else 1.0)]
 
     pool = FakePool(scores)
@@ -385,7 +385,7 @@ def test_what_the_parts_say_counts_and_not_what_a_run_that_was_killed_has_record
 
 def test_a_worker_whose_model_is_never_loaded_is_replaced() -> None:
     pool = FakePool(lambda _, lease, shard: done(lease, shard))
-    pool.loads = lambda number: Ready(INFO) if number else Beat(0, 0.0, 0, 0, 0, 0, 0)
+    pool.loads = lambda number: Ready(INFO) if number else Heartbeat(0, 0.0, 0, 0, 0, 0, 0)
     ending, coordinator = run(pool, plan_of(3, load_seconds=60.0))
     assert ending is Ending.DONE
     assert pool.killed == [0]

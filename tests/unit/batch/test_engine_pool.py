@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from twoshift.batch.coordinator import Ending
 from twoshift.batch.engine_pool import EnginePool
 from twoshift.batch.job import Job
-from twoshift.batch.lane import JobLane
-from twoshift.batch.places import EngineReplica, LiveFleet, Used
+from twoshift.batch.job_on_fleet import JobOnFleet
+from twoshift.batch.job_seats import EngineReplica, LiveFleet, Used
 from twoshift.batch.settings import JobSettings
 from twoshift.blobs.local import LocalBlobs
 from twoshift.engine import Engine
@@ -58,7 +58,7 @@ def settings(tmp_path: Path, name: str, **more: Any) -> JobSettings:
 def test_a_job_runs_in_the_lane_of_engines_that_go_on_serving(tmp_path: Path) -> None:
     with engine() as first, engine() as second:
         chosen = settings(tmp_path, "out", workers=2)
-        lane = JobLane(chosen, live(first, second))
+        lane = JobOnFleet(chosen, live(first, second))
         job = Job(chosen, lambda _: LocalBlobs(), EnginePool(chosen, lane, lambda _: LocalBlobs()), lane)
         result = job.run(lambda _: None, lambda _: None)
         assert result.ending is Ending.DONE
@@ -76,7 +76,7 @@ def test_a_job_runs_in_the_lane_of_engines_that_go_on_serving(tmp_path: Path) ->
 def test_a_worker_that_hangs_is_replaced_and_what_it_says_later_is_not_heard(tmp_path: Path) -> None:
     with engine() as only:
         chosen = settings(tmp_path, "out")
-        pool = EnginePool(chosen, JobLane(chosen, live(only)), lambda _: LocalBlobs())
+        pool = EnginePool(chosen, JobOnFleet(chosen, live(only)), lambda _: LocalBlobs())
         number = pool.start()
         pool.kill(number)
         said = []
@@ -92,7 +92,7 @@ def test_rows_for_which_the_budget_has_no_room_are_no_errors_of_their_own(tmp_pa
     slow = CallCost.line(4.0, 1e-6)  # half of the objective is 0.25 s: so far beyond it needs no trial
     with Engine(HostModel(info, Square()), slow, LaneLimits(slo_s=0.5)) as only:
         chosen = settings(tmp_path, "out")
-        lane = JobLane(chosen, live(only))
+        lane = JobOnFleet(chosen, live(only))
         job = Job(chosen, lambda _: LocalBlobs(), EnginePool(chosen, lane, lambda _: LocalBlobs()), lane)
         with pytest.raises(TwoshiftError, match="the SLO of 500 ms leaves 250 ms"):
             job.run(lambda _: None, lambda _: None)
@@ -123,7 +123,7 @@ def test_a_lane_outside_its_hours_is_held_from_its_first_moment_and_does_nothing
 
     replica: Any = Counted()
     chosen = JobSettings(inputs=("x",), output="y", model="m", hours="22:00-06:00")
-    lane = JobLane(chosen, LiveFleet(lambda: [replica], list), minute=lambda: 12 * 60)
+    lane = JobOnFleet(chosen, LiveFleet(lambda: [replica], list), minute=lambda: 12 * 60)
     assert lane.why_held
     lane.places()
     assert replica.held == 1

@@ -21,7 +21,7 @@ pytest.importorskip("sqlalchemy")
 from twoshift.batch.allowance import Allowance
 from twoshift.batch.folder import one_coordinator
 from twoshift.batch.host import JobHost
-from twoshift.batch.places import EngineReplica, LiveFleet
+from twoshift.batch.job_seats import EngineReplica, LiveFleet
 from twoshift.blobs.local import LocalBlobs
 from twoshift.engine import Engine
 from twoshift.errors import DeviceLost, InvalidInput, NotFound, OverLimit

@@ -10,9 +10,9 @@ import pytest
 
 from twoshift.batch.finish import read_runs, read_summary, write_run
 from twoshift.batch.inputs import InputFile, Piece
+from twoshift.batch.parity_report import ParityReport
 from twoshift.batch.part import PartStats
 from twoshift.batch.plan import Plan, PlannedModel
-from twoshift.batch.receipt import Receipt
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.summary import RunRecord, Summary, dollars, summary_page
 from twoshift.blobs.local import LocalBlobs
@@ -42,7 +42,7 @@ def run(usd: float | None = None, elapsed_s: float = 10.0) -> RunRecord:
 
 
 def test_a_summary_sums_parts_and_runs() -> None:
-    parity = Receipt(32, 0.99999, None, 0)
+    parity = ParityReport(32, 0.99999, None, 0)
     made = Summary.of(plan(3), [part(0), part(1, errors=2), part(2)], [run(1.0), run(2.0)], parity)
     assert (made.rows, made.errors, made.error_kinds, made.truncated) == (30, 2, {"null": 2}, 3)
     assert (made.elapsed_s, made.rows_per_s, made.busy, made.padding) == (20.0, 1.5, 0.5, 0.1)
@@ -99,9 +99,13 @@ def test_a_page_leaves_out_what_says_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("parity", "is_told"),
-    [(Receipt(9, 1.0, 0.0, 0), False), (Receipt(9, 1.0, 0.0, 1), True), (Receipt(9, None, None, 0), True)],
+    [
+        (ParityReport(9, 1.0, 0.0, 0), False),
+        (ParityReport(9, 1.0, 0.0, 1), True),
+        (ParityReport(9, None, None, 0), True),
+    ],
 )
-def test_only_a_model_with_labels_is_told_of_other_labels(parity: Receipt, is_told: bool) -> None:
+def test_only_a_model_with_labels_is_told_of_other_labels(parity: ParityReport, is_told: bool) -> None:
     page = summary_page(Summary.of(plan(1), [part(0)], [run()], parity), [part(0)])
     assert ("with another label" in page) is is_told
 
@@ -130,7 +134,7 @@ def test_records_of_runs_come_back_and_damaged_ones_are_left_out(tmp_path: Path)
 
 def test_the_summary_of_a_job_that_is_done_can_be_read_again(tmp_path: Path) -> None:
     blobs, folder = LocalBlobs(), str(tmp_path)
-    made = Summary.of(plan(1), [part(0)], [run()], Receipt(1, None, 0.0, 0))
+    made = Summary.of(plan(1), [part(0)], [run()], ParityReport(1, None, 0.0, 0))
     assert read_summary(blobs, folder) is None
     blobs.write(f"{folder}/_twoshift/report.json", msgspec.json.encode(made))
     assert read_summary(blobs, folder) is None  # not done

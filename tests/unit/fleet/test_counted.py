@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from twoshift.batch.places import Used
+from twoshift.batch.job_seats import Used
 from twoshift.fleet.tenancy import counted
 from twoshift.policy.lane_values import LaneUse
 from twoshift.serve.ledger import Counted

@@ -16,7 +16,6 @@ from typing import Any
 import uvloop
 from fake_llm import SHAPE, FakeLlm
 
-from twoshift.desks import desks_for, ledger_for
 from twoshift.endpoints.known import told_openai
 from twoshift.engine.llm import LlmEngine, LlmObjective
 from twoshift.errors import InvalidInput, TooLong
@@ -32,6 +31,7 @@ from twoshift.serve.run import add_faces
 from twoshift.serve.service import Service
 from twoshift.serve.settings import make_settings
 from twoshift.serve.tenants import TenantSettings
+from twoshift.server_services import ledger_for, services_for
 from twoshift.types import Lane
 
 __all__ = ["LlmServer", "llm_server", "until"]
@@ -110,10 +110,10 @@ class LlmServer:
         said = {"models": {"m": {"model": "m"}}, "database": f"sqlite:///{home}/fleet.db", "price_usd_per_hour": 3.6}
         settings = make_settings(said)
         self._keys = keys
-        self.desks = desks_for(self.service.models, settings, keys, lambda _: None)
-        self._usage, self._tenants = ledger_for(self.service.models, settings, keys, self.desks.jobs)
+        self.services = services_for(self.service.models, settings, keys, lambda _: None)
+        self._usage, self._tenants = ledger_for(self.service.models, settings, keys, self.services.jobs)
         self._usage.start()
-        self.desks.start()
+        self.services.start()
         self.port = 0
         self.server: Any = None
         self._loop = uvloop.new_event_loop()
@@ -128,7 +128,7 @@ class LlmServer:
         self.server = HttpServer(
             app.handle, app.refused, HttpLimits(half_closed_s=0.5), streams=app.streams, admit=app.admit
         )
-        add_faces(app, self.server, self.service, self.desks, self._usage, [self._tenants])
+        add_faces(app, self.server, self.service, self.services, self._usage, [self._tenants])
         self.port = await self.server.start("127.0.0.1", 0)
 
     def call(self, function: Callable[..., Any], *given: Any) -> Any:
@@ -171,7 +171,7 @@ class LlmServer:
     def end(self) -> None:
         self.llm.gate.set()
         self.call(self.server.drain, 5.0)
-        self.desks.close(10.0)
+        self.services.close(10.0)
         self._usage.close()
         self.service.close()
         self._loop.call_soon_threadsafe(self._loop.stop)

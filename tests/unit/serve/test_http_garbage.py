@@ -21,7 +21,7 @@ from twoshift.endpoints.faults import forget_frames
 from twoshift.endpoints.known import told_openai
 from twoshift.errors import TooLarge
 from twoshift.serve.batch_desk import NoBatches
-from twoshift.serve.http import clerks
+from twoshift.serve.http import blocking_calls
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.body import Body, Packed
 from twoshift.serve.http.jobs import NoJobs
@@ -113,11 +113,11 @@ def test_threads_that_wait_for_databases_and_disks_are_bounded(monkeypatch: pyte
             made.append(threads)
             super().__init__(threads, name)
 
-    monkeypatch.setattr(clerks, "ThreadPoolExecutor", Counted)
+    monkeypatch.setattr(blocking_calls, "ThreadPoolExecutor", Counted)
     none: Any = NoJobs("none here")
-    desks: Any = SimpleNamespace(jobs=none, batches=NoBatches("none here"), schedules=none, notifier=none)
+    services: Any = SimpleNamespace(jobs=none, batches=NoBatches("none here"), schedules=none, notifier=none)
     server: Any = SimpleNamespace(connections=0)
     usage: Any = SimpleNamespace()
-    add_faces(App(told_openai, Keys({})), server, Service([]), desks, usage, [])
+    add_faces(App(told_openai, Keys({})), server, Service([]), services, usage, [])
     assert len(made) > 5
     assert sum(made) <= 48

@@ -54,7 +54,7 @@ class Clock:
 
 
 @dataclass
-class Books:
+class LlmCounters:
     """A ledger over counters that a test sets."""
 
     price: float | None = 3600.0
@@ -89,14 +89,14 @@ def live(rows: int, device_s: float) -> Counted:
 
 
 def test_live_time_has_its_full_price_and_batch_time_a_share() -> None:
-    books = Books()
+    books = LlmCounters()
     books.now = [live(3, 2.0), Counted("red", BATCH, "m", 5, 50, 4.0, 4.0)]
     books.ledger.keep()
     assert books.total() == Usage(rows=8, tokens=80, device_s=6.0, harvested_s=4.0, usd=2.0 + 4.0 * 0.5)
 
 
 def test_without_a_price_there_are_no_dollars_rather_than_none_to_pay() -> None:
-    books = Books(price=None)
+    books = LlmCounters(price=None)
     books.now = [live(1, 2.0)]
     books.ledger.keep()
     assert books.total().usd is None
@@ -108,7 +108,7 @@ def test_without_a_price_there_are_no_dollars_rather_than_none_to_pay() -> None:
 
 
 def test_only_what_has_changed_is_written() -> None:
-    books = Books()
+    books = LlmCounters()
     for _ in range(3):
         books.ledger.keep()
     assert books.store.puts == 0
@@ -120,7 +120,7 @@ def test_only_what_has_changed_is_written() -> None:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_database_that_fails_loses_nothing_and_counts_nothing_twice(when: str) -> None:
-    books = Books()
+    books = LlmCounters()
     for rows in range(1, 10):
         books.store.fails = when if rows % 2 else ""
         books.now = [live(rows, float(rows))]
@@ -131,7 +131,7 @@ def test_a_database_that_fails_loses_nothing_and_counts_nothing_twice(when: str)
 
 
 def test_counters_that_begin_anew_with_a_server_add_to_what_the_last_one_wrote() -> None:
-    books = Books()
+    books = LlmCounters()
     books.now = [live(4, 4.0)]
     books.ledger.keep()
     books.ledger, books.now = books.again(), [live(1, 1.0)]
@@ -140,7 +140,7 @@ def test_counters_that_begin_anew_with_a_server_add_to_what_the_last_one_wrote()
 
 
 def test_a_replica_that_is_missing_for_a_moment_is_not_counted_again() -> None:
-    books = Books()
+    books = LlmCounters()
     for rows in (4, 2, 4, 5):
         books.now = [live(rows, float(rows))]
         books.ledger.keep()
@@ -148,7 +148,7 @@ def test_a_replica_that_is_missing_for_a_moment_is_not_counted_again() -> None:
 
 
 def test_each_day_has_its_own() -> None:
-    books = Books()
+    books = LlmCounters()
     books.now = [live(4, 4.0)]
     books.ledger.keep()
     books.clock.now_s += DAY_S
@@ -160,7 +160,7 @@ def test_each_day_has_its_own() -> None:
 
 @pytest.mark.parametrize("step_s", [DAY_S, 400 * DAY_S])
 def test_a_clock_that_is_set_back_over_midnight_loses_nothing(step_s: float) -> None:
-    books = Books(limit=7.0)
+    books = LlmCounters(limit=7.0)
     for rows, now_s in ((4, NOON), (5, NOON + step_s), (6, NOON), (7, NOON), (8, NOON + step_s), (9, NOON)):
         books.clock.now_s = now_s
         books.now = [live(rows, float(rows))]
@@ -174,7 +174,7 @@ def test_a_clock_that_is_set_back_over_midnight_loses_nothing(step_s: float) -> 
 
 
 def test_who_has_spent_the_day_is_told_until_midnight() -> None:
-    books = Books(limit=10.0)
+    books = LlmCounters(limit=10.0)
     books.store.before = {"red": 7.0, "blue": 100.0}  # of an earlier start, or of another server
     books.ledger.start()
     books.ledger.close()
@@ -194,7 +194,7 @@ def test_who_has_spent_the_day_is_told_until_midnight() -> None:
 
 
 def test_the_end_of_a_server_writes_what_is_left() -> None:
-    books = Books()
+    books = LlmCounters()
     books.ledger.start()
     books.now = [live(1, 1.0)]
     books.ledger.close()

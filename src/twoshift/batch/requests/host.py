@@ -11,7 +11,7 @@ from typing import Any
 
 from twoshift.batch.host import BATCH, JobHost
 from twoshift.batch.requests.check import Checked, check_input
-from twoshift.batch.requests.clerks import Clerks
+from twoshift.batch.requests.fair_queue import FairQueue
 from twoshift.batch.requests.files import FileDesk, new_id
 from twoshift.batch.requests.finalize import NotDone, finalize
 from twoshift.batch.requests.retry import write_retried
@@ -48,7 +48,7 @@ class BatchHost:
         served: Collection[str],  # names of models
     ) -> None:
         self._store, self.files, self._jobs, self._served = store, files, jobs, served
-        self._clerks = Clerks("twoshift-batches")
+        self._clerks = FairQueue("twoshift-batches")
         self._at_work: dict[str, bool] = {}  # with a clerk; whether it is to be looked at once more
         self._lock = threading.Lock()  # guards it
         self._creating = threading.Lock()

@@ -19,7 +19,7 @@ from twoshift.batch.settings import JobSettings
 from twoshift.batch.windows import WINDOW_BYTES, WINDOW_ROWS, Stopped, Tally, waited_for
 from twoshift.endpoints.facts import Call, ModelFacts, characters_of, check_lengths
 from twoshift.endpoints.faults import fault_of
-from twoshift.endpoints.known import ENDPOINTS, in_words_of
+from twoshift.endpoints.known import ENDPOINTS, with_request_field
 from twoshift.engine import Engine
 from twoshift.engine.blocks import BlockEngine
 from twoshift.engine.waiting import BlockOwner
@@ -139,7 +139,7 @@ class RequestRows:
             except Exception as raised:  # an answer that cannot be told is this request's alone
                 error = raised
         assert error is not None  # noqa: S101 - without a call there is one
-        fault = fault_of(in_words_of(self._plan.settings.endpoint or "", error), at)
+        fault = fault_of(with_request_field(self._plan.settings.endpoint or "", error), at)
         return response_line(self._batch, asked.custom_id, fault), type(error).__name__
 
 

@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Sequence
 
 from twoshift.engine.flight import as_broken
-from twoshift.engine.llm.books import Books
-from twoshift.engine.llm.roster import Orders, Roster
+from twoshift.engine.llm.llm_counters import LlmCounters
+from twoshift.engine.llm.sequence_table import Orders, SequenceTable
 from twoshift.engine.llm.sequences import Background, Live, LiveSink, WholeAnswer, answer_columns
 from twoshift.engine.llm.settings import LlmObjective
 from twoshift.engine.llm.stats import Finished, LlmStats
 from twoshift.engine.llm.stream import TokenStream
-from twoshift.engine.results import BlockFuture, Filling, RowFuture
+from twoshift.engine.results import BlockAccumulator, BlockFuture, RowFuture
 from twoshift.engine.stats import EngineStats, Health, Queue
 from twoshift.engine.waiting import BlockJob, BlockOwner
 from twoshift.errors import Broken, InvalidInput, TooLarge, TryLater
@@ -52,8 +52,8 @@ class LlmEngine:
         self._clock = clock
         self._learner = CostLearner(cost)
         self._governor = GovernorPolicy(cost, self.objective.governed(runtime.shape, serves))
-        self._books = Books(runtime.shape)
-        self._roster = Roster(runtime.shape)
+        self._books = LlmCounters(runtime.shape)
+        self._roster = SequenceTable(runtime.shape)
         self._nobody = BlockOwner()
         self._lock = threading.RLock()  # guards all of this
         self._changed = threading.Condition(self._lock)
@@ -107,7 +107,7 @@ class LlmEngine:
                 "block", f"{len(rows.prompts)} rows in the {lane} lane", "rows in the micro or batch lane"
             )
         future = BlockFuture(lambda: self._forget_block(job))
-        filling = Filling(len(rows.prompts))
+        filling = BlockAccumulator(len(rows.prompts))
         job = BlockJob(rows, lane, deadline_s, owed, future, filling, self._clock(), owner or self._nobody)
         sequences = self._roster.in_line(rows.prompts, job)
         with self._lock:

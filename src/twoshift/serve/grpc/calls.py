@@ -15,10 +15,10 @@ import grpc
 
 from twoshift.endpoints.faults import Fault, fault_of, forget_frames
 from twoshift.errors import TwoshiftError
-from twoshift.serve.books import Asked, gone, log_access, replied, request_id, writes_access
 from twoshift.serve.keys import ANYONE, Access, Caller, Keys
 from twoshift.serve.live_model import LiveModel
 from twoshift.serve.model import Answer
+from twoshift.serve.request_accounting import Asked, gone, log_access, replied, request_id, writes_access
 
 __all__ = ["Call", "Method", "abort", "admit", "begun", "counted", "settled", "shown_details", "unary"]
 

@@ -15,7 +15,6 @@ import msgspec
 
 from twoshift.endpoints.faults import Fault, fault_of, forget_frames
 from twoshift.errors import InvalidInput, Late, NotFound, TwoshiftError
-from twoshift.serve.books import Asked, gone, log_access, replied, request_id, writes_access
 from twoshift.serve.host import UNREAD
 from twoshift.serve.http.event_stream import EventStream
 from twoshift.serve.http.messages import HttpError, Reply, Request, refusal
@@ -23,15 +22,16 @@ from twoshift.serve.http.openapi import Operation, Route
 from twoshift.serve.keys import ANYONE, Access, Caller, Keys
 from twoshift.serve.live_model import LiveModel
 from twoshift.serve.model import Answer
+from twoshift.serve.request_accounting import Asked, gone, log_access, replied, request_id, writes_access
 
-__all__ = ["App", "Exchange", "Face", "Told"]
+__all__ = ["App", "ErrorEncoder", "Exchange", "Face"]
 
 _logger = logging.getLogger("twoshift.serve")
 _SHOWN_ID = b"x-request-id"
 _TIMEOUT, _TIMEOUT_HEADER = "x-request-timeout-ms", b"x-request-timeout-ms"
 _SHORTEST_MS, _LONGEST_MS = 1, 3_600_000
 _MANY_TARGETS, _SHORT_TARGET = 1024, 256  # that are remembered; of how many bytes each
-Told = Callable[[Fault], bytes]  # an error as a face writes it
+ErrorEncoder = Callable[[Fault], bytes]  # an error as a face writes it
 _T = TypeVar("_T")
 _NOTHING: dict[str, str] = {}
 _SOON_S = 1.0
@@ -89,7 +89,7 @@ HeadCheck = Callable[[dict[str, str], Caller], None]  # of what a path matched; 
 
 class _Route(NamedTuple):
     face: Face
-    told: Told
+    told: ErrorEncoder
     needs: Access
     check: HeadCheck | None
     is_probe: bool
@@ -120,10 +120,10 @@ class _Found(NamedTuple):
 class App:
     """Routes, keys, request ids, timings, metrics and errors."""
 
-    def __init__(self, told: Told, keys: Keys) -> None:
+    def __init__(self, told: ErrorEncoder, keys: Keys) -> None:
         self._told, self._keys = told, keys  # errors of paths that no face has
         self.needs_keys = bool(keys)  # only those who have one may ask
-        self._told_below: dict[str, Told] = {}  # of some: by how a path begins
+        self._told_below: dict[str, ErrorEncoder] = {}  # of some: by how a path begins
         self._exact: dict[str, dict[str, _Route]] = {}  # path -> method -> route
         self._patterns: list[tuple[re.Pattern[str], dict[str, _Route]]] = []
         self._found: dict[bytes, _Found] = {}  # by target, as it came
@@ -135,7 +135,7 @@ class App:
         method: str,
         path: str,
         face: Face,
-        told: Told,
+        told: ErrorEncoder,
         about: Operation | None = None,
         *,
         needs: Access,
@@ -166,7 +166,7 @@ class App:
             self._patterns.append((pattern, known := {}))
         known[method] = route
 
-    def tell_below(self, path: str, told: Told) -> None:
+    def tell_below(self, path: str, told: ErrorEncoder) -> None:
         """How errors of paths are told that begin so, where no face has them."""
         self._told_below[path] = told
 
@@ -239,7 +239,7 @@ class App:
             reply.headers.append((b"allow", ", ".join(allow).encode()))
         return reply
 
-    def _told_at(self, path: str) -> Told:
+    def _told_at(self, path: str) -> ErrorEncoder:
         return next((told for begin, told in self._told_below.items() if path.startswith(begin)), self._told)
 
     def refused(self, error: HttpError) -> Reply:

@@ -13,7 +13,7 @@ from twoshift.endpoints.known import told_openai
 from twoshift.endpoints.types import ErrorReply
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.batch_types import BatchList, BatchView, CreateBatch, RetryBatch, batch_view
-from twoshift.serve.http.clerks import Clerks, owner_of, refuse_pages
+from twoshift.serve.http.blocking_calls import BlockingCalls, owner_of, refuse_pages
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openapi import Operation
 from twoshift.serve.http.paging import id_schema, limit_of, limit_schema, query_of
@@ -64,7 +64,7 @@ def _of_one(summary: str, *statuses: int) -> Operation:
 class _Batches:
     def __init__(self, desk: BatchDesk | NoBatches) -> None:
         self._desk = desk
-        self._clerks, self._slow_clerks = Clerks(_ANSWER_S, "batches"), Clerks(_RETRY_S, "batches")
+        self._clerks, self._slow_clerks = BlockingCalls(_ANSWER_S, "batches"), BlockingCalls(_RETRY_S, "batches")
 
     async def create(self, exchange: Exchange) -> Reply:
         refuse_pages(exchange)

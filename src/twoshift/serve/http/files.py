@@ -15,7 +15,7 @@ from twoshift.endpoints.types import ErrorReply
 from twoshift.errors import InvalidInput, OverLimit, TooLarge, TryLater
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.batch_types import LEAST_EXPIRY_S, MOST_EXPIRY_S, Deleted, FileList, FileView, file_view
-from twoshift.serve.http.clerks import Clerks, owner_of, refuse_pages, submitter_of
+from twoshift.serve.http.blocking_calls import BlockingCalls, owner_of, refuse_pages, submitter_of
 from twoshift.serve.http.form import read_form
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openapi import Operation
@@ -85,7 +85,7 @@ def _of_one(summary: str, gives: Any) -> Operation:
 class _Files:
     def __init__(self, desk: FileDesk) -> None:
         self._desk = desk
-        self._quick, self._disk = Clerks(_ANSWER_S, "files"), Clerks(_WRITE_S, "files", threads=8)
+        self._quick, self._disk = BlockingCalls(_ANSWER_S, "files"), BlockingCalls(_WRITE_S, "files", threads=8)
         self._uploads = Counter[str]()  # on their way, by owner
 
     async def upload(self, exchange: Exchange) -> Reply:
@@ -164,7 +164,7 @@ class _Files:
         return await self._quick.ask(self._desk.get, exchange.matched["file"], owner_of(exchange))
 
 
-async def _pieces(disk: Clerks, file: BinaryIO, start: int, stop: int) -> AsyncGenerator[bytes]:
+async def _pieces(disk: BlockingCalls, file: BinaryIO, start: int, stop: int) -> AsyncGenerator[bytes]:
     try:
         await disk.ask(file.seek, start)
         while start < stop:

@@ -7,11 +7,11 @@ import time
 from typing import Protocol
 
 from twoshift.endpoints.faults import Fault
-from twoshift.serve.books import log_access, request_id, writes_access
 from twoshift.serve.host import UNREAD, Host, Visit
-from twoshift.serve.http.app import App, Told
+from twoshift.serve.http.app import App, ErrorEncoder
 from twoshift.serve.http.messages import Request
 from twoshift.serve.live_model import LiveModel
+from twoshift.serve.request_accounting import log_access, request_id, writes_access
 
 __all__ = ["Gate"]
 
@@ -41,7 +41,7 @@ class Gate:
 
     def __init__(self, app: App, host: Host, deployed: Deployed) -> None:
         self._app, self._host, self._policy, self._deployed = app, host, host.policy, deployed
-        self._bodies: dict[Told, bytes] = {}
+        self._bodies: dict[ErrorEncoder, bytes] = {}
 
     def admits(self, request: Request, in_turn: bool = False) -> bool:
         """Whether it is let in: at once for paths that nobody gates. False: it is to be refused.

@@ -9,7 +9,7 @@ from twoshift.endpoints.chat_types import ChatReply, ChatRequest, CompletionRepl
 from twoshift.endpoints.completions import CompletionCall, read_completion
 from twoshift.endpoints.facts import ModelFacts
 from twoshift.endpoints.generating import GenerationCall
-from twoshift.endpoints.known import in_words_of, told_openai
+from twoshift.endpoints.known import told_openai, with_request_field
 from twoshift.endpoints.types import ErrorReply
 from twoshift.errors import InvalidInput
 from twoshift.serve.http.app import App, Exchange
@@ -59,7 +59,7 @@ class _Generation:
         try:
             return await self._run(exchange, model, call)
         except InvalidInput as error:
-            raise in_words_of(exchange.request.path, error) from error
+            raise with_request_field(exchange.request.path, error) from error
 
     async def _run(self, exchange: Exchange, model: ServedLlm, call: GenerationCall) -> Reply:
         request = exchange.request

@@ -15,7 +15,7 @@ from twoshift.endpoints.types import ErrorReply
 from twoshift.errors import Disabled, NotFound, TwoshiftError
 from twoshift.ports import JobRecord
 from twoshift.serve.http.app import App, Exchange
-from twoshift.serve.http.clerks import Clerks, owner_of, refuse_pages, submitter_of
+from twoshift.serve.http.blocking_calls import BlockingCalls, owner_of, refuse_pages, submitter_of
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openapi import Operation
 from twoshift.serve.http.paging import limit_of, query_of
@@ -132,7 +132,7 @@ def _of_one(summary: str, gives: Any) -> Operation:
 class _Jobs:
     def __init__(self, desk: JobDesk | NoJobs) -> None:
         self._desk = desk
-        self._quick, self._slow = Clerks(_ANSWER_S, "jobs"), Clerks(_SUBMIT_S, "jobs")
+        self._quick, self._slow = BlockingCalls(_ANSWER_S, "jobs"), BlockingCalls(_SUBMIT_S, "jobs")
 
     async def submit(self, exchange: Exchange) -> Reply:
         data = await exchange.read(decoded, _settings, exchange.request.body)

@@ -14,7 +14,7 @@ from twoshift.endpoints.json_body import malformed
 from twoshift.endpoints.messages import MESSAGES, AnthropicErrorReply, told_anthropic
 from twoshift.errors import InvalidInput, NotFound
 from twoshift.serve.http.app import App, Exchange
-from twoshift.serve.http.clerks import Clerks, owner_of, refuse_pages, submitter_of
+from twoshift.serve.http.blocking_calls import BlockingCalls, owner_of, refuse_pages, submitter_of
 from twoshift.serve.http.message_batch_types import (
     CreateMessageBatch,
     DeletedMessageBatch,
@@ -105,7 +105,7 @@ def _of_one(summary: str, gives: Any) -> Operation:
 class _MessageBatches:
     def __init__(self, service: Service, desk: BatchDesk | NoBatches) -> None:
         self._service, self._desk = service, desk
-        self._clerks, self._disk = Clerks(_ANSWER_S, "batches"), Clerks(_WRITE_S, "files")
+        self._clerks, self._disk = BlockingCalls(_ANSWER_S, "batches"), BlockingCalls(_WRITE_S, "files")
 
     async def create(self, exchange: Exchange) -> Reply:
         refuse_pages(exchange)
@@ -200,7 +200,7 @@ class _MessageBatches:
         return self._desk.files.open(self._desk.files.get(file_id, owner))
 
 
-async def _pieces(disk: Clerks, files: Sequence[BinaryIO]) -> AsyncGenerator[bytes]:
+async def _pieces(disk: BlockingCalls, files: Sequence[BinaryIO]) -> AsyncGenerator[bytes]:
     try:
         for file in files:
             while lines := await disk.ask(file.readlines, _PIECE_BYTES):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from twoshift.endpoints.facts import Call, ModelFacts
-from twoshift.endpoints.known import in_words_of
+from twoshift.endpoints.known import with_request_field
 from twoshift.endpoints.types import ErrorReply
 from twoshift.errors import InvalidInput
 from twoshift.serve.http.app import Exchange
@@ -36,6 +36,6 @@ async def answered(service: Service, exchange: Exchange, model: LiveModel, call:
     try:
         answer = await service.answer(model, call.rows, exchange.timeout_s, request.arrived_s, caller, request.visit)
     except InvalidInput as error:
-        raise in_words_of(endpoint, error) from error
+        raise with_request_field(endpoint, error) from error
     exchange.answer = answer
     return Reply(200, call.reply(answer.rows, answer.tokens))

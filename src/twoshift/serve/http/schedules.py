@@ -11,7 +11,7 @@ from twoshift.endpoints.json_body import decoded
 from twoshift.endpoints.known import told_openai
 from twoshift.endpoints.types import ErrorReply
 from twoshift.serve.http.app import App, Exchange
-from twoshift.serve.http.clerks import Clerks, owner_of, refuse_pages, submitter_of
+from twoshift.serve.http.blocking_calls import BlockingCalls, owner_of, refuse_pages, submitter_of
 from twoshift.serve.http.jobs import NoJobs
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openapi import Operation
@@ -155,7 +155,7 @@ def _limit(exchange: Exchange) -> int:
 class _Schedules:
     def __init__(self, desk: ScheduleDesk | NoJobs, deliveries: DeliveryDesk | NoJobs) -> None:
         self._desk, self._deliveries = desk, deliveries
-        self._quick, self._slow = Clerks(_ANSWER_S, "schedules"), Clerks(_LOOK_S, "schedules")
+        self._quick, self._slow = BlockingCalls(_ANSWER_S, "schedules"), BlockingCalls(_LOOK_S, "schedules")
 
     async def add(self, exchange: Exchange) -> Reply:
         spec = await exchange.read(decoded, _spec, exchange.request.body)
@@ -207,7 +207,7 @@ class _Schedules:
         found = await self._quick.ask(self._deliveries.list, _limit(exchange), owner_of(exchange))
         return _reply(DeliveryList(data=[_delivery_view(each) for each in found]))
 
-    async def _told(self, clerks: Clerks, change: Callable[..., ScheduleRecord], *given: Any) -> Reply:
+    async def _told(self, clerks: BlockingCalls, change: Callable[..., ScheduleRecord], *given: Any) -> Reply:
         """What there is then, with when it is due: that is looked for in the thread, too."""
         return _reply(await clerks.ask(lambda: self._view(change(*given))))
 

@@ -18,7 +18,7 @@ from twoshift.endpoints.types import ErrorReply
 from twoshift.errors import Disabled, Forbidden, InvalidInput, TwoshiftError
 from twoshift.ports import Usage
 from twoshift.serve.http.app import App, Exchange
-from twoshift.serve.http.clerks import Clerks
+from twoshift.serve.http.blocking_calls import BlockingCalls
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openapi import Operation
 from twoshift.serve.keys import Access
@@ -91,7 +91,7 @@ class _Asked(msgspec.Struct, frozen=True):
 
 def add_usage(app: App, desk: UsageDesk) -> None:
     """The path /v1/usage."""
-    clerks = Clerks(_ANSWER_S, "usage")
+    clerks = BlockingCalls(_ANSWER_S, "usage")
 
     async def face(exchange: Exchange) -> Reply:
         asked = _asked(exchange)

@@ -21,7 +21,7 @@ from twoshift.engine.waiting import BlockOwner
 from twoshift.ports import Blobs
 from twoshift.types import Lane
 
-__all__ = ["EngineReplica", "LaneReplica", "LaneWorker", "Latencies", "LiveFleet", "Place", "Used"]
+__all__ = ["EngineReplica", "JobSeat", "LaneReplica", "LaneWorker", "Latencies", "LiveFleet", "Used"]
 
 _keys = itertools.count(1)  # of this process
 
@@ -62,7 +62,7 @@ class LaneWorker(Protocol):
         ...
 
 
-class Place(Protocol):
+class JobSeat(Protocol):
     """A job in the batch lane of one replica; any thread may call it."""
 
     def hold(self) -> None:
@@ -104,7 +104,7 @@ class LaneReplica(Protocol):
         """That live rows have had of its device."""
         ...
 
-    def place(self, weight: float) -> Place:
+    def place(self, weight: float) -> JobSeat:
         """A job's place in its batch lane."""
         ...
 

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from twoshift.batch.inputs import Target, cut, kept_schema, resolve
+from twoshift.batch.parity_report import ParityReport, _compared, _merged, _row, take_receipt
 from twoshift.batch.part import output_schema
 from twoshift.batch.plan import Plan, PlannedModel, part_location
-from twoshift.batch.receipt import Receipt, _compared, _merged, _row, take_receipt
 from twoshift.batch.settings import JobSettings
 from twoshift.blobs.local import LocalBlobs
 from twoshift.engine import Engine
@@ -84,8 +84,8 @@ def test_another_shape_is_the_worst(stored: Any) -> None:
 
 
 def test_numbers_have_a_difference_and_no_cosine() -> None:
-    assert _compared(np.asarray(2.5), 2.0) == Receipt(0, None, 0.5, 0)
-    assert _compared(np.asarray(2), 2) == Receipt(0, None, 0.0, 0)
+    assert _compared(np.asarray(2.5), 2.0) == ParityReport(0, None, 0.5, 0)
+    assert _compared(np.asarray(2), 2) == ParityReport(0, None, 0.0, 0)
     assert difference(NAN, 2.0) > 1e300
     assert difference(NAN, NAN) == 0.0
 
@@ -98,14 +98,14 @@ def test_other_values_are_equal_or_not() -> None:
 
 def test_a_row_is_unequal_once_and_so_is_one_whose_column_is_missing() -> None:
     live = {"a": np.asarray("x"), "b": np.asarray("y")}
-    assert _row(live, {"a": "x", "b": "y"}) == Receipt(1, None, None, 0)
-    assert _row(live, {"a": "?", "b": "?"}) == Receipt(1, None, None, 1)
-    assert _row(live, {"a": "x"}) == Receipt(1, None, None, 1)
+    assert _row(live, {"a": "x", "b": "y"}) == ParityReport(1, None, None, 0)
+    assert _row(live, {"a": "?", "b": "?"}) == ParityReport(1, None, None, 1)
+    assert _row(live, {"a": "x"}) == ParityReport(1, None, None, 1)
 
 
 @pytest.mark.parametrize("nan_first", [True, False])
 def test_nan_is_not_lost_among_others(nan_first: bool) -> None:
-    pair = [Receipt(1, NAN, NAN, 0), Receipt(1, 1.0, 0.0, 0)]
+    pair = [ParityReport(1, NAN, NAN, 0), ParityReport(1, 1.0, 0.0, 0)]
     merged = _merged(*(pair if nan_first else pair[::-1]))
     assert merged.worst_cosine == -1.0
     assert (merged.worst_difference or 0.0) > 1e300
@@ -113,13 +113,13 @@ def test_nan_is_not_lost_among_others(nan_first: bool) -> None:
 
 def test_the_worst_is_still_there_in_a_report() -> None:
     worst = _compared(np.asarray([NAN]), [1.0])
-    assert msgspec.json.decode(msgspec.json.encode(worst), type=Receipt) == worst
+    assert msgspec.json.decode(msgspec.json.encode(worst), type=ParityReport) == worst
 
 
 def test_a_problem_is_kept_and_a_receipt_of_before_has_none() -> None:
-    assert _merged(Receipt(0, None, None, 0, "gone"), Receipt(1, None, 0.0, 0)).problem == "gone"
+    assert _merged(ParityReport(0, None, None, 0, "gone"), ParityReport(1, None, 0.0, 0)).problem == "gone"
     before = b'{"rows": 1, "worst_cosine": null, "worst_difference": 0.0, "unequal": 0}'
-    assert msgspec.json.decode(before, type=Receipt) == Receipt(1, None, 0.0, 0)
+    assert msgspec.json.decode(before, type=ParityReport) == ParityReport(1, None, 0.0, 0)
 
 
 MODEL = """
@@ -149,10 +149,10 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def taken(tmp_path: Path, engine: Engine) -> Callable[..., Receipt]:
+def taken(tmp_path: Path, engine: Engine) -> Callable[..., ParityReport]:
     """The receipt of a job of four rows whose part says this."""
 
-    def take(vectors: list[Any], labels: list[str | None], errors: list[str | None]) -> Receipt:
+    def take(vectors: list[Any], labels: list[str | None], errors: list[str | None]) -> ParityReport:
         pq.write_table(pa.table({"x": [0.0, 1.0, 2.0, 3.0]}), tmp_path / "in.parquet")
         inputs = (str(tmp_path / "in.parquet"),)
         settings = JobSettings(inputs=inputs, output=str(tmp_path / "out"), model="m", columns=("x",))
@@ -172,23 +172,23 @@ GOOD = [[0.0, 1.0], [1.0, 2.0], [2.0, 3.0], [3.0, 4.0]]
 LABELS = ["0", "1", "2", "3"]
 
 
-def test_parts_that_the_live_path_would_answer_alike(taken: Callable[..., Receipt]) -> None:
+def test_parts_that_the_live_path_would_answer_alike(taken: Callable[..., ParityReport]) -> None:
     found = taken(GOOD, LABELS, [None] * 4)
-    assert found == Receipt(4, pytest.approx(1.0), 0.0, 0)  # type: ignore[arg-type]
+    assert found == ParityReport(4, pytest.approx(1.0), 0.0, 0)  # type: ignore[arg-type]
 
 
-def test_parts_that_it_would_answer_otherwise(taken: Callable[..., Receipt]) -> None:
+def test_parts_that_it_would_answer_otherwise(taken: Callable[..., ParityReport]) -> None:
     found = taken([*GOOD[:2], [NAN, 3.0], [6.0, 8.0]], [*LABELS[:3], "?"], [None] * 4)
     assert (found.rows, found.worst_cosine, found.unequal) == (4, -1.0, 1)
     assert (found.worst_difference or 0.0) > 1e300
 
 
-def test_rows_without_a_result_are_not_compared(taken: Callable[..., Receipt]) -> None:
+def test_rows_without_a_result_are_not_compared(taken: Callable[..., ParityReport]) -> None:
     found = taken([None, *GOOD[1:]], [None, *LABELS[1:]], ["bad", None, None, None])
     assert (found.rows, found.worst_difference, found.problem) == (3, 0.0, None)
 
 
-def test_a_receipt_without_rows_says_why(taken: Callable[..., Receipt]) -> None:
+def test_a_receipt_without_rows_says_why(taken: Callable[..., ParityReport]) -> None:
     found = taken([None] * 4, [None] * 4, ["bad"] * 4)
     assert found.rows == 0
     assert "has a result" in (found.problem or "")

@@ -20,14 +20,14 @@ from twoshift.batch.table_rows import model_rows
 from twoshift.engine.blocks import BlockEngine
 from twoshift.ports import Blobs
 
-__all__ = ["Receipt", "take_receipt"]
+__all__ = ["ParityReport", "take_receipt"]
 
 _DEADLINE_S = 3600.0
 _LOOK_ROWS = 4096  # of a shard's beginning, from which rows are drawn
 _WORST_COSINE, _WORST_DIFFERENCE = -1.0, sys.float_info.max  # finite: a report in JSON has null for anything else
 
 
-class Receipt(msgspec.Struct, frozen=True):
+class ParityReport(msgspec.Struct, frozen=True):
     """How far the two shifts agree on a sample."""
 
     rows: int
@@ -37,10 +37,10 @@ class Receipt(msgspec.Struct, frozen=True):
     problem: str | None = None  # why it could not be taken
 
 
-_NOTHING = Receipt(0, None, None, 0)
+_NOTHING = ParityReport(0, None, None, 0)
 
 
-def take_receipt(engine: BlockEngine, plan: Plan, shards: list[int], rows: int, blobs_for: Any) -> Receipt:
+def take_receipt(engine: BlockEngine, plan: Plan, shards: list[int], rows: int, blobs_for: Any) -> ParityReport:
     """Compare up to so many rows of these shards' parts with the online path."""
     seen = _NOTHING
     for shard in shards:
@@ -50,7 +50,7 @@ def take_receipt(engine: BlockEngine, plan: Plan, shards: list[int], rows: int, 
     return seen
 
 
-def _shard_receipt(engine: BlockEngine, plan: Plan, shard: int, rows: int, blobs_for: Any) -> Receipt:
+def _shard_receipt(engine: BlockEngine, plan: Plan, shard: int, rows: int, blobs_for: Any) -> ParityReport:
     given = _first_rows(plan, shard, blobs_for)
     part = _first_part_rows(plan, shard, blobs_for(plan.settings.output), len(given))
     good = [k for k, error in enumerate(part[ERROR]) if error is None and given[k] is not None]
@@ -87,23 +87,23 @@ def _first_part_rows(plan: Plan, shard: int, output: Blobs, rows: int) -> dict[s
     return {name: [line.get(name) for line in lines] for name in names}
 
 
-def _row(live: dict[str, NDArray[Any]], stored: dict[str, Any]) -> Receipt:
+def _row(live: dict[str, NDArray[Any]], stored: dict[str, Any]) -> ParityReport:
     """One row; a column that the part lacks differs."""
-    row = Receipt(1, None, None, int(not live.keys() <= stored.keys()))
+    row = ParityReport(1, None, None, int(not live.keys() <= stored.keys()))
     for name in live.keys() & stored.keys():
         row = _merged(row, _compared(live[name], stored[name]))
     return msgspec.structs.replace(row, unequal=min(1, row.unequal))
 
 
-def _compared(live: NDArray[Any], stored: Any) -> Receipt:
+def _compared(live: NDArray[Any], stored: Any) -> ParityReport:
     """A column of a row: cosine and difference of vectors, difference of numbers, or whether anything else differs."""
     if live.dtype.kind not in "fiu":
-        return Receipt(0, None, None, int(live.tolist() != stored))
+        return ParityReport(0, None, None, int(live.tolist() != stored))
     try:
         one, other = live.astype(np.float64), np.asarray(stored, np.float64)
     except (TypeError, ValueError):  # no numbers at all
-        return Receipt(0, None, None, 1)
-    return Receipt(0, _cosine(one, other) if live.ndim == 1 else None, _difference(one, other), 0)
+        return ParityReport(0, None, None, 1)
+    return ParityReport(0, _cosine(one, other) if live.ndim == 1 else None, _difference(one, other), 0)
 
 
 def _difference(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
@@ -144,8 +144,8 @@ def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
     return scaled / np.linalg.norm(scaled)
 
 
-def _merged(one: Receipt, other: Receipt) -> Receipt:
-    return Receipt(
+def _merged(one: ParityReport, other: ParityReport) -> ParityReport:
+    return ParityReport(
         one.rows + other.rows,
         min(_told((one.worst_cosine, other.worst_cosine), _WORST_COSINE), default=None),
         max(_told((one.worst_difference, other.worst_difference), _WORST_DIFFERENCE), default=None),

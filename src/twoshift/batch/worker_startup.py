@@ -11,7 +11,7 @@ from twoshift.batch.settings import JobSettings
 from twoshift.errors import Broken
 from twoshift.ports import RuntimeInfo
 
-__all__ = ["Interrupted", "Muster"]
+__all__ = ["Interrupted", "WorkerStartup"]
 
 _EARLY_DEATHS = 3  # of workers that had no shard yet: another one would die, too
 
@@ -20,7 +20,7 @@ class Interrupted(BaseException):
     """Asked to stop where no shard is in work; no Exception, so that nothing that tries again swallows it."""
 
 
-class Muster:
+class WorkerStartup:
     """Raises InvalidInput or Broken where no worker can be had."""
 
     def __init__(self, settings: JobSettings, pool: WorkerPool) -> None:

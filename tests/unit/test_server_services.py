@@ -15,9 +15,9 @@ from twoshift.batch.host import JobHost
 from twoshift.batch.requests.files import FileDesk, FileLimits
 from twoshift.batch.requests.host import BatchHost
 from twoshift.blobs.local import LocalBlobs
-from twoshift.desks import Desks, desk_metrics
 from twoshift.errors import NotFound
 from twoshift.serve.http.jobs import NoJobs
+from twoshift.server_services import ServerServices, service_metrics
 from twoshift.store.batches import SqlBatches
 from twoshift.store.database import Database
 from twoshift.store.files import SqlFiles
@@ -32,15 +32,15 @@ def test_all_states_are_there_from_the_start_and_batches_as_long_as_they_are_thi
         raise NotFound("model", name, "none")
 
     jobs = JobHost(SqlJobs(database), no_fleet, lambda _: Allowance(lambda _: LocalBlobs()), lambda _: LocalBlobs())
-    desks = Desks(jobs, BatchHost(SqlBatches(database), files, jobs, []), nobody, nobody)
+    services = ServerServices(jobs, BatchHost(SqlBatches(database), files, jobs, []), nobody, nobody)
 
     def shown() -> dict[str, Sequence[tuple[Any, ...]]]:
-        return {name: rows for _, name, _, _, rows in desk_metrics(desks)()}
+        return {name: rows for _, name, _, _, rows in service_metrics(services)()}
 
     assert shown()["batches"] == shown()["oldest_batch_seconds"] == []
-    desks.start()
+    services.start()
     assert dict(shown()["schedule_runs"]) == {"submitted": 0, "skipped": 0, "missed": 0, "failed": 0}
     assert ("in_progress", 0) in shown()["batches"]
     assert shown()["oldest_batch_seconds"] == [(0.0,)]
-    assert desks.close(30.0)
+    assert services.close(30.0)
     assert shown()["batches"] == shown()["oldest_batch_seconds"] == []

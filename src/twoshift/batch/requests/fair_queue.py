@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-__all__ = ["Clerks"]
+__all__ = ["FairQueue"]
 
 _CLERKS = 3
 _CHECKS = 2  # clerks who look through files; of one owner a single one
@@ -49,7 +49,7 @@ class _Turns:
         return owner, task
 
 
-class Clerks:
+class FairQueue:
     """Any thread may call it. `work` is told the batch; what it raises ends nothing but that."""
 
     def __init__(self, name: str) -> None:

@@ -12,13 +12,13 @@ from twoshift.llm_ports import LlmShape, Step
 from twoshift.policy.lane_values import LaneUse
 from twoshift.types import Lane
 
-__all__ = ["Books"]
+__all__ = ["LlmCounters"]
 
 _RECENT = 4096  # sequences whose times are kept
 
 
 @dataclass(slots=True)
-class Books:
+class LlmCounters:
     """Counters by lane; `recent` are the last sequences that ended."""
 
     shape: LlmShape

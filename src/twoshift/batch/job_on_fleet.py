@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from twoshift.batch.impact import LiveImpact, Percentiles
-from twoshift.batch.places import LaneReplica, LiveFleet, Place, Used
+from twoshift.batch.job_seats import JobSeat, LaneReplica, LiveFleet, Used
 from twoshift.batch.progress import Snapshot
 from twoshift.batch.settings import JobSettings
 from twoshift.policy.deadline import Verdict
 from twoshift.policy.hours import Hours
 
-__all__ = ["JobLane"]
+__all__ = ["JobOnFleet"]
 
 _PROBE_EVERY_S, _PROBE_S = 10.0, 0.5  # how often, and for how long, the lane is empty so that live can be seen alone
 _SETTLE_S = 0.1  # after a change, before what live requests see counts
@@ -55,11 +55,11 @@ class _Load:
 class _Part:
     """The job at one replica."""
 
-    place: Place
+    place: JobSeat
     load: _Load = field(default_factory=_Load)
 
 
-class JobLane:
+class JobOnFleet:
     """One job over the replicas of a model; `tick` is called a few times a second, by one thread."""
 
     def __init__(
@@ -110,7 +110,7 @@ class JobLane:
             for part in self._parts.values():
                 part.place.leave()
 
-    def places(self) -> dict[LaneReplica, Place]:
+    def places(self) -> dict[LaneReplica, JobSeat]:
         """The job at each replica that there is now."""
         with self._lock:
             if self._closed:
@@ -180,7 +180,7 @@ class JobLane:
             for part in self._parts.values():
                 (part.place.hold if held else part.place.release)()
 
-    def _joined(self, replica: LaneReplica) -> Place:
+    def _joined(self, replica: LaneReplica) -> JobSeat:
         place = replica.place(self._weight)
         place.follow(*self._urgency)
         if self._phase.held:

@@ -7,12 +7,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-__all__ = ["Hands"]
+__all__ = ["CappedThreads"]
 
 _logger = logging.getLogger("twoshift.triggers")
 
 
-class Hands:
+class CappedThreads:
     """Any thread may call it. The threads end with the program: nothing waits for them."""
 
     def __init__(self, most: int, name: str) -> None:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from twoshift.engine.llm.line import Line, prefix_order, shared_prefix
+from twoshift.engine.llm.pending_sequences import PendingSequences, prefix_order, shared_prefix
 from twoshift.engine.llm.sequences import Background, Live, LiveSink
 from twoshift.engine.llm.stats import LlmLane
 from twoshift.engine.stats import Queue
@@ -15,7 +15,7 @@ from twoshift.llm_ports import LlmShape, Prompt
 from twoshift.policy.governor_values import LiveLoad
 from twoshift.types import Lane
 
-__all__ = ["Orders", "Roster"]
+__all__ = ["Orders", "SequenceTable"]
 
 
 @dataclass(slots=True)
@@ -33,12 +33,12 @@ class Orders:
         return not (self.abort or self.add or self.settle)
 
 
-class Roster:
+class SequenceTable:
     """The engine's lock guards it."""
 
     def __init__(self, shape: LlmShape) -> None:
         self._shape = shape
-        self.line = Line()  # of background sequences that are not let in
+        self.line = PendingSequences()  # of background sequences that are not let in
         self.inside: dict[int, Live | Background] = {}
         self.leaving: list[int] = []  # in the runtime, and not wanted any more
         self._arrived: list[Live] = []  # not in the runtime yet

@@ -6,19 +6,19 @@ import time
 from collections.abc import Callable
 from typing import assert_never
 
+from twoshift.batch.job_seats import EnginePlace, EngineReplica, EngineWorker
 from twoshift.batch.messages import FromWorker
-from twoshift.batch.places import EnginePlace, EngineReplica, EngineWorker
 from twoshift.engine import Engine
 from twoshift.fleet.control import (
     Follow,
     FromChild,
-    GoOn,
-    Had,
     Hold,
     Leave,
+    Resume,
     Stop,
     TakePlace,
     ToChild,
+    UsageReport,
     Work,
     WorkEnded,
     WorkSaid,
@@ -45,7 +45,7 @@ class JobDesk:
                 self._places[place] = self._replica.place(weight)
             case Hold(place):
                 self._with(place, EnginePlace.hold)
-            case GoOn(place):
+            case Resume(place):
                 self._with(place, EnginePlace.release)
             case Follow(place, deadline_s, owed):
                 self._with(place, lambda found: found.follow(deadline_s, owed))
@@ -84,11 +84,11 @@ class JobDesk:
             return
 
         def send(message: FromWorker) -> None:
-            self._send(Had(work.place, place.used()))
+            self._send(UsageReport(work.place, place.used()))
             self._send(WorkSaid(work.work, message))
 
         def ended() -> None:
-            self._send(Had(work.place, place.used()))
+            self._send(UsageReport(work.place, place.used()))
             self._send(WorkEnded(work.work))
 
         self._workers[work.work] = place.work(work.settings, work.name, work.blobs_for, send, ended)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from twoshift.engine import Engine
-from twoshift.fleet.control import Follow, FromChild, GoOn, Hold, Leave, TakePlace, ToChild, Work, WorkEnded, WorkTold
-from twoshift.fleet.job_desk import JobDesk
+from twoshift.fleet.control import Follow, FromChild, Hold, Leave, Resume, TakePlace, ToChild, Work, WorkEnded, WorkTold
+from twoshift.fleet.replica_jobs import JobDesk
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import LaneLimits
 from twoshift.wiring import blobs_for, load_model
@@ -23,7 +23,7 @@ def engine(tmp_path: Any) -> Any:
         yield made
 
 
-@pytest.mark.parametrize("late", [Hold(7), GoOn(7), Follow(7, 1.0, True), Leave(7), WorkTold(3, None)])
+@pytest.mark.parametrize("late", [Hold(7), Resume(7), Follow(7, 1.0, True), Leave(7), WorkTold(3, None)])
 def test_words_for_a_job_that_has_left_are_let_pass(engine: Engine, late: ToChild) -> None:
     desk = JobDesk(engine, lambda _: None)
     desk.handle(TakePlace(7, 1.0))

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from twoshift.batch.requests.clerks import Clerks
+from twoshift.batch.requests.fair_queue import FairQueue
 
 
 class Office:
     """Clerks whose checks of files end when they are told to."""
 
     def __init__(self) -> None:
-        self.clerks, self.begun = Clerks("clerks"), queue.Queue[str]()
+        self.clerks, self.begun = FairQueue("clerks"), queue.Queue[str]()
         self.gates: dict[str, threading.Event] = {}
         self.clerks.start()
 

@@ -11,14 +11,14 @@ from twoshift.errors import Forbidden, TryLater
 from twoshift.serve.http.app import Exchange
 from twoshift.serve.keys import ANYONE
 
-__all__ = ["Clerks", "owner_of", "refuse_pages", "submitter_of"]
+__all__ = ["BlockingCalls", "owner_of", "refuse_pages", "submitter_of"]
 
 _THREADS, _MOST_WAITING = 4, 64
 _RETRY_S = 1.0
 _T = TypeVar("_T")
 
 
-class Clerks:
+class BlockingCalls:
     """Threads of a desk's own: a database that does not answer holds up nobody who asks for something else."""
 
     def __init__(self, wait_s: float, about: str, threads: int = _THREADS) -> None:

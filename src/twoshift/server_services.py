@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from twoshift.batch.host import JobHost
-    from twoshift.batch.places import LiveFleet
+    from twoshift.batch.job_seats import LiveFleet
     from twoshift.batch.requests.host import BatchHost
     from twoshift.blobs.roots import Roots
     from twoshift.ports import Blobs
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from twoshift.triggers.scheduler import Scheduler
     from twoshift.types import RunState
 
-__all__ = ["Desks", "confined_blobs", "desk_metrics", "desks_for", "ledger_for", "marker_in"]
+__all__ = ["ServerServices", "confined_blobs", "ledger_for", "marker_in", "service_metrics", "services_for"]
 
 _UNUSABLE = TryLater("the server cannot use its database: its operator finds in its log what to do", 60.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Desks:
+class ServerServices:
     """Who runs jobs and batches, fires them and tells of their end."""
 
     jobs: JobHost | NoJobs
@@ -62,9 +62,9 @@ class Desks:
         return self.jobs.close(max(0.0, until_s - time.monotonic())) and ended
 
 
-def desks_for(
+def services_for(
     models: Mapping[str, LiveModel], settings: ServeSettings, keys: Keys, note: Callable[[str], None]
-) -> Desks:
+) -> ServerServices:
     """For the models that are served, not started; where there can be none, those who say why."""
     held = _held_database(settings, note)
     if not isinstance(held, tuple):
@@ -85,10 +85,10 @@ def desks_for(
         return marker_in(jobs.allowance_of(owner).blobs_for(location), location)
 
     schedules = Scheduler(SqlSchedules(claimed), jobs, marker_at, notifier.notify)
-    return Desks(jobs, _batch_host(models, settings, held, jobs), schedules, notifier)
+    return ServerServices(jobs, _batch_host(models, settings, held, jobs), schedules, notifier)
 
 
-def desk_metrics(desks: Desks) -> MoreMetrics:
+def service_metrics(services: ServerServices) -> MoreMetrics:
     """Batches by status, and what became of the runs of schedules."""
     from twoshift.batch_ports import BatchStatus
     from twoshift.serve.batch_desk import NoBatches
@@ -96,26 +96,26 @@ def desk_metrics(desks: Desks) -> MoreMetrics:
     from twoshift.types import RunState
 
     def families() -> Iterator[Any]:
-        is_known = isinstance(desks.jobs, NoJobs) or desks.jobs.is_ours  # another server tells of its own
-        counts = {} if isinstance(desks.batches, NoBatches) else desks.batches.counts
+        is_known = isinstance(services.jobs, NoJobs) or services.jobs.is_ours  # another server tells of its own
+        counts = {} if isinstance(services.batches, NoBatches) else services.batches.counts
         by_status = [(str(status), counts.get(str(status), (0, 0.0))[0]) for status in BatchStatus]
         yield "gauge", "batches", "Batches that are kept, by status.", ("status",), by_status if is_known else []
         waiting = [since_s for status, (_, since_s) in counts.items() if not BatchStatus(status).is_over]
         oldest = [(max(0.0, time.time() - min(waiting)) if waiting else 0.0,)] if is_known else []
         yield "gauge", "oldest_batch_seconds", "Age of the oldest batch that is not over.", (), oldest
-        settled: Mapping[RunState, int] = {} if isinstance(desks.schedules, NoJobs) else desks.schedules.settled
+        settled: Mapping[RunState, int] = {} if isinstance(services.schedules, NoJobs) else services.schedules.settled
         runs = [(str(state), settled.get(state, 0)) for state in RunState if state is not RunState.WAITING]
         yield "counter", "schedule_runs", "Runs of schedules, by what became of them.", ("state",), runs
 
     return families
 
 
-def _nobody(why: str | TwoshiftError) -> Desks:
+def _nobody(why: str | TwoshiftError) -> ServerServices:
     from twoshift.serve.batch_desk import NoBatches
     from twoshift.serve.http.jobs import NoJobs
 
     none = NoJobs(why)
-    return Desks(none, NoBatches(why), none, none)
+    return ServerServices(none, NoBatches(why), none, none)
 
 
 def _held_database(
@@ -170,7 +170,7 @@ def _job_host(
 
 
 def _fleets(models: Mapping[str, LiveModel]) -> Callable[[str], LiveFleet]:
-    from twoshift.batch.places import EngineReplica, LiveFleet
+    from twoshift.batch.job_seats import EngineReplica, LiveFleet
     from twoshift.fleet.model import FleetModel
     from twoshift.fleet.ray_model import RayModel
     from twoshift.serve.llm.model import ServedLlm

@@ -9,7 +9,7 @@ from itertools import islice
 from twoshift.engine.llm.sequences import Background
 from twoshift.engine.waiting import BlockJob, BlockOwner
 
-__all__ = ["Line", "prefix_order", "shared_prefix"]
+__all__ = ["PendingSequences", "prefix_order", "shared_prefix"]
 
 
 def prefix_order(prompts: Sequence[Sequence[int]]) -> list[int]:
@@ -24,7 +24,7 @@ def shared_prefix(one: Sequence[int], other: Sequence[int], block_tokens: int) -
     return max(0, same - same % block_tokens)
 
 
-class Line:
+class PendingSequences:
     """One queue an owner. The engine's lock guards it."""
 
     def __init__(self) -> None:
