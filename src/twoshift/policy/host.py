@@ -217,6 +217,12 @@ class HostPolicy:
             self.before.observed(work.size, seconds)
         self._accounted_s += seconds
 
+    def prepared_late(self, size: int, seconds: float) -> None:
+        """It was too late for the device after so much work: those in time alone would not tell what others cost."""
+        if seconds > self.before.seconds(size):
+            self.before.observed(size, seconds)
+        self._accounted_s += seconds
+
     def ended(self, work: HostWork, was_submitted: bool = True) -> None:
         """It has its reply, whatever that is."""
         if not was_submitted:

@@ -70,6 +70,10 @@ class Visit:
         self._host.policy.submitted(self._work, self.before_s + now_s - self._since_s)
         self._host.policy.worked(0.0, now_s)
 
+    def prepared_late(self) -> None:
+        """Its rows were prepared after its deadline, when it has its reply."""
+        self._host.policy.prepared_late(self.size, self.before_s)
+
     def answered(self, result_s: float, elsewhere_s: float = 0.0) -> None:
         """Its result was there at that time; its reply is made from now on.
 

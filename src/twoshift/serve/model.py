@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -216,7 +218,10 @@ class ServedModel:
             async with _by(deadline_s):
                 return await asyncio.wrap_future(prepared)
         except TimeoutError:
-            raise Late("its rows were not prepared by its deadline", begun=prepared.running()) from None
+            begun = prepared.running()
+            if visit is not None and begun:
+                prepared.add_done_callback(partial(_tell_late, visit, asyncio.get_running_loop()))
+            raise Late("its rows were not prepared by its deadline", begun=begun) from None
 
     def _in_thread(
         self, prepare: Callable[[Sequence[Any]], Prepared], rows: Sequence[Any], characters: int, visit: Visit | None
@@ -241,6 +246,12 @@ async def _paused(visit: Visit | None, waits: Awaitable[_T]) -> _T:
         return await waits
     finally:
         visit.resume()
+
+
+def _tell_late(visit: Visit, loop: asyncio.AbstractEventLoop, _prepared: Future[Prepared]) -> None:
+    """In the thread that has prepared its rows too late."""
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody learns any more
+        loop.call_soon_threadsafe(visit.prepared_late)
 
 
 def _total(numbers: NDArray[Any]) -> int:

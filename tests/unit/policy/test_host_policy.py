@@ -83,6 +83,20 @@ def test_nothing_is_admitted_that_host_and_device_together_would_answer_late(
         assert policy.wait_s(100, left_s + 2 * wait_s + policy.ahead_s, 0.0, device_s) is None
 
 
+def test_what_requests_cost_is_learned_where_all_of_them_are_too_late() -> None:
+    made = host()
+    for _ in range(500):
+        made.prepared_late(100, 20 * BEFORE_S)
+    assert made.before.seconds(100) > 10 * BEFORE_S
+
+
+def test_a_late_request_that_took_little_does_not_make_others_look_cheap() -> None:
+    made = host()
+    for _ in range(500):
+        made.prepared_late(100, 0.1 * BEFORE_S)
+    assert made.before.seconds(100) == pytest.approx(BEFORE_S)
+
+
 def test_whoever_is_alone_is_admitted_whatever_it_was_thought_to_cost() -> None:
     policy = host(before_s=10.0)
     assert policy.wait_s(100, 0.02, 0.0) is None

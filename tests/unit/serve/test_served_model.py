@@ -22,6 +22,7 @@ from twoshift.ports import RuntimeInfo
 from twoshift.runtime.columns import ColumnRows
 from twoshift.runtime.host_model import HostModel
 from twoshift.serve.derived import derive
+from twoshift.serve.host import Visit
 from twoshift.serve.model import ServedModel
 from twoshift.serve.service import Service, close_models
 
@@ -105,6 +106,26 @@ def test_rows_that_are_not_prepared_in_time_are_late(service: Service, careful: 
     careful.prepare_gate.clear()
     with pytest.raises(Late, match="not prepared"):
         run(service, lambda: asked(service, "a", timeout_s=0.05))
+
+
+def test_what_rows_cost_that_were_prepared_too_late_is_learned(service: Service, careful: Careful) -> None:
+    careful.prepare_gate.clear()
+    policy = service.host.policy
+
+    async def late() -> None:
+        visit = Visit(service.host, 100)
+        visit.begin()
+        with pytest.raises(Late, match="not prepared"):
+            await service.answer(service.models["m"], ["a"], 0.05, time.monotonic(), visit=visit)
+        visit.end()
+        assert policy.before.seen == 0
+        careful.prepare_gate.set()
+        while not policy.before.seen:
+            await asyncio.sleep(0.001)
+
+    run(service, late)
+    assert policy.before.seconds(100) > 0
+    assert policy.inside == policy.waiting == 0
 
 
 def test_a_client_that_goes_as_its_rows_are_ready_costs_no_call(service: Service, careful: Careful) -> None:
