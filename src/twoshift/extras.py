@@ -24,6 +24,7 @@ _FLEET = {
     "httptools": "httptools",
     "prometheus_client": "prometheus-client",
     "pyarrow": "pyarrow",
+    "python_multipart": "python-multipart",
     "sqlalchemy": "sqlalchemy",
     "uvloop": "uvloop",
 }
@@ -35,7 +36,7 @@ EXTRAS: dict[str, dict[str, str]] = {
     "grpc": {"grpc": "grpcio", "google.protobuf": "protobuf"},
     "jobs": {"pyarrow": "pyarrow"},
     "lightgbm": {"lightgbm": "lightgbm"},
-    "serve": {name: _FLEET[name] for name in ("httptools", "prometheus_client", "uvloop")},
+    "serve": {name: _FLEET[name] for name in ("httptools", "prometheus_client", "python_multipart", "uvloop")},
     "otel": {
         "opentelemetry.sdk": "opentelemetry-sdk",
         "opentelemetry.exporter.otlp.proto.http": "opentelemetry-exporter-otlp-proto-http",

@@ -1,19 +1,25 @@
-"""Multipart forms, read as they come in: a small parser with a limit on everything that it has to keep."""
+"""Multipart forms, read as they come in by python-multipart, with a limit on everything that is kept."""
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, cast
 from urllib.parse import unquote
+
+import python_multipart
+from python_multipart.exceptions import ParseError
 
 from twoshift.errors import InvalidInput, Malformed
 
 __all__ = ["Begin", "Data", "End", "FormEvent", "FormReader", "boundary_of"]
 
 _MOST_PARTS = 16
-_MOST_HEADER_BYTES = 8 << 10  # of a part
-_MOST_PREAMBLE_BYTES = 4 << 10  # before the first
+_MOST_HEADERS = 8  # of a part
+_MOST_HEADER_BYTES = 8 << 10
+_SILENT = logging.Logger("python_multipart", logging.CRITICAL)
 _BOUNDARY = re.compile(r"""[0-9a-zA-Z'()+_,\-./:=? ]{0,69}[0-9a-zA-Z'()+_,\-./:=?]""")
 _PARAMETER = re.compile(r';\s*([a-zA-Z*]+)=("(?:[^"\\]|\\.)*"|[^\s;"]*)')
 
@@ -58,97 +64,68 @@ class FormReader:
     """Bytes in, events out; raises InvalidInput where they are no form."""
 
     def __init__(self, boundary: bytes) -> None:
-        self._mark = b"\r\n--" + boundary
-        self._held = b"\r\n"  # as if there were a line before: the first mark looks like all others
-        self._step = self._preamble
-        self._parts = self._skipped_bytes = 0
+        self._events: list[FormEvent] = []
+        self._parts = 0
         self._is_over = False
+        self._header, self._value, self._disposition = b"", b"", b""  # of the part that begins
+        callbacks = {
+            "on_part_begin": self._part_begins,
+            "on_header_field": self._header_name,
+            "on_header_value": self._header_value,
+            "on_header_end": self._header_ends,
+            "on_headers_finished": lambda: self._events.append(_begin(self._disposition)),
+            "on_part_data": lambda data, start, end: self._events.append(Data(data[start:end])),
+            "on_part_end": lambda: self._events.append(End()),
+            "on_end": self._ends,
+        }
+        parser = python_multipart.MultipartParser(
+            boundary, cast(Any, callbacks), max_header_count=_MOST_HEADERS, max_header_size=_MOST_HEADER_BYTES
+        )
+        parser.logger = _SILENT  # what a client sends wrong is the client's to read, not the log's
+        self._parser = parser
 
-    def feed(self, data: bytes) -> Iterator[FormEvent]:
+    def feed(self, data: bytes) -> list[FormEvent]:
         """What the next bytes bring."""
-        if self._is_over:
-            return  # what follows the last mark is nobody's
-        self._held += data
-        while (event := self._step()) is not None:
-            if not isinstance(event, bool):
-                yield event
-            if self._is_over:
-                return
+        if not self._is_over:  # what follows the last boundary is nobody's
+            try:
+                self._parser.write(data)
+            except ParseError as error:
+                raise Malformed("body", f"parts between the boundary of the content-type ({error})") from None
+        events, self._events = self._events, []
+        return events
 
     def end(self) -> None:
         """Raises InvalidInput where there should be more."""
         if not self._is_over:
             raise Malformed("body", "a form that ends with its boundary and `--`")
 
-    # Each step gives an event, True where it got on without one, and None where it needs more bytes
-
-    def _preamble(self) -> FormEvent | bool | None:
-        found = self._held.find(self._mark)
-        if found < 0:
-            cut = max(0, len(self._held) - len(self._mark))
-            self._skipped_bytes += cut
-            self._held = self._held[cut:]
-            if self._skipped_bytes > _MOST_PREAMBLE_BYTES:
-                raise Malformed("body", "a form that begins with the boundary of its content-type")
-            return None
-        self._held = self._held[found + len(self._mark) :]
-        self._step = self._after_mark
-        return True
-
-    def _after_mark(self) -> FormEvent | bool | None:
-        if len(self._held) < 2:
-            return None
-        if self._held.startswith(b"--"):
-            self._is_over = True
-            return True
-        if not self._held.startswith(b"\r\n"):
-            raise Malformed("body", "a line end behind each boundary of the form")
+    def _part_begins(self) -> None:
         self._parts += 1
+        self._disposition = b""
         if self._parts > _MOST_PARTS:
             raise Malformed("body", f"a form of at most {_MOST_PARTS} parts")
-        self._step = self._headers  # the line end stays: a part may have no headers
-        return True
 
-    def _headers(self) -> FormEvent | bool | None:
-        found = self._held.find(b"\r\n\r\n")
-        if max(found, 0) > _MOST_HEADER_BYTES or (found < 0 and len(self._held) > _MOST_HEADER_BYTES):
-            raise Malformed("body", f"at most {_MOST_HEADER_BYTES:,} bytes of headers in a part of the form")
-        if found < 0:
-            return None
-        lines, self._held = self._held[:found].split(b"\r\n"), self._held[found + 2 :]
-        self._step = self._first_data
-        return _begin([line for line in lines if line])
+    def _header_name(self, data: bytes, start: int, end: int) -> None:
+        self._header += data[start:end]
 
-    def _first_data(self) -> FormEvent | bool | None:
-        """The line end behind the headers may be that of the next mark: an empty part."""
-        if len(self._held) < len(self._mark) and self._mark.startswith(self._held):
-            return None
-        if not self._held.startswith(self._mark):
-            self._held = self._held[2:]
-        self._step = self._data
-        return True
+    def _header_value(self, data: bytes, start: int, end: int) -> None:
+        self._value += data[start:end]
 
-    def _data(self) -> FormEvent | bool | None:
-        found = self._held.find(self._mark)
-        if found == 0:
-            self._held = self._held[len(self._mark) :]
-            self._step = self._after_mark
-            return End()
-        keep = found if found > 0 else len(self._held) - len(self._mark) + 1
-        if keep <= 0:
-            return None
-        data, self._held = self._held[:keep], self._held[keep:]
-        return Data(data)
+    def _header_ends(self) -> None:
+        if self._header.lower() == b"content-disposition":
+            self._disposition = self._value
+        self._header = self._value = b""
+
+    def _ends(self) -> None:
+        self._is_over = True
 
 
-def _begin(lines: list[bytes]) -> Begin:
-    for line in lines:
-        name, _, value = line.partition(b":")
-        if name.strip().lower() == b"content-disposition":
-            given = dict(_parameters(value.decode("utf-8", "replace")))
-            if value.partition(b";")[0].strip().lower() == b"form-data" and given.get("name"):
-                return Begin(given["name"], given.get("filename", _extended(given.get("filename*", ""))))
-    raise Malformed("body", "a content-disposition of form-data with a name in each part of the form")
+def _begin(disposition: bytes) -> Begin:
+    kind, _, rest = disposition.decode("utf-8", "replace").partition(";")
+    given = dict(_parameters(f";{rest}"))
+    if kind.strip().lower() != "form-data" or not given.get("name"):
+        raise Malformed("body", "a content-disposition of form-data with a name in each part of the form")
+    return Begin(given["name"], given.get("filename", _extended(given.get("filename*", ""))))
 
 
 def _extended(value: str) -> str | None:
