@@ -20,10 +20,12 @@ from twoshift.engine.waiting import BlockJob, BlockOwner
 from twoshift.errors import Broken, InvalidInput, TooLarge, TryLater
 from twoshift.generation import Delta, FinishReason, RowDetails
 from twoshift.llm_ports import Emitted, LlmRuntime, Prompt, Prompts, Step
+from twoshift.policy.admission import Refuse
 from twoshift.policy.cost import CallCost
 from twoshift.policy.governor import GovernorPolicy
 from twoshift.policy.learn import CostLearner
-from twoshift.types import CallSize, Lane
+from twoshift.policy.llm_admission import LiveSequence, LlmAdmissionPolicy, LlmLoad
+from twoshift.types import Lane
 
 __all__ = ["LlmEngine"]
 
@@ -52,6 +54,7 @@ class LlmEngine:
         self._clock = clock
         self._learner = CostLearner(cost)
         self._governor = GovernorPolicy(cost, self.objective.governed(runtime.shape, serves))
+        self._admission = LlmAdmissionPolicy(self.objective.bounds(runtime.shape))
         self._books = LlmCounters(runtime.shape)
         self._roster = SequenceTable(runtime.shape)
         self._nobody = BlockOwner()
@@ -78,16 +81,20 @@ class LlmEngine:
 
     def stream(self, prompt: Prompt, tenant: str = "") -> TokenStream:
         """A live sequence, as it is generated, which the tenant pays; raises TryLater where too many wait, Broken."""
-        stream = TokenStream(lambda: self._forget_live(key))
-        key = self._submit_live(prompt, stream, tenant)
-        return stream
+        return self.streams([prompt], tenant)[0]
+
+    def streams(self, prompts: Sequence[Prompt], tenant: str = "", within_s: float = math.inf) -> list[TokenStream]:
+        """All or none; raises TryLater where a first token is not predicted within that time, Broken."""
+        keys: list[int] = []
+        streams = [TokenStream(lambda at=at: self._forget_live(keys[at])) for at in range(len(prompts))]
+        self._submit_live(prompts, streams, keys, tenant, within_s)
+        return streams
 
     def submit(self, rows: Prompts, deadline_s: float = math.inf) -> list[RowFuture]:
         """Live sequences whose whole answers are wanted; the deadline is the caller's own to watch."""
         keys: list[int] = []
         futures = [RowFuture(lambda at=at: self._forget_live(keys[at])) for at in range(len(rows.prompts))]
-        for prompt, future in zip(rows.prompts, futures, strict=True):
-            keys.append(self._submit_live(prompt, WholeAnswer(future)))
+        self._submit_live(rows.prompts, [WholeAnswer(future) for future in futures], keys)
         return futures
 
     def submit_block(
@@ -139,23 +146,9 @@ class LlmEngine:
             job.future.settle(TryLater("its owner has left", 1.0))
 
     def predicted_ttft_s(self, prompt_tokens: int, sequences: int = 1) -> float:
-        """When live prompts that came now would have their first tokens, as far as the curve knows.
-
-        Where all places are taken that is after others have ended, each with as many tokens as it may have.
-        """
-        shape = self.runtime.shape
+        """When live prompts that came now would have their first tokens, as far as the curve knows."""
         with self._lock:
-            live, background = self._roster.live(), self._roster.background()
-            unread = prompt_tokens + sum(each.unread_tokens for each in live)
-            left = sorted(each.left_tokens for each in live)
-            running_s = 0.0 if self._step_began_s is None else self._books.step_s
-            cost = self._learner.cost
-        rows = min(shape.max_sequences, sequences + len(live) + len(background))
-        piece = min(unread, shape.step_tokens)
-        reading_s = math.ceil(unread / shape.step_tokens) * cost.seconds(CallSize(rows, rows + piece, piece, unread))
-        to_end = min(len(left), len(left) + sequences - shape.max_sequences)
-        waits = left[to_end - 1] if to_end > 0 else 0
-        return running_s + waits * cost.seconds(CallSize.uniform(rows)) + reading_s
+            return self._admission.first_token_s(self._learner.cost, self._load(), prompt_tokens, sequences)
 
     def cost(self) -> CallCost:
         """The curve of a step, as learned so far."""
@@ -383,15 +376,35 @@ class LlmEngine:
 
     # Bookkeeping
 
-    def _submit_live(self, prompt: Prompt, sink: LiveSink, tenant: str = "") -> int:
+    def _submit_live(
+        self,
+        prompts: Sequence[Prompt],
+        sinks: Sequence[LiveSink],
+        keys: list[int],
+        tenant: str = "",
+        within_s: float = math.inf,
+    ) -> None:
+        """The keys are there before the first token can be."""
+        tokens = sum(len(each.token_ids) for each in prompts)
         with self._lock:
             self._check_open()
-            waiting = len(self._roster.early())
-            if waiting >= self.objective.max_waiting:
-                raise TryLater(f"{waiting} requests wait for their first token", max(0.1, self.predicted_ttft_s(0)))
-            key = self._roster.add_live(prompt, sink, self._clock(), tenant)
+            answer = self._admission.decide(self._learner.cost, self._load(), tokens, len(prompts), within_s)
+            if isinstance(answer, Refuse):
+                raise TryLater(answer.reason, answer.retry_after_s)
+            for prompt, sink in zip(prompts, sinks, strict=True):
+                keys.append(self._roster.add_live(prompt, sink, self._clock(), tenant))
             self._changed.notify_all()
-            return key
+
+    def _load(self) -> LlmLoad:
+        """As admission sees it."""
+        live = self._roster.live()
+        return LlmLoad(
+            [LiveSequence(each.unread_tokens, each.left_tokens, each.held_tokens) for each in live],
+            waiting=sum(each.first_s is None for each in live),
+            background=len(self._roster.background()),
+            kv_used_tokens=self._books.kv_use * self.runtime.shape.kv_tokens,
+            step_s=0.0 if self._step_began_s is None else self._books.step_s,
+        )
 
     def _forget_live(self, key: int) -> None:
         """It frees what it holds before the next step."""

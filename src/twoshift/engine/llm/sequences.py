@@ -54,6 +54,11 @@ class _Sequence:
         return len(self.prompt.token_ids) + self.prompt.max_tokens
 
     @property
+    def held_tokens(self) -> int:
+        """Of the KV cache, once its prompt is read."""
+        return self.prompt.tokens + len(self.token_ids)
+
+    @property
     def left_tokens(self) -> int:
         """That it may still generate."""
         return max(0, self.prompt.max_tokens - len(self.prompt.begun) - len(self.token_ids))

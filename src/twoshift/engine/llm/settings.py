@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from twoshift.errors import InvalidInput
 from twoshift.llm_ports import LlmShape
 from twoshift.policy.governor_values import GovernorSettings
+from twoshift.policy.llm_admission import LlmBounds
 
 __all__ = ["LlmObjective"]
 
@@ -44,3 +45,7 @@ class LlmObjective:
             idle_prefill_tokens=max(ration, 4 * shape.step_tokens),
             idle_step_s=idle_step_s,
         )
+
+    def bounds(self, shape: LlmShape) -> LlmBounds:
+        """Within which live sequences are admitted."""
+        return LlmBounds(shape.kv_tokens, shape.step_tokens, shape.max_sequences, self.tpot_s, self.max_waiting)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-from twoshift.engine.llm import LlmEngine, TokenStream
+from twoshift.engine.llm import LlmEngine
 from twoshift.engine.stats import EngineStats, Health, Queue
 from twoshift.errors import InvalidInput, Late, TooLarge, TooLong, TryLater
 from twoshift.generation import GenerationRequest
@@ -121,8 +121,9 @@ class ServedLlm:
         prompts = await self._prepared(rows, deadline_s)
         stages.prepare = time.monotonic() - began_s
         tokens = sum(len(each.token_ids) for each in prompts.prompts)
-        self._admit(prompts, tokens, self.derived.ttft_s if timeout_s is None else timeout_s)
-        running = Running(self._streams(prompts, tenant), tokens, stages, left)
+        self._check_prompts(prompts)
+        within_s = self.derived.ttft_s if timeout_s is None else timeout_s
+        running = Running(self.engine.streams(prompts.prompts, tenant, within_s), tokens, stages, left)
         if deadline_s is not None:
             running.end_by(deadline_s)
         return running
@@ -154,29 +155,11 @@ class ServedLlm:
         finally:
             self._preparing -= 1
 
-    def _admit(self, prompts: Prompts, tokens: int, within_s: float) -> None:
-        """Where nobody else is there a prompt is let in, however long: the curve may be wrong, and learns from it."""
-        shape = self.engine.runtime.shape
+    def _check_prompts(self, prompts: Prompts) -> None:
+        kv_tokens = self.engine.runtime.shape.kv_tokens
         for each in prompts.prompts:
-            if len(each.token_ids) + each.max_tokens > shape.kv_tokens:
-                raise TooLong.of(shape.kv_tokens, len(each.token_ids), each.max_tokens)
-        live = self.engine.sequences().lanes[Lane.ONLINE]
-        predicted_s = self.engine.predicted_ttft_s(tokens, len(prompts.prompts))
-        if predicted_s > within_s and live.waiting + live.running:
-            told = f"the first token would come after {predicted_s:.3g} s, and not within {within_s:.3g} s"
-            raise TryLater(told, max(_LEAST_WAIT_S, predicted_s - within_s))
-
-    def _streams(self, prompts: Prompts, tenant: str) -> list[TokenStream]:
-        """All or none."""
-        streams: list[TokenStream] = []
-        try:
-            for each in prompts.prompts:
-                streams.append(self.engine.stream(each, tenant))
-        except BaseException:
-            for stream in streams:
-                stream.cancel()
-            raise
-        return streams
+            if len(each.token_ids) + each.max_tokens > kv_tokens:
+                raise TooLong.of(kv_tokens, len(each.token_ids), each.max_tokens)
 
 
 def _characters(row: GenerationRequest) -> int:

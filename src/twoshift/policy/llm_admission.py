@@ -1,0 +1,120 @@
+"""Take a live request of a language model, or refuse it at once: by when its first token is predicted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from twoshift.policy.admission import Admit, Refuse
+from twoshift.policy.cost import CallCost
+from twoshift.types import CallSize
+
+__all__ = ["LiveSequence", "LlmAdmissionPolicy", "LlmBounds", "LlmLoad"]
+
+_LEAST_WAIT_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class LlmBounds:
+    """What a device holds, and what is promised to live sequences."""
+
+    kv_tokens: int  # of the KV cache
+    step_tokens: int  # that one step reads
+    max_sequences: int  # in a step
+    tpot_s: float
+    max_waiting: int  # sequences without a first token
+
+
+class LiveSequence(NamedTuple):
+    """One that was admitted."""
+
+    unread_tokens: int  # of its prompt
+    left_tokens: int  # that it may still generate
+    kv_tokens: int  # that it holds, or will once its prompt is read
+
+
+@dataclass(frozen=True, slots=True)
+class LlmLoad:
+    """What waits and runs now; background sequences give their places up."""
+
+    live: Sequence[LiveSequence] = ()
+    waiting: int = 0  # of these, without a first token
+    background: int = 0  # sequences
+    kv_used_tokens: float = math.inf  # by all, as the device counts it: a shared prefix is there once
+    step_s: float = 0.0  # of the step that runs
+
+
+class LlmAdmissionPolicy:
+    """Admits what has room soon enough: a place in the step, KV cache for its prompt, and everybody's TPOT kept."""
+
+    def __init__(self, bounds: LlmBounds) -> None:
+        self.bounds = bounds
+
+    def decide(
+        self, cost: CallCost, load: LlmLoad, prompt_tokens: int, sequences: int, within_s: float
+    ) -> Admit | Refuse:
+        """All sequences of a request or none; `finish_s` is that of their first tokens, from now.
+
+        Where nobody else is there it is admitted, however long: the curve may be wrong, and learns from it.
+        """
+        if load.waiting + sequences > self.bounds.max_waiting:
+            soon_s, _ = self._first_token_s(cost, load, 0, 1)
+            return Refuse(max(_LEAST_WAIT_S, soon_s), f"{load.waiting} sequences wait for their first token")
+        first_s, why = self._first_token_s(cost, load, prompt_tokens, sequences)
+        if first_s <= within_s or not load.live:
+            return Admit(first_s)
+        reason = f"the first token would come after {first_s:.3g} s, and not within {within_s:.3g} s{why}"
+        return Refuse(max(_LEAST_WAIT_S, first_s - within_s), reason)
+
+    def first_token_s(self, cost: CallCost, load: LlmLoad, prompt_tokens: int, sequences: int = 1) -> float:
+        """Until prompts that come now have their first tokens."""
+        return self._first_token_s(cost, load, prompt_tokens, sequences)[0]
+
+    def _first_token_s(self, cost: CallCost, load: LlmLoad, prompt_tokens: int, sequences: int) -> tuple[float, str]:
+        bounds = self.bounds
+        unread = prompt_tokens + sum(each.unread_tokens for each in load.live)
+        rows = min(bounds.max_sequences, sequences + len(load.live) + load.background)
+        piece = min(unread, bounds.step_tokens)
+        reads_s = math.ceil(unread / bounds.step_tokens) * cost.seconds(CallSize(rows, rows + piece, piece, unread))
+        steps, why = self._room_after(cost, load, prompt_tokens, sequences)
+        return load.step_s + steps * cost.seconds(CallSize.uniform(rows)) + reads_s, why
+
+    def _room_after(self, cost: CallCost, load: LlmLoad, prompt_tokens: int, sequences: int) -> tuple[int, str]:
+        """The steps until enough others have ended, each with as many tokens as it may have; what it waits for."""
+        most = min(self.bounds.max_sequences, self._in_pace(cost))
+        slow = " without slowing others below their objective" if most < self.bounds.max_sequences else ""
+        why = ""
+        for steps, others, held in _as_they_end(load):
+            if others and others + sequences > most:
+                why = why or f": {len(load.live)} sequences run, and {most} can{slow}"
+            elif others and held + prompt_tokens > self.bounds.kv_tokens:
+                why = why or ": the KV cache has no room for it"
+            else:
+                return steps, why
+        raise AssertionError("once all have ended there is room")
+
+    def _in_pace(self, cost: CallCost) -> int:
+        """Sequences whose step keeps TPOT; all, where not even one alone does: to refuse would help nobody."""
+        least, most = 1, self.bounds.max_sequences
+        if cost.seconds(CallSize.uniform(1)) > self.bounds.tpot_s:
+            return most
+        while least < most:
+            middle = (least + most + 1) // 2
+            fits = cost.seconds(CallSize.uniform(middle)) <= self.bounds.tpot_s
+            least, most = (middle, most) if fits else (least, middle - 1)
+        return least
+
+
+def _as_they_end(load: LlmLoad) -> Iterator[tuple[int, int, float]]:
+    """Steps from now, sequences that are still there then, KV tokens that those hold: now, and as each one ends."""
+    held = sum(each.kv_tokens for each in load.live)
+    unread = sum(each.unread_tokens for each in load.live)
+    share = min(1.0, (load.kv_used_tokens + unread) / held) if held else 1.0
+    left, others = held * share, len(load.live)
+    yield 0, others, left
+    for each in sorted(load.live, key=lambda each: each.left_tokens):
+        others -= 1
+        left -= each.kv_tokens * share
+        yield each.left_tokens, others, left + others * each.left_tokens
