@@ -200,7 +200,8 @@ class Coordinator:
                 assert_never(message)
 
     def _begin(self, number: int) -> None:
-        self._pool.send(number, Begin(self._settings.output, self._plan.seconds_per_row, self._files))
+        plan = self._plan
+        self._pool.send(number, Begin(plan.settings.output, plan.seconds_per_row, plan.model.checksum, self._files))
         self._workers[number].wants = True
 
     def _beat(self, worker: _Worker, beat: Heartbeat, now_s: float) -> None:

@@ -228,7 +228,8 @@ class Job:
             raise InvalidInput("output", self.settings.output, accepted)
         if existing is not None:
             check_same_model(existing, self.settings, model, is_retry=existing.retry_of is not None)
-            return msgspec.structs.replace(existing, settings=self.settings)
+            running = msgspec.structs.replace(existing.model, checksum=model.checksum)  # a retry's class may be mended
+            return msgspec.structs.replace(existing, settings=self.settings, model=running)
         if earlier is not None:
             folder = earlier.settings.output.rstrip("/")
             plan = msgspec.structs.replace(earlier, settings=self.settings, model=model, retry_of=folder)

@@ -47,6 +47,7 @@ class Begin:
 
     output: str
     seconds_per_row: float
+    checksum: str  # of the model of this run: every worker has to have loaded the same
     files: tuple[InputFile, ...] | None = None  # where they are not as the plan has them: moved, or touched
 
 
@@ -88,6 +89,7 @@ class Ready:
     """The model is loaded."""
 
     info: RuntimeInfo
+    worker: str = ""  # its name: where it runs
 
 
 @dataclass(frozen=True, slots=True)

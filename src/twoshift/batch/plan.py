@@ -15,7 +15,16 @@ from twoshift.batch.settings import JobSettings
 from twoshift.errors import Broken, InvalidInput
 from twoshift.ports import Blobs, RuntimeInfo
 
-__all__ = ["Plan", "PlannedModel", "check_same_model", "part_location", "plan_location", "read_plan", "same_files"]
+__all__ = [
+    "Plan",
+    "PlannedModel",
+    "check_same_model",
+    "check_same_weights",
+    "part_location",
+    "plan_location",
+    "read_plan",
+    "same_files",
+]
 
 _FORMAT = 1
 _NAMED_FILES = 3
@@ -163,6 +172,13 @@ def check_same_model(plan: Plan, settings: JobSettings, model: PlannedModel, is_
     not, because the vectors of two models do not go together.
     """
     _refuse(plan, settings, list(_changed_model(plan.model, model, is_retry)), is_retry)
+
+
+def check_same_weights(worker: str, model: RuntimeInfo, checksum: str) -> None:
+    """Raises Broken where a worker has loaded another model than the job runs with, a user's class included."""
+    if model.checksum != checksum:
+        what = f"worker {worker} has loaded other weights of {model.model}: {model.checksum}, the job has {checksum}"
+        raise Broken(f"{what}; put the same files on every machine, then run the same command again")
 
 
 def _refuse(plan: Plan, settings: JobSettings, differences: list[str], is_retry: bool) -> None:

@@ -33,7 +33,7 @@ from twoshift.batch.messages import (
     WasRead,
 )
 from twoshift.batch.parity_report import ParityReport, take_receipt
-from twoshift.batch.plan import Plan, read_plan
+from twoshift.batch.plan import Plan, check_same_weights, read_plan
 from twoshift.batch.scorer import ShardScorer
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.windows import Stopped
@@ -84,7 +84,7 @@ class ShardWorker:
         except Exception as error:
             self._send(_unusable(error))
             return
-        self._send(Ready(self._device.info))
+        self._send(Ready(self._device.info, self._name))
         threading.Thread(target=self._beat, name="twoshift-beat", daemon=True).start()
 
     def handle(self, message: ToWorker) -> None:
@@ -133,17 +133,10 @@ class ShardWorker:
         # The folder may have been moved since the job was begun, and the command may be run elsewhere
         settings = msgspec.structs.replace(plan.settings, output=told.output)
         plan = msgspec.structs.replace(plan, settings=settings).with_files(told.files)
-        self._check_weights(plan)
+        check_same_weights(self._name, self._loaded().info, told.checksum)
         self._engine = self._loaded().begin(told.seconds_per_row)
         self._plan = plan
         self._scorer = ShardScorer(self._engine, plan, self._blobs_for, self._name, self._owner)
-
-    def _check_weights(self, plan: Plan) -> None:
-        """Raises Broken where this worker has loaded another model than the plan's; a class may be mended meanwhile."""
-        found, planned = self._loaded().info.checksum, plan.model.checksum
-        if found != planned and ".py:" not in plan.model.name:
-            what = f"worker {self._name} has loaded other weights of {plan.model.name}: {found}, the plan has {planned}"
-            raise Broken(f"{what}; put the same files on every machine")
 
     def _receipt(self, shards: list[int], rows: int) -> ParityReport:
         assert self._engine is not None  # noqa: S101 - Begin comes before Recheck

@@ -6,6 +6,7 @@ import time
 from collections import deque
 
 from twoshift.batch.messages import Calibrate, Calibrated, Loading, Ready, Unusable
+from twoshift.batch.plan import check_same_weights
 from twoshift.batch.pool import Died, FromPool, Joined, Left, WorkerPool
 from twoshift.batch.settings import JobSettings
 from twoshift.errors import Broken
@@ -30,6 +31,7 @@ class WorkerStartup:
         self._busy_since_s: dict[int, float] = {}  # worker -> when it began to load, or to do what it was asked
         self._hung: dict[int, str] = {}  # workers that were ended, and why
         self._early_deaths = 0
+        self._model: RuntimeInfo | None = None  # of the first worker that was ready
         self.interrupted = False  # by another thread
 
     def start(self) -> None:
@@ -68,7 +70,9 @@ class WorkerStartup:
                 raise error
             case Loading():
                 self._busy_since_s[number] = time.monotonic()
-            case Ready():
+            case Ready(info, worker):
+                self._model = self._model or info
+                check_same_weights(worker, info, self._model.checksum)
                 self.workers[number] = True
                 self._busy_since_s.pop(number, None)
             case Died(reason):

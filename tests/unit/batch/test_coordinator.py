@@ -135,6 +135,14 @@ def test_a_worker_has_the_next_shard_while_the_last_rows_of_one_are_out() -> Non
     assert pool.now_s < 27
 
 
+def test_every_worker_is_asked_for_the_model_of_the_plan() -> None:
+    pool = FakePool(lambda _, lease, shard: done(lease, shard))
+    run(pool, plan_of(10), workers=3)
+    assert {(worker, said.checksum) for worker, said in pool.sent if isinstance(said, Begin)} == {
+        (worker, INFO.checksum) for worker in range(3)
+    }
+
+
 def test_late_workers_join_in() -> None:
     pool = FakePool(lambda _, lease, shard: done(lease, shard, after_s=5.0))
     pool.load_s = 0.0

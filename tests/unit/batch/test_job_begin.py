@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,16 @@ def test_nothing_that_workers_say_together_is_lost(tmp_path: Path) -> None:
         run(tmp_path, pool, workers=2)
     assert {worker for worker, message in pool.sent if isinstance(message, Begin)} == {0, 1}
     assert {worker for worker, message in pool.sent if isinstance(message, Score)} == {0, 1}
+
+
+def test_workers_that_have_loaded_different_models_are_refused_by_name_before_a_plan_is_written(tmp_path: Path) -> None:
+    other = replace(INFO, checksum="another")
+    pool = ScriptedPool([(0, Loading()), (1, Loading()), (1, Ready(INFO, "a:1")), (0, Ready(other, "b:0"))])
+    with pytest.raises(
+        Broken, match="worker b:0 has loaded other weights of m: another, the job has sum; put the same"
+    ):
+        run(tmp_path, pool, workers=2)
+    assert read_plan(LocalBlobs(), str(tmp_path / "out")) is None
 
 
 def test_a_worker_that_dies_beside_one_that_is_ready_is_replaced(tmp_path: Path) -> None:

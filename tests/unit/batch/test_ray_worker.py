@@ -4,9 +4,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 pytest.importorskip("pyarrow", reason="the jobs extra is not installed")
+
+from test_coordinator import plan_of
 
 from twoshift import __version__
 from twoshift.batch.messages import Begin, FromWorker, Loading, Ready, Unusable
@@ -78,15 +81,30 @@ def test_a_node_on_which_nothing_can_be_done_says_why(folder: Path, changes: dic
 
 def test_a_plan_that_a_node_cannot_see_is_named_with_what_to_do(folder: Path) -> None:
     worker = RayWorker(given(folder), 0)
-    worker.hear(Begin("out", 0.1))
+    assert isinstance(worker.say(1)[0], Ready)  # or its folder would become that of the next test
+    worker.hear(Begin("out", 0.1, "sha256:any"))
     (message,) = (each for each in worker.say(0) if isinstance(each, Unusable))
     assert "out has no plan" in str(message.error)
     assert "shared filesystem" in str(message.error)
     worker.close()
 
 
+def test_a_node_with_another_model_than_the_jobs_is_refused_by_name_with_what_to_do(folder: Path) -> None:
+    plan = plan_of(3)
+    (folder / "out" / "_twoshift" / "plan.json").write_bytes(msgspec.json.encode(plan))
+    worker = RayWorker(given(folder), 7)
+    assert isinstance(worker.say(1)[0], Ready)
+    worker.hear(Begin("out", 0.1, "sha256:first"))
+    (message,) = (each for each in worker.say(0) if isinstance(each, Unusable))
+    assert f"worker {os.uname().nodename}:7 has loaded other weights of model.py:Model: sha256:" in str(message.error)
+    assert "put the same files on every machine" in str(message.error)
+    worker.close()
+
+
 def test_storage_is_reached_as_by_the_command_and_never_half_so(folder: Path) -> None:
-    RayWorker(given(folder, environment={"AWS_REGION": "here"}), 0).close()
+    worker = RayWorker(given(folder, environment={"AWS_REGION": "here"}), 0)
+    assert isinstance(worker.say(1)[0], Ready)
+    worker.close()
     assert os.environ["AWS_REGION"] == "here"
     assert "AWS_SESSION_TOKEN" not in os.environ
 

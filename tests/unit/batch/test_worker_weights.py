@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import pytest
 from test_coordinator import plan_of
 
 from twoshift.batch.messages import Begin, FromWorker, Ready, Unusable
@@ -13,19 +14,33 @@ from twoshift.batch.worker import ShardWorker
 from twoshift.blobs.local import LocalBlobs
 
 
-def test_a_worker_with_other_weights_than_the_plans_is_refused_by_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", ["encoder", "model.py:Model"])
+def test_a_worker_with_another_model_than_the_jobs_is_refused_by_name(tmp_path: Path, model: str) -> None:
+    said = _begun(tmp_path, model, has="sha256:other", job_has="sha256:first")
+    refused = next(each for each in said if isinstance(each, Unusable))
+    assert Ready in map(type, said)
+    assert refused.is_beginning
+    assert f"worker node:1 has loaded other weights of {model}: sha256:other, the job has sha256:first" in str(
+        refused.error
+    )
+    assert "put the same files on every machine" in str(refused.error)
+
+
+def test_workers_of_a_mended_class_agree_with_each_other_and_not_with_an_older_plan(tmp_path: Path) -> None:
+    said = _begun(tmp_path, "model.py:Model", has="sha256:mended", job_has="sha256:mended")
+    assert "other weights" not in str(said)
+
+
+def _begun(folder: Path, model: str, has: str, job_has: str) -> list[FromWorker]:
     plan, said = plan_of(3), list[FromWorker]()
-    output = str(tmp_path / "out")
+    output = str(folder / "out")
     stored = Path(plan_location(output))
     stored.parent.mkdir(parents=True)
     stored.write_bytes(msgspec.json.encode(plan))
-    info: Any = SimpleNamespace(checksum=f"not {plan.model.checksum}")
+    info: Any = SimpleNamespace(checksum=has, model=model)
     device: Any = SimpleNamespace(info=info, padding_tokens=0, close=lambda: None)
     worker = ShardWorker(plan.settings, "node:1", lambda _: device, lambda _: LocalBlobs(), said.append)
     worker.start()
-    worker.handle(Begin(output, 0.1))
+    worker.handle(Begin(output, 0.1, job_has))
     worker.close()
-    refused = next(each for each in said if isinstance(each, Unusable))
-    assert any(isinstance(each, Ready) for each in said)
-    assert refused.is_beginning
-    assert "worker node:1 has loaded other weights" in str(refused.error)
+    return said
