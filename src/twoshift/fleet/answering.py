@@ -34,6 +34,7 @@ from twoshift.policy.cost import CallCost
 from twoshift.ports import Prepared
 from twoshift.serve.completions import Completions, Pending
 from twoshift.serve.host import Host, Visit
+from twoshift.serve.live_request import LiveRequest
 from twoshift.serve.model import Answer, ServedModel
 
 __all__ = ["Answering", "beat_of", "done_of"]
@@ -65,32 +66,32 @@ class _Outgoing:
                     self._writable.poll()
 
 
-class _Watched:
-    """Completions of one request: its rows are known before the engine can launch them."""
+class _AskVisit(Visit):
+    """A visit that knows whose it is."""
 
-    def __init__(self, inner: Completions, requests: dict[int, int], request: int) -> None:
-        self._inner, self._requests, self._request = inner, requests, request
-        self._rows: Prepared | None = None
+    __slots__ = ("request", "rows")
 
-    def submit(
-        self,
-        engine: Engine,
-        rows: Prepared,
-        deadline_s: float,
-        tenant: str,
-        since_s: float,
-        visit: Visit | None = None,
-    ) -> Pending:
-        self._rows = rows
-        self._requests[id(rows)] = self._request
-        return self._inner.submit(engine, rows, deadline_s, tenant, since_s, visit)
+    def __init__(self, host: Host, size: int, request: int) -> None:
+        super().__init__(host, size)
+        self.request = request  # as its front numbers it
+        self.rows: Prepared | None = None  # once they are with the engine
 
-    def forget(self, pending: Pending) -> None:
-        self._inner.forget(pending)
 
-    def over(self) -> None:
-        if self._rows is not None:
-            self._requests.pop(id(self._rows), None)
+class _Watched(Completions):
+    """Rows are known by their request before the engine can launch them."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self.requests: dict[int, int] = {}  # id of prepared rows -> their request
+
+    def submit(self, engine: Engine, rows: Prepared, request: LiveRequest) -> Pending:
+        visit = request.visit
+        assert isinstance(visit, _AskVisit)  # noqa: S101 - every request here has one
+        visit.rows, self.requests[id(rows)] = rows, visit.request
+        return super().submit(engine, rows, request)
+
+    def over(self, visit: _AskVisit) -> None:
+        self.requests.pop(id(visit.rows), None)
 
 
 class Answering(asyncio.Protocol):
@@ -99,11 +100,11 @@ class Answering(asyncio.Protocol):
     def __init__(self, model: ServedModel, live: socket.socket) -> None:
         self._model, self._loop = model, asyncio.get_running_loop()
         self._host = Host()
-        self._completions = Completions(self._host)
+        self._completions = _Watched(self._host)
+        model.start(self._completions)
         self._outgoing = _Outgoing(live)
         self._frames = Frames()
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._requests: dict[int, int] = {}  # id of prepared rows -> their request
         self._replies: list[bytes] = []  # of this turn of the loop
         self._beats: asyncio.Task[None] | None = None
         model.engine.on_launch = self._launching
@@ -134,19 +135,19 @@ class Answering(asyncio.Protocol):
         left_s = ask.deadline_s - ask.reserve_s - now_s
         wait_s = self._host.wait_s(size, left_s, now_s, self._model)
         if wait_s is None:
-            visit = Visit(self._host, size)
+            visit = _AskVisit(self._host, size, ask.id)
             self._tasks[ask.id] = self._loop.create_task(self._answer(ask, visit))
         else:
             self._reply(framed(Refused(ask.id, encode_error(TryLater("the queue is too long", min(wait_s, left_s))))))
 
-    async def _answer(self, ask: Ask, visit: Visit) -> None:
+    async def _answer(self, ask: Ask, visit: _AskVisit) -> None:
         rows: Sequence[Any] = [tuple(row) for row in ask.rows] if ask.pairs else ask.rows
-        watched: Any = _Watched(self._completions, self._requests, ask.id)
+        request = LiveRequest(rows, ask.deadline_s, ask.arrived_s, ask.tenant, visit)
         visit.begin()
         visit.reserve(ask.deadline_s - ask.arrived_s)
         visit.reserve_s += ask.reserve_s
         try:
-            answer = await self._model.answer(rows, ask.deadline_s, watched, ask.arrived_s, ask.tenant, visit)
+            answer = await self._model.answer(request)
             reply = framed(done_of(ask.id, answer))
         except asyncio.CancelledError:
             return
@@ -157,7 +158,7 @@ class Answering(asyncio.Protocol):
                 self._host.policy.was_late(ask.deadline_s - ask.arrived_s, time.monotonic())
             reply = framed(Refused(ask.id, encode_error(error)))
         finally:
-            watched.over()
+            self._completions.over(visit)
             visit.end()
             self._tasks.pop(ask.id, None)
         self._reply(reply)
@@ -172,7 +173,7 @@ class Answering(asyncio.Protocol):
         self._send(b"".join(replies))
 
     def _launching(self, rows: Sequence[LiveRow]) -> None:  # in the engine's thread
-        ids = {self._requests.get(id(row.rows)) for row in rows}
+        ids = {self._completions.requests.get(id(row.rows)) for row in rows}
         self._send(framed(Started([each for each in ids if each is not None])))
 
     def _send(self, data: bytes) -> None:

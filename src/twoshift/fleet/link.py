@@ -23,7 +23,7 @@ from twoshift.fleet.wire import (
     from_replica,
 )
 from twoshift.serve.deadlines import Deadlines
-from twoshift.serve.host import Visit
+from twoshift.serve.live_request import LiveRequest
 
 __all__ = ["Link", "ReplicaLost"]
 
@@ -80,32 +80,24 @@ class Link(asyncio.Protocol):
         """Requests that have no reply yet."""
         return len(self._asked)
 
-    async def ask(
-        self,
-        request: int,
-        rows: Sequence[Any],
-        deadline_s: float,
-        arrived_s: float,
-        tenant: str = "",
-        visit: Visit | None = None,
-    ) -> Done:
+    async def ask(self, number: int, request: LiveRequest) -> Done:
         """The answer; raises what the replica raised, ReplicaLost, and Late where it says nothing in time."""
-        frame = asking(request, rows, deadline_s, arrived_s, tenant, 0.0 if visit is None else visit.reserve_s)
+        frame, visit = asking(number, request), request.visit
         if self._is_lost:
             raise ReplicaLost(started=False)
-        asked = self._asked[request] = _Asked(self._loop.create_future())
-        due = self._deadlines.add(request, deadline_s + _REPLY_S)
+        asked = self._asked[number] = _Asked(self._loop.create_future())
+        due = self._deadlines.add(number, request.deadline_s + _REPLY_S)
         self._write(frame)
         if visit is not None:
             visit.submitted()
         try:
             done = await asked.reply
         except asyncio.CancelledError:
-            self._write(framed(Forget(request)))
+            self._write(framed(Forget(number)))
             raise
         finally:
-            self._asked.pop(request, None)
-            self._deadlines.forget(request, due)
+            self._asked.pop(number, None)
+            self._deadlines.forget(number, due)
         if visit is not None:
             visit.answered(self.heard_s)
         return done

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from twoshift.endpoints.facts import characters_of
@@ -25,7 +24,7 @@ from twoshift.policy.routing import RoutingPolicy, TokenGuess
 from twoshift.ports import RuntimeInfo
 from twoshift.serve.completions import Completions
 from twoshift.serve.derived import Derived
-from twoshift.serve.host import Visit
+from twoshift.serve.live_request import LiveRequest
 from twoshift.serve.metrics import ModelMetrics
 from twoshift.serve.model import Answer
 from twoshift.serve.stages import Stages
@@ -75,7 +74,7 @@ class FleetModel:
         self._guess = TokenGuess(first.info.max_row_tokens)
         self._body_guess = BodyGuess(first.info.max_row_tokens)
 
-    def start(self) -> None:
+    def start(self, _completions: Completions) -> None:
         """On the loop that will serve: the replicas are listened to from now on."""
         self._loop = asyncio.get_running_loop()
         for member in self.supervisor.members():
@@ -135,16 +134,9 @@ class FleetModel:
         """Until so many requests of so many bytes would be answered by a replica; 0 where one has nothing to do."""
         return self._routing.least_s(self._body_guess.size(size, requests), time.monotonic())
 
-    async def answer(
-        self,
-        rows: Sequence[Any],
-        deadline_s: float,
-        completions: Completions,
-        arrived_s: float,
-        tenant: str = "",
-        visit: Visit | None = None,
-    ) -> Answer:
+    async def answer(self, request: LiveRequest) -> Answer:
         """As a replica answers it; one that is lost before it began, or refuses, is not the only one that is asked."""
+        rows, visit = request.rows, request.visit
         characters = characters_of(rows)
         size = self._guess.size(characters)
         refused: TryLater | None = None
@@ -152,7 +144,7 @@ class FleetModel:
         while len(tried) < _TRIES and (found := self._routing.choose(size, time.monotonic(), tried)) is not None:
             tried.append(found)
             try:
-                answer = answer_of(await self._ask(found, size, rows, deadline_s, arrived_s, tenant, visit))
+                answer = answer_of(await self._ask(found, size, request))
             except ReplicaLost as lost:
                 if lost.started:
                     raise TryLater("the replica that had begun with it was lost", _RETRY_S) from None
@@ -165,7 +157,7 @@ class FleetModel:
                     self._body_guess.seen(visit.size, len(rows), answer.tokens)
                 return answer
             now_s = time.monotonic()
-            if now_s + self._routing.least_s(size, now_s, tried) >= deadline_s:
+            if now_s + self._routing.least_s(size, now_s, tried) >= request.deadline_s:
                 break  # the others have no time for it either
         raise refused or TryLater(f"no replica can be asked: {self.supervisor.why_none()}", _RETRY_S)
 
@@ -175,29 +167,20 @@ class FleetModel:
 
     # On the server's loop
 
-    async def _ask(
-        self,
-        replica: int,
-        size: CallSize,
-        rows: Sequence[Any],
-        deadline_s: float,
-        arrived_s: float,
-        tenant: str,
-        visit: Visit | None,
-    ) -> Done:
+    async def _ask(self, replica: int, size: CallSize, request: LiveRequest) -> Done:
         link = self._links[replica].link
         assert link is not None  # noqa: S101 - it can be asked
-        request = next(self._requests)
-        self._routing.sent(replica, request, size)
+        number = next(self._requests)
+        self._routing.sent(replica, number, size)
         try:
-            done = await link.ask(request, rows, deadline_s, arrived_s, tenant, visit)
+            done = await link.ask(number, request)
         except (Late, asyncio.CancelledError):
-            self._routing.abandoned(replica, request)
+            self._routing.abandoned(replica, number)
             raise
         except BaseException:
-            self._routing.ended(replica, request)
+            self._routing.ended(replica, number)
             raise
-        self._routing.ended(replica, request)
+        self._routing.ended(replica, number)
         return done
 
     def _join(self, member: Member) -> None:

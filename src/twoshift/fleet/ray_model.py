@@ -10,7 +10,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -33,7 +33,7 @@ from twoshift.fleet.wire import Done, Frames, Heartbeat, Refused, asking, from_r
 from twoshift.ports import RuntimeInfo
 from twoshift.serve.completions import Completions
 from twoshift.serve.derived import Derived
-from twoshift.serve.host import Visit
+from twoshift.serve.live_request import LiveRequest
 from twoshift.serve.metrics import ModelMetrics
 from twoshift.serve.model import Answer
 from twoshift.serve.tracing import Traces
@@ -114,7 +114,7 @@ class RayModel:
         self.derived = derived_together([each.opened.derived for each in members])
         self._count()
 
-    def start(self) -> None:
+    def start(self, _completions: Completions) -> None:
         """Ray has loops of its own."""
 
     @property
@@ -162,27 +162,19 @@ class RayModel:
         """Ray Serve chooses the replica, and that one admits."""
         return 0.0
 
-    async def answer(
-        self,
-        rows: Sequence[Any],
-        deadline_s: float,
-        completions: Completions,
-        arrived_s: float,
-        tenant: str = "",
-        visit: Visit | None = None,
-    ) -> Answer:
+    async def answer(self, request: LiveRequest) -> Answer:
         """As a replica answers it; one that is lost may have begun, so nobody else is asked."""
         if not self._counts.ready:
             raise TryLater(f"no replica can be asked: {self.health().reason}", _RETRY_S)
-        frame = asking(next(self._requests), rows, 0.0, 0.0, tenant)
+        frame = asking(next(self._requests), request)
         for left in reversed(range(_TRIES)):
-            reply = await self._ask(frame, deadline_s, arrived_s, visit)
+            reply = await self._ask(frame, request)
             if isinstance(reply, Done):
                 answer = answer_of(reply)
                 answer.stages.finish -= time.monotonic()  # until the reply is made
                 return answer
             error = decode_error(reply.error)
-            is_last = not left or self._counts.ready < 2 or time.monotonic() >= deadline_s
+            is_last = not left or self._counts.ready < 2 or time.monotonic() >= request.deadline_s
             if not isinstance(error, TryLater) or is_last:
                 raise error
         raise AssertionError("unreachable")
@@ -200,12 +192,12 @@ class RayModel:
                 self._serve.shutdown()
                 self._ray.shutdown()
 
-    async def _ask(self, frame: bytes, deadline_s: float, arrived_s: float, visit: Visit | None) -> Done | Refused:
-        now_s = time.monotonic()
-        left_s = deadline_s - now_s
+    async def _ask(self, frame: bytes, request: LiveRequest) -> Done | Refused:
+        now_s, visit = time.monotonic(), request.visit
+        left_s = request.deadline_s - now_s
         if left_s <= 0:
             raise Late("it was not answered by its deadline", begun=False)
-        response = self._handle.answer.remote(frame, left_s, now_s - arrived_s)
+        response = self._handle.answer.remote(frame, left_s, now_s - request.arrived_s)
         if visit is not None:
             visit.submitted()
         try:

@@ -25,6 +25,7 @@ from twoshift.fleet.scaling import model_counts
 from twoshift.fleet.wire import Ask, Frames, Refused, framed, to_replica
 from twoshift.runtime.devices import share_threads
 from twoshift.serve.completions import Completions
+from twoshift.serve.live_request import LiveRequest
 from twoshift.serve.model import ServedModel
 from twoshift.types import ReplicaCounts
 
@@ -55,7 +56,7 @@ class RayReplica:
         self._board, self._application = board, given.application
         self._me = serve.get_replica_context().replica_id.unique_id
         self._offered = self._refused = 0  # live rows
-        self._completions: Completions | None = None
+        self._started = False
         try:
             self._model = _opened(given)
         except Exception as error:
@@ -74,13 +75,14 @@ class RayReplica:
         (asked,) = Frames().feed(frame)
         ask = to_replica(asked)
         assert isinstance(ask, Ask)  # noqa: S101 - nothing else is sent here
-        if self._completions is None:
-            self._completions = Completions()
+        if not self._started:
+            self._model.start(Completions())
+            self._started = True
         now_s = time.monotonic()
         rows: Sequence[Any] = [tuple(row) for row in ask.rows] if ask.pairs else ask.rows
         self._offered += len(rows)
         try:
-            answer = await self._model.answer(rows, now_s + left_s, self._completions, now_s - ago_s, ask.tenant)
+            answer = await self._model.answer(LiveRequest(rows, now_s + left_s, now_s - ago_s, ask.tenant))
             answer.stages.finish = 0.0  # it ends on another clock
             return framed(done_of(ask.id, answer))
         except Exception as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from twoshift.engine.stats import EngineStats, Queue
 from twoshift.error_codec import EncodedError
 from twoshift.errors import Malformed, TooLarge
+from twoshift.serve.live_request import LiveRequest
 from twoshift.types import Lane
 
 __all__ = [
@@ -156,18 +157,12 @@ def framed(message: ToReplica | FromReplica) -> bytes:
     return bytes(buffer)
 
 
-def asking(
-    request: int,
-    rows: Sequence[Any],
-    deadline_s: float,
-    arrived_s: float,
-    tenant: str = "",
-    reserve_s: float = 0.0,
-) -> bytes:
+def asking(number: int, request: LiveRequest) -> bytes:
     """A request as it goes to a replica; raises Malformed for rows that cannot, TooLarge."""
+    rows, deadline_s, arrived_s = request.rows, request.deadline_s, request.arrived_s
     pairs = isinstance(rows[0], tuple) if rows else False
     try:
-        return framed(Ask(request, list(rows), pairs, deadline_s, arrived_s, tenant, reserve_s))
+        return framed(Ask(number, list(rows), pairs, deadline_s, arrived_s, request.tenant, request.reserve_s))
     except (TypeError, OverflowError, UnicodeEncodeError) as error:
         raise Malformed("input", f"numbers, texts and lists of them: {error}") from error
 

@@ -10,7 +10,8 @@ from twoshift.engine import Engine, RowResult
 from twoshift.errors import Late
 from twoshift.ports import Prepared
 from twoshift.serve.deadlines import Deadlines
-from twoshift.serve.host import Host, Visit
+from twoshift.serve.host import Host
+from twoshift.serve.live_request import LiveRequest
 
 __all__ = ["Completions", "Pending"]
 
@@ -66,24 +67,13 @@ class Completions:
         self._wake_by_s = 0.0
         self._deadlines = Deadlines(_give_up)  # of requests that are not answered
 
-    def submit(
-        self,
-        engine: Engine,
-        rows: Prepared,
-        deadline_s: float,
-        tenant: str,
-        since_s: float,
-        visit: Visit | None = None,
-    ) -> Pending:
-        """As `Engine.submit`; the engine looks once every request that is here by now has been submitted.
-
-        The device has what the host does not need of a visit's time.
-        """
-        reserve_s = 0.0 if visit is None else visit.reserve_s
+    def submit(self, engine: Engine, rows: Prepared, request: LiveRequest) -> Pending:
+        """As `Engine.submit`; the engine looks once every request that is here by now has been submitted."""
+        deadline_s, since_s, reserve_s = request.deadline_s, request.arrived_s, request.reserve_s
         count = len(rows.lengths)
         pending = Pending(self, engine, self._loop.create_future(), count)
         sinks = [pending] if count == 1 else [pending, *(_Row(pending, k) for k in range(1, count))]
-        pending.keys = engine.submit_to(sinks, rows, deadline_s - reserve_s, tenant, since_s - reserve_s)
+        pending.keys = engine.submit_to(sinks, rows, deadline_s - reserve_s, request.tenant, since_s - reserve_s)
         pending.due = self._deadlines.add(pending, deadline_s)
         if not engine.is_resting:  # it will look by itself
             return pending

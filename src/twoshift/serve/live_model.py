@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from twoshift.engine.stats import EngineStats, Health, Queue
 from twoshift.ports import RuntimeInfo
 from twoshift.serve.completions import Completions
 from twoshift.serve.derived import Derived
-from twoshift.serve.host import Visit
+from twoshift.serve.live_request import LiveRequest
 from twoshift.serve.llm.derived import LlmDerived
 from twoshift.serve.metrics import ModelMetrics
 from twoshift.serve.model import Answer
@@ -47,8 +47,8 @@ class LiveModel(Protocol):
         """Of the largest request that can ever be admitted."""
         ...
 
-    def start(self) -> None:
-        """On the loop that will serve."""
+    def start(self, completions: Completions, /) -> None:
+        """On the loop that will serve; an engine in this process returns its results by `completions`."""
         ...
 
     def derived_now(self) -> Derived | LlmDerived:
@@ -80,15 +80,7 @@ class LiveModel(Protocol):
         """Until so many requests of so many bytes would be answered by a device; 0: in a small part of `left_s`."""
         ...
 
-    async def answer(
-        self,
-        rows: Sequence[Any],
-        deadline_s: float,
-        completions: Completions,
-        arrived_s: float,
-        tenant: str = "",
-        visit: Visit | None = None,
-    ) -> Answer:
+    async def answer(self, request: LiveRequest, /) -> Answer:
         """The results; raises InvalidInput, TooLarge, TryLater, Late, Broken, or what the model raised for a row."""
         ...
 

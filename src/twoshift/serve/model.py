@@ -25,6 +25,7 @@ from twoshift.ports import Columns, LookupRuntime, Prepared, RuntimeInfo
 from twoshift.serve.completions import Completions, Pending
 from twoshift.serve.derived import Derived
 from twoshift.serve.host import Visit
+from twoshift.serve.live_request import LiveRequest
 from twoshift.serve.metrics import ModelMetrics
 from twoshift.serve.prepare_time import PrepareTime
 from twoshift.serve.profile_keeper import ProfileKeeper
@@ -75,6 +76,7 @@ class ServedModel:
         self._preparing: dict[object, float] = {}  # since when, in threads
         self._prepare_time = PrepareTime(engine.runtime.info.prepare_waits)
         self._guess = BodyGuess(engine.runtime.info.max_row_tokens)
+        self._completions: Completions | None = None
         self._keeper = keeper
         if keeper is not None:
             keeper.start()
@@ -99,8 +101,9 @@ class ServedModel:
         """Of the largest request that can ever be admitted."""
         return self.engine.most_rows
 
-    def start(self) -> None:
-        """Its engine runs already."""
+    def start(self, completions: Completions) -> None:
+        """Its engine runs already; its results come back by these."""
+        self._completions = completions
 
     def derived_now(self) -> Derived:
         """From the curve as learned so far."""
@@ -127,18 +130,11 @@ class ServedModel:
         """Until so many requests of so many bytes would be answered by the device; 0 where nobody has it."""
         return self.engine.finish_in_s(self._guess.size(size, requests), left_s)
 
-    async def answer(
-        self,
-        rows: Sequence[Any],
-        deadline_s: float,
-        completions: Completions,
-        arrived_s: float,
-        tenant: str = "",
-        visit: Visit | None = None,
-    ) -> Answer:
+    async def answer(self, request: LiveRequest) -> Answer:
         """The results; raises InvalidInput, TooLarge, TryLater, Late, Broken, or what the model raised for a row."""
-        characters = self._check(rows, deadline_s, arrived_s)
-        stages = Stages(admit=(began_s := time.monotonic()) - arrived_s)
+        rows, deadline_s, visit = request.rows, request.deadline_s, request.visit
+        characters = self._check(request)
+        stages = Stages(admit=(began_s := time.monotonic()) - request.arrived_s)
         if self._lookups is not None:
             rows = await _paused(visit, self._looked_up(rows, deadline_s))
             stages.lookup, began_s = (now_s := time.monotonic()) - began_s, now_s
@@ -150,7 +146,9 @@ class ServedModel:
         else:
             prepared = await _paused(visit, self._prepared(prepare, rows, characters, deadline_s, visit))
         stages.prepare = (queued_s := time.monotonic()) - began_s
-        pending = completions.submit(self.engine, prepared, deadline_s, tenant, arrived_s, visit)
+        completions = self._completions
+        assert completions is not None  # noqa: S101 - start came before
+        pending = completions.submit(self.engine, prepared, request)
         if visit is not None:
             visit.submitted()
         try:
@@ -180,8 +178,9 @@ class ServedModel:
             self._keeper.close()
         self.engine.close()
 
-    def _check(self, rows: Sequence[Any], deadline_s: float, arrived_s: float) -> int:
+    def _check(self, request: LiveRequest) -> int:
         """Refuse what can never be answered before it costs anything; about how many characters there are."""
+        rows = request.rows
         if not rows:
             raise InvalidInput("input", rows, "at least one row")
         if len(rows) > self.engine.most_rows:
@@ -192,7 +191,7 @@ class ServedModel:
             return total
         check_lengths(sizes, self.engine.runtime.info.max_row_tokens)
         if total >= _LOOKED_AT:  # shorter ones are prepared sooner than they are looked at twice
-            self.engine.check_room(least_tokens(sizes), deadline_s, arrived_s)
+            self.engine.check_room(least_tokens(sizes), request.deadline_s, request.arrived_s)
         return total
 
     async def _looked_up(self, rows: Sequence[Any], deadline_s: float) -> Sequence[Any]:

@@ -16,6 +16,7 @@ from twoshift.serve.derived import Derived
 from twoshift.serve.host import UNREAD, Host, Visit
 from twoshift.serve.keys import ANYONE, Caller
 from twoshift.serve.live_model import LiveModel, columns_of
+from twoshift.serve.live_request import LiveRequest
 from twoshift.serve.llm.derived import LlmDerived
 from twoshift.serve.llm.model import ServedLlm
 from twoshift.serve.llm.running import Running
@@ -42,7 +43,7 @@ class Service:
         """On the loop that will serve."""
         self._completions = Completions(self.host)
         for model in self.models.values():
-            model.start()
+            model.start(self._completions)
         self._follow_curves()
 
     def model_of(self, name: str | None) -> LiveModel | None:
@@ -147,16 +148,14 @@ class Service:
         """Within the timeout, or the objective where it can be kept; raises as the model does, Forbidden, OverLimit."""
         if self._draining:
             raise TryLater("the server is shutting down", _NOT_READY_S)
-        assert self._completions is not None  # noqa: S101 - start made it
         had_s = self._timeouts_s[model.name] if timeout_s is None else timeout_s
-        deadline_s = arrived_s + had_s
         caller.enter(model.name)
         metrics, slo_s = model.metrics, model.derived.slo_s
         metrics.offered_rows += len(rows)
         if visit is not None:
             visit.reserve(had_s)
         try:
-            return await model.answer(rows, deadline_s, self._completions, arrived_s, caller.tenant, visit)
+            return await model.answer(LiveRequest(rows, arrived_s + had_s, arrived_s, caller.tenant, visit))
         except (TryLater, Late) as error:
             told = self._refusal(error, model, len(rows), had_s >= slo_s)
             if told is error:

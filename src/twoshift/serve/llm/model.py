@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
 
 from twoshift.engine.llm import LlmEngine
 from twoshift.engine.stats import EngineStats, Health, Queue
@@ -16,7 +15,7 @@ from twoshift.generation import GenerationRequest
 from twoshift.llm_ports import Prompts
 from twoshift.ports import RuntimeInfo
 from twoshift.serve.completions import Completions
-from twoshift.serve.host import Visit
+from twoshift.serve.live_request import LiveRequest
 from twoshift.serve.llm.derived import LlmDerived, derive_llm
 from twoshift.serve.llm.metrics import LlmMetrics
 from twoshift.serve.llm.running import Running
@@ -57,7 +56,7 @@ class ServedLlm:
         """Of the largest request that can ever be admitted."""
         return self.engine.objective.max_waiting
 
-    def start(self) -> None:
+    def start(self, _completions: Completions) -> None:
         """Its engine runs already."""
 
     def derived_now(self) -> LlmDerived:
@@ -94,15 +93,7 @@ class ServedLlm:
         """It admits by the first token."""
         return 0.0
 
-    async def answer(
-        self,
-        rows: Sequence[Any],
-        deadline_s: float,
-        completions: Completions,
-        arrived_s: float,
-        tenant: str = "",
-        visit: Visit | None = None,
-    ) -> Answer:
+    async def answer(self, _request: LiveRequest) -> Answer:
         """Rows of tensors are not what it takes."""
         raise InvalidInput("model", self.name, "/v1/chat/completions or /v1/completions: this one generates text")
 
