@@ -15,7 +15,8 @@ __all__ = ["HostPolicy", "HostWork", "LinearCost", "RetryCalendar"]
 
 _FORGET = 1 - 1 / 256  # what an observation weighs after the next one
 _STALL = 8.0  # times what was predicted: what took longer was not this request's work
-_MANY, _SOME = 256, 5  # observations, after which every so many is looked at
+_FORGET_S = 1.0  # after which observations weigh a third: what requests cost may change with who asks
+_MANY, _SOME = 128, 5  # observations that are not forgotten, from which on every so many is looked at
 _SURE = 16  # observations, after which a stall is told from a cost
 _HOST_SHARE = 0.5  # of the time that a request has: what the host may still have to do for others
 _MOST_LAG, _MOST_MARGIN = 0.25, 0.25  # of the time that a request has: what may be kept of it for after the device
@@ -46,6 +47,18 @@ class LinearCost:
     def mean_s(self) -> float:
         """Of a request, of late."""
         return self._y / self._n if self._n else self.base_s
+
+    @property
+    def weight(self) -> float:
+        """Of the observations that are not forgotten."""
+        return self._n
+
+    def fade(self, seconds: float) -> None:
+        """So much time has passed: what comes weighs more than what was, of which a few are kept."""
+        if self._n > _SURE:
+            keep = max(_SURE / self._n, math.exp(-seconds / _FORGET_S))
+            self._n, self._x, self._y = keep * self._n, keep * self._x, keep * self._y
+            self._xx, self._xy = keep * self._xx, keep * self._xy
 
     def observed(self, size: int, seconds: float) -> None:
         """One request; a stall counts as the most that is believed of one."""
@@ -255,7 +268,7 @@ class HostPolicy:
 
     def _is_looked_at(self, cost: LinearCost) -> bool:
         """Every one at first, then some: a look at each would cost more than it tells."""
-        return cost.seen < _MANY or self._answers % _SOME == 0
+        return cost.weight < _MANY or self._answers % _SOME == 0
 
     def _late_share_at(self, now_s: float) -> float:
         # By time, too: what refuses everybody has no answers to learn from
@@ -270,4 +283,6 @@ class HostPolicy:
             busy_s = wall_s - self._slept_s
             over = busy_s / self._accounted_s if self._accounted_s > 0 and busy_s > _BUSY * wall_s else 1.0
             self.pace += 0.3 * (min(_MOST_PACE, max(1.0, over)) - self.pace)
+            self.before.fade(wall_s)
+            self.after.fade(wall_s)
         self._answers, self._counted_s, self._slept_s, self._accounted_s = 0, now_s, 0.0, 0.0

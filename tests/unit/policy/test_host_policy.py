@@ -97,6 +97,32 @@ def test_a_late_request_that_took_little_does_not_make_others_look_cheap() -> No
     assert made.before.seconds(100) == pytest.approx(BEFORE_S)
 
 
+def test_what_costly_requests_have_taught_is_forgotten_within_seconds_of_few_cheap_ones() -> None:
+    made = HostPolicy()
+    for each in range(1000):
+        made.submitted(made.admitted(100), 20 * BEFORE_S)
+        made.replied(100, 20 * AFTER_S, 0.0, each * 0.02)
+    for each in range(40):
+        made.submitted(made.admitted(100), BEFORE_S)
+        made.replied(100, AFTER_S, 0.0, 20.0 + each * 0.05)
+    assert made.before.seconds(100) < 10 * BEFORE_S
+    assert made.after.seconds(100) < 10 * AFTER_S
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.floats(1e-6, 1.0)), min_size=20, max_size=60), st.floats(0, 1e9))
+def test_time_alone_does_not_change_what_a_request_is_thought_to_cost(
+    seen: list[tuple[int, float]], passed_s: float
+) -> None:
+    cost = LinearCost()
+    for each in seen:
+        cost.observed(*each)
+    before_s, mean_s = cost.seconds(1000), cost.mean_s
+    cost.fade(passed_s)
+    assert cost.seconds(1000) == before_s
+    assert cost.mean_s == pytest.approx(mean_s)
+    assert cost.weight > 15
+
+
 def test_whoever_is_alone_is_admitted_whatever_it_was_thought_to_cost() -> None:
     policy = host(before_s=10.0)
     assert policy.wait_s(100, 0.02, 0.0) is None
