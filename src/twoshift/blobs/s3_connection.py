@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import random
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,6 +11,8 @@ from typing import Any, TypeVar
 
 from twoshift.blobs.s3_errors import InFlight, explained, is_no_bucket, is_transient, is_unreachable, no_credentials
 from twoshift.extras import needed
+from twoshift.policy.retries import RetryPolicy
+from twoshift.retrying import retried
 
 __all__ = ["S3Connection", "S3Settings"]
 
@@ -83,23 +83,23 @@ class S3Connection:
 
     def call(self, location: str, request: Callable[[], T]) -> T:
         """What the request returns, tried again for a while; raises FileNotFoundError, or what a user can act on."""
-        began_s = time.monotonic()
-        pause_s = _FIRST_PAUSE_S
-        while True:
-            try:
-                answer = request()
-            except FileNotFoundError as error:
-                if is_no_bucket(error):
-                    raise explained(error, location, self.endpoint) from error
-                raise
-            except (self.obstore.exceptions.BaseError, InFlight, ValueError) as error:
-                if not is_transient(error) or time.monotonic() + pause_s > began_s + self._patience_s(error):
-                    raise explained(error, location, self.endpoint) from error
-            else:
-                self._has_answered = True
-                return answer
-            time.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - so that workers do not come back together
-            pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
+        policy = RetryPolicy(_FIRST_PAUSE_S, _LONGEST_PAUSE_S, self._settings.retry_for_s)
+        try:
+            answer = retried(request, policy, self._may_retry)
+        except FileNotFoundError as error:
+            if is_no_bucket(error):
+                raise explained(error, location, self.endpoint) from error
+            raise
+        except (self.obstore.exceptions.BaseError, InFlight, ValueError) as error:
+            raise explained(error, location, self.endpoint) from error
+        self._has_answered = True
+        return answer
+
+    def _may_retry(self, error: Exception, age_s: float) -> bool:
+        is_store_error = isinstance(error, (self.obstore.exceptions.BaseError, InFlight, ValueError))
+        if not is_store_error or isinstance(error, FileNotFoundError):
+            return False
+        return is_transient(error) and age_s <= self._patience_s(error)
 
     def _patience_s(self, error: Exception) -> float:
         if is_unreachable(error) and not self._has_answered:  # more likely a wrong address than an outage

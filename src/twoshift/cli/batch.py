@@ -19,7 +19,7 @@ from twoshift.cli.params import JsonFlag, text, whole
 from twoshift.cli.progress import Ongoing, progress_bar
 from twoshift.cli.run_codes import EXIT_CODES
 from twoshift.cli.server import SERVER_FIELDS, On, Server, server_at
-from twoshift.errors import InvalidInput, TryLater
+from twoshift.errors import InvalidInput
 
 __all__ = ["app"]
 
@@ -27,7 +27,7 @@ app = typer.Typer(help="Batches of requests: submit, list, show, cancel, retry, 
 _COLUMNS = ("<<batch", "<status", "done", "failed", "left", "<created", "<expires", "<model")
 _OVER = ("completed", "failed", "expired", "cancelled")
 _CODES = {"completed": EXIT_CODES["done"], "failed": 2}
-_POLL_S, _AGAIN_S, _PATIENCE_S = 0.5, 5.0, 120.0
+_POLL_S = 0.5
 _NAMED = 10  # errors
 _HEAD_BYTES = 1 << 20
 BatchId = Annotated[str, typer.Argument(help="Batch id, as `twoshift batch list` shows it.")]
@@ -174,15 +174,7 @@ def _nothing(_told: str) -> None:
 
 def _asked(server: Server, batch_id: str) -> dict[str, Any]:
     """How far it is; a server that is started again goes on with it, so it is asked again for a while."""
-    until_s = time.monotonic() + _PATIENCE_S
-    while True:
-        try:
-            return server.get(_path(batch_id))
-        except TryLater as error:
-            if time.monotonic() >= until_s:
-                raise
-            note(f"{error}: {batch_id} goes on when the server does")
-            time.sleep(_AGAIN_S)
+    return server.get(_path(batch_id), lambda error: note(f"{error}: {batch_id} goes on when the server does"))
 
 
 def _endpoint_of(requests: Path) -> str:

@@ -12,15 +12,13 @@ from twoshift.cli.progress import progress_bar
 from twoshift.cli.run_codes import EXIT_CODES
 from twoshift.cli.run_warning import failed_rows_warning
 from twoshift.cli.server import Server, server_at
-from twoshift.errors import TryLater
 
 if TYPE_CHECKING:
     from twoshift.batch.settings import JobSettings
 
 __all__ = ["absolute", "job_data", "run_on"]
 
-_POLL_S, _AGAIN_S = 0.5, 5.0
-_PATIENCE_S = 120.0  # for a server that is started again
+_POLL_S = 0.5
 _CODES = {"done": 0, "paused": 3, "cancelled": 3, "queued": 3, "running": 3}  # the last two: nobody waits any more
 
 
@@ -90,12 +88,4 @@ def _followed(server: Server, job: dict[str, Any]) -> dict[str, Any]:
 
 def _asked(server: Server, job_id: str) -> dict[str, Any]:
     """How far it is; a server that is started again goes on with it, so it is asked again for a while."""
-    until_s = time.monotonic() + _PATIENCE_S
-    while True:
-        try:
-            return server.get(f"/v1/jobs/{job_id}")
-        except TryLater as error:
-            if time.monotonic() >= until_s:
-                raise
-            note(f"{error}: {job_id} goes on when the server does")
-            time.sleep(_AGAIN_S)
+    return server.get(f"/v1/jobs/{job_id}", lambda error: note(f"{error}: {job_id} goes on when the server does"))

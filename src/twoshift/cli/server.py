@@ -16,12 +16,15 @@ from typing import Annotated, Any
 
 from twoshift.cli.params import text
 from twoshift.errors import Broken, Denied, InvalidInput, Malformed, OverLimit, TryLater
+from twoshift.policy.retries import RetryPolicy
+from twoshift.retrying import retried
 
 __all__ = ["SERVER_FIELDS", "On", "Server", "server_at"]
 
 _TIMEOUT_S = 30.0
 _RETRY_S = 1.0
 _PIECE_BYTES = 1 << 20
+_RESTARTS = RetryPolicy(5.0, 5.0, 120.0)
 SERVER_FIELDS = {"server": "--on"}
 On = Annotated[
     str | None, text("Server: http://host:8000. TWOSHIFT_KEY holds the key.", metavar="URL", shown="TWOSHIFT_SERVER")
@@ -63,9 +66,16 @@ class Server:
         self._connect = lambda: kind(parsed.hostname or "", port, timeout=_TIMEOUT_S)
         self._headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
 
-    def get(self, path: str) -> Any:
-        """What lies there."""
-        return self._asked("GET", path, None)
+    def get(self, path: str, on_failure: Callable[[Exception], None] | None = None) -> Any:
+        """What lies there; with `on_failure` a server that is started again is asked again for a while."""
+
+        def may_retry(error: Exception, _age_s: float) -> bool:
+            if on_failure is not None and isinstance(error, TryLater):
+                on_failure(error)
+                return True
+            return False
+
+        return retried(lambda: self._asked("GET", path, None), _RESTARTS, may_retry)
 
     def text(self, path: str) -> str:
         """What it answers, where that is no JSON."""

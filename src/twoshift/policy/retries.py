@@ -1,15 +1,31 @@
-"""When a delivery that failed is tried again."""
+"""When something that failed is tried again: one policy for requests, databases, stores of files and webhooks."""
 
 from __future__ import annotations
 
-__all__ = ["GIVE_UP_S", "LONGEST_S", "retry_in_s"]
+from dataclasses import dataclass
 
-_FIRST_S, _FACTOR = 2.0, 3.0
-LONGEST_S = 3600.0
-GIVE_UP_S = 24 * 3600.0  # after the event
+__all__ = ["DELIVERIES", "RetryPolicy"]
+
+_MOST_DOUBLINGS = 60  # beyond it every pause is the longest
 
 
-def retry_in_s(attempts: int, age_s: float, dice: float) -> float | None:
-    """Seconds after so many attempts, spread by `dice` from 0 to 1; None where it is time to give up."""
-    pause_s = min(LONGEST_S, _FIRST_S * _FACTOR ** min(attempts - 1, 20)) * (0.5 + dice / 2)
-    return pause_s if age_s + pause_s <= GIVE_UP_S else None
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Exponential pauses with jitter, until an age."""
+
+    first_s: float
+    longest_s: float
+    give_up_s: float  # after the first attempt began, no other one begins
+    factor: float = 2.0
+
+    def pause_s(self, attempts: int, age_s: float, dice: float = 1.0, least_s: float = 0.0) -> float | None:
+        """Seconds after so many attempts, spread by `dice` from 0 to 1; None to give up.
+
+        `least_s` is what the other side asked for.
+        """
+        grown_s = self.first_s * self.factor ** min(attempts - 1, _MOST_DOUBLINGS)
+        pause_s = max(least_s, min(self.longest_s, grown_s) * (0.5 + dice / 2))
+        return pause_s if age_s + pause_s <= self.give_up_s else None
+
+
+DELIVERIES = RetryPolicy(2.0, 3600.0, 24 * 3600.0, factor=3.0)  # of webhooks: the age is that of the event

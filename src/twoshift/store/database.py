@@ -6,7 +6,6 @@ import contextlib
 import logging
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +17,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from twoshift.errors import Broken, InvalidInput, TryLater
 from twoshift.extras import needed
+from twoshift.policy.retries import RetryPolicy
+from twoshift.retrying import retried
 from twoshift.store.turn import Turn
 
 __all__ = ["Database"]
@@ -85,21 +86,25 @@ class Database:
             return self._tried(self._engine, work)
 
     def _tried(self, engine: Engine, work: Callable[[Connection], _T]) -> _T:
-        until_s, pause_s = time.monotonic() + _PATIENCE_S, _FIRST_PAUSE_S
-        while True:
-            done: list[_T] = []
-            try:
-                self._check_file()
-                with self._told(), engine.begin() as connection:
-                    done.append(work(connection))
-                self._is_silent = False
-                return done[0]
-            except TryLater as error:
-                is_lost = isinstance(error.__cause__, (OperationalError, InterfaceError))
-                if done or not is_lost or time.monotonic() + pause_s > until_s or self._closed.wait(pause_s):
-                    self._log_once(error)
-                    raise
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        done: list[_T] = []
+
+        def attempt() -> _T:
+            self._check_file()
+            with self._told(), engine.begin() as connection:
+                done.append(work(connection))
+            self._is_silent = False
+            return done[0]
+
+        def may_retry(error: Exception, _age_s: float) -> bool:
+            is_lost = isinstance(error.__cause__, (OperationalError, InterfaceError))
+            return isinstance(error, TryLater) and is_lost and not done
+
+        policy = RetryPolicy(_FIRST_PAUSE_S, _LONGEST_PAUSE_S, _PATIENCE_S)
+        try:
+            return retried(attempt, policy, may_retry, self._closed.wait)
+        except TryLater as error:
+            self._log_once(error)
+            raise
 
     def _damaged(self, why: str) -> Broken:
         self.close()

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, or_, select, update
 
-from twoshift.policy.retries import LONGEST_S
+from twoshift.policy.retries import DELIVERIES
 from twoshift.store.claimed import ClaimedDatabase
 from twoshift.store.tables import deliveries, notices
 from twoshift.trigger_ports import Delivery, Notice
@@ -54,7 +54,8 @@ class SqlNotices:
     def due(self, now_unix_s: float, each: int) -> list[Delivery]:
         """Those to be tried now, oldest first, at most so many of a target."""
         # one that lies further ahead than any pause was put there by a clock that was wrong
-        is_due = or_(deliveries.c.due_unix_s <= now_unix_s, deliveries.c.due_unix_s > now_unix_s + 2 * LONGEST_S)
+        latest_s = now_unix_s + 2 * DELIVERIES.longest_s
+        is_due = or_(deliveries.c.due_unix_s <= now_unix_s, deliveries.c.due_unix_s > latest_s)
         place = func.row_number().over(partition_by=deliveries.c.target, order_by=deliveries.c.due_unix_s)
         waiting = select(deliveries, place.label("place")).where(deliveries.c.state == "waiting", is_due).subquery()
         wanted = select(waiting).where(waiting.c.place <= each).order_by(waiting.c.due_unix_s).limit(_MOST_AT_ONCE)

@@ -19,7 +19,8 @@ import msgspec
 
 from twoshift.errors import Elsewhere, InvalidInput, TryLater, TwoshiftError
 from twoshift.policy.addresses import target_of
-from twoshift.policy.retries import retry_in_s
+from twoshift.policy.retries import DELIVERIES, RetryPolicy
+from twoshift.retrying import retried
 from twoshift.trigger_ports import Delivery, Notice, NoticeStore
 from twoshift.triggers.capped_threads import CappedThreads
 from twoshift.triggers.sending import Sender, Undelivered
@@ -34,7 +35,7 @@ _logger = logging.getLogger("twoshift.triggers")
 _TURN_S = 1.0
 _HANDS, _OF_TARGET, _OF_OWNER = 16, 2, 8  # threads; of one host and of one tenant
 _GONE = 410  # the receiver wants no more of it
-_TRIES, _AGAIN_S = 5, 1.0  # to tell the store of an attempt
+_TELLING = RetryPolicy(0.5, 1.0, 5.0)  # the store of an attempt
 _CLOSE_S = 2.0
 _DECODINGS = 4  # of a path, after which it hides something
 
@@ -143,7 +144,8 @@ class Notifier:
     def _try(self, delivery: Delivery) -> None:
         told, is_done, is_final = self._attempt(delivery)
         tries, now_s = delivery.attempts + 1, self._clock()
-        pause_s = retry_in_s(tries, max(0.0, now_s - delivery.created_unix_s), random.random())  # noqa: S311
+        age_s = max(0.0, now_s - delivery.created_unix_s)
+        pause_s = DELIVERIES.pause_s(tries, age_s, random.random())  # noqa: S311
         state = DeliveryState.DELIVERED if is_done else DeliveryState.FAILED
         after = f"; given up after {tries}" if not is_done else ""
         if not is_done and not is_final and pause_s is not None:
@@ -168,15 +170,12 @@ class Notifier:
 
     def _tell(self, delivery: Delivery) -> None:
         """Where nobody can be told, it is sent again: at least once."""
-        for _ in range(_TRIES):
-            try:
-                return self._store.tried(delivery)
-            except Elsewhere:
-                return None
-            except TwoshiftError:
-                if self._closed.wait(_AGAIN_S):
-                    return None
-        return None
+
+        def may_retry(error: Exception, _age_s: float) -> bool:
+            return isinstance(error, TwoshiftError) and not isinstance(error, Elsewhere)
+
+        with contextlib.suppress(TwoshiftError):
+            retried(lambda: self._store.tried(delivery), _TELLING, may_retry, self._closed.wait)
 
 
 def _climbs(url: str) -> bool:

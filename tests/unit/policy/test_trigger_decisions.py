@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twoshift.policy.cron import Cron
-from twoshift.policy.retries import GIVE_UP_S, LONGEST_S, retry_in_s
 from twoshift.policy.triggers import LATE_S, Fire, Meeting, Missed, Overlap, Wait, meet, trigger
 
 HOURLY = Cron.parse("0 * * * *")
@@ -81,18 +80,3 @@ def test_a_run_that_meets_the_last_one() -> None:
     assert meet(Overlap.QUEUE, last_goes=False, waiting=1) is Meeting.WAIT  # its turn comes
     assert meet(Overlap.QUEUE, last_goes=True, waiting=100) is Meeting.SKIP
     assert meet(Overlap.CANCEL, last_goes=True, waiting=0) is Meeting.CANCEL
-
-
-@given(st.integers(1, 10_000), st.floats(0, 2 * GIVE_UP_S), st.floats(0, 1))
-def test_a_delivery_is_tried_again_after_longer_and_longer_pauses_up_to_a_bound(
-    attempts: int, age_s: float, dice: float
-) -> None:
-    pause_s = retry_in_s(attempts, age_s, dice)
-    if pause_s is None:
-        assert age_s + LONGEST_S > GIVE_UP_S
-        return
-    assert 0 < pause_s <= LONGEST_S
-    assert age_s + pause_s <= GIVE_UP_S
-    sooner_s = retry_in_s(max(1, attempts - 1), 0, dice)
-    assert sooner_s is not None
-    assert sooner_s <= pause_s
