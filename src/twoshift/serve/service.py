@@ -18,7 +18,7 @@ from twoshift.serve.keys import ANYONE, Caller
 from twoshift.serve.live_model import LiveModel, columns_of
 from twoshift.serve.live_request import LiveRequest
 from twoshift.serve.llm.derived import LlmDerived
-from twoshift.serve.llm.model import ServedLlm
+from twoshift.serve.llm.language_model import LanguageModel, is_language_model
 from twoshift.serve.llm.running import Running
 from twoshift.serve.model import Answer
 
@@ -108,16 +108,16 @@ class Service:
         """Whether a model may answer with it: what some do is not known before their first answer."""
         return any(column in columns_of(model) or not columns_of(model) for model in self.models.values())
 
-    def language_model(self, name: str) -> ServedLlm:
+    def language_model(self, name: str) -> LanguageModel:
         """The one of that name; raises NotFound, and InvalidInput where it is another kind of model."""
         model = self.find(name)
-        if not isinstance(model, ServedLlm):
+        if not is_language_model(model):
             raise InvalidInput("model", name, "a model that generates text")
         return model
 
     async def generate(
         self,
-        model: ServedLlm,
+        model: LanguageModel,
         rows: Sequence[GenerationRequest],
         timeout_s: float | None,
         arrived_s: float,

@@ -17,7 +17,7 @@ from twoshift.serve.http.event_stream import EventStream
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openapi import ASKING, Operation
 from twoshift.serve.keys import Access
-from twoshift.serve.llm.model import ServedLlm
+from twoshift.serve.llm.language_model import LanguageModel
 from twoshift.serve.model import Answer
 from twoshift.serve.service import Service
 
@@ -55,13 +55,13 @@ class _Generation:
         model = exchange.model = self._service.language_model(asked.model)
         return await self._answered(exchange, model, await exchange.read(CompletionCall, asked, _facts(model)))
 
-    async def _answered(self, exchange: Exchange, model: ServedLlm, call: GenerationCall) -> Reply:
+    async def _answered(self, exchange: Exchange, model: LanguageModel, call: GenerationCall) -> Reply:
         try:
             return await self._run(exchange, model, call)
         except InvalidInput as error:
             raise with_request_field(exchange.request.path, error) from error
 
-    async def _run(self, exchange: Exchange, model: ServedLlm, call: GenerationCall) -> Reply:
+    async def _run(self, exchange: Exchange, model: LanguageModel, call: GenerationCall) -> Reply:
         request = exchange.request
         running = await self._service.generate(model, call.rows, exchange.timeout_s, request.arrived_s, exchange.caller)
         exchange.answer = Answer([], running.tokens, 0, running.stages)
@@ -77,5 +77,5 @@ class _Generation:
         return Reply(200, content_type=_EVENTS.encode(), headers=headers, stream=stream, stream_bytes=None)
 
 
-def _facts(model: ServedLlm) -> ModelFacts:
+def _facts(model: LanguageModel) -> ModelFacts:
     return ModelFacts(model.name, model.info.outputs, {}, model.most_rows)

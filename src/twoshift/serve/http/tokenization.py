@@ -16,13 +16,13 @@ from twoshift.endpoints.known import told_openai
 from twoshift.endpoints.types import ErrorReply
 from twoshift.errors import InvalidInput
 from twoshift.generation import Message
-from twoshift.runtime.tokenization import TextTokens, Tokenized, encoder_tokens
+from twoshift.runtime.tokenization import TextTokens, encoder_tokens
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openapi import Operation
 from twoshift.serve.keys import Access
 from twoshift.serve.live_model import LiveModel
-from twoshift.serve.llm.model import ServedLlm
+from twoshift.serve.llm.language_model import is_language_model
 from twoshift.serve.service import Service
 
 __all__ = ["add_tokenization"]
@@ -102,12 +102,8 @@ class _Tokenization:
 
     def _tokens(self, model: LiveModel) -> TextTokens:
         """An encoder's is read from its folder: replicas in other processes have theirs for themselves."""
-        if isinstance(model, ServedLlm):
-            if not isinstance(model.engine.runtime, Tokenized):
-                raise InvalidInput(
-                    "model", model.name, "a model that runs here: this one's tokens are another server's"
-                )
-            return model.engine.runtime.tokens
+        if is_language_model(model):
+            return model.text_tokens()
         if model.name not in self._known:
             if model.info.max_row_tokens <= 1:
                 raise InvalidInput("model", model.name, "a model of texts: this one has no tokens")

@@ -8,7 +8,7 @@ from typing import Any
 from twoshift.engine.llm import LlmStats
 from twoshift.serve.exposition import counted
 from twoshift.serve.live_model import LiveModel
-from twoshift.serve.llm.model import ServedLlm
+from twoshift.serve.llm.language_model import LanguageModel, is_language_model
 from twoshift.serve.metrics import Histogram
 from twoshift.types import Lane
 
@@ -41,15 +41,15 @@ _VLLM_TPOT = "request_time_per_output_token_seconds"  # its newer name
 
 def llm_metrics(models: Mapping[str, LiveModel]) -> Iterator[Any]:
     """As ServerMetrics takes more."""
-    found = {name: model for name, model in models.items() if isinstance(model, ServedLlm)}
+    found = {name: model for name, model in models.items() if is_language_model(model)}
     if not found:
         return
-    stats = {name: model.engine.sequences() for name, model in found.items()}
+    stats = {name: model.sequences() for name, model in found.items()}
     yield from _own(found, stats)
     yield from _as_vllm(found, stats)
 
 
-def _own(models: Mapping[str, ServedLlm], stats: Mapping[str, LlmStats]) -> Iterator[Any]:
+def _own(models: Mapping[str, LanguageModel], stats: Mapping[str, LlmStats]) -> Iterator[Any]:
     for kind, name, about, value in _LANED:
         samples = [
             (model, str(lane), getattr(each, value))
@@ -68,7 +68,7 @@ def _own(models: Mapping[str, ServedLlm], stats: Mapping[str, LlmStats]) -> Iter
         yield "histogram", name, about, ("model", "lane"), samples
 
 
-def _as_vllm(models: Mapping[str, ServedLlm], stats: Mapping[str, LlmStats]) -> Iterator[Any]:
+def _as_vllm(models: Mapping[str, LanguageModel], stats: Mapping[str, LlmStats]) -> Iterator[Any]:
     """Live sequences alone, where a scaler acts on it; batch work that waits would make it add replicas."""
     label = ("model_name",)
 

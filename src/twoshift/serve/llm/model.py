@@ -8,19 +8,19 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from twoshift.engine.llm import LlmEngine
+from twoshift.engine.llm import LlmEngine, LlmStats
 from twoshift.engine.stats import EngineStats, Health, Queue
 from twoshift.errors import InvalidInput, Late, TooLarge, TooLong, TryLater
 from twoshift.generation import GenerationRequest
 from twoshift.llm_ports import Prompts
 from twoshift.ports import RuntimeInfo
+from twoshift.runtime.tokenization import TextTokens, Tokenized
 from twoshift.serve.completions import Completions
-from twoshift.serve.live_request import LiveRequest
 from twoshift.serve.llm.derived import LlmDerived, derive_llm
+from twoshift.serve.llm.language_model import TakesPrompts
 from twoshift.serve.llm.metrics import LlmMetrics
 from twoshift.serve.llm.running import Running
 from twoshift.serve.metrics import ModelMetrics
-from twoshift.serve.model import Answer
 from twoshift.serve.stages import Stages
 from twoshift.serve.tracing import Traces
 from twoshift.types import Lane, ReplicaCounts, Tensor
@@ -32,7 +32,7 @@ _CHARACTERS_PER_TOKEN = 64  # at most: a longer text cannot fit, whatever its to
 _LEAST_WAIT_S, _LONGEST_STEP_S = 0.1, 30.0
 
 
-class ServedLlm:
+class ServedLlm(TakesPrompts):
     """A model, the engine that owns its device, and what follows from its objective."""
 
     def __init__(self, name: str, engine: LlmEngine, created_unix_s: int) -> None:
@@ -84,18 +84,15 @@ class ServedLlm:
         """Itself."""
         return ReplicaCounts(1)
 
-    @property
-    def rows_per_request(self) -> float:
-        """It takes prompts, not rows."""
-        return 1.0
+    def sequences(self) -> LlmStats:
+        """How it stands and what it has done, in sequences and tokens."""
+        return self.engine.sequences()
 
-    def finish_in_s(self, _size: int, _requests: int, _left_s: float) -> float:
-        """It admits by the first token."""
-        return 0.0
-
-    async def answer(self, _request: LiveRequest) -> Answer:
-        """Rows of tensors are not what it takes."""
-        raise InvalidInput("model", self.name, "/v1/chat/completions or /v1/completions: this one generates text")
+    def text_tokens(self) -> TextTokens:
+        """Its tokenizer; raises InvalidInput where that is another server's."""
+        if not isinstance(self.engine.runtime, Tokenized):
+            raise InvalidInput("model", self.name, "a model that runs here: this one's tokens are another server's")
+        return self.engine.runtime.tokens
 
     async def begin(
         self,
