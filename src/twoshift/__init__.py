@@ -9,8 +9,20 @@ from twoshift._version import __version__
 
 if TYPE_CHECKING:
     from twoshift.batch.pipelines import Scorer, spark_scorer
+    from twoshift.client import AsyncClient, Client
     from twoshift.engine import Engine
-    from twoshift.errors import Broken, InvalidInput, TooLarge, TryLater, TwoshiftError
+    from twoshift.errors import (
+        Broken,
+        Denied,
+        InvalidInput,
+        Late,
+        NotFound,
+        OverLimit,
+        TooLarge,
+        TryLater,
+        TwoshiftError,
+    )
+    from twoshift.local_job import RunningJob, run
     from twoshift.policy.cost import CallCost, Sample
     from twoshift.policy.fit import Fit, fit_call_cost
     from twoshift.policy.lane_values import LaneLimits
@@ -19,13 +31,20 @@ if TYPE_CHECKING:
     from twoshift.wiring import load_model, stored_cost
 
 __all__ = [
+    "AsyncClient",
     "Broken",
     "CallCost",
     "CallSize",
+    "Client",
+    "Denied",
     "Engine",
     "Fit",
     "InvalidInput",
     "LaneLimits",
+    "Late",
+    "NotFound",
+    "OverLimit",
+    "RunningJob",
     "Sample",
     "Scorer",
     "TooLarge",
@@ -37,19 +56,27 @@ __all__ = [
     "fit_call_cost",
     "load_model",
     "plan_fleet",
+    "run",
     "spark_scorer",
     "stored_cost",
     "sweep",
 ]
 
 _HOMES = {
+    "AsyncClient": "client",
     "Broken": "errors",
     "CallCost": "policy.cost",
     "CallSize": "types",
+    "Client": "client",
+    "Denied": "errors",
     "Engine": "engine",
     "Fit": "policy.fit",
     "InvalidInput": "errors",
     "LaneLimits": "policy.lane_values",
+    "Late": "errors",
+    "NotFound": "errors",
+    "OverLimit": "errors",
+    "RunningJob": "local_job",
     "Sample": "policy.cost",
     "Scorer": "batch.pipelines",
     "TooLarge": "errors",
@@ -60,6 +87,7 @@ _HOMES = {
     "fit_call_cost": "policy.fit",
     "load_model": "wiring",
     "plan_fleet": "policy.plan",
+    "run": "local_job",
     "spark_scorer": "batch.pipelines",
     "stored_cost": "wiring",
     "sweep": "policy.plan",

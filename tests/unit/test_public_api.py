@@ -1,15 +1,25 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import twoshift
 
 NAMES = [
+    "AsyncClient",
     "Broken",
     "CallCost",
     "CallSize",
+    "Client",
+    "Denied",
     "Engine",
     "Fit",
     "InvalidInput",
     "LaneLimits",
+    "Late",
+    "NotFound",
+    "OverLimit",
+    "RunningJob",
     "Sample",
     "Scorer",
     "TooLarge",
@@ -21,6 +31,7 @@ NAMES = [
     "fit_call_cost",
     "load_model",
     "plan_fleet",
+    "run",
     "spark_scorer",
     "stored_cost",
     "sweep",
@@ -37,3 +48,10 @@ def test_every_public_name_is_there() -> None:
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
     assert not hasattr(twoshift, "no_such_name")
+
+
+def test_importing_it_loads_nothing_heavy() -> None:
+    heavy = "numpy msgspec httpx pyarrow rich typer asyncio"
+    code = f"import sys, twoshift; dir(twoshift); print([each for each in '{heavy}'.split() if each in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[]\n"

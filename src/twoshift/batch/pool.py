@@ -7,9 +7,11 @@ import itertools
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection, resource_tracker
 from typing import Any, Protocol
@@ -101,7 +103,8 @@ class LocalPool:
         # Blocked from its first moment: Ctrl-C goes to every process, and what is to end is for the coordinator to say
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         try:
-            process.start()
+            with _without_main():
+                process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()  # or its end would never be seen
@@ -163,6 +166,17 @@ class LocalPool:
         if code is not None and code < 0:
             return Died(f"killed by {signal.Signals(-code).name}")
         return Died(f"ended with code {code}")
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """A worker needs nothing of the program that starts it: a script of a user would run again in each of them."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _main(pipe: Any, number: int, encoded: bytes, threads: int, load: Any, blobs_for: Any) -> None:
