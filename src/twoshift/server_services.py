@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from twoshift.config import home
 from twoshift.errors import NotFound, TryLater, TwoshiftError
@@ -13,14 +14,15 @@ from twoshift.extras import missing_from, not_installed
 from twoshift.wiring import blobs_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from twoshift.batch.host import JobHost
-    from twoshift.batch.job_seats import LiveFleet
+    from twoshift.batch.job_seats import LaneReplica, LiveFleet
     from twoshift.batch.requests.host import BatchHost
     from twoshift.blobs.roots import Roots
     from twoshift.ports import Blobs
     from twoshift.serve.batch_desk import NoBatches
+    from twoshift.serve.deployments import Deployments
     from twoshift.serve.exposition import MoreMetrics
     from twoshift.serve.http.jobs import NoJobs
     from twoshift.serve.http.usage import NoUsage
@@ -63,7 +65,7 @@ class ServerServices:
 
 
 def services_for(
-    models: Mapping[str, LiveModel], settings: ServeSettings, keys: Keys, note: Callable[[str], None]
+    models: Deployments, settings: ServeSettings, keys: Keys, note: Callable[[str], None]
 ) -> ServerServices:
     """For the models that are served, not started; where there can be none, those who say why."""
     held = _held_database(settings, note)
@@ -152,7 +154,7 @@ def _needs_packages() -> str:
 
 
 def _job_host(
-    models: Mapping[str, LiveModel],
+    models: Deployments,
     settings: ServeSettings,
     keys: Keys,
     held: tuple[Database, SqlClaim],
@@ -169,30 +171,49 @@ def _job_host(
     return JobHost(jobs, _fleets(models), allowed, blobs_for, claim, notifier.check)
 
 
-def _fleets(models: Mapping[str, LiveModel]) -> Callable[[str], LiveFleet]:
+def _fleets(models: Deployments) -> Callable[[str], LiveFleet]:
     from twoshift.batch.job_seats import EngineReplica, LiveFleet
     from twoshift.fleet.model import FleetModel
     from twoshift.fleet.ray_model import RayModel
     from twoshift.serve.llm.model import ServedLlm
     from twoshift.serve.model import ServedModel
 
-    own = {name: model for name, model in models.items() if isinstance(model, ServedModel | ServedLlm)}
-    here = {name: [EngineReplica(model.engine)] for name, model in own.items()}
+    here: WeakKeyDictionary[LiveModel, EngineReplica] = WeakKeyDictionary()  # a job finds its seat again
+
+    def own(name: str) -> ServedModel | ServedLlm | None:
+        found = models.get(name)
+        return found.backend if found is not None and isinstance(found.backend, ServedModel | ServedLlm) else None
+
+    def replicas(name: str) -> Sequence[LaneReplica]:
+        found = models.get(name)
+        if found is None:
+            return ()
+        backend = found.backend
+        if isinstance(backend, FleetModel | RayModel):
+            return backend.lane_replicas()
+        assert isinstance(backend, ServedModel | ServedLlm)  # noqa: S101 - there are four
+        return [here.get(backend) or here.setdefault(backend, EngineReplica(backend.engine))]
+
+    def why_dead(name: str) -> str:  # another replica is started for one that dies in a process of its own
+        backend = own(name)
+        return "" if backend is None else backend.engine.why_dead
+
+    def why_away(name: str) -> str:
+        known = models.all.get(name)
+        return f"{name} is not deployed here" if known is None else known.why_not
 
     def fleet_of(name: str) -> LiveFleet:
-        model = models.get(name)
-        if model is None:
-            raise NotFound("model", name, f"one of {', '.join(sorted(models))}, which are served here")
-        if isinstance(model, FleetModel | RayModel):  # where another one is started for one that dies
-            return LiveFleet(model.lane_replicas, model.metrics.recent)
-        is_llm = isinstance(model, ServedLlm)
-        return LiveFleet(lambda: here[name], model.metrics.recent, is_llm, lambda: own[name].engine.why_dead)
+        known = models.all.get(name)
+        if known is None:
+            raise NotFound("model", name, f"one of {', '.join(sorted(models.all))}, which are served here")
+        is_llm, latencies = isinstance(own(name), ServedLlm), known.metrics.recent
+        return LiveFleet(partial(replicas, name), latencies, is_llm, partial(why_dead, name), partial(why_away, name))
 
     return fleet_of
 
 
 def _batch_host(
-    models: Mapping[str, LiveModel],
+    models: Deployments,
     settings: ServeSettings,
     held: tuple[Database, SqlClaim],
     jobs: JobHost,
@@ -243,7 +264,7 @@ def marker_in(blobs: Blobs, location: str) -> str | None:
 
 
 def ledger_for(
-    models: Mapping[str, LiveModel], settings: ServeSettings, keys: Keys, jobs: JobHost | NoJobs
+    models: Deployments, settings: ServeSettings, keys: Keys, jobs: JobHost | NoJobs
 ) -> tuple[Ledger | NoUsage, MoreMetrics]:
     """Who counts what tenants have had of the devices, not started; and the metrics of tenants."""
     from twoshift.fleet.tenancy import counted

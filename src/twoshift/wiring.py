@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from twoshift.policy.threads import ThreadPlan
     from twoshift.ports import Blobs, Profiles, Runtime, RuntimeInfo
     from twoshift.runtime.llm import LlmOptions
+    from twoshift.serve.deployments import Deployment
     from twoshift.serve.exposition import MoreMetrics
     from twoshift.serve.http.jobs import NoJobs
     from twoshift.serve.live_model import LiveModel
@@ -287,7 +288,7 @@ def stored_cost(runtime: Runtime) -> CallCost | None:
     return found.cost if found else None
 
 
-def served_model(name: str, settings: ModelSettings, created_unix_s: int, note: Callable[[str], None]) -> ServedModel:
+def served_model(name: str, settings: ModelSettings, note: Callable[[str], None]) -> ServedModel:
     """A model behind an engine, warm, with its curve: the one that is stored, or measured now."""
     from twoshift.engine import Engine
     from twoshift.policy.admission import MAX_WAITING
@@ -323,7 +324,6 @@ def served_model(name: str, settings: ModelSettings, created_unix_s: int, note: 
         lambda cost: derive(
             cost, engine.limits, engine.live_row(row), max_waiting, engine.whole_cost(), threads_of(runtime)
         ),
-        created_unix_s,
         outputs,
         keeper,
     )
@@ -332,7 +332,7 @@ def served_model(name: str, settings: ModelSettings, created_unix_s: int, note: 
     return served
 
 
-def served_llm(name: str, settings: ModelSettings, created_unix_s: int, note: Callable[[str], None]) -> ServedLlm:
+def served_llm(name: str, settings: ModelSettings, note: Callable[[str], None]) -> ServedLlm:
     """A language model behind an engine, warm, with its curve: the one that is stored, or measured now."""
     from twoshift.engine.llm import LlmEngine
     from twoshift.runtime.llm import LlmOptions, load_llm
@@ -353,7 +353,7 @@ def served_llm(name: str, settings: ModelSettings, created_unix_s: int, note: Ca
     except BaseException:
         runtime.close()
         raise
-    return ServedLlm(name, LlmEngine(runtime, cost, objective), created_unix_s)
+    return ServedLlm(name, LlmEngine(runtime, cost, objective))
 
 
 def _measured_steps(runtime: LlmRuntime, note: Callable[[str], None]) -> CallCost:
@@ -385,29 +385,27 @@ def _guessed_steps(runtime: LlmRuntime, note: Callable[[str], None]) -> CallCost
     return CallCost(*_GUESS_STEP_S)
 
 
-def live_model(name: str, settings: ServeSettings, created_unix_s: int, note: Callable[[str], None]) -> LiveModel:
+def live_model(name: str, settings: ServeSettings, note: Callable[[str], None]) -> LiveModel:
     """A model that is served: in this process, by replicas in processes of their own, or by Ray Serve."""
     each = settings.models[name]
     if is_llm(each.model):
         if settings.engine != "local":
             raise InvalidInput("engine", settings.engine, f"local: {each.model} is a language model")
-        return served_llm(name, each, created_unix_s, note)
+        return served_llm(name, each, note)
     each.check_rows()
     if settings.engine == "ray":
-        return ray_model(name, each, created_unix_s, settings.address, note)
+        return ray_model(name, each, settings.address, note)
     if each.first_replicas == 1 and not each.is_scaled:
-        return served_model(name, each, created_unix_s, note)
-    return fleet_model(name, each, created_unix_s, note, each.max_replicas)
+        return served_model(name, each, note)
+    return fleet_model(name, each, note, each.max_replicas)
 
 
-def ray_model(
-    name: str, settings: ModelSettings, created_unix_s: int, address: str | None, note: Callable[[str], None]
-) -> RayModel:
+def ray_model(name: str, settings: ModelSettings, address: str | None, note: Callable[[str], None]) -> RayModel:
     """A model whose replicas are a deployment of Ray Serve, ready."""
     from twoshift.fleet.ray_model import RayModel
     from twoshift.fleet.replica_process import ReplicaSpec
 
-    model = RayModel(ReplicaSpec(name, settings, created_unix_s, served_model), address, note)
+    model = RayModel(ReplicaSpec(name, settings, served_model), address, note)
     try:
         model.begin()
     except BaseException:
@@ -416,9 +414,7 @@ def ray_model(
     return model
 
 
-def fleet_model(
-    name: str, settings: ModelSettings, created_unix_s: int, note: Callable[[str], None], most: int | None = None
-) -> FleetModel:
+def fleet_model(name: str, settings: ModelSettings, note: Callable[[str], None], most: int | None = None) -> FleetModel:
     """A model with replica processes, all ready; the cores are shared out among as many as there can ever be."""
     from twoshift.fleet.model import FleetModel
     from twoshift.fleet.replica_process import ReplicaSpec
@@ -426,8 +422,8 @@ def fleet_model(
     from twoshift.runtime.devices import usable_threads, visible_gpus
 
     cores = settings.threads or max(1, usable_threads() // (most or settings.first_replicas))
-    spec = ReplicaSpec(name, settings, created_unix_s, served_model, cores)
-    model = FleetModel(name, created_unix_s)
+    spec = ReplicaSpec(name, settings, served_model, cores)
+    model = FleetModel(name)
     supervisor = Supervisor(spec, settings.first_replicas, visible_gpus(settings.device), model, note)
     try:
         model.begin(supervisor)
@@ -438,7 +434,7 @@ def fleet_model(
 
 
 def scalers_for(
-    models: Mapping[str, LiveModel], settings: ServeSettings, jobs: JobHost | NoJobs, note: Callable[[str], None]
+    models: Mapping[str, Deployment], settings: ServeSettings, jobs: JobHost | NoJobs, note: Callable[[str], None]
 ) -> dict[str, Scaler]:
     """Who sizes the fleets of the models whose replicas are scaled, with a decision log each; not started."""
     from twoshift.fleet.model import FleetModel
@@ -447,9 +443,10 @@ def scalers_for(
     found: dict[str, Scaler] = {}
     for name, model in models.items():
         each = settings.models[name]
-        if each.is_scaled and each.max_replicas is not None and isinstance(model, FleetModel):
+        fleet = model.backend
+        if each.is_scaled and each.max_replicas is not None and isinstance(fleet, FleetModel):
             policy = each.scale.policy(each.min_replicas or 1, each.max_replicas)
-            found[name] = scaler_for(model, policy, _backlogs(jobs, name), _scale_log(name, settings, note))
+            found[name] = scaler_for(model, fleet, policy, _backlogs(jobs, name), _scale_log(name, settings, note))
     return found
 
 
@@ -471,7 +468,7 @@ def _scale_log(name: str, settings: ServeSettings, note: Callable[[str], None]) 
 
 
 def scaling_metrics(
-    models: Mapping[str, LiveModel], scalers: Mapping[str, Scaler], jobs: JobHost | NoJobs
+    models: Mapping[str, Deployment], scalers: Mapping[str, Scaler], jobs: JobHost | NoJobs
 ) -> MoreMetrics:
     """What an autoscaler outside may read, and what those here have decided."""
     from twoshift.fleet.scaling import decisions, signals

@@ -225,7 +225,7 @@ def test_the_stored_choice_is_used_and_the_users_own_number_wins(tmp_path: Path)
 
 def test_a_server_measures_its_choice_keeps_it_and_says_it(tmp_path: Path) -> None:
     path, said = MAKERS["lightgbm"](tmp_path), list[str]()
-    model = served_model("m", ModelSettings(model=path, slo_ms=500), 0, said.append)
+    model = served_model("m", ModelSettings(model=path, slo_ms=500), said.append)
     chosen = threads_of(model.engine.runtime)
     assert any("Measuring" in line for line in said)
     assert chosen is not None

@@ -17,6 +17,7 @@ pytest.importorskip("pyarrow")
 
 from twoshift.errors import TryLater
 from twoshift.fleet.model import FleetModel
+from twoshift.serve.deployments import Deployments
 from twoshift.serve.model import Answer
 from twoshift.serve.service import Service
 from twoshift.serve.settings import ModelSettings
@@ -31,7 +32,7 @@ class Front:
     """A loop in a thread, as a server has one."""
 
     def __init__(self, model: FleetModel) -> None:
-        self.model, self.service = model, Service([model])
+        self.model, self.service = model, Service(Deployments({model.name: model}))
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
@@ -44,7 +45,7 @@ class Front:
         return asyncio.run_coroutine_threadsafe(_awaited(what), self.loop).result(WAIT_S)
 
     def ask(self, text: str, timeout_s: float = 30.0) -> asyncio.Future[Any]:
-        asked = self.service.answer(self.model, [text], timeout_s, time.monotonic())
+        asked = self.service.answer(self.service.find(self.model.name), [text], timeout_s, time.monotonic())
         return asyncio.run_coroutine_threadsafe(asked, self.loop)  # type: ignore[return-value]
 
     def who(self) -> int:
@@ -84,7 +85,7 @@ def front(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Front]:
     monkeypatch.setenv("TWOSHIFT_HOME", str(tmp_path / "home"))
     (tmp_path / "m.py").write_text(SOURCE)
     settings = ModelSettings(model=f"{tmp_path}/m.py:Sized", slo_ms=500, max_batch=4)
-    made = Front(fleet_model("Sized", settings, 0, lambda _: None, most=2))
+    made = Front(fleet_model("Sized", settings, lambda _: None, most=2))
     yield made
     made.close()
 

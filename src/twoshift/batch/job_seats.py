@@ -117,6 +117,7 @@ class LiveFleet:
     latencies: Latencies
     is_llm: bool = False
     why_dead: Callable[[], str] = str  # until the server is started again; empty where it is not
+    why_away: Callable[[], str] = str  # why the model takes no rows now: it loads, or was unloaded; empty where it does
 
 
 class EngineReplica:

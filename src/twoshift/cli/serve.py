@@ -24,8 +24,8 @@ from twoshift.units import counted
 
 if TYPE_CHECKING:
     from twoshift.fleet.scaler import Scaler
+    from twoshift.serve.deployments import Deployment
     from twoshift.serve.derived import Derived
-    from twoshift.serve.live_model import LiveModel
     from twoshift.serve.llm.derived import LlmDerived
     from twoshift.serve.settings import ServeSettings
 
@@ -147,6 +147,7 @@ def _name_of(model: str) -> str:
 
 
 def _serve(settings: ServeSettings) -> int:
+    from twoshift.serve.deployments import Deployment, Deployments
     from twoshift.serve.keys import Keys
     from twoshift.serve.run import serve
     from twoshift.serve.service import Service, close_models
@@ -167,7 +168,7 @@ def _serve(settings: ServeSettings) -> int:
         _log_accesses(logging.DEBUG if settings.log_probes else logging.INFO)
     # One text is tokenised faster by the thread that has it than by a pool that is woken for it
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    models: list[LiveModel] = []
+    deployments = Deployments()
     services = usage = None
     keys = Keys(settings.keys, tenants=settings.tenants)
     scalers: dict[str, Scaler] = {}
@@ -178,9 +179,9 @@ def _serve(settings: ServeSettings) -> int:
         for name in settings.models:
             starting.loading(name)
             with Ongoing() as ongoing:
-                models.append(live_model(name, settings, int(time.time()), ongoing))
+                deployments.serve(deployments.add(Deployment(name)), live_model(name, settings, ongoing))
         starting.loading("the job database")
-        service = Service(models)
+        service = Service(deployments)
         services = services_for(service.models, settings, keys, note)
         usage, tenant_metrics = ledger_for(service.models, settings, keys, services.jobs)
         usage.start()  # before the jobs: it knows what was spent today
@@ -189,7 +190,7 @@ def _serve(settings: ServeSettings) -> int:
         metrics = [scaling_metrics(service.models, scalers, services.jobs), tenant_metrics, service_metrics(services)]
         for name, scaler in scalers.items():
             scaler.start(settings.models[name].scale.every_s)
-        tell = partial(_tell, models, bool(keys))
+        tell = partial(_tell, [*deployments.values()], bool(keys))
         left_s = serve(service, settings, tell, services, keys, usage, starting, metrics)
     finally:
         until_s = time.monotonic() + left_s
@@ -199,7 +200,8 @@ def _serve(settings: ServeSettings) -> int:
         ended = services is None or services.close(left_s)
         if usage is not None:
             usage.close()
-        ended &= left_s > 0 and close_models(models, max(_LEAST_S, until_s - time.monotonic()))
+        backends = [each.backend for each in deployments.values()]
+        ended &= left_s > 0 and close_models(backends, max(_LEAST_S, until_s - time.monotonic()))
     return 0 if ended else _leave(settings)
 
 
@@ -220,7 +222,7 @@ def _leave(settings: ServeSettings) -> int:
     os._exit(1)
 
 
-def _tell(models: list[LiveModel], needs_key: bool, address: str, grpc_address: str | None) -> None:
+def _tell(models: list[Deployment], needs_key: bool, address: str, grpc_address: str | None) -> None:
     from twoshift.serve.llm.derived import LlmDerived
 
     for model in models:
@@ -263,6 +265,6 @@ def _tell_llm(derived: LlmDerived) -> None:
     note(f"  {waiting} requests may wait and more are refused; {context} tokens of context")
 
 
-def _curl(model: LiveModel) -> str:
+def _curl(model: Deployment) -> str:
     outputs = model.info.outputs
     return next((curl % model.name for output, curl in _CURL.items() if output in outputs), f"/v2/models/{model.name}")

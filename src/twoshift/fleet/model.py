@@ -25,10 +25,8 @@ from twoshift.ports import RuntimeInfo
 from twoshift.serve.completions import Completions
 from twoshift.serve.derived import Derived
 from twoshift.serve.live_request import LiveRequest
-from twoshift.serve.metrics import ModelMetrics
 from twoshift.serve.model import Answer
 from twoshift.serve.stages import Stages
-from twoshift.serve.tracing import Traces
 from twoshift.types import CallSize, Lane, ReplicaCounts, Tensor
 
 if TYPE_CHECKING:
@@ -46,12 +44,9 @@ _LEAST_SILENT_S, _SILENT_SLOS = 10.0, 20.0  # without a word from a replica: it 
 class FleetModel:
     """For the faces it is a model like any other; the supervisor's thread says what becomes of its replicas."""
 
-    def __init__(self, name: str, created_unix_s: int) -> None:
-        self.name, self.created_unix_s = name, created_unix_s
-        self.version = "1"
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.outputs: tuple[Tensor, ...] = ()
-        self.metrics = ModelMetrics()
-        self.traces: Traces | None = None
         self._routing = RoutingPolicy()
         self._requests = itertools.count()
         self._known: list[Member] = []  # that are listened to

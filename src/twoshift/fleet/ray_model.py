@@ -34,9 +34,7 @@ from twoshift.ports import RuntimeInfo
 from twoshift.serve.completions import Completions
 from twoshift.serve.derived import Derived
 from twoshift.serve.live_request import LiveRequest
-from twoshift.serve.metrics import ModelMetrics
 from twoshift.serve.model import Answer
-from twoshift.serve.tracing import Traces
 from twoshift.types import Lane, ReplicaCounts
 
 __all__ = ["RayModel"]
@@ -80,9 +78,7 @@ class RayModel:
     """For the faces it is a model like any other. Ray Serve chooses the replica; its admission has the last word."""
 
     def __init__(self, spec: ReplicaSpec, address: str | None, note: Callable[[str], None]) -> None:
-        self.name, self.created_unix_s, self.version = spec.name, spec.created_unix_s, "1"
-        self.metrics = ModelMetrics()
-        self.traces: Traces | None = None
+        self.name = spec.name
         self._note, self._numbers, self._requests = note, itertools.count(), itertools.count()
         self._ray, self._is_ours = connected(address)
         self._serve = needed("ray.serve", "ray", "ray", "engine")

@@ -142,7 +142,7 @@ class RayReplica:
             serve.delete(self._application, _blocking=False)
 
     def _counts(self) -> ModelCounts:
-        return replace(model_counts(self._model), offered_rows=self._offered, refused_rows=self._refused)
+        return model_counts(self._model, self._offered, self._refused)
 
 
 class _Itself:
@@ -166,7 +166,7 @@ def _opened(given: RayGiven) -> ServedModel:
     if spec.cores is not None:
         share_threads(spec.cores)
     with _first_alone():
-        return spec.open_model(spec.name, spec.settings, spec.created_unix_s, lambda _: None)
+        return spec.open_model(spec.name, spec.settings, lambda _: None)
 
 
 @contextlib.contextmanager

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["SIGNALS", "OpenModel", "ReplicaSpec", "replica_main", "sendable"]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # whether a replica ends is for its front to say
-OpenModel = Callable[[str, ModelSettings, int, Callable[[str], None]], ServedModel]
+OpenModel = Callable[[str, ModelSettings, Callable[[str], None]], ServedModel]
 _logger = logging.getLogger("twoshift.fleet")
 _PR_SET_PDEATHSIG = 1
 
@@ -43,7 +43,6 @@ class ReplicaSpec:
 
     name: str
     settings: ModelSettings
-    created_unix_s: int
     open_model: OpenModel
     cores: int | None = None  # its share of them; None: all
 
@@ -60,9 +59,7 @@ def replica_main(live: socket.socket, control: Connection, spec: ReplicaSpec, gp
         share_threads(spec.cores)
     line = _Line(control)
     try:
-        model = spec.open_model(
-            spec.name, spec.settings, spec.created_unix_s, lambda text: line.send(Noted(text))
-        )  # fmt: skip
+        model = spec.open_model(spec.name, spec.settings, lambda text: line.send(Noted(text)))
     except Exception as error:
         line.send(LoadFailed(encode_error(error)))
         os._exit(1)

@@ -10,6 +10,7 @@ from twoshift.fleet.observer import Backlog, FleetObserver, ModelCounts, most_ur
 from twoshift.fleet.scale_log import ScaleLog
 from twoshift.fleet.scaler import Scaler
 from twoshift.policy.autoscale import AutoscalePolicy
+from twoshift.serve.deployments import Deployment
 from twoshift.serve.live_model import LiveModel
 from twoshift.types import Lane
 
@@ -19,20 +20,26 @@ Backlogs = Callable[[], Iterable[Backlog]]
 Samples = Iterator[tuple[str, str, str, tuple[str, ...], list[tuple[Any, ...]]]]
 
 
-def scaler_for(model: FleetModel, policy: AutoscalePolicy, backlogs: Backlogs, log: ScaleLog | None) -> Scaler:
-    """Not started."""
-    observer = FleetObserver(lambda: model_counts(model), backlogs, model)
-    return Scaler(policy, observer.observe, model, log, model=model.name)
+def scaler_for(
+    deployment: Deployment, fleet: FleetModel, policy: AutoscalePolicy, backlogs: Backlogs, log: ScaleLog | None
+) -> Scaler:
+    """Of the fleet that answers for a deployment; not started."""
+    observer = FleetObserver(lambda: _counts(deployment), backlogs, fleet)
+    return Scaler(policy, observer.observe, fleet, log, model=deployment.name)
 
 
-def model_counts(model: LiveModel) -> ModelCounts:
+def _counts(deployment: Deployment) -> ModelCounts:
+    return model_counts(deployment, deployment.metrics.offered_rows, deployment.metrics.refused_rows)
+
+
+def model_counts(model: LiveModel | Deployment, offered_rows: int, refused_rows: int) -> ModelCounts:
     """As it is now."""
     stats, derived, queue = model.stats(), model.derived_now(), model.waiting()[Lane.ONLINE]
     live = stats.lanes[Lane.ONLINE]
     tokens_per_s = derived.capacity_rows_per_s * derived.row_tokens  # of all that are ready
     return ModelCounts(
-        offered_rows=model.metrics.offered_rows,
-        refused_rows=model.metrics.refused_rows,
+        offered_rows=offered_rows,
+        refused_rows=refused_rows,
         harvested_rows=stats.lanes[Lane.BATCH].rows,
         answered_rows=live.rows,
         answered_tokens=live.tokens,
@@ -43,9 +50,9 @@ def model_counts(model: LiveModel) -> ModelCounts:
     )
 
 
-def signals(models: Mapping[str, LiveModel], backlogs: Callable[[str], Iterable[Backlog]]) -> Samples:
+def signals(models: Mapping[str, Deployment], backlogs: Callable[[str], Iterable[Backlog]]) -> Samples:
     """What an autoscaler outside may read, as families of metrics: kind, name, what it is, labels, samples."""
-    names = {name: (list(backlogs(name)), model_counts(model)) for name, model in models.items()}
+    names = {name: (list(backlogs(name)), _counts(model)) for name, model in models.items()}
 
     def each(value: Callable[[list[Backlog], ModelCounts], float]) -> list[tuple[Any, ...]]:
         return [(name, value(jobs, counts)) for name, (jobs, counts) in names.items()]

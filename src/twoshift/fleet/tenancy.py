@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from twoshift.blobs.roots import Roots
 from twoshift.errors import InvalidInput
 from twoshift.ports import Blobs
+from twoshift.serve.deployments import Deployment
 from twoshift.serve.keys import ANYONE
 from twoshift.serve.ledger import BATCH, LIVE, Counted
-from twoshift.serve.live_model import LiveModel
 from twoshift.serve.settings import ServeSettings
 from twoshift.serve.tenants import Tenant
 
@@ -74,7 +74,7 @@ def _check_output(roots: Roots, output: str) -> None:
             roots.check(f"{output.rstrip('/')}/{folder}", "output")
 
 
-def counted(models: Mapping[str, LiveModel], jobs: Callable[[], Mapping[tuple[str, str], Used]]) -> list[Counted]:
+def counted(models: Mapping[str, Deployment], jobs: Callable[[], Mapping[tuple[str, str], Used]]) -> list[Counted]:
     """Since the start; of what no key has asked for, anyone's. All that jobs have had was on devices that serve."""
     found: dict[tuple[str, str, str], Counted] = {}
     for name, model in models.items():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from twoshift.engine.stats import CALL_ROWS, EngineStats, Health, Queue
-from twoshift.serve.live_model import LiveModel
+from twoshift.serve.deployments import Deployment
 from twoshift.serve.metrics import ModelMetrics
 from twoshift.types import Lane, ReplicaCounts
 
@@ -116,7 +116,7 @@ class ServerMetrics:
 
     def __init__(
         self,
-        models: Mapping[str, LiveModel],
+        models: Mapping[str, Deployment],
         gauges: Mapping[str, tuple[str, Callable[[], float]]],
         more: Sequence[MoreMetrics] = (),
     ) -> None:
@@ -152,5 +152,5 @@ class ServerMetrics:
             yield made
 
 
-def _look(model: LiveModel) -> _Seen:
+def _look(model: Deployment) -> _Seen:
     return _Seen(model.metrics, model.stats(), model.health(), model.waiting(), model.replicas())

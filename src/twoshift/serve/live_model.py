@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Protocol
 
 from twoshift.engine.stats import EngineStats, Health, Queue
@@ -11,28 +11,17 @@ from twoshift.serve.completions import Completions
 from twoshift.serve.derived import Derived
 from twoshift.serve.live_request import LiveRequest
 from twoshift.serve.llm.derived import LlmDerived
-from twoshift.serve.metrics import ModelMetrics
 from twoshift.serve.model import Answer
-from twoshift.serve.tracing import Traces
 from twoshift.types import Lane, ReplicaCounts, Tensor
 
-__all__ = ["LiveModel", "columns_of"]
-
-
-def columns_of(model: LiveModel) -> Sequence[str]:
-    """What it answers with; none: not known before the first answer."""
-    return model.info.outputs or tuple(tensor.name for tensor in model.outputs)
+__all__ = ["LiveModel"]
 
 
 class LiveModel(Protocol):
     """A model with its engine in this process, or with replicas in others."""
 
     name: str
-    version: str
-    created_unix_s: int
     outputs: tuple[Tensor, ...]  # what was seen in its answers; none before the first
-    metrics: ModelMetrics
-    traces: Traces | None
 
     @property
     def derived(self) -> Derived | LlmDerived:

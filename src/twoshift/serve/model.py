@@ -26,11 +26,9 @@ from twoshift.serve.completions import Completions, Pending
 from twoshift.serve.derived import Derived
 from twoshift.serve.host import Visit
 from twoshift.serve.live_request import LiveRequest
-from twoshift.serve.metrics import ModelMetrics
 from twoshift.serve.prepare_time import PrepareTime
 from twoshift.serve.profile_keeper import ProfileKeeper
 from twoshift.serve.stages import Stages
-from twoshift.serve.tracing import Traces
 from twoshift.types import Lane, ReplicaCounts, Tensor
 
 __all__ = ["Answer", "ServedModel", "output_tensors"]
@@ -59,17 +57,13 @@ class ServedModel:
         name: str,
         engine: Engine,
         derive: Callable[[CallCost], Derived],
-        created_unix_s: int,
         outputs: tuple[Tensor, ...] = (),
         keeper: ProfileKeeper | None = None,
     ) -> None:
-        self.name, self.engine, self.derive, self.created_unix_s = name, engine, derive, created_unix_s
+        self.name, self.engine, self.derive = name, engine, derive
         self.derived = derive(engine.cost())  # from the curve that it began with
-        self.version = "1"
         self.inputs = engine.runtime.info.inputs
         self.outputs = outputs  # what was seen in its answers; none before the first
-        self.metrics = ModelMetrics()
-        self.traces: Traces | None = None
         self._counts_tokens = engine.runtime.info.max_row_tokens > 1
         self._lookups = engine.runtime if isinstance(engine.runtime, LookupRuntime) else None
         self._threads = ThreadPoolExecutor(_PREPARE_THREADS, f"twoshift-prepare-{name}")

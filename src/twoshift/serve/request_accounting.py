@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from twoshift.endpoints.faults import Fault
+from twoshift.serve.deployments import Deployment
 from twoshift.serve.keys import ANYONE, Caller
-from twoshift.serve.live_model import LiveModel
 from twoshift.serve.model import Answer
 
 __all__ = ["Asked", "Booked", "gone", "log_access", "replied", "request_id", "writes_access"]
@@ -38,7 +38,7 @@ class Booked(Protocol):
     """Whose books a request goes into, and what it was answered with."""
 
     caller: Caller
-    model: LiveModel | None
+    model: Deployment | None
     answer: Answer | None
 
 
@@ -80,7 +80,7 @@ def log_access(what: str, status: int, arrived_s: float, caller: str, shown_id: 
     _access.info('"%s" %d %.1f ms, %s, %s', what, status, 1e3 * (time.monotonic() - arrived_s), caller, shown_id)
 
 
-def gone(model: LiveModel | None, arrived_s: float) -> None:
+def gone(model: Deployment | None, arrived_s: float) -> None:
     """Counts a request whose client did not wait."""
     if model is not None:
         model.metrics.replied(_GONE, time.monotonic() - arrived_s, "client_gone")

@@ -99,7 +99,7 @@ async def _serve(
 ) -> float:
     service.start()
     traces = None if settings.otlp_endpoint is None else Traces(settings.otlp_endpoint)
-    for model in service.models.values():
+    for model in service.models.all.values():
         model.traces = traces
     app = App(told_openai, keys)
     gate = Gate(app, service.host, service)

@@ -9,16 +9,17 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from twoshift.errors import InvalidInput, Late, NotFound, TryLater
+from twoshift.errors import InvalidInput, Late, TryLater, TwoshiftError
 from twoshift.generation import GenerationRequest
 from twoshift.serve.completions import Completions
+from twoshift.serve.deployments import Deployment, Deployments, Serving, columns_of
 from twoshift.serve.derived import Derived
 from twoshift.serve.host import UNREAD, Host, Visit
 from twoshift.serve.keys import ANYONE, Caller
-from twoshift.serve.live_model import LiveModel, columns_of
+from twoshift.serve.live_model import LiveModel
 from twoshift.serve.live_request import LiveRequest
 from twoshift.serve.llm.derived import LlmDerived
-from twoshift.serve.llm.language_model import LanguageModel, is_language_model
+from twoshift.serve.llm.language_model import is_language_model
 from twoshift.serve.llm.running import Running
 from twoshift.serve.model import Answer
 
@@ -32,9 +33,9 @@ _WATCH_S = 1.0
 class Service:
     """Requests to results, once each."""
 
-    def __init__(self, models: Sequence[LiveModel]) -> None:
-        self.models = {model.name: model for model in models}
-        self._timeouts_s: dict[str, float] = {}  # of requests that bring none; followed by the watchdog
+    def __init__(self, models: Deployments) -> None:
+        self.models = models
+        self._longest_timeout_s = 1.0  # of requests that bring none
         self._completions: Completions | None = None
         self.host = Host()  # the loop that serves
         self._draining = False
@@ -43,33 +44,39 @@ class Service:
         """On the loop that will serve."""
         self._completions = Completions(self.host)
         for model in self.models.values():
-            model.start(self._completions)
+            model.backend.start(self._completions)
         self._follow_curves()
 
-    def model_of(self, name: str | None) -> LiveModel | None:
+    def deploy(self, deployment: Deployment, backend: LiveModel) -> Serving | None:
+        """This backend answers from now on; what did before. On the loop that serves."""
+        assert self._completions is not None  # noqa: S101 - start made it
+        backend.start(self._completions)
+        before = self.models.serve(deployment, backend)
+        self._follow_curves()
+        return before
+
+    def model_of(self, name: str | None) -> Deployment | None:
         """The one of that name, or the only one; None where nobody can tell."""
-        if name is None and len(self.models) == 1:
-            return next(iter(self.models.values()))
-        return None if name is None else self.models.get(name)
+        return self.models.only if name is None else self.models.get(name)
 
-    def timeout_s(self, model: LiveModel | None) -> float:
+    def timeout_s(self, model: Deployment | None) -> float:
         """Of a request that brings none; the longest where its model is not known."""
-        return max(self._timeouts_s.values()) if model is None else self._timeouts_s[model.name]
+        return self._longest_timeout_s if model is None else model.timeout_s
 
-    def derived(self, model: LiveModel) -> Derived | LlmDerived:
+    def derived(self, model: Deployment) -> Derived | LlmDerived:
         """What follows from its curve and from what its requests cost the host, as learned so far."""
         derived = model.derived_now()
         if isinstance(derived, LlmDerived):
             return derived
         return derived.with_host(self.host.request_s, model.rows_per_request)
 
-    def enter(self, model: LiveModel, size: int, timeout_s: float | None, arrived_s: float) -> Visit:
+    def enter(self, model: Deployment, size: int, timeout_s: float | None, arrived_s: float) -> Visit:
         """Lets a request of so many bytes in, that was not looked at before; whoever gets this ends it.
 
         Raises TryLater where it would be too late, Late where it is.
         """
         now_s = time.monotonic()
-        left_s = arrived_s + (self._timeouts_s[model.name] if timeout_s is None else timeout_s) - now_s
+        left_s = arrived_s + (model.timeout_s if timeout_s is None else timeout_s) - now_s
         if left_s <= 0:
             raise Late("its deadline passed before it could begin", begun=False)
         wait_s = self.host.wait_s(size, left_s, now_s, model)
@@ -83,17 +90,14 @@ class Service:
         visit.begin()
         return visit
 
-    def find(self, name: str) -> LiveModel:
-        """The model of that name; raises NotFound with the known ones."""
-        model = self.models.get(name)
-        if model is None:
-            raise NotFound("model", name, f"one of {', '.join(sorted(self.models))}")
-        return model
+    def find(self, name: str) -> Deployment:
+        """The model of that name; raises NotFound with the known ones, TryLater where it does not answer."""
+        return self.models.find(name)
 
-    def find_or_only(self, name: str | None, column: str | None = None) -> LiveModel:
+    def find_or_only(self, name: str | None, column: str | None = None) -> Deployment:
         """The model of that name; without a name the only one, or the only one that answers with such a column.
 
-        Raises NotFound, InvalidInput.
+        Raises NotFound, InvalidInput, TryLater.
         """
         if name is not None:
             return self.find(name)
@@ -108,16 +112,16 @@ class Service:
         """Whether a model may answer with it: what some do is not known before their first answer."""
         return any(column in columns_of(model) or not columns_of(model) for model in self.models.values())
 
-    def language_model(self, name: str) -> LanguageModel:
+    def language_model(self, name: str) -> Deployment:
         """The one of that name; raises NotFound, and InvalidInput where it is another kind of model."""
         model = self.find(name)
-        if not is_language_model(model):
+        if not is_language_model(model.backend):
             raise InvalidInput("model", name, "a model that generates text")
         return model
 
     async def generate(
         self,
-        model: LanguageModel,
+        model: Deployment,
         rows: Sequence[GenerationRequest],
         timeout_s: float | None,
         arrived_s: float,
@@ -126,19 +130,25 @@ class Service:
         """Sequences that have begun: whoever gets them closes them. Raises as the model does, Forbidden, OverLimit."""
         if self._draining:
             raise TryLater("the server is shutting down", _NOT_READY_S)
-        caller.enter(model.name)
+        serving = self._entered(model, caller)
+
+        def leave() -> None:
+            serving.inside -= 1
+            caller.leave()
+
         model.metrics.offered_rows += len(rows)
         try:
-            return await model.begin(rows, timeout_s, arrived_s, caller.leave, caller.tenant)
+            assert is_language_model(serving.backend)  # noqa: S101 - `language_model` has looked
+            return await serving.backend.begin(rows, timeout_s, arrived_s, leave, caller.tenant)
         except BaseException as error:
-            caller.leave()
+            leave()
             if isinstance(error, TryLater) and (timeout_s is None or timeout_s >= model.derived.slo_s):
                 model.metrics.refused_rows += len(rows)
             raise
 
     async def answer(
         self,
-        model: LiveModel,
+        model: Deployment,
         rows: Sequence[Any],
         timeout_s: float | None,
         arrived_s: float,
@@ -148,26 +158,39 @@ class Service:
         """Within the timeout, or the objective where it can be kept; raises as the model does, Forbidden, OverLimit."""
         if self._draining:
             raise TryLater("the server is shutting down", _NOT_READY_S)
-        had_s = self._timeouts_s[model.name] if timeout_s is None else timeout_s
-        caller.enter(model.name)
-        metrics, slo_s = model.metrics, model.derived.slo_s
-        metrics.offered_rows += len(rows)
+        had_s = model.timeout_s if timeout_s is None else timeout_s
+        serving = self._entered(model, caller)
+        backend = serving.backend
+        model.metrics.offered_rows += len(rows)
         if visit is not None:
             visit.reserve(had_s)
         try:
-            return await model.answer(LiveRequest(rows, arrived_s + had_s, arrived_s, caller.tenant, visit))
+            return await backend.answer(LiveRequest(rows, arrived_s + had_s, arrived_s, caller.tenant, visit))
         except (TryLater, Late) as error:
-            told = self._refusal(error, model, len(rows), had_s >= slo_s)
+            told = self._refusal(error, model, backend.derived.slo_s, len(rows), had_s)
             if told is error:
                 raise
             raise told from error
         finally:
+            serving.inside -= 1
             caller.leave()
 
-    def _refusal(self, error: TryLater | Late, model: LiveModel, rows: int, promised: bool) -> TryLater | Late:
-        """As the caller gets it; `promised`: it had the time of the objective."""
-        slo_s, host = model.derived.slo_s, self.host
-        if promised:  # in less time than that nobody has promised it
+    def _entered(self, model: Deployment, caller: Caller) -> Serving:
+        """A request begins, for the caller and for the model."""
+        serving = model.enter()
+        try:
+            caller.enter(model.name)
+        except TwoshiftError:
+            serving.inside -= 1
+            raise
+        return serving
+
+    def _refusal(
+        self, error: TryLater | Late, model: Deployment, slo_s: float, rows: int, had_s: float
+    ) -> TryLater | Late:
+        """As the caller gets it, who had so much time."""
+        host = self.host
+        if had_s >= slo_s:  # in less time than that nobody has promised it
             model.metrics.refused_rows += rows
             if isinstance(error, Late) and error.begun:
                 host.policy.was_late(slo_s, time.monotonic())
@@ -181,10 +204,10 @@ class Service:
         """Why no request should come here, or to one model; None where all is well."""
         if self._draining:
             return "the server is shutting down"
-        for model in self.models.values() if name is None else [self.find(name)]:
-            health = model.health()
-            if not health.healthy:
-                return f"{model.name}: {health.reason}"
+        known = self.models.all
+        for model in known.values() if name is None else [known.get(name) or self.find(name)]:
+            if why := model.why_not or _unhealthy(model):
+                return why
         return None
 
     def warnings(self) -> list[str]:
@@ -194,12 +217,13 @@ class Service:
 
     def _follow_curves(self) -> None:
         per_s = 0.0
-        for name, model in self.models.items():
+        for model in self.models.values():
             derived = self.derived(model)
-            self._timeouts_s[name] = derived.timeout_s if isinstance(derived, Derived) else derived.slo_s
+            model.timeout_s = derived.timeout_s if isinstance(derived, Derived) else derived.slo_s
             if isinstance(derived, Derived):
                 per_s += derived.capacity_rows_per_s / model.rows_per_request
         self.host.policy.capacity_per_s = per_s
+        self._longest_timeout_s = max((each.timeout_s for each in self.models.values()), default=1.0)
 
     async def watch(self) -> None:
         """The watchdog: says in the log when readiness is lost, why, and when it is back. Until it is cancelled."""
@@ -220,7 +244,12 @@ class Service:
 
     def close(self) -> None:
         """Let the models go."""
-        close_models([*self.models.values()], None)
+        close_models([each.serving.backend for each in self.models.all.values() if each.serving], None)
+
+
+def _unhealthy(model: Deployment) -> str:
+    health = model.health()
+    return "" if health.healthy else f"{model.name}: {health.reason}"
 
 
 def close_models(models: Sequence[LiveModel], timeout_s: float | None) -> bool:

@@ -36,7 +36,7 @@ def test_rows_offered_and_refused_are_counted_and_hopeless_ones_blame_nobody() -
     with doubling_service() as (service, gated):
         model = service.models["m"]
         asyncio.run(asked())
-        counts = model_counts(model)
+        counts = model_counts(model, model.metrics.offered_rows, model.metrics.refused_rows)
         assert counts.offered_rows == 2 + 3 * 60 + 4
         assert counts.refused_rows >= 60
         assert counts.rows_per_s_since(None) == pytest.approx(model.derived_now().capacity_rows_per_s)

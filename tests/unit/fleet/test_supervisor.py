@@ -39,7 +39,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         "    def predict(self, batch): return {'y': batch['x']}\n"
     )
     settings = ModelSettings(model=f"{tmp_path / 'm.py'}:Same", slo_ms=1000.0)
-    return ReplicaSpec("same", settings, 0, served_model)
+    return ReplicaSpec("same", settings, served_model)
 
 
 def test_who_cannot_be_told_ends_nothing_and_a_killed_one_is_replaced(spec: ReplicaSpec) -> None:

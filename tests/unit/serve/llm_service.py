@@ -22,6 +22,7 @@ from twoshift.errors import InvalidInput, TooLong
 from twoshift.generation import GenerationRequest, TokenLogprob
 from twoshift.llm_ports import Emitted, Prompt, Prompts, Step
 from twoshift.policy.cost import CallCost
+from twoshift.serve.deployments import Deployments
 from twoshift.serve.http.app import App
 from twoshift.serve.http.peers import HttpLimits
 from twoshift.serve.http.server import HttpServer
@@ -105,8 +106,8 @@ class LlmServer:
     def __init__(self, llm: GatedLlm, home: Path, objective: LlmObjective, keys: Keys) -> None:
         self.llm = llm
         self.engine = LlmEngine(llm, CallCost(1e-5, 1e-6, per_row_s=1e-6), objective)
-        self.served = ServedLlm("m", self.engine, 7)
-        self.service = Service([self.served])
+        self.served = ServedLlm("m", self.engine)
+        self.service = Service(Deployments({"m": self.served}))
         said = {"models": {"m": {"model": "m"}}, "database": f"sqlite:///{home}/fleet.db", "price_usd_per_hour": 3.6}
         settings = make_settings(said)
         self._keys = keys

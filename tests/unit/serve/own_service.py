@@ -17,6 +17,7 @@ from twoshift.policy.plan.row import RowSize
 from twoshift.ports import RuntimeInfo
 from twoshift.runtime.columns import ColumnRows
 from twoshift.runtime.host_model import HostModel
+from twoshift.serve.deployments import Deployments
 from twoshift.serve.derived import derive
 from twoshift.serve.model import ServedModel
 from twoshift.serve.service import Service
@@ -50,7 +51,8 @@ def doubling_service() -> Iterator[tuple[Service, Doubling]]:
     model = Doubling()
     runtime = HostModel(RuntimeInfo("m", "0", "python", "cpu", "fp32", 1, ()), model)
     engine = Engine(runtime, _COST, _LIMITS, max_waiting=MOST_ROWS)
-    service = Service([ServedModel("m", engine, lambda cost: derive(cost, _LIMITS, RowSize.uniform(1), MOST_ROWS), 0)])
+    served = ServedModel("m", engine, lambda cost: derive(cost, _LIMITS, RowSize.uniform(1), MOST_ROWS))
+    service = Service(Deployments({"m": served}))
     try:
         yield service, model
     finally:

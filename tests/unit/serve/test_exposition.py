@@ -16,6 +16,7 @@ from twoshift.policy.plan.row import RowSize
 from twoshift.ports import RuntimeInfo
 from twoshift.runtime.columns import ColumnRows
 from twoshift.runtime.host_model import HostModel
+from twoshift.serve.deployments import Deployments
 from twoshift.serve.derived import derive
 from twoshift.serve.exposition import ServerMetrics
 from twoshift.serve.model import ServedModel
@@ -36,15 +37,16 @@ class Same:
 @pytest.fixture
 def model() -> Iterator[ServedModel]:
     engine = Engine(HostModel(RuntimeInfo("m", "0", "python", "cpu", "fp32", 1, ()), Same()), COST, LIMITS)
-    made = ServedModel("m", engine, lambda cost: derive(cost, LIMITS, RowSize.uniform(1), 10), 0)
+    made = ServedModel("m", engine, lambda cost: derive(cost, LIMITS, RowSize.uniform(1), 10))
     yield made
     made.close()
 
 
-def read(model: ServedModel) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+def read(model: ServedModel | Deployments) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     from prometheus_client.parser import text_string_to_metric_families
 
-    page, _ = ServerMetrics({"m": model}, {"http_connections": ("Open connections.", lambda: 7)}).text()
+    models = model if isinstance(model, Deployments) else Deployments({"m": model})
+    page, _ = ServerMetrics(models, {"http_connections": ("Open connections.", lambda: 7)}).text()
     families = text_string_to_metric_families(page.decode())
     return {(s.name, frozenset(s.labels.items())): s.value for family in families for s in family.samples}
 
@@ -90,10 +92,12 @@ def test_what_live_rows_took_is_counted_by_what_ran_beside_them(model: ServedMod
 
 
 def test_stages_replies_and_refusals_are_histograms_and_counters(model: ServedModel) -> None:
-    model.metrics.answered(Stages(admit=0.0002, lookup=0.0, prepare=0.002, queue=0.03, forward=0.2, finish=20.0))
-    model.metrics.replied(200, 0.3, None)
-    model.metrics.replied(503, 0.001, "overloaded")
-    found = read(model)
+    models = Deployments({"m": model})
+    metrics = models["m"].metrics
+    metrics.answered(Stages(admit=0.0002, lookup=0.0, prepare=0.002, queue=0.03, forward=0.2, finish=20.0))
+    metrics.replied(200, 0.3, None)
+    metrics.replied(503, 0.001, "overloaded")
+    found = read(models)
     prepared = {"model": "m", "lane": "online", "stage": "prepare"}
     assert of(found, "twoshift_stage_seconds_bucket", **prepared, le="0.001") == 0
     assert of(found, "twoshift_stage_seconds_bucket", **prepared, le="0.0025") == 1
@@ -121,5 +125,5 @@ def test_what_others_count_is_on_the_same_page(model: ServedModel) -> None:
     def more() -> list[tuple[str, str, str, tuple[str, ...], list[tuple[Any, ...]]]]:
         return [("counter", "scale_decisions", "Decisions.", ("model", "direction"), [("m", "up", 3)])]
 
-    page, _ = ServerMetrics({"m": model}, {}, [more]).text()
+    page, _ = ServerMetrics(Deployments({"m": model}), {}, [more]).text()
     assert b'twoshift_scale_decisions_total{direction="up",model="m"} 3.0' in page

@@ -21,6 +21,7 @@ from twoshift.endpoints.faults import forget_frames
 from twoshift.endpoints.known import told_openai
 from twoshift.errors import TooLarge
 from twoshift.serve.batch_desk import NoBatches
+from twoshift.serve.deployments import Deployments
 from twoshift.serve.http import blocking_calls
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.body import Body, Packed
@@ -118,6 +119,6 @@ def test_threads_that_wait_for_databases_and_disks_are_bounded(monkeypatch: pyte
     services: Any = SimpleNamespace(jobs=none, batches=NoBatches("none here"), schedules=none, notifier=none)
     server: Any = SimpleNamespace(connections=0)
     usage: Any = SimpleNamespace()
-    add_faces(App(told_openai, Keys({})), server, Service([]), services, usage, [])
+    add_faces(App(told_openai, Keys({})), server, Service(Deployments()), services, usage, [])
     assert len(made) > 5
     assert sum(made) <= 48

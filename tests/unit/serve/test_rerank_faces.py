@@ -21,6 +21,7 @@ from twoshift.policy.plan.row import RowSize
 from twoshift.ports import RuntimeInfo
 from twoshift.runtime.columns import ColumnRows
 from twoshift.runtime.host_model import HostModel
+from twoshift.serve.deployments import Deployments
 from twoshift.serve.derived import derive
 from twoshift.serve.http.app import App
 from twoshift.serve.http.messages import Reply, Request
@@ -51,16 +52,15 @@ class Shorter:
 @pytest.fixture
 def app() -> Iterator[tuple[App, Service]]:
     limits = RowSize.uniform(1)
-    models = [
-        ServedModel(
+    models = {
+        name: ServedModel(
             name,
             Engine(HostModel(RuntimeInfo(name, "0", "python", "cpu", "fp32", 8, outputs), Shorter()), COST, LIMITS),
             lambda cost: derive(cost, LIMITS, limits, 10),
-            0,
         )
         for name, outputs in (("ranker", ("score",)), ("embedder", ("embedding",)))
-    ]
-    service = Service(models)
+    }
+    service = Service(Deployments(models))
     made = App(told_openai, Keys({}))
     add_openai(made, service)
     add_reranking(made, service)
@@ -151,7 +151,9 @@ def test_a_server_without_a_reranker_says_so_where_no_model_is_named(body: dict[
     engine = Engine(
         HostModel(RuntimeInfo("e", "0", "python", "cpu", "fp32", 8, ("embedding",)), Shorter()), COST, LIMITS
     )
-    service = Service([ServedModel("e", engine, lambda cost: derive(cost, LIMITS, RowSize.uniform(1), 10), 0)])
+    service = Service(
+        Deployments({"e": ServedModel("e", engine, lambda cost: derive(cost, LIMITS, RowSize.uniform(1), 10))})
+    )
     made = App(told_openai, Keys({}))
     add_reranking(made, service)
     reply = asked((made, service), "/rerank", query="q", **body)

@@ -22,6 +22,7 @@ from twoshift.policy.plan.row import RowSize
 from twoshift.ports import RuntimeInfo
 from twoshift.runtime.columns import ColumnRows
 from twoshift.runtime.host_model import HostModel
+from twoshift.serve.deployments import Deployments
 from twoshift.serve.derived import derive
 from twoshift.serve.exposition import ServerMetrics
 from twoshift.serve.http.app import App, Exchange
@@ -49,7 +50,9 @@ class Same:
 @pytest.fixture(scope="module")
 def app() -> Iterator[App]:
     engine = Engine(HostModel(RuntimeInfo("m", "0", "python", "cpu", "fp32", 1, ("x",)), Same()), COST, LIMITS)
-    service = Service([ServedModel("a/b", engine, lambda cost: derive(cost, LIMITS, RowSize.uniform(1), 10), 0)])
+    service = Service(
+        Deployments({"a/b": ServedModel("a/b", engine, lambda cost: derive(cost, LIMITS, RowSize.uniform(1), 10))})
+    )
     made = App(told_openai, Keys({}))
     add_openai(made, service)
     add_reranking(made, service)

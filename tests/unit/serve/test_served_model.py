@@ -21,6 +21,7 @@ from twoshift.policy.plan.row import RowSize
 from twoshift.ports import RuntimeInfo
 from twoshift.runtime.columns import ColumnRows
 from twoshift.runtime.host_model import HostModel
+from twoshift.serve.deployments import Deployments
 from twoshift.serve.derived import derive
 from twoshift.serve.host import Visit
 from twoshift.serve.model import ServedModel
@@ -74,7 +75,9 @@ def service(careful: Careful) -> Iterator[Service]:
 
 def served(careful: Careful, **info: Any) -> Service:
     engine = Engine(HostModel(replace(INFO, **info), careful), COST, LIMITS)
-    return Service([ServedModel("m", engine, lambda cost: derive(cost, LIMITS, RowSize.uniform(1), 4096), 0)])
+    return Service(
+        Deployments({"m": ServedModel("m", engine, lambda cost: derive(cost, LIMITS, RowSize.uniform(1), 4096))})
+    )
 
 
 def run(service: Service, test: Callable[[], Awaitable[Any]]) -> Any:
@@ -180,14 +183,14 @@ def test_models_that_do_not_come_back_are_left(careful: Careful) -> None:
     careful.predict_gate.clear()
     with pytest.raises(Late):
         run(service, lambda: asked(service, "a", timeout_s=0.5))
-    models = [*service.models.values()]
+    models = [each.backend for each in service.models.values()]
     assert not close_models(models, 0.1)
     careful.predict_gate.set()
     assert close_models(models, 10)
 
 
 def test_a_model_that_fails_to_close_is_told(careful: Careful, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = served(careful).find("m")
+    model = served(careful).find("m").backend
     close = model.close
 
     def failing() -> None:

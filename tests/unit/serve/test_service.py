@@ -21,6 +21,7 @@ from twoshift.policy.plan.row import RowSize
 from twoshift.ports import RuntimeInfo
 from twoshift.runtime.columns import ColumnRows
 from twoshift.runtime.host_model import HostModel
+from twoshift.serve.deployments import Deployments
 from twoshift.serve.derived import Derived, derive
 from twoshift.serve.model import Answer, ServedModel
 from twoshift.serve.service import Service
@@ -57,7 +58,9 @@ def doubling() -> Doubling:
 @pytest.fixture
 def service(doubling: Doubling) -> Iterator[Service]:
     engine = Engine(HostModel(RuntimeInfo("m", "0", "python", "cpu", "fp32", 1, ("double",)), doubling), COST, LIMITS)
-    served = Service([ServedModel("m", engine, lambda cost: derive(cost, LIMITS, RowSize.uniform(1), 4096), 0)])
+    served = Service(
+        Deployments({"m": ServedModel("m", engine, lambda cost: derive(cost, LIMITS, RowSize.uniform(1), 4096))})
+    )
     yield served
     doubling.gate.set()
     served.close()
@@ -154,7 +157,7 @@ def test_an_unknown_model_is_told_with_the_known_ones(service: Service) -> None:
 
 def test_a_call_that_does_not_come_back_makes_it_unready(service: Service, doubling: Doubling) -> None:
     assert service.unready() is None
-    model = service.find("m")
+    model = service.find("m").backend
     assert isinstance(model, ServedModel)
     rows = model.engine.runtime.prepare([{"x": np.int64(1)}])
     doubling.gate.clear()

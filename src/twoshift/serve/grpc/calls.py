@@ -15,8 +15,8 @@ import grpc
 
 from twoshift.endpoints.faults import Fault, fault_of, forget_frames
 from twoshift.errors import TwoshiftError
+from twoshift.serve.deployments import Deployment
 from twoshift.serve.keys import ANYONE, Access, Caller, Keys
-from twoshift.serve.live_model import LiveModel
 from twoshift.serve.model import Answer
 from twoshift.serve.request_accounting import Asked, gone, log_access, replied, request_id, writes_access
 
@@ -49,7 +49,7 @@ class Call:
     metadata: dict[str, Any]
     arrived_s: float
     caller: Caller = ANYONE
-    model: LiveModel | None = None  # whose metrics it goes into
+    model: Deployment | None = None  # whose metrics it goes into
     answer: Answer | None = None
 
     @property

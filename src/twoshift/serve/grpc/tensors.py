@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from twoshift.errors import InvalidInput, TooLarge
+from twoshift.serve.deployments import Deployment
 from twoshift.serve.grpc.messages import message
-from twoshift.serve.live_model import LiveModel
 from twoshift.serve.oip.datatypes import BYTES, DTYPES
 from twoshift.serve.oip.outputs import Output
 from twoshift.serve.oip.tensors import Given, bad_tensor, from_raw, from_values, texts_of
@@ -60,7 +60,7 @@ def parameter(request: Any, name: str) -> object:
     return getattr(given, chosen) if chosen else None
 
 
-def answer_of(request_id: str, model: LiveModel, outputs: Sequence[Output]) -> Any:
+def answer_of(request_id: str, model: Deployment, outputs: Sequence[Output]) -> Any:
     """Always raw: Triton's client reads nothing else."""
     reply = _Reply(model_name=model.name, model_version=model.version, id=request_id)
     for each in outputs:

@@ -15,12 +15,12 @@ import msgspec
 
 from twoshift.endpoints.faults import Fault, fault_of, forget_frames
 from twoshift.errors import InvalidInput, Late, NotFound, TwoshiftError
+from twoshift.serve.deployments import Deployment
 from twoshift.serve.host import UNREAD
 from twoshift.serve.http.event_stream import EventStream
 from twoshift.serve.http.messages import HttpError, Reply, Request, refusal
 from twoshift.serve.http.openapi import Operation, Route
 from twoshift.serve.keys import ANYONE, Access, Caller, Keys
-from twoshift.serve.live_model import LiveModel
 from twoshift.serve.model import Answer
 from twoshift.serve.request_accounting import Asked, gone, log_access, replied, request_id, writes_access
 
@@ -44,7 +44,7 @@ class Exchange(msgspec.Struct):
     request: Request
     matched: dict[str, str]  # of the path; shared: to be read
     caller: Caller = ANYONE
-    model: LiveModel | None = None  # whose books it goes into
+    model: Deployment | None = None  # whose books it goes into
     answer: Answer | None = None
     goes_on: EventStream | None = None  # the reply, where it is counted at its end
     is_probe: bool = False

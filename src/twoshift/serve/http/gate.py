@@ -7,10 +7,10 @@ import time
 from typing import Protocol
 
 from twoshift.endpoints.faults import Fault
+from twoshift.serve.deployments import Deployment
 from twoshift.serve.host import UNREAD, Host, Visit
 from twoshift.serve.http.app import App, ErrorEncoder
 from twoshift.serve.http.messages import Request
-from twoshift.serve.live_model import LiveModel
 from twoshift.serve.request_accounting import log_access, request_id, writes_access
 
 __all__ = ["Gate"]
@@ -27,11 +27,11 @@ _HEAD = (
 class Deployed(Protocol):
     """What the gate knows of the models behind it."""
 
-    def model_of(self, name: str | None) -> LiveModel | None:
+    def model_of(self, name: str | None) -> Deployment | None:
         """The one of that name, or the only one; None where a request's head does not tell."""
         ...
 
-    def timeout_s(self, model: LiveModel | None) -> float:
+    def timeout_s(self, model: Deployment | None) -> float:
         """Of a request that brings none."""
         ...
 

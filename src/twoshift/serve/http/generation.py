@@ -12,12 +12,12 @@ from twoshift.endpoints.generating import GenerationCall
 from twoshift.endpoints.known import told_openai, with_request_field
 from twoshift.endpoints.types import ErrorReply
 from twoshift.errors import InvalidInput
+from twoshift.serve.deployments import Deployment
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.event_stream import EventStream
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openapi import ASKING, Operation
 from twoshift.serve.keys import Access
-from twoshift.serve.llm.language_model import LanguageModel
 from twoshift.serve.model import Answer
 from twoshift.serve.service import Service
 
@@ -55,13 +55,13 @@ class _Generation:
         model = exchange.model = self._service.language_model(asked.model)
         return await self._answered(exchange, model, await exchange.read(CompletionCall, asked, _facts(model)))
 
-    async def _answered(self, exchange: Exchange, model: LanguageModel, call: GenerationCall) -> Reply:
+    async def _answered(self, exchange: Exchange, model: Deployment, call: GenerationCall) -> Reply:
         try:
             return await self._run(exchange, model, call)
         except InvalidInput as error:
             raise with_request_field(exchange.request.path, error) from error
 
-    async def _run(self, exchange: Exchange, model: LanguageModel, call: GenerationCall) -> Reply:
+    async def _run(self, exchange: Exchange, model: Deployment, call: GenerationCall) -> Reply:
         request = exchange.request
         running = await self._service.generate(model, call.rows, exchange.timeout_s, request.arrived_s, exchange.caller)
         exchange.answer = Answer([], running.tokens, 0, running.stages)
@@ -77,5 +77,5 @@ class _Generation:
         return Reply(200, content_type=_EVENTS.encode(), headers=headers, stream=stream, stream_bytes=None)
 
 
-def _facts(model: LanguageModel) -> ModelFacts:
+def _facts(model: Deployment) -> ModelFacts:
     return ModelFacts(model.name, model.info.outputs, {}, model.most_rows)

@@ -11,6 +11,7 @@ from msgspec import UNSET
 from twoshift.endpoints.faults import Fault
 from twoshift.endpoints.json_body import decoded
 from twoshift.errors import InvalidInput, TryLater
+from twoshift.serve.deployments import Deployment
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.messages import Reply, Request
 from twoshift.serve.http.oip_body import HEADER, given_inputs, read_infer
@@ -29,7 +30,6 @@ from twoshift.serve.http.openapi import ASKING, Operation
 from twoshift.serve.http.operations import Health
 from twoshift.serve.http.packing import packed
 from twoshift.serve.keys import Access, Caller
-from twoshift.serve.live_model import LiveModel
 from twoshift.serve.oip.about import (
     ModelIndex,
     ModelMetadata,
@@ -143,7 +143,7 @@ class _Oip:
         reply = _reply(model, asked, outputs_of(answer.rows, wanted or None))
         return await packed(reply, request.headers.get(b"accept-encoding"))
 
-    def _asked(self, model: LiveModel, request: Request) -> tuple[InferRequest, list[str], Sequence[Any]]:
+    def _asked(self, model: Deployment, request: Request) -> tuple[InferRequest, list[str], Sequence[Any]]:
         """A request, the outputs that it wants, and its rows."""
         asked, binary = read_infer(request.body, request.header(_HEADER), is_large=request.large is not None)
         wanted = _wanted(asked)
@@ -184,7 +184,7 @@ class _Oip:
         self._protocol.unload(exchange.matched["model"])
         return Reply(200, _encoder.encode(Loaded()))
 
-    def _found(self, exchange: Exchange) -> LiveModel:
+    def _found(self, exchange: Exchange) -> Deployment:
         return self._protocol.find(exchange.matched["model"], exchange.matched.get("version", ""))
 
 
@@ -194,7 +194,7 @@ def _told_ready(why_not: str | None) -> Reply:
     return Reply(200, _encoder.encode(Ready()))
 
 
-def _reply(model: LiveModel, asked: InferRequest, outputs: list[Output]) -> Reply:
+def _reply(model: Deployment, asked: InferRequest, outputs: list[Output]) -> Reply:
     listed, raw = list[OutputTensor](), list[bytes]()
     for number, output in enumerate(outputs):
         if _is_binary(asked, number):

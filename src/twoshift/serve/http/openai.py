@@ -10,13 +10,13 @@ from msgspec import UNSET
 from twoshift.endpoints.embeddings import EmbeddingCall, read_embeddings
 from twoshift.endpoints.known import EMBEDDINGS, told_openai
 from twoshift.endpoints.types import EmbeddingReply, EmbeddingRequest, ErrorReply
+from twoshift.serve.deployments import Deployment
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openai_types import DerivedReply, LlmDerivedReply, ModelAlone, ModelCard, ModelList
 from twoshift.serve.http.openapi import Operation
 from twoshift.serve.http.row_calls import answered, asking, facts_of
 from twoshift.serve.keys import Access
-from twoshift.serve.live_model import LiveModel
 from twoshift.serve.llm.derived import LlmDerived
 from twoshift.serve.service import Service
 
@@ -78,6 +78,6 @@ class _OpenAi:
         return await answered(self._service, exchange, model, call, EMBEDDINGS)
 
 
-def _shown(model: LiveModel) -> ModelCard:
+def _shown(model: Deployment) -> ModelCard:
     tokens = model.info.max_row_tokens  # 1 where rows are not texts
     return ModelCard(id=model.name, created=model.created_unix_s, max_model_len=tokens if tokens > 1 else UNSET)

@@ -8,10 +8,10 @@ from twoshift.endpoints.facts import Call, ModelFacts
 from twoshift.endpoints.known import with_request_field
 from twoshift.endpoints.types import ErrorReply
 from twoshift.errors import InvalidInput
+from twoshift.serve.deployments import Deployment, columns_of
 from twoshift.serve.http.app import Exchange
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openapi import ASKING, Operation
-from twoshift.serve.live_model import LiveModel, columns_of
 from twoshift.serve.service import Service
 
 __all__ = ["answered", "asking", "facts_of"]
@@ -22,7 +22,7 @@ def asking(summary: str, takes: Any, gives: Any, fails: Any = ErrorReply) -> Ope
     return Operation(summary, gives, fails, takes, statuses=ASKING, timed=True, spare_nulls=True)
 
 
-def facts_of(model: LiveModel) -> ModelFacts:
+def facts_of(model: Deployment) -> ModelFacts:
     """What a request's form depends on."""
     sizes = {tensor.name: tensor.shape[0] for tensor in model.outputs if tensor.shape}
     return ModelFacts(
@@ -30,7 +30,7 @@ def facts_of(model: LiveModel) -> ModelFacts:
     )
 
 
-async def answered(service: Service, exchange: Exchange, model: LiveModel, call: Call, endpoint: str) -> Reply:
+async def answered(service: Service, exchange: Exchange, model: Deployment, call: Call, endpoint: str) -> Reply:
     """The model's answer; errors name fields as a request to that endpoint has them."""
     request, caller = exchange.request, exchange.caller
     try:

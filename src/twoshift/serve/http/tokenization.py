@@ -17,11 +17,11 @@ from twoshift.endpoints.types import ErrorReply
 from twoshift.errors import InvalidInput
 from twoshift.generation import Message
 from twoshift.runtime.tokenization import TextTokens, encoder_tokens
+from twoshift.serve.deployments import Deployment
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openapi import Operation
 from twoshift.serve.keys import Access
-from twoshift.serve.live_model import LiveModel
 from twoshift.serve.llm.language_model import is_language_model
 from twoshift.serve.service import Service
 
@@ -79,7 +79,7 @@ def add_tokenization(app: App, service: Service) -> None:
 class _Tokenization:
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._known: dict[str, TextTokens] = {}  # by model; read when they are first wanted
+        self._known: dict[str, TextTokens] = {}  # by folder; read when they are first wanted
 
     async def tokenize(self, exchange: Exchange) -> Reply:
         asked: TokenizeRequest = await exchange.read(asked_of, _tokenize, exchange.request.body)
@@ -100,15 +100,16 @@ class _Tokenization:
         model = self._service.find_or_only(asked.model)
         return await _in_thread(exchange, model, lambda: DetokenizeReply(self._tokens(model).text(asked.tokens)))
 
-    def _tokens(self, model: LiveModel) -> TextTokens:
+    def _tokens(self, model: Deployment) -> TextTokens:
         """An encoder's is read from its folder: replicas in other processes have theirs for themselves."""
-        if is_language_model(model):
-            return model.text_tokens()
-        if model.name not in self._known:
-            if model.info.max_row_tokens <= 1:
+        if is_language_model(backend := model.backend):
+            return backend.text_tokens()
+        info = model.info
+        if info.model not in self._known:
+            if info.max_row_tokens <= 1:
                 raise InvalidInput("model", model.name, "a model of texts: this one has no tokens")
-            self._known[model.name] = encoder_tokens(model.info.model)
-        return self._known[model.name]
+            self._known[info.model] = encoder_tokens(info.model)
+        return self._known[info.model]
 
 
 def _given(asked: TokenizeRequest) -> str | tuple[Message, ...]:
@@ -119,7 +120,7 @@ def _given(asked: TokenizeRequest) -> str | tuple[Message, ...]:
     return asked.prompt or ""
 
 
-async def _in_thread(exchange: Exchange, model: LiveModel, made: Callable[[], Any]) -> Reply:
+async def _in_thread(exchange: Exchange, model: Deployment, made: Callable[[], Any]) -> Reply:
     """A long text takes its time."""
     exchange.caller.enter(model.name)
     try:

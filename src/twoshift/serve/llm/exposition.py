@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from twoshift.engine.llm import LlmStats
+from twoshift.serve.deployments import Deployment
 from twoshift.serve.exposition import counted
-from twoshift.serve.live_model import LiveModel
 from twoshift.serve.llm.language_model import LanguageModel, is_language_model
 from twoshift.serve.metrics import Histogram
 from twoshift.types import Lane
@@ -39,9 +39,10 @@ _HISTOGRAMS = (
 _VLLM_TPOT = "request_time_per_output_token_seconds"  # its newer name
 
 
-def llm_metrics(models: Mapping[str, LiveModel]) -> Iterator[Any]:
+def llm_metrics(models: Mapping[str, Deployment]) -> Iterator[Any]:
     """As ServerMetrics takes more."""
-    found = {name: model for name, model in models.items() if is_language_model(model)}
+    backends = {name: model.backend for name, model in models.items()}
+    found = {name: backend for name, backend in backends.items() if is_language_model(backend)}
     if not found:
         return
     stats = {name: model.sequences() for name, model in found.items()}

@@ -20,9 +20,7 @@ from twoshift.serve.llm.derived import LlmDerived, derive_llm
 from twoshift.serve.llm.language_model import TakesPrompts
 from twoshift.serve.llm.metrics import LlmMetrics
 from twoshift.serve.llm.running import Running
-from twoshift.serve.metrics import ModelMetrics
 from twoshift.serve.stages import Stages
-from twoshift.serve.tracing import Traces
 from twoshift.types import Lane, ReplicaCounts, Tensor
 
 __all__ = ["ServedLlm"]
@@ -35,13 +33,11 @@ _LEAST_WAIT_S, _LONGEST_STEP_S = 0.1, 30.0
 class ServedLlm(TakesPrompts):
     """A model, the engine that owns its device, and what follows from its objective."""
 
-    def __init__(self, name: str, engine: LlmEngine, created_unix_s: int) -> None:
-        self.name, self.engine, self.created_unix_s = name, engine, created_unix_s
+    def __init__(self, name: str, engine: LlmEngine) -> None:
+        self.name, self.engine = name, engine
         self.derived = self.derived_now()  # from the curve that it began with
-        self.version = "1"
         self.outputs = (Tensor("text", "text"), Tensor("finish_reason", "text"), Tensor("output_tokens", "int64"))
-        self.metrics, self.generated = ModelMetrics(), LlmMetrics()
-        self.traces: Traces | None = None
+        self.generated = LlmMetrics()
         engine.on_finished = self.generated.finished
         self._threads = ThreadPoolExecutor(_PREPARE_THREADS, f"twoshift-prepare-{name}")
         self._preparing = 0

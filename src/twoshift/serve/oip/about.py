@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from twoshift._version import __version__
-from twoshift.serve.live_model import LiveModel
+from twoshift.serve.deployments import Deployment
 from twoshift.serve.metrics import Histogram
 from twoshift.serve.oip.datatypes import datatype_of
 from twoshift.serve.oip.rows import declared_inputs
@@ -65,14 +65,14 @@ class ModelIndex(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
 
 
-def metadata_of(model: LiveModel) -> ModelMetadata:
+def metadata_of(model: Deployment) -> ModelMetadata:
     """What it takes and answers."""
     info = model.info
     inputs, outputs = _tensors(declared_inputs(info)), _tensors(model.outputs)
     return ModelMetadata(model.name, [model.version], info.runtime, inputs, outputs)
 
 
-def config_of(model: LiveModel) -> dict[str, Any]:
+def config_of(model: Deployment) -> dict[str, Any]:
     """As Triton's model configuration has it."""
     info, most_rows = model.info, model.most_rows
     slo_us = round(1e6 * model.derived.slo_s)
@@ -93,7 +93,7 @@ def config_of(model: LiveModel) -> dict[str, Any]:
     }
 
 
-def statistics_of(models: Sequence[LiveModel]) -> dict[str, Any]:
+def statistics_of(models: Sequence[Deployment]) -> dict[str, Any]:
     """As Triton's statistics extension has them; what is not counted here is left out."""
     return {"model_stats": [_model_statistics(model) for model in models]}
 
@@ -101,7 +101,7 @@ def statistics_of(models: Sequence[LiveModel]) -> dict[str, Any]:
 def index_of(service: Service, only_ready: bool) -> list[ModelIndex]:
     """The models."""
     found = list[ModelIndex]()
-    for model in service.models.values():
+    for model in service.models.all.values():
         why = service.unready(model.name)
         if why is None:
             found.append(ModelIndex(model.name, model.version, "READY"))
@@ -126,7 +126,7 @@ def _config_type(datatype: str) -> str:
     return _CONFIG_TYPES.get(datatype, f"TYPE_{datatype}")
 
 
-def _model_statistics(model: LiveModel) -> dict[str, Any]:
+def _model_statistics(model: Deployment) -> dict[str, Any]:
     stages, requests = model.metrics.stages, model.metrics.requests
     engine = model.stats()
     answered_s = sum(each.total for each in stages.values())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from twoshift.errors import InvalidInput, NotFound, TooLarge
-from twoshift.serve.live_model import LiveModel
+from twoshift.ports import RuntimeInfo
+from twoshift.serve.deployments import Deployment
 from twoshift.serve.oip.outputs import unknown_output
 from twoshift.serve.oip.rows import row_reader
 from twoshift.serve.oip.tensors import Given
@@ -22,16 +23,16 @@ class InferenceProtocol:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self._readers = {name: row_reader(model.info) for name, model in service.models.items()}
+        self._readers: dict[str, tuple[RuntimeInfo, Callable[[Sequence[Given]], Sequence[Any]]]] = {}
 
-    def find(self, name: str, version: str = "") -> LiveModel:
+    def find(self, name: str, version: str = "") -> Deployment:
         """The model; raises NotFound where there is none of that name or version."""
         model = self.service.find(name)
         if version not in ("", model.version):
             raise NotFound("version", version, f"{model.version}, which is the one of {model.name}")
         return model
 
-    def rows(self, model: LiveModel, given: Sequence[Given], outputs: Sequence[str]) -> Sequence[Any]:
+    def rows(self, model: Deployment, given: Sequence[Given], outputs: Sequence[str]) -> Sequence[Any]:
         """A request's rows; raises InvalidInput for tensors that are not the model's, before they cost anything."""
         for each in given:
             if each.shape[0] > model.most_rows:  # not after: a row costs more than its byte
@@ -41,7 +42,14 @@ class InferenceProtocol:
         for name in outputs if known else ():
             if name not in known:
                 raise unknown_output(name, known)
-        return self._readers[model.name](given)
+        return self._reader(model)(given)
+
+    def _reader(self, model: Deployment) -> Callable[[Sequence[Given]], Sequence[Any]]:
+        """Made once for what answers now."""
+        info, known = model.info, self._readers.get(model.name)
+        if known is None or known[0] is not info:
+            known = self._readers[model.name] = (info, row_reader(info))
+        return known[1]
 
     def load(self, name: str, changed: bool) -> None:
         """A model that is there stays as it is; raises InvalidInput for anything else."""

@@ -1,0 +1,244 @@
+"""The models of a server by name, which may come, change and go while it serves."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from twoshift.engine.stats import EngineStats, Health, Queue
+from twoshift.errors import InvalidInput, NotFound, TryLater, TwoshiftError
+from twoshift.ports import RuntimeInfo
+from twoshift.serve.derived import Derived
+from twoshift.serve.live_model import LiveModel
+from twoshift.serve.llm.derived import LlmDerived
+from twoshift.serve.metrics import ModelMetrics
+from twoshift.serve.tracing import Traces
+from twoshift.types import Lane, ReplicaCounts, Tensor
+
+__all__ = ["Deployment", "DeploymentState", "Deployments", "Serving", "columns_of"]
+
+_LOADING_RETRY_S, _FAILED_RETRY_S = 2.0, 30.0
+_FIRST_TIMEOUT_S = 1.0  # before a model says what its objective is
+
+
+class DeploymentState(StrEnum):
+    """Of a deployment; requests are answered in READY alone."""
+
+    LOADING = "loading"
+    READY = "ready"
+    FAILED = "failed"
+    UNLOADING = "unloading"  # what was admitted is answered
+    UNLOADED = "unloaded"
+
+
+@dataclass(slots=True, eq=False)
+class Serving:
+    """A backend that answers for a deployment, and how many requests are inside it."""
+
+    backend: LiveModel
+    inside: int = 0  # of the server's loop
+
+
+class Deployment:
+    """A name that clients ask for: what answers them, what is counted, and its state."""
+
+    def __init__(self, name: str, version: str = "1", created_unix_s: int | None = None) -> None:
+        self.name, self.version = name, version
+        self.created_unix_s = int(time.time()) if created_unix_s is None else created_unix_s
+        self.metrics = ModelMetrics()
+        self.traces: Traces | None = None
+        self.timeout_s = _FIRST_TIMEOUT_S  # of requests that bring none; followed by the service's watchdog
+        self.state = DeploymentState.LOADING
+        self.reason = ""  # how far it is loaded, or why it does not answer; of one that is ready: why a reload failed
+        self.serving: Serving | None = None
+
+    @property
+    def backend(self) -> LiveModel:
+        """What answers now; raises what a request for it gets where nothing does."""
+        serving = self.serving
+        if serving is None:
+            raise self.unavailable()
+        return serving.backend
+
+    def enter(self) -> Serving:
+        """Begins a request, on the server's loop: whoever gets this counts it out of `inside`."""
+        serving = self.serving
+        if serving is None or self.state is not DeploymentState.READY:
+            raise self.unavailable()
+        serving.inside += 1
+        return serving
+
+    def unavailable(self) -> TwoshiftError:
+        """What a request for it gets while it does not answer."""
+        match self.state:
+            case DeploymentState.LOADING | DeploymentState.READY:
+                return TryLater(self.why_not or f"{self.name} is loading", _LOADING_RETRY_S)
+            case DeploymentState.FAILED:
+                return TryLater(self.why_not, _FAILED_RETRY_S)
+            case _:
+                return NotFound("model", self.name, f"a model that is loaded: {self.why_not}")
+
+    @property
+    def why_not(self) -> str:
+        """Why it does not answer; empty where it does."""
+        match self.state:
+            case DeploymentState.READY:
+                return ""
+            case DeploymentState.LOADING:
+                return f"{self.name} is loading{f': {self.reason}' if self.reason else ''}"
+            case DeploymentState.FAILED:
+                return f"{self.name} failed to load: {self.reason}"
+            case _:
+                return f"{self.name} is {self.state}"
+
+    # As its backend has it
+
+    @property
+    def info(self) -> RuntimeInfo:
+        """Of the model."""
+        return self.backend.info
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """What was seen in its answers; none before the first."""
+        return self.backend.outputs
+
+    @property
+    def most_rows(self) -> int:
+        """Of the largest request that can ever be admitted."""
+        return self.backend.most_rows
+
+    @property
+    def derived(self) -> Derived | LlmDerived:
+        """From the curve that it began with."""
+        return self.backend.derived
+
+    @property
+    def rows_per_request(self) -> float:
+        """On the average, of late."""
+        return self.backend.rows_per_request
+
+    def derived_now(self) -> Derived | LlmDerived:
+        """From the curve as learned so far."""
+        return self.backend.derived_now()
+
+    def finish_in_s(self, size: int, requests: int, left_s: float, /) -> float:
+        """Until so many requests of so many bytes would be answered by a device; 0: in a small part of `left_s`."""
+        return self.backend.finish_in_s(size, requests, left_s)
+
+    def health(self) -> Health:
+        """Whether it keeps up."""
+        return self.backend.health()
+
+    def stats(self) -> EngineStats:
+        """What its devices have done."""
+        return self.backend.stats()
+
+    def waiting(self) -> Mapping[Lane, Queue]:
+        """Who waits for them."""
+        return self.backend.waiting()
+
+    def replicas(self) -> ReplicaCounts:
+        """How many there are."""
+        return self.backend.replicas()
+
+
+class Deployments(Mapping[str, Deployment]):
+    """As a mapping: those that are ready, now. `all` has the others, too.
+
+    Any thread may read it without a lock: each change replaces the dictionaries, so that a reader has those of one
+    moment.
+    """
+
+    def __init__(self, backends: Mapping[str, LiveModel] | None = None) -> None:
+        self._lock = threading.Lock()  # guards changes
+        self._all: dict[str, Deployment] = {}
+        self._ready: dict[str, Deployment] = {}
+        for name, backend in (backends or {}).items():
+            self.serve(self.add(Deployment(name)), backend)
+
+    def __getitem__(self, name: str) -> Deployment:
+        return self._ready[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ready)
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The one that is ready."""
+        return self._ready.get(name, default)
+
+    def keys(self) -> KeysView[str]:
+        """Of one moment."""
+        return self._ready.keys()
+
+    def values(self) -> ValuesView[Deployment]:
+        """Of one moment."""
+        return self._ready.values()
+
+    def items(self) -> ItemsView[str, Deployment]:
+        """Of one moment."""
+        return self._ready.items()
+
+    @property
+    def all(self) -> Mapping[str, Deployment]:
+        """Whatever their state, of one moment."""
+        return self._all
+
+    @property
+    def only(self) -> Deployment | None:
+        """The one that is ready, where there is no other of any state."""
+        return next(iter(self._ready.values()), None) if len(self._all) == 1 else None
+
+    def find(self, name: str) -> Deployment:
+        """The one of that name, ready; raises NotFound, or why it does not answer."""
+        found = self._ready.get(name)
+        if found is not None:
+            return found
+        if (known := self._all.get(name)) is not None:
+            raise known.unavailable()
+        raise NotFound("model", name, f"one of {', '.join(sorted(self._all))}")
+
+    def add(self, deployment: Deployment) -> Deployment:
+        """One that loads; raises InvalidInput where the name is taken."""
+        with self._lock:
+            if deployment.name in self._all:
+                raise InvalidInput("name", deployment.name, "one that no other deployment has")
+            self._all = {**self._all, deployment.name: deployment}
+        return deployment
+
+    def remove(self, deployment: Deployment) -> None:
+        """It is no longer known."""
+        with self._lock:
+            self._all = {name: each for name, each in self._all.items() if each is not deployment}
+            self._look()
+
+    def serve(self, deployment: Deployment, backend: LiveModel) -> Serving | None:
+        """From now on this backend answers; the one that did so before, for whoever drains and closes it."""
+        with self._lock:
+            before, deployment.serving = deployment.serving, Serving(backend)
+            deployment.state, deployment.reason = DeploymentState.READY, ""
+            self._look()
+        return before
+
+    def move(self, deployment: Deployment, state: DeploymentState, reason: str = "") -> None:
+        """It does not answer from now on, or not yet."""
+        with self._lock:
+            deployment.state, deployment.reason = state, reason
+            if state in (DeploymentState.FAILED, DeploymentState.UNLOADED):
+                deployment.serving = None
+            self._look()
+
+    def _look(self) -> None:
+        self._ready = {name: each for name, each in self._all.items() if each.state is DeploymentState.READY}
+
+
+def columns_of(model: Deployment) -> Sequence[str]:
+    """What it answers with; none: not known before the first answer."""
+    return model.info.outputs or tuple(tensor.name for tensor in model.outputs)

@@ -1,0 +1,93 @@
+"""The registry of deployments, while it changes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from own_service import doubling_service
+
+from twoshift.errors import InvalidInput, NotFound, TryLater
+from twoshift.serve.deployments import Deployment, Deployments, DeploymentState
+from twoshift.serve.service import Service
+
+
+def test_one_that_loads_is_known_and_says_how_far_it_is() -> None:
+    models = Deployments()
+    loading = models.add(Deployment("m"))
+    loading.reason = "3 of 7 files"
+    assert not models
+    assert models.all["m"] is loading
+    assert Service(models).unready() == "m is loading: 3 of 7 files"
+    with pytest.raises(TryLater, match="m is loading: 3 of 7 files"):
+        models.find("m")
+    with pytest.raises(NotFound, match="one of m"):
+        models.find("n")
+
+
+def test_one_that_failed_says_why_and_leaves_the_others() -> None:
+    with doubling_service() as (service, _):
+        failed = service.models.add(Deployment("bad"))
+        service.models.move(failed, DeploymentState.FAILED, "no such file")
+        assert [*service.models] == ["m"]
+        assert service.find("m").name == "m"
+        assert service.unready("bad") == "bad failed to load: no such file"
+        assert service.unready("m") is None
+        with pytest.raises(TryLater, match="bad failed to load: no such file"):
+            service.find("bad")
+
+
+def test_a_name_is_taken_once_and_free_after_removal() -> None:
+    models = Deployments()
+    first = models.add(Deployment("m"))
+    with pytest.raises(InvalidInput, match="one that no other deployment has"):
+        models.add(Deployment("m"))
+    models.remove(first)
+    assert models.add(Deployment("m")) is not first
+
+
+def test_a_reader_has_the_deployments_of_one_moment() -> None:
+    with doubling_service() as (service, _):
+        models, model = service.models, service.find("m")
+        seen = models.items()
+        models.move(model, DeploymentState.UNLOADING)
+        assert [name for name, _ in seen] == ["m"]
+        assert not models
+        models.serve(model, model.backend)  # for the fixture's close
+
+
+def test_what_was_admitted_is_answered_by_the_backend_that_admitted_it() -> None:
+    async def asked(service: Service, other: Service, gate: object) -> None:
+        service.start()
+        model = service.find("m")
+        old = model.serving
+        assert old is not None
+        first = asyncio.ensure_future(service.answer(model, [{"x": 1.0}], 10.0, time.monotonic()))
+        await asyncio.sleep(0)
+        assert old.inside == 1
+        assert service.deploy(model, other.find("m").backend) is old
+        second = await service.answer(model, [{"x": 2.0}], 10.0, time.monotonic())
+        assert second.rows[0]["double"] == 4.0
+        assert not first.done()
+        gate.set()  # type: ignore[attr-defined]
+        assert (await first).rows[0]["double"] == 2.0
+        assert old.inside == 0
+
+    with doubling_service() as (service, doubling), doubling_service() as (other, _):
+        old = service.find("m").backend
+        doubling.gate.clear()
+        asyncio.run(asked(service, other, doubling.gate))
+        old.close()
+
+
+def test_an_unloaded_one_is_not_found_and_says_so() -> None:
+    with doubling_service() as (service, _):
+        model = service.find("m")
+        backend = model.backend
+        service.models.move(model, DeploymentState.UNLOADED)
+        with pytest.raises(NotFound, match="a model that is loaded: m is unloaded"):
+            service.find("m")
+        with pytest.raises(NotFound, match="m is unloaded"):
+            _ = model.info
+        backend.close()
