@@ -16,14 +16,17 @@ from twoshift.engine import Engine, RowResult
 from twoshift.engine.waiting import LiveRow
 from twoshift.error_codec import encode_error
 from twoshift.errors import Late, TryLater, TwoshiftError
+from twoshift.fleet.sequence_replies import SequenceReplies
 from twoshift.fleet.wire import (
     Ask,
     Done,
     Forget,
     Frames,
     FromReplica,
+    Generate,
     Heartbeat,
     Hello,
+    LlmBeat,
     Refused,
     Results,
     Started,
@@ -35,6 +38,7 @@ from twoshift.ports import Prepared
 from twoshift.serve.completions import Completions, Pending
 from twoshift.serve.host import Host, Visit
 from twoshift.serve.live_request import LiveRequest
+from twoshift.serve.llm.model import ServedLlm
 from twoshift.serve.model import Answer, ServedModel
 
 __all__ = ["Answering", "beat_of", "done_of"]
@@ -97,7 +101,7 @@ class _Watched(Completions):
 class Answering(asyncio.Protocol):
     """One model, one front. Where the front listens no more, nobody waits: the control line says what then."""
 
-    def __init__(self, model: ServedModel, live: socket.socket) -> None:
+    def __init__(self, model: ServedModel | ServedLlm, live: socket.socket) -> None:
         self._model, self._loop = model, asyncio.get_running_loop()
         self._host = Host()
         self._completions = _Watched(self._host)
@@ -107,7 +111,11 @@ class Answering(asyncio.Protocol):
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._replies: list[bytes] = []  # of this turn of the loop
         self._beats: asyncio.Task[None] | None = None
-        model.engine.on_launch = self._launching
+        self._sequences: SequenceReplies | None = None
+        if isinstance(model, ServedLlm):
+            self._sequences = SequenceReplies(model, lambda message: self._reply(framed(message)))
+        else:
+            model.engine.on_launch = self._launching
 
     def data_received(self, data: bytes) -> None:
         for frame in self._frames.feed(data):
@@ -115,6 +123,8 @@ class Answering(asyncio.Protocol):
             match message:
                 case Ask():
                     self._admit(message, len(frame))
+                case Generate():
+                    self._generate(message)
                 case Forget(request):
                     if (task := self._tasks.pop(request, None)) is not None:
                         task.cancel()
@@ -163,6 +173,11 @@ class Answering(asyncio.Protocol):
             self._tasks.pop(ask.id, None)
         self._reply(reply)
 
+    def _generate(self, asked: Generate) -> None:
+        assert self._sequences is not None  # noqa: S101 - only a language model is asked
+        task = self._tasks[asked.id] = self._loop.create_task(self._sequences.answer(asked))
+        task.add_done_callback(lambda _: self._tasks.pop(asked.id, None))
+
     def _reply(self, reply: bytes) -> None:
         if not self._replies:
             self._loop.call_soon(self._flush)
@@ -192,7 +207,8 @@ class Answering(asyncio.Protocol):
                 derived, derived_s = told.to_dict(), now_s + _DERIVED_S
             changed = None if cost is before else cost.to_dict()
             reserve_s = self._host.policy.reserve_s(model.derived.slo_s, now_s)
-            self._tell(beat_of(model, changed, derived, self._host.request_s, reserve_s))
+            llm = None if self._sequences is None else self._sequences.beat()
+            self._tell(beat_of(model, changed, derived, self._host.request_s, reserve_s, llm))
             await asyncio.sleep(_BEAT_S)
 
     def _tell(self, message: FromReplica) -> None:
@@ -200,15 +216,16 @@ class Answering(asyncio.Protocol):
 
 
 def beat_of(
-    model: ServedModel,
+    model: ServedModel | ServedLlm,
     cost: dict[str, Any] | None,
     derived: dict[str, Any] | None,
     host_s: float = 0.0,
     reserve_s: float = 0.0,
+    llm: LlmBeat | None = None,
 ) -> Heartbeat:
     """How it is; the curve and what follows from it where they are to be told."""
-    health = model.health()
-    return Heartbeat(model.stats(), model.waiting(), health.running_s, health.reason, cost, derived, host_s, reserve_s)
+    stats, waiting, health = model.stats(), model.waiting(), model.health()
+    return Heartbeat(stats, waiting, health.running_s, health.reason, cost, derived, host_s, reserve_s, llm)
 
 
 def done_of(request: int, answer: Answer) -> Done:

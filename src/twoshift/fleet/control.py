@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from twoshift.error_codec import EncodedError
 from twoshift.policy.cost import CallCost
+from twoshift.policy.llm_admission import LlmBounds
 from twoshift.ports import Blobs, RuntimeInfo
-from twoshift.serve.derived import Derived
 from twoshift.types import Tensor
 
 if TYPE_CHECKING:  # a server without jobs does without their packages
@@ -122,10 +122,11 @@ class Loaded:
     """The model is loaded and warm."""
 
     info: RuntimeInfo
-    derived: Derived
+    derived: Any  # Derived, or LlmDerived of a language model
     outputs: tuple[Tensor, ...]
     most_rows: int
     cost: CallCost
+    bounds: LlmBounds | None = None  # of a language model
 
 
 @dataclass(frozen=True, slots=True)

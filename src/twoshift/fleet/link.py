@@ -10,7 +10,9 @@ from typing import Any, assert_never
 
 from twoshift.error_codec import decode_error
 from twoshift.errors import Late
+from twoshift.fleet.remote_sequences import RemoteSequences
 from twoshift.fleet.wire import (
+    Begun,
     Done,
     Forget,
     Frames,
@@ -18,6 +20,7 @@ from twoshift.fleet.wire import (
     Hello,
     Refused,
     Started,
+    Tokens,
     asking,
     framed,
     from_replica,
@@ -61,6 +64,7 @@ class Link(asyncio.Protocol):
         self._heard, self._started, self._lost = heard, started, lost
         self._frames = Frames()
         self._asked: dict[int, _Asked] = {}
+        self._sequences: dict[int, RemoteSequences] = {}
         self._deadlines = Deadlines(self._give_up)
         self._transport: Any = None
         self._is_lost = False
@@ -78,7 +82,7 @@ class Link(asyncio.Protocol):
     @property
     def outstanding(self) -> int:
         """Requests that have no reply yet."""
-        return len(self._asked)
+        return len(self._asked) + len(self._sequences)
 
     async def ask(self, number: int, request: LiveRequest) -> Done:
         """The answer; raises what the replica raised, ReplicaLost, and Late where it says nothing in time."""
@@ -102,6 +106,18 @@ class Link(asyncio.Protocol):
             visit.answered(self.heard_s)
         return done
 
+    def generate(self, number: int, frame: bytes, sequences: RemoteSequences) -> None:
+        """Begin them; raises ReplicaLost."""
+        if self._is_lost:
+            raise ReplicaLost(started=False)
+        self._sequences[number] = sequences
+        self._write(frame)
+
+    def end_sequences(self, number: int, at_replica: bool) -> None:
+        """Nothing more is wanted of them; where the replica still has them, it is told."""
+        if self._sequences.pop(number, None) is not None and at_replica:
+            self._write(framed(Forget(number)))
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
         self._flush()
@@ -119,9 +135,17 @@ class Link(asyncio.Protocol):
                 case Done(request):
                     if (asked := self._asked.get(request)) and not asked.reply.done():
                         asked.reply.set_result(message)
+                case Tokens(request, place, delta):
+                    if (sequences := self._sequences.get(request)) is not None:
+                        sequences.put(place, delta)
+                case Begun(request):
+                    if (sequences := self._sequences.get(request)) is not None:
+                        sequences.begun(message)
                 case Refused(request, error):
                     if (asked := self._asked.get(request)) and not asked.reply.done():
                         asked.reply.set_exception(decode_error(error))
+                    elif (sequences := self._sequences.get(request)) is not None:
+                        sequences.fail(decode_error(error))
                 case Heartbeat():
                     self._heard(message)
                 case _:
@@ -132,6 +156,8 @@ class Link(asyncio.Protocol):
         for asked in self._asked.values():
             if not asked.reply.done():
                 asked.reply.set_exception(ReplicaLost(asked.started))
+        for sequences in [*self._sequences.values()]:
+            sequences.lost(ReplicaLost(sequences.has_begun))
         self._lost()
 
     def close(self) -> None:

@@ -3,35 +3,43 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from twoshift.engine.llm.stats import Finished, LlmStats
 from twoshift.engine.stats import EngineStats, Queue
 from twoshift.error_codec import EncodedError
 from twoshift.errors import Malformed, TooLarge
+from twoshift.generation import Delta, GenerationParams, GenerationRequest, Message
 from twoshift.serve.live_request import LiveRequest
 from twoshift.types import Lane
 
 __all__ = [
     "Ask",
+    "Begun",
     "Done",
     "Forget",
     "Frames",
     "FromReplica",
+    "Generate",
     "Heartbeat",
     "Hello",
+    "LlmBeat",
     "Refused",
     "Results",
     "Started",
     "ToReplica",
+    "Tokens",
     "asking",
     "framed",
     "from_replica",
+    "generating",
     "is_plain",
+    "prompts_of",
     "to_replica",
 ]  # fmt: skip
 
@@ -60,13 +68,32 @@ class Ask(_Message, frozen=True):
     reserve_s: float = 0.0  # of its time, that the front needs for its reply
 
 
+class _Prompt(msgspec.Struct, frozen=True, array_like=True):
+    """A GenerationRequest; one of the first three is there."""
+
+    text: str | None
+    token_ids: list[int] | None
+    messages: list[Message] | None
+    params: GenerationParams
+
+
+class Generate(_Message, frozen=True):
+    """Begin these sequences. `Begun` follows, and `Tokens` until each has its finish; or `Refused`, at any time."""
+
+    id: int
+    prompts: list[_Prompt]
+    timeout_s: float | None  # from its arrival on
+    waited_s: float  # since then
+    tenant: str = ""  # who pays
+
+
 class Forget(_Message, frozen=True):
     """Nobody waits for it any more."""
 
     id: int
 
 
-ToReplica = Hello | Ask | Forget
+ToReplica = Hello | Ask | Generate | Forget
 
 
 class Started(_Message, frozen=True):
@@ -94,11 +121,34 @@ class Done(_Message, frozen=True):
     stages: tuple[float, float, float, float, float, float, int]
 
 
+class Begun(_Message, frozen=True):
+    """Sequences that were admitted."""
+
+    id: int
+    tokens: int  # of all prompts
+    prepare_s: float
+
+
+class Tokens(_Message, frozen=True):
+    """More of one of a request's sequences."""
+
+    id: int
+    place: int
+    delta: Delta
+
+
 class Refused(_Message, frozen=True):
-    """A request that has no answer, and why."""
+    """A request that has no answer, or the error that ends its sequences."""
 
     id: int
     error: EncodedError
+
+
+class LlmBeat(msgspec.Struct, frozen=True, array_like=True):
+    """How a language model is."""
+
+    stats: LlmStats
+    finished: list[Finished]  # since the last one
 
 
 class Heartbeat(_Message, frozen=True):
@@ -112,9 +162,10 @@ class Heartbeat(_Message, frozen=True):
     derived: dict[str, Any] | None  # what follows from it
     host_s: float = 0.0  # that a request costs its interpreter
     reserve_s: float = 0.0  # of a request's time, that it keeps for the reply
+    llm: LlmBeat | None = None
 
 
-FromReplica = Started | Done | Refused | Heartbeat
+FromReplica = Started | Done | Begun | Tokens | Refused | Heartbeat
 
 
 def _plain(value: Any) -> Any:
@@ -165,6 +216,36 @@ def asking(number: int, request: LiveRequest) -> bytes:
         return framed(Ask(number, list(rows), pairs, deadline_s, arrived_s, request.tenant, request.reserve_s))
     except (TypeError, OverflowError, UnicodeEncodeError) as error:
         raise Malformed("input", f"numbers, texts and lists of them: {error}") from error
+
+
+def generating(
+    number: int, rows: Sequence[GenerationRequest], timeout_s: float | None, waited_s: float, tenant: str
+) -> bytes:
+    """Sequences as they go to a replica; raises Malformed for texts that cannot, TooLarge."""
+    try:
+        return framed(Generate(number, [_prompt(row) for row in rows], timeout_s, waited_s, tenant))
+    except UnicodeEncodeError as error:
+        raise Malformed("prompt", f"a text in Unicode: {error}") from error
+
+
+def _prompt(row: GenerationRequest) -> _Prompt:
+    given = row.prompt
+    if isinstance(given, str):
+        return _Prompt(given, None, None, row.params)
+    messages = [each for each in given if isinstance(each, Message)]
+    token_ids = [each for each in given if isinstance(each, int)]
+    return _Prompt(None, None, messages, row.params) if messages else _Prompt(None, token_ids, None, row.params)
+
+
+def prompts_of(message: Generate) -> list[GenerationRequest]:
+    """What was asked."""
+
+    def given(each: _Prompt) -> tuple[Message, ...] | str | tuple[int, ...]:
+        if each.text is not None:
+            return each.text
+        return tuple(each.messages) if each.messages is not None else tuple(each.token_ids or ())
+
+    return [GenerationRequest(given(each), each.params) for each in message.prompts]
 
 
 def is_plain(value: Any) -> bool:

@@ -68,13 +68,14 @@ class LlmCounters:
         self._use[finished.lane].rows += 1
         self.recent.append(finished)
 
-    def stats(self) -> LlmStats:
-        """A copy."""
+    def stats(self, live_tokens: int) -> LlmStats:
+        """A copy; live sequences hold so many tokens at the most: they may share some."""
         return LlmStats(
             lanes={lane: replace(each) for lane, each in self.lanes.items()},
             steps=self.steps,
             busy_s=self.busy_s,
             kv_use=self.kv_use,
+            live_kv_use=min(self.kv_use, live_tokens / max(1, self.shape.kv_tokens)),
             kv_tokens=self.shape.kv_tokens,
             preemptions=self.preemptions,
             requeued=self.requeued,

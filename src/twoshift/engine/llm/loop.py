@@ -164,7 +164,7 @@ class LlmEngine:
         """How it stands and what it has done, in sequences and tokens."""
         with self._lock:
             self._roster.count(self._books.lanes)
-            return self._books.stats()
+            return self._books.stats(self._roster.live_held_tokens())
 
     def recent(self) -> list[Finished]:
         """The last sequences that ended, oldest first."""

@@ -118,6 +118,10 @@ class SequenceTable:
         """Those inside."""
         return [each for each in self.inside.values() if isinstance(each, Background)]
 
+    def live_held_tokens(self) -> int:
+        """Of the KV cache, by live sequences inside; a prefix that they share is counted for each."""
+        return sum(each.held_tokens for each in self.inside.values() if isinstance(each, Live))
+
     def early(self) -> list[Live]:
         """Live ones without a first token."""
         return [each for each in self.live() if each.first_s is None]

@@ -51,6 +51,7 @@ class LlmStats:
     steps: int = 0
     busy_s: float = 0.0
     kv_use: float = 0.0  # share of the KV cache, after the last step
+    live_kv_use: float = 0.0  # of that, by live sequences: background ones give theirs back
     kv_tokens: int = 0  # that it holds in all
     preemptions: int = 0  # sequences that the runtime put back for want of KV cache
     requeued: int = 0  # background sequences that the governor took out for live ones

@@ -49,6 +49,10 @@ class LlmDerived:
         """Of such sequences."""
         return self.output_tokens_per_s / self.row_tokens
 
+    def with_host(self, _request_s: float, _rows_per_request: float) -> LlmDerived:
+        """The same: what a request costs the host is little beside its steps."""
+        return self
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         return asdict(self)

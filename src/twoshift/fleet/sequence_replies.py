@@ -1,0 +1,52 @@
+"""A replica's side of sequences: begun, sent on as they are generated, ended once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+
+from twoshift.engine.llm import Finished
+from twoshift.error_codec import encode_error
+from twoshift.errors import TwoshiftError
+from twoshift.fleet.wire import Begun, FromReplica, Generate, LlmBeat, Refused, Tokens, prompts_of
+from twoshift.serve.llm.model import ServedLlm
+
+__all__ = ["SequenceReplies"]
+
+_logger = logging.getLogger("twoshift.fleet")
+_MANY = 4096  # that have ended since the last heartbeat: older ones are not told of
+
+
+class SequenceReplies:
+    """Of one language model, to one front."""
+
+    def __init__(self, model: ServedLlm, reply: Callable[[FromReplica], None]) -> None:
+        self._model, self._reply = model, reply
+        self._finished: deque[Finished] = deque(maxlen=_MANY)
+        model.engine.on_finished = self._finished.append  # the front has the histograms
+
+    async def answer(self, asked: Generate) -> None:
+        """From its admission to its last token, or what comes instead."""
+        arrived_s = time.monotonic() - asked.waited_s
+        try:
+            running = await self._model.begin(prompts_of(asked), asked.timeout_s, arrived_s, lambda: None, asked.tenant)
+            try:
+                self._reply(Begun(asked.id, running.tokens, running.stages.prepare))
+                async for place, delta in running.deltas():
+                    self._reply(Tokens(asked.id, place, delta))
+            finally:
+                running.close()
+        except asyncio.CancelledError:
+            return
+        except BaseException as error:  # a library's panic is no Exception, and its request wants a reply, too
+            if not isinstance(error, TwoshiftError):
+                _logger.exception("a request has failed")
+            self._reply(Refused(asked.id, encode_error(error)))
+
+    def beat(self) -> LlmBeat:
+        """How the model is, and what has ended since the last one."""
+        finished = [self._finished.popleft() for _ in range(len(self._finished))]
+        return LlmBeat(self._model.sequences(), finished)
