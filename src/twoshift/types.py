@@ -7,7 +7,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["CallSize", "DeliveryState", "Item", "JobState", "Lane", "ReplicaCounts", "RunState", "Tensor"]
+__all__ = [
+    "CallSize",
+    "DeliveryState",
+    "Item",
+    "JobKindName",
+    "JobState",
+    "Lane",
+    "ReplicaCounts",
+    "RunState",
+    "Tensor",
+]
 
 
 class Lane(enum.StrEnum):
@@ -16,6 +26,13 @@ class Lane(enum.StrEnum):
     ONLINE = "online"
     MICRO = "micro"
     BATCH = "batch"
+
+
+class JobKindName(enum.StrEnum):
+    """What a job's input is."""
+
+    TABLE = "table"
+    REQUESTS = "requests"  # of a batch
 
 
 class JobState(enum.StrEnum):

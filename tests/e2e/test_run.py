@@ -481,7 +481,7 @@ def test_a_precision_that_the_rows_do_not_bear_is_refused_before_the_start(
     report = json.loads((job.out / "_twoshift" / "report.json").read_text())
     assert 0.99 <= report["precision_parity"] < 1
     assert "parity with fp32" in (job.out / "_twoshift" / "report.html").read_text()
-    monkeypatch.setattr("twoshift.batch.samples.PARITY_BAR", 1.0)
+    monkeypatch.setattr("twoshift.batch.kinds.table.PARITY_BAR", 1.0)
     monkeypatch.chdir(job.path)
     settings = JobSettings(inputs=("texts.jsonl",), output="out2", model="minilm", text="body", precision="int8")
     with pytest.raises(InvalidInput, match=r"fp32: parity with it is 0\.99.* on the job's first 4 rows"):

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from twoshift.batch.messages import Calibrated
-from twoshift.batch.part import result_array
+from twoshift.batch.result_columns import result_array
 from twoshift.engine.prepare import prepared_parts
 from twoshift.engine.window import described
 from twoshift.errors import Broken, NoRoom

@@ -25,7 +25,7 @@ from twoshift.batch.messages import (
     Unusable,
     WasRead,
 )
-from twoshift.batch.part import PartStats
+from twoshift.batch.part_stats import PartStats
 from twoshift.batch.plan import Plan
 from twoshift.batch.pool import Died, FromPool, Joined, Left, WorkerPool
 from twoshift.batch.progress import Snapshot

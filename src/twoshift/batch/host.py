@@ -15,12 +15,12 @@ import msgspec
 
 from twoshift.batch.allowance import Allowance
 from twoshift.batch.engine_pool import EnginePool
-from twoshift.batch.first_look import first_look
 from twoshift.batch.folder import FolderTaken
 from twoshift.batch.inputs import resolve
 from twoshift.batch.job import Job, Resumed
 from twoshift.batch.job_on_fleet import JobOnFleet
 from twoshift.batch.job_seats import LiveFleet, Used
+from twoshift.batch.kinds.known import kind_of
 from twoshift.batch.progress import NOTHING_YET
 from twoshift.batch.running import RunningJob, state_after
 from twoshift.batch.settings import JobSettings, make_settings
@@ -518,6 +518,6 @@ def _look(settings: JobSettings, allowed: Allowance) -> None:
     """What is wrong with its input is told at once; raises InvalidInput."""
     try:
         files = resolve(settings.inputs, allowed.blobs_for, settings.input_format)
-        first_look(files, allowed.blobs_for, settings)
+        kind_of(settings).first_look(files, allowed.blobs_for, settings)
     except Broken as error:  # damaged, or replaced just now
         raise InvalidInput("inputs", ", ".join(settings.inputs), f"files that can be read: {error}") from error

@@ -19,13 +19,13 @@ import pyarrow as pa
 
 from twoshift.batch.coordinator import Coordinator, Ending
 from twoshift.batch.finish import finish, leave, look_at_parts, read_runs, read_summary, write_run
-from twoshift.batch.first_look import FirstLook, first_look
 from twoshift.batch.folder import is_below, one_coordinator, remove_leftovers
 from twoshift.batch.inputs import InputFile, Shard, Target, cut, fingerprint, fingerprinted, resolve
 from twoshift.batch.job_on_fleet import JobOnFleet
+from twoshift.batch.kinds.kind import FirstLook, SampleOf
+from twoshift.batch.kinds.known import kind_of
 from twoshift.batch.messages import Recheck, Rechecked
 from twoshift.batch.parity_report import ParityReport
-from twoshift.batch.part import output_schema, read_stats
 from twoshift.batch.part_records import list_output, read_record, write_record
 from twoshift.batch.plan import (
     Plan,
@@ -38,9 +38,9 @@ from twoshift.batch.plan import (
 )
 from twoshift.batch.pool import Died, WorkerPool
 from twoshift.batch.progress import NOTHING_YET, Snapshot
-from twoshift.batch.requests.rows import LINES
 from twoshift.batch.samples import Samples, measured_on
 from twoshift.batch.settings import JobSettings
+from twoshift.batch.sinks.known import read_stats
 from twoshift.batch.summary import RunRecord, Summary
 from twoshift.batch.worker_startup import Interrupted, WorkerStartup
 from twoshift.errors import Broken, InvalidInput, NotFound, TwoshiftError
@@ -87,6 +87,7 @@ class Job:
         lane: JobOnFleet | None = None,  # where it runs on replicas that serve
     ) -> None:
         self.settings, self._blobs_for, self._pool, self._lane = settings, blobs_for, pool, lane
+        self._kind = kind_of(settings)
         self._output = blobs_for(settings.output)
         self._coordinator: Coordinator | None = None
         self._muster = WorkerStartup(settings, pool)
@@ -134,7 +135,7 @@ class Job:
         existing, was_begun_with = self._today(existing, files), existing and existing.files
         if earlier is not None:
             same_files(earlier, self.settings, files, self._content, is_retry=True)
-        looked = None if existing or earlier else first_look(files, self._blobs_for, self.settings)
+        looked = None if existing or earlier else self._kind.first_look(files, self._blobs_for, self.settings)
         began_s = time.monotonic()
         loading()
         muster = self._muster
@@ -240,17 +241,18 @@ class Job:
         return plan
 
     def _new_plan(self, files: tuple[InputFile, ...], looked: FirstLook, info: RuntimeInfo) -> Plan:
-        settings, samples = self.settings, Samples(files, self._blobs_for, self.settings, info, looked.types)
+        settings = self.settings
+        samples = Samples(files, self._blobs_for, self._kind, SampleOf(settings, info, looked.types))
         measured = measured_on(samples, self._muster)
         model = msgspec.structs.replace(PlannedModel.of(info), parity=measured.parity)
-        row_s = measured.seconds_per_row * samples.model_rows
+        row_s = measured.seconds_per_row * samples.last.model_rows
         rows = max(1, min(_MOST_SHARD_ROWS, int(settings.shard_seconds / row_s)))
-        shards = self._cut(files, min(rows, settings.shard_rows or rows), samples.row_bytes)
+        shards = self._cut(files, min(rows, settings.shard_rows or rows), samples.last.row_bytes)
         results = {} if measured.schema is None else _fields(measured.schema)
-        schema = output_schema(looked.kept, results) if settings.endpoint is None else LINES
+        schema = self._kind.schema(looked.kept, results)
         folder = str(Path.cwd())
         files = fingerprinted(files, self._blobs_for)
-        return Plan.make(settings, model, files, shards, schema, row_s, samples.row_bytes, folder, looked.types)
+        return Plan.make(settings, model, files, shards, schema, row_s, samples.last.row_bytes, folder, looked.types)
 
     def _cut(self, files: tuple[InputFile, ...], rows: int, row_bytes: float) -> tuple[Shard, ...]:
         """Shards of about so many rows, or of more where there would be too many of them."""
@@ -295,8 +297,8 @@ class Job:
         return {shard for shard in range(len(plan.shards)) if Path(part_location(plan, shard)).name in there}
 
     def _counted(self, plan: Plan, committed: set[int]) -> tuple[int, int] | None:
-        """Errors and rows of a batch's parts: its clients see them, and a run that was killed has not recorded all."""
-        if plan.settings.endpoint is None:
+        """Errors and rows of the parts, where clients see them: a run that was killed has not recorded all."""
+        if not self._kind.parts_are_counted:
             return None
         errors = rows = 0
         for shard in committed:
@@ -389,7 +391,7 @@ class Job:
     def _receipt(self, coordinator: Coordinator, plan: Plan) -> ParityReport | None:
         """Rows of a few shards, scored again as live requests."""
         worker = coordinator.idle_worker()
-        if worker is None or not plan.shards or plan.settings.endpoint is not None:
+        if worker is None or not plan.shards or not self._kind.is_rechecked:
             return None
         done = [each.shard for each in coordinator.log.stats if each.rows > each.errors]
         done = done or list(range(len(plan.shards)))  # an earlier run did them all

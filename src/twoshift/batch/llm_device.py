@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from twoshift.batch.json_answers import AnswerSchema
 from twoshift.batch.messages import Calibrated
-from twoshift.batch.part import result_array
+from twoshift.batch.result_columns import result_array
 from twoshift.engine.llm import LlmEngine
 from twoshift.engine.prepare import prepared_parts
 from twoshift.engine.results import BlockResult

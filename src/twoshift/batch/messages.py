@@ -7,7 +7,7 @@ from typing import Any
 
 from twoshift.batch.inputs import InputFile
 from twoshift.batch.parity_report import ParityReport
-from twoshift.batch.part import PartStats
+from twoshift.batch.part_stats import PartStats
 from twoshift.errors import TwoshiftError
 from twoshift.ports import RuntimeInfo
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from twoshift.batch.inputs import read
-from twoshift.batch.part import ERROR
 from twoshift.batch.plan import Plan, part_location
+from twoshift.batch.result_columns import ERROR
+from twoshift.batch.sinks.known import SINKS
 from twoshift.batch.table_rows import model_rows
 from twoshift.engine.blocks import BlockEngine
 from twoshift.ports import Blobs
@@ -78,13 +78,7 @@ def _first_rows(plan: Plan, shard: int, blobs_for: Any) -> list[Any]:
 def _first_part_rows(plan: Plan, shard: int, output: Blobs, rows: int) -> dict[str, list[Any]]:
     location = part_location(plan, shard)
     with output.open(location) as file:
-        if plan.settings.output_format == "parquet":
-            batches = pq.ParquetFile(file).iter_batches(max(1, rows))
-            batch = next(iter(batches), None)
-            return {} if batch is None else batch.to_pydict()
-        lines = [msgspec.json.decode(line) for line, _ in zip(file, range(rows), strict=False)]
-    names = plan.schema.names
-    return {name: [line.get(name) for line in lines] for name in names}
+        return SINKS[plan.settings.output_format].first_rows(file, plan.schema, rows)
 
 
 def _row(live: dict[str, NDArray[Any]], stored: dict[str, Any]) -> ParityReport:

@@ -10,15 +10,14 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
-from twoshift.batch.part import PartStats, open_part
+from twoshift.batch.kinds.known import kind_of
 from twoshift.batch.part_file import Seal
 from twoshift.batch.part_records import write_record
+from twoshift.batch.part_stats import PartStats
 from twoshift.batch.plan import Plan, part_location
-from twoshift.batch.requests.rows import RequestRows
-from twoshift.batch.table_rows import TableRows
-from twoshift.batch.windows import Begun, ShardRows, Tally
+from twoshift.batch.sinks.known import SINKS
+from twoshift.batch.windows import Begun, Tally
 from twoshift.engine.blocks import BlockEngine
 from twoshift.engine.waiting import BlockOwner
 from twoshift.ports import Blobs
@@ -40,9 +39,9 @@ class ShardScorer:
         owner: BlockOwner | None = None,
     ) -> None:
         self._plan, self._blobs_for, self._worker = plan, blobs_for, worker
-        kind = TableRows if plan.settings.endpoint is None else RequestRows
-        self._rows: ShardRows[Any, Any] = kind(engine, plan, blobs_for, owner)
-        self.rows_done = 0  # of the input, and written
+        self._kind = kind_of(plan.settings)
+        self._rows = self._kind.rows(engine, plan, blobs_for, owner)
+        self._written = 0  # rows of the input
         self._prepare = ThreadPoolExecutor(2, "twoshift-prepare")
 
     def score(self, shard: int, stop: threading.Event, was_read: Callable[[], None]) -> tuple[PartStats, bool]:
@@ -61,6 +60,10 @@ class ShardScorer:
         finally:
             staged.unlink(missing_ok=True)
 
+    def rows_done(self, by_model: int) -> int:
+        """Rows of the input, where the model has done so many of its own."""
+        return self._kind.rows_done(by_model, self._written)
+
     def close(self) -> None:
         """No more shards."""
         self._prepare.shutdown(wait=False, cancel_futures=True)
@@ -69,7 +72,7 @@ class ShardScorer:
         self, shard: int, staged: Path, stop: threading.Event, was_read: Callable[[], None],
         began_s: float,
     ) -> tuple[PartStats, Seal]:  # fmt: skip
-        writer = open_part(staged, self._plan.settings.output_format, self._plan.schema)
+        writer = SINKS[self._plan.settings.output_format].open(staged, self._plan.schema)
         tally, begun = (
             Tally(),
             deque[Future[Begun]](),
@@ -80,7 +83,7 @@ class ShardScorer:
             batch = self._rows.finish(window.result(), tally, stop)
             begun.popleft()  # not before: what is given up is taken back from the engine
             writer.write(batch)
-            self.rows_done += batch.num_rows
+            self._written += batch.num_rows
 
         with ThreadPoolExecutor(1, "twoshift-write") as writes:
             try:

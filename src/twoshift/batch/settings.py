@@ -17,6 +17,7 @@ from twoshift.endpoints.known import ENDPOINTS
 from twoshift.errors import InvalidInput
 from twoshift.generation import GenerationParams
 from twoshift.policy.hours import Hours
+from twoshift.types import JobKindName
 from twoshift.units import parse_duration
 
 __all__ = ["LINES_FORMAT", "ErrorBudget", "JobSettings", "make_settings", "read_settings"]
@@ -169,6 +170,11 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         """Whether the model has the prompt that is named; raises InvalidInput."""
         accepted = f"one of {', '.join(sorted(prompts))}" if prompts else f"none: {self.model} has no prompts"
         _require(self.prompt_name is None or self.prompt_name in prompts, "prompt_name", self.prompt_name, accepted)
+
+    @property
+    def kind(self) -> JobKindName:
+        """What the input is."""
+        return JobKindName.TABLE if self.endpoint is None else JobKindName.REQUESTS
 
     @property
     def takes_rows(self) -> bool:

@@ -15,7 +15,7 @@ from twoshift import report
 from twoshift._version import __version__
 from twoshift.batch.impact import LiveImpact, Percentiles
 from twoshift.batch.parity_report import ParityReport
-from twoshift.batch.part import PartStats
+from twoshift.batch.part_stats import PartStats
 from twoshift.batch.plan import Plan
 from twoshift.batch.progress import Snapshot
 from twoshift.units import counted

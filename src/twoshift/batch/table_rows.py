@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from twoshift.batch.inputs import READ_ERROR, Piece, as_typed, conform, fitted, joined, read
 from twoshift.batch.json_answers import AnswerSchema
 from twoshift.batch.origins import Origin, Origins
-from twoshift.batch.part import ERROR, not_finite, result_array
 from twoshift.batch.plan import Plan
+from twoshift.batch.result_columns import ERROR, result_array
 from twoshift.batch.settings import JobSettings
+from twoshift.batch.sinks.known import SINKS
 from twoshift.batch.windows import WINDOW_BYTES, WINDOW_ROWS, Stopped, Tally, columns_of
 from twoshift.engine.blocks import BlockEngine
 from twoshift.engine.waiting import BlockOwner
@@ -128,16 +129,10 @@ class TableRows:
             for place, error in unreadable.items():
                 window.fail(place, error, "no JSON")
         batch = self._batch(begun, values)
-        odd = self._not_finite(batch, window)
+        unwritable = SINKS[self._plan.settings.output_format].unwritable(batch)
+        odd = {place: why for place, why in unwritable.items() if place not in window.errors}
         tally.add(window, window.rows, [*window.kinds.values(), *("not finite" for _ in odd)])
         return self._with_errors(batch, begun, odd)
-
-    def _not_finite(self, batch: pa.RecordBatch, window: Window) -> dict[int, str]:
-        """Numbers for which JSON has no word: they become null there, which must not pass for an answer."""
-        if self._plan.settings.output_format != "jsonl":
-            return {}
-        why = "is not finite, and JSON has no such number: --output-format parquet keeps it"
-        return {place: f"{name} {why}" for place, name in not_finite(batch).items() if place not in window.errors}
 
     def _with_errors(self, batch: pa.RecordBatch, begun: TableWindow, more: dict[int, str]) -> pa.RecordBatch:
         if not more:

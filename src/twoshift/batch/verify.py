@@ -11,11 +11,11 @@ from pathlib import Path
 
 import msgspec
 
-from twoshift.batch.part import read_stats
 from twoshift.batch.part_file import seal_of
 from twoshift.batch.part_records import Listing, list_output, read_record
 from twoshift.batch.part_stats import PartStats
 from twoshift.batch.plan import Plan, part_location, read_plan
+from twoshift.batch.sinks.known import read_stats
 from twoshift.errors import Broken, InvalidInput
 from twoshift.ports import Blobs
 

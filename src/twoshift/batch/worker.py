@@ -180,8 +180,7 @@ class ShardWorker:
             return Heartbeat(0, 0.0, 0, padding, 0, 0, 0)
         stats, had = self._engine.stats(), self._owner.use
         failed, ran_out = stats.failed_calls, stats.out_of_memory
-        is_batch = self._scorer is not None and self._settings.endpoint is not None
-        rows = self._scorer.rows_done if is_batch and self._scorer else had.rows  # a request may have many of the model
+        rows = had.rows if self._scorer is None else self._scorer.rows_done(had.rows)
         return Heartbeat(rows, had.device_s, had.tokens, padding, failed, ran_out, stats.max_tokens)
 
     def _loaded(self) -> WorkDevice:

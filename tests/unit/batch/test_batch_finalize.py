@@ -27,12 +27,11 @@ from twoshift.batch.requests.files import FileDesk, FileLimits, Upload, staged_p
 from twoshift.batch.requests.finalize import NotDone, finalize
 from twoshift.batch.requests.host import BatchHost
 from twoshift.batch.requests.lines import not_run_line, read_line, response_line
-from twoshift.batch.requests.part import LinesPart
 from twoshift.batch.requests.retry import write_retried
 from twoshift.batch.requests.room import CheckStorage, unlimited
-from twoshift.batch.requests.rows import LINES
 from twoshift.batch.requests.wanted import BatchWanted
 from twoshift.batch.settings import JobSettings
+from twoshift.batch.sinks.response_lines import LINES, ResponseLinesSink
 from twoshift.batch_ports import BatchRecord, BatchStatus
 from twoshift.blobs.local import LocalBlobs
 from twoshift.errors import Broken, InvalidInput, NotFound, TooLarge, TryLater
@@ -100,7 +99,7 @@ def committed(desk: FileDesk, plan: Plan, shard: int) -> None:
     """The second of each shard has failed."""
     location = part_location(plan, shard)
     staged = desk.blobs.staging(location) / f"part-{shard}"
-    part = LinesPart(staged)
+    part = ResponseLinesSink().open(staged, LINES)
     ids = IDS[5 * shard : 5 * shard + 5]
     lines = [response_line("batch_x", each, b'{"of":%b}' % each.encode()) for each in ids]
     errors = [None, "Wrong", None, None, None]

@@ -14,7 +14,7 @@ import pytest
 from twoshift.batch.coordinator import Coordinator, Ending
 from twoshift.batch.inputs import InputFile, Piece
 from twoshift.batch.messages import Begin, Failed, GiveUp, Heartbeat, Ready, Score, Scored, Unusable, WasRead
-from twoshift.batch.part import PartStats
+from twoshift.batch.part_stats import PartStats
 from twoshift.batch.plan import Plan, PlannedModel
 from twoshift.batch.pool import Died
 from twoshift.batch.progress import Snapshot

@@ -11,7 +11,7 @@ import pytest
 
 from twoshift.batch.job import Job
 from twoshift.batch.messages import Begin, Calibrate, Calibrated, Loading, Ready, Score, Scored
-from twoshift.batch.part import PartStats
+from twoshift.batch.part_stats import PartStats
 from twoshift.batch.plan import read_plan
 from twoshift.batch.pool import Died
 from twoshift.batch.settings import JobSettings

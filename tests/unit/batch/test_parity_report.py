@@ -15,8 +15,8 @@ import pytest
 
 from twoshift.batch.inputs import Target, cut, kept_schema, resolve
 from twoshift.batch.parity_report import ParityReport, _compared, _merged, _row, take_receipt
-from twoshift.batch.part import output_schema
 from twoshift.batch.plan import Plan, PlannedModel, part_location
+from twoshift.batch.result_columns import output_schema
 from twoshift.batch.settings import JobSettings
 from twoshift.blobs.local import LocalBlobs
 from twoshift.engine import Engine

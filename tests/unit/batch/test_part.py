@@ -10,7 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from twoshift.batch.part import PartStats, open_part, output_schema, read_stats, result_array
+from twoshift.batch.part_stats import PartStats
+from twoshift.batch.result_columns import output_schema, result_array
+from twoshift.batch.sinks.known import SINKS, read_stats
 from twoshift.errors import Broken, InvalidInput
 
 STATS = PartStats(3, 4, 1, 9, 0, 1.5, 0.5, "host:0", {"null": 1})
@@ -31,7 +33,7 @@ ROWS: list[dict[str, Any]] = [
 
 
 def write(path: Path, kind: str) -> None:
-    writer = open_part(path, kind, SCHEMA)
+    writer = SINKS[kind].open(path, SCHEMA)
     for start in (0, 2):
         writer.write(pa.RecordBatch.from_pylist(ROWS[start : start + 2], SCHEMA))
     writer.finish(STATS)

@@ -10,8 +10,8 @@ from fake_llm import FakeLlm
 
 from twoshift.batch.json_answers import AnswerSchema
 from twoshift.batch.llm_device import LlmDevice
-from twoshift.batch.part import result_array
 from twoshift.batch.prompting import Template
+from twoshift.batch.result_columns import result_array
 from twoshift.batch.settings import JobSettings, make_settings
 from twoshift.batch.table_rows import model_rows
 from twoshift.engine.llm import LlmEngine

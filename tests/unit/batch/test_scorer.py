@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from twoshift.batch.inputs import Target, cut, kept_schema, resolve
-from twoshift.batch.part import output_schema
 from twoshift.batch.plan import Plan, PlannedModel, part_location
+from twoshift.batch.result_columns import output_schema
 from twoshift.batch.scorer import ShardScorer
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.table_rows import model_rows, readable_rows

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from twoshift import InvalidInput, Scorer
-from twoshift.batch.part import ERROR as PART_ERROR
 from twoshift.batch.pipelines import ERROR, _shared_scorer
+from twoshift.batch.result_columns import ERROR as PART_ERROR
 
 MODEL = """
 import numpy as np

@@ -11,7 +11,7 @@ import pytest
 from twoshift.batch.finish import read_runs, read_summary, write_run
 from twoshift.batch.inputs import InputFile, Piece
 from twoshift.batch.parity_report import ParityReport
-from twoshift.batch.part import PartStats
+from twoshift.batch.part_stats import PartStats
 from twoshift.batch.plan import Plan, PlannedModel
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.summary import RunRecord, Summary, dollars, summary_page

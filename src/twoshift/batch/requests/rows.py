@@ -16,6 +16,7 @@ from twoshift.batch.inputs import piece_lines
 from twoshift.batch.plan import Plan
 from twoshift.batch.requests.lines import model_of, read_line, response_line
 from twoshift.batch.settings import JobSettings
+from twoshift.batch.sinks.response_lines import LINES
 from twoshift.batch.windows import WINDOW_BYTES, WINDOW_ROWS, Stopped, Tally, waited_for
 from twoshift.endpoints.facts import Call, ModelFacts, characters_of, check_lengths
 from twoshift.endpoints.faults import fault_of
@@ -28,10 +29,9 @@ from twoshift.errors import InvalidInput, NotFound, TooLarge
 from twoshift.generation import RowDetails
 from twoshift.ports import Blobs, RuntimeInfo
 
-__all__ = ["LINES", "Asked", "RequestRows", "asked_of"]
+__all__ = ["MOST_ROWS", "Asked", "RequestRows", "asked_of"]
 
-LINES = pa.schema([pa.field("line", pa.binary()), pa.field("error", pa.string())])  # of a part
-_MOST_ROWS = 2048  # of a request, at least: as OpenAI has it
+MOST_ROWS = 2048  # of a request, at least: as OpenAI has it
 _DETAILS = ("cached_tokens", "logprobs")
 
 
@@ -83,7 +83,7 @@ class RequestRows:
     ) -> None:
         self._engine, self._plan, self._blobs_for, self._owner = engine, plan, blobs_for, owner
         self._batch = PurePosixPath(plan.settings.output).name
-        self._most_rows = max(_MOST_ROWS, engine.most_rows if isinstance(engine, Engine) else 0)
+        self._most_rows = max(MOST_ROWS, engine.most_rows if isinstance(engine, Engine) else 0)
 
     def windows(self, shard: int, stop: threading.Event) -> Iterator[list[Asked]]:
         """The shard's requests; a window has few rows, however many each request has."""

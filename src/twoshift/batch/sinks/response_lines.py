@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 import pyarrow as pa
@@ -13,9 +13,10 @@ import pyarrow as pa
 from twoshift.batch.part_file import PartFile, Seal
 from twoshift.batch.part_stats import PartStats
 
-__all__ = ["Footer", "LinesPart", "read_footer"]
+__all__ = ["LINES", "Footer", "ResponseLinesSink", "read_footer"]
 
 _FOOTER_BYTES = 1 << 20
+LINES = pa.schema([pa.field("line", pa.binary()), pa.field("error", pa.string())])  # the columns of a part
 
 
 class Footer(msgspec.Struct, frozen=True):
@@ -26,8 +27,31 @@ class Footer(msgspec.Struct, frozen=True):
     stats: PartStats
 
 
-class LinesPart:
-    """A PartWriter; errors lie in a file of their own until all results are written."""
+class ResponseLinesSink:
+    """A Sink for batches of LINES: each row is a line already."""
+
+    def check_kept(self, kept: pa.Schema) -> None:
+        """Nothing of the input is kept."""
+
+    def unwritable(self, batch: pa.RecordBatch) -> dict[int, str]:
+        """None: an answer that cannot be told is an error's line."""
+        return {}
+
+    def open(self, path: Path, schema: pa.Schema) -> _LinesPart:
+        """A writer for a new part."""
+        return _LinesPart(path)
+
+    def stats(self, file: Any, location: str) -> PartStats:
+        """From the last line."""
+        return read_footer(file).stats
+
+    def first_rows(self, file: BinaryIO, schema: pa.Schema, rows: int) -> dict[str, list[Any]]:
+        """None: replies have no columns."""
+        return {}
+
+
+class _LinesPart:
+    """Errors lie in a file of their own until all results are written."""
 
     def __init__(self, path: Path) -> None:
         self._errors_path = path.with_name(f"{path.name}.errors")

@@ -1,0 +1,83 @@
+"""Parts as Parquet; a part's stats are in its footer."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from twoshift.batch.part_file import PartFile, Seal
+from twoshift.batch.part_stats import PartStats
+from twoshift.batch.result_columns import is_vector
+from twoshift.errors import InvalidInput
+
+__all__ = ["ParquetSink"]
+
+_METADATA = b"twoshift"
+_ROW_GROUP_ROWS = 64 << 10
+
+
+class ParquetSink:
+    """A Sink."""
+
+    def check_kept(self, kept: pa.Schema) -> None:
+        """Raises InvalidInput that names the column where Parquet has no place for one."""
+        for field in kept:
+            try:
+                with pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([field])):
+                    pass
+            except pa.ArrowException:
+                accepted = f"columns that Parquet can hold, and {field.name} is a {field.type}: leave it out, or write "
+                raise InvalidInput("keep", field.name, f"{accepted}--output-format jsonl") from None
+
+    def unwritable(self, batch: pa.RecordBatch) -> dict[int, str]:
+        """None: it holds every number."""
+        return {}
+
+    def open(self, path: Path, schema: pa.Schema) -> _ParquetPart:
+        """A writer for a new part."""
+        return _ParquetPart(path, schema)
+
+    def stats(self, file: Any, location: str) -> PartStats:
+        """From the footer."""
+        footer = pq.read_metadata(file)
+        stats = msgspec.json.decode((footer.metadata or {})[_METADATA], type=PartStats)
+        return msgspec.structs.replace(stats, rows=footer.num_rows)
+
+    def first_rows(self, file: BinaryIO, schema: pa.Schema, rows: int) -> dict[str, list[Any]]:
+        """By column."""
+        batch = next(iter(pq.ParquetFile(file).iter_batches(max(1, rows))), None)
+        return {} if batch is None else batch.to_pydict()
+
+
+class _ParquetPart:
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        # Vectors of floats do not compress: trying costs more than writing them
+        compression: Any = {
+            field.name: "none" if is_vector(field.type) else "zstd"
+            for field in schema
+            if not pa.types.is_nested(field.type)
+        }
+        compression |= {f"{field.name}.list.element": "none" for field in schema if is_vector(field.type)}
+        self._file = PartFile(path)
+        self._writer = pq.ParquetWriter(
+            self._file, schema, compression=compression or "zstd", use_dictionary=False, write_statistics=False
+        )
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch, row_group_size=_ROW_GROUP_ROWS)
+
+    def finish(self, stats: PartStats) -> Seal:
+        self._writer.add_key_value_metadata({_METADATA: msgspec.json.encode(stats)})
+        self._writer.close()
+        self._file.close()
+        return self._file.seal()
+
+    def discard(self) -> None:
+        for each in (self._writer, self._file):
+            with contextlib.suppress(OSError, ValueError, pa.ArrowException):  # the disk may be full
+                each.close()
