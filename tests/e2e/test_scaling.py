@@ -17,6 +17,7 @@ pytest.importorskip("pyarrow")
 
 from twoshift.errors import TryLater
 from twoshift.fleet.model import FleetModel
+from twoshift.policy.reconcile import ReconcilePolicy, ReconcileSettings
 from twoshift.serve.deployments import Deployments
 from twoshift.serve.model import Answer
 from twoshift.serve.service import Service
@@ -110,10 +111,8 @@ def test_it_grows_and_shrinks_and_what_had_begun_is_answered(front: Front, tmp_p
     assert first in {int(each.read_text()) for each in told}
 
 
-def test_a_fleet_that_cannot_start_again_says_why_and_refuses_at_once(
-    front: Front, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("twoshift.fleet.supervisor._FIRST_WAIT_S", 0.01)
+def test_a_fleet_that_cannot_start_again_says_why_and_refuses_at_once(front: Front, tmp_path: Path) -> None:
+    front.model.supervisor.policy = ReconcilePolicy(ReconcileSettings(first_wait_s=0.01))
     (tmp_path / "broken").touch()
     died = front.ask("die 0")
     with pytest.raises(TryLater, match="had begun"):

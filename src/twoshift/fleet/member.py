@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,20 +9,12 @@ from twoshift.fleet.child import Child
 from twoshift.fleet.control import Loaded
 from twoshift.fleet.link import Link
 from twoshift.fleet.wire import Heartbeat
+from twoshift.policy.reconcile_values import Replica, ReplicaStage
 
 if TYPE_CHECKING:  # a server without jobs does without their packages
     from twoshift.fleet.remote_lane import RemoteReplica
 
-__all__ = ["Member", "Stage"]
-
-
-class Stage(enum.StrEnum):
-    """Where a replica is in its life."""
-
-    STARTING = "starting"
-    READY = "ready"
-    DRAINING = "draining"  # finishes what it has
-    STOPPING = "stopping"  # was asked to end
+__all__ = ["Member"]
 
 
 @dataclass(slots=True, eq=False)
@@ -33,12 +24,18 @@ class Member:
     number: int
     slot: int  # of the devices
     child: Child
-    stage: Stage = Stage.STARTING
-    since_s: float = 0.0  # in that stage
-    until_s: float = 0.0  # the end of its patience, where the stage has one
+    version: str
+    since_s: float  # in its stage
+    stage: ReplicaStage = ReplicaStage.STARTING
+    ready_s: float | None = None  # when it became ready
     opened: Loaded | None = None
     link: Link | None = None
     beat: Heartbeat | None = None
     lanes: RemoteReplica | None = None  # jobs at it
-    blamed: str = ""  # why it was made to end
+    fault: str = ""  # why it must end
     gone: str = ""  # how it ended
+
+    def observed(self) -> Replica:
+        """For the policy."""
+        load = 0 if self.link is None else self.link.outstanding
+        return Replica(self.number, self.version, self.stage, self.since_s, self.ready_s, load, self.fault)

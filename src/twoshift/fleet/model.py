@@ -14,12 +14,13 @@ from twoshift.engine.stats import EngineStats, Health, Queue
 from twoshift.errors import Late, TryLater
 from twoshift.fleet.control import Loaded, UsageReport, WorkEnded, WorkSaid
 from twoshift.fleet.link import Link, ReplicaLost
-from twoshift.fleet.member import Member, Stage
+from twoshift.fleet.member import Member
 from twoshift.fleet.sums import NOTHING, derived_together, queues_together, stats_together
 from twoshift.fleet.supervisor import Supervisor
 from twoshift.fleet.wire import Done, Heartbeat
 from twoshift.policy.body_guess import BodyGuess
 from twoshift.policy.cost import CallCost
+from twoshift.policy.reconcile_values import ReplicaStage
 from twoshift.policy.routing import RoutingPolicy, TokenGuess
 from twoshift.ports import RuntimeInfo
 from twoshift.serve.completions import Completions
@@ -199,7 +200,7 @@ class FleetModel:
         self._leave(member)
 
         def look() -> None:
-            if not member.gone and member.stage is Stage.READY:
+            if not member.gone and member.stage is ReplicaStage.READY:
                 self.supervisor.replace(member, "its line to the front broke")
 
         asyncio.get_running_loop().call_later(_BROKEN_S, look)

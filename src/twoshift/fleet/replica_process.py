@@ -45,6 +45,7 @@ class ReplicaSpec:
     settings: ModelSettings
     open_model: OpenModel
     cores: int | None = None  # its share of them; None: all
+    version: str = "1"
 
 
 def replica_main(live: socket.socket, control: Connection, spec: ReplicaSpec, gpu: str | None, front: int) -> None:
