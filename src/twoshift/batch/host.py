@@ -23,9 +23,10 @@ from twoshift.batch.job_seats import LiveFleet, Used
 from twoshift.batch.kinds.known import kind_of
 from twoshift.batch.progress import NOTHING_YET
 from twoshift.batch.running import RunningJob, state_after
-from twoshift.batch.settings import JobSettings, make_settings
+from twoshift.batch.settings import JobSettings, Mark, make_settings
 from twoshift.batch.turns import in_turn
 from twoshift.batch.warm import warm
+from twoshift.declare import declared
 from twoshift.errors import Broken, Elsewhere, InvalidInput, NotFound, TryLater, TwoshiftError
 from twoshift.ports import Blobs, Claim, JobRecord, JobStore
 from twoshift.types import JobState
@@ -48,7 +49,7 @@ _CLOSE_S = 2.0  # that a database without an answer may hold up the end
 _NOT_OVER = (JobState.QUEUED, JobState.RUNNING, JobState.PAUSED)
 _QUEUED = f"waits for its turn: at most {_MOST_AT_ONCE} jobs run at once"
 BATCH = "batch_"  # how the ids of batches begin, and so those of their jobs
-_NOT_HERE = ("engine", "address", "resources", "device", "precision", "threads", "trust_pickle")  # the server's to say
+_NOT_THEIRS = [name for name, each in declared(JobSettings).items() if Mark.HERE in each.marks and name != "workers"]
 
 
 class JobHost:
@@ -247,7 +248,7 @@ class JobHost:
         return self._known
 
     def _settings(self, data: dict[str, Any], owner: str) -> JobSettings:
-        for name in _NOT_HERE:
+        for name in _NOT_THEIRS:
             if data.get(name) is not None:
                 raise InvalidInput(name, data[name], "a job without it: it runs on the server's own replicas")
         if data.get("endpoint") is not None or data.get("due_unix_s") is not None:

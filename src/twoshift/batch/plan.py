@@ -11,7 +11,8 @@ import msgspec
 import pyarrow as pa
 
 from twoshift.batch.inputs import InputFile, Piece
-from twoshift.batch.settings import JobSettings
+from twoshift.batch.settings import JobSettings, Mark
+from twoshift.declare import declared
 from twoshift.errors import Broken, InvalidInput
 from twoshift.ports import Blobs, RuntimeInfo
 
@@ -204,18 +205,11 @@ def _class_of(name: str) -> str:
     return name.rpartition(":")[2] if ".py:" in name else ""
 
 
-# Everything else about a job may change between its runs.
-_FIXED = (
-    "text", "pair", "prompt_name", "columns", "types", "prompt", "system", "max_tokens", "temperature", "top_p",
-    "seed", "stop",
-    "json_schema", "keep", "endpoint", "input_format", "output_format", "shard_rows", "shard_seconds",
-)  # fmt: skip
-
-
 def _changed_settings(before: JobSettings, now: JobSettings, is_retry: bool) -> Iterator[str]:
-    for name in _FIXED[:-2] if is_retry else _FIXED:  # the shards of a retry are cut already
+    fixed = {Mark.ROWS} if is_retry else {Mark.ROWS, Mark.SHARDS}  # the shards of a retry are cut already
+    for name, each in declared(JobSettings).items():
         was, new = getattr(before, name), getattr(now, name)
-        if was != new:
+        if was != new and fixed.intersection(each.marks):
             yield f"{name} was {_shown(was)}, now {_shown(new)}"
 
 

@@ -2,91 +2,272 @@
 
 from __future__ import annotations
 
+import enum
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
-from twoshift.batch.json_answers import AnswerSchema
 from twoshift.batch.prompting import Prompting, Template
-from twoshift.config import naming_file, read_toml, settings_of
-from twoshift.endpoints.known import ENDPOINTS
+from twoshift.config import naming_file, read_toml
+from twoshift.declare import check, setting, settings_of
 from twoshift.errors import InvalidInput
 from twoshift.generation import GenerationParams
+from twoshift.loading_settings import Device, Precision, Threads, TrustPickle
 from twoshift.policy.hours import Hours
 from twoshift.types import JobKindName
 from twoshift.units import parse_duration
+from twoshift.values import EACH, choice, contents, count, duration, mapping, names, share, span, text, usd, whole
 
-__all__ = ["LINES_FORMAT", "ErrorBudget", "JobSettings", "make_settings", "read_settings"]
+__all__ = ["LINES_FORMAT", "ErrorBudget", "JobSettings", "Mark", "make_settings", "read_settings"]
 
+INPUT_FORMATS = ("parquet", "jsonl", "csv", "tsv", "arrow")
 OUTPUT_FORMATS = ("parquet", "jsonl")
 TYPE_NAMES = ("bool", "float", "int", "string")  # of columns
 LINES_FORMAT = "lines"  # of the parts of a batch: results, errors, and how many bytes each has
 ENGINES = ("local", "ray")
-_LISTS = ("inputs", "columns", "keep", "notify", "stop")  # of which one may be written as a plain string
 _RAYS_OWN = ("CPU", "GPU", "memory", "object_store_memory")
 
 
+class Mark(enum.Enum):
+    """What more is to be known of a setting. Those without the first two may change from one run to the next."""
+
+    ROWS = enum.auto()  # decides what the rows of the output are
+    SHARDS = enum.auto()  # decides which rows are in which part
+    HERE = enum.auto()  # a server's jobs run on its own replicas: it is not theirs to say
+    SERVER = enum.auto()  # only a job on a server has it
+    BATCH = enum.auto()  # set by the server, for a file of requests
+
+
+def _is_each_once(values: tuple[str, ...]) -> bool:
+    return len(set(values)) == len(values)
+
+
+def _is_location(value: str) -> bool:
+    return bool(value.strip()) and "\0" not in value
+
+
+_COLUMN = text("COLUMN")
+_LOCATION = text(plain="the name of a file or folder", fits=_is_location)
+_INPUT = replace(choice(INPUT_FORMATS), fits=lambda _: True)  # csv.gz and the like, too: by whoever reads them
+_OUTPUT = replace(choice(OUTPUT_FORMATS), fits=lambda _: True)  # a batch has its own
+_COLUMNS = names("each column once", _is_each_once)
+_TYPES = mapping("columns with types, such as amount=float,zip=string", "column")
+_AMOUNTS = mapping("names with amounts, such as a=1,b=0.5", "name", float)
+
+
 class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One job. The first group decides what is in the output; the rest may change from one run to the next."""
+    """One job."""
 
-    inputs: tuple[str, ...]
-    output: str
-    model: str
-    text: str | None = None  # the column with the text
-    pair: str | None = None  # the column with the second text, for a model that scores pairs
-    prompt_name: str | None = None  # of the prompts that an encoder brings: what goes before each text
-    columns: tuple[str, ...] = ()  # of a model over rows; all, without any
-    types: dict[str, str] = {}  # of columns that are text in their file, such as those of CSV
-    prompt: str | None = None  # of a language model: a column, or a template over columns
-    system: str | None = None  # its system message, a template too
-    max_tokens: int = 256  # of an answer
-    temperature: float = 0.0
-    top_p: float = 1.0
-    seed: int | None = None
-    stop: tuple[str, ...] = ()
-    json_schema: str | None = None  # that answers keep to: the schema itself; its properties become columns
-    keep: tuple[str, ...] = ()
-    endpoint: str | None = None  # of a batch: each line of the input is a request to it
-    input_format: str | None = None
-    output_format: str = "parquet"
-    precision: str | None = None
-    trust_pickle: bool = False
-    shard_rows: int | None = None
-    shard_seconds: float = 30.0
-
-    device: str = "auto"
-    threads: int | None = None
-    workers: int = 1
-    engine: str = "local"  # where the workers run
-    address: str | None = None  # of the Ray cluster
-    resources: dict[str, float] = {}  # Ray's custom ones, of each worker
-    max_errors: str | None = None
-    window: str | None = None
-    due_unix_s: float | None = None  # of a batch, instead of a window: when it ends
-    price_usd_per_hour: float | None = None
-    weight: float = 1.0  # of its share of a device that serves, where other jobs want it, too
-    hours: str | None = None  # of the day, in which it may run on a device that serves
-    max_live_load: float | None = None  # the share of such a device that live rows have, above which it gives way
-    notify: tuple[str, ...] = ()  # webhooks of a server, which are told of its end
-    grace_seconds: float = 30.0
-    load_seconds: float = 1800.0  # after which a worker whose model is not loaded counts as hung
-    lease_seconds: float = 300.0  # without progress, after which a worker counts as hung; longer than S3 is asked again
+    inputs: Annotated[
+        tuple[str, ...],
+        setting("Files, folders, patterns, @lists or s3:// prefixes.", names(), "INPUTS"),
+    ]
+    output: Annotated[str, setting("Output folder, local or s3://.", _LOCATION, "-o", "--output")]
+    model: Annotated[str, setting("Model: minilm, smollm, a folder, a file, file.py:Class.")]
+    text: Annotated[
+        str | None,
+        setting("Column with the text; of pairs, the first text: the query.", _COLUMN),
+        Mark.ROWS,
+    ] = None
+    pair: Annotated[
+        str | None,
+        setting("Column with the second text of pairs: the document, as in live reranking.", _COLUMN),
+        Mark.ROWS,
+    ] = None
+    prompt_name: Annotated[
+        str | None,
+        setting("Prompt of the model that goes before each text.", shown="the model's default prompt"),
+        Mark.ROWS,
+    ] = None
+    prompt: Annotated[
+        str | None,
+        setting(
+            "Prompt for a language model: a column, or a template such as '{title}: {body}'.",
+            more="See [language models](llms.md).",
+        ),
+        Mark.ROWS,
+    ] = None
+    system: Annotated[
+        str | None,
+        setting("System message for a language model; columns in braces are filled in."),
+        Mark.ROWS,
+    ] = None
+    max_tokens: Annotated[int, setting("Most tokens of an answer.", whole(most=10**6)), Mark.ROWS] = 256
+    temperature: Annotated[
+        float,
+        setting("Sampling temperature; 0 always takes the likeliest token.", count(zero=True)),
+        Mark.ROWS,
+    ] = 0.0
+    top_p: Annotated[
+        float,
+        setting("Sample from the likeliest tokens that have this share.", share(zero=False)),
+        Mark.ROWS,
+    ] = 1.0
+    seed: Annotated[int | None, setting("Sampling seed.", whole(-(2**63), 2**63 - 1)), Mark.ROWS] = None
+    stop: Annotated[
+        tuple[str, ...],
+        setting("Text that ends an answer; repeat it for several.", EACH),
+        Mark.ROWS,
+    ] = ()
+    json_schema: Annotated[
+        str | None,
+        setting(
+            "JSON schema of the answers; its properties become columns.", contents(),
+            more="The schema itself; the option takes a file. vLLM takes only [these schemas](llm-serving.md#schemas).",
+        ),
+        Mark.ROWS,
+    ] = None  # fmt: skip
+    columns: Annotated[
+        tuple[str, ...],
+        setting("Columns that a model over rows reads: a,b,c.", _COLUMNS, shown="all"),
+        Mark.ROWS,
+    ] = ()
+    types: Annotated[
+        dict[str, str],
+        setting(
+            "Types of CSV columns, if not as found: amount=float,zip=string (bool, float, int, string).", _TYPES,
+            more='In a file: `{amount = "float", zip = "string"}`.',
+        ),
+        Mark.ROWS,
+    ] = {}  # fmt: skip
+    keep: Annotated[
+        tuple[str, ...],
+        setting("Input columns to keep beside the results: a,b,c.", _COLUMNS),
+        Mark.ROWS,
+    ] = ()
+    input_format: Annotated[
+        str | None,
+        setting("Input format, if the file's suffix does not say.", _INPUT),
+        Mark.ROWS,
+    ] = None
+    output_format: Annotated[
+        str,
+        setting("Output format.", _OUTPUT),
+        Mark.ROWS,
+    ] = "parquet"
+    workers: Annotated[
+        int,
+        setting("Worker processes, each with a model of its own.", whole(most=1024)),
+        Mark.HERE,
+    ] = 1
+    engine: Annotated[str, setting("Where workers run.", choice(ENGINES)), Mark.HERE] = "local"
+    address: Annotated[
+        str | None,
+        setting("Ray cluster: auto or host:port.", shown="a local one"),
+        Mark.HERE,
+    ] = None
+    resources: Annotated[
+        dict[str, float],
+        setting("Custom Ray resources of a worker: a=1,b=0.5.", _AMOUNTS, more="In a file: `{a = 1, b = 0.5}`."),
+        Mark.HERE,
+    ] = {}
+    shard_rows: Annotated[int | None, setting("Most rows of a shard.", whole()), Mark.SHARDS] = None
+    shard_seconds: Annotated[
+        float,
+        setting(
+            "Time that a shard takes.", duration(), shown="30s",
+            more="More where there would be over 10,000 shards and no `shard_rows` is given.",
+        ),
+        Mark.SHARDS,
+    ] = 30.0  # fmt: skip
+    max_errors: Annotated[str | None, setting("Stop the job when more rows than this fail: 100 or 1%.")] = None
+    window: Annotated[str | None, setting("Deadline of the job, from its start: 2h.", span(zero=True))] = None
+    price_usd_per_hour: Annotated[
+        float | None,
+        setting("Price of a worker in dollars an hour.", usd(zero=True), "--price"),
+    ] = None
+    grace_seconds: Annotated[
+        float,
+        setting("On SIGTERM, time for the shards in work to finish.", duration(zero=True), "--grace", shown="30s"),
+    ] = 30.0
+    device: Annotated[Device, Mark.HERE] = "auto"
+    precision: Annotated[Precision, Mark.HERE] = None
+    threads: Annotated[Threads, Mark.HERE] = None
+    trust_pickle: Annotated[TrustPickle, Mark.HERE] = False
+    load_seconds: Annotated[
+        float,
+        setting("End a worker whose model is not loaded within this time.", duration(), "--load-timeout", shown="30m"),
+    ] = 1800.0
+    lease_seconds: Annotated[  # longer than S3 is asked again
+        float,
+        setting("End a worker that makes no progress within this time.", duration(), option=False),
+    ] = 300.0
+    weight: Annotated[
+        float,
+        setting("With --on: share beside other jobs, relative to theirs.", count(least=0.001, most=1000)),
+        Mark.SERVER,
+    ] = 1.0
+    hours: Annotated[
+        str | None,
+        setting(
+            "With --on: hours of the day in which the job may run: 22:00-06:00.",
+            more="In the server's time zone.",
+        ),
+        Mark.SERVER,
+    ] = None
+    max_live_load: Annotated[
+        float | None,
+        setting("With --on: hold the job while live load is above this share.", share(zero=False)),
+        Mark.SERVER,
+    ] = None
+    notify: Annotated[
+        tuple[str, ...],
+        setting(
+            "With --on: webhooks of the server to call when the job ends: a,b.", names(),
+            more="See [webhooks](triggers.md).",
+        ),
+        Mark.SERVER,
+    ] = ()  # fmt: skip
+    endpoint: Annotated[
+        str | None,
+        setting("Set by the server for a [batch](batches.md): the endpoint of its requests.", option=False),
+        Mark.BATCH,
+        Mark.ROWS,
+    ] = None
+    due_unix_s: Annotated[
+        float | None,
+        setting("Set by the server for a batch: its deadline, in place of a window.", option=False),
+        Mark.BATCH,
+    ] = None
 
     def __post_init__(self) -> None:
         _require(bool(self.inputs), "inputs", self.inputs, "at least one file, folder or pattern")
-        formats = OUTPUT_FORMATS if self.endpoint is None else (LINES_FORMAT,)
-        _require(self.output_format in formats, "output_format", self.output_format, " or ".join(formats))
-        known = self.endpoint is None or self.endpoint in ENDPOINTS
-        _require(known, "endpoint", self.endpoint, f"one of {', '.join(ENDPOINTS)}")
-        alone = self.endpoint is None or not (self.text or self.columns or self.keep)
-        _require(alone, "endpoint", self.endpoint, "no columns beside it: the input has requests")
+        self._check_endpoint()
+        check(self)
         _require(self.pair is None or self.text is not None, "pair", self.pair, "--text as well, for the first text")
         _require(not (self.text and self.columns), "columns", self.columns, "either --text or --columns")
         _require(self.prompt_name is None or self.text is not None, "prompt_name", self.prompt_name, "--text as well")
+        for value in self.inputs:
+            _require(_is_location(value), "inputs", value, "the name of a file or folder")
+        self._check_prompt()
+        if self.hours is not None:
+            Hours.parse(self.hours)
+        for name in ("address", "resources"):
+            value = getattr(self, name)
+            _require(not value or self.engine == "ray", name, value, "--engine ray as well")
+        for name, amount in self.resources.items():
+            _require(name not in _RAYS_OWN, "resources", name, "custom ones: --threads and --device say CPUs and GPUs")
+            _require(0 < amount < math.inf, "resources", amount, f"an amount of {name} above 0")
+        self._check_types()
+        _ = self.error_budget
+
+    def _check_endpoint(self) -> None:
+        formats = OUTPUT_FORMATS if self.endpoint is None else (LINES_FORMAT,)
+        _require(self.output_format in formats, "output_format", self.output_format, " or ".join(formats))
+        if self.endpoint is None:
+            return
+        from twoshift.endpoints.known import ENDPOINTS  # slow to load, and a command of a job has none
+
+        _require(self.endpoint in ENDPOINTS, "endpoint", self.endpoint, f"one of {', '.join(ENDPOINTS)}")
+        alone = not (self.text or self.columns or self.keep)
+        _require(alone, "endpoint", self.endpoint, "no columns beside it: the input has requests")
+
+    def _check_prompt(self) -> None:
         given = self.text or self.columns
         _require(not (self.prompt and given), "prompt", self.prompt, "a prompt without --text or --columns")
         for name in ("system", "json_schema", "seed", "stop"):
@@ -95,33 +276,9 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         prompting = self.prompting
         _require(prompting is None or bool(prompting.columns), "prompt", self.prompt, "at least one column in it")
         if self.json_schema is not None:
+            from twoshift.batch.json_answers import AnswerSchema  # slow to load: numpy
+
             AnswerSchema(self.json_schema)
-        _require(self.workers >= 1, "workers", self.workers, "at least 1")
-        _require(0.001 <= self.weight <= 1000, "weight", self.weight, "a number from 0.001 to 1000")
-        for name, values in (("inputs", self.inputs), ("output", (self.output,))):
-            for value in values:
-                _require(bool(value.strip()) and "\0" not in value, name, value, "the name of a file or folder")
-        if self.hours is not None:
-            Hours.parse(self.hours)
-        load = self.max_live_load
-        _require(load is None or 0 < load <= 1, "max_live_load", load, "a share above 0 and at most 1")
-        _require(self.engine in ENGINES, "engine", self.engine, " or ".join(ENGINES))
-        for name in ("address", "resources"):
-            value = getattr(self, name)
-            _require(not value or self.engine == "ray", name, value, "--engine ray as well")
-        for name, amount in self.resources.items():
-            _require(name not in _RAYS_OWN, "resources", name, "custom ones: --threads and --device say CPUs and GPUs")
-            _require(0 < amount < math.inf, "resources", amount, f"an amount of {name} above 0")
-        _require(self.shard_rows is None or self.shard_rows >= 1, "shard_rows", self.shard_rows, "at least 1")
-        _require(0 < self.shard_seconds < math.inf, "shard_seconds", self.shard_seconds, "seconds above 0")
-        _require(0 <= self.grace_seconds < math.inf, "grace_seconds", self.grace_seconds, "seconds, 0 or more")
-        _require(0 < self.load_seconds < math.inf, "load_seconds", self.load_seconds, "seconds above 0")
-        _require(0 < self.lease_seconds < math.inf, "lease_seconds", self.lease_seconds, "seconds above 0")
-        for name in ("keep", "columns"):
-            values = getattr(self, name)
-            _require(len(set(values)) == len(values), name, values, "each column once")
-        self._check_types()
-        _ = self.error_budget, self.window_s
 
     def _check_types(self) -> None:
         as_text = (self.text, self.pair, *(() if self.prompting is None else self.prompting.columns))
@@ -226,8 +383,7 @@ def read_settings(path: Path, overrides: dict[str, Any]) -> JobSettings:
 
 def make_settings(data: dict[str, Any]) -> JobSettings:
     """Settings from plain values; raises InvalidInput that names the nearest known key for an unknown one."""
-    lone = {name: (data[name],) for name in _LISTS if isinstance(data.get(name), str)}
-    return settings_of(JobSettings, {**data, **lone})
+    return settings_of(JobSettings, data)
 
 
 def _require(holds: bool, field: str, value: object, accepted: str) -> None:

@@ -6,7 +6,7 @@ import functools
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar
 
 import typer
 from typer.models import ArgumentInfo
@@ -76,5 +76,5 @@ def _naming_options(function: Callable[..., Any], fields: Mapping[str, str]) -> 
 
 def _is_argument(function: Callable[..., Any], name: str) -> bool:
     """Whether it is known by its place: there is no option of that name."""
-    hint = get_type_hints(function, include_extras=True)[name]
+    hint = inspect.signature(function, eval_str=True).parameters[name].annotation
     return any(isinstance(each, ArgumentInfo) for each in getattr(hint, "__metadata__", ()))

@@ -5,61 +5,14 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-__all__ = ["FILE_ONLY", "OF_THE_SERVER", "OPTIONS", "SERVER_OPTIONS", "local_lines"]
+from twoshift.batch.settings import JobSettings, Mark
+from twoshift.declare import Declared, declared, differing
 
-# Every setting of a job is in one of these tables, which a test compares with the settings themselves
-OPTIONS = {
-    "text": "--text",
-    "pair": "--pair",
-    "prompt_name": "--prompt-name",
-    "columns": "--columns",
-    "types": "--types",
-    "prompt": "--prompt",
-    "system": "--system",
-    "max_tokens": "--max-tokens",
-    "temperature": "--temperature",
-    "top_p": "--top-p",
-    "seed": "--seed",
-    "stop": "--stop",
-    "json_schema": "--json-schema",
-    "keep": "--keep",
-    "input_format": "--input-format",
-    "output_format": "--output-format",
-    "shard_rows": "--shard-rows",
-    "shard_seconds": "--shard-seconds",
-    "max_errors": "--max-errors",
-    "window": "--window",
-    "price_usd_per_hour": "--price",
-    "grace_seconds": "--grace",
-    "load_seconds": "--load-timeout",
-    "output": "-o",
-}
-SERVER_OPTIONS = {
-    "weight": "--weight",
-    "hours": "--hours",
-    "max_live_load": "--max-live-load",
-    "notify": "--notify",
-}
-FILE_ONLY = ("lease_seconds",)
-# Not a job's to say on a server: how its model is loaded, on how many replicas; and what only batches have
-OF_THE_SERVER = (
-    "precision", "trust_pickle", "device", "threads", "workers", "engine", "address", "resources", "endpoint",
-    "due_unix_s",
-)  # fmt: skip
-_DEFAULTS = {
-    "output_format": "parquet",
-    "max_tokens": 256,
-    "temperature": 0.0,
-    "top_p": 1.0,
-    "shard_seconds": 30.0,
-    "grace_seconds": 30.0,
-    "load_seconds": 1800.0,
-    "lease_seconds": 300.0,
-    "weight": 1.0,
-}
-_SECONDS = ("shard_seconds", "grace_seconds", "load_seconds")
+__all__ = ["local_lines"]
+
 _LOSSY = "int8"  # which a model has only where it is asked for
 _SCHEMA_FILE = "schema.json"
+_OF_THE_SERVER = {Mark.HERE, Mark.BATCH}  # how its model is loaded, on how many replicas; and what only batches have
 
 
 def local_lines(job: dict[str, Any], on: str = "") -> list[str]:
@@ -70,39 +23,27 @@ def local_lines(job: dict[str, Any], on: str = "") -> list[str]:
     settings, loaded = job["settings"], (job["progress"] or {}).get("loaded")
     if loaded is None:
         return []
+    said = [declared(JobSettings)[name] for name in differing(JobSettings, settings) if name != "model"]
+    said = [each for each in said if not _OF_THE_SERVER.intersection(each.marks)]
     words = ["twoshift", "run", *settings["inputs"], "--model", loaded["model"]]
     if loaded["precision"] == _LOSSY:
         words += ["--precision", _LOSSY]
-    lines = [f"To go on here: {shlex.join([*words, *_words(settings, OPTIONS)])}"]
+    words += [word for each in said if Mark.SERVER not in each.marks for word in _words(each, settings)]
+    lines = [f"To go on here: {shlex.join(words)}"]
     if settings.get("json_schema") is not None:
         shown = f"twoshift jobs show {job['id']}{on} --json"
         lines.append(f"Save settings.json_schema of `{shown}` as {_SCHEMA_FILE} first.")
-    if there := _words(settings, SERVER_OPTIONS):
+    if there := [word for each in said if Mark.SERVER in each.marks for word in _words(each, settings)]:
         lines.append(f"Only a server has {shlex.join(there)}: `twoshift jobs resume {job['id']}{on}` keeps it.")
-    lines += [f"Only a job file has {name} = {settings[name]}." for name in FILE_ONLY if _is_said(settings, name)]
-    return lines
+    file_only = [each.name for each in said if not each.setting.has_option]
+    return lines + [f"Only a job file has {name} = {settings[name]}." for name in file_only]
 
 
-def _words(settings: dict[str, Any], options: dict[str, str]) -> list[str]:
-    """The options of what was asked for."""
-    words = list[str]()
-    for name, option in options.items():
-        if not _is_said(settings, name):
-            continue
-        values = settings[name] if name == "stop" else [_written(name, settings[name])]
-        words += [word for value in values for word in (option, value)]
-    return words
-
-
-def _is_said(settings: dict[str, Any], name: str) -> bool:
-    return settings.get(name) not in (None, [], {}, _DEFAULTS.get(name))
-
-
-def _written(name: str, value: Any) -> str:
-    if name == "json_schema":
-        return _SCHEMA_FILE  # the option takes a file, which only who submitted the job has
-    if isinstance(value, dict):
-        return ",".join(f"{key}={each}" for key, each in value.items())
-    if isinstance(value, list):
-        return ",".join(value)
-    return f"{value:g}s" if name in _SECONDS else str(value)
+def _words(each: Declared, settings: dict[str, Any]) -> list[str]:
+    """The option of a setting; none where it has none."""
+    if not each.has_option:
+        return []
+    kind, value = each.setting.value, settings[each.name]
+    if each.name == "json_schema":
+        value = _SCHEMA_FILE  # the option takes a file, which only who submitted the job has
+    return [word for part in (value if kind.repeats else [value]) for word in (each.flags[0], kind.write(part))]

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from twoshift.cli.params import duration, text, whole
+from twoshift import loading_settings
+from twoshift.cli.params import duration, option_of
 
 __all__ = [
     "ERROR_FIELDS",
@@ -30,16 +31,9 @@ Model = Annotated[str, typer.Argument(help=MODELS)]
 RowModel = Annotated[
     str, typer.Argument(help=f"minilm, an encoder's folder, {_ROWS}. Language models: `run --prompt`, `serve`.")
 ]
-Device = Annotated[str, text("Device: auto, cpu, cuda or cuda:N.", metavar="NAME")]
-Precision = Annotated[str | None, text("Precision: fp32, bf16 or int8.", metavar="NAME", shown="the model's own")]
-Threads = Annotated[
-    int | None, whole("CPU threads of a call.", most=4096, shown="all usable cores, or fewer where that is faster")
-]
+Device = Annotated[str, option_of(loading_settings.Device)]
+Precision = Annotated[str | None, option_of(loading_settings.Precision)]
+Threads = Annotated[int | None, option_of(loading_settings.Threads)]
+TrustPickle = Annotated[bool, option_of(loading_settings.TrustPickle)]
 LoadTimeout = Annotated[float | None, duration("End where the model is not loaded within this time.", shown="10m")]
 LOAD_TIMEOUT_S = 600.0
-TrustPickle = Annotated[
-    bool,
-    typer.Option(
-        "--trust-pickle", help="Load pickle and joblib files. They can run any code: load only files that you trust."
-    ),
-]

@@ -11,95 +11,33 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twoshift.batch.settings import JobSettings, Mark, make_settings, read_settings
 from twoshift.cli.app import app
 from twoshift.cli.commands import command
-from twoshift.cli.model_options import Precision, Threads, TrustPickle
 from twoshift.cli.output import note, show
-from twoshift.cli.params import JsonFlag, choice, count, duration, share, text, usd, whole
+from twoshift.cli.params import JsonFlag, flags_of, given_of, text, with_settings
 from twoshift.cli.run_codes import EXIT_CODES
 from twoshift.cli.run_warning import failed_rows_warning
+from twoshift.declare import declared
 from twoshift.errors import InvalidInput
 
 if TYPE_CHECKING:
     from twoshift.batch.job import Job, JobResult
     from twoshift.batch.progress import Snapshot
-    from twoshift.batch.settings import JobSettings
 
 __all__ = ["run_command"]
 
-_INPUT_FORMATS = ("parquet", "jsonl", "csv", "tsv", "arrow")
 _NAMED_SHARDS = 10
-_FIELDS = {  # of errors, as the user typed them
-    "inputs": "INPUTS",
-    "text": "--text",
-    "price_usd_per_hour": "--price",
-    "grace_seconds": "--grace",
-    "load_seconds": "--load-timeout",
-}
-# Documented in docs/jobs.md: 1 and 2 are those of every command.
+_INPUTS = f"{declared(JobSettings)['inputs'].setting.about} Or one .toml file that holds a job."
 
 
-@command(app, "run", "twoshift run 'docs/*.parquet' --model minilm --text body --keep id -o out/", _FIELDS)
+@command(
+    app, "run", "twoshift run 'docs/*.parquet' --model minilm --text body --keep id -o out/", flags_of(JobSettings)
+)
+@with_settings(JobSettings)
 def run_command(
-    inputs: Annotated[
-        list[str],
-        typer.Argument(help="Files, folders, patterns, @lists or s3:// prefixes; or one .toml file that holds a job."),
-    ],
-    model: Annotated[str | None, text("Model: minilm, smollm, a folder, a file, file.py:Class.")] = None,
-    output: Annotated[str | None, text("Output folder, local or s3://.", "-o", "--output")] = None,
-    text_column: Annotated[
-        str | None, text("Column with the text; of pairs, the first text: the query.", "--text", metavar="COLUMN")
-    ] = None,
-    pair: Annotated[
-        str | None, text("Column with the second text of pairs: the document, as in live reranking.", metavar="COLUMN")
-    ] = None,
-    prompt_name: Annotated[
-        str | None, text("Prompt of the model that goes before each text.", shown="the model's default prompt")
-    ] = None,
-    prompt: Annotated[
-        str | None, text("Prompt for a language model: a column, or a template such as '{title}: {body}'.")
-    ] = None,
-    system: Annotated[str | None, text("System message for a language model; columns in braces are filled in.")] = None,
-    max_tokens: Annotated[int | None, whole("Most tokens of an answer.", most=10**6, shown="256")] = None,
-    temperature: Annotated[
-        float | None, count("Sampling temperature; 0 always takes the likeliest token.", zero=True, shown="0")
-    ] = None,
-    top_p: Annotated[float | None, share("Sample from the likeliest tokens that have this share.", shown="1")] = None,
-    seed: Annotated[int | None, whole("Sampling seed.", least=0)] = None,
-    stop: Annotated[list[str] | None, typer.Option(help="Text that ends an answer; repeat it for several.")] = None,
-    json_schema: Annotated[
-        str | None, text("JSON schema of the answers; its properties become columns.", metavar="FILE")
-    ] = None,
-    columns: Annotated[str | None, text("Columns that a model over rows reads: a,b,c.", shown="all")] = None,
-    types: Annotated[
-        str | None, text("Types of CSV columns, if not as found: amount=float,zip=string (bool, float, int, string).")
-    ] = None,
-    keep: Annotated[str | None, text("Input columns to keep beside the results: a,b,c.")] = None,
-    input_format: Annotated[
-        str | None, choice("Input format, if the file's suffix does not say.", _INPUT_FORMATS)
-    ] = None,
-    output_format: Annotated[str | None, choice("Output format.", ("parquet", "jsonl"), shown="parquet")] = None,
-    workers: Annotated[
-        int | None, whole("Worker processes, each with a model of its own.", most=1024, shown="1")
-    ] = None,
-    engine: Annotated[str | None, choice("Where workers run.", ("local", "ray"), shown="local")] = None,
-    address: Annotated[str | None, text("Ray cluster: auto or host:port.", shown="a local one")] = None,
-    resources: Annotated[str | None, text("Custom Ray resources of a worker: a=1,b=0.5.")] = None,
-    shard_rows: Annotated[int | None, whole("Most rows of a shard.")] = None,
-    shard_seconds: Annotated[float | None, duration("Time that a shard takes.", shown="30s")] = None,
-    max_errors: Annotated[str | None, text("Stop the job when more rows than this fail: 100 or 1%.")] = None,
-    window: Annotated[str | None, text("Deadline of the job, from its start: 2h.", metavar="DURATION")] = None,
-    price: Annotated[float | None, usd("Price of a worker in dollars an hour.")] = None,
-    grace: Annotated[
-        float | None, duration("On SIGTERM, time for the shards in work to finish.", zero=True, shown="30s")
-    ] = None,
-    device: Annotated[str | None, text("Device: auto, cpu, cuda or cuda:N.", metavar="NAME", shown="auto")] = None,
-    precision: Precision = None,
-    threads: Threads = None,
-    trust_pickle: TrustPickle = False,
-    load_timeout: Annotated[
-        float | None, duration("End a worker whose model is not loaded within this time.", shown="30m")
-    ] = None,
+    inputs: Annotated[list[str], typer.Argument(help=_INPUTS)],
+    *,
     retry_errors: Annotated[
         str | None, text("Folder of an earlier run: link its parts without errors, and do the others again.")
     ] = None,
@@ -107,39 +45,22 @@ def run_command(
         str | None, text("Run the job in the batch lane of this server: http://host:8000", metavar="URL")
     ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="With --on: return at once, and let the job run.")] = False,
-    weight: Annotated[float | None, count("With --on: share beside other jobs, relative to theirs.", shown="1")] = None,
-    hours: Annotated[str | None, text("With --on: hours of the day in which the job may run: 22:00-06:00.")] = None,
-    max_live_load: Annotated[
-        float | None, share("With --on: hold the job while live load is above this share.")
-    ] = None,
-    notify: Annotated[str | None, text("With --on: webhooks of the server to call when the job ends: a,b.")] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Resume nothing: refuse an output folder that holds a job.")
     ] = False,
     as_json: JsonFlag = False,
+    **given: Any,
 ) -> int:
     """Map a model over a dataset; the same command again resumes.
 
     Results are committed shard by shard, each exactly once; nothing is lost when anything dies.
     """
-    given: dict[str, Any] = {
-        "model": model, "output": output, "text": text_column, "pair": pair, "prompt_name": prompt_name,
-        "columns": _listed(columns), "types": _types(types),
-        "prompt": prompt, "system": system, "max_tokens": max_tokens, "temperature": temperature, "top_p": top_p,
-        "seed": seed, "stop": stop or None, "json_schema": _schema(json_schema),
-        "keep": _listed(keep), "input_format": input_format, "output_format": output_format, "workers": workers,
-        "engine": engine, "address": address, "resources": _amounts(resources),
-        "shard_rows": shard_rows, "shard_seconds": shard_seconds, "max_errors": max_errors, "window": window,
-        "price_usd_per_hour": price, "grace_seconds": grace, "load_seconds": load_timeout,
-        "precision": precision, "threads": threads, "device": device, "trust_pickle": trust_pickle or None,
-        "weight": weight, "hours": hours, "max_live_load": max_live_load, "notify": _listed(notify),
-    }  # fmt: skip
+    said = given_of(JobSettings, given)
     if on is None:
-        only_there = {"weight": weight, "hours": hours, "max_live_load": max_live_load, "notify": notify}
-        _refuse("--on as well", **only_there, detach=detach or None)
+        _refuse("--on as well", _marked(said, Mark.SERVER) | {"detach": detach or None})
     else:
-        _refuse("no such option beside --on", fresh=fresh or None, retry_errors=retry_errors, workers=workers)
-    said = {name: value for name, value in given.items() if value is not None}
+        here = {"fresh": fresh or None, "retry_errors": retry_errors, "workers": said.get("workers")}
+        _refuse("no such option beside --on", here)
     with _naming_file(inputs, said):
         settings = _settings(inputs, said)
         _refuse_placeholders(settings)
@@ -149,6 +70,10 @@ def run_command(
             return run_on(on, settings, detach, as_json)
         result = _run(settings, fresh, retry_errors)
     return _tell(settings, result, as_json)
+
+
+def _marked(said: dict[str, Any], mark: Mark) -> dict[str, Any]:
+    return {name: value for name, value in said.items() if mark in declared(JobSettings)[name].marks}
 
 
 def _run(settings: JobSettings, fresh: bool, retry_errors: str | None) -> JobResult:
@@ -166,12 +91,10 @@ def _run(settings: JobSettings, fresh: bool, retry_errors: str | None) -> JobRes
 @contextlib.contextmanager
 def _naming_file(inputs: list[str], options: dict[str, Any]) -> Iterator[None]:
     """What a job's file says wrong is named as the file does, not as an option that nobody gave."""
-    from twoshift.batch.settings import JobSettings
-
     try:
         yield
     except InvalidInput as error:
-        is_from_file = _is_job_file(inputs) and error.field in JobSettings.__struct_fields__
+        is_from_file = _is_job_file(inputs) and error.field in declared(JobSettings)
         if not is_from_file or error.field in options:
             raise
         raise error.renamed(f"{inputs[0]}: {error.field}") from error
@@ -181,7 +104,7 @@ def _is_job_file(inputs: list[str]) -> bool:
     return len(inputs) == 1 and inputs[0].endswith(".toml")
 
 
-def _refuse(accepted: str, **options: object) -> None:
+def _refuse(accepted: str, options: dict[str, Any]) -> None:
     """Raises InvalidInput for the first option that was given."""
     for name, value in options.items():
         if value is not None:
@@ -189,8 +112,6 @@ def _refuse(accepted: str, **options: object) -> None:
 
 
 def _settings(inputs: list[str], given: dict[str, Any]) -> JobSettings:
-    from twoshift.batch.settings import make_settings, read_settings
-
     if _is_job_file(inputs):
         return read_settings(Path(inputs[0]), given)
     for name in ("model", "output"):
@@ -208,40 +129,6 @@ def _refuse_placeholders(settings: JobSettings) -> None:
             if found := placeholder_in(value):
                 accepted = f"a name without {found}: only `twoshift schedule add` fills that in"
                 raise InvalidInput(name, value, accepted)
-
-
-def _listed(value: str | None) -> list[str] | None:
-    return None if value is None else [name.strip() for name in value.split(",") if name.strip()]
-
-
-def _types(value: str | None) -> dict[str, str] | None:
-    if value is None:
-        return None
-    pairs = [each.rpartition("=") for each in value.split(",")]
-    if not all(name.strip() and kind.strip() for name, _, kind in pairs):
-        raise InvalidInput("--types", value, "columns with types, such as amount=float,zip=string")
-    names = [name.strip() for name, _, _ in pairs]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise InvalidInput("--types", value, f"each column once; {twice} is there {names.count(twice)} times")
-    return {name: kind.strip() for name, (_, _, kind) in zip(names, pairs, strict=True)}
-
-
-def _schema(path: str | None) -> str | None:
-    if path is None:
-        return None
-    try:
-        return Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput("--json-schema", path, f"a file that can be read ({error})") from None
-
-
-def _amounts(value: str | None) -> dict[str, float] | None:
-    if value is None:
-        return None
-    try:
-        return {name.strip(): float(amount) for name, amount in (each.split("=") for each in value.split(","))}
-    except ValueError:
-        raise InvalidInput("--resources", value, "names with amounts, such as a=1,b=0.5") from None
 
 
 @contextlib.contextmanager

@@ -6,12 +6,15 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from twoshift.cli.jobs import job_lines
 from twoshift.cli.output import note, show
 from twoshift.cli.progress import progress_bar
 from twoshift.cli.run_codes import EXIT_CODES
 from twoshift.cli.run_warning import failed_rows_warning
 from twoshift.cli.server import Server, server_at
+from twoshift.declare import differing
 
 if TYPE_CHECKING:
     from twoshift.batch.settings import JobSettings
@@ -48,16 +51,11 @@ def _failed_code(job: dict[str, Any]) -> int:
 
 def job_data(server: Server, settings: JobSettings) -> dict[str, Any]:
     """What differs from a job that says nothing; names of files begin at the root, where both see the same disk."""
-    import msgspec
-
-    plain = msgspec.to_builtins(settings)
-    fields = type(settings).__struct_fields__
-    plain_defaults = msgspec.to_builtins(type(settings)(inputs=("x",), output="x", model="x"))
-    changed = {name: plain[name] for name in fields if plain[name] != plain_defaults[name]}
+    changed = differing(type(settings), msgspec.to_builtins(settings))
     if server.is_local:
-        changed["inputs"] = [absolute(each) for each in plain["inputs"]]
-        changed["output"] = absolute(plain["output"])
-    return changed | {"model": plain["model"]}
+        changed["inputs"] = [absolute(each) for each in changed["inputs"]]
+        changed["output"] = absolute(changed["output"])
+    return changed
 
 
 def absolute(location: str) -> str:

@@ -14,12 +14,14 @@ import typer
 
 from twoshift.cli.app import app
 from twoshift.cli.commands import command
-from twoshift.cli.model_options import ERROR_FIELDS, MODELS, Device, Precision, Threads, TrustPickle
+from twoshift.cli.model_options import MODELS
 from twoshift.cli.output import note
-from twoshift.cli.params import choice, factor, millis, text, usd, whole
+from twoshift.cli.params import flags_of, given_of, text, with_settings
 from twoshift.cli.progress import Ongoing
 from twoshift.errors import InvalidInput
 from twoshift.extras import EXTRAS, needed
+from twoshift.serve.scale_settings import ScaleSettings
+from twoshift.serve.settings import ModelSettings, ServeSettings, make_settings, read_settings
 from twoshift.units import counted
 
 if TYPE_CHECKING:
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from twoshift.serve.deployments import Deployment
     from twoshift.serve.derived import Derived
     from twoshift.serve.llm.derived import LlmDerived
-    from twoshift.serve.settings import ServeSettings
 
 __all__ = ["serve_command"]
 
@@ -36,100 +37,36 @@ _CURL = {
     "score": '/v1/rerank -d \'{"model": "%s", "query": "a red fox", "documents": ["an old road"]}\'',
     "text": '/v1/chat/completions -d \'{"model": "%s", "messages": [{"role": "user", "content": "Hello"}]}\'',
 }
+_SETTINGS = (ModelSettings, ScaleSettings, ServeSettings)
 _LEAST_S = 0.5  # for the models to go, whatever the jobs took
 
 
-@command(app, "serve", "twoshift serve minilm --slo-ms 50 --port 8000", ERROR_FIELDS)
+@command(app, "serve", "twoshift serve minilm --slo-ms 50 --port 8000", flags_of(*_SETTINGS))
+@with_settings(*_SETTINGS)
 def serve_command(
-    model: Annotated[
-        str | None,
-        typer.Argument(help=MODELS),
-    ] = None,
+    model: Annotated[str | None, typer.Argument(help=MODELS)] = None,
     config: Annotated[str | None, text("TOML file with models, keys and limits.", metavar="FILE")] = None,
-    slo_ms: Annotated[float | None, millis("Latency objective of a request.", shown="50")] = None,
-    ttft_ms: Annotated[float | None, millis("Time to the first token of a language model.", shown="2000")] = None,
-    tpot_ms: Annotated[float | None, millis("Time for each further token of a language model.", shown="100")] = None,
     name: Annotated[
         str | None, text("Name that clients use for the model.", metavar="NAME", shown="the file's name")
     ] = None,
-    host: Annotated[str | None, text("Address to listen on.", shown="127.0.0.1")] = None,
-    port: Annotated[
-        int | None, whole("Port to listen on; 0 takes a free one.", least=0, most=65535, shown="8000")
-    ] = None,
-    grpc_port: Annotated[int | None, whole("Port for gRPC.", least=0, most=65535, shown="no gRPC")] = None,
-    open_: Annotated[bool, typer.Option("--open", help="Serve other machines without keys.")] = False,
-    grace: Annotated[str | None, text("On SIGTERM, time for admitted requests to finish.", shown="30s")] = None,
-    database: Annotated[
-        str | None, text("URL of the job database: sqlite:///file or postgresql://...", shown="a file in TWOSHIFT_HOME")
-    ] = None,
-    price: Annotated[float | None, usd("Price of a device in dollars an hour, for `twoshift usage`.")] = None,
-    otlp_endpoint: Annotated[
-        str | None, text("OpenTelemetry endpoint for traces: http://collector:4318.", metavar="URL")
-    ] = None,
-    replicas: Annotated[
-        int | None, whole("Replica processes; each has a GPU or a share of the cores.", most=1024, shown="1")
-    ] = None,
-    engine: Annotated[str | None, choice("Where replicas run.", ["local", "ray"], shown="local")] = None,
-    address: Annotated[str | None, text("Ray cluster: auto or host:port.", shown="a local one")] = None,
-    min_replicas: Annotated[int | None, whole("Fewest replicas, with --max-replicas.", most=1024, shown="1")] = None,
-    max_replicas: Annotated[int | None, whole("Most replicas: scale them with live load.", most=1024)] = None,
-    cooldown: Annotated[str | None, text("Keep a replica that was needed within this time.", shown="5m")] = None,
-    scale_log: Annotated[
-        str | None,
-        text("Folder for the log of scaling decisions.", metavar="FOLDER", shown="a folder in TWOSHIFT_HOME"),
-    ] = None,
-    access_log: Annotated[bool, typer.Option("--access-log", help="Print a line for each request to stderr.")] = False,
-    call_budget_ms: Annotated[
-        float | None, millis("Longest call that carries batch rows.", shown="the knee of the curve")
-    ] = None,
-    live_slowdown: Annotated[
-        float | None,
-        factor("Most that a job may slow live requests down, on the average: 1.2 is 20 %.", shown="no bound"),
-    ] = None,
-    max_batch: Annotated[int | None, whole("Most rows of a call.", shown="derived from the SLO")] = None,
-    max_waiting: Annotated[int | None, whole("Most rows that may wait.", shown="derived from the SLO")] = None,
-    device: Device = "auto",
-    precision: Precision = None,
-    threads: Threads = None,
-    trust_pickle: TrustPickle = False,
-    load_timeout: Annotated[
-        str | None, text("End where a model is not loaded within this time.", shown="10m", metavar="DURATION")
-    ] = None,
+    **given: Any,
 ) -> int:
     """Answer live requests inside an SLO, over OpenAI's API, the Open Inference Protocol and reranking."""
     for module in EXTRAS["serve"]:
         needed(module, "serve", "serve", "twoshift")
-    of_server: dict[str, Any] = {
-        "host": host, "port": port, "grpc_port": grpc_port, "open": open_ or None, "grace": grace,
-        "database": database, "access_log": access_log or None, "scale_log": scale_log,
-        "engine": engine, "address": address, "price_usd_per_hour": price,
-        "otlp_endpoint": otlp_endpoint or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
-    }  # fmt: skip
-    of_model: dict[str, Any] = {
-        "slo_ms": slo_ms, "ttft_ms": ttft_ms, "tpot_ms": tpot_ms,
-        "call_budget_ms": call_budget_ms, "live_slowdown": live_slowdown,
-        "max_batch": max_batch, "max_waiting": max_waiting,
-        "device": None if device == "auto" else device, "precision": precision, "threads": threads,
-        "trust_pickle": trust_pickle or None, "load_timeout": load_timeout, "replicas": replicas,
-        "min_replicas": min_replicas, "max_replicas": max_replicas,
-        "scale": None if cooldown is None else {"cooldown": cooldown},
-    }  # fmt: skip
-    return _serve(_settings(model, name, config, _given(of_server), _given(of_model)))
-
-
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in options.items() if value is not None}
+    of_model, of_scale, of_server = (given_of(kind, given) for kind in _SETTINGS)
+    if (endpoint := os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")) and not of_server.get("otlp_endpoint"):
+        of_server["otlp_endpoint"] = endpoint
+    return _serve(_settings(model, name, config, of_server, of_model | ({"scale": of_scale} if of_scale else {})))
 
 
 def _settings(
     model: str | None, name: str | None, config: str | None, of_server: dict[str, Any], of_model: dict[str, Any]
 ) -> ServeSettings:
-    from twoshift.serve.settings import make_settings, read_settings
-
     if config is not None:
-        flags = [f"--{key.replace('_', '-')}" for key in of_model]
-        if extra := ["MODEL"] * (model is not None) + ["--cooldown" if flag == "--scale" else flag for flag in flags]:
-            raise InvalidInput(extra[0], model or next(iter(of_model.values())), f"a table in {config}, not an option")
+        if said := ({} if model is None else {"model": model}) | of_model.pop("scale", {}) | of_model:
+            key, value = next(iter(said.items()))
+            raise InvalidInput(key, value, f"a table in {config}, not an option")
         return read_settings(Path(config), of_server)
     if model is None:
         raise InvalidInput("MODEL", None, "a model, or --config FILE")

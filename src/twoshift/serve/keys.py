@@ -9,17 +9,23 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
-from twoshift.errors import Denied, Forbidden, InvalidInput, OverLimit
+from twoshift.declare import check, setting
+from twoshift.errors import Denied, Forbidden, OverLimit
 from twoshift.serve.bucket import Bucket
 from twoshift.serve.tenants import Tenant, TenantSettings
+from twoshift.values import count, names, text, whole
 
 __all__ = ["ANYONE", "SCOPES", "Access", "Caller", "KeySettings", "Keys", "digest_of", "new_key", "tenant_of"]
 
 _BUSY_S = 0.1
-_DIGEST = re.compile(r"[0-9a-f]{64}")
+_DIGEST = text(
+    plain="64 hexadecimal digits, as `twoshift key` prints them",
+    fits=lambda given: re.fullmatch(r"[0-9a-f]{64}", given) is not None,
+)
 
 
 class Access(StrEnum):
@@ -33,6 +39,7 @@ class Access(StrEnum):
 
 
 SCOPES = (Access.SERVE, Access.BATCH, Access.ADMIN)
+_SCOPES = names(f"some of {', '.join(SCOPES)}", lambda given: bool(given) and set(given) <= set(SCOPES))
 
 
 def new_key() -> str:
@@ -48,22 +55,24 @@ def digest_of(key: str) -> str:
 class KeySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One key, as a configuration has it."""
 
-    sha256: str
-    tenant: str = ""  # whose files and jobs it may see; none: its own alone
-    requests_per_minute: float | None = None
-    concurrency: int | None = None  # requests at the same time
-    models: tuple[str, ...] = ()  # none: all
-    scopes: tuple[str, ...] = (Access.SERVE, Access.BATCH)
+    sha256: Annotated[str, setting("Digest of the key.", _DIGEST, option=False)]
+    tenant: Annotated[
+        str, setting("Tenant whose files and jobs the key may see.", shown="one of the key's own", option=False)
+    ] = ""
+    requests_per_minute: Annotated[
+        float | None, setting("Most requests a minute.", count(most=1e9), shown="no limit", option=False)
+    ] = None
+    concurrency: Annotated[
+        int | None, setting("Most requests at the same time.", whole(), shown="no limit", option=False)
+    ] = None
+    models: Annotated[tuple[str, ...], setting("Models that the key may use.", names(), shown="all", option=False)] = ()
+    scopes: Annotated[tuple[str, ...], setting("What the key may do.", _SCOPES, option=False)] = (
+        Access.SERVE,
+        Access.BATCH,
+    )
 
     def __post_init__(self) -> None:
-        if not _DIGEST.fullmatch(self.sha256):
-            raise InvalidInput("sha256", self.sha256, "64 hexadecimal digits, as `twoshift key` prints them")
-        if self.requests_per_minute is not None and not 0 < self.requests_per_minute < 1e9:
-            raise InvalidInput("requests_per_minute", self.requests_per_minute, "a number above 0")
-        if self.concurrency is not None and self.concurrency < 1:
-            raise InvalidInput("concurrency", self.concurrency, "a whole number of at least 1")
-        if not self.scopes or not set(self.scopes) <= set(SCOPES):
-            raise InvalidInput("scopes", list(self.scopes), f"some of {', '.join(SCOPES)}")
+        check(self)
 
 
 def tenant_of(name: str, settings: KeySettings) -> str:

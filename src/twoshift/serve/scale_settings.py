@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
-from twoshift.errors import InvalidInput
+from twoshift.declare import check, setting
 from twoshift.policy.autoscale import AutoscalePolicy, ReplicaSettings, WorkerSettings
 from twoshift.units import parse_duration
+from twoshift.values import share, span, whole
 
 __all__ = ["ScaleSettings"]
+
+_TARGET = "Share of a replica's capacity that is planned for; the rest absorbs growth while another one starts."
+_BATCH = "Replicas beyond those that live load needs, for jobs that would miss their window."
 
 
 class ScaleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How replicas are scaled; every key has a default."""
 
-    cooldown: str = "5m"  # a replica that was needed within this stays
-    every: str = "2s"  # between two looks
-    waiting_per_replica: int = 20
-    longest_wait: str = "1s"
-    refused_share: float = 0.01  # of what is asked for
-    target_load: float = 0.8  # of what a replica can do: what is left absorbs growth while another one starts
-    borrow_load: float = 0.9  # up to there batch rows give way before a replica is added
-    batch_replicas: int = 0  # beside those that live load needs, for jobs that would miss their window
-    start: str = "30s"  # until a new replica helps a job
+    cooldown: Annotated[str, setting("Keep a replica that was needed within this time.", span(zero=True))] = "5m"
+    every: Annotated[str, setting("Time between two decisions.", span(least="10ms", most="1h"), option=False)] = "2s"
+    waiting_per_replica: Annotated[
+        int, setting("Add replicas when more rows than this wait for each.", whole(), option=False)
+    ] = 20
+    longest_wait: Annotated[
+        str, setting("Add a replica when a row has waited for this time.", span(zero=True), option=False)
+    ] = "1s"
+    refused_share: Annotated[
+        float, setting("Add a replica when more than this share of the rows is refused.", share(), option=False)
+    ] = 0.01
+    target_load: Annotated[float, setting(_TARGET, share(), option=False)] = 0.8
+    borrow_load: Annotated[
+        float, setting("Batch rows give way up to this load before a replica is added.", share(), option=False)
+    ] = 0.9
+    batch_replicas: Annotated[int, setting(_BATCH, whole(0), option=False)] = 0
+    start: Annotated[str, setting("Time until a new replica helps a job.", span(zero=True), option=False)] = "30s"
 
     def __post_init__(self) -> None:
+        check(self)
         self.policy(1, 1)
-        if not 0.01 <= self.every_s <= 3600:
-            raise InvalidInput("every", self.every, "a duration from 10ms to 1h")
 
     @property
     def every_s(self) -> float:

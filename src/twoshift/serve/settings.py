@@ -3,64 +3,72 @@
 from __future__ import annotations
 
 import ipaddress
-import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
-from twoshift.config import naming_file, read_toml, settings_of
+from twoshift.config import naming_file, read_toml
+from twoshift.declare import check, setting, settings_of
 from twoshift.errors import InvalidInput
+from twoshift.loading_settings import Device, Precision, Threads, TrustPickle
 from twoshift.serve.keys import KeySettings, tenant_of
 from twoshift.serve.scale_settings import ScaleSettings
 from twoshift.serve.tenants import TenantSettings
 from twoshift.triggers.webhook_settings import WebhookSettings, check_webhook
 from twoshift.units import parse_duration
+from twoshift.values import FLAG, choice, count, factor, millis, names, share, span, text, usd, whole
 
 __all__ = ["FileSettings", "ModelSettings", "ServeSettings", "make_settings", "read_settings"]
 
 _LONGEST_NAME = 100
 _SLO_MS = 50.0
+_DERIVED = "derived from the SLO"
+_IN_HOME = "in TWOSHIFT_HOME"
+_REPLICAS = whole(most=1024)
+_MODEL = "minilm, smollm, a folder, a file, file.py:Class or http://host/v1#name."
+_SLOWDOWN = "Most that a job may slow live requests down, on the average: 1.2 is 20 %."
 
 
 class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One model. The objective is all that must be said; the last group overrides what follows from it."""
 
-    model: str
-    slo_ms: float | None = None  # of a request; 50 without it
-    ttft_ms: float | None = None  # of a language model: to the first token
-    tpot_ms: float | None = None  # and for each token after it
-    device: str = "auto"
-    precision: str | None = None
-    threads: int | None = None
-    trust_pickle: bool = False
-    load_timeout: str = "10m"  # after which a process whose model is not loaded ends
-    price_usd_per_hour: float | None = None  # of a device; None: the server's
-    replicas: int = 1  # processes, a GPU each or a share of the cores; to begin with, where they are scaled
-    min_replicas: int | None = None
-    max_replicas: int | None = None
-    scale: ScaleSettings = ScaleSettings()
+    model: Annotated[str, setting(_MODEL, None, "MODEL", shown="the name of the table")]
+    slo_ms: Annotated[float | None, setting("Latency objective of a request.", millis(), shown="50")] = None
+    ttft_ms: Annotated[
+        float | None, setting("Time to the first token of a language model.", millis(), shown="2000")
+    ] = None
+    tpot_ms: Annotated[
+        float | None, setting("Time for each further token of a language model.", millis(), shown="100")
+    ] = None
+    replicas: Annotated[int, setting("Replica processes; each has a GPU or a share of the cores.", _REPLICAS)] = 1
+    min_replicas: Annotated[int | None, setting("Fewest replicas, with --max-replicas.", _REPLICAS, shown="1")] = None
+    max_replicas: Annotated[int | None, setting("Most replicas: scale them with live load.", _REPLICAS)] = None
+    scale: Annotated[ScaleSettings, setting("How replicas are scaled.", option=False)] = ScaleSettings()
+    device: Device = "auto"
+    precision: Precision = None
+    threads: Threads = None
+    trust_pickle: TrustPickle = False
+    load_timeout: Annotated[str, setting("End where a model is not loaded within this time.", span())] = "10m"
+    price_usd_per_hour: Annotated[
+        float | None,
+        setting("Price of a device in dollars an hour.", usd(zero=True), option=False, shown="the server's"),
+    ] = None
 
-    call_budget_ms: float | None = None
-    live_slowdown: float | None = None  # mean live latency beside jobs over that without, at the most
-    min_share: float = 0.0  # of the device, for jobs that would miss their window otherwise
-    max_batch: int | None = None
-    max_waiting: int | None = None
+    call_budget_ms: Annotated[
+        float | None, setting("Longest call that carries batch rows.", millis(), shown="the knee of the curve")
+    ] = None
+    live_slowdown: Annotated[float | None, setting(_SLOWDOWN, factor(), shown="no bound")] = None
+    min_share: Annotated[
+        float,
+        setting("Share of the device for jobs that would miss their window otherwise.", share(most=0.5), option=False),
+    ] = 0.0
+    max_batch: Annotated[int | None, setting("Most rows of a call.", whole(), shown=_DERIVED)] = None
+    max_waiting: Annotated[int | None, setting("Most rows that may wait.", whole(), shown=_DERIVED)] = None
 
     def __post_init__(self) -> None:
-        for name in ("slo_ms", "ttft_ms", "tpot_ms", "call_budget_ms"):
-            value = getattr(self, name)
-            _require(value is None or (math.isfinite(value) and value > 0), name, value, "milliseconds above 0")
-        _require(self.load_timeout_s > 0, "load_timeout", self.load_timeout, "a duration above 0, such as 10m")
-        _require_price(self.price_usd_per_hour)
-        for name in ("threads", "replicas", "min_replicas", "max_replicas", "max_batch", "max_waiting"):
-            value = getattr(self, name)
-            _require(value is None or value >= 1, name, value, "a whole number of at least 1")
-        slowdown = self.live_slowdown
-        bounded = slowdown is None or (math.isfinite(slowdown) and slowdown >= 1)
-        _require(bounded, "live_slowdown", slowdown, "a factor of at least 1, such as 1.2")
-        _require(0 <= self.min_share <= 0.5, "min_share", self.min_share, "a share from 0 to 0.5")
+        check(self)
         least, most = max(self.replicas, self.min_replicas or 1), self.max_replicas
         _require(most is None or most >= least, "max_replicas", most, f"at least {least}, the least number of replicas")
         bounded = self.min_replicas is None or most is not None
@@ -116,15 +124,19 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 class FileSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The files of batches."""
 
-    location: str | None = None  # a folder or an s3:// prefix; None: a folder of this user's
-    max_mb: float = 200.0  # of a file, in millions of bytes
-    max_requests: int = 50_000  # of a batch
-    retention: str = "30d"
+    location: Annotated[
+        str | None, setting("Folder or s3:// prefix for the files.", option=False, shown=f"a folder {_IN_HOME}")
+    ] = None
+    max_mb: Annotated[
+        float, setting("Largest file, in millions of bytes.", count(least=1e-6, most=5000), option=False)
+    ] = 200.0
+    max_requests: Annotated[int, setting("Most requests of a batch.", whole(), option=False)] = 50_000
+    retention: Annotated[
+        str, setting("Delete a file after this time, unless its upload says otherwise.", span(), option=False)
+    ] = "30d"
 
     def __post_init__(self) -> None:
-        _require(0 < self.max_mb <= 5000, "max_mb", self.max_mb, "a number above 0, up to 5000")
-        _require(self.max_requests >= 1, "max_requests", self.max_requests, "a whole number of at least 1")
-        _require(self.retention_s > 0, "retention", self.retention, "a time such as 30d")
+        check(self)
 
     @property
     def retention_s(self) -> float:
@@ -135,41 +147,70 @@ class FileSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A server: where it listens, what it serves, and to whom."""
 
-    models: dict[str, ModelSettings]  # by the names that clients use
-    keys: dict[str, KeySettings] = {}
-    tenants: dict[str, TenantSettings] = {}  # of the keys; those that are not named have no limits
-    host: str = "127.0.0.1"
-    port: int = 8000  # 0: a free one
-    grpc_port: int | None = None  # None: no gRPC; 0: a free one
-    open: bool = False  # whether everybody who reaches it may ask
-    grace: str = "30s"
-    otlp_endpoint: str | None = None  # where traces go
-    access_log: bool = False  # a line for each request
-    log_probes: bool = False  # also for those of /healthz, /readyz and /metrics that succeed
-    database: str | None = None  # which remembers jobs; None: a file of this user's
-    engine: str = "local"  # where replicas run: processes of this machine, or Ray Serve
-    address: str | None = None  # of the Ray cluster
-    scale_log: str | None = None  # the folder of decision logs; None: one of this user's
-    job_roots: tuple[str, ...] = ()  # folders and s3:// prefixes where jobs may read and write
-    files: FileSettings = msgspec.field(default_factory=FileSettings)
-    price_usd_per_hour: float | None = None  # of a device; None: usage has no dollars
-    batch_price_share: float = 0.5  # of that price, for jobs
-    webhooks: dict[str, WebhookSettings] = {}  # who is told when a job ends
-    allow_private_webhooks: bool = False  # whether they may be of a private network, over plain HTTP, on any port
-    max_body_mib: float = 64.0
-    max_connections: int = 4096
-    max_connections_per_address: int | None = None  # None: a quarter of them; this machine's and proxies' have no limit
-    proxies: tuple[str, ...] = ()  # addresses that many clients share
+    models: Annotated[dict[str, ModelSettings], setting("Models, by the names that clients use.", option=False)]
+    keys: Annotated[dict[str, KeySettings], setting("API keys, by name.", option=False)] = {}
+    tenants: Annotated[
+        dict[str, TenantSettings], setting("Limits of tenants. A tenant that is not named has none.", option=False)
+    ] = {}
+    webhooks: Annotated[dict[str, WebhookSettings], setting("Whom to call when a job ends.", option=False)] = {}
+    files: Annotated[FileSettings, setting("The files of batches.", option=False)] = msgspec.field(
+        default_factory=FileSettings
+    )
+    host: Annotated[str, setting("Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, setting("Port to listen on; 0 takes a free one.", whole(0, 65535))] = 8000
+    grpc_port: Annotated[int | None, setting("Port for gRPC.", whole(0, 65535), shown="no gRPC")] = None
+    open: Annotated[bool, setting("Serve other machines without keys.", FLAG, "--open")] = False
+    grace: Annotated[str, setting("On SIGTERM, time for admitted requests to finish.", span(zero=True))] = "30s"
+    database: Annotated[
+        str | None,
+        setting("URL of the job database: sqlite:///file or postgresql://...", shown=f"a file {_IN_HOME}"),
+    ] = None
+    price_usd_per_hour: Annotated[
+        float | None,
+        setting("Price of a device in dollars an hour, for `twoshift usage`.", usd(zero=True), "--price"),
+    ] = None
+    batch_price_share: Annotated[float, setting("Share of the price that jobs are charged.", share(), option=False)] = (
+        0.5
+    )
+    otlp_endpoint: Annotated[
+        str | None, setting("OpenTelemetry endpoint for traces: http://collector:4318.", text("URL"))
+    ] = None
+    engine: Annotated[str, setting("Where replicas run.", choice(("local", "ray")))] = "local"
+    address: Annotated[str | None, setting("Ray cluster: auto or host:port.", shown="a local one")] = None
+    scale_log: Annotated[
+        str | None,
+        setting("Folder for the log of scaling decisions.", text("FOLDER"), shown=f"a folder {_IN_HOME}"),
+    ] = None
+    access_log: Annotated[bool, setting("Print a line for each request to stderr.", FLAG, "--access-log")] = False
+    log_probes: Annotated[
+        bool,
+        setting("Also for successful requests to /healthz, /readyz and /metrics.", FLAG, option=False),
+    ] = False
+    job_roots: Annotated[
+        tuple[str, ...],
+        setting("Folders and s3:// prefixes where jobs may read and write.", names(), option=False),
+    ] = ()
+    allow_private_webhooks: Annotated[
+        bool, setting("Allow webhooks in private networks, over plain HTTP and on any port.", FLAG, option=False)
+    ] = False
+    max_body_mib: Annotated[
+        float, setting("Largest body of a request, in MiB.", count(least=1e-6, most=4096), option=False)
+    ] = 64.0
+    max_connections: Annotated[int, setting("Most connections.", whole(), option=False)] = 4096
+    max_connections_per_address: Annotated[
+        int | None,
+        setting(
+            "Most connections from one address; this machine and `proxies` have no limit.",
+            whole(),
+            shown="a quarter of `max_connections`",
+            option=False,
+        ),
+    ] = None
+    proxies: Annotated[tuple[str, ...], setting("IP addresses that many clients share.", names(), option=False)] = ()
 
     def __post_init__(self) -> None:
+        check(self)
         _require(bool(self.models), "models", self.models, "at least one model")
-        for name in ("port", "grpc_port"):
-            value = getattr(self, name)
-            _require(value is None or 0 <= value <= 65535, name, value, "a port from 0 to 65535")
-        _require(0 < self.max_body_mib <= 4096, "max_body_mib", self.max_body_mib, "a number above 0, up to 4096")
-        for name in ("max_connections", "max_connections_per_address"):
-            value = getattr(self, name)
-            _require(value is None or value >= 1, name, value, "a whole number of at least 1")
         for proxy in self.proxies:
             _require(_is_address(proxy), "proxies", proxy, "IP addresses such as 10.0.0.1")
         for name, key in self.keys.items():
@@ -181,16 +222,10 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             accepted = f"one that a key has: {', '.join(sorted(named)) or 'there are no keys'}"
             _require(name in named, f"tenants.{name}", name, accepted)
         for name in named:
-            _require(
-                len(name) <= _LONGEST_NAME and name.isprintable(), "tenant", name, "up to 100 printable characters"
-            )
-        _require_price(self.price_usd_per_hour)
-        share = self.batch_price_share
-        _require(0 <= share <= 1, "batch_price_share", share, "a share from 0 to 1")
+            is_fine = len(name) <= _LONGEST_NAME and name.isprintable()
+            _require(is_fine, "tenant", name, "up to 100 printable characters")
         for name, hook in self.webhooks.items():
             _named(f"webhooks.{name}", lambda hook=hook: check_webhook(hook, self.allow_private_webhooks))
-        parse_duration(self.grace, "grace")
-        _require(self.engine in ("local", "ray"), "engine", self.engine, "local or ray")
         _require(self.address is None or self.engine == "ray", "address", self.address, "engine = ray as well")
         if not (self.keys or self.open or _is_loopback(self.host)):
             accepted = "127.0.0.1, or keys (twoshift key), or --open where everybody who reaches it may ask"
@@ -221,34 +256,11 @@ def read_settings(path: Path, overrides: dict[str, Any]) -> ServeSettings:
 
 def make_settings(data: dict[str, Any]) -> ServeSettings:
     """Settings from plain values; raises InvalidInput that names the key. A model is called like its table."""
-    models = {name: _model_settings(name, each) for name, each in _tables(data, "models").items()}
-    keys = {name: settings_of(KeySettings, each, f"keys.{name}") for name, each in _tables(data, "keys").items()}
-    tenants = {
-        name: settings_of(TenantSettings, each, f"tenants.{name}") for name, each in _tables(data, "tenants").items()
-    }
-    of_files = data.get("files", {})
-    if not isinstance(of_files, dict):
-        raise InvalidInput("files", of_files, "a table: [files]")
-    files = settings_of(FileSettings, of_files, "files")
-    webhooks = {
-        name: settings_of(WebhookSettings, each, f"webhooks.{name}") for name, each in _tables(data, "webhooks").items()
-    }
-    parsed = {"models": models, "keys": keys, "tenants": tenants, "files": files, "webhooks": webhooks}
-    return settings_of(ServeSettings, {**data, **parsed})
-
-
-def _model_settings(name: str, data: dict[str, Any]) -> ModelSettings:
-    given = {"model": name, **data}
-    if isinstance(scale := given.get("scale"), dict):
-        given["scale"] = settings_of(ScaleSettings, scale, f"models.{name}.scale")
-    return settings_of(ModelSettings, given, f"models.{name}")
-
-
-def _tables(data: dict[str, Any], name: str) -> dict[str, dict[str, Any]]:
-    tables = data.get(name, {})
-    if not isinstance(tables, dict) or not all(isinstance(each, dict) for each in tables.values()):
-        raise InvalidInput(name, tables, f"tables such as [{name}.first]")
-    return tables
+    models = data.get("models", {})
+    if isinstance(models, dict):
+        named = {name: {"model": name, **each} if isinstance(each, dict) else each for name, each in models.items()}
+        data = {**data, "models": named}
+    return settings_of(ServeSettings, data)
 
 
 def _is_loopback(host: str) -> bool:
@@ -266,11 +278,6 @@ def _is_address(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _require_price(price: float | None) -> None:
-    is_price = price is None or (math.isfinite(price) and price >= 0)
-    _require(is_price, "price_usd_per_hour", price, "dollars for an hour of a device, 0 or more")
 
 
 def _named(where: str, check: Callable[[], None]) -> None:

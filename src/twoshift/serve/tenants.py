@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
+from typing import Annotated
 
 import msgspec
 
 from twoshift.blobs.roots import check_root
-from twoshift.errors import InvalidInput, OverLimit, TooLarge
+from twoshift.declare import check, setting
+from twoshift.errors import OverLimit, TooLarge
 from twoshift.serve.bucket import Bucket
+from twoshift.values import count, names, whole
 
 __all__ = ["DAY_S", "Tenant", "TenantSettings", "day_of"]
 
@@ -20,22 +22,27 @@ DAY_S = 86_400  # as every day of UTC has on the clock of a computer
 class TenantSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One tenant, as a configuration has it; what is not said is not limited."""
 
-    requests_per_second: float | None = None  # over all its keys
-    concurrent_jobs: int | None = None  # that run at a time; more wait in the queue
-    open_jobs: int = 10_000  # that are not over; more are refused
-    stored_bytes: int | None = None
-    device_seconds_per_day: float | None = None  # live and batch together
-    job_roots: tuple[str, ...] | None = None  # None: the server's
+    requests_per_second: Annotated[
+        float | None, setting("Most requests a second, over all its keys.", count(), shown="no limit", option=False)
+    ] = None
+    concurrent_jobs: Annotated[
+        int | None, setting("Most jobs that run at a time; more wait.", whole(), shown="no limit", option=False)
+    ] = None
+    open_jobs: Annotated[int, setting("Most jobs that are not over; more are refused.", whole(), option=False)] = 10_000
+    stored_bytes: Annotated[
+        int | None, setting("Most bytes of stored files.", whole(most=10**18), shown="no limit", option=False)
+    ] = None
+    device_seconds_per_day: Annotated[
+        float | None,
+        setting("Most device seconds a day, live and batch together.", count(), shown="no limit", option=False),
+    ] = None
+    job_roots: Annotated[
+        tuple[str, ...] | None,
+        setting("Folders and s3:// prefixes of its jobs.", names(), shown="the server's", option=False),
+    ] = None
 
     def __post_init__(self) -> None:
-        for name in ("requests_per_second", "device_seconds_per_day"):
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise InvalidInput(name, value, "a number above 0")
-        for name in ("concurrent_jobs", "open_jobs", "stored_bytes"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InvalidInput(name, value, "a whole number of at least 1")
+        check(self)
         for root in self.job_roots or ():
             check_root(root, "job_roots")
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+from typing import Annotated
 
 import msgspec
 
+from twoshift.declare import setting
 from twoshift.errors import InvalidInput
 from twoshift.policy.addresses import target_of
+from twoshift.values import FLAG, names
 
 __all__ = ["WebhookSettings", "check_webhook"]
 
@@ -20,13 +23,15 @@ _LEAST_SECRET_BYTES = 16
 class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A URL that is told, and what of."""
 
-    url: str
-    secret: str | None = None  # whsec_ and base64, or any text
-    secret_env: str | None = None  # or the variable that holds it
-    events: tuple[str, ...] = EVENTS
-    tenant: str | None = None  # whose; None: everybody's
-    only_named: bool = False  # told only of jobs that name it
-    below: bool = False  # whether a job may name a URL below this one instead
+    url: Annotated[str, setting("URL to call.", option=False)]
+    secret: Annotated[str | None, setting("Signing secret: whsec_ and base64, or any text.", option=False)] = None
+    secret_env: Annotated[
+        str | None, setting("Environment variable that holds the secret, in place of `secret`.", option=False)
+    ] = None
+    events: Annotated[tuple[str, ...], setting("Endings to tell of.", names(), option=False)] = EVENTS
+    tenant: Annotated[str | None, setting("Tenant whose jobs it is told of.", shown="all tenants", option=False)] = None
+    only_named: Annotated[bool, setting("Call only for jobs that name it in `notify`.", FLAG, option=False)] = False
+    below: Annotated[bool, setting("Let a job name a URL below this one in its place.", FLAG, option=False)] = False
 
     def key(self) -> bytes:
         """What deliveries are signed with; raises InvalidInput."""

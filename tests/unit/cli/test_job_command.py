@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from msgspec import json, structs, to_builtins
 
-from twoshift.batch.host import _NOT_HERE
-from twoshift.batch.settings import JobSettings
+from twoshift.batch.settings import JobSettings, Mark
 from twoshift.cli import main
 from twoshift.cli.batch import _lines
-from twoshift.cli.job_command import FILE_ONLY, OF_THE_SERVER, OPTIONS, SERVER_OPTIONS, local_lines
+from twoshift.cli.job_command import local_lines
 from twoshift.cli.jobs import _here_lines, _settled, job_lines
+from twoshift.declare import declared, differing
 from twoshift.errors import Denied, InvalidInput
 
 ASKED = JobSettings(
@@ -73,8 +73,8 @@ def test_the_command_of_a_job_asks_for_the_same_job(
     program, verb, *words = shlex.split(shown(asked)[0].partition(": ")[2])
     assert (program, verb) == ("twoshift", "run")
     main([verb, *words])
-    defaults = JobSettings(inputs=("x",), output="x", model="x")
-    elsewhere = {name: getattr(defaults, name) for name in (*SERVER_OPTIONS, *FILE_ONLY)}
+    fields = declared(JobSettings).values()
+    elsewhere = {each.name: each.default for each in fields if Mark.SERVER in each.marks or not each.setting.has_option}
     assert made == [structs.replace(asked, **elsewhere)]
 
 
@@ -88,13 +88,15 @@ def test_what_a_command_cannot_say_is_said_beside_it() -> None:
 
 
 def test_no_setting_of_a_job_is_forgotten_in_its_command() -> None:
-    known = ["inputs", "model", *OPTIONS, *SERVER_OPTIONS, *FILE_ONLY, *OF_THE_SERVER]
-    assert sorted(known) == sorted(JobSettings.__struct_fields__)
-    assert set(_NOT_HERE) < set(OF_THE_SERVER)  # what a server refuses needs no option
-    defaults = to_builtins(JobSettings(inputs=("x",), output="x", model="x"))
-    for name in (*OPTIONS, *SERVER_OPTIONS, *FILE_ONLY):  # the tests above ask for each of them
-        values = [to_builtins(each)[name] for each in (ASKED, OF_TEXTS, OF_ROWS)]
-        assert any(value != defaults[name] for value in values), name
+    of_the_server = {name for name, each in declared(JobSettings).items() if {Mark.HERE, Mark.BATCH} & {*each.marks}}
+    changed = {name for each in (ASKED, OF_TEXTS, OF_ROWS) for name in differing(JobSettings, to_builtins(each))}
+    assert changed | of_the_server == set(declared(JobSettings))  # the tests above ask for each of them
+
+
+def test_the_command_of_a_paused_job_of_a_language_model_has_its_prompt() -> None:
+    asked = JobSettings(inputs=("a.jsonl",), output="out", model="smollm", prompt="Is {text} good?", max_tokens=7)
+    command = "twoshift run a.jsonl --model smollm -o out --prompt 'Is {text} good?' --max-tokens 7"
+    assert shown(asked) == [f"To go on here: {command}"]
 
 
 @pytest.mark.parametrize(("reason", "shown"), [("expired", "b: expired"), ("cancelled", "b: cancelled")])

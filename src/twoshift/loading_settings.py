@@ -1,0 +1,23 @@
+"""How a model is loaded, wherever it is: settings that commands, jobs and servers share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from twoshift.declare import setting
+from twoshift.values import FLAG, text, whole
+
+__all__ = ["Device", "Precision", "Threads", "TrustPickle"]
+
+Device = Annotated[str, setting("Device: auto, cpu, cuda or cuda:N.", text("NAME"))]
+Precision = Annotated[str | None, setting("Precision: fp32, bf16 or int8.", text("NAME"), shown="the model's own")]
+Threads = Annotated[
+    int | None,
+    setting("CPU threads of a call.", whole(most=4096), shown="all usable cores, or fewer where that is faster"),
+]
+TrustPickle = Annotated[
+    bool,
+    setting(
+        "Load pickle and joblib files. They can run any code: load only files that you trust.", FLAG, "--trust-pickle"
+    ),
+]
