@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ServerServices", "confined_blobs", "ledger_for", "marker_in", "service_metrics", "services_for"]
 
-_UNUSABLE = TryLater("the server cannot use its database: its operator finds in its log what to do", 60.0)
+_UNUSABLE = TryLater("the server cannot use its database: its operator finds the cause in the server's log", 60.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +143,9 @@ def _held_database(
     if not is_ours:
         if settings.database is None:  # a server of something else, as it may be
             database.close()
-            note(f"No jobs here: another server has {database.shown}; --database names one of its own.")
+            note(f"No jobs here: another server has {database.shown}; set --database to one of its own.")
             return "another server has its database: ask that one, or give this one a --database of its own"
-        note(f"Jobs wait: {claim.told}. They go on here when that one ends.")
+        note(f"Jobs wait: {claim.told}. They resume here when that server ends.")
     return database, claim
 
 

@@ -74,7 +74,7 @@ def test_a_catboost_model_over_words_is_refused_by_their_names(tmp_path: Path) -
     catboost.CatBoostRegressor(iterations=2, verbose=0, allow_writing_files=False).fit(pool).save_model(
         str(tmp_path / "model.cbm")
     )
-    with pytest.raises(UnusableModel, match=r"features that are no numbers \(colour\)"):
+    with pytest.raises(UnusableModel, match=r"features that are not numbers \(colour\)"):
         load_model(str(tmp_path / "model.cbm"))
 
 

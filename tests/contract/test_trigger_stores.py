@@ -69,9 +69,9 @@ def test_a_run_is_shown_with_its_job(database: Database) -> None:
         store.decide(run(number))
     jobs.add(JobRecord(run(1).id, {}, JobState.RUNNING, 1.0, 1.0))
     store.settle(run(1).id, RunState.SUBMITTED)
-    store.settle(run(2).id, RunState.SKIPPED, "the last one was still going")
+    store.settle(run(2).id, RunState.SKIPPED, "the last one was still running")
     newest, oldest = store.runs("sch--a")
-    assert (newest.state, newest.job_state, newest.reason) == ("skipped", None, "the last one was still going")
+    assert (newest.state, newest.job_state, newest.reason) == ("skipped", None, "the last one was still running")
     assert (oldest.state, oldest.job_state) == ("submitted", "running")
     assert store.runs("sch--a", 1) == [newest]
     assert store.waiting() == []

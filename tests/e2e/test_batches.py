@@ -395,7 +395,7 @@ def test_the_command_does_the_same(server: Server, tmp_path: Path) -> None:
     assert "it is empty" in run("submit", str(bad)).stderr
     bad.write_text("no json\n")
     refused = run("submit", str(bad))
-    assert (refused.returncode, "its first line is no JSON" in refused.stderr) == (2, True)
+    assert (refused.returncode, "its first line is not JSON" in refused.stderr) == (2, True)
     assert run("submit", "nofile.jsonl").stderr.startswith("twoshift: requests: 'nofile.jsonl'")
     failed = run("submit", str(bad), "--wait", "--endpoint", "/v1/embeddings")
     assert failed.returncode == 2

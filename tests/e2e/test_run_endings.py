@@ -140,6 +140,6 @@ def test_a_shard_that_cannot_be_done_is_named_with_the_cause(job: JobFolder) -> 
 def test_a_window_that_cannot_be_made_is_told_with_the_workers_that_would(job: JobFolder) -> None:
     job.model("time.sleep(0.01 * len(x))")
     done = job.run("--window", "2s", "--shard-rows", "10")
-    warned = [line for line in done.err.splitlines() if "will not be done within 2s" in line]
+    warned = [line for line in done.err.splitlines() if "will not finish within 2s" in line]
     assert len(warned) == 1
     assert "workers would make it" in warned[0]

@@ -302,7 +302,7 @@ def test_a_tenant_sees_its_own_schedules_only(begin: Callable[..., Place], tmp_p
     assert ask("bob", "POST", "/v1/schedules", spec(f"{tmp_path}/bob/{{run}}")).status == 200
     assert len(ask("alice", "GET", "/v1/schedules").json()["data"]) == 1
     for beyond in (spec(f"{tmp_path}/x/{{run}}", after="/etc/passwd"), spec("/elsewhere/{run}")):
-        assert "a place below" in ask("alice", "POST", "/v1/schedules", beyond).message
+        assert "a location below" in ask("alice", "POST", "/v1/schedules", beyond).message
     page = {"authorization": "Bearer ts-alice", "origin": "https://example.org"}
     assert place.server.ask("POST", "/v1/schedules", mine, page).status == 403
 

@@ -27,7 +27,9 @@ class Allowance:
     def check_open(self, count: int) -> None:
         """Raises OverLimit where so many jobs that are not over leave no room for another."""
         if self.open_jobs is not None and count >= self.open_jobs:
-            raise OverLimit(f"{count:,} jobs are not over yet, the limit: let one end, or cancel it", _RETRY_S)
+            raise OverLimit(
+                f"{count:,} jobs are queued or running, the limit: wait for one to end, or cancel it", _RETRY_S
+            )
 
     def why_waits(self, running: int) -> str:
         """Why no other job begins beside so many; empty where one may."""

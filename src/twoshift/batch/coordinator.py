@@ -281,7 +281,7 @@ class Coordinator:
             self._ending = Ending.DEAD_SHARDS
         self._idle_deaths += not worker.leases
         if self._idle_deaths >= _IDLE_DEATHS + self._settings.workers:
-            raise Broken(f"{self._idle_deaths} workers died one after the other before they had a shard: {reason}")
+            raise Broken(f"{self._idle_deaths} workers in a row died before they had a shard: {reason}")
         if self._stop_at_s is None and self._shards.counts().pending + self._shards.counts().leased:
             self._workers[self._pool.start()] = _Worker(moved_s=now_s)
 

@@ -211,7 +211,7 @@ class Job:
         found = resolve(self.settings.inputs, self._blobs_for, self.settings.input_format)
         files = tuple(file for file in found if not is_below(file.location, self.settings.output))
         if found and not files:
-            raise InvalidInput("output", self.settings.output, "a folder that does not hold all of the input")
+            raise InvalidInput("output", self.settings.output, "a folder outside the input: this one holds all of it")
         return files
 
     def _planned(
@@ -237,7 +237,7 @@ class Job:
         else:
             plan = self._new_plan(files, looked or FirstLook(pa.schema([]), {}), info)
         if not self._output.create(plan_location(self.settings.output), msgspec.json.encode(plan)):
-            raise InvalidInput("output", self.settings.output, "a folder in which no other job was begun just now")
+            raise InvalidInput("output", self.settings.output, "another folder: a job has just started in this one")
         return plan
 
     def _new_plan(self, files: tuple[InputFile, ...], looked: FirstLook, info: RuntimeInfo) -> Plan:
@@ -349,7 +349,7 @@ class Job:
             self._coordinator = None
             if ending is Ending.DONE and len(there := self._committed(plan)) < len(plan.shards):
                 missing = min(set(range(len(plan.shards))) - there)
-                raise Broken(f"{part_location(plan, missing)} was removed as the job ran; the same command redoes it")
+                raise Broken(f"{part_location(plan, missing)} was removed while the job ran; run the command again")
             self._last = coordinator.snapshot()
             receipt = self._receipt(coordinator, plan) if ending is Ending.DONE else None
         summary = None

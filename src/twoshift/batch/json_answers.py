@@ -39,7 +39,7 @@ class AnswerSchema:
             raise InvalidInput("json_schema", text, accepted)
         for name in properties:
             if name in _TAKEN:
-                raise InvalidInput("json_schema", name, f"properties that are not called {', '.join(_TAKEN)}")
+                raise InvalidInput("json_schema", name, f"properties with other names than {', '.join(_TAKEN)}")
         self._kinds: dict[str, Any] = {name: each.get("type") for name, each in properties.items()}
 
     def columns(self, texts: NDArray[Any], failed: Collection[int]) -> tuple[_Columns, dict[int, str]]:

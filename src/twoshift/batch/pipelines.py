@@ -52,7 +52,7 @@ class Scorer:
         from twoshift.runtime.load import load_model
 
         if pair is not None and text is None:
-            raise InvalidInput("pair", pair, "text with the first text, too")
+            raise InvalidInput("pair", pair, "`text` as well: the column with the first text")
         if text is not None and columns:
             raise InvalidInput("columns", columns, "either text or columns")
         self._texts = tuple(name for name in (text, pair) if name is not None)

@@ -132,11 +132,11 @@ def read_plan(blobs: Blobs, output: str) -> Plan | None:
     try:
         plan = msgspec.json.decode(data, type=Plan)
     except (msgspec.DecodeError, InvalidInput) as error:
-        raise Broken(f"{plan_location(output)} is damaged ({error}); begin the job anew in another folder") from error
+        raise Broken(f"{plan_location(output)} is damaged ({error}); start the job again in another folder") from error
     if plan.format != _FORMAT:
         raise Broken(f"{plan_location(output)} has format {plan.format}; this version reads {_FORMAT}")
     if (what := _damage(plan)) is not None:
-        raise Broken(f"{plan_location(output)} is damaged ({what}); begin the job anew in another folder")
+        raise Broken(f"{plan_location(output)} is damaged ({what}); start the job again in another folder")
     return plan
 
 

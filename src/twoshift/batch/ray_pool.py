@@ -147,7 +147,7 @@ class RayPool:
         wanted = {"CPU": self._needs["num_cpus"], "GPU": self._needs["num_gpus"], **self._needs["resources"]}
         if not self._nodes(wanted):
             told = ", ".join(f"{amount:g} {name}" for name, amount in wanted.items() if amount)
-            _logger.warning("No node of the Ray cluster has %s, as each worker needs: waiting for one", told)
+            _logger.warning("No node of the Ray cluster has %s, which each worker needs; waiting for one", told)
 
 
 def fitting_threads(cpus: list[int], workers: int) -> int:
@@ -176,7 +176,7 @@ def connected(address: str | None) -> tuple[Any, bool]:
 def _device(asked: str) -> str:
     """As a worker knows it: Ray shows each one its own GPU and no other."""
     if asked.startswith("cuda:"):
-        raise InvalidInput("device", asked, "cuda, without a number: Ray says which one")
+        raise InvalidInput("device", asked, "cuda, without a number: Ray assigns the GPU")
     return "cpu" if asked == "auto" else asked
 
 

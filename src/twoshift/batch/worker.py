@@ -165,7 +165,7 @@ class ShardWorker:
         if not self._engine.health(math.inf).healthy:  # the device is lost: no shard could be done here any more
             return _unusable(error)
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        told = "no space is left for the output: free some" if full else _told(error)
+        told = "no space is left for the output: free disk space" if full else _told(error)
         delayed = full or isinstance(error, TryLater)
         return Failed(lease, told, permanent=isinstance(error, InvalidInput), delayed=delayed)
 

@@ -33,7 +33,7 @@ def explained(location: str) -> Iterator[None]:
     except OSError as error:
         where = str(error.filename or location)
         if error.errno in _FULL:
-            raise TryLater(f"no space is left for {location}: free some", _FULL_RETRY_S) from error
+            raise TryLater(f"no space is left for {location}: free disk space", _FULL_RETRY_S) from error
         if accepted := _ACCEPTED.get(error.errno or 0):
             raise InvalidInput("location", where, accepted) from error
         raise Broken(f"{where} cannot be used: {error.strerror or error}") from error

@@ -31,7 +31,7 @@ class Roots:
         """Raises InvalidInput where the place is not its own; of a file of this machine links are followed first."""
         if not self.holds(location):
             allowed = ", ".join(self.own) or "one of the server's `job_roots`, of which it has none for this key"
-            raise InvalidInput(field, location, f"a place below {allowed}")
+            raise InvalidInput(field, location, f"a location below {allowed}")
 
     def holds(self, location: str) -> bool:
         """Whether it is its own."""

@@ -129,7 +129,7 @@ class S3Blobs:
         try:
             return self._connection.call(location, put)
         except FileNotFoundError as error:
-            raise Broken(f"{location} cannot be put at {self._connection.endpoint}: not found") from error
+            raise Broken(f"{location} cannot be written to {self._connection.endpoint}: not found") from error
 
     def _mark_of(self, bucket: str, key: str) -> str | None:
         """Who put what lies there; raises InFlight where nothing does: then it was a conflict, not an object."""
@@ -161,7 +161,7 @@ class S3Blobs:
         except FileNotFoundError as error:
             raise Broken(f"{location} was removed while it was read") from error
         if len(data) != stop - start:
-            raise Broken(f"{location} gave {len(data):,} bytes where {stop - start:,} were asked for")
+            raise Broken(f"{location} gave {len(data):,} bytes instead of {stop - start:,}")
         return data
 
 

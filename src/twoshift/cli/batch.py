@@ -149,7 +149,7 @@ def _followed_and_told(server: Server, batch: dict[str, Any], wait: bool, output
 
 def _check_output(output: str | None, wait: bool) -> None:
     if output is not None and not wait:
-        raise InvalidInput("output", output, "--wait beside it; or `twoshift batch results` later")
+        raise InvalidInput("output", output, "--wait with it, or `twoshift batch results` later")
 
 
 def _followed(server: Server, batch: dict[str, Any]) -> dict[str, Any]:
@@ -184,10 +184,10 @@ def _endpoint_of(requests: Path) -> str:
     try:
         return str(json.loads(line)["url"])
     except ValueError:
-        wrong = "its first line is no JSON" if line.strip() else "its first line is empty" if line else "it is empty"
+        wrong = "its first line is not JSON" if line.strip() else "its first line is empty" if line else "it is empty"
     except (KeyError, TypeError):
         wrong = "its first line has no url, and there is no --endpoint"
-    raise InvalidInput("requests", str(requests), f"a file with a request a line, as JSON: {wrong}")
+    raise InvalidInput("requests", str(requests), f"a file with one JSON request per line: {wrong}")
 
 
 def _why_it_waits(server: Server, batch: dict[str, Any]) -> list[str]:
@@ -204,7 +204,7 @@ def _why_it_waits(server: Server, batch: dict[str, Any]) -> list[str]:
 def _why_no_file(server: Server, batch: dict[str, Any], errors: bool) -> str:
     if batch["status"] == "failed":
         shown = f"twoshift batch show {batch['id']}{server.option}"
-        return f"There are no results, its file is no batch: `{shown}` says why."
+        return f"There are no results: the input file is invalid; `{shown}` says why."
     if errors:
         return "There are no errors: no request has failed."
     return f"There are no results: no request was done. `{_errors_of(server, batch)}` says why."
@@ -257,4 +257,4 @@ def _errors_of(server: Server, batch: dict[str, Any]) -> str:
 def _show(server: Server, batch: dict[str, Any], as_json: bool, more: Sequence[str] = ()) -> None:
     show(as_json, batch, *_lines(batch), *more)
     if batch["error_file_id"] is not None and not as_json:
-        typer.echo(f"What failed, and why: {_errors_of(server, batch)}")  # in one piece
+        typer.echo(f"Failed requests: {_errors_of(server, batch)}")  # in one piece

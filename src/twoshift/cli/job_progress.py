@@ -67,7 +67,7 @@ class JobProgress:
             note(f"Resuming: {resumed.done:,} of {resumed.shards:,} shards done.")
         if resumed is not None and resumed.gone:
             more = f" and {len(resumed.gone) - _NAMED:,} more" if len(resumed.gone) > _NAMED else ""
-            note(f"It was done before; done anew because gone: {', '.join(resumed.gone[:_NAMED])}{more}.")
+            note(f"The job had finished; redoing missing parts: {', '.join(resumed.gone[:_NAMED])}{more}.")
 
     def draw(self, now: Snapshot) -> None:
         """A moment of the job."""
@@ -116,7 +116,7 @@ class JobProgress:
         self._warned = True
         needed = now.outlook.workers_needed
         advice = f"{counted(needed, 'worker')} would make it" if needed else "no number of workers would make it"
-        note(f"It will not be done within {self._settings.window}: {advice}.")
+        note(f"The job will not finish within {self._settings.window}: {advice}.")
 
 
 def _parts(now: Snapshot, has_window: bool, is_wide: bool) -> list[str]:

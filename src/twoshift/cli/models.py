@@ -35,7 +35,7 @@ def models_command(as_json: JsonFlag = False) -> None:
     if found:
         lines += ["Profiles, for --profile NAME:", *(_profile_line(profile) for profile in found)]
     else:
-        lines.append(f"Nothing was measured yet in {home()}: `twoshift profile MODEL` does it.")
+        lines.append(f"No profile in {home()} yet: `twoshift profile MODEL` measures one.")
     show(as_json, data, *lines, *(f"  {name}\n    {reason}" for name, reason in damaged.items()))
 
 

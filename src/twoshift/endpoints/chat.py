@@ -51,7 +51,7 @@ class ChatCall:
     def __init__(self, asked: ChatRequest, model: ModelFacts) -> None:
         requires(model, "text", "generating text")
         if asked.store:
-            raise InvalidInput("store", True, "false: answers are not kept")
+            raise InvalidInput("store", True, "false: this server does not store answers")
         self._written, self._asked = Written("chatcmpl", model.name), asked
         self.choices, self.streams = asked.n or 1, bool(asked.stream)
         params = params_of(asked, _max_tokens(asked), _logprobs(asked))
@@ -109,13 +109,13 @@ class ChatCall:
 
 def _max_tokens(asked: ChatRequest) -> int | None:
     if asked.max_tokens is not None and asked.max_completion_tokens not in (None, asked.max_tokens):
-        raise InvalidInput("max_tokens", asked.max_tokens, "max_completion_tokens alone: it is the newer name")
+        raise InvalidInput("max_tokens", asked.max_tokens, "only one of max_tokens and max_completion_tokens")
     return asked.max_completion_tokens or asked.max_tokens
 
 
 def _logprobs(asked: ChatRequest) -> int | None:
     if asked.top_logprobs is not None and not asked.logprobs:
-        raise InvalidInput("top_logprobs", asked.top_logprobs, "`logprobs` to be true beside it")
+        raise InvalidInput("top_logprobs", asked.top_logprobs, "`logprobs` to be true as well")
     return (asked.top_logprobs or 0) if asked.logprobs else None
 
 

@@ -46,7 +46,7 @@ class CompletionCall:
     def __init__(self, asked: CompletionRequest, model: ModelFacts) -> None:
         requires(model, "text", "generating text")
         if asked.echo:
-            raise InvalidInput("echo", True, "false: a prompt is not repeated")
+            raise InvalidInput("echo", True, "false: prompts are not echoed")
         self._written, self._asked = Written("cmpl", model.name), asked
         self.choices, self.streams = asked.n or 1, bool(asked.stream)
         params = params_of(asked, asked.max_tokens or _DEFAULT_TOKENS, asked.logprobs)

@@ -18,7 +18,7 @@ def chosen_prompt(name: str | None, input_type: str | None, prompts: Mapping[str
     Where a model has prompts and none for documents, they have none: its prompt is for queries.
     """
     if name is not None and input_type is not None:
-        raise InvalidInput("input_type", input_type, "one of the two: prompt_name is there, too")
+        raise InvalidInput("input_type", input_type, "either input_type or prompt_name, not both")
     if name is not None:
         return {"prompt_name": _known("prompt_name", name, [name], prompts)}
     assert input_type is not None  # noqa: S101 - one of them was given

@@ -64,7 +64,7 @@ class TextsRerankCall:
     def __init__(self, asked: TextsRerankRequest, model: ModelFacts) -> None:
         requires(model, _COLUMN, "reranking")
         if asked.raw_scores:
-            raise InvalidInput("raw_scores", True, "false: scores are as the model's own activation gives them")
+            raise InvalidInput("raw_scores", True, "false: the model's own activation is always applied")
         self._asked = asked
         self.rows = [(asked.query, text) for text in asked.texts]
 

@@ -566,7 +566,7 @@ class Engine:
             raise self._dead.with_traceback(None)  # it is raised again and again: its traceback must not grow
         if self._stopping is not None:
             if self._stopping == "closed":
-                raise Broken("the engine is closed: make another one")
+                raise Broken("the engine is closed: create another one")
             raise TryLater(f"the engine is {self._stopping}", 1.0)
 
     def _admit(self, items: list[Item], now_s: float, since_s: float | None) -> float | None:

@@ -220,7 +220,7 @@ class RayModel:
         """With cores that all of them have room for."""
         settings = spec.settings
         if settings.device.startswith("cuda:"):
-            raise InvalidInput("device", settings.device, "cuda, without a number: Ray says which one")
+            raise InvalidInput("device", settings.device, "cuda, without a number: Ray assigns the GPU")
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         cpus = [int(node.get("CPU", 0)) for node in nodes]
         cores = settings.threads or fitting_threads(cpus, settings.max_replicas or settings.first_replicas)

@@ -71,14 +71,14 @@ class AdmissionPolicy:
         if unlikely := self.unlikely(items, size, left_s, now_s):
             if isinstance(unlikely, Never) or not self._lanes.has_live:
                 return unlikely
-            return Refuse(self._idle_in_s(now_s), "it may take longer than it has: it is tried once nobody else waits")
+            return Refuse(self._idle_in_s(now_s), "it may exceed its deadline: it runs once no other request waits")
         if len(self._lanes.live) + len(items) > self.max_waiting:
             return Refuse(self._wait_s(items, now_s), f"{len(self._lanes.live)} rows wait already")
         finish_s = self._finish_s(items, now_s)
         if finish_s is None and not len(self._lanes.live) and self._lanes.believe_again(now_s):
             finish_s = self._finish_s(items, now_s)
         if finish_s is None:
-            return Refuse(self._wait_s(items, now_s), "the queue is too long to answer in time")
+            return Refuse(self._wait_s(items, now_s), "the queue is too long to answer by the deadline")
         return Admit(finish_s)
 
     def _surely_s(self, size: CallSize, deadline_s: float, now_s: float) -> float | None:

@@ -30,12 +30,12 @@ def load_catboost(
     """A model on the CPU: probabilities of a classifier's classes, or a regression's value."""
     cpu_only(device, "a CatBoost model")
     if precision not in (None, "fp32"):
-        raise InvalidInput("precision", precision, "fp32: CatBoost knows no other")
+        raise InvalidInput("precision", precision, "fp32: CatBoost has no other precision")
     data = full_file(path).read_bytes()
     if not data.startswith(_MAGIC):
         raise Broken(f"{path}: expected a model that CatBoost saved with save_model: it does not begin with CBM1")
     if len(data) != 8 + int.from_bytes(data[4:8], "little"):
-        raise Broken(f"{path}: it has {len(data)} bytes, not as many as it says; it was cut short: copy it again")
+        raise Broken(f"{path}: it has {len(data)} bytes, fewer than its header says; it was cut short: copy it again")
     used = Threads(threads)
     catboost = needed("catboost", "catboost", str(path))
     try:
@@ -75,7 +75,7 @@ def _loaded(catboost: Any, data: bytes) -> Any:
 def _check_numbers(model: _Boosted, path: Path) -> None:
     if model.others:
         names = ", ".join(model.others[:3]) + (", ..." if len(model.others) > 3 else "")
-        told = f"has features that are no numbers ({names}); wrap it in a class of your own: file.py:Class"
+        told = f"has features that are not numbers ({names}); wrap it in a class of your own: file.py:Class"
         raise UnusableModel("model", str(path), told)
 
 

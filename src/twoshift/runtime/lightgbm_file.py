@@ -66,7 +66,7 @@ def _check_tree(number: int, tree: dict[str, str], features: int) -> None:
     thresholds = tree["threshold"].split()
     whole = len(split) == len(left) == len(right) == len(kinds) == len(thresholds) == nodes
     _check(whole, f"tree {number}: its nodes are not all there")
-    _check(split.min() >= 0 and split.max() < features, f"tree {number}: it asks for a feature that is not there")
+    _check(split.min() >= 0 and split.max() < features, f"tree {number}: it uses a feature that does not exist")
     children = np.concatenate([left, right])  # a leaf is counted down from -1
     inner = children[children >= 0]
     # one parent each and none for the root: every walk from the root ends

@@ -29,7 +29,7 @@ def load_lightgbm(
     """A booster on the CPU; its features by name where it has names, else one list under `features`."""
     cpu_only(device, "a LightGBM model")
     if precision not in (None, "fp64"):
-        raise InvalidInput("precision", precision, "fp64: LightGBM knows no other")
+        raise InvalidInput("precision", precision, "fp64: LightGBM has no other precision")
     data = full_file(path).read_bytes()
     check_lightgbm_file(data, path)
     used = Threads(threads)

@@ -57,8 +57,8 @@ class LoadLimit:
         """What happened, where, and what to do."""
         limit = format_duration(self._limit_s or 0.0)
         return (
-            f"{self._model} was not loaded within {limit}: it hangs since {self._step}; "
-            "give it more time with --load-timeout (load_timeout in a file), or mend the model"
+            f"{self._model} was not loaded within {limit}: it has hung since {self._step}; "
+            "give it more time with --load-timeout (load_timeout in a file), or fix the model"
         )
 
     def _give_up(self) -> None:

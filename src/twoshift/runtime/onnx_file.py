@@ -36,7 +36,7 @@ def read_onnx(path: Path) -> OnnxFile:
     try:
         model = onnx.load(str(path), load_external_data=False)
     except Exception as error:  # protobuf's errors differ between its implementations
-        raise Broken(f"{path}: expected an ONNX model, whole: {_first_line(error)}") from error
+        raise Broken(f"{path}: expected a complete ONNX model: {_first_line(error)}") from error
     if not model.graph.node and not model.graph.output:
         raise Broken(f"{path}: expected an ONNX model; there is no graph in it")
     tensors = list(_tensors_of_model(model))

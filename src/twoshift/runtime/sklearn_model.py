@@ -102,7 +102,7 @@ def _runtime(path: Path, estimator: Any, threads: Threads) -> ThreadedModel:
     except TwoshiftError:
         raise
     except Exception as error:  # its attributes may hold anything
-        raise Broken(f"{path}: expected an estimator that was fitted, whole: {_told(error)}") from error
+        raise Broken(f"{path}: expected a complete, fitted estimator: {_told(error)}") from error
     info = RuntimeInfo(
         model=str(path),
         checksum=checksum_of_files([path]),
@@ -245,9 +245,9 @@ def _check_archive(path: Path) -> None:
                 raise Broken(f"{path}: expected a skops archive; there is no schema.json in it")
             damaged = None if swollen > _BOMB_BYTES else archive.testzip()
     except (zipfile.BadZipFile, NotImplementedError, EOFError, RuntimeError, ValueError, OSError) as error:
-        raise Broken(f"{path}: expected a whole skops archive, which is a zip file: {_told(error)}") from error
+        raise Broken(f"{path}: expected a complete skops archive, which is a zip file: {_told(error)}") from error
     if damaged is not None:
-        raise Broken(f"{path}: expected a whole skops archive; {damaged} in it is damaged")
+        raise Broken(f"{path}: expected a complete skops archive; {damaged} in it is damaged")
     if swollen > _BOMB_BYTES and swollen > _BOMB_RATIO * path.stat().st_size:
         raise Broken(f"{path}: {path.stat().st_size:,} bytes would swell to {swollen:,}; expected an estimator")
 

@@ -33,7 +33,7 @@ def check_xgboost_file(data: bytes) -> None:
         learner = document["learner"]
         booster = learner["gradient_booster"]
         features = int(learner["learner_model_param"]["num_feature"])
-        _check(0 <= features < _MOST_FEATURES, "its number of features cannot be")
+        _check(0 <= features < _MOST_FEATURES, "its number of features is impossible")
         targets = _outputs(learner["learner_model_param"])
         if booster["name"] == "gblinear":
             _check(len(booster["model"]["weights"]) == (features + 1) * targets, "its weights do not fit its features")
@@ -47,7 +47,7 @@ def check_xgboost_file(data: bytes) -> None:
 
 def _outputs(parameters: Mapping[str, Any]) -> int:
     classes, targets = int(parameters.get("num_class", 0)), int(parameters.get("num_target", 1))
-    _check(0 <= classes < _MOST_OUTPUTS and 1 <= targets < _MOST_OUTPUTS, "its number of outputs cannot be")
+    _check(0 <= classes < _MOST_OUTPUTS and 1 <= targets < _MOST_OUTPUTS, "its number of outputs is impossible")
     return max(1, classes, targets)
 
 
@@ -77,7 +77,7 @@ def _check_tree(tree: Mapping[str, Any], features: int) -> None:
     _check(bool(np.all((children > 0) & (children < nodes))), "a child is outside the tree")
     # one parent each and none for the root: every walk from the root ends
     _check(len(np.unique(children)) == len(children), "a node has two parents")
-    _check(bool(np.all((splits[inner] >= 0) & (splits[inner] < features))), "it asks for a feature that is not there")
+    _check(bool(np.all((splits[inner] >= 0) & (splits[inner] < features))), "it uses a feature that does not exist")
     _check_parents(_integers(arrays["parents"]), left, right, inner)
     _check_leaves(tree, nodes, right[~inner])
     _check_categories(tree, nodes)
@@ -155,7 +155,7 @@ class _UbjReader:
         return found
 
     def _value(self, marker: bytes, depth: int) -> Any:
-        _check(depth < _DEEPEST, "it is nested too deeply")
+        _check(depth < _DEEPEST, "it is nested too deep")
         if marker in _NUMBERS:
             return self._numbers(marker, 1)[0].item()
         if marker in _CONSTANTS:

@@ -29,7 +29,7 @@ def load_xgboost(
     """A booster on the CPU; its features by name where it has names, else one list under `features`."""
     cpu_only(device, "an XGBoost model")
     if precision not in (None, "fp32"):
-        raise InvalidInput("precision", precision, "fp32: XGBoost knows no other")
+        raise InvalidInput("precision", precision, "fp32: XGBoost has no other precision")
     data = full_file(path).read_bytes()
     _check(data, path)
     used = Threads(threads)

@@ -10,7 +10,7 @@ from twoshift.policy.host import HostPolicy, HostWork
 
 __all__ = ["UNREAD", "Host", "Visit"]
 
-UNREAD = "the server has too much to do to answer it in time"
+UNREAD = "the server is too busy to answer in time"
 
 
 class DevicePath(Protocol):

@@ -167,12 +167,12 @@ class Keys:
             return ANYONE
         kind, _, key = (authorization or "").partition(" ")
         if kind.lower() != "bearer" or not key.strip():
-            raise Denied("a key is needed: Authorization: Bearer ts-...")
+            raise Denied("an API key is required: Authorization: Bearer ts-...")
         digest = digest_of(key.strip()).encode()
         found = None
         for known, caller in self._callers:  # each is compared, so that the time says nothing
             if hmac.compare_digest(known, digest):
                 found = caller
         if found is None:
-            raise Denied("this key is not known here")
+            raise Denied("unknown API key")
         return found

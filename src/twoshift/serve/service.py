@@ -195,7 +195,7 @@ class Service:
             if isinstance(error, Late) and error.begun:
                 host.policy.was_late(slo_s, time.monotonic())
             elif isinstance(error, Late):  # nothing is wrong with its time: there was too much to do
-                error = TryLater("the queue was too long to begin with it in time", slo_s)
+                error = TryLater("the queue was too long to start the request in time", slo_s)
         if type(error) is TryLater:
             return TryLater(str(error), host.retry_after_s(error.retry_after_s), error.for_clients)
         return error

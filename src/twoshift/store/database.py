@@ -114,7 +114,7 @@ class Database:
     def _unusable(self, why: str) -> Broken:
         self.close()
         what = f"the database file {self._file} cannot be used ({why})"
-        return Broken(f"{what}: make it a file that can be written, on a disk with room, or name another by --database")
+        return Broken(f"{what}: make it writable, on a disk with free space, or set --database")
 
     @property
     def shown(self) -> str:
@@ -139,7 +139,7 @@ class Database:
             yield
             return
         if not self._writing.take(_BUSY_MS / 1e3):
-            raise TryLater(f"the database {self.shown} does not answer (others write)", _RETRY_S, _SILENT)
+            raise TryLater(f"the database {self.shown} is busy: other processes are writing", _RETRY_S, _SILENT)
         try:
             yield
         finally:

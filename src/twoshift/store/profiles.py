@@ -54,7 +54,7 @@ class FileProfiles:
         path = self._path(name)
         try:
             if path.exists() and (not path.is_file() or path.stat().st_size > _MOST_BYTES):
-                raise Broken(f"profile {path} is no profile: not a plain file, or larger than {_MOST_BYTES:,} bytes")
+                raise Broken(f"profile {path} is not a plain file, or is larger than {_MOST_BYTES:,} bytes")
             data = path.read_bytes()
         except FileNotFoundError:
             known = ", ".join(self.names()) or "none yet: `twoshift profile MODEL` makes one"

@@ -159,7 +159,7 @@ class Notifier:
         """What is told of it; whether it was delivered; whether there is no use in another."""
         key = self._keys.get(delivery.webhook)
         if key is None:
-            return "the server knows no such webhook any more", False, True
+            return "the server no longer has this webhook", False, True
         body = delivery.body.encode()
         headers = signed_headers(key, delivery.id, int(self._clock()), body)
         try:

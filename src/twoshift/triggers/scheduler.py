@@ -92,7 +92,7 @@ class Scheduler:
             raise InvalidInput("name", spec.name, f"no more than {_MOST_SCHEDULES:,} schedules")
         made = ScheduleRecord(f"sch-{uuid.uuid4().hex[:12]}", owner, spec.name, plain, now_s, now_s)
         if not self._store.add(made):
-            raise InvalidInput("name", spec.name, "another name: there is one like this; `schedule remove` ends it")
+            raise InvalidInput("name", spec.name, "another name: a schedule has this one; `schedule remove` deletes it")
         return made
 
     def list(self, owner: str | None = None) -> list[ScheduleRecord]:

@@ -73,7 +73,7 @@ class Sender:
         if not found:
             raise Undelivered(f"the name {target.host} has no address")
         if not self._private_too and not all(is_public(each) for each in found):
-            raise Undelivered(f"{target.host} is no public address: allow_private_webhooks = true allows it")
+            raise Undelivered(f"{target.host} is not a public address: allow_private_webhooks = true allows it")
         return found
 
     def _connected(self, target: Target, addresses: Sequence[str], until_s: float) -> socket.socket:
@@ -124,7 +124,7 @@ def _status(made: socket.socket, until_s: float) -> int:
             return int(found[1])
         if not piece or (len(seen) > 16 and found is None):
             break
-    raise Undelivered("what it answers is no HTTP")
+    raise Undelivered("its reply is not HTTP")
 
 
 def _left_s(until_s: float) -> float:

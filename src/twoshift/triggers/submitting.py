@@ -56,7 +56,7 @@ class Submitter:
                         before += 1
                         continue
                     case Meeting.SKIP:
-                        told = f"{going[0].id} was still going" if going else "too many wait"
+                        told = f"{going[0].id} was still running" if going else "too many wait"
                         self._settle(run, RunState.SKIPPED, told)
                         continue
                     case Meeting.CANCEL:

@@ -225,7 +225,7 @@ def test_workers_that_all_die_on_their_shards_end_it_early() -> None:
 
 def test_workers_that_die_before_they_have_a_shard_end_it() -> None:
     pool = FakePool(lambda *_: [], loads=lambda _: Died("ended with code 1"))
-    with pytest.raises(Broken, match="workers died one after the other before they had a shard: ended with code 1"):
+    with pytest.raises(Broken, match="workers in a row died before they had a shard: ended with code 1"):
         run(pool, plan_of(3))
 
 

@@ -295,7 +295,7 @@ def test_an_owner_has_only_so_many_jobs_at_a_time_and_others_go_on(fleet: Fleet)
     first, second = (
         fleet.host.submit(fleet.settings(output=str(fleet.path / name)), "red") for name in ("red-1", "red-2")
     )
-    with pytest.raises(OverLimit, match="2 jobs are not over yet"):
+    with pytest.raises(OverLimit, match="2 jobs are queued or running"):
         fleet.host.submit(fleet.settings(output=str(fleet.path / "red-3")), "red")
     other = fleet.host.submit(fleet.settings(output=str(fleet.path / "blue-1")), "blue")
     fleet.wait(other.id, lambda state: state is JobState.RUNNING)
@@ -420,10 +420,10 @@ def test_a_job_that_is_cancelled_while_it_waits_runs_nothing(fleet: Fleet) -> No
 
 def test_an_output_that_is_not_ones_own_is_refused_before_anything_is_said_about_it(fleet: Fleet) -> None:
     def check(output: str) -> None:
-        raise InvalidInput("output", output, "a place below /data/red")
+        raise InvalidInput("output", output, "a location below /data/red")
 
     job = fleet.host.submit(fleet.settings(), "blue")
-    for owner, told in (("red", "a place below"), ("green", "this one is taken")):
+    for owner, told in (("red", "a location below"), ("green", "this one is taken")):
         fleet.allowed["red"] = allowed(check_output=check)
         with pytest.raises(InvalidInput, match=told) as refused:
             fleet.host.submit(fleet.settings(), owner)

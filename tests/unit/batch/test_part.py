@@ -62,7 +62,7 @@ def test_a_part_that_is_cut_short_is_named(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"part-000003.{kind}"
     write(path, kind)
     path.write_bytes(path.read_bytes()[:-9])
-    with path.open("rb") as file, pytest.raises(Broken, match=r"part-000003.* is no whole part of a job"):
+    with path.open("rb") as file, pytest.raises(Broken, match=r"part-000003.* is not a complete part of a job"):
         read_stats(file, str(path), kind)
 
 

@@ -290,7 +290,7 @@ def test_models_lists_what_is_known_and_what_was_measured(twoshift: Run, model: 
     empty = twoshift("models")
     assert empty.code == 0
     assert "minilm" in empty.out
-    assert "Nothing was measured yet" in " ".join(empty.out.split())
+    assert "No profile in" in " ".join(empty.out.split())
     made = twoshift("profile model.py:Doubler --rows rows.jsonl --seconds 0.2 --json").json
     listed = twoshift("models --json").json
     assert listed["models"][0]["name"] == "minilm"

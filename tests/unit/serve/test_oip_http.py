@@ -135,8 +135,8 @@ def test_nan_and_infinity_are_data_in_binary(face: Face) -> None:
     in_json = face.infer({"inputs": [tensor(size=16)]}, given.tobytes())
     assert (in_json.status, told(in_json)["error"]) == (
         400,
-        "output 'double': 'JSON' cannot be used; expected binary_data for it: it holds NaN or infinity, "
-        "which JSON has not",
+        "output 'double': 'JSON' cannot be used; expected binary_data: it holds NaN or infinity, "
+        "which JSON cannot hold",
     )
 
 

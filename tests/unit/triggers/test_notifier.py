@@ -189,7 +189,7 @@ def test_a_webhook_that_is_no_more_is_told_of(office: Office) -> None:
     office.now_s += 10
     office.turn(office.opened())
     assert office.states() == [("ops", "failed", 2)]
-    assert "no such webhook any more" in office.notes[-1][1]
+    assert "no longer has this webhook" in office.notes[-1][1]
 
 
 def test_a_clock_that_is_put_back_does_not_silence_it(office: Office) -> None:

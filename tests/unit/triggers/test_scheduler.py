@@ -75,7 +75,7 @@ class World:
 
     def marker_at(self, location: str, owner: str) -> str | None:
         if "secret" in location:
-            raise InvalidInput("after", location, "a place below /data")
+            raise InvalidInput("after", location, "a location below /data")
         if isinstance(self.marker, Exception):
             raise self.marker
         return self.marker
@@ -212,7 +212,7 @@ def test_a_run_that_meets_the_last_one_is_skipped(world: World) -> None:
     world.turn("2026-01-01T11:00:00")
     world.turn("2026-01-01T12:00:00")
     assert world.history() == [("submitted", "11:00"), ("skipped", "12:00")]
-    assert "was still going" in world.runs()[1].reason
+    assert "was still running" in world.runs()[1].reason
     world.end_jobs()
     world.turn("2026-01-01T13:00:00")
     assert world.history()[-1] == ("submitted", "13:00")

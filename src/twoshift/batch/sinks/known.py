@@ -24,11 +24,11 @@ SINKS: dict[str, Sink] = {
 
 
 def read_stats(file: Any, location: str, output_format: str) -> PartStats:
-    """What a part says about itself; raises Broken where it is no whole part of a job."""
+    """What a part says about itself; raises Broken where it is not a complete part of a job."""
     try:
         return SINKS[output_format].stats(file, location)
     except (pa.ArrowException, OSError, KeyError, AttributeError, UnicodeDecodeError, msgspec.DecodeError) as error:
-        raise Broken(f"{location} is no whole part of a job: {_first_line(error)}") from error
+        raise Broken(f"{location} is not a complete part of a job: {_first_line(error)}") from error
 
 
 def _first_line(error: BaseException) -> str:

@@ -47,7 +47,7 @@ def chosen_curve(
         missing = "overhead_ms" if overhead_ms is None else "item_ms"
         raise InvalidInput(missing, None, "both --overhead-ms and --item-ms, or --profile NAME")
     if row_tokens is not None:
-        raise InvalidInput("row_tokens", row_tokens, "no value without --profile: --item-ms is already a row's")
+        raise InvalidInput("row_tokens", row_tokens, "no value without --profile: --item-ms is already per row")
     cost = CallCost.line(overhead_ms / 1e3, item_ms / 1e3)
     return CurveSource(cost, RowSize(), f"{overhead_ms:g} ms a call + {item_ms:g} ms an item")
 

@@ -439,7 +439,7 @@ class LlmEngine:
         if self._dead is not None:
             raise self._dead.with_traceback(None)  # it is raised again and again: its traceback must not grow
         if self._stopping == "closed":
-            raise Broken("the engine is closed: make another one")
+            raise Broken("the engine is closed: create another one")
         if self._stopping is not None:
             raise TryLater(f"the engine is {self._stopping}", 1.0)
 

@@ -56,7 +56,7 @@ def _on_cpu(folder: ModelFolder, name: str, threads: int | None, precision: str)
     if folder.architecture.family is Family.OTHER:
         if precision != "fp32":
             raise InvalidInput(
-                "precision", precision, f"fp32: {folder.architecture.model_type} runs in nothing else here"
+                "precision", precision, f"fp32: {folder.architecture.model_type} supports no other precision here"
             )
         from twoshift.runtime.encoder.generic import load_generic_encoder
 

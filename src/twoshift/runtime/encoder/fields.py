@@ -110,7 +110,7 @@ def small_file(path: Path) -> bytes:
     """What a small file holds; raises Broken where it is no regular file or is not small, and OSError."""
     with open(path, "rb", opener=_open_at_once) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise Broken(f"{path} is no regular file; expected a small JSON file")
+            raise Broken(f"{path} is not a regular file; expected a small JSON file")
         data = file.read(_LARGEST_BYTES + 1)  # its size may say anything
     if len(data) > _LARGEST_BYTES:
         raise Broken(f"{path} is over {_LARGEST_BYTES >> 20} MiB; expected a small JSON file")

@@ -15,7 +15,7 @@ _HEADS = (
     ("ForTokenClassification", f"labels tokens (named entities); {_OWN}"),
     ("ForQuestionAnswering", f"finds answers in a passage; {_OWN}"),
     ("ForMultipleChoice", f"chooses among answers; {_OWN}"),
-    ("ForNextSentencePrediction", f"tells whether sentences follow each other; {_OWN}"),
+    ("ForNextSentencePrediction", f"predicts whether two sentences follow each other; {_OWN}"),
     ("ForConditionalGeneration", f"generates text from text; {_OWN}, or save its encoder alone as an embedding model"),
     ("ForSpeechSeq2Seq", f"transcribes speech; {_OWN}"),
     ("ForCTC", f"transcribes speech; {_OWN}"),

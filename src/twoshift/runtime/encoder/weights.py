@@ -152,5 +152,5 @@ def opened(path: Path) -> Any:
     except safetensors.SafetensorError as error:
         size = path.stat().st_size
         raise Broken(
-            f"{path} ({size} bytes) is no whole safetensors file ({error}); it was cut short or damaged: copy it again"
+            f"{path} ({size} bytes) is not a complete safetensors file ({error}); it is cut short or damaged: copy it"
         ) from error

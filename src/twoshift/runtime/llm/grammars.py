@@ -22,7 +22,7 @@ def check_grammar(schema: str) -> None:
         needed(GRAMMARS, "vllm", "a schema").Grammar.from_json_schema(schema)
     except Exception as error:  # it has several, and tells where in its code
         told = str(error).strip().rpartition(": ")[2]
-        raise InvalidInput("json_schema", schema, f"a schema that a grammar can be made of ({told})") from error
+        raise InvalidInput("json_schema", schema, f"a schema that can be compiled to a grammar ({told})") from error
 
 
 def structured_outputs(schema: str | None) -> Any:

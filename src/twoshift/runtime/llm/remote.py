@@ -83,7 +83,7 @@ class RemoteRuntime:
 
     def text_of(self, token_ids: Sequence[int]) -> str:
         """Never asked: a sequence that was taken out begins anew."""
-        raise Broken("the tokens of another server are not known here")
+        raise Broken("the other server's tokenizer is not available here")
 
     def add(self, key: int, prompt: Prompt, live: bool) -> None:
         """Begin to stream it."""
@@ -137,7 +137,7 @@ class RemoteRuntime:
 
     def _prompt(self, row: GenerationRequest) -> Prompt:
         if row.params.logprobs is not None:
-            raise InvalidInput("logprobs", row.params.logprobs, "none: they are not asked of another server")
+            raise InvalidInput("logprobs", row.params.logprobs, "none: a model on another server gives no logprobs")
         text = _text(row)
         pieces = [text[at : at + _BYTES_PER_TOKEN] for at in range(0, len(text), _BYTES_PER_TOKEN)]
         ids = tuple(int.from_bytes(piece) for piece in pieces) or (0,)
@@ -150,5 +150,5 @@ def _text(row: GenerationRequest) -> bytes:
         return row.prompt.encode("utf-8", "backslashreplace")
     turns = [each for each in row.prompt if isinstance(each, Message)]
     if len(turns) < len(row.prompt):
-        raise InvalidInput("prompt", "token ids", "a text or messages: the server's tokens are not known here")
+        raise InvalidInput("prompt", "token ids", "a text or messages: the other server has the tokenizer")
     return "\n".join(f"{each.role}: {each.content}" for each in turns).encode("utf-8", "backslashreplace")

@@ -60,7 +60,7 @@ def check_schema(text: str) -> None:
     _check_depth(schema, _DEEPEST)
     _Walk(schema).check()
     if (found := endless(schema)) is not None:
-        raise _refused(found, "a schema that an answer with an end can keep to: this one asks for itself again")
+        raise _refused(found, "a schema that a finite answer can satisfy: this one contains itself without end")
 
 
 class _Walk:
@@ -104,7 +104,7 @@ class _Walk:
     def _alone(self, schema: dict[str, Any], name: str) -> None:
         value, is_value = schema[name], name in ("enum", "const")
         for beside in schema.keys() - _NOTES - {name} - ({"type"} if is_value else set()):
-            raise _refused(beside, f"nothing beside {name}: only that is kept to")
+            raise _refused(beside, f"nothing beside {name}: only {name} is enforced")
         if name == "$ref":
             self._reference(value)
         elif not is_value or name == "enum":
@@ -130,7 +130,7 @@ class _Walk:
         for name in sorted(schema.keys() - _NOTES - {"type"} - accepted):
             known = any(name in keywords for keywords in _KEYWORDS.values())
             raise _refused(
-                name, "the type that it is for beside it" if known else "it to be left out: it is not kept to"
+                name, "the type that it is for beside it" if known else "it to be left out: it is not enforced"
             )
         for name in (*_LENGTHS, *_COUNTS):
             value = schema.get(name, 0)
@@ -152,7 +152,7 @@ class _Walk:
         lengths = tuple(schema.get(name) for name in _LENGTHS)
         told = [name for name in ("pattern", "format") if name in schema]
         if len(told) > 1 or (told and lengths != (None, None)):
-            raise _refused(told[0], "one of pattern, format and a length: they are not kept to together")
+            raise _refused(told[0], "one of pattern, format and a length: they cannot be combined")
         if lengths not in ((None, None), *self._lengths):
             self._lengths.add((lengths[0], lengths[1]))
             self._count(_DEAR if max(int(each or 0) for each in lengths) > _SHORT else _DIFFERENT)

@@ -76,7 +76,7 @@ def _from_contents(given: Any) -> Given:
         raise bad_tensor(name, datatype, f"raw_input_contents, or one of {', '.join(_CONTENTS)}")
     values = getattr(given.contents, field)
     if len(values) > _MOST_VALUES:
-        raise TooLarge(f"input {name[:80]!r}", f"{len(values):,} values", "raw_input_contents for so many")
+        raise TooLarge(f"input {name[:80]!r}", f"{len(values):,} values", "raw_input_contents for this many values")
     if datatype == BYTES:
         return from_values(name, datatype, shape, texts_of(name, values))
     dtype = DTYPES[datatype]

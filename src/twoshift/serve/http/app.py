@@ -269,7 +269,7 @@ class App:
         raise self._unknown(path)
 
     def _unknown(self, path: str) -> TwoshiftError:
-        return NotFound("path", path, "one that /openapi.json names")
+        return NotFound("path", path, "a path listed in /openapi.json")
 
     @staticmethod
     def _finish(exchange: Exchange, reply: Reply, fault: Fault | None) -> None:

@@ -28,7 +28,7 @@ class BlockingCalls:
     async def ask(self, call: Callable[..., _T], *given: Any) -> _T:
         """What it gives; raises TryLater where that takes too long, or where too many wait."""
         if self._waiting >= _MOST_WAITING:
-            raise TryLater(f"too many requests about {self._about} wait already", _RETRY_S)
+            raise TryLater(f"too many requests about {self._about} are waiting", _RETRY_S)
         self._waiting += 1
         try:
             asked = asyncio.get_running_loop().run_in_executor(self._threads, call, *given)
@@ -52,4 +52,4 @@ def submitter_of(exchange: Exchange) -> str:
 def refuse_pages(exchange: Exchange) -> None:
     """Jobs touch files: no web page that somebody looks at beside this server may ask for one."""
     if exchange.request.header(b"origin") is not None:
-        raise Forbidden("jobs are not taken from web pages: the request has an Origin")
+        raise Forbidden("web pages may not use jobs: the request has an Origin header")

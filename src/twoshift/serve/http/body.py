@@ -31,7 +31,7 @@ class Room:
         """Raises HttpError where it is full, or this client's share of it is."""
         own_bytes = self._of_clients.get(client, 0) + size
         if own_bytes > self._most_bytes - self.held_bytes - size:
-            raise HttpError(503, "there is no room for so large a body now", retry_after_s=_NO_ROOM_S)
+            raise HttpError(503, "there is no room for a body of this size now", retry_after_s=_NO_ROOM_S)
         self._of_clients[client] = own_bytes
         self.held_bytes += size
 
@@ -122,16 +122,16 @@ class Packed:
             if self.size > self.most_bytes:
                 raise too_large(self.most_bytes)
         if self._unpacker.eof and (self._unpacker.unused_data or self._at < len(self._packed)):
-            raise HttpError(400, "a packed body that goes on behind its end")
+            raise HttpError(400, "a compressed body with extra bytes after its end")
         return not self._unpacker.eof
 
     def _unpack(self, data: bytes, most_bytes: int) -> None:
         try:
             piece = self._unpacker.decompress(data, most_bytes)
         except zlib.error as error:
-            raise HttpError(400, "a body that is not packed as its header says") from error
+            raise HttpError(400, "a body that does not match its content-encoding") from error
         if not piece and not data and not self._unpacker.eof:
-            raise HttpError(400, "a packed body that ends too early")
+            raise HttpError(400, "a compressed body that ends too early")
         self._tail = self._unpacker.unconsumed_tail
         self._whole += piece
 

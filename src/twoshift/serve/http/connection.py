@@ -101,7 +101,7 @@ class Connection(asyncio.Protocol):
                 self._refuse(cause)
             else:
                 is_other = "HTTP version" in str(error)
-                self._refuse(other_version() if is_other else HttpError(400, "no valid HTTP/1.1 request"))
+                self._refuse(other_version() if is_other else HttpError(400, "not a valid HTTP/1.1 request"))
 
     def eof_received(self) -> bool:
         """A peer that has ended its side waits for its replies, or has gone: nobody can tell, so it has some time."""
@@ -126,7 +126,7 @@ class Connection(asyncio.Protocol):
         """In its turn."""
         if len(self._waiting) >= _MOST_WAITING:
             request.give_room()
-            raise HttpError(503, f"more than {_MOST_WAITING} requests ahead of their replies", retry_after_s=_FULL_S)
+            raise HttpError(503, f"more than {_MOST_WAITING} pipelined requests", retry_after_s=_FULL_S)
         gate = self._peers.gate
         if gate is not None and self._is_free and not gate.admits(request):
             if self._refused_at_once(gate, request):
@@ -342,7 +342,7 @@ class Connection(asyncio.Protocol):
         elif self._task is not None or self._closing or unsent:
             self._transport.abort()
         elif self._reading.is_amid:
-            self._refuse(HttpError(408, "the request did not come in time"))
+            self._refuse(HttpError(408, "the request did not arrive in time"))
         else:
             self._transport.close()
 

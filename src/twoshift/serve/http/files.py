@@ -116,9 +116,9 @@ class _Files:
 
     def _check_uploads(self, owner: str) -> None:
         if self._uploads.total() >= _MOST_UPLOADS:
-            raise TryLater(f"{_MOST_UPLOADS} files are on their way already", _FULL_S)
+            raise TryLater(f"{_MOST_UPLOADS} uploads are in progress", _FULL_S)
         if owner and self._uploads[owner] >= _MOST_OF_ONE:
-            raise OverLimit(f"{_MOST_OF_ONE} files of the tenant {owner} are on their way already", _FULL_S)
+            raise OverLimit(f"{_MOST_OF_ONE} uploads of the tenant {owner} are in progress", _FULL_S)
 
     async def list(self, exchange: Exchange) -> Reply:
         asked = query_of(exchange.request, _LIST)

@@ -112,7 +112,7 @@ class Reply(msgspec.Struct):
 # Where making a reply fails; its body is a constant, so that writing it cannot
 UNFORESEEN = Reply(
     500,
-    b'{"error":{"message":"the server failed; its log says how","type":"internal_error","param":null,'
+    b'{"error":{"message":"the server failed; see its log","type":"internal_error","param":null,'
     b'"code":"internal_error"}}',
     close=True,
 )

@@ -249,7 +249,7 @@ class Reading:
     def _begin_stream(self, request: Request) -> None:
         """The request is handed on before its body is there."""
         if self._headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
-            raise HttpError(415, "a content-encoding here: the body is expected as it is")
+            raise HttpError(415, "a content-encoding, which this path does not support")
         request.stream = self.stream = BodyStream(self._limits.body_s, self._reader.stream_full)
         self._tell_to_go_on()
         request.arrived_s = time.monotonic()

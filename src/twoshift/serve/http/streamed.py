@@ -80,4 +80,4 @@ class BodyStream:
             async with asyncio.timeout_at(due_s):
                 await self._came.wait()
         except TimeoutError:
-            raise HttpError(408, "the body did not come in time") from None
+            raise HttpError(408, "the body did not arrive in time") from None

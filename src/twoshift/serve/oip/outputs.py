@@ -51,10 +51,10 @@ class Output(msgspec.Struct):
         try:
             return [each.decode() if isinstance(each, bytes) else str(each) for each in values]
         except UnicodeDecodeError:
-            raise self._binary_only("bytes that are no text") from None
+            raise self._binary_only("bytes that are not text") from None
 
     def _binary_only(self, what: str) -> InvalidInput:
-        return InvalidInput(f"output {self.name!r}", "JSON", f"binary_data for it: it holds {what}, which JSON has not")
+        return InvalidInput(f"output {self.name!r}", "JSON", f"binary_data: it holds {what}, which JSON cannot hold")
 
 
 def outputs_of(rows: Sequence[RowResult], names: Sequence[str] | None) -> list[Output]:
