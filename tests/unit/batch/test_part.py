@@ -69,7 +69,7 @@ def test_a_part_that_is_cut_short_is_named(tmp_path: Path, kind: str) -> None:
 def test_somebody_elses_parquet_file_is_no_part(tmp_path: Path) -> None:
     path = tmp_path / "part-000003.parquet"
     pq.write_table(pa.table({"x": [1]}), path)
-    with path.open("rb") as file, pytest.raises(Broken, match="no whole part"):
+    with path.open("rb") as file, pytest.raises(Broken, match="not a complete part"):
         read_stats(file, str(path), "parquet")
 
 

@@ -119,7 +119,7 @@ def test_documents_of_a_model_with_prompts_for_queries_alone_have_none() -> None
         (PROMPTED, {"input_type": "nope"}, "one of clustering, passage, query"),
         (MODEL, {"prompt_name": "query"}, "no prompts"),
         (MODEL, {"input_type": "query"}, "no prompts"),
-        (PROMPTED, {"prompt_name": "query", "input_type": "query"}, "one of the two"),
+        (PROMPTED, {"prompt_name": "query", "input_type": "query"}, "either input_type or prompt_name"),
     ],
 )
 def test_a_prompt_that_the_model_has_not_is_refused(model: ModelFacts, more: dict[str, Any], accepted: str) -> None:

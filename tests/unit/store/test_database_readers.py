@@ -63,7 +63,7 @@ def test_who_writes_beside_one_that_does_not_end_is_told_to_come_later(
     monkeypatch.setattr(databases, "_BUSY_MS", 50)
     writer = _Writer(database)
     try:
-        with pytest.raises(TryLater, match="others write"):
+        with pytest.raises(TryLater, match="other processes are writing"):
             database.run(_count)
     finally:
         writer.end()
