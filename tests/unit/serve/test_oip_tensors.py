@@ -77,7 +77,7 @@ def test_a_byte_that_is_not_zero_is_true() -> None:
 def test_bytes_that_are_no_text_go_out_as_they_are_but_not_in_json() -> None:
     sent = output(np.array([b"\xff\x00", "a"], object))
     assert sent.raw() == b"\x02\0\0\0\xff\x00\x01\0\0\0a"
-    with pytest.raises(InvalidInput, match=r"output 'x'.*binary_data.*no text"):
+    with pytest.raises(InvalidInput, match=r"output 'x'.*binary_data.*not text"):
         sent.listed()
 
 
