@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -36,9 +36,32 @@ class ReconcileSettings:
     longest_wait_s: float = 30.0
     lasting_s: float = 30.0  # a replica that was ready for longer ends a series of failures
     failed_starts: int = 5  # in a row: the next would fail, too, and is tried only now and then
+    first_alone: bool = True  # the first replica measures, the others read what it has stored
     start_s: float = 1800.0  # for a model to be loaded and measured
     drain_s: float = 60.0  # for the requests of a replica that goes
     stop_s: float = 5.0  # for its model to be closed
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Replicas sorted once: a simulated fleet has thousands."""
+
+    live: Mapping[str, list[Replica]]  # by version, starting or ready
+    serving: Counter[str]
+    others: Sequence[Replica]  # that do not serve
+
+    @classmethod
+    def of(cls, replicas: Iterable[Replica]) -> _Seen:
+        live, serving, others = defaultdict[str, list[Replica]](list), Counter[str](), list[Replica]()
+        for each in replicas:
+            if each.serves:
+                serving[each.version] += 1
+                live[each.version].append(each)
+                continue
+            others.append(each)
+            if each.is_live:
+                live[each.version].append(each)
+        return cls(live, serving, others)
 
 
 class ReconcilePolicy:
@@ -49,14 +72,15 @@ class ReconcilePolicy:
 
     def decide(self, wanted: Wanted, observed: Observed, now_s: float) -> list[Action]:
         """What to do now; a single Wait where there is nothing."""
-        ending = [action for each in observed.replicas if (action := self._ending(each, now_s)) is not None]
+        seen = _Seen.of(observed.replicas)
+        ending = [action for each in seen.others if (action := self._ending(each, now_s)) is not None]
         killed = {each.number for each in ending if isinstance(each, Kill)}
-        shares = _next_shares(wanted, observed)
-        shift = _shift(observed.shares, shares)
+        shares = _next_shares(wanted, observed.shares, seen.serving)
         kept = _kept(wanted, observed.shares or {}) | _kept(wanted, shares)  # of both the greater
-        drains = _drains(wanted, observed.replicas, kept, killed)
-        starts, start_s = self._starts(wanted, observed, _room(wanted, observed.replicas, shares), now_s)
-        return [*ending, *shift, *drains, *starts] or [Wait(min([start_s, *self._patience_ends_s(observed.replicas)]))]
+        drains = _drains(wanted, seen, kept, killed)
+        starts, start_s = self._starts(wanted, observed, seen, _room(wanted, seen, shares), now_s)
+        actions = [*ending, *_shift(observed.shares, shares), *drains, *starts]
+        return actions or [Wait(min([start_s, *self._patience_ends_s(seen.others)]))]
 
     def failed_starts(self, each: VersionWanted, observed: Observed) -> int:
         """How many starts have failed in a row: since one was ready, or since the number wanted changed."""
@@ -117,18 +141,20 @@ class ReconcilePolicy:
         }
         return [each.since_s + patience_s[each.stage] for each in replicas if each.stage in patience_s]
 
-    def _starts(self, wanted: Wanted, observed: Observed, room: int, now_s: float) -> tuple[list[Action], float]:
+    def _starts(
+        self, wanted: Wanted, observed: Observed, seen: _Seen, room: int, now_s: float
+    ) -> tuple[list[Action], float]:
         """What to start now, and when to look again."""
         starts, again_s = list[Action](), math.inf
         for each in wanted.versions:
-            live = [one for one in observed.replicas if one.version == each.version and one.is_live]
+            live = seen.live.get(each.version, ())
             missing = min(each.replicas - len(live), room)
             if missing <= 0:
                 continue
             failures = self._recent_failures(each.version, observed, now_s)
             starting = sum(one.stage is ReplicaStage.STARTING for one in live)
-            if starting == len(live) or len(failures) > 1:
-                # one alone: the first measures what the others read, and what fails is not tried by many
+            first = self.settings.first_alone and starting == len(live)
+            if first or len(failures) > 1:  # what fails is not tried by many at once
                 missing = min(missing, 1 - starting)
             start_s = failures[0].at_s + self.wait_s(each.version, observed, now_s) if failures else -math.inf
             if missing > 0 and now_s < start_s:
@@ -149,31 +175,28 @@ def _kept(wanted: Wanted, shares: Mapping[str, float]) -> Counter[str]:
     return kept
 
 
-def _room(wanted: Wanted, replicas: Iterable[Replica], shares: Mapping[str, float]) -> int:
+def _room(wanted: Wanted, seen: _Seen, shares: Mapping[str, float]) -> int:
     """How many may start: the surge beyond what is wanted, or beyond what has to stay until traffic has shifted."""
-    live = Counter(each.version for each in replicas if each.is_live)
-    serving = Counter(each.version for each in replicas if each.serves)
+    live = Counter({version: len(replicas) for version, replicas in seen.live.items()})
     goal = Counter({each.version: each.replicas for each in wanted.versions})
     kept = _kept(wanted, shares)
-    held = sum(min((live if kept[each] > goal[each] else serving)[each], kept[each]) for each in kept)
+    held = sum(min((live if kept[each] > goal[each] else seen.serving)[each], kept[each]) for each in kept)
     return max(wanted.replicas, held) + wanted.surge - live.total()
 
 
-def _drains(wanted: Wanted, replicas: Sequence[Replica], kept: Counter[str], killed: set[int]) -> list[Action]:
+def _drains(wanted: Wanted, seen: _Seen, kept: Counter[str], killed: set[int]) -> list[Action]:
     """Those that are too many: who has not begun yet goes first, then who has the least to finish."""
-    spare = sum(each.serves for each in replicas) - wanted.floor
+    spare = seen.serving.total() - wanted.floor
     found: list[Action] = []
-    live = [each for each in replicas if each.is_live]
-    for version in dict.fromkeys(each.version for each in live):
-        ours = [each for each in live if each.version == version]
-        going = [each for each in ours if each.number not in killed]
-        surplus = len(going) - kept[version]
-        if surplus <= 0:
+    for version, live in seen.live.items():
+        if len(live) <= kept[version]:
             continue
-        order = sorted(going, key=lambda each: (each.serves, each.load, -each.number))[:surplus]
-        serving = [each for each in order if each.serves][: max(0, spare)]
+        going = [each for each in live if each.number not in killed]
+        order = sorted(going, key=lambda each: (each.serves, each.load, -each.number))
+        surplus = order[: max(0, len(going) - kept[version])]
+        serving = [each for each in surplus if each.serves][: max(0, spare)]
         spare -= len(serving)
-        found += [Drain(each.number) for each in (*(each for each in order if not each.serves), *serving)]
+        found += [Drain(each.number) for each in (*(each for each in surplus if not each.serves), *serving)]
     return found
 
 
@@ -183,15 +206,14 @@ def _shift(now: Mapping[str, float] | None, soon: Mapping[str, float]) -> list[A
     return [Shift(soon)]
 
 
-def _next_shares(wanted: Wanted, observed: Observed) -> dict[str, float]:
+def _next_shares(wanted: Wanted, shares: Mapping[str, float] | None, ready: Counter[str]) -> dict[str, float]:
     """Traffic follows the replicas that are ready: a version's share grows as they come, and is taken from the rest."""
-    ready = Counter(each.version for each in observed.replicas if each.serves)
-    if not ready or observed.shares is None:
-        return dict(observed.shares or {})
+    if not ready or shares is None:
+        return dict(shares or {})
     goal = {each.version: each for each in wanted.versions}
     share = {version: goal[version].share if version in goal else 0.0 for version in ready}
     # who has nothing ready can have no traffic
-    now = _normal({each: observed.shares.get(each, 0.0) for each in ready}) or _normal(share) or _normal(ready)
+    now = _normal({each: shares.get(each, 0.0) for each in ready}) or _normal(share) or _normal(ready)
     found = dict(share)
     for version in ready:
         if share[version] > now[version]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -19,6 +18,9 @@ from twoshift.policy.autoscale import (
     WorkerSettings,
     WorkerState,
 )
+from twoshift.policy.reconcile import ReconcilePolicy, ReconcileSettings
+from twoshift.policy.reconcile_values import Replica, ReplicaStage, VersionWanted, Wanted
+from twoshift.sim.fleet import SimFleet
 from twoshift.sim.lanes import LanesSpec, check_slo
 from twoshift.sim.replica import PoissonReplica, ReplicaSource, ReplicaTick, TraceReplica
 from twoshift.sim.traffic import Arrivals
@@ -27,6 +29,7 @@ __all__ = ["DayResult", "DaySpec", "DayTick", "FleetDay", "simulate_day"]
 
 _DAY_S = 86400.0
 _MOST_TICKS, _MOST_ROWS = 20_160, 3_000_000
+_VERSION = "1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +168,9 @@ class _Day:
         self._pending = batch_items
         self._batch_items = batch_items
         one = self._policy.replicas.settings.target_load * spec.lanes.capacity_per_s
-        self._ready = max(1, math.ceil(min(source.rate_per_s(0) / one, spec.max_devices)))
-        self._starting: deque[tuple[float, int]] = deque()  # replicas: (ready at, how many)
-        self._workers = 0  # dedicated and ready
-        self._hired: deque[tuple[float, int]] = deque()  # workers: (ready at, how many)
+        first = max(1, math.ceil(min(source.rate_per_s(0) / one, spec.max_devices)))
+        self._replica_fleet, self._worker_fleet = _fleet(spec.start_s, first), _fleet(spec.start_s, 0)
+        self._ready = self._workers = 0  # of each, ready in this tick
         self._harvest_per_s = 0.0  # smoothed over about an hour
         self._ticks: list[DayTick] = []
         self._latencies: list[tuple[Sequence[float], float]] = []  # samples and the rows each stands for
@@ -184,10 +186,10 @@ class _Day:
 
     def _step(self, tick: int) -> None:
         now_s, tick_s = tick * self._source.tick_s, self._source.tick_s
-        while self._starting and self._starting[0][0] <= now_s:
-            self._ready += self._starting.popleft()[1]
-        while self._hired and self._hired[0][0] <= now_s:
-            self._workers += self._hired.popleft()[1]
+        self._replica_fleet.advance(now_s)
+        self._worker_fleet.advance(now_s)
+        self._ready = self._replica_fleet.count(ReplicaStage.READY)
+        self._workers = self._worker_fleet.count(ReplicaStage.READY)
         rate = self._source.rate_per_s(tick)
         seen = self._source.behaviour(tick, self._ready, self._pending > 0)
         self._count(seen, rate * tick_s, tick_s)
@@ -224,7 +226,7 @@ class _Day:
         horizon_s = self._source.ticks * self._source.tick_s
         replicas = ReplicaState(
             ready=self._ready,
-            starting=sum(n for _, n in self._starting),
+            starting=self._replica_fleet.count(ReplicaStage.STARTING),
             live_rows_per_s=rate,
             refused_rows_per_s=rate * seen.refused,
             replica_rows_per_s=capacity,
@@ -235,19 +237,19 @@ class _Day:
             worker_items_per_s=capacity,
             time_left_s=horizon_s - now_s - self._source.tick_s,
             harvested_items_per_s=self._harvest_per_s,
-            workers=self._workers + sum(n for _, n in self._hired),
+            workers=self._workers + self._worker_fleet.count(ReplicaStage.STARTING),
         )
         return FleetState(replicas, workers)
 
     def _act(self, scale: FleetScale, now_s: float) -> None:
         """Carry it out at the tick's end; what is ordered is paid from then on, and works after its start."""
-        ready_s = now_s + self._source.tick_s + self._spec.start_s
+        end_s = now_s + self._source.tick_s
         if scale.replicas.change > 0:
             self._hours["starting"] += scale.replicas.change * self._spec.start_s / 3600
         if scale.workers.change > 0:
             self._hours["dedicated"] += scale.workers.change * self._spec.start_s / 3600
-        self._ready = max(1, self._ready + _change(self._starting, scale.replicas.change, ready_s))
-        self._workers += _change(self._hired, scale.workers.change, ready_s)
+        self._replica_fleet.settle(_wanted(scale.replicas.target, floor=1), end_s)
+        self._worker_fleet.settle(_wanted(scale.workers.target, floor=0), end_s)
 
     def _tick(self, now_s: float, rate: float, seen: ReplicaTick, scale: FleetScale) -> DayTick:
         changes = [each.reason for each in (scale.replicas, scale.workers) if each.change]
@@ -284,18 +286,14 @@ class _Day:
         )
 
 
-def _change(starting: deque[tuple[float, int]], change: int, ready_s: float) -> int:
-    """Order more, or take away: what is not ready yet goes first. Returns the change of what is ready."""
-    if change > 0:
-        starting.append((ready_s, change))
-        return 0
-    while change < 0 and starting:
-        at_s, count = starting.pop()
-        if count + change > 0:
-            starting.append((at_s, count + change))
-            return 0
-        change += count
-    return change
+def _fleet(start_s: float, ready: int) -> SimFleet:
+    """So many that are ready; the curve is known, so no first replica has to measure it."""
+    replicas = [Replica(number, _VERSION, ReplicaStage.READY, 0.0, 0.0) for number in range(ready)]
+    return SimFleet(lambda _: start_s, replicas, policy=ReconcilePolicy(ReconcileSettings(first_alone=False)))
+
+
+def _wanted(replicas: int, floor: int) -> Wanted:
+    return Wanted((VersionWanted(_VERSION, replicas),), floor)
 
 
 def _weighted_percentiles(
