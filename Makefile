@@ -72,7 +72,7 @@ bench: $(TEST_STAMP)  ## the benchmarks, or some: make bench ONLY="job serve"; e
 clients: $(TEST_STAMP)  ## third-party clients against a real server, each in its own environment; outside CI
 	@$(BIN)/python scripts/clients $(CLIENTS)
 
-docs: setup  ## regenerate docs/cli.md and the README's picture from the program
+docs: setup  ## regenerate docs/cli.md, docs/configuration.md and the README's picture
 	@$(BIN)/python scripts/write_docs.py
 
 clean:  ## remove what was built

@@ -1,9 +1,10 @@
-"""Write what the program itself knows best: docs/cli.md, and the picture in the README."""
+"""Write what the program itself knows best: docs/cli.md, docs/configuration.md, and the picture in the README."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from twoshift.cli.configuration_docs import render_configuration
 from twoshift.cli.docs import render
 from twoshift.cli.sim.day_report import devices_figure
 from twoshift.policy.cost import CallCost
@@ -15,12 +16,13 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 
 def main() -> None:
-    """Rewrite both files and say so."""
+    """Rewrite them and say so."""
     (DOCS / "cli.md").write_text(render(), encoding="utf-8")
+    (DOCS / "configuration.md").write_text(render_configuration(), encoding="utf-8")
     lanes = LanesSpec(CallCost.line(0.004, 0.00025), max_batch=32, slo_s=0.05, load=1.0)
     day = simulate_day(DaySpec(lanes, peak_per_s=20_000, batch_items=4e8))
     (DOCS / "day.svg").write_text(svg_file(devices_figure(day)), encoding="utf-8")
-    print("Wrote docs/cli.md and docs/day.svg")
+    print("Wrote docs/cli.md, docs/configuration.md and docs/day.svg")
 
 
 if __name__ == "__main__":

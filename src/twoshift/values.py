@@ -62,7 +62,13 @@ def text(metavar: str = "TEXT", plain: str = "", fits: Callable[[Any], bool] = l
 
 def count(zero: bool = False, least: float | None = None, most: float = LARGEST) -> Value:
     """A number such as 1e9, 400M or 7B."""
-    bounds = f"from {least:g} to {most:g}" if least is not None and most < LARGEST else _bounds(zero, least)
+    bounds = (
+        _bounds(zero, least)
+        if most == LARGEST
+        else f"from {least:g} to {most:g}"
+        if least
+        else f"above 0, up to {most:g}"
+    )
     accepted = f"a number {bounds}, such as 1e9, 400M or 7B"
     return _number(
         "NUMBER", accepted, f"a number {bounds}", parse_count, _between(zero, least, most), wide=least is None
@@ -71,7 +77,8 @@ def count(zero: bool = False, least: float | None = None, most: float = LARGEST)
 
 def whole(least: int = 1, most: int = 10**12) -> Value:
     """A whole number, as an int."""
-    accepted = f"a whole number from {least:,} to {most:,}"
+    accepted = "a whole number of 64 bits" if least == -(2**63) else f"a whole number from {least:,} to {most:,}"
+    plain = accepted if least < 0 or most < 10**12 else f"a whole number of at least {least}"
 
     def fits(value: float) -> bool:
         return least <= value <= most and value == math.floor(value)
@@ -79,7 +86,7 @@ def whole(least: int = 1, most: int = 10**12) -> Value:
     def read(raw: str, flag: str) -> float:
         return int(raw) if _DIGITS.fullmatch(raw.strip()) else parse_count(raw, flag)  # beyond 2**53 floats have gaps
 
-    return _number("N", accepted, accepted if most < 10**12 else _at_least(least), read, fits, int, wide=False)
+    return _number("N", accepted, plain, read, fits, int, wide=False)
 
 
 def duration(zero: bool = False) -> Value:
@@ -237,7 +244,3 @@ def _bounds(zero: bool, least: float | None = None) -> str:
     if least is not None:
         return f"of at least {least:g}"
     return "of 0 or more" if zero else "above 0"
-
-
-def _at_least(least: int) -> str:
-    return f"a whole number of at least {least}"

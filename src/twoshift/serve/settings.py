@@ -127,9 +127,7 @@ class FileSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     location: Annotated[
         str | None, setting("Folder or s3:// prefix for the files.", option=False, shown=f"a folder {_IN_HOME}")
     ] = None
-    max_mb: Annotated[
-        float, setting("Largest file, in millions of bytes.", count(least=1e-6, most=5000), option=False)
-    ] = 200.0
+    max_mb: Annotated[float, setting("Largest file, in millions of bytes.", count(most=5000), option=False)] = 200.0
     max_requests: Annotated[int, setting("Most requests of a batch.", whole(), option=False)] = 50_000
     retention: Annotated[
         str, setting("Delete a file after this time, unless its upload says otherwise.", span(), option=False)
@@ -184,7 +182,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     access_log: Annotated[bool, setting("Print a line for each request to stderr.", FLAG, "--access-log")] = False
     log_probes: Annotated[
         bool,
-        setting("Also for successful requests to /healthz, /readyz and /metrics.", FLAG, option=False),
+        setting("With `access_log`: log successful health checks and scrapes, too.", FLAG, option=False),
     ] = False
     job_roots: Annotated[
         tuple[str, ...],
@@ -193,9 +191,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     allow_private_webhooks: Annotated[
         bool, setting("Allow webhooks in private networks, over plain HTTP and on any port.", FLAG, option=False)
     ] = False
-    max_body_mib: Annotated[
-        float, setting("Largest body of a request, in MiB.", count(least=1e-6, most=4096), option=False)
-    ] = 64.0
+    max_body_mib: Annotated[float, setting("Largest body of a request, in MiB.", count(most=4096), option=False)] = 64.0
     max_connections: Annotated[int, setting("Most connections.", whole(), option=False)] = 4096
     max_connections_per_address: Annotated[
         int | None,

@@ -11,6 +11,7 @@ import pytest
 
 from twoshift import _version
 from twoshift.cli.commands import example_of
+from twoshift.cli.configuration_docs import render_configuration
 from twoshift.cli.docs import commands, render
 
 Run = Callable[[str], Any]
@@ -106,9 +107,9 @@ def test_the_version_is_printed(twoshift: Run) -> None:
     assert (ran.code, ran.out.strip()) == (0, f"twoshift {_version.__version__}")
 
 
-def test_docs_cli_md_is_what_the_program_says() -> None:
-    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    assert page == render(), "docs/cli.md has drifted: run `make docs`"
+@pytest.mark.parametrize(("page", "render"), [("cli.md", render), ("configuration.md", render_configuration)])
+def test_a_page_of_the_docs_is_what_the_program_says(page: str, render: Callable[[], str]) -> None:
+    assert (ROOT / "docs" / page).read_text(encoding="utf-8") == render(), f"docs/{page} has drifted: run `make docs`"
 
 
 def test_the_docs_do_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
