@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from twoshift.engine.results import RowResult
 from twoshift.engine.waiting import LiveRow, Piece
 from twoshift.errors import Broken, DeviceLost
 from twoshift.policy.lane_values import Call
 from twoshift.ports import Columns, Launched
 
-__all__ = ["Flight", "as_broken", "as_exception", "waited"]
+__all__ = ["Flight", "as_broken", "as_exception", "deliver", "waited"]
 
 
 _NOT_YET = DeviceLost("it was never launched")
@@ -53,3 +55,15 @@ def as_exception(error: BaseException) -> Exception:
 def as_broken(error: BaseException) -> Broken:
     """The error as one that ends the engine."""
     return error if isinstance(error, Broken) else Broken(f"the engine stopped: {error!r}")
+
+
+def deliver(rows: Sequence[LiveRow], pieces: list[Piece], columns: Columns, elapsed_s: float) -> None:
+    """What a call has brought, to whoever waits for it."""
+    total = len(rows) + sum(map(len, pieces))
+    for at, row in enumerate(rows):
+        row.future.settle(RowResult(columns, at, elapsed_s, total))
+    at = len(rows)
+    for piece in pieces:
+        piece.job.filling.put(piece.start, piece.stop, columns, at)
+        at += len(piece)
+        piece.job.settle_if_full()

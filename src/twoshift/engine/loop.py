@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 import threading
 import time
@@ -17,12 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.engine.counters import Counters
-from twoshift.engine.flight import Flight, as_broken, as_exception, waited
+from twoshift.engine.device_loop import DeviceLoop
+from twoshift.engine.flight import Flight, as_broken, as_exception, deliver, waited
 from twoshift.engine.host_time import HostTime
-from twoshift.engine.results import BlockAccumulator, BlockFuture, RowFuture, RowResult, RowSink
-from twoshift.engine.stats import EngineStats, Health, Queue
-from twoshift.engine.waiting import BlockJob, BlockOwner, LiveRow, Piece, TriedPiece, Waiting
-from twoshift.errors import Broken, DeviceLost, InvalidInput, Late, NoRoom, OutOfMemory, TooLarge, TryLater
+from twoshift.engine.recovery import Recovery
+from twoshift.engine.results import BlockAccumulator, BlockFuture, RowFuture, RowSink
+from twoshift.engine.stats import EngineStats, Queue
+from twoshift.engine.waiting import BlockJob, BlockOwner, LiveRow, Piece, Waiting
+from twoshift.errors import InvalidInput, Late, TooLarge, TryLater
 from twoshift.policy.admission import MAX_WAITING, AdmissionPolicy, Admit, Never, Refuse, Try
 from twoshift.policy.cost import CallCost
 from twoshift.policy.device_time import DeviceTime
@@ -34,26 +35,19 @@ from twoshift.types import CallSize, Item, Lane
 
 __all__ = ["Engine"]
 
-_forks = [0]  # that lie between this process and its first; asking the system each time would cost more
-
-
-def _forked() -> None:
-    _forks[0] += 1
-
-
-os.register_at_fork(after_in_child=_forked)
-
 _BACKGROUND_DEPTH = 2  # the next call is on the device as one ends
 _PIECE_ROWS = 16_384  # of a block, queued at a time
 _PAUSE_S = 1e-4
 _SWITCH_S = 0.0005  # how long a thread may keep the interpreter from one that wants it
 
 
-class Engine:
+class Engine(DeviceLoop):
     """Live rows and blocks in, futures out. Safe to use from any thread.
 
     One thread of its own runs the device; two where live calls overtake, one a slot, and one for each lane.
     """
+
+    call = "call"
 
     def __init__(
         self,
@@ -65,9 +59,9 @@ class Engine:
         clock: Callable[[], float] = time.monotonic,
         start: bool = True,
     ) -> None:
+        super().__init__(runtime, clock)
         self.runtime = runtime
         self.on_launch: Callable[[Sequence[LiveRow]], None] | None = None  # told in the loop's thread
-        self._clock = clock
         lanes = runtime.lanes if isinstance(runtime, LanedRuntime) else 1
         self._beside = runtime.launch_beside if isinstance(runtime, LanedRuntime) and lanes > 1 else None
         self._slots = (Slot.LIVE, Slot.BACKGROUND) if runtime.info.live_stream else (Slot.SHARED,) * lanes
@@ -76,36 +70,20 @@ class Engine:
         self._admission = AdmissionPolicy(self._policy, max_waiting)
         self._waiting = Waiting(self._policy)
         self._device_time = DeviceTime()
-        self._nobody = BlockOwner()
-        self._lock = threading.RLock()  # guards all of this
-        self._changed = threading.Condition(self._lock)
         self._counters = Counters(self._policy, limits.max_tokens)
         self._flying: list[deque[Flight]] = [deque() for _ in self._slots]  # of each thread
-        self._forks = _forks[0]
-        self._stopping: str | None = None  # why nothing new is taken
-        self._dead: Broken | None = None
+        self._recovery = Recovery(self._changed, self._closed_by, self._policy, self._waiting, self._run_apart, clock)
         self._resting = 0  # threads that have nothing to do
-        self._threads = [
-            threading.Thread(target=self._loop, args=(thread_index,), name=f"twoshift-{slot}", daemon=True)
-            for thread_index, slot in enumerate(self._slots)
-        ]
         # A call must not wait until another thread has formed its own, or answered a dozen requests
         sys.setswitchinterval(min(_SWITCH_S, sys.getswitchinterval()))
         self.host_time = HostTime(runtime.info.runtime == "python")
-        for thread in self._threads if start else ():
-            thread.start()
-
-    def __enter__(self) -> Engine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        threads = [
+            threading.Thread(target=self._loop, args=(thread_index,), name=f"twoshift-{slot}", daemon=True)
+            for thread_index, slot in enumerate(self._slots)
+        ]
+        self._start(threads, start)
 
     # For callers
-
-    def now_s(self) -> float:
-        """The clock that deadlines are on."""
-        return self._clock()
 
     def submit(self, rows: Prepared, deadline_s: float) -> list[RowFuture]:
         """Live rows, all or none: raises TryLater where they cannot be answered in time, TooLarge where never, Late."""
@@ -128,8 +106,10 @@ class Engine:
         The device may rest until `wake` is called: a caller may have more rows to submit at this moment.
         """
         with self._lock:
-            self._check_open(deadline_s)
+            self._check_open()
             now_s = self._clock()
+            if math.isnan(deadline_s):
+                raise InvalidInput("deadline_s", deadline_s, "a time on the engine's clock, or inf")
             lengths = _lengths(rows).tolist()
             if deadline_s <= now_s and lengths:
                 why = f"the deadline {deadline_s:.3f} has passed on the clock of engine.now_s(): {now_s:.3f}"
@@ -187,6 +167,8 @@ class Engine:
         """
         if owner is not None:
             deadline_s, owed = owner.deadline_s, owner.owed
+        if math.isnan(deadline_s):
+            raise InvalidInput("deadline_s", deadline_s, "a time on the engine's clock, or inf")
         count = len(_lengths(rows))
         if lane is Lane.ONLINE or count == 0:
             raise InvalidInput("block", f"{count} rows in the {lane} lane", "rows in the micro or batch lane")
@@ -198,7 +180,7 @@ class Engine:
             if start:
                 time.sleep(_PAUSE_S)  # live rows must not wait for all of a long block: let them have the lock
             with self._lock:
-                self._check_open(deadline_s)
+                self._check_open()
                 if not future.done():
                     piece = Piece(job, start, min(count, start + _PIECE_ROWS))
                     self._waiting.add_piece(piece, job.arrived_s)
@@ -215,14 +197,6 @@ class Engine:
         with self._lock:
             self._policy.release(owner.key)
             self._changed.notify_all()
-
-    def retire(self, owner: BlockOwner) -> None:
-        """Nobody wants its rows any more: those that wait, held back or not, never run."""
-        with self._lock:
-            jobs = self._waiting.take_blocks_of(owner)
-            self._policy.release(owner.key)
-        for job in jobs:
-            job.future.settle(TryLater("its owner has left", 1.0))
 
     def stats(self) -> EngineStats:
         """Counters since the start."""
@@ -271,46 +245,14 @@ class Engine:
         with self._lock:
             return self._policy.usual_pace(size)
 
-    @property
-    def why_dead(self) -> str:
-        """What ended its loop for good; empty while it lives."""
-        return "" if self._dead is None else str(self._dead)
+    def _running_s(self, now_s: float) -> float:
+        return max((now_s - flying[0].began_s for flying in self._flying if flying), default=0.0)
 
-    def health(self, longest_wait_s: float = 10.0) -> Health:
-        """The watchdog's question: is the loop alive, and is nothing stuck?"""
-        with self._lock:
-            now_s = self._clock()
-            running_s = max((now_s - flying[0].began_s for flying in self._flying if flying), default=0.0)
-            oldest_s = self._waiting.oldest_row_s(now_s)
-            reason = ""
-            if self._dead is not None:
-                reason = str(self._dead)
-            elif _forks[0] != self._forks:
-                reason = "this process was forked from the one that the engine runs in"
-            elif running_s > longest_wait_s:
-                reason = f"a call has been on the device for {running_s:.3g} s"
-            elif oldest_s > longest_wait_s and self._waiting.is_overdue(now_s):  # others have brought the time
-                reason = f"a row has waited for {oldest_s:.3g} s"
-            return Health(not reason, reason, running_s, oldest_s)
+    def _oldest_s(self, now_s: float) -> float:
+        return self._waiting.oldest_row_s(now_s)
 
-    def drain(self, timeout_s: float | None = None) -> bool:
-        """Take nothing new, finish every live row, hand unfinished blocks back; False when time ran out first."""
-        with self._lock:
-            self._stopping = self._stopping or "draining"
-            jobs = self._waiting.take_all_blocks()
-            self._changed.notify_all()
-        for job in jobs:
-            job.future.settle(TryLater("the engine is draining", 1.0))
-        return self._join(timeout_s)
-
-    def close(self) -> None:
-        """Stop now: what waits fails, what runs is finished, the device is given back."""
-        with self._lock:
-            self._stopping = "closed"
-            self._changed.notify_all()
-        self._fail_everything(Broken("the engine was closed"))
-        self._join(None)
-        self.runtime.close()
+    def _is_overdue(self, now_s: float) -> bool:
+        return self._waiting.is_overdue(now_s)  # others have brought the time
 
     # The loop
 
@@ -319,7 +261,7 @@ class Engine:
             while self._turn(thread_index):
                 pass
         except BaseException as error:
-            self._die(thread_index, error)
+            self._end_loop(thread_index, error)
 
     def step(self, wait_s: float | None = None) -> bool:
         """One turn of an engine that was not started. False when there is nothing more to do."""
@@ -328,9 +270,17 @@ class Engine:
             for thread_index in range(len(self._slots)):
                 more |= self._turn(thread_index, wait_s)
         except BaseException as error:
-            self._die(0, error)
+            self._end_loop(0, error)
             raise
         return more
+
+    def _end_loop(self, thread_index: int, error: BaseException) -> None:
+        with self._lock:
+            flights = list(self._flying[thread_index])
+            self._flying[thread_index].clear()
+        dead = self._die(error)
+        for flight in flights:
+            flight.abandon(dead)
 
     def _turn(self, thread_index: int, wait_s: float | None = None) -> bool:
         """Decide, run, report. False when there is nothing more to do."""
@@ -346,7 +296,7 @@ class Engine:
                         return self._rest(until_s, wait_s)
                     act = partial(self._land, thread_index)
                 case Drop(live, background):
-                    act = partial(self._refuse, *self._waiting.take(live, background))
+                    act = partial(self._recovery.refuse, *self._waiting.take(live, background))
                 case Run(call):
                     act = partial(self._fly, thread_index, self._line_up(thread_index, call, now_s))
                 case _:
@@ -424,9 +374,9 @@ class Engine:
             self._counters.paid(flight.rows, per_token_s)
         try:
             if isinstance(result, Exception):
-                self._recover(flight.rows, flight.pieces, result)
+                self._recovery.recover(flight.rows, flight.pieces, result)
             else:
-                self._deliver(flight.rows, flight.pieces, result, elapsed_s)
+                deliver(flight.rows, flight.pieces, result, elapsed_s)
                 if flight.rows and not flight.pieces:
                     delivered_s = time.thread_time() - landed_s
                     ran_s = landed_s - flight.began_cpu_s
@@ -434,78 +384,6 @@ class Engine:
         except BaseException as error:
             flight.abandon(as_broken(error))
             raise
-
-    @staticmethod
-    def _deliver(rows: Sequence[LiveRow], pieces: list[Piece], columns: Columns, elapsed_s: float) -> None:
-        total = len(rows) + sum(map(len, pieces))
-        for at, row in enumerate(rows):
-            row.future.settle(RowResult(columns, at, elapsed_s, total))
-        at = len(rows)
-        for piece in pieces:
-            piece.job.filling.put(piece.start, piece.stop, columns, at)
-            at += len(piece)
-            piece.job.settle_if_full()
-
-    # When a call fails
-
-    def _recover(self, rows: list[LiveRow], pieces: list[Piece], error: Exception) -> None:
-        """Find who is guilty and serve the others; a row that failed on its own is. A lost device ends it all."""
-        if isinstance(error, DeviceLost):
-            raise error
-        if isinstance(error, Broken):  # no row is guilty: smaller calls would only hide it
-            self._fail_all(rows, [piece.job for piece in pieces], error)
-            return
-        if not rows and len(pieces) == 1 and len(pieces[0]) == 1:
-            pieces[0].fail(error)
-            return
-        self._requeue(pieces, error)
-        if len(rows) == 1 and not pieces:
-            rows[0].future.settle(error)
-        else:
-            self._isolate(rows)
-
-    def _requeue(self, pieces: list[Piece], error: Exception) -> None:
-        """Background rows of a failed call go back, to run apart from everybody else.
-
-        Where the memory ran out nobody is guilty: the cap is lower now, and they go back as they were.
-        """
-        alone = not isinstance(error, OutOfMemory)
-        halve = alone and len(pieces) == 1 and len(pieces[0]) > 1
-        with self._lock:
-            over = self._dead or (TryLater(f"the engine is {self._stopping}", 1.0) if self._stopping else None)
-            for piece in pieces if over is None else ():
-                if piece.job.future.done():
-                    continue
-                middle = (piece.start + piece.stop) // 2 if halve else piece.stop
-                for start, stop in ((piece.start, middle), (middle, piece.stop)):
-                    if start < stop:
-                        self._waiting.add_piece(Piece(piece.job, start, stop), self._clock(), alone)
-            self._changed.notify_all()
-        if over is not None:  # nobody would run them
-            for piece in pieces:
-                piece.job.future.settle(over)
-
-    def _isolate(self, rows: Sequence[LiveRow]) -> None:
-        """Live rows of a failed call are run again in halves, at once: they have deadlines."""
-        half = (len(rows) + 1) // 2
-        for group in (rows[:half], rows[half:]):
-            if not group:
-                continue
-            result, elapsed_s = self._run_apart(group)
-            if not isinstance(result, Exception):
-                self._deliver(group, [], result, elapsed_s)
-            elif isinstance(result, DeviceLost):
-                raise result
-            elif len(group) == 1 or isinstance(result, Broken):
-                self._fail_all(group, [], result)
-            else:
-                self._isolate(group)
-
-    def _fail_all(self, rows: Sequence[LiveRow], jobs: Sequence[BlockJob], error: Exception) -> None:
-        for job in jobs:
-            self._forget_block(job)
-        for waiting in (*rows, *jobs):
-            waiting.future.settle(error)
 
     def _run_apart(self, rows: Sequence[LiveRow]) -> tuple[Columns | Exception, float]:
         """A call that the policy did not plan; it belongs into the books, too."""
@@ -523,51 +401,7 @@ class Engine:
             self._counters.paid(rows, device_s / max(1, tokens), anew=True)
         return result, ended_s - began_s
 
-    def _refuse(self, rows: list[LiveRow], pieces: list[Piece]) -> None:
-        for row in rows:
-            row.future.settle(Late("the deadline could no longer be met", begun=False))
-        for piece in pieces:
-            if not self._try_live(piece):
-                piece.fail(self._no_room(int(piece.job.rows.lengths[piece.start])))
-
-    def _try_live(self, piece: Piece) -> bool:
-        """Ask a batch row that only a prediction keeps off the device as a live one, behind all others; whether it was.
-
-        Its call says what such rows take: without live requests nothing else would.
-        """
-        rows, tokens = piece.job.rows, int(piece.job.rows.lengths[piece.start])
-        with self._lock:
-            now_s = self._clock()
-            if self._stopping or self._dead or self._policy.surely_outlasts(CallSize.uniform(1, tokens), now_s):
-                return False
-            item = Item(self._waiting.new_key(), math.inf, tokens, self._waiting.signatures.number(rows.signature))
-            sink = TriedPiece(piece, self._lock)
-            self._waiting.add_row(item, LiveRow(rows, piece.start, sink, now_s, math.inf, tokens))
-        return True
-
-    def _no_room(self, tokens: int) -> NoRoom:
-        """Of a background row that no call may hold: the row is good, and the objective is in its way."""
-        limits = self._policy.limits
-        if tokens > limits.max_tokens:
-            return NoRoom(f"a row of {tokens:,} tokens; a call holds {limits.max_tokens:,}")
-        takes, leaves = 1e3 * self._policy.ever_s(CallSize.uniform(1, tokens)), 1e3 * limits.budget_s
-        slo = "" if limits.slo_s is None else f"the SLO of {1e3 * limits.slo_s:g} ms leaves "
-        change = "start the server with a larger --slo-ms or --call-budget-ms, or run the job without --on"
-        return NoRoom(f"{slo}{leaves:.3g} ms to a call with batch rows, and one row takes {takes:.3g} ms: {change}")
-
     # Bookkeeping
-
-    def _check_open(self, deadline_s: float) -> None:
-        if math.isnan(deadline_s):
-            raise InvalidInput("deadline_s", deadline_s, "a time on the engine's clock, or inf")
-        if _forks[0] != self._forks:
-            raise Broken("the engine runs in the process that started it, and this one was forked from that")
-        if self._dead is not None:
-            raise self._dead.with_traceback(None)  # it is raised again and again: its traceback must not grow
-        if self._stopping is not None:
-            if self._stopping == "closed":
-                raise Broken("the engine is closed: create another one")
-            raise TryLater(f"the engine is {self._stopping}", 1.0)
 
     def _admit(self, items: list[Item], now_s: float, since_s: float | None) -> float | None:
         """The deadline that its rows are queued with, where that is not their own."""
@@ -588,29 +422,11 @@ class Engine:
         with self._lock:
             self._waiting.forget_block(job)
 
-    def _join(self, timeout_s: float | None) -> bool:
-        until_s = None if timeout_s is None else time.monotonic() + timeout_s
-        for thread in self._threads:
-            if thread.is_alive() and thread is not threading.current_thread():
-                thread.join(None if until_s is None else max(0.0, until_s - time.monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
+    def _take_blocks(self, owner: BlockOwner | None = None) -> list[BlockJob]:
+        return self._waiting.take_all_blocks() if owner is None else self._waiting.take_blocks_of(owner)
 
-    def _die(self, thread_index: int, error: BaseException) -> None:
-        """A loop ends under its calls: nobody may wait for ever."""
-        with self._lock:
-            self._dead = self._dead or as_broken(error)
-            flights = list(self._flying[thread_index])
-            self._flying[thread_index].clear()
-            self._changed.notify_all()
-        for flight in flights:
-            flight.abandon(self._dead)
-        self._fail_everything(self._dead)
-
-    def _fail_everything(self, error: Exception) -> None:
-        with self._lock:
-            rows, jobs = self._waiting.take_all_rows(), self._waiting.take_all_blocks()
-        for waiting in (*rows, *jobs):
-            waiting.future.settle(error)
+    def _take_live(self) -> list[Callable[[Exception], object]]:
+        return [row.future.settle for row in self._waiting.take_all_rows()]
 
 
 def _too_large(never: Never) -> TooLarge:

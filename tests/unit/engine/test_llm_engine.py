@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -292,6 +294,27 @@ def test_a_lost_device_fails_whoever_waits_and_whoever_comes() -> None:
         engine.stream(prompt_of(1))
     engine.close()
     assert llm.closed
+
+
+def test_after_a_fork_the_child_of_a_language_model_s_process_is_told_so() -> None:
+    llm = FakeLlm()
+    engine = LlmEngine(llm, llm.cost)
+    read, write = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # from Python 3.12 on: there are threads
+        child = os.fork()
+    if child == 0:
+        try:
+            engine.stream(prompt_of(1))
+        except Broken as error:
+            os.write(write, f"{error} {engine.health().reason}".encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as told:
+        assert told.read().count("forked") == 2
+    os.waitpid(child, 0)
+    engine.close()
 
 
 def test_draining_finishes_live_streams_and_hands_blocks_back() -> None:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from twoshift.engine.flight import as_broken
+from twoshift.engine.device_loop import DeviceLoop
 from twoshift.engine.llm.llm_counters import LlmCounters
 from twoshift.engine.llm.sequence_table import Orders, SequenceTable
 from twoshift.engine.llm.sequences import Background, Live, LiveSink, WholeAnswer, answer_columns
@@ -15,7 +15,7 @@ from twoshift.engine.llm.settings import LlmObjective
 from twoshift.engine.llm.stats import Finished, LlmStats
 from twoshift.engine.llm.stream import TokenStream
 from twoshift.engine.results import BlockAccumulator, BlockFuture, RowFuture
-from twoshift.engine.stats import EngineStats, Health, Queue
+from twoshift.engine.stats import EngineStats, Queue
 from twoshift.engine.waiting import BlockJob, BlockOwner
 from twoshift.errors import Broken, InvalidInput, TooLarge, TryLater
 from twoshift.generation import Delta, FinishReason, RowDetails
@@ -32,12 +32,14 @@ __all__ = ["LlmEngine"]
 _LOOK_AGAIN_S = 0.05  # while background sequences wait for a reason that only time ends
 
 
-class LlmEngine:
+class LlmEngine(DeviceLoop):
     """Prompts in, streams and blocks of answers out. Safe to use from any thread; one of its own runs the device.
 
     Live sequences are let in at once. Background ones are let in while the governor says that the next step keeps
     the objective, and taken out where it says that it would not; they go on later from the tokens that they have.
     """
+
+    call = "step"
 
     def __init__(
         self,
@@ -49,35 +51,18 @@ class LlmEngine:
         clock: Callable[[], float] = time.monotonic,
         start: bool = True,
     ) -> None:
+        super().__init__(runtime, clock)
         self.runtime, self.objective = runtime, objective or LlmObjective()
         self.on_finished: Callable[[Finished], None] | None = None  # told in the loop's thread
-        self._clock = clock
         self._learner = CostLearner(cost)
         self._governor = GovernorPolicy(cost, self.objective.governed(runtime.shape, serves))
         self._admission = LlmAdmissionPolicy(self.objective.bounds(runtime.shape))
         self._books = LlmCounters(runtime.shape)
         self._roster = SequenceTable(runtime.shape)
-        self._nobody = BlockOwner()
-        self._lock = threading.RLock()  # guards all of this
-        self._changed = threading.Condition(self._lock)
-        self._stopping: str | None = None  # why nothing new is taken
-        self._dead: Broken | None = None
         self._step_began_s: float | None = None
-        self._thread = threading.Thread(target=self._loop, name="twoshift-llm", daemon=True)
-        if start:
-            self._thread.start()
-
-    def __enter__(self) -> LlmEngine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        self._start([threading.Thread(target=self._loop, name="twoshift-llm", daemon=True)], start)
 
     # For callers
-
-    def now_s(self) -> float:
-        """The clock of `Finished.ended_s`."""
-        return self._clock()
 
     def stream(self, prompt: Prompt, tenant: str = "") -> TokenStream:
         """A live sequence, as it is generated, which the tenant pays; raises TryLater where too many wait, Broken."""
@@ -135,16 +120,6 @@ class LlmEngine:
             self._roster.line.release(owner)
             self._changed.notify_all()
 
-    def retire(self, owner: BlockOwner) -> None:
-        """Nobody wants its sequences any more: those that wait never run, and those inside leave."""
-        with self._lock:
-            jobs = [each for each in self._roster.jobs() if each.owner is owner]
-            for job in jobs:
-                self._forget_block(job)
-            self.release(owner)
-        for job in jobs:
-            job.future.settle(TryLater("its owner has left", 1.0))
-
     def predicted_ttft_s(self, prompt_tokens: int, sequences: int = 1) -> float:
         """When live prompts that came now would have their first tokens, as far as the curve knows."""
         with self._lock:
@@ -176,42 +151,14 @@ class LlmEngine:
         with self._lock:
             return self._roster.queues(self._clock())
 
-    @property
-    def why_dead(self) -> str:
-        """What ended its loop for good; empty while it lives."""
-        return "" if self._dead is None else str(self._dead)
+    def _running_s(self, now_s: float) -> float:
+        return 0.0 if self._step_began_s is None else now_s - self._step_began_s
 
-    def health(self, longest_wait_s: float = 10.0) -> Health:
-        """The watchdog's question: is the loop alive, and is nothing stuck?"""
-        with self._lock:
-            now_s = self._clock()
-            running_s = 0.0 if self._step_began_s is None else now_s - self._step_began_s
-            oldest_s = self.waiting()[Lane.ONLINE].oldest_s
-            reason = str(self._dead) if self._dead is not None else ""
-            if not reason and running_s > longest_wait_s:
-                reason = f"a step has been on the device for {running_s:.3g} s"
-            return Health(not reason, reason, running_s, oldest_s)
+    def _oldest_s(self, now_s: float) -> float:
+        return self._roster.queues(now_s)[Lane.ONLINE].oldest_s
 
-    def drain(self, timeout_s: float | None = None) -> bool:
-        """Take nothing new, finish every live stream, hand blocks back; False when time ran out first."""
-        with self._lock:
-            self._stopping = self._stopping or "draining"
-            jobs = self._take_all_blocks()
-            self._changed.notify_all()
-        for job in jobs:
-            job.future.settle(TryLater("the engine is draining", 1.0))
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
-
-    def close(self) -> None:
-        """Stop after the step that runs: what is not answered fails, the device is given back."""
-        with self._lock:
-            self._stopping = "closed"
-            self._changed.notify_all()
-        self._fail_everything(Broken("the engine was closed"))
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join()
-        self.runtime.close()
+    def _is_overdue(self, now_s: float) -> bool:
+        return False  # who waits for long is the model's to judge, by its objective
 
     # The loop
 
@@ -417,11 +364,17 @@ class LlmEngine:
             self._books.lanes[job.lane].cancelled += self._roster.forget_block(job)
             self._changed.notify_all()
 
-    def _take_all_blocks(self) -> list[BlockJob]:
-        jobs = self._roster.jobs()
+    def _take_blocks(self, owner: BlockOwner | None = None) -> list[BlockJob]:
+        jobs = [each for each in self._roster.jobs() if owner is None or each.owner is owner]
         for job in jobs:
             self._forget_block(job)
         return jobs
+
+    def _take_live(self) -> list[Callable[[Exception], object]]:
+        live = self._roster.live()
+        for each in live:
+            self._forget_live(each.key)
+        return [each.sink.fail for each in live]
 
     def _fail(self, sequence: Live | Background, error: Exception) -> None:
         """It has no answer; outside the lock."""
@@ -434,30 +387,6 @@ class LlmEngine:
             self._books.lanes[sequence.job.lane].failed += 1
         sequence.job.filling.fail(sequence.place, sequence.place + 1, error)
         sequence.job.settle_if_full()
-
-    def _check_open(self) -> None:
-        if self._dead is not None:
-            raise self._dead.with_traceback(None)  # it is raised again and again: its traceback must not grow
-        if self._stopping == "closed":
-            raise Broken("the engine is closed: create another one")
-        if self._stopping is not None:
-            raise TryLater(f"the engine is {self._stopping}", 1.0)
-
-    def _die(self, error: BaseException) -> None:
-        """The loop ends under its sequences: nobody may wait for ever."""
-        with self._lock:
-            self._dead = as_broken(error)
-        self._fail_everything(self._dead)
-
-    def _fail_everything(self, error: Exception) -> None:
-        with self._lock:
-            live, jobs = self._roster.live(), self._take_all_blocks()
-            for each in live:
-                self._forget_live(each.key)
-        for each in live:
-            each.sink.fail(error)
-        for job in jobs:
-            job.future.settle(error)
 
 
 def _too_large(sequence: Background) -> TooLarge:

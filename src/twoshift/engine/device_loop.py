@@ -1,0 +1,174 @@
+"""The life of an engine, whatever its model is: threads that run a device, from their start to their end."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar, Protocol, Self
+
+from twoshift.engine.flight import as_broken
+from twoshift.engine.stats import Health
+from twoshift.engine.waiting import BlockJob, BlockOwner
+from twoshift.errors import Broken, TryLater
+
+__all__ = ["DeviceLoop"]
+
+_forks = [0]  # that lie between this process and its first; asking the system each time would cost more
+
+
+def _forked() -> None:
+    _forks[0] += 1
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+class _Device(Protocol):
+    def close(self) -> None: ...
+
+
+class DeviceLoop(ABC):
+    """Takes work until it drains, is closed or dies; then nobody waits for ever."""
+
+    call: ClassVar[str]  # what runs on the device, for people
+
+    def __init__(self, device: _Device, clock: Callable[[], float]) -> None:
+        self._device, self._clock = device, clock
+        self._nobody = BlockOwner()
+        self._lock = threading.RLock()  # guards all of an engine
+        self._changed = threading.Condition(self._lock)
+        self._forks = _forks[0]
+        self._stopping: str | None = None  # why nothing new is taken
+        self._dead: Broken | None = None
+        self._threads: Sequence[threading.Thread] = ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def now_s(self) -> float:
+        """The clock that deadlines are on."""
+        return self._clock()
+
+    @property
+    def why_dead(self) -> str:
+        """What ended its loop for good; empty while it lives."""
+        return "" if self._dead is None else str(self._dead)
+
+    def health(self, longest_wait_s: float = 10.0) -> Health:
+        """The watchdog's question: is the loop alive, and is nothing stuck?"""
+        with self._lock:
+            now_s = self._clock()
+            running_s, oldest_s = self._running_s(now_s), self._oldest_s(now_s)
+            reason = self.why_dead
+            if not reason and _forks[0] != self._forks:
+                reason = "this process was forked from the one that the engine runs in"
+            elif not reason and running_s > longest_wait_s:
+                reason = f"a {self.call} has been on the device for {running_s:.3g} s"
+            elif not reason and oldest_s > longest_wait_s and self._is_overdue(now_s):
+                reason = f"a row has waited for {oldest_s:.3g} s"
+            return Health(not reason, reason, running_s, oldest_s)
+
+    def retire(self, owner: BlockOwner) -> None:
+        """Nobody wants its rows any more: those that wait, held back or not, never run."""
+        with self._lock:
+            jobs = self._take_blocks(owner)
+            self.release(owner)
+        _settle(jobs, TryLater("its owner has left", 1.0))
+
+    def drain(self, timeout_s: float | None = None) -> bool:
+        """Take nothing new, finish what is live, hand unfinished blocks back; False when time ran out first."""
+        with self._lock:
+            self._stopping = self._stopping or "draining"
+            jobs = self._take_blocks()
+            self._changed.notify_all()
+        _settle(jobs, TryLater("the engine is draining", 1.0))
+        return self._join(timeout_s)
+
+    def close(self) -> None:
+        """Stop now: what waits fails, what runs is finished, the device is given back."""
+        with self._lock:
+            self._stopping = "closed"
+            self._changed.notify_all()
+        self._fail_everything(Broken("the engine was closed"))
+        self._join(None)
+        self._device.close()
+
+    # Of each engine
+
+    @abstractmethod
+    def release(self, owner: BlockOwner) -> None:
+        """Its rows run again."""
+
+    @abstractmethod
+    def _running_s(self, now_s: float) -> float:
+        """How long the oldest call has been on the device."""
+
+    @abstractmethod
+    def _oldest_s(self, now_s: float) -> float:
+        """How long the oldest live row has waited."""
+
+    @abstractmethod
+    def _is_overdue(self, now_s: float) -> bool:
+        """Whether a live row waits for longer than it may: some bring much time."""
+
+    @abstractmethod
+    def _take_blocks(self, owner: BlockOwner | None = None) -> list[BlockJob]:
+        """Out of all queues: those of an owner, or all."""
+
+    @abstractmethod
+    def _take_live(self) -> list[Callable[[Exception], object]]:
+        """Out of all queues; how each is told that it fails."""
+
+    # For each engine
+
+    def _start(self, threads: Sequence[threading.Thread], start: bool) -> None:
+        self._threads = threads
+        for thread in threads if start else ():
+            thread.start()
+
+    def _check_open(self) -> None:
+        if _forks[0] != self._forks:
+            raise Broken("the engine runs in the process that started it, and this one was forked from that")
+        if self._dead is not None:
+            raise self._dead.with_traceback(None)  # it is raised again and again: its traceback must not grow
+        if self._stopping == "closed":
+            raise Broken("the engine is closed: create another one")
+        if self._stopping is not None:
+            raise TryLater(f"the engine is {self._stopping}", 1.0)
+
+    def _closed_by(self) -> Exception | None:
+        """Why nothing more is run; None where all is well."""
+        return self._dead or (TryLater(f"the engine is {self._stopping}", 1.0) if self._stopping else None)
+
+    def _die(self, error: BaseException) -> Broken:
+        """A loop ends under its calls."""
+        with self._lock:
+            dead = self._dead = self._dead or as_broken(error)
+            self._changed.notify_all()
+        self._fail_everything(dead)
+        return dead
+
+    def _fail_everything(self, error: Exception) -> None:
+        with self._lock:
+            live, jobs = self._take_live(), self._take_blocks()
+        for fail in live:
+            fail(error)
+        _settle(jobs, error)
+
+    def _join(self, timeout_s: float | None) -> bool:
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        for thread in self._threads:
+            if thread.is_alive() and thread is not threading.current_thread():
+                thread.join(None if until_s is None else max(0.0, until_s - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+
+def _settle(jobs: Iterable[BlockJob], error: Exception) -> None:
+    for job in jobs:
+        job.future.settle(error)
