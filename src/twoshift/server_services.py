@@ -174,7 +174,6 @@ def _job_host(
 def _fleets(models: Deployments) -> Callable[[str], LiveFleet]:
     from twoshift.batch.job_seats import EngineReplica, LiveFleet
     from twoshift.fleet.model import FleetModel
-    from twoshift.fleet.ray_model import RayModel
     from twoshift.serve.llm.model import ServedLlm
     from twoshift.serve.model import ServedModel
 
@@ -189,9 +188,9 @@ def _fleets(models: Deployments) -> Callable[[str], LiveFleet]:
         if found is None:
             return ()
         backend = found.backend
-        if isinstance(backend, FleetModel | RayModel):
+        if isinstance(backend, FleetModel):
             return backend.lane_replicas()
-        assert isinstance(backend, ServedModel | ServedLlm)  # noqa: S101 - there are four
+        assert isinstance(backend, ServedModel | ServedLlm)  # noqa: S101 - there are three
         return [here.get(backend) or here.setdefault(backend, EngineReplica(backend.engine))]
 
     def why_dead(name: str) -> str:  # another replica is started for one that dies in a process of its own

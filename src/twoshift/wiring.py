@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from twoshift.batch.verify import Verification
     from twoshift.blobs.s3_connection import S3Settings
     from twoshift.engine.llm import LlmEngine, LlmObjective
+    from twoshift.fleet.group import ReplicaFleet
     from twoshift.fleet.model import FleetModel
     from twoshift.fleet.observer import Backlog
-    from twoshift.fleet.ray_model import RayModel
     from twoshift.fleet.scale_log import ScaleLog
     from twoshift.fleet.scaler import Scaler
     from twoshift.llm_ports import LlmRuntime
@@ -400,18 +400,14 @@ def live_model(name: str, settings: ServeSettings, note: Callable[[str], None]) 
     return fleet_model(name, each, note, each.max_replicas)
 
 
-def ray_model(name: str, settings: ModelSettings, address: str | None, note: Callable[[str], None]) -> RayModel:
+def ray_model(name: str, settings: ModelSettings, address: str | None, note: Callable[[str], None]) -> FleetModel:
     """A model whose replicas are a deployment of Ray Serve, ready."""
-    from twoshift.fleet.ray_model import RayModel
+    from twoshift.fleet.model import FleetModel
+    from twoshift.fleet.ray_fleet import RayFleet
     from twoshift.fleet.replica_process import ReplicaSpec
 
-    model = RayModel(ReplicaSpec(name, settings, served_model), address, note)
-    try:
-        model.begin()
-    except BaseException:
-        model.close()
-        raise
-    return model
+    model = FleetModel(name)
+    return _begun(model, RayFleet(ReplicaSpec(name, settings, served_model), address, model.group, note))
 
 
 def fleet_model(name: str, settings: ModelSettings, note: Callable[[str], None], most: int | None = None) -> FleetModel:
@@ -424,11 +420,15 @@ def fleet_model(name: str, settings: ModelSettings, note: Callable[[str], None],
     cores = settings.threads or max(1, usable_threads() // (most or settings.first_replicas))
     spec = ReplicaSpec(name, settings, served_model, cores)
     model = FleetModel(name)
-    supervisor = Supervisor(spec, settings.first_replicas, visible_gpus(settings.device), model, note)
+    gpus = visible_gpus(settings.device)
+    return _begun(model, Supervisor(spec, settings.first_replicas, gpus, model.group, note))
+
+
+def _begun(model: FleetModel, fleet: ReplicaFleet) -> FleetModel:
     try:
-        model.begin(supervisor)
+        model.begin(fleet)
     except BaseException:
-        supervisor.close()
+        fleet.close()
         raise
     return model
 
@@ -444,7 +444,9 @@ def scalers_for(
     for name, model in models.items():
         each = settings.models[name]
         fleet = model.backend
-        if each.is_scaled and each.max_replicas is not None and isinstance(fleet, FleetModel):
+        if not isinstance(fleet, FleetModel) or fleet.scales_itself:
+            continue
+        if each.is_scaled and each.max_replicas is not None:
             policy = each.scale.policy(each.min_replicas or 1, each.max_replicas)
             found[name] = scaler_for(model, fleet, policy, _backlogs(jobs, name), _scale_log(name, settings, note))
     return found

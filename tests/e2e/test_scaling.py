@@ -112,7 +112,8 @@ def test_it_grows_and_shrinks_and_what_had_begun_is_answered(front: Front, tmp_p
 
 
 def test_a_fleet_that_cannot_start_again_says_why_and_refuses_at_once(front: Front, tmp_path: Path) -> None:
-    front.model.supervisor.policy = ReconcilePolicy(ReconcileSettings(first_wait_s=0.01))
+    supervisor: Any = front.model.group.fleet
+    supervisor.policy = ReconcilePolicy(ReconcileSettings(first_wait_s=0.01))
     (tmp_path / "broken").touch()
     died = front.ask("die 0")
     with pytest.raises(TryLater, match="had begun"):

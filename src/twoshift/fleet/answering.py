@@ -41,7 +41,7 @@ from twoshift.serve.live_request import LiveRequest
 from twoshift.serve.llm.model import ServedLlm
 from twoshift.serve.model import Answer, ServedModel
 
-__all__ = ["Answering", "beat_of", "done_of"]
+__all__ = ["Answering"]
 
 _logger = logging.getLogger("twoshift.fleet")
 _BEAT_S = 0.5
@@ -101,8 +101,10 @@ class _Watched(Completions):
 class Answering(asyncio.Protocol):
     """One model, one front. Where the front listens no more, nobody waits: the control line says what then."""
 
-    def __init__(self, model: ServedModel | ServedLlm, live: socket.socket) -> None:
-        self._model, self._loop = model, asyncio.get_running_loop()
+    def __init__(self, model: ServedModel | ServedLlm, live: socket.socket, same_clock: bool = True) -> None:
+        self._model, self._loop, self._same_clock = model, asyncio.get_running_loop(), same_clock
+        self.offered_rows = self.refused_rows = 0
+        self.is_lost = False
         self._host = Host()
         self._completions = _Watched(self._host)
         model.start(self._completions)
@@ -134,6 +136,7 @@ class Answering(asyncio.Protocol):
                     assert_never(message)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
         if self._beats is not None:
             self._beats.cancel()
         for task in self._tasks.values():
@@ -142,23 +145,29 @@ class Answering(asyncio.Protocol):
     def _admit(self, ask: Ask, size: int) -> None:
         """What would be too late is refused before its rows are prepared."""
         now_s = time.monotonic()
-        left_s = ask.deadline_s - ask.reserve_s - now_s
+        base_s = 0.0 if self._same_clock else now_s
+        deadline_s, arrived_s = ask.deadline_s + base_s, ask.arrived_s + base_s
+        left_s = deadline_s - ask.reserve_s - now_s
+        self.offered_rows += len(ask.rows)
         wait_s = self._host.wait_s(size, left_s, now_s, self._model)
         if wait_s is None:
             visit = _AskVisit(self._host, size, ask.id)
-            self._tasks[ask.id] = self._loop.create_task(self._answer(ask, visit))
+            rows: Sequence[Any] = [tuple(row) for row in ask.rows] if ask.pairs else ask.rows
+            request = LiveRequest(rows, deadline_s, arrived_s, ask.tenant, visit)
+            self._tasks[ask.id] = self._loop.create_task(self._answer(ask, request, visit))
         else:
+            self.refused_rows += len(ask.rows)
             self._reply(framed(Refused(ask.id, encode_error(TryLater("the queue is too long", min(wait_s, left_s))))))
 
-    async def _answer(self, ask: Ask, visit: _AskVisit) -> None:
-        rows: Sequence[Any] = [tuple(row) for row in ask.rows] if ask.pairs else ask.rows
-        request = LiveRequest(rows, ask.deadline_s, ask.arrived_s, ask.tenant, visit)
+    async def _answer(self, ask: Ask, request: LiveRequest, visit: _AskVisit) -> None:
         visit.begin()
         visit.reserve(ask.deadline_s - ask.arrived_s)
         visit.reserve_s += ask.reserve_s
         try:
             answer = await self._model.answer(request)
-            reply = framed(done_of(ask.id, answer))
+            if not self._same_clock:
+                answer.stages.finish = 0.0  # it ends on another clock
+            reply = framed(_done_of(ask.id, answer))
         except asyncio.CancelledError:
             return
         except BaseException as error:  # a library's panic is no Exception, and its request wants a reply, too
@@ -166,6 +175,7 @@ class Answering(asyncio.Protocol):
                 _logger.exception("a request has failed")
             if isinstance(error, Late) and error.begun:
                 self._host.policy.was_late(ask.deadline_s - ask.arrived_s, time.monotonic())
+            self.refused_rows += len(ask.rows) if isinstance(error, TryLater) else 0
             reply = framed(Refused(ask.id, encode_error(error)))
         finally:
             self._completions.over(visit)
@@ -208,14 +218,14 @@ class Answering(asyncio.Protocol):
             changed = None if cost is before else cost.to_dict()
             reserve_s = self._host.policy.reserve_s(model.derived.slo_s, now_s)
             llm = None if self._sequences is None else self._sequences.beat()
-            self._tell(beat_of(model, changed, derived, self._host.request_s, reserve_s, llm))
+            self._tell(_beat_of(model, changed, derived, self._host.request_s, reserve_s, llm))
             await asyncio.sleep(_BEAT_S)
 
     def _tell(self, message: FromReplica) -> None:
         self._send(framed(message))
 
 
-def beat_of(
+def _beat_of(
     model: ServedModel | ServedLlm,
     cost: dict[str, Any] | None,
     derived: dict[str, Any] | None,
@@ -228,7 +238,7 @@ def beat_of(
     return Heartbeat(stats, waiting, health.running_s, health.reason, cost, derived, host_s, reserve_s, llm)
 
 
-def done_of(request: int, answer: Answer) -> Done:
+def _done_of(request: int, answer: Answer) -> Done:
     stages = answer.stages
     passed = (
         stages.admit, stages.lookup, stages.prepare, stages.queue, stages.forward, stages.finish, stages.call_rows,

@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from multiprocessing import resource_tracker
-from typing import Any
+from typing import Any, ClassVar
 
 from twoshift.fleet.control import FromChild, Stop, ToChild
 from twoshift.fleet.replica_process import SIGNALS, ReplicaSpec, replica_main
@@ -23,6 +23,8 @@ _LIVE_BYTES = 1 << 20  # that a socket holds: a call's results, without waiting 
 
 class Child:
     """Started in a thread that outlives it: the system ends it with that thread."""
+
+    same_clock: ClassVar[bool] = True
 
     def __init__(self, spec: ReplicaSpec, gpu: str | None) -> None:
         context = multiprocessing.get_context("spawn")  # a fork would share locks and device handles
@@ -58,7 +60,7 @@ class Child:
         """Of its process."""
         return self._process.pid
 
-    def take_live(self) -> socket.socket:
+    async def take_live(self) -> socket.socket:
         """The socket for live requests: whoever takes it closes it."""
         live, self._live = self._live, None
         assert live is not None  # noqa: S101 - it is taken once

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, assert_never
 
+from twoshift.engine import RowResult
 from twoshift.error_codec import decode_error
 from twoshift.errors import Late
 from twoshift.fleet.remote_sequences import RemoteSequences
@@ -22,11 +23,14 @@ from twoshift.fleet.wire import (
     Started,
     Tokens,
     asking,
+    attach,
     framed,
     from_replica,
 )
 from twoshift.serve.deadlines import Deadlines
 from twoshift.serve.live_request import LiveRequest
+from twoshift.serve.model import Answer
+from twoshift.serve.stages import Stages
 
 __all__ = ["Link", "ReplicaLost"]
 
@@ -59,23 +63,23 @@ class Link(asyncio.Protocol):
         heard: Callable[[Heartbeat], None],
         started: Callable[[Sequence[int]], None],
         lost: Callable[[], None],
+        same_clock: bool = True,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._heard, self._started, self._lost = heard, started, lost
+        self._heard, self._started, self._lost, self._same_clock = heard, started, lost, same_clock
         self._frames = Frames()
         self._asked: dict[int, _Asked] = {}
         self._sequences: dict[int, RemoteSequences] = {}
         self._deadlines = Deadlines(self._give_up)
         self._transport: Any = None
-        self._is_lost = False
+        self.is_lost = False
         self._outgoing: list[bytes] = [framed(Hello())]  # of this turn of the loop
         self.heard_s = time.monotonic()  # of it, the last time
 
-    async def connect(self, live: socket.socket) -> None:
+    async def connect(self, live: Awaitable[socket.socket]) -> None:
         """What is asked before goes out then; the replica is told that it is listened to."""
-        live.setblocking(False)
         try:
-            await self._loop.create_unix_connection(lambda: self, sock=live)
+            await attach(self, await live)
         except OSError as error:
             self.connection_lost(error)
 
@@ -84,10 +88,11 @@ class Link(asyncio.Protocol):
         """Requests that have no reply yet."""
         return len(self._asked) + len(self._sequences)
 
-    async def ask(self, number: int, request: LiveRequest) -> Done:
+    async def ask(self, number: int, request: LiveRequest) -> Answer:
         """The answer; raises what the replica raised, ReplicaLost, and Late where it says nothing in time."""
-        frame, visit = asking(number, request), request.visit
-        if self._is_lost:
+        frame = asking(number, request, 0.0 if self._same_clock else time.monotonic())
+        visit = request.visit
+        if self.is_lost:
             raise ReplicaLost(started=False)
         asked = self._asked[number] = _Asked(self._loop.create_future())
         due = self._deadlines.add(number, request.deadline_s + _REPLY_S)
@@ -104,11 +109,14 @@ class Link(asyncio.Protocol):
             self._deadlines.forget(number, due)
         if visit is not None:
             visit.answered(self.heard_s)
-        return done
+        answer = _answer_of(done)
+        if not self._same_clock:
+            answer.stages.finish -= time.monotonic()  # until the reply is made
+        return answer
 
     def generate(self, number: int, frame: bytes, sequences: RemoteSequences) -> None:
         """Begin them; raises ReplicaLost."""
-        if self._is_lost:
+        if self.is_lost:
             raise ReplicaLost(started=False)
         self._sequences[number] = sequences
         self._write(frame)
@@ -152,7 +160,7 @@ class Link(asyncio.Protocol):
                     assert_never(message)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._is_lost = True
+        self.is_lost = True
         for asked in self._asked.values():
             if not asked.reply.done():
                 asked.reply.set_exception(ReplicaLost(asked.started))
@@ -173,7 +181,7 @@ class Link(asyncio.Protocol):
 
     def _flush(self) -> None:
         outgoing, self._outgoing = self._outgoing, []
-        if not self._is_lost:
+        if not self.is_lost:
             self._transport.write(b"".join(outgoing))
 
     def _give_up(self, request: int) -> None:
@@ -181,3 +189,10 @@ class Link(asyncio.Protocol):
         if asked is not None and not asked.reply.done():
             asked.reply.set_exception(Late("it was not answered by its deadline", asked.started))
             self._write(framed(Forget(request)))
+
+
+def _answer_of(done: Done) -> Answer:
+    rows = [
+        RowResult(part.columns, at, part.forward_s, part.call_rows) for part in done.results for at in range(part.rows)
+    ]
+    return Answer(rows, done.tokens, done.truncated, Stages(*done.stages))

@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from twoshift._version import __version__
 from twoshift.config import home
 from twoshift.error_codec import encode_error
-from twoshift.errors import Broken, TryLater
+from twoshift.errors import Broken
 from twoshift.extras import needed
-from twoshift.fleet.answering import beat_of, done_of
 from twoshift.fleet.control import Follow, FromChild, Loaded, LoadFailed, Stop
+from twoshift.fleet.listener import Listener
 from twoshift.fleet.observer import FleetObserver, ModelCounts
 from twoshift.fleet.replica_jobs import JobDesk
 from twoshift.fleet.replica_process import ReplicaSpec, sendable
 from twoshift.fleet.scaling import model_counts
-from twoshift.fleet.wire import Ask, Frames, Refused, framed, to_replica
 from twoshift.runtime.devices import share_threads
-from twoshift.serve.completions import Completions
-from twoshift.serve.live_request import LiveRequest
 from twoshift.serve.model import ServedModel
 from twoshift.types import ReplicaCounts
 
-__all__ = ["LEAVING", "RayGiven", "RayReplica"]
+__all__ = ["LEAVING", "Listening", "RayGiven", "RayReplica"]
 
-LEAVING = b""  # in place of a beat: Ray ends it, in peace
+LEAVING = b""  # Ray ends it, in peace
 
-_BEAT_S = 1.0
 _LISTEN_S = 10.0
 
 
@@ -46,54 +43,45 @@ class RayGiven:
     folder: str  # in which the command was run: relative names begin there
     home: str | None  # TWOSHIFT_HOME of the command
     application: str
+    token: bytes  # by which it knows its server
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """The model is loaded and warm; live requests go there."""
+
+    loaded: Loaded
+    address: tuple[str, int]
 
 
 class RayReplica:
-    """Ray Serve's loop calls it; two threads of its own keep up with the board."""
+    """Ray Serve's loop calls it; threads of its own answer the server and keep up with the board."""
 
     def __init__(self, given: RayGiven, board: Any) -> None:
         serve = needed("ray.serve", "ray", "ray", "engine")
         self._board, self._application = board, given.application
         self._me = serve.get_replica_context().replica_id.unique_id
-        self._offered = self._refused = 0  # live rows
-        self._started = False
         try:
-            self._model = _opened(given)
+            self._model = model = _opened(given)
         except Exception as error:
             self._say(LoadFailed(encode_error(error)))
             raise
-        model = self._model
         self._observer = FleetObserver(self._counts, list, _Itself())
-        self._say(Loaded(sendable(model.info), model.derived, model.outputs, model.most_rows, model.engine.cost()))
+        self._released = threading.Event()  # the server needs it no more
+        host = needed("ray", "ray", "ray", "engine").util.get_node_ip_address()
+        self._listener = Listener(model, host, given.token)
+        loaded = Loaded(sendable(model.info), model.derived, model.outputs, model.most_rows, model.engine.cost())
+        self._say(Listening(loaded, self._listener.address))
         desk = JobDesk(model.engine, self._say)
-        self._closed = threading.Event()
-        for target, args in ((self._listen, (desk,)), (self._beat, ())):
-            threading.Thread(target=target, args=args, daemon=True).start()
-
-    async def answer(self, frame: bytes, left_s: float, ago_s: float) -> bytes:
-        """A request as a replica process has it, with times as they are left: clocks differ between machines."""
-        (asked,) = Frames().feed(frame)
-        ask = to_replica(asked)
-        assert isinstance(ask, Ask)  # noqa: S101 - nothing else is sent here
-        if not self._started:
-            self._model.start(Completions())
-            self._started = True
-        now_s = time.monotonic()
-        rows: Sequence[Any] = [tuple(row) for row in ask.rows] if ask.pairs else ask.rows
-        self._offered += len(rows)
-        try:
-            answer = await self._model.answer(LiveRequest(rows, now_s + left_s, now_s - ago_s, ask.tenant))
-            answer.stages.finish = 0.0  # it ends on another clock
-            return framed(done_of(ask.id, answer))
-        except Exception as error:
-            self._refused += len(rows) if isinstance(error, TryLater) else 0
-            return framed(Refused(ask.id, encode_error(error)))
+        threading.Thread(target=self._listen, args=(desk,), daemon=True).start()
 
     def check_health(self) -> None:
         """Ray replaces it where this raises."""
-        health = self._model.health()
+        health, answering = self._model.health(), self._listener.answering
         if not health.healthy:
             raise Broken(health.reason)
+        if self._released.is_set() or (answering is not None and answering.is_lost):
+            raise Broken("the server does not ask it any more")
 
     def record_autoscaling_stats(self) -> dict[str, float]:
         """What `RayScaling` decides by."""
@@ -107,32 +95,30 @@ class RayReplica:
             "harvested_rows_per_s": now.harvested_rows_per_s,
         }
 
-    def __del__(self) -> None:
-        if hasattr(self, "_closed"):
-            self._closed.set()
+    async def __del__(self) -> None:
+        """Ray ends it: the server hears of it first, and lets it go once it has what it asked for."""
+        if hasattr(self, "_released"):
             self._say(LEAVING)
+            await asyncio.to_thread(self._released.wait)
             self._model.close()
 
-    def _say(self, message: FromChild | bytes) -> None:
+    def _say(self, message: FromChild | Listening | bytes) -> None:
         self._board.say.remote(self._me, message)
-
-    def _beat(self) -> None:
-        while not self._closed.wait(_BEAT_S):
-            derived = self._model.derived_now().to_dict()
-            self._say(framed(beat_of(self._model, None, derived)))
 
     def _listen(self, desk: JobDesk) -> None:
         ray = needed("ray", "ray", "ray", "engine")
-        while not self._closed.is_set():
+        while not self._released.is_set():
             try:
                 messages = ray.get(self._board.listen.remote(self._me, _LISTEN_S))
             except ray.exceptions.RayError:
+                self._released.set()
                 self._leave()
                 return
             for sent_s, message in messages:
                 if isinstance(message, Stop):
                     desk.close()
-                    continue
+                    self._released.set()
+                    return
                 desk.handle(_here(message, time.monotonic() - sent_s))
 
     def _leave(self) -> None:
@@ -142,7 +128,9 @@ class RayReplica:
             serve.delete(self._application, _blocking=False)
 
     def _counts(self) -> ModelCounts:
-        return model_counts(self._model, self._offered, self._refused)
+        answering = self._listener.answering
+        offered, refused = (answering.offered_rows, answering.refused_rows) if answering is not None else (0, 0)
+        return model_counts(self._model, offered, refused)
 
 
 class _Itself:

@@ -20,7 +20,7 @@ from twoshift.error_codec import encode_error
 from twoshift.extras import needed
 from twoshift.fleet.answering import Answering
 from twoshift.fleet.control import FromChild, Loaded, LoadFailed, Noted, Stop, ToChild
-from twoshift.fleet.wire import is_plain
+from twoshift.fleet.wire import attach, is_plain
 from twoshift.ports import RuntimeInfo
 from twoshift.runtime.devices import share_threads
 from twoshift.serve.model import ServedModel
@@ -71,8 +71,7 @@ def replica_main(live: socket.socket, control: Connection, spec: ReplicaSpec, gp
 
 async def _serve(model: ServedModel, live: socket.socket) -> None:
     live.setblocking(False)
-    incoming = live.dup()  # the loop reads from this one; what is sent goes past it
-    await asyncio.get_running_loop().create_unix_connection(lambda: Answering(model, live), sock=incoming)
+    await attach(Answering(model, live), live.dup())  # the loop reads from this one; what is sent goes past it
     await asyncio.Event().wait()
 
 

@@ -12,12 +12,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from multiprocessing import connection
 from multiprocessing.util import Finalize
-from typing import Protocol, assert_never
+from typing import ClassVar, Protocol, assert_never
 
 from twoshift.error_codec import decode_error
 from twoshift.errors import Broken
 from twoshift.fleet.child import Child
 from twoshift.fleet.control import FromChild, Loaded, LoadFailed, Noted, UsageReport, WorkEnded, WorkSaid
+from twoshift.fleet.group import other_model
 from twoshift.fleet.member import Member
 from twoshift.fleet.replica_process import ReplicaSpec
 from twoshift.policy.reconcile import ReconcilePolicy
@@ -67,6 +68,8 @@ class Following(Protocol):
 class Supervisor:
     """Any thread may ask it; one of its own observes and acts."""
 
+    scales_itself: ClassVar[bool] = False
+
     def __init__(
         self,
         spec: ReplicaSpec,
@@ -84,6 +87,7 @@ class Supervisor:
         self._failures: deque[Failure] = deque(maxlen=_FAILURES)
         self._first_error: Exception | None = None
         self._settled = False  # all were ready once
+        self._first: Loaded | None = None  # with which all others have to agree
         self._closing = self._ended_all = False
         self._lock = threading.Condition()  # guards all of this
         self._woken, self._wake = os.pipe()
@@ -215,10 +219,13 @@ class Supervisor:
 
     def _opened(self, member: Member, message: Loaded) -> None:
         with self._lock:
-            member.opened = message
             if member.stage is not ReplicaStage.STARTING:
                 return
-            member.ready_s = time.monotonic()
+            self._first = self._first or message
+            if why := other_model(self._first, message):  # it ends as one that could not start
+                member.fault = why
+                return
+            member.opened, member.ready_s = message, time.monotonic()
             self._move(member, ReplicaStage.READY)
             ready, wanted = len(self.members()), self._wanted.replicas
         self._say(f"{self._spec.name}: replica {member.number} is ready, {ready} of {wanted}")

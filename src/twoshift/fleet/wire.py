@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import struct
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -35,6 +37,7 @@ __all__ = [
     "ToReplica",
     "Tokens",
     "asking",
+    "attach",
     "framed",
     "from_replica",
     "generating",
@@ -62,7 +65,7 @@ class Ask(_Message, frozen=True):
     id: int
     rows: list[Any]
     pairs: bool
-    deadline_s: float  # on the machine's monotonic clock, as is the next
+    deadline_s: float  # on the machine's monotonic clock, as is the next; from another machine: from now on
     arrived_s: float
     tenant: str = ""  # who pays
     reserve_s: float = 0.0  # of its time, that the front needs for its reply
@@ -208,9 +211,9 @@ def framed(message: ToReplica | FromReplica) -> bytes:
     return bytes(buffer)
 
 
-def asking(number: int, request: LiveRequest) -> bytes:
-    """A request as it goes to a replica; raises Malformed for rows that cannot, TooLarge."""
-    rows, deadline_s, arrived_s = request.rows, request.deadline_s, request.arrived_s
+def asking(number: int, request: LiveRequest, base_s: float = 0.0) -> bytes:
+    """A request as it goes to a replica, with times since `base_s`; raises Malformed for rows that cannot, TooLarge."""
+    rows, deadline_s, arrived_s = request.rows, request.deadline_s - base_s, request.arrived_s - base_s
     pairs = isinstance(rows[0], tuple) if rows else False
     try:
         return framed(Ask(number, list(rows), pairs, deadline_s, arrived_s, request.tenant, request.reserve_s))
@@ -255,6 +258,14 @@ def is_plain(value: Any) -> bool:
     except (TypeError, OverflowError, UnicodeEncodeError, RecursionError):
         return False
     return True
+
+
+async def attach(protocol: asyncio.Protocol, live: socket.socket) -> None:
+    """Let the running loop read from the socket of a replica: of this machine, or of another one."""
+    live.setblocking(False)
+    loop = asyncio.get_running_loop()
+    is_local = live.family == socket.AF_UNIX
+    await (loop.create_unix_connection if is_local else loop.create_connection)(lambda: protocol, sock=live)
 
 
 class Frames:
