@@ -39,11 +39,15 @@ def read_toml(path: Path, field: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def naming_file(path: str | Path, overrides: Collection[str]) -> Iterator[None]:
-    """Errors about what a file says name it with their key; what an option says in its place keeps its name."""
+def naming_file(path: str | Path, overrides: Collection[str], keys: Collection[str] | None = None) -> Iterator[None]:
+    """Errors about what a file says name it with their key; what an option says in its place keeps its name.
+
+    With `keys`, other fields keep theirs, too.
+    """
     try:
         yield
     except InvalidInput as error:
-        if error.field.partition(".")[0] in overrides or error.field.startswith("-"):
+        first = error.field.partition(".")[0]
+        if first in overrides or first.startswith("-") or not (keys is None or first in keys):
             raise
         raise error.renamed(f"{path}: {error.field}") from None

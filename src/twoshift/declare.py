@@ -20,7 +20,7 @@ import msgspec
 from twoshift.errors import InvalidInput
 from twoshift.values import Value, text
 
-__all__ = ["Declared", "Setting", "check", "declared", "differing", "setting", "settings_of"]
+__all__ = ["Declared", "Setting", "check", "declared", "differing", "key", "setting", "settings_of"]
 
 _MISSING = re.compile(r"Object missing required field `([^`]+)`")
 _TYPED = re.compile(r"Expected `([^`]+)`, got `[^`]+`")
@@ -45,8 +45,8 @@ class Setting:
     value: Value
     flags: tuple[str, ...]  # of its option; empty: --its-name
     shown: str  # the default in words, where it is None or derived
-    has_option: bool
-    more: str  # for the docs alone
+    more: str = ""  # for the docs alone
+    has_option: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +87,14 @@ class Declared:
         return f"{self.default:g}" if isinstance(self.default, float) else self.setting.value.write(self.default)
 
 
-def setting(
-    about: str, value: Value | None = None, *flags: str, shown: str = "", option: bool = True, more: str = ""
-) -> Setting:
-    """The second half of an `Annotated`."""
-    return Setting(about, value or text(), flags, shown, option, more)
+def setting(about: str, value: Value | None = None, *flags: str, shown: str = "", more: str = "") -> Setting:
+    """The second half of an `Annotated`, for a field that has an option as well as a key."""
+    return Setting(about, value or text(), flags, shown, more)
+
+
+def key(about: str, value: Value | None = None, shown: str = "") -> Setting:
+    """The same for a field that only files have."""
+    return Setting(about, value or text(), (), shown, has_option=False)
 
 
 @functools.cache
@@ -131,7 +134,7 @@ def differing(kind: type[msgspec.Struct], plain: Mapping[str, Any]) -> dict[str,
 
 
 def _same(plain: Any, default: Any) -> bool:
-    return (tuple(plain) if isinstance(plain, list) else plain) == default
+    return (tuple(plain) if isinstance(plain, list) else plain) == msgspec.to_builtins(default)
 
 
 def settings_of(kind: type[T], data: dict[str, Any], table: str = "") -> T:

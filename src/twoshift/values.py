@@ -14,24 +14,9 @@ from twoshift.errors import InvalidInput
 from twoshift.units import parse_bytes, parse_count, parse_duration
 
 __all__ = [
-    "EACH",
-    "FLAG",
-    "Value",
-    "choice",
-    "contents",
-    "count",
-    "duration",
-    "factor",
-    "mapping",
-    "millis",
-    "names",
-    "share",
-    "size",
-    "span",
-    "text",
-    "usd",
-    "whole",
-]
+    "EACH", "FLAG", "Value", "choice", "contents", "count", "duration", "factor", "mapping", "millis", "names", "share",
+    "size", "span", "text", "usd", "whole",
+]  # fmt: skip
 
 # Outside these a float's products overflow or vanish, and no question about machines needs them.
 SMALLEST, LARGEST = 1e-12, 1e18

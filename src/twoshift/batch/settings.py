@@ -14,7 +14,7 @@ import msgspec
 
 from twoshift.batch.prompting import Prompting, Template
 from twoshift.config import naming_file, read_toml
-from twoshift.declare import check, setting, settings_of
+from twoshift.declare import check, key, setting, settings_of
 from twoshift.errors import InvalidInput
 from twoshift.generation import GenerationParams
 from twoshift.loading_settings import Device, Precision, Threads, TrustPickle
@@ -43,6 +43,9 @@ class Mark(enum.Enum):
     BATCH = enum.auto()  # set by the server, for a file of requests
 
 
+ROWS, SHARDS, HERE, SERVER, BATCH = Mark
+
+
 def _is_each_once(values: tuple[str, ...]) -> bool:
     return len(set(values)) == len(values)
 
@@ -63,177 +66,97 @@ _AMOUNTS = mapping("names with amounts, such as a=1,b=0.5", "name", float)
 class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One job."""
 
+    # fmt: off
     inputs: Annotated[
-        tuple[str, ...],
-        setting("Files, folders, patterns, @lists or s3:// prefixes.", names(), "INPUTS"),
-    ]
+        tuple[str, ...], setting("Files, folders, patterns, @lists or s3:// prefixes.", names(), "INPUTS")]
     output: Annotated[str, setting("Output folder, local or s3://.", _LOCATION, "-o", "--output")]
     model: Annotated[str, setting("Model: minilm, smollm, a folder, a file, file.py:Class.")]
     text: Annotated[
-        str | None,
-        setting("Column with the text; of pairs, the first text: the query.", _COLUMN),
-        Mark.ROWS,
-    ] = None
+        str | None, ROWS, setting("Column with the text; of pairs, the first text: the query.", _COLUMN)] = None
     pair: Annotated[
-        str | None,
-        setting("Column with the second text of pairs: the document, as in live reranking.", _COLUMN),
-        Mark.ROWS,
-    ] = None
+        str | None, ROWS,
+        setting("Column with the second text of pairs: the document, as in live reranking.", _COLUMN)] = None
     prompt_name: Annotated[
-        str | None,
-        setting("Prompt of the model that goes before each text.", shown="the model's default prompt"),
-        Mark.ROWS,
-    ] = None
+        str | None, ROWS,
+        setting("Prompt of the model that goes before each text.", shown="the model's default prompt")] = None
     prompt: Annotated[
-        str | None,
-        setting(
-            "Prompt for a language model: a column, or a template such as '{title}: {body}'.",
-            more="See [language models](llms.md).",
-        ),
-        Mark.ROWS,
-    ] = None
+        str | None, ROWS,
+        setting("Prompt for a language model: a column, or a template such as '{title}: {body}'.",
+                more="See [language models](llms.md).")] = None
     system: Annotated[
-        str | None,
-        setting("System message for a language model; columns in braces are filled in."),
-        Mark.ROWS,
-    ] = None
-    max_tokens: Annotated[int, setting("Most tokens of an answer.", whole(most=10**6)), Mark.ROWS] = 256
+        str | None, ROWS, setting("System message for a language model; columns in braces are filled in.")] = None
+    max_tokens: Annotated[int, ROWS, setting("Most tokens of an answer.", whole(most=10**6))] = 256
     temperature: Annotated[
-        float,
-        setting("Sampling temperature; 0 always takes the likeliest token.", count(zero=True)),
-        Mark.ROWS,
-    ] = 0.0
+        float, ROWS, setting("Sampling temperature; 0 always takes the likeliest token.", count(zero=True))] = 0.0
     top_p: Annotated[
-        float,
-        setting("Sample from the likeliest tokens that have this share.", share(zero=False)),
-        Mark.ROWS,
-    ] = 1.0
-    seed: Annotated[int | None, setting("Sampling seed.", whole(-(2**63), 2**63 - 1)), Mark.ROWS] = None
-    stop: Annotated[
-        tuple[str, ...],
-        setting("Text that ends an answer; repeat it for several.", EACH),
-        Mark.ROWS,
-    ] = ()
+        float, ROWS, setting("Sample from the likeliest tokens that have this share.", share(zero=False))] = 1.0
+    seed: Annotated[int | None, ROWS, setting("Sampling seed.", whole(-(2**63), 2**63 - 1))] = None
+    stop: Annotated[tuple[str, ...], ROWS, setting("Text that ends an answer; repeat it for several.", EACH)] = ()
     json_schema: Annotated[
-        str | None,
-        setting(
-            "JSON schema of the answers; its properties become columns.", contents(),
-            more="The schema itself; the option takes a file. vLLM takes only [these schemas](llm-serving.md#schemas).",
-        ),
-        Mark.ROWS,
-    ] = None  # fmt: skip
+        str | None, ROWS,
+        setting("JSON schema of the answers; its properties become columns.", contents(),
+                more="In a file: the schema itself. vLLM takes only [these schemas](llm-serving.md#schemas).")] = None
     columns: Annotated[
-        tuple[str, ...],
-        setting("Columns that a model over rows reads: a,b,c.", _COLUMNS, shown="all"),
-        Mark.ROWS,
-    ] = ()
+        tuple[str, ...], ROWS, setting("Columns that a model over rows reads: a,b,c.", _COLUMNS, shown="all")] = ()
     types: Annotated[
-        dict[str, str],
-        setting(
-            "Types of CSV columns, if not as found: amount=float,zip=string (bool, float, int, string).", _TYPES,
-            more='In a file: `{amount = "float", zip = "string"}`.',
-        ),
-        Mark.ROWS,
-    ] = {}  # fmt: skip
+        dict[str, str], ROWS,
+        setting("Types of CSV columns, if not as found: amount=float,zip=string (bool, float, int, string).", _TYPES,
+                more='In a file: `{amount = "float", zip = "string"}`.')] = {}
     keep: Annotated[
-        tuple[str, ...],
-        setting("Input columns to keep beside the results: a,b,c.", _COLUMNS),
-        Mark.ROWS,
-    ] = ()
+        tuple[str, ...], ROWS, setting("Input columns to keep beside the results: a,b,c.", _COLUMNS)] = ()
     input_format: Annotated[
-        str | None,
-        setting("Input format, if the file's suffix does not say.", _INPUT),
-        Mark.ROWS,
-    ] = None
-    output_format: Annotated[
-        str,
-        setting("Output format.", _OUTPUT),
-        Mark.ROWS,
-    ] = "parquet"
+        str | None, ROWS, setting("Input format, if the file's suffix does not say.", _INPUT)] = None
+    output_format: Annotated[str, ROWS, setting("Output format.", _OUTPUT)] = "parquet"
     workers: Annotated[
-        int,
-        setting("Worker processes, each with a model of its own.", whole(most=1024)),
-        Mark.HERE,
-    ] = 1
-    engine: Annotated[str, setting("Where workers run.", choice(ENGINES)), Mark.HERE] = "local"
-    address: Annotated[
-        str | None,
-        setting("Ray cluster: auto or host:port.", shown="a local one"),
-        Mark.HERE,
-    ] = None
+        int, HERE, setting("Worker processes, each with a model of its own.", whole(most=1024))] = 1
+    engine: Annotated[str, HERE, setting("Where workers run.", choice(ENGINES))] = "local"
+    address: Annotated[str | None, HERE, setting("Ray cluster: auto or host:port.", shown="a local one")] = None
     resources: Annotated[
-        dict[str, float],
-        setting("Custom Ray resources of a worker: a=1,b=0.5.", _AMOUNTS, more="In a file: `{a = 1, b = 0.5}`."),
-        Mark.HERE,
-    ] = {}
-    shard_rows: Annotated[int | None, setting("Most rows of a shard.", whole()), Mark.SHARDS] = None
+        dict[str, float], HERE,
+        setting("Custom Ray resources of a worker: a=1,b=0.5.", _AMOUNTS, more="In a file: `{a = 1, b = 0.5}`.")] = {}
+    shard_rows: Annotated[int | None, SHARDS, setting("Most rows of a shard.", whole())] = None
     shard_seconds: Annotated[
-        float,
-        setting(
-            "Time that a shard takes.", duration(), shown="30s",
-            more="More where there would be over 10,000 shards and no `shard_rows` is given.",
-        ),
-        Mark.SHARDS,
-    ] = 30.0  # fmt: skip
+        float, SHARDS,
+        setting("Time that a shard takes.", duration(), shown="30s",
+                more="More where there would be over 10,000 shards and no `shard_rows` is given.")] = 30.0
     max_errors: Annotated[str | None, setting("Stop the job when more rows than this fail: 100 or 1%.")] = None
     window: Annotated[str | None, setting("Deadline of the job, from its start: 2h.", span(zero=True))] = None
     price_usd_per_hour: Annotated[
-        float | None,
-        setting("Price of a worker in dollars an hour.", usd(zero=True), "--price"),
-    ] = None
+        float | None, setting("Price of a worker in dollars an hour.", usd(zero=True), "--price")] = None
     grace_seconds: Annotated[
         float,
         setting("On SIGTERM, time for the shards in work to finish.", duration(zero=True), "--grace", shown="30s"),
     ] = 30.0
-    device: Annotated[Device, Mark.HERE] = "auto"
-    precision: Annotated[Precision, Mark.HERE] = None
-    threads: Annotated[Threads, Mark.HERE] = None
-    trust_pickle: Annotated[TrustPickle, Mark.HERE] = False
+    device: Annotated[Device, HERE] = "auto"
+    precision: Annotated[Precision, HERE] = None
+    threads: Annotated[Threads, HERE] = None
+    trust_pickle: Annotated[TrustPickle, HERE] = False
     load_seconds: Annotated[
         float,
         setting("End a worker whose model is not loaded within this time.", duration(), "--load-timeout", shown="30m"),
     ] = 1800.0
     lease_seconds: Annotated[  # longer than S3 is asked again
-        float,
-        setting("End a worker that makes no progress within this time.", duration(), option=False),
-    ] = 300.0
+        float, key("End a worker that makes no progress within this time.", duration())] = 300.0
     weight: Annotated[
-        float,
-        setting("With --on: share beside other jobs, relative to theirs.", count(least=0.001, most=1000)),
-        Mark.SERVER,
-    ] = 1.0
+        float, SERVER,
+        setting("With --on: share beside other jobs, relative to theirs.", count(least=0.001, most=1000))] = 1.0
     hours: Annotated[
-        str | None,
-        setting(
-            "With --on: hours of the day in which the job may run: 22:00-06:00.",
-            more="In the server's time zone.",
-        ),
-        Mark.SERVER,
-    ] = None
+        str | None, SERVER,
+        setting("With --on: hours of the day in which the job may run: 22:00-06:00.",
+                more="In the server's time zone.")] = None
     max_live_load: Annotated[
-        float | None,
-        setting("With --on: hold the job while live load is above this share.", share(zero=False)),
-        Mark.SERVER,
-    ] = None
+        float | None, SERVER,
+        setting("With --on: hold the job while live load is above this share.", share(zero=False))] = None
     notify: Annotated[
-        tuple[str, ...],
-        setting(
-            "With --on: webhooks of the server to call when the job ends: a,b.", names(),
-            more="See [webhooks](triggers.md).",
-        ),
-        Mark.SERVER,
-    ] = ()  # fmt: skip
+        tuple[str, ...], SERVER,
+        setting("With --on: webhooks of the server to call when the job ends: a,b.", names(),
+                more="See [webhooks](triggers.md).")] = ()
     endpoint: Annotated[
-        str | None,
-        setting("Set by the server for a [batch](batches.md): the endpoint of its requests.", option=False),
-        Mark.BATCH,
-        Mark.ROWS,
-    ] = None
+        str | None, BATCH, ROWS,
+        key("Set by the server for a [batch](batches.md): the endpoint of its requests.")] = None
     due_unix_s: Annotated[
-        float | None,
-        setting("Set by the server for a batch: its deadline, in place of a window.", option=False),
-        Mark.BATCH,
-    ] = None
+        float | None, BATCH, key("Set by the server for a batch: its deadline, in place of a window.")] = None
+    # fmt: on
 
     def __post_init__(self) -> None:
         _require(bool(self.inputs), "inputs", self.inputs, "at least one file, folder or pattern")

@@ -19,78 +19,31 @@ from twoshift.declare import Declared, Setting, declared
 from twoshift.values import Value
 
 __all__ = [
-    "JsonFlag",
-    "choice",
-    "count",
-    "duration",
-    "factor",
-    "flags_of",
-    "given_of",
-    "millis",
-    "option_of",
-    "share",
-    "size",
-    "text",
-    "usd",
-    "whole",
-    "with_settings",
-]
+    "JsonFlag", "choice", "count", "duration", "factor", "flags_of", "given_of", "millis", "option_of", "share", "size",
+    "text", "usd", "whole", "with_settings",
+]  # fmt: skip
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 
 
-def count(about: str, *flags: str, zero: bool = False, least: float | None = None, shown: str | None = None) -> Any:
-    """A number such as 1e9, 400M or 7B."""
-    return _option(values.count(zero, least), about, flags, shown)
+def _maker(kind: Callable[..., Value]) -> Callable[..., Any]:
+    def make(about: str, *flags: str, shown: str | None = None, **bounds: Any) -> Any:
+        return _option(kind(**bounds), about, flags, shown)
+
+    make.__doc__ = kind.__doc__
+    return make
 
 
-def whole(about: str, *flags: str, least: int = 1, most: int = 10**12, shown: str | None = None) -> Any:
-    """A whole number, as an int."""
-    return _option(values.whole(least, most), about, flags, shown)
-
-
-def duration(about: str, *flags: str, zero: bool = False, shown: str | None = None) -> Any:
-    """A time such as 12h or 90m, as seconds."""
-    return _option(values.duration(zero), about, flags, shown)
-
-
-def millis(about: str, *flags: str, zero: bool = False, shown: str | None = None) -> Any:
-    """Milliseconds; a unit may be given, so 6, 6ms and 0.006s are the same."""
-    return _option(values.millis(zero), about, flags, shown)
-
-
-def size(about: str, *flags: str, shown: str | None = None) -> Any:
-    """Bytes such as 80GB or 24GiB; bytes a second such as 5GB/s."""
-    return _option(values.size(), about, flags, shown)
-
-
-def factor(about: str, *flags: str, shown: str | None = None) -> Any:
-    """A factor of at least 1."""
-    return _option(values.factor(), about, flags, shown)
-
-
-def usd(about: str, *flags: str, shown: str | None = None) -> Any:
-    """Dollars."""
-    return _option(values.usd(), about, flags, shown)
-
-
-def share(
-    about: str, *flags: str, zero: bool = True, one: bool = True, most: float = 1.0, shown: str | None = None
-) -> Any:
-    """A share such as 0.4 or 40%; `zero` and `one` say whether the ends are allowed."""
-    return _option(values.share(zero, one, most), about, flags, shown)
+count, whole, duration, millis = (_maker(kind) for kind in (values.count, values.whole, values.duration, values.millis))
+size, factor, usd, share = (_maker(kind) for kind in (values.size, values.factor, values.usd, values.share))
+text = _maker(values.text)
 
 
 def choice(about: str, options: Sequence[str], *flags: str, metavar: str = "NAME", shown: str | None = None) -> Any:
     """One of a few words, upper or lower case."""
     return _option(values.choice(options, metavar), about, flags, shown)
-
-
-def text(about: str, *flags: str, metavar: str = "TEXT", shown: str | None = None) -> Any:
-    """Any words."""
-    return _option(values.text(metavar), about, flags, shown)
 
 
 def option_of(hint: Any) -> Any:

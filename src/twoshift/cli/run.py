@@ -18,6 +18,7 @@ from twoshift.cli.output import note, show
 from twoshift.cli.params import JsonFlag, flags_of, given_of, text, with_settings
 from twoshift.cli.run_codes import EXIT_CODES
 from twoshift.cli.run_warning import failed_rows_warning
+from twoshift.config import naming_file
 from twoshift.declare import declared
 from twoshift.errors import InvalidInput
 
@@ -61,7 +62,8 @@ def run_command(
     else:
         here = {"fresh": fresh or None, "retry_errors": retry_errors, "workers": said.get("workers")}
         _refuse("no such option beside --on", here)
-    with _naming_file(inputs, said):
+    fields = declared(JobSettings)
+    with naming_file(inputs[0], said, fields) if _is_job_file(inputs) else contextlib.nullcontext():
         settings = _settings(inputs, said)
         _refuse_placeholders(settings)
         if on is not None:
@@ -86,18 +88,6 @@ def _run(settings: JobSettings, fresh: bool, retry_errors: str | None) -> JobRes
         result = job.run(progress.found, progress.draw, progress.loading, fresh=fresh, retry_errors=retry_errors)
         progress.ended(result.last)
     return result
-
-
-@contextlib.contextmanager
-def _naming_file(inputs: list[str], options: dict[str, Any]) -> Iterator[None]:
-    """What a job's file says wrong is named as the file does, not as an option that nobody gave."""
-    try:
-        yield
-    except InvalidInput as error:
-        is_from_file = _is_job_file(inputs) and error.field in declared(JobSettings)
-        if not is_from_file or error.field in options:
-            raise
-        raise error.renamed(f"{inputs[0]}: {error.field}") from error
 
 
 def _is_job_file(inputs: list[str]) -> bool:

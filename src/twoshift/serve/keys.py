@@ -13,7 +13,7 @@ from typing import Annotated
 
 import msgspec
 
-from twoshift.declare import check, setting
+from twoshift.declare import check, key
 from twoshift.errors import Denied, Forbidden, OverLimit
 from twoshift.serve.bucket import Bucket
 from twoshift.serve.tenants import Tenant, TenantSettings
@@ -55,18 +55,14 @@ def digest_of(key: str) -> str:
 class KeySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One key, as a configuration has it."""
 
-    sha256: Annotated[str, setting("Digest of the key.", _DIGEST, option=False)]
-    tenant: Annotated[
-        str, setting("Tenant whose files and jobs the key may see.", shown="one of the key's own", option=False)
-    ] = ""
-    requests_per_minute: Annotated[
-        float | None, setting("Most requests a minute.", count(most=1e9), shown="no limit", option=False)
-    ] = None
-    concurrency: Annotated[
-        int | None, setting("Most requests at the same time.", whole(), shown="no limit", option=False)
-    ] = None
-    models: Annotated[tuple[str, ...], setting("Models that the key may use.", names(), shown="all", option=False)] = ()
-    scopes: Annotated[tuple[str, ...], setting("What the key may do.", _SCOPES, option=False)] = (
+    sha256: Annotated[str, key("Digest of the key.", _DIGEST)]
+    tenant: Annotated[str, key("Tenant whose files and jobs the key may see.", shown="one of the key's own")] = ""
+    requests_per_minute: Annotated[float | None, key("Most requests a minute.", count(most=1e9), shown="no limit")] = (
+        None
+    )
+    concurrency: Annotated[int | None, key("Most requests at the same time.", whole(), shown="no limit")] = None
+    models: Annotated[tuple[str, ...], key("Models that the key may use.", names(), shown="all")] = ()
+    scopes: Annotated[tuple[str, ...], key("What the key may do.", _SCOPES)] = (
         Access.SERVE,
         Access.BATCH,
     )

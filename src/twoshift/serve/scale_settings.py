@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from twoshift.declare import check, setting
+from twoshift.declare import check, key, setting
 from twoshift.policy.autoscale import AutoscalePolicy, ReplicaSettings, WorkerSettings
 from twoshift.units import parse_duration
 from twoshift.values import share, span, whole
@@ -21,22 +21,16 @@ class ScaleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """How replicas are scaled; every key has a default."""
 
     cooldown: Annotated[str, setting("Keep a replica that was needed within this time.", span(zero=True))] = "5m"
-    every: Annotated[str, setting("Time between two decisions.", span(least="10ms", most="1h"), option=False)] = "2s"
-    waiting_per_replica: Annotated[
-        int, setting("Add replicas when more rows than this wait for each.", whole(), option=False)
-    ] = 20
-    longest_wait: Annotated[
-        str, setting("Add a replica when a row has waited for this time.", span(zero=True), option=False)
-    ] = "1s"
-    refused_share: Annotated[
-        float, setting("Add a replica when more than this share of the rows is refused.", share(), option=False)
-    ] = 0.01
-    target_load: Annotated[float, setting(_TARGET, share(), option=False)] = 0.8
-    borrow_load: Annotated[
-        float, setting("Batch rows give way up to this load before a replica is added.", share(), option=False)
-    ] = 0.9
-    batch_replicas: Annotated[int, setting(_BATCH, whole(0), option=False)] = 0
-    start: Annotated[str, setting("Time until a new replica helps a job.", span(zero=True), option=False)] = "30s"
+    every: Annotated[str, key("Time between two decisions.", span(least="10ms", most="1h"))] = "2s"
+    waiting_per_replica: Annotated[int, key("Add replicas when more rows than this wait for each.", whole())] = 20
+    longest_wait: Annotated[str, key("Add a replica when a row has waited for this time.", span(zero=True))] = "1s"
+    refused_share: Annotated[float, key("Add a replica when more than this share of the rows is refused.", share())] = (
+        0.01
+    )
+    target_load: Annotated[float, key(_TARGET, share())] = 0.8
+    borrow_load: Annotated[float, key("Batch rows give way up to this load before a replica is added.", share())] = 0.9
+    batch_replicas: Annotated[int, key(_BATCH, whole(0))] = 0
+    start: Annotated[str, key("Time until a new replica helps a job.", span(zero=True))] = "30s"
 
     def __post_init__(self) -> None:
         check(self)

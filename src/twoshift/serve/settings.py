@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 
 from twoshift.config import naming_file, read_toml
-from twoshift.declare import check, setting, settings_of
+from twoshift.declare import check, key, setting, settings_of
 from twoshift.errors import InvalidInput
 from twoshift.loading_settings import Device, Precision, Threads, TrustPickle
 from twoshift.serve.keys import KeySettings, tenant_of
@@ -28,6 +28,8 @@ _DERIVED = "derived from the SLO"
 _IN_HOME = "in TWOSHIFT_HOME"
 _REPLICAS = whole(most=1024)
 _MODEL = "minilm, smollm, a folder, a file, file.py:Class or http://host/v1#name."
+_PER_ADDRESS = "Most connections from one address; this machine and `proxies` have no limit."
+_A_QUARTER = "a quarter of `max_connections`"
 _SLOWDOWN = "Most that a job may slow live requests down, on the average: 1.2 is 20 %."
 
 
@@ -45,15 +47,14 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     replicas: Annotated[int, setting("Replica processes; each has a GPU or a share of the cores.", _REPLICAS)] = 1
     min_replicas: Annotated[int | None, setting("Fewest replicas, with --max-replicas.", _REPLICAS, shown="1")] = None
     max_replicas: Annotated[int | None, setting("Most replicas: scale them with live load.", _REPLICAS)] = None
-    scale: Annotated[ScaleSettings, setting("How replicas are scaled.", option=False)] = ScaleSettings()
+    scale: Annotated[ScaleSettings, key("How replicas are scaled.")] = ScaleSettings()
     device: Device = "auto"
     precision: Precision = None
     threads: Threads = None
     trust_pickle: TrustPickle = False
     load_timeout: Annotated[str, setting("End where a model is not loaded within this time.", span())] = "10m"
     price_usd_per_hour: Annotated[
-        float | None,
-        setting("Price of a device in dollars an hour.", usd(zero=True), option=False, shown="the server's"),
+        float | None, key("Price of a device in dollars an hour.", usd(zero=True), shown="the server's")
     ] = None
 
     call_budget_ms: Annotated[
@@ -61,8 +62,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     ] = None
     live_slowdown: Annotated[float | None, setting(_SLOWDOWN, factor(), shown="no bound")] = None
     min_share: Annotated[
-        float,
-        setting("Share of the device for jobs that would miss their window otherwise.", share(most=0.5), option=False),
+        float, key("Share of the device for jobs that would miss their window otherwise.", share(most=0.5))
     ] = 0.0
     max_batch: Annotated[int | None, setting("Most rows of a call.", whole(), shown=_DERIVED)] = None
     max_waiting: Annotated[int | None, setting("Most rows that may wait.", whole(), shown=_DERIVED)] = None
@@ -124,14 +124,10 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 class FileSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The files of batches."""
 
-    location: Annotated[
-        str | None, setting("Folder or s3:// prefix for the files.", option=False, shown=f"a folder {_IN_HOME}")
-    ] = None
-    max_mb: Annotated[float, setting("Largest file, in millions of bytes.", count(most=5000), option=False)] = 200.0
-    max_requests: Annotated[int, setting("Most requests of a batch.", whole(), option=False)] = 50_000
-    retention: Annotated[
-        str, setting("Delete a file after this time, unless its upload says otherwise.", span(), option=False)
-    ] = "30d"
+    location: Annotated[str | None, key("Folder or s3:// prefix for the files.", shown=f"a folder {_IN_HOME}")] = None
+    max_mb: Annotated[float, key("Largest file, in millions of bytes.", count(most=5000))] = 200.0
+    max_requests: Annotated[int, key("Most requests of a batch.", whole())] = 50_000
+    retention: Annotated[str, key("Delete a file after this time, unless its upload says otherwise.", span())] = "30d"
 
     def __post_init__(self) -> None:
         check(self)
@@ -145,75 +141,54 @@ class FileSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A server: where it listens, what it serves, and to whom."""
 
-    models: Annotated[dict[str, ModelSettings], setting("Models, by the names that clients use.", option=False)]
-    keys: Annotated[dict[str, KeySettings], setting("API keys, by name.", option=False)] = {}
-    tenants: Annotated[
-        dict[str, TenantSettings], setting("Limits of tenants. A tenant that is not named has none.", option=False)
-    ] = {}
-    webhooks: Annotated[dict[str, WebhookSettings], setting("Whom to call when a job ends.", option=False)] = {}
-    files: Annotated[FileSettings, setting("The files of batches.", option=False)] = msgspec.field(
-        default_factory=FileSettings
-    )
+    models: Annotated[dict[str, ModelSettings], key("Models, by the names that clients use.")]
+    keys: Annotated[dict[str, KeySettings], key("API keys, by name.")] = {}
+    tenants: Annotated[dict[str, TenantSettings], key("Limits of tenants. A tenant that is not named has none.")] = {}
+    webhooks: Annotated[dict[str, WebhookSettings], key("Whom to call when a job ends.")] = {}
+    files: Annotated[FileSettings, key("The files of batches.")] = msgspec.field(default_factory=FileSettings)
     host: Annotated[str, setting("Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, setting("Port to listen on; 0 takes a free one.", whole(0, 65535))] = 8000
     grpc_port: Annotated[int | None, setting("Port for gRPC.", whole(0, 65535), shown="no gRPC")] = None
     open: Annotated[bool, setting("Serve other machines without keys.", FLAG, "--open")] = False
     grace: Annotated[str, setting("On SIGTERM, time for admitted requests to finish.", span(zero=True))] = "30s"
     database: Annotated[
-        str | None,
-        setting("URL of the job database: sqlite:///file or postgresql://...", shown=f"a file {_IN_HOME}"),
+        str | None, setting("URL of the job database: sqlite:///file or postgresql://...", shown=f"a file {_IN_HOME}")
     ] = None
     price_usd_per_hour: Annotated[
-        float | None,
-        setting("Price of a device in dollars an hour, for `twoshift usage`.", usd(zero=True), "--price"),
+        float | None, setting("Price of a device in dollars an hour, for `twoshift usage`.", usd(zero=True), "--price")
     ] = None
-    batch_price_share: Annotated[float, setting("Share of the price that jobs are charged.", share(), option=False)] = (
-        0.5
-    )
+    batch_price_share: Annotated[float, key("Share of the price that jobs are charged.", share())] = 0.5
     otlp_endpoint: Annotated[
         str | None, setting("OpenTelemetry endpoint for traces: http://collector:4318.", text("URL"))
     ] = None
     engine: Annotated[str, setting("Where replicas run.", choice(("local", "ray")))] = "local"
     address: Annotated[str | None, setting("Ray cluster: auto or host:port.", shown="a local one")] = None
     scale_log: Annotated[
-        str | None,
-        setting("Folder for the log of scaling decisions.", text("FOLDER"), shown=f"a folder {_IN_HOME}"),
+        str | None, setting("Folder for the log of scaling decisions.", text("FOLDER"), shown=f"a folder {_IN_HOME}")
     ] = None
     access_log: Annotated[bool, setting("Print a line for each request to stderr.", FLAG, "--access-log")] = False
-    log_probes: Annotated[
-        bool,
-        setting("With `access_log`: log successful health checks and scrapes, too.", FLAG, option=False),
-    ] = False
+    log_probes: Annotated[bool, key("With `access_log`: log successful health checks and scrapes, too.", FLAG)] = False
     job_roots: Annotated[
-        tuple[str, ...],
-        setting("Folders and s3:// prefixes where jobs may read and write.", names(), option=False),
+        tuple[str, ...], key("Folders and s3:// prefixes where jobs may read and write.", names())
     ] = ()
     allow_private_webhooks: Annotated[
-        bool, setting("Allow webhooks in private networks, over plain HTTP and on any port.", FLAG, option=False)
+        bool, key("Allow webhooks in private networks, over plain HTTP and on any port.", FLAG)
     ] = False
-    max_body_mib: Annotated[float, setting("Largest body of a request, in MiB.", count(most=4096), option=False)] = 64.0
-    max_connections: Annotated[int, setting("Most connections.", whole(), option=False)] = 4096
-    max_connections_per_address: Annotated[
-        int | None,
-        setting(
-            "Most connections from one address; this machine and `proxies` have no limit.",
-            whole(),
-            shown="a quarter of `max_connections`",
-            option=False,
-        ),
-    ] = None
-    proxies: Annotated[tuple[str, ...], setting("IP addresses that many clients share.", names(), option=False)] = ()
+    max_body_mib: Annotated[float, key("Largest body of a request, in MiB.", count(most=4096))] = 64.0
+    max_connections: Annotated[int, key("Most connections.", whole())] = 4096
+    max_connections_per_address: Annotated[int | None, key(_PER_ADDRESS, whole(), _A_QUARTER)] = None
+    proxies: Annotated[tuple[str, ...], key("IP addresses that many clients share.", names())] = ()
 
     def __post_init__(self) -> None:
         check(self)
         _require(bool(self.models), "models", self.models, "at least one model")
         for proxy in self.proxies:
             _require(_is_address(proxy), "proxies", proxy, "IP addresses such as 10.0.0.1")
-        for name, key in self.keys.items():
-            for model in key.models:
+        for name, its_key in self.keys.items():
+            for model in its_key.models:
                 accepted = f"one of {', '.join(sorted(self.models))}"
                 _require(model in self.models, f"keys.{name}.models", model, accepted)
-        named = {tenant_of(name, key) for name, key in self.keys.items()}
+        named = {tenant_of(name, its_key) for name, its_key in self.keys.items()}
         for name in self.tenants:
             accepted = f"one that a key has: {', '.join(sorted(named)) or 'there are no keys'}"
             _require(name in named, f"tenants.{name}", name, accepted)

@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 
 from twoshift.blobs.roots import check_root
-from twoshift.declare import check, setting
+from twoshift.declare import check, key
 from twoshift.errors import OverLimit, TooLarge
 from twoshift.serve.bucket import Bucket
 from twoshift.values import count, names, whole
@@ -23,22 +23,18 @@ class TenantSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """One tenant, as a configuration has it; what is not said is not limited."""
 
     requests_per_second: Annotated[
-        float | None, setting("Most requests a second, over all its keys.", count(), shown="no limit", option=False)
+        float | None, key("Most requests a second, over all its keys.", count(), shown="no limit")
     ] = None
     concurrent_jobs: Annotated[
-        int | None, setting("Most jobs that run at a time; more wait.", whole(), shown="no limit", option=False)
+        int | None, key("Most jobs that run at a time; more wait.", whole(), shown="no limit")
     ] = None
-    open_jobs: Annotated[int, setting("Most jobs that are not over; more are refused.", whole(), option=False)] = 10_000
-    stored_bytes: Annotated[
-        int | None, setting("Most bytes of stored files.", whole(most=10**18), shown="no limit", option=False)
-    ] = None
+    open_jobs: Annotated[int, key("Most jobs that are not over; more are refused.", whole())] = 10_000
+    stored_bytes: Annotated[int | None, key("Most bytes of stored files.", whole(most=10**18), shown="no limit")] = None
     device_seconds_per_day: Annotated[
-        float | None,
-        setting("Most device seconds a day, live and batch together.", count(), shown="no limit", option=False),
+        float | None, key("Most device seconds a day, live and batch together.", count(), shown="no limit")
     ] = None
     job_roots: Annotated[
-        tuple[str, ...] | None,
-        setting("Folders and s3:// prefixes of its jobs.", names(), shown="the server's", option=False),
+        tuple[str, ...] | None, key("Folders and s3:// prefixes of its jobs.", names(), shown="the server's")
     ] = None
 
     def __post_init__(self) -> None:

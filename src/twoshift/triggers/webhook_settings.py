@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from twoshift.declare import setting
+from twoshift.declare import key
 from twoshift.errors import InvalidInput
 from twoshift.policy.addresses import target_of
 from twoshift.values import FLAG, names
@@ -23,15 +23,13 @@ _LEAST_SECRET_BYTES = 16
 class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A URL that is told, and what of."""
 
-    url: Annotated[str, setting("URL to call.", option=False)]
-    secret: Annotated[str | None, setting("Signing secret: whsec_ and base64, or any text.", option=False)] = None
-    secret_env: Annotated[
-        str | None, setting("Environment variable that holds the secret, in place of `secret`.", option=False)
-    ] = None
-    events: Annotated[tuple[str, ...], setting("Endings to tell of.", names(), option=False)] = EVENTS
-    tenant: Annotated[str | None, setting("Tenant whose jobs it is told of.", shown="all tenants", option=False)] = None
-    only_named: Annotated[bool, setting("Call only for jobs that name it in `notify`.", FLAG, option=False)] = False
-    below: Annotated[bool, setting("Let a job name a URL below this one in its place.", FLAG, option=False)] = False
+    url: Annotated[str, key("URL to call.")]
+    secret: Annotated[str | None, key("Signing secret: whsec_ and base64, or any text.")] = None
+    secret_env: Annotated[str | None, key("Environment variable that holds the secret, in place of `secret`.")] = None
+    events: Annotated[tuple[str, ...], key("Endings to tell of.", names())] = EVENTS
+    tenant: Annotated[str | None, key("Tenant whose jobs it is told of.", shown="all tenants")] = None
+    only_named: Annotated[bool, key("Call only for jobs that name it in `notify`.", FLAG)] = False
+    below: Annotated[bool, key("Let a job name a URL below this one in its place.", FLAG)] = False
 
     def key(self) -> bytes:
         """What deliveries are signed with; raises InvalidInput."""
