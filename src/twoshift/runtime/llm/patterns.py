@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import importlib
+import functools
 import re
-from collections.abc import Iterable
-from typing import Any
 
 __all__ = ["pattern_size"]
 
-_parser: Any = importlib.import_module("re._parser")  # Python's own: a pattern as a tree
 _MOST_CHARACTERS = 500
 _SPECIAL_GROUP = re.compile(r"(?<!\\)(?:\\\\)*\(\?(?!:)")
 _OUTER_ANCHORS = re.compile(r"^\^|(?<!\\)\$$")
-_PRINTABLE = range(0x20, 0x7F)
-_CATEGORIES = {
-    f"CATEGORY_{name}": re.compile(code, re.ASCII)
-    for word, small in (("DIGIT", r"\d"), ("SPACE", r"\s"), ("WORD", r"\w"))
-    for name, code in ((word, small), (f"NOT_{word}", small.upper()))
-}
+_TOKEN = re.compile(
+    r"(?P<atom>\\(?:x..|u.{4}|U.{8}|N\{[^}]*\}|0[0-7]{0,2}|[0-3][0-7]{2}|.)"
+    r"|\[\^?\]?(?:\\.|[^\]\\])*\])"
+    r"|(?P<open>\((?:\?:)?)|(?P<close>\))|(?P<branch>\|)"
+    r"|(?P<repeat>(?:[*+?]|\{(?:\d+|\d*,\d*)\})(?P<how>[?+]?))"
+    r"|(?P<anchor>[\^$])|(?P<plain>.)",
+    re.DOTALL,
+)
+_PLACES = (r"\b", r"\B", r"\A", r"\Z")  # that match no character
+_NOT_KEPT = "an anchor inside, a word boundary, a back reference or a possessive repetition"
 
 
 def pattern_size(pattern: str) -> int:
@@ -27,62 +28,67 @@ def pattern_size(pattern: str) -> int:
         raise ValueError(f"more than {_MOST_CHARACTERS} characters")
     if _SPECIAL_GROUP.search(pattern):
         raise ValueError("a group that begins with (? and is not (?:...), as lookaheads and lookbehinds")
+    inner = _OUTER_ANCHORS.sub("", pattern)
     try:
-        tree = _parser.parse(_OUTER_ANCHORS.sub("", pattern))
+        re.compile(inner)
     except (re.error, RecursionError, OverflowError) as error:
         raise ValueError(f"what cannot be read ({error})") from None
-    return _size(tree)
+    return _size(inner)
 
 
-def _size(tree: Iterable[tuple[Any, Any]]) -> int:
-    return sum(_node_size(str(kind), value) for kind, value in tree)
+def _size(pattern: str) -> int:
+    """The pattern is valid: of each group, how large it is so far, and the last piece, which may be repeated."""
+    groups: list[tuple[int, int]] = [(0, 0)]
+    for token in _TOKEN.finditer(pattern):
+        before, last = groups[-1]
+        match token.lastgroup:
+            case "open":
+                groups.append((0, 0))
+            case "close":
+                groups.pop()
+                outer_before, outer_last = groups[-1]
+                groups[-1] = (outer_before + outer_last, before + last)
+            case "branch":
+                groups[-1] = (before + last, 0)
+            case "repeat":
+                groups[-1] = (before, last * _times(token))
+            case "anchor":
+                raise ValueError(_NOT_KEPT)
+            case _:
+                _check_atom(token[0])
+                groups[-1] = (before + last, 1)
+    return sum(groups[0])
 
 
-def _node_size(kind: str, value: Any) -> int:
-    match kind:
-        case "LITERAL":
-            if not _fits_in_text(value):
-                raise ValueError(f"{chr(value)!r}, which a JSON text has to escape")
-            return 1
-        case "NOT_LITERAL" | "ANY":
-            return 1
-        case "IN":
-            if not _matches_something(value):
-                raise ValueError("a class of characters in which there is none")
-            return 1
-        case "BRANCH":
-            return sum(map(_size, value[1]))
-        case "SUBPATTERN":
-            return _size(value[-1])
-        case "MAX_REPEAT" | "MIN_REPEAT":
-            least, most, inner = value
-            return _size(inner) * (least + 1 if most == _parser.MAXREPEAT else most)
-        case _:
-            raise ValueError("an anchor inside, a word boundary, a back reference or a possessive repetition")
+def _times(token: re.Match[str]) -> int:
+    """How often what stands before it is written out."""
+    if token["how"] == "+":
+        raise ValueError(_NOT_KEPT)
+    body = token["repeat"].removesuffix(token["how"]) or token["repeat"]
+    if not body.startswith("{"):
+        return {"?": 1, "*": 1, "+": 2}[body]
+    least, comma, most = body[1:-1].partition(",")
+    if not comma:
+        return int(least)
+    return int(most) if most else int(least or 0) + 1
 
 
-def _fits_in_text(code: int) -> bool:
-    return code >= 0x20 and chr(code) not in '"\\'
+def _check_atom(atom: str) -> None:
+    """Raises ValueError where no character of a JSON text, unescaped, is meant by it."""
+    if atom in _PLACES or (atom[0] == "\\" and atom[1] in "123456789" and len(atom) < 4):
+        raise ValueError(_NOT_KEPT)
+    if atom == "." or (atom[0] not in "\\[" and _fits_in_text(atom)):
+        return
+    if atom[0] not in "\\[" or re.search(atom, _every_character(), re.ASCII) is None:
+        told = "a class of characters in which there is none" if atom[0] == "[" else f"{atom!r}"
+        raise ValueError(told if atom[0] == "[" else f"{told}, which a JSON text has to escape")
 
 
-def _matches_something(items: list[tuple[Any, Any]]) -> bool:
-    """Looked for among plain characters, and at the borders of what the class names."""
-    negated = str(items[0][0]) == "NEGATE"
-    named = items[1:] if negated else items
-    borders = [code + step for kind, value in named for code in _borders(str(kind), value) for step in (-1, 0, 1)]
-    tried = [code for code in (*_PRINTABLE, *borders) if code <= 0x10FFFF and _fits_in_text(code)]
-    return any(any(_matches(str(kind), value, code) for kind, value in named) != negated for code in tried)
+def _fits_in_text(character: str) -> bool:
+    return character >= " " and character not in '"\\'
 
 
-def _borders(kind: str, value: Any) -> tuple[int, ...]:
-    return (value,) if kind == "LITERAL" else tuple(value) if kind == "RANGE" else ()
-
-
-def _matches(kind: str, value: Any, code: int) -> bool:
-    match kind:
-        case "LITERAL":
-            return code == value
-        case "RANGE":
-            return value[0] <= code <= value[1]
-        case _:
-            return _CATEGORIES[str(value)].match(chr(code)) is not None
+@functools.cache
+def _every_character() -> str:
+    """That a JSON text may hold as it is."""
+    return "".join(filter(_fits_in_text, map(chr, range(0x110000))))
