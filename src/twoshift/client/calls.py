@@ -40,6 +40,7 @@ __all__ = [
     "Upload",
     "error_of_event",
     "json_call",
+    "json_of",
     "steps",
 ]
 
@@ -78,10 +79,11 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """No answer; `sent` where the server may have read the request."""
+    """No answer of `url`; `sent` where the server may have read the request."""
 
     error: Exception
     sent: bool
+    url: str = "the server"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ def json_call(
     data = None if body is None else json.dumps(body).encode()
     headers = {} if data is None else {"content-type": "application/json"}
     return Call(
-        method, path, lambda reply: read(_json(reply, path)), data, headers, repeatable=repeatable, patience=patience
+        method, path, lambda reply: read(json_of(reply, path)), data, headers, repeatable=repeatable, patience=patience
     )
 
 
@@ -175,7 +177,7 @@ def _failure(request: Call[Any], reply: Reply | Lost | None) -> tuple[TwoshiftEr
     assert reply is not None  # noqa: S101 - a call has an answer
     if isinstance(reply, Lost):
         said = str(reply.error) or type(reply.error).__name__
-        error = TryLater(f"the server does not answer ({said})", _LOST_S)
+        error = TryLater(f"{reply.url} does not answer ({said})", _LOST_S)
         error.__cause__ = reply.error
         return error, request.repeatable or not reply.sent
     if reply.status < 400:
@@ -223,7 +225,7 @@ def _retry_after_s(headers: Mapping[str, str]) -> float:
     return _LOST_S
 
 
-def _json(reply: Reply, path: str) -> Any:
+def json_of(reply: Reply, path: str) -> Any:
     """A reply's JSON; raises Broken where it is none."""
     try:
         return json.loads(reply.body) if reply.body else None

@@ -146,7 +146,8 @@ def download_file(file: str | File, path: str | Path) -> Flow[Path]:
     """A file of the server, written to `path`."""
     path, file_id = Path(path), file if isinstance(file, str) else file.id
     with path.open("wb") as opened:
-        yield Call("GET", f"/v1/files/{_quoted(file_id)}/content", lambda _reply: None, sink=opened.write)
+        path_there = f"/v1/files/{_quoted(file_id)}/content"
+        yield Call("GET", path_there, lambda _reply: None, sink=opened.write, repeatable=False)
     return path
 
 

@@ -24,6 +24,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 _CONNECT_S = 10.0
 _PIECE_BYTES = 1 << 20
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class _Options:
@@ -36,7 +37,13 @@ class _Options:
         key = key or os.environ.get("TWOSHIFT_KEY", "").strip()
         headers = {"user-agent": f"twoshift/{__version__}"} | ({"authorization": f"Bearer {key}"} if key else {})
         timeout = self.httpx.Timeout(timeout_s, connect=min(_CONNECT_S, timeout_s))
-        self.arguments: dict[str, Any] = {"base_url": self.url, "headers": headers, "timeout": timeout}
+        self.is_local = urlsplit(self.url).hostname in _LOOPBACK
+        self.arguments: dict[str, Any] = {
+            "base_url": self.url,
+            "headers": headers,
+            "timeout": timeout,
+            "trust_env": not self.is_local,  # no proxy stands between a program and its own machine
+        }
 
     def built(self, client: Any, call: Call[Any]) -> Any:
         """The request as httpx has it."""
@@ -49,7 +56,8 @@ class _Options:
         """An error of the connection; raises any other."""
         if not isinstance(error, self.httpx.TransportError):
             raise error
-        return Lost(error, sent=not isinstance(error, (self.httpx.ConnectError, self.httpx.ConnectTimeout)))
+        is_sent = not isinstance(error, (self.httpx.ConnectError, self.httpx.ConnectTimeout))
+        return Lost(error, is_sent, f"the server {self.url}")
 
 
 class Transport:
@@ -60,7 +68,8 @@ class Transport:
     ) -> None:
         """`url` is by default TWOSHIFT_SERVER, and `key` TWOSHIFT_KEY."""
         self._options = _Options(url, key, timeout_s, max_retries)
-        self.url, self._http = self._options.url, self._options.httpx.Client(**self._options.arguments)
+        self.url, self.is_local = self._options.url, self._options.is_local
+        self._http = self._options.httpx.Client(**self._options.arguments)
 
     def run(self, work: Call[T] | Flow[T]) -> T:
         """What it returns."""

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
-import re
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from twoshift._version import __version__
+from twoshift.extras import needed
 from twoshift.policy.addresses import Target, is_public, target_of
 
 __all__ = ["Resolve", "Sender", "Undelivered"]
 
 _LIMIT_S = 15.0  # for all of it, whoever is slow
-_MOST_BYTES = 16 << 10  # of the reply that are read
-_STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})[ \r]")
-_END = b"\r\n\r\n"
 Resolve = Callable[[str, int], Sequence[str]]  # a name's addresses
 
 
@@ -38,22 +36,21 @@ class Sender:
     ) -> None:
         self._private_too, self._resolve, self._limit_s = private_too, resolve or _resolved, limit_s
         self._context = context or ssl.create_default_context()
+        self._httpx = needed("httpx", "client", "of webhooks", "the sender")
 
     def post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
         """The status of the answer; raises Undelivered, and InvalidInput where the URL may not be called."""
         until_s = time.monotonic() + self._limit_s
         target = target_of(url, self._private_too)
+        addresses = self._addresses(target, until_s)
         try:
-            with self._connected(target, self._addresses(target, until_s), until_s) as made:
-                made.settimeout(_left_s(until_s))
-                made.sendall(_request(target, headers, body))
-                return _status(made, until_s)
-        except TimeoutError:
+            return asyncio.run(self._posted(target, addresses, headers, body, until_s))
+        except (TimeoutError, self._httpx.TimeoutException):
             raise Undelivered(f"no answer within {self._limit_s:g} s") from None
-        except ssl.SSLCertVerificationError as error:
-            raise Undelivered(f"its certificate is not trusted ({error.verify_message})") from None
-        except OSError as error:
-            raise Undelivered(f"no connection ({error.strerror or type(error).__name__})") from None
+        except (self._httpx.ProtocolError, self._httpx.DecodingError):
+            raise Undelivered("its reply is not HTTP") from None
+        except self._httpx.TransportError as error:
+            raise Undelivered(_no_connection(error)) from None
 
     def _addresses(self, target: Target, until_s: float) -> Sequence[str]:
         """Every address of the name, each of them looked at; nobody resolves it again after that."""
@@ -67,7 +64,7 @@ class Sender:
 
         threading.Thread(target=ask, name="twoshift-resolve", daemon=True).start()
         try:
-            found = answer.get(timeout=_left_s(until_s))
+            found = answer.get(timeout=max(0.0, until_s - time.monotonic()))
         except queue.Empty:
             raise Undelivered(f"the name {target.host} was not resolved in time") from None
         if not found:
@@ -76,62 +73,55 @@ class Sender:
             raise Undelivered(f"{target.host} is not a public address: allow_private_webhooks = true allows it")
         return found
 
-    def _connected(self, target: Target, addresses: Sequence[str], until_s: float) -> socket.socket:
-        """To the first of these that answers, by TLS under the name where that is asked for."""
-        last: OSError | None = None
-        for number, address in enumerate(addresses):
-            share_s = _left_s(until_s) / (len(addresses) - number)  # one that is silent leaves time for the others
-            try:
-                made = socket.create_connection((address, target.port), timeout=share_s)
-            except OSError as error:
-                last = error
-                continue
-            if target.scheme == "http":
-                return made
-            try:
-                made.settimeout(_left_s(until_s))
-                return self._context.wrap_socket(made, server_hostname=target.host)
-            except BaseException:
-                made.close()
-                raise
-        raise last or TimeoutError
-
-
-def _request(target: Target, headers: Mapping[str, str], body: bytes) -> bytes:
-    sent = {
-        "host": target.authority,
-        "user-agent": f"twoshift/{__version__}",
-        "content-type": "application/json",
-        "content-length": str(len(body)),
-        "connection": "close",
-        **headers,
-    }
-    lines = [f"POST {target.path} HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items())]
-    return "\r\n".join(lines).encode("ascii") + _END + body
-
-
-def _status(made: socket.socket, until_s: float) -> int:
-    """Of the last word: those before it say that there is more to come."""
-    seen = b""
-    while len(seen) < _MOST_BYTES:
-        made.settimeout(_left_s(until_s))
-        piece = made.recv(4096)
-        seen += piece
-        while _END in seen and seen.startswith(b"HTTP/1.1 1"):
-            seen = seen.partition(_END)[2]
-        found = _STATUS.match(seen)
-        if found is not None and not found[1].startswith(b"1"):
-            return int(found[1])
-        if not piece or (len(seen) > 16 and found is None):
-            break
-    raise Undelivered("its reply is not HTTP")
-
-
-def _left_s(until_s: float) -> float:
-    left_s = until_s - time.monotonic()
-    if left_s <= 0:
+    async def _posted(
+        self, target: Target, addresses: Sequence[str], headers: Mapping[str, str], body: bytes, until_s: float
+    ) -> int:
+        """By the first address that takes a connection."""
+        httpx = self._httpx
+        given = {"host": target.authority, "user-agent": f"twoshift/{__version__}", "content-type": "application/json"}
+        # The address is called as it was looked at; TLS and the server know the name
+        extensions = {"sni_hostname": target.host, "target": target.path.encode()}
+        async with (
+            asyncio.timeout(until_s - time.monotonic()),
+            httpx.AsyncClient(verify=self._context, trust_env=False) as client,
+        ):
+            for left in range(len(addresses), 0, -1):
+                url = httpx.URL(scheme=target.scheme, host=addresses[-left], port=target.port, path="/")
+                share_s = (until_s - time.monotonic()) / left  # one that is silent leaves time for the others
+                request = client.build_request(
+                    "POST",
+                    url,
+                    headers={**given, **headers},
+                    content=body,
+                    extensions=extensions,
+                    timeout=httpx.Timeout(None, connect=share_s),
+                )
+                try:
+                    reply = await client.send(request, stream=True)
+                except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                    if left == 1 or _distrust(error) is not None:
+                        raise
+                    continue
+                await reply.aclose()
+                return reply.status_code
         raise TimeoutError
-    return left_s
+
+
+def _no_connection(error: BaseException) -> str:
+    if (distrust := _distrust(error)) is not None:
+        return f"its certificate is not trusted ({distrust.verify_message})"
+    said = next((each.strerror for each in _causes(error) if isinstance(each, OSError) and each.strerror), None)
+    return f"no connection ({said or type(error).__name__})"
+
+
+def _distrust(error: BaseException) -> ssl.SSLCertVerificationError | None:
+    return next((each for each in _causes(error) if isinstance(each, ssl.SSLCertVerificationError)), None)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def _resolved(host: str, port: int) -> Sequence[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import re
 import socket
@@ -13,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from twoshift.errors import Broken, InvalidInput, TooLarge, TryLater, TwoshiftError
+from twoshift.extras import needed
 from twoshift.generation import FinishReason, GenerationRequest, Message, TokenUsage
 from twoshift.llm_ports import Emitted
 
@@ -26,12 +26,19 @@ class Endpoint:
     """A server, and a model on it."""
 
     def __init__(self, address: str, name: str, key: str | None) -> None:
-        self.address, self.name, self._key = address, name, key
-        self._url = urlsplit(address)
+        self.address, self.name = address, name
+        self.httpx = needed("httpx", "client", address)
+        self._root = address[: len(address) - len(urlsplit(address).path)]
+        self._arguments: dict[str, Any] = {
+            "headers": {"authorization": f"Bearer {key}"} if key else {},
+            "timeout": _TIMEOUT_S,
+            "verify": ssl.create_default_context(),
+            "trust_env": False,
+        }
 
     def check(self) -> int | None:
         """The model's context, where the server says it; raises InvalidInput where it is not there, TryLater."""
-        listed = json.loads(self._get(f"{self._url.path}/models"))["data"]
+        listed = json.loads(self._get(f"{self.address}/models"))["data"]
         names = [each["id"] for each in listed]
         if not self.name and len(names) == 1:
             self.name = names[0]
@@ -43,39 +50,23 @@ class Endpoint:
     def kv_use(self) -> float:
         """As vLLM's own metrics say it; 0 where there are none."""
         with contextlib.suppress(TryLater, ValueError):
-            if found := _KV_USE.search(self._get("/metrics")):
+            if found := _KV_USE.search(self._get(f"{self._root}/metrics")):
                 return float(found[1])
         return 0.0
 
-    def connect(self) -> http.client.HTTPConnection:
-        """A connection of its own for each answer."""
-        if self._url.scheme == "https":
-            return http.client.HTTPSConnection(
-                self._url.netloc, timeout=_TIMEOUT_S, context=ssl.create_default_context()
-            )
-        return http.client.HTTPConnection(self._url.netloc, timeout=_TIMEOUT_S)
+    def connect(self) -> Any:
+        """A client with connections of its own."""
+        return self.httpx.Client(**self._arguments)
 
-    def post(self, connection: http.client.HTTPConnection, path: str, body: dict[str, Any]) -> http.client.HTTPResponse:
-        """The reply, whose body is not read yet."""
-        headers = {"Content-Type": "application/json", **self._authorization()}
-        connection.request("POST", f"{self._url.path}/{path}", json.dumps(body), headers)
-        return connection.getresponse()
-
-    def _authorization(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self._key}"} if self._key else {}
-
-    def _get(self, path: str) -> str:
-        connection = self.connect()
+    def _get(self, url: str) -> str:
         try:
-            connection.request("GET", path, headers=self._authorization())
-            reply = connection.getresponse()
-            if reply.status != 200:
-                raise TryLater(f"{self.address} answered {reply.status} for {path}", 5.0)
-            return reply.read().decode()
-        except (OSError, http.client.HTTPException) as error:
+            with self.connect() as client:
+                reply = client.get(url)
+        except self.httpx.TransportError as error:
             raise TryLater(f"{self.address} does not answer ({error})", 5.0) from error
-        finally:
-            connection.close()
+        if reply.status_code != 200:
+            raise TryLater(f"{self.address} answered {reply.status_code} for {url}", 5.0)
+        return reply.text
 
 
 class Reply:
@@ -85,8 +76,8 @@ class Reply:
         self, endpoint: Endpoint, key: int, request: GenerationRequest, max_tokens: int, put: Callable[[Emitted], None]
     ) -> None:
         self._endpoint, self._key, self._request, self._max_tokens, self._put = endpoint, key, request, max_tokens, put
-        self._connection = endpoint.connect()
-        self._socket: socket.socket | None = None  # the connection forgets it before the answer is read
+        self._client = endpoint.connect()
+        self._socket: socket.socket | None = None
         self._cancelled = False
 
     def run(self) -> None:
@@ -100,7 +91,7 @@ class Reply:
             lost = TryLater(f"the answer of {self._endpoint.address} broke off ({error!r})", 1.0)
             self._put(Emitted(self._key, "", (), error=lost))
         finally:
-            self._connection.close()
+            self._client.close()
 
     def cancel(self) -> None:
         """Nobody wants it any more; from another thread."""
@@ -110,15 +101,24 @@ class Reply:
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     def _stream(self) -> None:
-        self._connection.connect()
-        self._socket = self._connection.sock
         is_chat = not isinstance(self._request.prompt, str)
-        path = "chat/completions" if is_chat else "completions"
-        reply = self._endpoint.post(self._connection, path, self._body())
-        if reply.status != 200:
-            raise _refusal(reply.status, reply.read().decode("utf-8", "replace"), self._endpoint.address)
+        url = f"{self._endpoint.address}/{'chat/completions' if is_chat else 'completions'}"
+        with self._client.stream("POST", url, json=self._body(), extensions={"trace": self._seen}) as reply:
+            if reply.status_code != 200:
+                reply.read()
+                raise _refusal(reply.status_code, reply.text, self._endpoint.address)
+            self._pass_on(_events(reply), is_chat)
+
+    def _seen(self, event: str, info: dict[str, Any]) -> None:
+        """The socket, so that it can be hung up while the server still reads the prompt."""
+        if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
+            self._socket = info["return_value"].get_extra_info("socket")
+            if self._cancelled:
+                self.cancel()
+
+    def _pass_on(self, events: Iterator[dict[str, Any]], is_chat: bool) -> None:
         finish, usage, pieces = None, None, 0
-        for event in _events(reply):
+        for event in events:
             if "error" in event:
                 raise Broken(f"{self._endpoint.address}: {event['error']}")
             if event.get("usage"):
@@ -130,7 +130,7 @@ class Reply:
                     pieces += 1
                     self._put(Emitted(self._key, text, (0,)))
         if finish is None:
-            raise http.client.IncompleteRead(b"")
+            raise EOFError("it has no end")
         reason = FinishReason.LENGTH if finish == "length" else FinishReason.STOP
         self._put(Emitted(self._key, "", (), reason, usage=usage or TokenUsage(0, pieces)))
 
@@ -159,11 +159,11 @@ def _format(schema: str) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": "answer", "schema": json.loads(schema), "strict": True}}
 
 
-def _events(reply: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
-    for line in reply:
-        if line.startswith(b"data:"):
+def _events(reply: Any) -> Iterator[dict[str, Any]]:
+    for line in reply.iter_lines():
+        if line.startswith("data:"):
             data = line[5:].strip()
-            if data == b"[DONE]":
+            if data == "[DONE]":
                 return
             yield json.loads(data)
 
