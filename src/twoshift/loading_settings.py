@@ -13,7 +13,7 @@ Device = Annotated[str, setting("Device: auto, cpu, cuda or cuda:N.", text("NAME
 Precision = Annotated[str | None, setting("Precision: fp32, bf16 or int8.", text("NAME"), shown="the model's own")]
 Threads = Annotated[
     int | None,
-    setting("CPU threads of a call.", whole(most=4096), shown="all usable cores, or fewer where that is faster"),
+    setting("CPU threads per call.", whole(most=4096), shown="all usable cores, or fewer if that is faster"),
 ]
 TrustPickle = Annotated[
     bool,

@@ -217,7 +217,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     @property
     def window_s(self) -> float | None:
-        """The time the job has."""
+        """Deadline of the job, from its start."""
         return None if self.window is None else parse_duration(self.window, "window")
 
     @property

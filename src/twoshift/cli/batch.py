@@ -39,7 +39,7 @@ Output = Annotated[
 
 @command(app, "submit", "twoshift batch submit requests.jsonl --wait --on http://127.0.0.1:8000", SERVER_FIELDS)
 def submit_command(
-    requests: Annotated[Path, typer.Argument(help="File with a JSON object a line: custom_id, method, url, body.")],
+    requests: Annotated[Path, typer.Argument(help="File with one JSON object per line: custom_id, method, url, body.")],
     on: On = None,
     window: Annotated[str, text("Deadline, from now: 24h, 90m.")] = "24h",
     endpoint: Annotated[
@@ -65,7 +65,7 @@ def submit_command(
 def list_command(
     on: On = None, limit: Annotated[int, whole("Show at most N.", most=100)] = 20, as_json: JsonFlag = False
 ) -> None:
-    """The newest batches of a server."""
+    """List the newest batches of a server."""
     found = server_at(on).get(f"/v1/batches?limit={limit}")
     rows = [_row(batch) for batch in found["data"]]
     show(as_json, found, table(_COLUMNS, rows) if rows else "There are no batches.")
@@ -73,7 +73,7 @@ def list_command(
 
 @command(app, "show", "twoshift batch show batch_0123456789ab --on http://127.0.0.1:8000", SERVER_FIELDS)
 def show_command(batch: BatchId, on: On = None, as_json: JsonFlag = False) -> None:
-    """How far a batch is."""
+    """Show the status and progress of a batch."""
     server = server_at(on)
     found = server.get(_path(batch))
     _show(server, found, as_json, () if as_json else _why_it_waits(server, found))
@@ -81,7 +81,7 @@ def show_command(batch: BatchId, on: On = None, as_json: JsonFlag = False) -> No
 
 @command(app, "cancel", "twoshift batch cancel batch_0123456789ab --on http://127.0.0.1:8000", SERVER_FIELDS)
 def cancel_command(batch: BatchId, on: On = None, as_json: JsonFlag = False) -> None:
-    """Stop a batch; what is done is kept."""
+    """Cancel a batch; finished requests are kept."""
     server = server_at(on)
     _show(server, server.post(f"{_path(batch)}/cancel"), as_json)
 
@@ -90,12 +90,12 @@ def cancel_command(batch: BatchId, on: On = None, as_json: JsonFlag = False) -> 
 def retry_command(
     batch: BatchId,
     on: On = None,
-    window: Annotated[str | None, text("Deadline, from now: 24h, 90m.", shown="as the batch had")] = None,
+    window: Annotated[str | None, text("Deadline, from now: 24h, 90m.", shown="that of the batch")] = None,
     wait: Wait = False,
     output: Output = None,
     as_json: JsonFlag = False,
 ) -> int:
-    """A new batch of what failed, expired or was cancelled."""
+    """Create a new batch of the requests that failed, expired or were cancelled."""
     _check_output(output, wait)
     server = server_at(on)
     made = server.post(f"{_path(batch)}/retry", {} if window is None else {"completion_window": window})
@@ -109,9 +109,9 @@ def results_command(
     output: Annotated[
         str | None, typer.Option("--output", "-o", help="Output file.", metavar="FILE", show_default="stdout")
     ] = None,
-    errors: Annotated[bool, typer.Option("--errors", help="Print the requests that failed instead.")] = False,
+    errors: Annotated[bool, typer.Option("--errors", help="Print the failed requests instead of the results.")] = False,
 ) -> None:
-    """The lines of a batch's results."""
+    """Print the results of a batch."""
     server = server_at(on)
     found = server.get(_path(batch))
     file_id = found["error_file_id" if errors else "output_file_id"]

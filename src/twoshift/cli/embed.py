@@ -20,14 +20,14 @@ __all__ = ["embed_command"]
 @command(app, "embed", "twoshift embed minilm texts.txt", ERROR_FIELDS)
 def embed_command(
     model: RowModel,
-    texts: Annotated[str, typer.Argument(help="A file with one text a line. - is stdin.")] = "-",
+    texts: Annotated[str, typer.Argument(help="File with one text per line; - is stdin.")] = "-",
     device: Device = "auto",
     precision: Precision = None,
     threads: Threads = None,
     load_timeout: LoadTimeout = None,
     as_json: JsonFlag = False,
 ) -> int:
-    """Turn texts into vectors: one JSON object a line of input, in order."""
+    """Turn texts into vectors: one JSON object per input line, in order."""
     with opened(texts, "TEXTS") as stream:
         from twoshift.cli.answers import Answers, answer_lines
         from twoshift.wiring import load_model

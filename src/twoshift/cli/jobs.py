@@ -32,7 +32,7 @@ def list_command(
     limit: Annotated[int, whole("Show at most N.", most=1000)] = 20,
     as_json: JsonFlag = False,
 ) -> None:
-    """The newest jobs of a server."""
+    """List the newest jobs of a server."""
     found = server_at(on).get(f"/v1/jobs?limit={limit}")
     rows = [_row(job) for job in found["data"]]
     show(as_json, found, table(_COLUMNS, rows, less=_LESS) if rows else "There are no jobs.")
@@ -40,7 +40,7 @@ def list_command(
 
 @command(app, "show", "twoshift jobs show job-0123456789ab --on http://127.0.0.1:8000", SERVER_FIELDS)
 def show_command(job: JobId, on: On = None, as_json: JsonFlag = False) -> None:
-    """How far a job is."""
+    """Show the state and progress of a job."""
     server = server_at(on)
     found = server.get(_path(job))
     show(as_json, found, *job_lines(found))
@@ -50,25 +50,25 @@ def show_command(job: JobId, on: On = None, as_json: JsonFlag = False) -> None:
 
 @command(app, "pause", "twoshift jobs pause job-0123456789ab --on http://127.0.0.1:8000", SERVER_FIELDS)
 def pause_command(job: JobId, on: On = None, as_json: JsonFlag = False) -> None:
-    """Stop a job after the shards in work, until it is resumed."""
+    """Pause a job after its running shards, until it is resumed."""
     _change(job, "pause", on, as_json)
 
 
 @command(app, "resume", "twoshift jobs resume job-0123456789ab --on http://127.0.0.1:8000", SERVER_FIELDS)
 def resume_command(job: JobId, on: On = None, as_json: JsonFlag = False) -> None:
-    """Go on with a job that was paused or has failed."""
+    """Resume a job that was paused or has failed."""
     _change(job, "resume", on, as_json, _settled)
 
 
 @command(app, "cancel", "twoshift jobs cancel job-0123456789ab --on http://127.0.0.1:8000", SERVER_FIELDS)
 def cancel_command(job: JobId, on: On = None, as_json: JsonFlag = False) -> None:
-    """Stop a job now and for good; what it has committed stays."""
+    """Cancel a job; committed parts are kept."""
     _change(job, "cancel", on, as_json)
 
 
 @command(app, "logs", "twoshift jobs logs job-0123456789ab --on http://127.0.0.1:8000", SERVER_FIELDS)
 def logs_command(job: JobId, on: On = None, as_json: JsonFlag = False) -> None:
-    """What happened to a job."""
+    """Print the log of a job."""
     found = server_at(on).get(f"{_path(job)}/log")
     show(as_json, found, *(f"{shown_time(line['at'])}  {line['text']}" for line in found["data"]))
 
@@ -79,7 +79,7 @@ def deliveries_command(
     limit: Annotated[int, whole("Show at most N.", most=1000)] = 20,
     as_json: JsonFlag = False,
 ) -> None:
-    """Which webhooks were told of what, and what they said."""
+    """List the newest webhook deliveries and their replies."""
     found = server_at(on).get(f"/v1/deliveries?limit={limit}")
     rows = [
         (shown_time(each["created_at"]), each["type"], each["subject"], each["webhook"], each["state"],

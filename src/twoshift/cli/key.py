@@ -22,11 +22,11 @@ def key_command(
     name: Annotated[str, typer.Argument(help="Name of the key.")],
     tenant: Annotated[str | None, text("Tenant whose jobs, files and quotas the key shares.", metavar="NAME")] = None,
     scope: Annotated[
-        list[str] | None, choice("What the key may do; repeat it for several.", _SCOPES, shown="serve and batch")
+        list[str] | None, choice("Scope of the key; repeat it for several.", _SCOPES, shown="serve and batch")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make an API key, and the lines that let `twoshift serve --config` know it. The key is shown once."""
+    """Create an API key, and print the lines for the server's configuration file. The key is shown once."""
     from twoshift.serve.keys import digest_of, new_key
 
     key = new_key()

@@ -35,5 +35,5 @@ Device = Annotated[str, option_of(loading_settings.Device)]
 Precision = Annotated[str | None, option_of(loading_settings.Precision)]
 Threads = Annotated[int | None, option_of(loading_settings.Threads)]
 TrustPickle = Annotated[bool, option_of(loading_settings.TrustPickle)]
-LoadTimeout = Annotated[float | None, duration("End where the model is not loaded within this time.", shown="10m")]
+LoadTimeout = Annotated[float | None, duration("Fail if the model is not loaded within this time.", shown="10m")]
 LOAD_TIMEOUT_S = 600.0

@@ -20,7 +20,7 @@ __all__ = ["models_command"]
 
 @command(app, "models", "twoshift models")
 def models_command(as_json: JsonFlag = False) -> None:
-    """Models that go by a name, language models among them, and the profiles that were measured here."""
+    """List the models with a name of their own, and the profiles measured on this machine."""
     from twoshift.wiring import known_models
 
     known = known_models()

@@ -132,22 +132,22 @@ _ROW_TOKENS = 64  # of a row that is made here
 @command(app, "profile", "twoshift profile minilm --slo-ms 50 --price 2.50", ERROR_FIELDS)
 def profile_command(
     model: Model,
-    slo_ms: Annotated[float, millis("The latency objective of a live request.")] = 50.0,
-    price: Annotated[float, usd("Dollars an hour for this device.")] = 2.5,
+    slo_ms: Annotated[float, millis("Latency objective of a live request.")] = 50.0,
+    price: Annotated[float, usd("Price of this device in dollars per hour.")] = 2.5,
     rows: Annotated[
-        str | None, text("Example rows, one a line as score takes them; encoders make their own.", metavar="FILE")
+        str | None, text("File with example rows, as `twoshift score` reads them; encoders need none.", metavar="FILE")
     ] = None,
     row_tokens: Annotated[
-        int | None, whole("Tokens of a typical row of an encoder, if the rows are made here.", most=10**6, shown="64")
+        int | None, whole("Tokens per generated row, for an encoder without --rows.", most=10**6, shown="64")
     ] = None,
     device: Device = "auto",
     precision: Precision = None,
     threads: Threads = None,
     load_timeout: LoadTimeout = None,
     trust_pickle: TrustPickle = False,
-    seconds: Annotated[float, duration("About how long to measure.")] = 5.0,
-    max_rows: Annotated[int, whole("Rows of the largest call to measure.", most=10**6)] = 1024,
-    report: Annotated[str | None, text("Also write the curve and its figures as an HTML page.", metavar="FILE")] = None,
+    seconds: Annotated[float, duration("Time to measure, roughly.")] = 5.0,
+    max_rows: Annotated[int, whole("Largest call to measure, in rows.", most=10**6)] = 1024,
+    report: Annotated[str | None, text("Write a report with the curve to this HTML file.", metavar="FILE")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Measure a model's calls on this device: its cost curve, the knee, the call budget and caps for an SLO."""

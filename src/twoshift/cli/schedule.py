@@ -37,20 +37,20 @@ def add_command(
     after: Annotated[
         str | None, text("Run whenever this file appears or is replaced: a path or s3://.", metavar="LOCATION")
     ] = None,
-    every: Annotated[str | None, text("With --after: how often to look.", metavar="DURATION", shown="30s")] = None,
+    every: Annotated[str | None, text("With --after: polling interval.", metavar="DURATION", shown="30s")] = None,
     tz: Annotated[str | None, text("Time zone of --cron, {date} and {time}.", shown="UTC")] = None,
     missed: Annotated[
         str | None,
-        choice("What to do with runs whose time passed while the server was down.", ("skip", "once"), shown="skip"),
+        choice("What to do with runs that were missed while the server was down.", ("skip", "once"), shown="skip"),
     ] = None,
     overlap: Annotated[
-        str | None, choice("What to do while the last run is still going.", ("skip", "queue", "cancel"), shown="skip")
+        str | None, choice("What to do if the last run has not ended.", ("skip", "queue", "cancel"), shown="skip")
     ] = None,
     notify: Annotated[str | None, text("Webhooks of the server to call when a run ends: a,b.")] = None,
     on: On = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run a job by the clock, or whenever a marker appears; {date}, {time} and {run} give each run its own folder."""
+    """Run a job by cron, or whenever a marker appears; {date}, {time} and {run} give each run its own folder."""
     from twoshift.batch.settings import read_settings
     from twoshift.cli.run_on import absolute, job_data
 
@@ -67,7 +67,7 @@ def add_command(
 
 @command(app, "list", f"twoshift schedule list {_ON}", SERVER_FIELDS)
 def list_command(on: On = None, as_json: JsonFlag = False) -> None:
-    """The schedules of a server."""
+    """List the schedules of a server."""
     found = server_at(on).get("/v1/schedules")
     rows = [_row(each) for each in found["data"]]
     show(as_json, found, table(_COLUMNS, rows) if rows else "There are no schedules.")
@@ -75,28 +75,28 @@ def list_command(on: On = None, as_json: JsonFlag = False) -> None:
 
 @command(app, "show", f"twoshift schedule show nightly {_ON}", SERVER_FIELDS)
 def show_command(schedule: Name, on: On = None, as_json: JsonFlag = False) -> None:
-    """A schedule, and when it is due."""
+    """Show a schedule and its next run."""
     found = server_at(on).get(_path(schedule))
     show(as_json, found, *_lines(found))
 
 
 @command(app, "pause", f"twoshift schedule pause nightly {_ON}", SERVER_FIELDS)
 def pause_command(schedule: Name, on: On = None, as_json: JsonFlag = False) -> None:
-    """Fire no more until it is resumed; jobs that run go on."""
+    """Pause a schedule; running jobs continue."""
     found = server_at(on).post(f"{_path(schedule)}/pause")
     show(as_json, found, *_lines(found))
 
 
 @command(app, "resume", f"twoshift schedule resume nightly {_ON}", SERVER_FIELDS)
 def resume_command(schedule: Name, on: On = None, as_json: JsonFlag = False) -> None:
-    """Fire again, from the next time on."""
+    """Resume a schedule from its next time on."""
     found = server_at(on).post(f"{_path(schedule)}/resume")
     show(as_json, found, *_lines(found))
 
 
 @command(app, "remove", f"twoshift schedule remove nightly {_ON}", SERVER_FIELDS)
 def remove_command(schedule: Name, on: On = None, as_json: JsonFlag = False) -> None:
-    """End a schedule; its jobs stay."""
+    """Delete a schedule; its jobs are kept."""
     found = server_at(on).delete(_path(schedule))
     show(as_json, found, f"Removed {found['name']}.")
 
@@ -108,15 +108,15 @@ def history_command(
     limit: Annotated[int, whole("Show at most N.", most=1000)] = 20,
     as_json: JsonFlag = False,
 ) -> None:
-    """What a schedule did: runs with their jobs, and those that were skipped, missed or failed."""
+    """List the runs of a schedule, also those that were skipped, missed or failed."""
     found = server_at(on).get(f"{_path(schedule)}/history?limit={limit}")
     rows = [_run_row(each) for each in found["data"]]
-    show(as_json, found, table(_RUN_COLUMNS, rows) if rows else "It has not fired yet.")
+    show(as_json, found, table(_RUN_COLUMNS, rows) if rows else "It has not run yet.")
 
 
 @command(app, "run", f"twoshift schedule run nightly {_ON}", SERVER_FIELDS)
 def run_command(schedule: Name, on: On = None, as_json: JsonFlag = False) -> None:
-    """Run its job now, whatever its time."""
+    """Run a schedule's job now."""
     found = server_at(on).post(f"{_path(schedule)}/run")
     show(as_json, found, table(_RUN_COLUMNS, [_run_row(found)]))
 

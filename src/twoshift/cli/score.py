@@ -35,8 +35,8 @@ def score_command(
     rows: Annotated[
         str,
         typer.Argument(
-            help='A file with one row a line: {"field": value, ...} for tables and your own class; '
-            '{"query": ..., "text": ...} or ["query", "text"] for a reranker; a text for a classifier. - is stdin.',
+            help='File with one row per line: {"field": value, ...} for tables and your own class; '
+            '{"query": ..., "text": ...} or ["query", "text"] for a reranker; a text for a classifier; - is stdin.',
         ),
     ] = "-",
     device: Device = "auto",
@@ -46,7 +46,7 @@ def score_command(
     trust_pickle: TrustPickle = False,
     as_json: JsonFlag = False,
 ) -> int:
-    """Score rows with any model: one JSON object a line of input, in order."""
+    """Score rows with any model: one JSON object per input line, in order."""
     with opened(rows, "ROWS") as stream:
         from twoshift.cli.answers import Answers, answer_lines
         from twoshift.wiring import load_model

@@ -35,7 +35,7 @@ def usage_command(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Device seconds, tokens, rows and dollars, by day, tenant, lane and model."""
+    """Show device seconds, tokens, rows and dollars by day, tenant, lane and model."""
     if as_csv and as_json:
         raise InvalidInput("--csv", "--json", "one of the two")
     asked = {"from": first, "to": last, "group_by": group_by, "tenant": tenant, "format": "csv" if as_csv else None}

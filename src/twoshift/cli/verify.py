@@ -27,9 +27,9 @@ def verify_command(
     output: Annotated[str, typer.Argument(help="Output folder of a job, local or s3://.")],
     as_json: JsonFlag = False,
 ) -> int:
-    """Read every part of a job's output and compare it with the checksum of what was written.
+    """Read every part of a job's output and compare it with its recorded checksum.
 
-    Exit code 0: all parts are there and whole. 1: the parts that are named are not. 3: the job is not done yet.
+    Exit code 0: all parts are complete. 1: the named parts are missing or damaged. 3: the job is not done yet.
     """
     from twoshift.wiring import verify_job
 

@@ -52,7 +52,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     precision: Precision = None
     threads: Threads = None
     trust_pickle: TrustPickle = False
-    load_timeout: Annotated[str, setting("End where a model is not loaded within this time.", span())] = "10m"
+    load_timeout: Annotated[str, setting("Fail if a model is not loaded within this time.", span())] = "10m"
     price_usd_per_hour: Annotated[
         float | None, key("Price of a device in dollars an hour.", usd(zero=True), shown="the server's")
     ] = None

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["cap_command", "cost_command", "sweep_command"]
 
-SloMs = Annotated[float | None, millis("The latency objective of a live request.")]
+SloMs = Annotated[float | None, millis("Latency objective of a live request.")]
 
 
 @command(
@@ -40,16 +40,16 @@ SloMs = Annotated[float | None, millis("The latency objective of a live request.
     """,
 )
 def cost_command(
-    batch: Annotated[list[int], whole("Items a call; repeat it to compare.")],
+    batch: Annotated[list[int], whole("Items per call; repeat it to compare.")],
     overhead_ms: OverheadMs = None,
     item_ms: ItemMs = None,
-    price: Annotated[list[float], usd("Dollars an hour: one, or one for each batch.")] = [1.0],  # noqa: B006
+    price: Annotated[list[float], usd("Price in dollars per hour: one, or one for each --batch.")] = [1.0],  # noqa: B006
     slo_ms: SloMs = None,
     profile: ProfileName = None,
     row_tokens: RowTokens = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Time, throughput and dollars an item for some batch sizes, side by side."""
+    """Compare batch sizes: time, throughput and dollars per item."""
     source = chosen_curve(overhead_ms, item_ms, profile, row_tokens)
     made = cost_table(source.cost, batch, price, None if slo_ms is None else slo_ms / 1e3, source.row)
     data = {
@@ -71,13 +71,13 @@ def sweep_command(
     overhead_ms: OverheadMs = None,
     item_ms: ItemMs = None,
     slo_ms: SloMs = None,
-    batch: Annotated[list[int] | None, whole("Items a call; repeat it.", shown="1, 2, 4 ... 512")] = None,
+    batch: Annotated[list[int] | None, whole("Items per call; repeat it for several.", shown="1, 2, 4 ... 512")] = None,
     price: Annotated[float, usd("Dollars an hour.")] = 1.0,
     profile: ProfileName = None,
     row_tokens: RowTokens = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """The same for 1, 2, 4 ... 512: where doubling stops paying, and whether that fits the objective."""
+    """Compare batch sizes 1, 2, 4 ... 512: where doubling stops paying, and whether that fits the SLO."""
     source = chosen_curve(overhead_ms, item_ms, profile, row_tokens)
     slo_s = None if slo_ms is None else slo_ms / 1e3
     made = sweep(source.cost, batch or SWEEP_BATCHES, price, slo_s, source.row)
@@ -96,16 +96,18 @@ def sweep_command(
 
 @command(app, "cap", "twoshift plan cap --overhead-ms 6 --item-ms 0.2 --slo-ms 100 --share 0.4")
 def cap_command(
-    slo_ms: Annotated[float, millis("The latency objective of a live request.")],
+    slo_ms: Annotated[float, millis("Latency objective of a live request.")],
     overhead_ms: OverheadMs = None,
     item_ms: ItemMs = None,
-    share: Annotated[float, share("Share of the objective that may be spent waiting.", zero=False)] = 0.5,
+    share: Annotated[
+        float, share("Share of the SLO that a live request may wait for a background call.", zero=False)
+    ] = 0.5,
     quantile: Annotated[float, share("With --profile: plan for this quantile of the call time.")] = 0.9,
     profile: ProfileName = None,
     row_tokens: RowTokens = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """The largest background batch: a live request that arrives just behind it waits at most its share."""
+    """Find the largest background batch behind which a live request waits at most its share of the SLO."""
     source = chosen_curve(overhead_ms, item_ms, profile, row_tokens)
     made = cap(source.cost, slo_ms / 1e3, share, source.row, quantile)
     words = cap_words(made) + (f" Planned for the {quantile:.0%} quantile of the profile's calls." if profile else "")

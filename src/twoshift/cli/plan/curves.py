@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = ["CurveSource", "ItemMs", "OverheadMs", "ProfileName", "RowTokens", "chosen_curve"]
 
-OverheadMs = Annotated[float | None, millis("What a call costs however small it is.", zero=True)]
-ItemMs = Annotated[float | None, millis("What each item adds to a call.")]
+OverheadMs = Annotated[float | None, millis("Fixed cost of a call.", zero=True)]
+ItemMs = Annotated[float | None, millis("Cost that each item adds to a call.")]
 ProfileName = Annotated[
-    str | None, text("Use this profile, which `twoshift profile` or `plan fit --save` has stored.", metavar="NAME")
+    str | None, text("Stored profile to use, from `twoshift profile` or `plan fit --save`.", metavar="NAME")
 ]
 RowTokens = Annotated[
-    float | None, count("With --profile: tokens a row, if not as measured; the longest row scales along.", least=1)
+    float | None,
+    count("With --profile: tokens per row, if other than measured; the longest row scales with it.", least=1),
 ]
 
 

@@ -30,11 +30,11 @@ DeviceName = Annotated[str | None, choice("A device from its data sheet.", _DEVI
     """,
 )
 def memory_command(
-    params: Annotated[float | None, count("Parameters of the model; all of them, for a mixture of experts.")] = None,
+    params: Annotated[float | None, count("Parameters of the model (all of them, for a mixture of experts).")] = None,
     model: Annotated[str | None, text("Take the shape from a language model: smollm or a folder.")] = None,
     precision: Annotated[str, choice("Precision of the weights.", _PRECISIONS)] = "fp16",
     layers: Annotated[int | None, whole("Layers; with --kv-heads and --head-dim it gives the KV cache.")] = None,
-    kv_heads: Annotated[int | None, whole("Heads that keep keys and values.")] = None,
+    kv_heads: Annotated[int | None, whole("Number of key-value heads.")] = None,
     head_dim: Annotated[int | None, whole("Size of a head.")] = None,
     tokens: Annotated[float, count("Tokens of one sequence: prompt and answer.", least=1, shown="2048")] = 2048,
     kv_precision: Annotated[str, choice("Precision of the KV cache.", _PRECISIONS)] = "fp16",
@@ -43,7 +43,7 @@ def memory_command(
     utilisation: Annotated[float, share("Share of the memory that may be used.", zero=False)] = 0.9,
     as_json: JsonFlag = False,
 ) -> None:
-    """Weights, KV cache, and the largest batch that fits a device."""
+    """Compute weights, KV cache, and the largest batch that fits a device."""
     if model is not None:
         params, layers, kv_heads, head_dim = _shape(model, params, layers, kv_heads, head_dim)
     if params is None:
@@ -90,11 +90,11 @@ def _bytes(value: float | None) -> str:
 def _memory_words(made: MemoryPlan) -> str:
     match made.fits, made.largest_batch:
         case None, _:
-            return "Say --device or --device-memory to see what fits."
+            return "Add --device or --device-memory to see what fits."
         case False, _:
             return "The weights alone do not fit: shard them, quantise them, or take a larger device."
         case True, None:
-            return "The weights fit. Say --layers, --kv-heads and --head-dim to size the KV cache."
+            return "The weights fit. Add --layers, --kv-heads and --head-dim to size the KV cache."
         case True, 0:
             return "The weights fit, but not one sequence beside them."
         case _:
@@ -110,9 +110,9 @@ def _memory_words(made: MemoryPlan) -> str:
 )
 def roofline_command(
     device: DeviceName = None,
-    tflops: Annotated[float | None, count("Another device: peak TFLOP/s at this precision.")] = None,
-    bandwidth: Annotated[float | None, size("Another device: memory bandwidth, such as 3.35TB/s.")] = None,
-    params: Annotated[float | None, count("Parameters that a token uses.")] = None,
+    tflops: Annotated[float | None, count("Instead of --device: peak TFLOP/s at this precision.")] = None,
+    bandwidth: Annotated[float | None, size("Instead of --device: memory bandwidth, such as 3.35TB/s.")] = None,
+    params: Annotated[float | None, count("Parameters that each token uses.")] = None,
     tokens: Annotated[
         float, count("Tokens in the call: rows while decoding, rows x length otherwise.", least=1, shown="1")
     ] = 1,
@@ -122,7 +122,7 @@ def roofline_command(
     precision: Annotated[str, choice("Precision of weights and arithmetic.", _PRECISIONS)] = "bf16",
     as_json: JsonFlag = False,
 ) -> None:
-    """Arithmetic intensity of a call against the device's ridge: memory-bound or compute-bound."""
+    """Find whether a call is memory-bound or compute-bound on a device (roofline)."""
     chosen = _device(device, tflops, bandwidth)
     weight_bytes = PRECISION_BYTES[precision]
     work, moved_bytes = _work(params, tokens, kv_bytes, flops, moved, weight_bytes)

@@ -56,7 +56,7 @@ def fit_command(
     precision: Annotated[str, text("Precision to note in the profile.")] = "",
     as_json: JsonFlag = False,
 ) -> None:
-    """Fit what a call costs from measured ones; predict a size and say how far off that is."""
+    """Fit a cost curve to measured calls; predict another size with its error."""
     from twoshift.cli.samples import read_samples
 
     if save is not None:

@@ -29,18 +29,18 @@ __all__ = ["cold_start_command", "fleet_command", "replicas_command"]
     """,
 )
 def fleet_command(
-    items: Annotated[float, count("Items to do.")],
+    items: Annotated[float, count("Number of items.")],
     rate: Annotated[float, count("Items a second that one worker does.")],
-    window: Annotated[float, duration("The time the job has.")],
-    price: Annotated[float, usd("Dollars an hour for one worker, before the discount.")],
-    spot_discount: Annotated[float, share("Share off the price for spot capacity.", one=False)] = 0.0,
-    preemptions_per_hour: Annotated[float, count("How often one worker is taken away.", zero=True)] = 0.0,
+    window: Annotated[float, duration("Deadline of the job, from its start.")],
+    price: Annotated[float, usd("Price of one worker in dollars per hour, before the discount.")],
+    spot_discount: Annotated[float, share("Spot discount, as a share of the price.", one=False)] = 0.0,
+    preemptions_per_hour: Annotated[float, count("Preemptions of one worker per hour.", zero=True)] = 0.0,
     shard_seconds: Annotated[float, duration("Work in one shard: what a preemption can lose.", shown="60s")] = 60.0,
-    restart: Annotated[float, duration("Time until a lost worker works again.", zero=True, shown="60s")] = 60.0,
+    restart: Annotated[float, duration("Time until a lost worker is replaced.", zero=True, shown="60s")] = 60.0,
     straggler_margin: Annotated[float, share("Extra work for slow shards at the end.", most=10.0)] = 0.1,
     as_json: JsonFlag = False,
 ) -> None:
-    """Workers that make the window, beside twice and half as many, with what each costs."""
+    """Find the workers that finish within a window; compare with twice and half as many."""
     ask = FleetAsk(
         items, rate, window, price, spot_discount, preemptions_per_hour, shard_seconds, restart, straggler_margin
     )
@@ -95,15 +95,15 @@ def replicas_command(
     output_tokens: Annotated[float, count("Tokens in a typical answer.", least=1)],
     tokens_per_s: Annotated[
         float | None,
-        count("Output tokens a second of one replica at that TPOT.", "--tokens-per-s", "--tokens-per-second"),
+        count("Output tokens per second of one replica at that TPOT.", "--tokens-per-s", "--tokens-per-second"),
     ] = None,
     profile: ProfileName = None,
-    concurrency: Annotated[float | None, count("Load: callers at the same time, on average.")] = None,
-    rate: Annotated[float | None, count("Load: requests a second, on average.")] = None,
-    peak_to_average: Annotated[float, count("Load at the peak over the average.", least=1)] = 1.0,
+    concurrency: Annotated[float | None, count("Load: average number of concurrent requests.")] = None,
+    rate: Annotated[float | None, count("Load: average requests per second.")] = None,
+    peak_to_average: Annotated[float, count("Ratio of peak load to average load.", least=1)] = 1.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Replicas of a generating model at average and at peak load. Give --rate or --concurrency."""
+    """Find the replicas of a language model at average and peak load. Set --rate or --concurrency."""
     if (concurrency is None) == (rate is None):
         raise InvalidInput("rate", rate, "either --rate or --concurrency, and not both")
     tokens_per_s = replica_rate(tokens_per_s, profile, tpot_ms / 1e3)
@@ -133,13 +133,17 @@ def replicas_command(
 
 @command(app, "cold-start", "twoshift plan cold-start --bytes 130GB --bandwidth 5GB/s --slo-ms 2000")
 def cold_start_command(
-    bytes_: Annotated[float, size("What has to be loaded: the weights.", "--bytes")],
-    bandwidth: Annotated[float, size("How quickly it loads, such as 5GB/s.")],
-    startup: Annotated[float, duration("Start-up besides loading: container, warm-up.", zero=True, shown="0s")] = 0.0,
-    slo_ms: Annotated[float | None, millis("The longest a first request may wait.", "--slo-ms", "--objective")] = None,
+    bytes_: Annotated[float, size("Size of the weights to load.", "--bytes")],
+    bandwidth: Annotated[float, size("Loading bandwidth, such as 5GB/s.")],
+    startup: Annotated[
+        float, duration("Start-up time besides loading: container, warm-up.", zero=True, shown="0s")
+    ] = 0.0,
+    slo_ms: Annotated[
+        float | None, millis("Longest time that a first request may wait.", "--slo-ms", "--objective")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Time before a replica that was not there gives its first answer, and whether it may scale to zero."""
+    """Compute the cold-start time of a replica, and whether it may scale to zero."""
     made = plan_cold_start(bytes_, bandwidth, startup, None if slo_ms is None else slo_ms / 1e3)
     words = cold_start_words(made)
     allowed = {None: "-", True: "allowed", False: "refused"}[made.scale_to_zero]

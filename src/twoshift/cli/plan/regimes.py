@@ -24,18 +24,18 @@ __all__ = ["regime_command"]
 )
 def regime_command(
     waiting: Annotated[
-        bool | None, typer.Option("--waiting/--nobody-waiting", help="Does somebody wait for each answer?")
+        bool | None, typer.Option("--waiting/--nobody-waiting", help="Whether a caller waits for each answer.")
     ] = None,
     known: Annotated[
-        bool | None, typer.Option("--known/--not-known", help="Is the whole input known before the start?")
+        bool | None, typer.Option("--known/--not-known", help="Whether the whole input is known before the start.")
     ] = None,
-    p99_ms: Annotated[float | None, millis("Objective: 99 in 100 answers within this.")] = None,
-    ttft_ms: Annotated[float | None, millis("Objective: first token within this.", "--ttft-ms", "--ttft")] = None,
-    freshness: Annotated[float | None, duration("How old an answer may be.")] = None,
-    precomputable: Annotated[float, share("Share of answers that can be made before they are asked for.")] = 0.0,
+    p99_ms: Annotated[float | None, millis("Objective: p99 latency.")] = None,
+    ttft_ms: Annotated[float | None, millis("Objective: time to the first token.", "--ttft-ms", "--ttft")] = None,
+    freshness: Annotated[float | None, duration("Greatest age of an answer.")] = None,
+    precomputable: Annotated[float, share("Share of answers that can be computed in advance.")] = 0.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Which regime is this? Two questions decide: who waits, and is the whole input known?"""
+    """Find the regime of a workload: whether a caller waits, and whether the whole input is known."""
     if waiting is None:
         # A latency objective says that somebody waits; a known corpus alone says that nobody does.
         waiting = True if p99_ms is not None or ttft_ms is not None else (False if known or freshness else None)

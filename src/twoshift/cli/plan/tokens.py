@@ -38,29 +38,33 @@ __all__ = ["tokens_command"]
     """,
 )
 def tokens_command(
-    price: Annotated[float, usd("Dollars an hour for the device.")],
+    price: Annotated[float, usd("Price of the device in dollars per hour.")],
     tokens_per_s: Annotated[
-        float | None, count("Tokens a second of one device when busy.", "--tokens-per-s", "--tokens-per-second")
+        float | None, count("Tokens per second of one busy device.", "--tokens-per-s", "--tokens-per-second")
     ] = None,
     profile: ProfileName = None,
     sequences: Annotated[int | None, whole("With --profile: sequences decoded at once.", most=4096, shown="16")] = None,
-    utilisation: Annotated[float, share("Share of the time the device is busy.", zero=False)] = 1.0,
-    overhead_ms: Annotated[float | None, millis("Batch: cost of a call however small.", zero=True)] = None,
-    item_ms: Annotated[float | None, millis("Batch: cost that each row adds.")] = None,
-    batch_from: Annotated[int | None, whole("Batch: rows a call now.")] = None,
-    batch_to: Annotated[int | None, whole("Batch: rows a call then.")] = None,
+    utilisation: Annotated[float, share("Share of the time in which the device is busy.", zero=False)] = 1.0,
+    overhead_ms: Annotated[float | None, millis("Batch lever: fixed cost of a call.", zero=True)] = None,
+    item_ms: Annotated[float | None, millis("Batch lever: cost that each row adds.")] = None,
+    batch_from: Annotated[int | None, whole("Batch lever: rows per call now.")] = None,
+    batch_to: Annotated[int | None, whole("Batch lever: rows per call afterwards.")] = None,
     quantisation: Annotated[str | None, choice("Quantise the model.", tuple(QUANTISATION_SPEEDUP))] = None,
-    quantisation_speedup: Annotated[float | None, count("What quantising gains, as measured.")] = None,
-    params: Annotated[float | None, count("Model: parameters now.")] = None,
+    quantisation_speedup: Annotated[float | None, count("Measured speed-up of the quantised model.")] = None,
+    params: Annotated[float | None, count("Model lever: parameters now.")] = None,
     to_params: Annotated[
         float | None,
-        count("Model: parameters then; the active ones, for a mixture of experts.", "--to-params", "--active-params"),
+        count(
+            "Model lever: parameters afterwards (active ones, for a mixture of experts).",
+            "--to-params",
+            "--active-params",
+        ),
     ] = None,
-    padding: Annotated[float | None, share("Share of a batch that is padding now, to be removed.", one=False)] = None,
-    spot_discount: Annotated[float | None, share("Share off the price for spot capacity.", one=False)] = None,
+    padding: Annotated[float | None, share("Padding lever: share of a batch that is padding now.", one=False)] = None,
+    spot_discount: Annotated[float | None, share("Spot discount, as a share of the price.", one=False)] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Dollars per million tokens now, with each lever alone, and with all of them."""
+    """Compute dollars per million tokens: now, with each lever alone, and with all of them."""
     rate = device_rate(tokens_per_s, profile, sequences)
     tokens_per_s = rate.tokens_per_s if isinstance(rate, DecodeRate) else rate
     levers = [
@@ -80,7 +84,7 @@ def tokens_command(
     rows += [[e.lever, pretty(e.usd_per_million_tokens), f"{e.saving:.1%}", e.why] for e in effects]
     words = "Levers are multiplied: on a real device they overlap (a full batch leaves quantisation less to gain)."
     if len(made.levers) < 2:
-        words = "" if made.levers else "Say --padding, --spot-discount, --quantisation ... to see what each would save."
+        words = "" if made.levers else "Add --padding, --spot-discount, --quantisation ... to see what each would save."
     data = {**plain(made), "tokens_per_s": tokens_per_s, "sequences": getattr(rate, "sequences", None)}
     show(
         as_json,

@@ -28,21 +28,19 @@ app = group(
     "twoshift sim lanes --load 0.3 --background",
 )
 
-OverheadMs = Annotated[
-    float | None, millis("What a call costs however small it is.", zero=True, shown="4, without --profile")
-]
-ItemMs = Annotated[float | None, millis("What each item adds to a call.", shown="0.25, without --profile")]
-MaxBatch = Annotated[int, whole("The most rows in a call.", most=1_000_000)]
-SloMs = Annotated[float, millis("The live latency objective.")]
+OverheadMs = Annotated[float | None, millis("Fixed cost of a call.", zero=True, shown="4, without --profile")]
+ItemMs = Annotated[float | None, millis("Cost that each item adds to a call.", shown="0.25, without --profile")]
+MaxBatch = Annotated[int, whole("Most rows per call.", most=1_000_000)]
+SloMs = Annotated[float, millis("Latency objective of a live request.")]
 CallBudgetMs = Annotated[
     float | None,
-    millis("Longest call that carries background rows, if not what the knee needs within half of the SLO."),
+    millis("Longest call with background rows (default: up to the knee, at most half of the SLO)."),
 ]
-HostMs = Annotated[float | None, millis("What reading and preparing a request costs the host.", zero=True, shown="0")]
-ReplyMs = Annotated[float | None, millis("What replying to it costs the host.", zero=True, shown="0")]
-Seed = Annotated[int, whole("Seed of the random numbers.", least=0)]
+HostMs = Annotated[float | None, millis("Host time to read and prepare a request.", zero=True, shown="0")]
+ReplyMs = Annotated[float | None, millis("Host time to send a reply.", zero=True, shown="0")]
+Seed = Annotated[int, whole("Random seed.", least=0)]
 ReportFile = Annotated[str | None, text("Write a report with charts to this HTML file.", metavar="FILE")]
-SpotDiscount = Annotated[float, share("Share off the price of interruptible workers.", one=False)]
+SpotDiscount = Annotated[float, share("Spot discount, as a share of the price.", one=False)]
 LengthScale = Annotated[
     float, share("Factor on the lengths of the rows of --trace.", "--scale-lengths", zero=False, most=1000.0, shown="1")
 ]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["day_command"]
 
-_REPLAY = "Decide the decision log of a server again, and compare; the next three try it with other settings."
+_REPLAY = "Replay a server's decision log and compare the decisions."
 _OF_REPLAY = ("replay", "min_replicas", "max_replicas", "cooldown")
 
 
@@ -50,36 +50,32 @@ def day_command(
     item_ms: ItemMs = None,
     max_batch: MaxBatch = 32,
     slo_ms: SloMs = 50.0,
-    peak: Annotated[float, count("Live rows a second at the busiest hour, without --trace.")] = 20_000.0,
-    trough: Annotated[float, share("The quietest hour, as a share of the peak.", zero=False)] = 0.2,
+    peak: Annotated[float, count("Live rows per second in the busiest hour, without --trace.")] = 20_000.0,
+    trough: Annotated[float, share("Load in the quietest hour, as a share of the peak.", zero=False)] = 0.2,
     batch_items: Annotated[float, count("Rows of the batch backlog; its window is the day.", zero=True)] = 4e8,
-    price: Annotated[float, usd("Dollars an hour for one device.")] = 2.50,
+    price: Annotated[float, usd("Price of one device in dollars per hour.")] = 2.50,
     spot_discount: SpotDiscount = 0.0,
     start: Annotated[float, duration("Time until a new replica is ready.", zero=True, shown="60s")] = 60.0,
-    max_devices: Annotated[int, whole("The most replicas, and the most batch workers.", most=1_000_000)] = 10_000,
+    max_devices: Annotated[int, whole("Most replicas, and most batch workers.", most=1_000_000)] = 10_000,
     call_budget_ms: CallBudgetMs = None,
     profile: ProfileName = None,
     trace: TraceFile = None,
-    copies: Annotated[int, whole("Copies of the trace, each shifted a little: a larger service.", most=10_000)] = 1,
+    copies: Annotated[
+        int, whole("Number of copies of the trace, each shifted a little, to simulate a larger service.", most=10_000)
+    ] = 1,
     seed: Seed = 1,
     replay: Annotated[str | None, text(_REPLAY, metavar="FILE")] = None,
-    min_replicas: Annotated[
-        int | None, whole("With --replay: use this in place of the recorded value.", most=1_000_000)
-    ] = None,
-    max_replicas: Annotated[
-        int | None, whole("With --replay: use this in place of the recorded value.", most=1_000_000)
-    ] = None,
-    cooldown: Annotated[
-        float | None, duration("With --replay: use this in place of the recorded value.", zero=True)
-    ] = None,
+    min_replicas: Annotated[int | None, whole("With --replay: override the recorded value.", most=1_000_000)] = None,
+    max_replicas: Annotated[int | None, whole("With --replay: override the recorded value.", most=1_000_000)] = None,
+    cooldown: Annotated[float | None, duration("With --replay: override the recorded value.", zero=True)] = None,
     report: ReportFile = None,
     as_json: JsonFlag = False,
 ) -> int:
-    """A fleet over 24 hours of diurnal traffic, or over a trace: autoscaled, batch rows in the idle time.
+    """Simulate an autoscaled fleet over a day of diurnal traffic or a trace, with batch rows in the idle time.
 
-    Beside it two separate fleets for the same work: an online fleet with the same autoscaler, and batch workers that
-    are paid only while they work. With --replay no day is made up: what a server's autoscaler saw is decided again by
-    the same policy, and the exit code is 1 where a decision differs.
+    Compare it with two separate fleets for the same work: an online fleet with the same autoscaler, and batch workers
+    that cost only while they work. With --replay no traffic is simulated: the policy decides again on what a server's
+    autoscaler observed, and the exit code is 1 if a decision differs.
     """
     _check_replay(context, replay)
     if replay is not None:

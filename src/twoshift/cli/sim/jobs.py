@@ -29,25 +29,28 @@ __all__ = ["job_command"]
     fields={"shard_s": "shard_seconds"},
 )
 def job_command(
-    items: Annotated[float, count("Items to do.", least=1)] = 1e8,
-    workers: Annotated[int, whole("Workers, each replaced when it is taken away.", most=100_000)] = 100,
-    rate: Annotated[float, count("Items a second that a healthy worker does.")] = 100.0,
-    window: Annotated[float, duration("The time the job has.", shown="12h")] = 43200.0,
+    items: Annotated[float, count("Number of items.", least=1)] = 1e8,
+    workers: Annotated[int, whole("Number of workers; a preempted one is replaced.", most=100_000)] = 100,
+    rate: Annotated[float, count("Items per second of a healthy worker.")] = 100.0,
+    window: Annotated[float, duration("Deadline of the job, from its start.", shown="12h")] = 43200.0,
     shard_seconds: Annotated[
-        float | None, duration("Work in one shard.", shown="60s, or less so that each worker gets twenty")
+        float | None, duration("Time per shard.", shown="60s, or less so that each worker gets twenty")
     ] = None,
-    preemptions_per_hour: Annotated[float, count("How often one worker is taken away.", zero=True)] = 0.1,
-    restart: Annotated[float, duration("Until a replacement works.", zero=True, shown="2m")] = 120.0,
-    stragglers: Annotated[float, share("Share of the time that a worker is slow.", one=False)] = 0.05,
-    slowdown: Annotated[float, count("How many times slower it then is.", least=1)] = 3.0,
-    price: Annotated[float, usd("Dollars an hour for one worker, before the discount.")] = 2.50,
+    preemptions_per_hour: Annotated[float, count("Preemptions of one worker per hour.", zero=True)] = 0.1,
+    restart: Annotated[float, duration("Time until a replacement works.", zero=True, shown="2m")] = 120.0,
+    stragglers: Annotated[float, share("Share of the time in which a worker is slow.", one=False)] = 0.05,
+    slowdown: Annotated[float, count("Slowdown factor of a slow worker.", least=1)] = 3.0,
+    price: Annotated[float, usd("Price of one worker in dollars per hour, before the discount.")] = 2.50,
     spot_discount: SpotDiscount = 0.6,
-    runs: Annotated[int | None, whole("Runs each way.", most=10_000, shown="as many as take some seconds")] = None,
+    runs: Annotated[
+        int | None,
+        whole("Simulation runs with, and without, speculation.", most=10_000, shown="as many as fit into some seconds"),
+    ] = None,
     seed: Seed = 1,
     report: ReportFile = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """A job on preemptible workers: when it ends, what is lost, what it costs, with and without speculation."""
+    """Simulate a job on preemptible workers, with and without speculation: duration, lost work and cost."""
     from twoshift.sim.job import JobSpec, simulate_job
 
     check_writable(report, "--report")

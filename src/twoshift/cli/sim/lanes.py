@@ -52,13 +52,13 @@ _NAMES = ("twoshift", "strict", "window", "greedy")
 def lanes_command(
     overhead_ms: OverheadMs = None,
     item_ms: ItemMs = None,
-    max_batch: Annotated[
-        int | None, whole("The most rows in a call.", most=1_000_000, shown="32, without --server")
+    max_batch: Annotated[int | None, whole("Most rows per call.", most=1_000_000, shown="32, without --server")] = None,
+    slo_ms: Annotated[
+        float | None, millis("Latency objective of a live request.", shown="50, without --server")
     ] = None,
-    slo_ms: Annotated[float | None, millis("The live latency objective.", shown="50, without --server")] = None,
     load: Annotated[float, share("Live load, as a share of capacity at --max-batch.", zero=False, most=20.0)] = 0.3,
-    background: Annotated[bool, typer.Option("--background", help="An endless backlog of batch rows.")] = False,
-    policy: Annotated[str, choice("Who decides what runs next.", _NAMES)] = "twoshift",
+    background: Annotated[bool, typer.Option("--background", help="Add an endless backlog of batch rows.")] = False,
+    policy: Annotated[str, choice("Scheduling policy.", _NAMES)] = "twoshift",
     compare: Annotated[bool, typer.Option("--compare", help="Run all policies on the same arrivals.")] = False,
     call_budget_ms: CallBudgetMs = None,
     seconds: Annotated[float, duration("How long arrivals last, without --trace.", shown="60s")] = 60.0,
@@ -72,28 +72,29 @@ def lanes_command(
     ] = None,
     trace: TraceFile = None,
     scale_lengths: LengthScale = 1.0,
-    rows: Annotated[int, whole("Rows of a request, without --trace.", most=4096)] = 1,
-    lanes: Annotated[int | None, whole("Calls side by side on a device.", most=64, shown="1, without --server")] = None,
+    rows: Annotated[int, whole("Rows per request, without --trace.", most=4096)] = 1,
+    lanes: Annotated[int | None, whole("Concurrent calls on a device.", most=64, shown="1, without --server")] = None,
     overtake: Annotated[
-        bool, typer.Option("--overtake", help="Live calls overtake background calls, as on a GPU.")
+        bool, typer.Option("--overtake", help="Let live calls overtake background calls, as on a GPU.")
     ] = False,
-    replicas: Annotated[int, whole("Processes with a device each, behind a front.", most=64)] = 1,
+    replicas: Annotated[int, whole("Replica processes, each with its own device.", most=64)] = 1,
     host_ms: HostMs = None,
     reply_ms: ReplyMs = None,
     front_ms: Annotated[
-        float | None, millis("What a request costs the front of several replicas.", zero=True, shown="0")
+        float | None, millis("Time of a request in the front, with several replicas.", zero=True, shown="0")
     ] = None,
     seed: Seed = 1,
     record: Annotated[
-        str | None, typer.Option("--record", metavar="FILE", help="Write every event and decision, for sim replay.")
+        str | None,
+        typer.Option("--record", metavar="FILE", help="Write every event and decision to this file, for `sim replay`."),
     ] = None,
     report: ReportFile = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """One device: what live requests see, and what is left for background rows.
+    """Simulate one device: the latency of live requests, and the capacity left for background rows.
 
-    A --trace keeps its pattern and is sped up or slowed down to --load; a row costs by its tokens. The call budget
-    is ours: the other policies have none. With --server the device is as that server has learned it.
+    A --trace keeps its pattern and is scaled to --load; the cost of a row depends on its tokens. Only the policy
+    `twoshift` has a call budget. With --server the device is as that server has learned it.
     """
     from twoshift.sim.host import HostCosts
     from twoshift.sim.lanes import LanesSpec

@@ -19,10 +19,10 @@ __all__ = ["replay_command"]
 
 @command(app, "replay", "twoshift sim replay journal.jsonl")
 def replay_command(
-    journal: Annotated[str, typer.Argument(metavar="JOURNAL", help="What sim lanes --record wrote.")],
+    journal: Annotated[str, typer.Argument(metavar="JOURNAL", help="File that `sim lanes --record` wrote.")],
     as_json: JsonFlag = False,
 ) -> None:
-    """Feed a recorded journal to fresh policies and compare every decision with the recorded one."""
+    """Replay a recorded journal with fresh policies, and compare every decision."""
     from twoshift.policy.journal import replay
 
     lines = read_text(journal, "JOURNAL", "a journal").splitlines()
