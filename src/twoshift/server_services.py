@@ -101,13 +101,13 @@ def service_metrics(services: ServerServices) -> MoreMetrics:
         is_known = isinstance(services.jobs, NoJobs) or services.jobs.is_ours  # another server tells of its own
         counts = {} if isinstance(services.batches, NoBatches) else services.batches.counts
         by_status = [(str(status), counts.get(str(status), (0, 0.0))[0]) for status in BatchStatus]
-        yield "gauge", "batches", "Batches that are kept, by status.", ("status",), by_status if is_known else []
+        yield "gauge", "batches", "Stored batches, by status.", ("status",), by_status if is_known else []
         waiting = [since_s for status, (_, since_s) in counts.items() if not BatchStatus(status).is_over]
         oldest = [(max(0.0, time.time() - min(waiting)) if waiting else 0.0,)] if is_known else []
-        yield "gauge", "oldest_batch_seconds", "Age of the oldest batch that is not over.", (), oldest
+        yield "gauge", "oldest_batch_seconds", "Age of the oldest unfinished batch.", (), oldest
         settled: Mapping[RunState, int] = {} if isinstance(services.schedules, NoJobs) else services.schedules.settled
         runs = [(str(state), settled.get(state, 0)) for state in RunState if state is not RunState.WAITING]
-        yield "counter", "schedule_runs", "Runs of schedules, by what became of them.", ("state",), runs
+        yield "counter", "schedule_runs", "Runs of schedules, by outcome.", ("state",), runs
 
     return families
 

@@ -64,7 +64,7 @@ class MessageUsage(Struct):
 
 
 class MessageReply(Struct, kw_only=True):
-    """The next turn of a conversation."""
+    """Generate the next message of a conversation."""
 
     id: str
     type: Literal["message"] = "message"

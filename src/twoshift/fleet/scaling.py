@@ -58,13 +58,13 @@ def signals(models: Mapping[str, Deployment], backlogs: Callable[[str], Iterable
         return [(name, value(jobs, counts)) for name, (jobs, counts) in names.items()]
 
     label = ("model",)
-    yield ("gauge", "job_rows_left", "Rows that jobs have left.", label,
+    yield ("gauge", "job_rows_left", "Rows that jobs still have to process.", label,
            each(lambda jobs, _: sum(job.pending_rows for job in jobs)))  # fmt: skip
-    yield ("gauge", "urgent_rows_left", "Of those: up to the end of the window that asks for the highest rate.", label,
+    yield ("gauge", "urgent_rows_left", "Rows of jobs up to the window that needs the highest rate.", label,
            each(lambda jobs, _: most_urgent(jobs).pending_rows))  # fmt: skip
-    yield ("gauge", "urgent_seconds_left", "To the end of that window; infinite where no job has one.", label,
+    yield ("gauge", "urgent_seconds_left", "Seconds to the end of that window; infinite without a window.", label,
            each(lambda jobs, _: most_urgent(jobs).time_left_s))  # fmt: skip
-    yield ("gauge", "replica_rows_per_second", "What one replica can do inside the SLO.", label,
+    yield ("gauge", "replica_rows_per_second", "Capacity of one replica inside the SLO.", label,
            each(lambda _, counts: counts.rows_per_s_since(None)))  # fmt: skip
 
 
@@ -73,7 +73,7 @@ def decisions(scalers: Mapping[str, Scaler]) -> Samples:
     yield (
         "counter",
         "scale_decisions",
-        "What the autoscaler decided.",
+        "Decisions of the autoscaler.",
         ("model", "direction", "reason"),
         [
             (name, direction, str(signal), count)

@@ -157,10 +157,10 @@ def add_faces(
     host = service.host.policy
     gauges: dict[str, tuple[str, Callable[[], float]]] = {
         "http_connections": ("Open connections.", lambda: server.connections),
-        "host_requests": ("Requests admitted and not answered yet.", lambda: host.inside),
-        "host_ahead_seconds": ("What the interpreter has to do for them.", lambda: host.ahead_s),
-        "host_request_seconds": ("Time that a request takes of the interpreter.", lambda: host.request_s),
-        "host_refusal_seconds": ("Time that an unread refusal takes of it.", lambda: host.refusal.mean_s),
+        "host_requests": ("Admitted requests that are not answered yet.", lambda: host.inside),
+        "host_ahead_seconds": ("Host time that the admitted requests still need.", lambda: host.ahead_s),
+        "host_request_seconds": ("Host time of a request.", lambda: host.request_s),
+        "host_refusal_seconds": ("Host time of a request that is refused unread.", lambda: host.refusal.mean_s),
     }
     more = [*metrics, lambda: llm_metrics(service.models)]
     add_operations(app, service.unready, ServerMetrics(service.models, gauges, more), service.warnings)

@@ -21,12 +21,12 @@ def tenant_metrics(tenants: Mapping[str, Tenant], counted: Callable[[], Iterable
         requests = [(name, each.requests) for name, each in tenants.items()]
         refusals = [(name, why, n) for name, each in tenants.items() for why, n in sorted(each.refusals.items())]
         yield "counter", "tenant_requests", "Requests of a tenant.", ("tenant",), requests
-        yield "counter", "tenant_refusals", "Those refused, by reason.", ("tenant", "reason"), refusals
+        yield "counter", "tenant_refusals", "Refused requests of a tenant, by reason.", ("tenant", "reason"), refusals
         device_s: dict[tuple[str, str], float] = {}
         for each in counted():
             key = (each.tenant if each.tenant in tenants else _OTHERS, each.lane)
             device_s[key] = device_s.get(key, 0.0) + each.device_s
         samples = [(*key, seconds) for key, seconds in sorted(device_s.items())]
-        yield "counter", "tenant_device_seconds", "Device time of a tenant.", ("tenant", "lane"), samples
+        yield "counter", "tenant_device_seconds", "Device time used by a tenant.", ("tenant", "lane"), samples
 
     return families

@@ -111,7 +111,7 @@ class RequestRows:
         return RequestWindow(batch, window)
 
     def finish(self, begun: RequestWindow, tally: Tally, stop: threading.Event) -> pa.RecordBatch:
-        """A line for each request."""
+        """Read the results, one line per request."""
         columns = waited_for(begun.window, stop)
         lines, errors, at, tokens = list[bytes](), list[str | None](), 0, 0
         for asked in begun.asked:

@@ -34,24 +34,24 @@ def add_batches(app: App, desk: BatchDesk | NoBatches) -> None:
     """The paths below /v1/batches."""
     face = _Batches(desk)
     asking = Operation(
-        "Run the requests of a file within a window.", BatchView, ErrorReply, CreateBatch,
+        "Create a batch: run the requests of a file within a window.", BatchView, ErrorReply, CreateBatch,
         statuses=(400, 403, 404, 413, 429, 503),
     )  # fmt: skip
     app.add("POST", "/v1/batches", face.create, told_openai, asking, needs=Access.BATCH)
-    listing = Operation("The newest batches first.", BatchList, ErrorReply, query=_LIST, statuses=(400, 404, 503))
+    listing = Operation("List batches, newest first.", BatchList, ErrorReply, query=_LIST, statuses=(400, 404, 503))
     app.add("GET", "/v1/batches", face.list, told_openai, listing, needs=Access.BATCH)
     app.add(
         "GET",
         "/v1/batches/{batch}",
         face.one(desk.get),
         told_openai,
-        _of_one("How far a batch is."),
+        _of_one("Show the status of a batch."),
         needs=Access.BATCH,
     )
-    cancel = _of_one("Stop a batch; what is done is kept.")
+    cancel = _of_one("Cancel a batch; finished requests are kept.")
     app.add("POST", "/v1/batches/{batch}/cancel", face.one(desk.cancel), told_openai, cancel, needs=Access.BATCH)
     retry = Operation(
-        "A new batch of what failed, expired or was cancelled.", BatchView, ErrorReply, RetryBatch, may_be_empty=True,
+        "Create a batch of the failed, expired and cancelled requests.", BatchView, ErrorReply, RetryBatch, may_be_empty=True,
         statuses=(400, 403, 404, 413, 429, 503),
     )  # fmt: skip
     app.add("POST", "/v1/batches/{batch}/retry", face.retry, told_openai, retry, needs=Access.BATCH)

@@ -61,18 +61,20 @@ def add_files(app: App, desk: FileDesk) -> None:
     """The paths below /v1/files."""
     face = _Files(desk)
     asking = Operation(
-        "A file of requests, a JSON object a line.", FileView, ErrorReply, form=_FORM,
+        "Upload a file of requests, one JSON object per line.", FileView, ErrorReply, form=_FORM,
         statuses=(400, 403, 408, 413, 415, 429, 503),
     )  # fmt: skip
     app.add("POST", "/v1/files", face.upload, told_openai, asking, streams=True, needs=Access.BATCH)
-    listing = Operation("Files; `limit` and `after` page.", FileList, ErrorReply, query=_LIST, statuses=(400, 404, 503))
+    listing = Operation(
+        "List files; page with `limit` and `after`.", FileList, ErrorReply, query=_LIST, statuses=(400, 404, 503)
+    )
     app.add("GET", "/v1/files", face.list, told_openai, listing, needs=Access.BATCH)
     app.add("GET", "/v1/files/{file}", face.get, told_openai, _of_one("One of them.", FileView), needs=Access.BATCH)
     app.add(
-        "DELETE", "/v1/files/{file}", face.delete, told_openai, _of_one("It is no more.", Deleted), needs=Access.BATCH
+        "DELETE", "/v1/files/{file}", face.delete, told_openai, _of_one("Delete the file.", Deleted), needs=Access.BATCH
     )
     content = Operation(
-        "Its bytes; ETag, If-None-Match and Range are honoured.", _JSONL, ErrorReply,
+        "Download the content; supports ETag, If-None-Match and Range.", _JSONL, ErrorReply,
         statuses=(400, 404, 503), also={206: _JSONL, 304: _JSONL, 416: ErrorReply},
     )  # fmt: skip
     app.add("GET", "/v1/files/{file}/content", face.content, told_openai, content, needs=Access.BATCH)

@@ -29,7 +29,7 @@ _EVENTS = "text/event-stream"
 def add_generation(app: App, service: Service) -> None:
     """/v1/chat/completions and /v1/completions."""
     face = _Generation(service)
-    chat = _asking("The next turn of a conversation.", ChatRequest, ChatReply)
+    chat = _asking("Generate the next message of a conversation.", ChatRequest, ChatReply)
     app.add("POST", "/v1/chat/completions", face.chat, told_openai, chat, needs=Access.SERVE)
     completion = _asking("What follows a prompt.", CompletionRequest, CompletionReply)
     app.add("POST", "/v1/completions", face.completion, told_openai, completion, needs=Access.SERVE)

@@ -107,20 +107,22 @@ def add_jobs(app: App, desk: JobDesk | NoJobs) -> None:
     """The paths below /v1/jobs."""
     face = _Jobs(desk)
     asking = Operation(
-        "Map a served model over a dataset, in the idle time of its replicas; keys as in a job file.",
+        "Map a served model over a dataset, in the idle time of its replicas; the keys are those of a job file.",
         JobView, ErrorReply, dict[str, Any], statuses=(400, 403, 404, 429, 503),
     )  # fmt: skip
-    listing = Operation("The newest jobs; `limit` and `after` page.", JobList, ErrorReply, statuses=(400, 503))
+    listing = Operation(
+        "List the newest jobs; page with `limit` and `after`.", JobList, ErrorReply, statuses=(400, 503)
+    )
     for method, path, answer, about in (
         ("POST", "/v1/jobs", face.submit, asking),
         ("GET", "/v1/jobs", face.list, listing),
-        ("GET", "/v1/jobs/{job}", face.one(desk.get), _of_one("How far a job is.", JobView)),
-        ("GET", "/v1/jobs/{job}/log", face.log, _of_one("What happened to a job.", JobLog)),
+        ("GET", "/v1/jobs/{job}", face.one(desk.get), _of_one("Show the state and progress of a job.", JobView)),
+        ("GET", "/v1/jobs/{job}/log", face.log, _of_one("Read the log of a job.", JobLog)),
         ("POST", "/v1/jobs/{job}/pause", face.one(desk.pause),
-         _of_one("Stop a job after the shards in work, until it is resumed.", JobView)),
+         _of_one("Pause a job after its running shards, until it is resumed.", JobView)),
         ("POST", "/v1/jobs/{job}/resume", face.one(desk.resume, begins=True),
-         _of_one("Go on with a job that was paused, or has failed.", JobView)),
-        ("POST", "/v1/jobs/{job}/cancel", face.one(desk.cancel), _of_one("Stop a job now and for good.", JobView)),
+         _of_one("Resume a job that was paused or has failed.", JobView)),
+        ("POST", "/v1/jobs/{job}/cancel", face.one(desk.cancel), _of_one("Cancel a job.", JobView)),
     ):  # fmt: skip
         app.add(method, path, answer, told_openai, about, needs=Access.BATCH)
 

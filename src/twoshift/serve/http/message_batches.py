@@ -64,12 +64,12 @@ def add_message_batches(app: App, service: Service, desk: BatchDesk | NoBatches)
     face, path = _MessageBatches(service, desk), "/v1/messages/batches"
     app.tell_below(MESSAGES, told_anthropic)
     create = Operation(
-        "Run messages in the background.", MessageBatch, AnthropicErrorReply, CreateMessageBatch,
+        "Create a batch of messages.", MessageBatch, AnthropicErrorReply, CreateMessageBatch,
         statuses=(400, 403, 404, 413, 429, 503),
     )  # fmt: skip
     app.add("POST", path, face.create, told_anthropic, create, needs=Access.BATCH)
     listing = Operation(
-        "The newest message batches first.",
+        "List message batches, newest first.",
         MessageBatchList,
         AnthropicErrorReply,
         query=_LIST,
@@ -81,19 +81,19 @@ def add_message_batches(app: App, service: Service, desk: BatchDesk | NoBatches)
         path + "/{batch}",
         face.get,
         told_anthropic,
-        _of_one("How far a message batch is.", MessageBatch),
+        _of_one("Show the status of a message batch.", MessageBatch),
         needs=Access.BATCH,
     )
-    cancel = _of_one("Stop a message batch; what is done is kept.", MessageBatch)
+    cancel = _of_one("Cancel a message batch; finished requests are kept.", MessageBatch)
     app.add("POST", path + "/{batch}/cancel", face.cancel, told_anthropic, cancel, needs=Access.BATCH)
-    delete = _of_one("A message batch that has ended, and its results, are no more.", DeletedMessageBatch)
+    delete = _of_one("Delete a message batch that has ended, and its results.", DeletedMessageBatch)
     app.add("DELETE", path + "/{batch}", face.delete, told_anthropic, delete, needs=Access.BATCH)
     app.add(
         "GET",
         path + "/{batch}/results",
         face.results,
         told_anthropic,
-        _of_one("A line for each request.", _LINES),
+        _of_one("Read the results, one line per request.", _LINES),
         needs=Access.BATCH,
     )
 

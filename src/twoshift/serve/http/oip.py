@@ -73,15 +73,15 @@ def add_oip(app: App, service: Service) -> None:
             gated=True,
         )
         for path, answer, about in (
-            (f"{model}/ready", face.model_ready, _of_model("Whether it is ready.", Ready, 503)),
-            (model, face.model, _of_model("What a model takes and answers.", ModelMetadata)),
-            (f"{model}/config", face.config, _of_model("As Triton has it.", dict[str, Any])),
+            (f"{model}/ready", face.model_ready, _of_model("Readiness of a model.", Ready, 503)),
+            (model, face.model, _of_model("Inputs and outputs of a model.", ModelMetadata)),
+            (f"{model}/config", face.config, _of_model("Model configuration, in Triton's format.", dict[str, Any])),
             (f"{model}/stats", face.statistics, _of_model("What it counts.", dict[str, Any])),
         ):
             app.add("GET", path, answer, told_oip, about, needs=Access.SERVE)
     for method, path, answer, about in (
         ("GET", "/v2", face.server, _about("Who answers.", ServerMetadata)),
-        ("GET", "/v2/models/stats", face.all_statistics, _about("What all models count.", dict[str, Any])),
+        ("GET", "/v2/models/stats", face.all_statistics, _about("Statistics of all models.", dict[str, Any])),
         ("POST", "/v2/repository/index", face.index, _about("The models.", list[ModelIndex], 400, takes=IndexRequest)),
         ("POST", "/v2/repository/models/{model}/load", face.load,
          _about("Nothing, for a model that is there.", Loaded, 400, takes=LoadRequest)),
@@ -101,8 +101,8 @@ def add_oip_health(app: App, unready: Health) -> None:
         return _told_ready(unready())
 
     for path, answer, about in (
-        ("/v2/health/live", live, _about("Whether the process lives.", Live)),
-        ("/v2/health/ready", ready, _about("Whether requests should come here.", Ready, 503)),
+        ("/v2/health/live", live, _about("Liveness: the process runs.", Live)),
+        ("/v2/health/ready", ready, _about("Readiness: the server accepts requests.", Ready, 503)),
     ):
         app.add("GET", path, answer, told_oip, about, needs=Access.OPEN, is_probe=True)
 
@@ -116,7 +116,7 @@ def _of_model(summary: str, gives: Any, *statuses: int) -> Operation:
 
 
 _INFER = Operation(
-    "Tensors to tensors, in JSON or as bytes after it.",
+    "Run inference: tensors in JSON, or as bytes after it.",
     InferReply,
     OipError,
     InferRequest,

@@ -29,16 +29,16 @@ def add_openai(app: App, service: Service) -> None:
     """The paths below /v1."""
     face = _OpenAi(service)
     for path, answer, about in (
-        ("/v1/models", face.models, Operation("The models that are served.", ModelList, ErrorReply)),
+        ("/v1/models", face.models, Operation("List the served models.", ModelList, ErrorReply)),
         ("/v1/models/{model}", face.model, _named("One of them.", ModelAlone)),
         (
             "/v1/derived/{model}",
             face.derived,
-            _named("What follows from a model's SLO.", DerivedReply | LlmDerivedReply),
+            _named("Values derived from a model's SLO.", DerivedReply | LlmDerivedReply),
         ),
     ):
         app.add("GET", path, answer, told_openai, about, needs=Access.KEY)
-    about = asking("Texts, or the model's own token ids, to vectors.", EmbeddingRequest, EmbeddingReply)
+    about = asking("Embed texts, or token ids of the model's own tokenizer.", EmbeddingRequest, EmbeddingReply)
     app.add("POST", EMBEDDINGS, face.embeddings, told_openai, about, needs=Access.SERVE, gated=True)
 
 

@@ -38,7 +38,7 @@ class ModelAlone(ModelCard, kw_only=True):
 
 
 class ModelList(Struct, kw_only=True):
-    """The models that are served."""
+    """List the served models."""
 
     object: Literal["list"] = "list"
     data: list[ModelCard]
@@ -52,5 +52,7 @@ def _reply(name: str, kind: str, of: type, about: str) -> Any:
     return msgspec.defstruct(name, fields, namespace={"__doc__": about}, tag_field="kind", tag=kind)
 
 
-DerivedReply = _reply("DerivedReply", "rows", Derived, "What follows from a model's SLO.")
-LlmDerivedReply = _reply("LlmDerivedReply", "sequences", LlmDerived, "What follows from a language model's objective.")
+DerivedReply = _reply("DerivedReply", "rows", Derived, "Values derived from a model's SLO.")
+LlmDerivedReply = _reply(
+    "LlmDerivedReply", "sequences", LlmDerived, "Values derived from a language model's objectives."
+)

@@ -54,10 +54,10 @@ def add_health(app: App, unready: Health, warnings: Warnings = list) -> None:
             return Reply(200, msgspec.json.encode(Ready(warnings=warnings() or msgspec.UNSET)))
         return Reply(503, msgspec.json.encode(NotReady(reason=why)), headers=[(b"retry-after", b"1")])
 
-    ready = _about("Whether requests should come here.", Ready, {503: NotReady})
+    ready = _about("Readiness: the server accepts requests.", Ready, {503: NotReady})
     for path, answer, what in (
-        ("/healthz", healthz, _about("Whether the process lives.", Alive)),
-        ("/", healthz, _about("The same, as KServe's clients ask it.", Alive)),
+        ("/healthz", healthz, _about("Liveness: the process runs.", Alive)),
+        ("/", healthz, _about("Liveness, under KServe's path.", Alive)),
         ("/readyz", readyz, ready),
         ("/health", readyz, ready),  # as vLLM and text-embeddings-inference call it
     ):
@@ -75,7 +75,7 @@ def add_operations(app: App, unready: Health, metrics: ServerMetrics, warnings: 
         return Reply(200, msgspec.json.encode(document(app.routes, app.needs_keys)))
 
     add_health(app, unready, warnings)
-    shown = _about("What it counts, for Prometheus.", "text/plain")
+    shown = _about("Metrics in Prometheus' format.", "text/plain")
     app.add("GET", "/metrics", page, told_openai, shown, needs=Access.ADMIN, is_probe=True)
     app.add("GET", "/openapi.json", openapi, told_openai, _about("This document.", dict[str, Any]), needs=Access.OPEN)
 

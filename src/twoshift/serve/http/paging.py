@@ -42,4 +42,4 @@ def limit_schema(default: int, most: int) -> dict[str, Any]:
 
 def id_schema() -> dict[str, Any]:
     """Of `after`."""
-    return {"type": "string", "description": "The id of the last one that was seen."}
+    return {"type": "string", "description": "Id of the last item of the previous page."}

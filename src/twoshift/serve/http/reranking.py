@@ -37,12 +37,14 @@ def told_cohere(fault: Fault) -> bytes:
 def add_reranking(app: App, service: Service) -> None:
     """/v1/rerank, /v2/rerank and /rerank."""
     face = _Reranking(service)
-    summary = "Documents by how well they answer a query."
+    summary = "Rank documents by how well they answer a query."
     v1 = asking(summary, RerankRequest, RerankReply)
     app.add("POST", RERANK, face.rerank, told_openai, v1, needs=Access.SERVE, gated=True)
     v2 = asking(summary, RerankRequest, RerankReply, CohereError)
     app.add("POST", "/v2/rerank", face.rerank, told_cohere, v2, needs=Access.SERVE, gated=True)
-    either = asking(f"{summary[:-1]}; with `texts`, as text-embeddings-inference has it.", RerankRequest, RerankReply)
+    either = asking(
+        f"{summary[:-1]}; with `texts`, in the format of text-embeddings-inference.", RerankRequest, RerankReply
+    )
     app.add("POST", "/rerank", face.either, told_openai, either, needs=Access.SERVE, gated=True)
 
 

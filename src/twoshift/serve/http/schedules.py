@@ -122,24 +122,24 @@ def add_schedules(app: App, desk: ScheduleDesk | NoJobs, deliveries: DeliveryDes
     """The paths below /v1/schedules, and /v1/deliveries."""
     face, one = _Schedules(desk, deliveries), "/v1/schedules/{schedule}"
     adding = Operation(
-        "Fire a job by a cron expression, or whenever a marker appears; `job` has the keys of a job file.",
+        "Create a schedule: a job by cron, or whenever a marker appears; `job` has the keys of a job file.",
         ScheduleView, ErrorReply, ScheduleSpec, statuses=_STATUSES,
     )  # fmt: skip
     for method, path, answer, about in (
         ("POST", "/v1/schedules", face.add, adding),
         ("GET", "/v1/schedules", face.list, _about("The schedules.", ScheduleList)),
         ("GET", one, face.of(desk.get), _about("A schedule.", ScheduleView)),
-        ("DELETE", one, face.of(desk.remove), _about("End a schedule; its jobs stay.", ScheduleView)),
-        ("POST", f"{one}/pause", face.of(desk.pause), _about("Fire no more until it is resumed.", ScheduleView)),
+        ("DELETE", one, face.of(desk.remove), _about("Delete a schedule; its jobs are kept.", ScheduleView)),
+        ("POST", f"{one}/pause", face.of(desk.pause), _about("Pause a schedule.", ScheduleView)),
         (
             "POST",
             f"{one}/resume",
             face.of(desk.resume, begins=True),
-            _about("Fire again, from the next time on.", ScheduleView),
+            _about("Resume a schedule from its next time on.", ScheduleView),
         ),
-        ("POST", f"{one}/run", face.run, _about("Run its job now.", RunView)),
+        ("POST", f"{one}/run", face.run, _about("Run a schedule's job now.", RunView)),
         ("GET", f"{one}/history", face.history, _about("What it did.", RunList)),
-        ("GET", "/v1/deliveries", face.deliveries, _about("Who was told of ends.", DeliveryList)),
+        ("GET", "/v1/deliveries", face.deliveries, _about("List webhook deliveries.", DeliveryList)),
     ):
         app.add(method, path, answer, told_openai, about, needs=Access.BATCH)
 

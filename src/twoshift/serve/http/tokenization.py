@@ -69,8 +69,8 @@ def add_tokenization(app: App, service: Service) -> None:
     """/tokenize and /detokenize."""
     face = _Tokenization(service)
     for path, answer, summary, takes, gives in (
-        ("/tokenize", face.tokenize, "A text or a conversation as token ids.", TokenizeRequest, TokenizeReply),
-        ("/detokenize", face.detokenize, "Token ids as a text.", DetokenizeRequest, DetokenizeReply),
+        ("/tokenize", face.tokenize, "Tokenize a text or a conversation.", TokenizeRequest, TokenizeReply),
+        ("/detokenize", face.detokenize, "Convert token ids to a text.", DetokenizeRequest, DetokenizeReply),
     ):
         about = Operation(summary, gives, ErrorReply, takes, statuses=_STATUSES, spare_nulls=True)
         app.add("POST", path, answer, told_openai, about, needs=Access.SERVE)

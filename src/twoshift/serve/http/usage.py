@@ -103,7 +103,7 @@ def add_usage(app: App, desk: UsageDesk) -> None:
         return Reply(200, _encoder.encode(listed))
 
     about = Operation(
-        "Device seconds, tokens, rows and dollars of a tenant: `from`, `to`, `group_by`; of all for an admin.",
+        "Device seconds, tokens, rows and dollars of a tenant, or of all for an admin: `from`, `to`, `group_by`.",
         UsageList, ErrorReply, gives_also=("text/csv",), statuses=(400, 403, 503),
     )  # fmt: skip
     app.add("GET", "/v1/usage", face, told_openai, about, needs=Access.KEY)

@@ -15,26 +15,36 @@ from twoshift.types import Lane
 __all__ = ["llm_metrics"]
 
 _LANED = (
-    ("gauge", "waiting_sequences", "Live: without a first token; background: not let in.", "waiting"),
-    ("gauge", "running_sequences", "Sequences that are generated now.", "running"),
-    ("counter", "finished_sequences", "Sequences that have their whole answer.", "finished"),
-    ("counter", "failed_sequences", "Sequences that have none.", "failed"),
-    ("counter", "cancelled_sequences", "Sequences that nobody waited for.", "cancelled"),
-    ("counter", "prompt_tokens", "Tokens of prompts, cached ones included.", "prompt_tokens"),
-    ("counter", "cached_tokens", "Tokens of prompts that were read before.", "cached_tokens"),
+    (
+        "gauge",
+        "waiting_sequences",
+        "Sequences that wait: live ones for a first token, background ones for admission.",
+        "waiting",
+    ),
+    ("gauge", "running_sequences", "Sequences that run now.", "running"),
+    ("counter", "finished_sequences", "Sequences that finished.", "finished"),
+    ("counter", "failed_sequences", "Sequences that failed.", "failed"),
+    ("counter", "cancelled_sequences", "Sequences that were cancelled.", "cancelled"),
+    ("counter", "prompt_tokens", "Prompt tokens, cached ones included.", "prompt_tokens"),
+    ("counter", "cached_tokens", "Prompt tokens found in the prefix cache.", "cached_tokens"),
     ("counter", "output_tokens", "Tokens generated.", "output_tokens"),
 )
 _WHOLE = (
     ("gauge", "kv_use_ratio", "Share of the KV cache in use.", "kv_use"),
-    ("gauge", "kv_tokens", "Tokens that the KV cache holds in all.", "kv_tokens"),
+    ("gauge", "kv_tokens", "Capacity of the KV cache in tokens.", "kv_tokens"),
     ("counter", "steps", "Steps of the engine.", "steps"),
-    ("counter", "preemptions", "Sequences put back for want of KV cache.", "preemptions"),
-    ("counter", "requeued_sequences", "Background sequences taken out for live ones.", "requeued"),
+    ("counter", "preemptions", "Sequences preempted because the KV cache was full.", "preemptions"),
+    ("counter", "requeued_sequences", "Background sequences preempted for live ones.", "requeued"),
 )
 _HISTOGRAMS = (
-    ("ttft_seconds", "From submission to the first token.", "ttft", "time_to_first_token_seconds"),
-    ("tpot_seconds", "A token after the first, on average over a sequence.", "tpot", "time_per_output_token_seconds"),
-    ("sequence_seconds", "From submission to the last token.", "all", "e2e_request_latency_seconds"),
+    ("ttft_seconds", "Time from submission to the first token.", "ttft", "time_to_first_token_seconds"),
+    (
+        "tpot_seconds",
+        "Time per output token after the first, averaged over a sequence.",
+        "tpot",
+        "time_per_output_token_seconds",
+    ),
+    ("sequence_seconds", "Time from submission to the last token.", "all", "e2e_request_latency_seconds"),
 )
 _VLLM_TPOT = "request_time_per_output_token_seconds"  # its newer name
 
@@ -82,12 +92,18 @@ def _as_vllm(models: Mapping[str, LanguageModel], stats: Mapping[str, LlmStats])
     def summed(field: str) -> list[tuple[str, float]]:
         return each(lambda seen: sum(getattr(lane, field) for lane in seen.lanes.values()))
 
-    yield "gauge", "vllm:num_requests_waiting", "Live requests without a first token.", label, live("waiting")
-    yield "gauge", "vllm:num_requests_running", "Sequences that are generated now.", label, summed("running")
+    yield "gauge", "vllm:num_requests_waiting", "Live requests that wait for their first token.", label, live("waiting")
+    yield "gauge", "vllm:num_requests_running", "Sequences that run now.", label, summed("running")
     for name in ("kv_cache_usage_perc", "gpu_cache_usage_perc"):
         yield "gauge", f"vllm:{name}", "Share of the KV cache in use.", label, each(lambda seen: seen.kv_use)
     yield "counter", "vllm:prefix_cache_queries", "Tokens of prompts.", label, summed("prompt_tokens")
-    yield "counter", "vllm:prefix_cache_hits", "Of them, read before.", label, summed("cached_tokens")
+    yield (
+        "counter",
+        "vllm:prefix_cache_hits",
+        "Prompt tokens found in the prefix cache.",
+        label,
+        summed("cached_tokens"),
+    )
     yield "counter", "vllm:prompt_tokens", "Tokens of prompts.", label, summed("prompt_tokens")
     yield "counter", "vllm:generation_tokens", "Tokens generated.", label, summed("output_tokens")
     yield "counter", "vllm:num_preemptions", "Sequences put back.", label, each(lambda seen: seen.preemptions)
