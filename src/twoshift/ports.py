@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from twoshift.policy.profile import Profile
 from twoshift.policy.threads import ThreadPlan
-from twoshift.types import JobState, ReplicaCounts, Tensor
+from twoshift.types import JobKindName, JobState, ReplicaCounts, Tensor
 
 __all__ = [
     "PARITY_BAR",
@@ -206,6 +206,7 @@ class JobRecord:
     progress: dict[str, Any] | None = None  # JSON-ready: how far it was when last heard of
     owner: str = ""  # the key that asked for it; empty where there are none
     due_unix_s: float | None = None  # when its window ends
+    kind: JobKindName = JobKindName.TABLE
 
 
 class Claim(Protocol):

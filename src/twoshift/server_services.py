@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -168,7 +169,7 @@ def _job_host(
     ours = own_files(home(), database.file, _files_root(settings))
     allowed = allowances(settings, keys.tenants, ours, blobs_for, confined_blobs)
     jobs = SqlJobs(database, claim=claim)
-    return JobHost(jobs, _fleets(models), allowed, blobs_for, claim, notifier.check)
+    return JobHost(jobs, _fleets(models), allowed, claim, notifier.check)
 
 
 def _fleets(models: Deployments) -> Callable[[str], LiveFleet]:
@@ -246,12 +247,14 @@ def confined_blobs(roots: Roots, location: str) -> Blobs:
 def _job_log(held: tuple[Database, SqlClaim]) -> Callable[[str, str], None]:
     """A line in a job's log; nothing where it is about something else."""
     from twoshift.store.jobs import SqlJobs
+    from twoshift.types import JobKindName
 
     jobs = SqlJobs(held[0], claim=held[1])
 
     def log(subject: str, text: str) -> None:
-        if subject.startswith("job-"):
-            jobs.note(subject, text)
+        with suppress(NotFound):
+            if jobs.get(subject).kind is JobKindName.TABLE:  # a batch has no log
+                jobs.note(subject, text)
 
     return log
 

@@ -31,7 +31,7 @@ def test_all_states_are_there_from_the_start_and_batches_as_long_as_they_are_thi
     def no_fleet(name: str) -> Any:
         raise NotFound("model", name, "none")
 
-    jobs = JobHost(SqlJobs(database), no_fleet, lambda _: Allowance(lambda _: LocalBlobs()), lambda _: LocalBlobs())
+    jobs = JobHost(SqlJobs(database), no_fleet, lambda _: Allowance(lambda _: LocalBlobs()))
     services = ServerServices(jobs, BatchHost(SqlBatches(database), files, jobs, []), nobody, nobody)
 
     def shown() -> dict[str, Sequence[tuple[Any, ...]]]:

@@ -7,7 +7,6 @@ import logging
 import threading
 import time
 import uuid
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,39 +15,34 @@ import msgspec
 from twoshift.batch.allowance import Allowance
 from twoshift.batch.engine_pool import EnginePool
 from twoshift.batch.folder import FolderTaken
+from twoshift.batch.hosted import HostedKind, HostedTables
 from twoshift.batch.inputs import resolve
 from twoshift.batch.job import Job, Resumed
 from twoshift.batch.job_on_fleet import JobOnFleet
 from twoshift.batch.job_seats import LiveFleet, Used
 from twoshift.batch.kinds.known import kind_of
 from twoshift.batch.progress import NOTHING_YET
-from twoshift.batch.running import RunningJob, state_after
+from twoshift.batch.running import MOST_AT_ONCE, RunningJob, RunningJobs, state_after
 from twoshift.batch.settings import JobSettings, Mark, make_settings
 from twoshift.batch.turns import in_turn
 from twoshift.batch.warm import warm
 from twoshift.declare import declared
 from twoshift.errors import Broken, Elsewhere, InvalidInput, NotFound, TryLater, TwoshiftError
-from twoshift.ports import Blobs, Claim, JobRecord, JobStore
-from twoshift.types import JobState
+from twoshift.ports import Claim, JobRecord, JobStore
+from twoshift.types import JobKindName, JobState
 from twoshift.units import parse_duration
 
-__all__ = ["BATCH", "JobHost"]
+__all__ = ["JobHost"]
 
 _logger = logging.getLogger("twoshift.jobs")
 _TICK_S = 0.05
 _KEEP_S = 1.0  # between two words with the store: the claim, how far jobs are
-_MOST_AT_ONCE = 16
-_MOST_HELD = 128  # besides: more of those that are held back stay in the queue
-_MOST_OF_ONE = 12  # tenant, of either kind: the other places are for others, who may have less time
-_HELD_S = 30.0  # after which one that is held back, and has no place, is looked at again
-_MOST_PUT_OFF = 1000  # jobs of an owner that are looked at together where some cannot begin
 _BEGIN_S = 5.0  # between looks at jobs that wait for their turn, and at a claim that another server has
 _TAKEN_S = 3.0  # after which a job looks again whether its folder is free
 _NAMED = 3  # parts in a line of the log
 _CLOSE_S = 2.0  # that a database without an answer may hold up the end
 _NOT_OVER = (JobState.QUEUED, JobState.RUNNING, JobState.PAUSED)
-_QUEUED = f"waits for its turn: at most {_MOST_AT_ONCE} jobs run at once"
-BATCH = "batch_"  # how the ids of batches begin, and so those of their jobs
+_QUEUED = f"waits for its turn: at most {MOST_AT_ONCE} jobs run at once"
 _NOT_THEIRS = [name for name, each in declared(JobSettings).items() if Mark.HERE in each.marks and name != "workers"]
 
 
@@ -64,19 +58,15 @@ class JobHost:
         store: JobStore,
         fleet_of: Callable[[str], LiveFleet],  # raises NotFound
         allowance_of: Callable[[str], Allowance],  # by owner
-        blobs_for: Callable[[str], Blobs],  # of batches, whose files are the server's own
         claim: Claim | None = None,  # without it nobody else has the store
         # raises where an owner's job names webhooks that it may not
         check_notify: Callable[[Sequence[str], str], None] = lambda _named, _owner: None,
     ) -> None:
-        self._known, self._fleet_of, self.allowance_of, self._blobs_for = store, fleet_of, allowance_of, blobs_for
+        self._known, self._fleet_of, self.allowance_of = store, fleet_of, allowance_of
+        self.kinds: dict[JobKindName, HostedKind] = {JobKindName.TABLE: HostedTables(allowance_of)}
         self._check_notify = check_notify
         self._claim, self._is_ours = claim, False
-        self.on_end: Callable[[str], None] = lambda _job_id: None  # told of each run that has ended
-        self._running: dict[str, RunningJob] = {}  # until the store knows how they ended
-        self._later_s: dict[str, float] = {}  # jobs that are to wait before they are tried again
-        self._ended: dict[tuple[str, str], Used] = {}  # by owner and model: what jobs that run no more have had
-        self._lock = threading.Lock()  # guards the three above; never held while the database is asked
+        self._running = RunningJobs()
         self._adding = threading.Lock()  # one at a time is counted and added
         self._beginning = threading.Lock()  # one at a time looks for jobs to begin
         self._closed = threading.Event()  # nothing is begun any more
@@ -128,28 +118,25 @@ class JobHost:
             raise InvalidInput("output", settings.output, f"another folder: {same.id} works on this one")
         return same
 
-    def submit_batch(self, batch_id: str, settings: JobSettings, owner: str) -> None:
-        """The job of a batch, once, however often it is asked for; its files are the server's own."""
+    def add(self, job_id: str, settings: JobSettings, owner: str) -> None:
+        """A job of the server's own, once, however often it is asked for."""
         replicas = self._fleet_of(settings.model).replicas()
         settings, now_s = msgspec.structs.replace(settings, workers=max(1, len(replicas))), time.time()
         record = JobRecord(
-            batch_id, msgspec.to_builtins(settings), JobState.QUEUED, now_s, now_s, _QUEUED,
-            owner=owner, due_unix_s=settings.due_unix_s,
+            job_id, msgspec.to_builtins(settings), JobState.QUEUED, now_s, now_s, _QUEUED,
+            owner=owner, due_unix_s=settings.due_unix_s, kind=settings.kind,
         )  # fmt: skip
         if self._store.add(record):
             self._begin_queued()
 
-    def stop_batch(self, batch_id: str, reason: str = "") -> None:
-        """Stop a batch's job now and for good, unless it is over."""
+    def end(self, job_id: str, reason: str = "") -> None:
+        """Stop a job now and for good, unless it is over."""
         with contextlib.suppress(InvalidInput):
-            self._stop(batch_id, _NOT_OVER, JobState.CANCELLED, now=True, reason=reason)
+            self._stop(job_id, _NOT_OVER, JobState.CANCELLED, now=True, reason=reason)
 
     def has_ended(self, job_id: str) -> bool:
         """Whether nothing works on it any more, nor ever will."""
-        with self._lock:
-            if job_id in self._running:
-                return False
-        return self._store.get(job_id).state.is_over
+        return job_id not in self._running and self._store.get(job_id).state.is_over
 
     @property
     def is_ours(self) -> bool:
@@ -182,17 +169,17 @@ class JobHost:
 
     def pause(self, job_id: str) -> JobRecord:
         """Stop it after the shards in work, until it is told to go on; raises NotFound, InvalidInput."""
-        _refuse_batch(job_id)
+        self._check_change(job_id)
         return self._stop(job_id, [JobState.QUEUED, JobState.RUNNING], JobState.PAUSED, now=False)
 
     def cancel(self, job_id: str) -> JobRecord:
         """Stop it now and for good; what it has committed stays. Raises NotFound, InvalidInput."""
-        _refuse_batch(job_id)
+        self._check_change(job_id)
         return self._stop(job_id, [*_NOT_OVER, JobState.FAILED], JobState.CANCELLED, now=True)
 
     def resume(self, job_id: str) -> JobRecord:
         """Go on with one that was paused, or that failed; raises NotFound, InvalidInput."""
-        _refuse_batch(job_id)
+        self._check_change(job_id)
         if not self._store.move(job_id, [JobState.PAUSED, JobState.FAILED], JobState.QUEUED, "resumed"):
             raise InvalidInput("job", str(self._store.get(job_id).state), "one that is paused or has failed")
         self._store.note(job_id, "resumed")
@@ -201,31 +188,24 @@ class JobHost:
 
     def running(self) -> dict[str, JobOnFleet]:
         """The lanes of the jobs that run."""
-        with self._lock:
-            return {job_id: each.lane for job_id, each in self._running.items()}
+        return {job_id: each.lane for job_id, each in self._running.all().items()}
 
     def backlog(self, model: str) -> list[tuple[int, float]]:
         """Of each job that runs over a model: rows left, and seconds left of its window, infinite without one.
 
         Those that are held back for their hours are not in it: more replicas would not help them.
         """
-        with self._lock:
-            at_work = [each for each in self._running.values() if not each.lane.why_held]
+        at_work = [each for each in self._running.all().values() if not each.lane.why_held]
         return [(each.last.rows_left, each.last.window_left_s) for each in at_work if each.job.settings.model == model]
 
     def used(self) -> dict[tuple[str, str], Used]:
         """By owner and model: what jobs have had of the devices since this start."""
-        with self._lock:
-            found = dict(self._ended)
-            for each in self._running.values():
-                found[each.payer] = found.get(each.payer, Used()).plus(each.lane.used())
-        return found
+        return self._running.used()
 
     def close(self, grace_s: float) -> bool:
         """Stop every job; the next server goes on with them. False where one has not ended in time."""
         self._closed.set()
-        with self._lock:
-            running = list(self._running.values())
+        running = list(self._running.all().values())
         for each in running:
             # One that is held back would not get on in any time
             each.job.ask_to_stop(now=bool(each.lane.why_held), why="the server was stopped")
@@ -259,6 +239,9 @@ class JobHost:
         settings.check_model(fleet.is_llm)
         return msgspec.structs.replace(settings, workers=max(1, len(fleet.replicas())))
 
+    def _check_change(self, job_id: str) -> None:
+        self.kinds[self._store.get(job_id).kind].check_change(job_id)
+
     def _stop(
         self, job_id: str, expected: Sequence[JobState], then: JobState, now: bool, reason: str = ""
     ) -> JobRecord:
@@ -267,8 +250,7 @@ class JobHost:
         if not self._store.move(job_id, expected, then, reason):
             raise InvalidInput("job", str(self._store.get(job_id).state), "one that is not over, or stopped already")
         self._store.note(job_id, reason)
-        with self._lock:
-            running = self._running.get(job_id)
+        running = self._running.get(job_id)
         if running is not None:
             running.job.ask_to_stop(now or bool(running.lane.why_held), str(then))
         return self._store.get(job_id)
@@ -285,9 +267,12 @@ class JobHost:
                     self._look_at_claim()
                 if self._is_ours:
                     self._tell()
-                    self._hand_back()
+                    self._running.hand_back()
                     if is_due:
                         self._begin_queued()
+            for kind in self.kinds.values() if self.is_ours else ():
+                with contextlib.suppress(TwoshiftError):
+                    kind.keep()
         with contextlib.suppress(TwoshiftError):  # then others have to wait until its time has passed
             if self._claim is not None and self._is_ours:
                 self._claim.release()
@@ -311,8 +296,7 @@ class JobHost:
     def _lose(self) -> None:
         """Another server has the jobs: what they have committed is there, and that one goes on."""
         self._is_ours = False
-        with self._lock:
-            running = list(self._running.values())
+        running = list(self._running.all().values())
         for each in running:
             each.is_ours = False
             each.job.ask_to_stop(now=True, why="another server goes on")
@@ -320,10 +304,8 @@ class JobHost:
         _logger.warning("%s by now: %d of them stop here", told, len(running))
 
     def _tell(self) -> None:
-        with self._lock:
-            running = list(self._running.items())
         told = dict[str, dict[str, Any]]()
-        for job_id, each in running:
+        for job_id, each in self._running.all().items():
             now, each.now = each.now, None
             if now is not None:
                 told[job_id] = each.progress(now)
@@ -332,19 +314,19 @@ class JobHost:
     # A job's life
 
     def _begin_queued(self) -> None:
-        self._hand_back()
+        self._running.hand_back()
         with self._beginning:
-            while not self._closed.is_set() and self._has_room() and self._begin_some():
+            while not self._closed.is_set() and self._running.has_room() and self._begin_some():
                 pass
 
     def _begin_some(self) -> bool:
         """Those that are next, of each owner a few, as there may be thousands; whether others are to be looked at."""
-        moved, told, besides = False, set[str](), self._not_now()
-        most = _MOST_PUT_OFF if self._later_s else _MOST_AT_ONCE
-        for record in in_turn(self._store.waiting(most, besides), self._owners_at_work()):
-            if self._closed.is_set() or not self._has_room():
+        moved, told = False, set[str]()
+        besides, most = self._running.not_now()
+        for record in in_turn(self._store.waiting(most, besides), self._running.owners()):
+            if self._closed.is_set() or not self._running.has_room():
                 return False
-            if why := self._why_waits(record.owner):
+            if why := self._running.why_waits(record.owner, self.allowance_of(record.owner)):
                 if record.owner not in told:
                     told.add(record.owner)
                     self._store.wait_for(record.owner, why, besides)
@@ -359,66 +341,19 @@ class JobHost:
                 moved = True
         return moved
 
-    def _not_now(self) -> list[str]:
-        """Those that run, and those that are to wait before they are tried again."""
-        now_s = time.monotonic()
-        with self._lock:
-            self._later_s = {job_id: at_s for job_id, at_s in self._later_s.items() if at_s > now_s}
-            return [*self._running, *self._later_s]
-
-    def _owners_at_work(self, held: bool = False) -> Counter[str]:
-        """How many jobs of each run; or are held back."""
-        with self._lock:
-            return Counter(each.payer[0] for each in self._running.values() if bool(each.lane.why_held) is held)
-
-    def _has_room(self) -> bool:
-        with self._lock:
-            at_work = sum(not each.lane.why_held for each in self._running.values())
-            # Those that are handed back need a moment
-            return at_work < _MOST_AT_ONCE and len(self._running) < _MOST_HELD + 2 * _MOST_AT_ONCE
-
-    def _why_waits(self, owner: str) -> str:
-        """Why no other job of theirs begins; empty where one may."""
-        at_work = self._owners_at_work()[owner]
-        why = self.allowance_of(owner).why_waits(at_work + self._owners_at_work(held=True)[owner])
-        if owner and at_work >= _MOST_OF_ONE:
-            why = why or f"waits for its turn: {at_work} of its owner's jobs run, and others come, too"
-        return why
-
     def _why_held(self, record: JobRecord) -> str:
         """What would hold it back, where no place is left for such; empty where it may begin."""
-        held = self._owners_at_work(held=True)
-        if held.total() < _MOST_HELD and held[record.owner] < _most_held(record.owner):
+        if self._running.has_room_for_held(record.owner):
             return ""
         try:
             return self._lane(record.owner, msgspec.convert(record.settings, JobSettings)).why_held
         except (TwoshiftError, msgspec.ValidationError):
             return ""  # it fails as it begins
 
-    def _try_later(self, job_id: str, wait_s: float) -> None:
-        with self._lock:
-            self._later_s[job_id] = time.monotonic() + wait_s
-
     def _put_off(self, record: JobRecord, why: str) -> None:
-        self._try_later(record.id, _HELD_S)
+        self._running.hold_off(record.id)
         if record.reason != why or record.state is not JobState.QUEUED:
             self._store.move(record.id, [JobState.QUEUED, JobState.RUNNING], JobState.QUEUED, why)
-
-    def _hand_back(self) -> None:
-        """To the queue, those that are held back and have no place for it: they came in when they were not."""
-        seen, stopped = Counter[str](), list[RunningJob]()
-        with self._lock:
-            for each in self._running.values():
-                owner = each.payer[0]
-                if not each.lane.why_held or each.handed_back:
-                    continue
-                if seen.total() >= _MOST_HELD or seen[owner] >= _most_held(owner):
-                    each.handed_back = each.lane.why_held
-                    stopped.append(each)
-                else:
-                    seen[owner] += 1
-        for each in stopped:
-            each.job.ask_to_stop(now=True, why=each.handed_back)
 
     def _lane(self, owner: str, settings: JobSettings) -> JobOnFleet:
         return JobOnFleet(settings, self._fleet_of(settings.model), withheld=self.allowance_of(owner).withheld)
@@ -426,36 +361,34 @@ class JobHost:
     def _begin(self, record: JobRecord) -> None:
         try:
             settings = msgspec.convert(record.settings, JobSettings)
-            allowed = self.allowance_of(record.owner)
             lane = self._lane(record.owner, settings)
-            blobs_for = allowed.blobs_for if settings.endpoint is None else self._blobs_for
+            kind = self.kinds[record.kind]
+            blobs_for = kind.blobs_for(record.owner)
             pool = EnginePool(settings, lane, blobs_for)
             job = Job(settings, blobs_for, pool, lane)
         except (TwoshiftError, msgspec.ValidationError) as error:  # the server serves something else now
             self._store.move(record.id, [JobState.RUNNING], JobState.FAILED, str(error))
             return
-        thread = threading.Thread(target=self._run, args=(record.id,), name=f"twoshift-{record.id}", daemon=True)
-        with self._lock:
-            self._later_s.pop(record.id, None)
-            self._running[record.id] = RunningJob(job, pool, lane, thread, (record.owner, settings.model))
+        thread = threading.Thread(
+            target=lambda: self._run(record.id, kind, begun), name=f"twoshift-{record.id}", daemon=True
+        )
+        begun = RunningJob(job, pool, lane, thread, (record.owner, settings.model))
+        self._running.add(record.id, begun)
         thread.start()
 
-    def _run(self, job_id: str) -> None:
-        with self._lock:
-            running = self._running[job_id]
-        state, reason, settings = JobState.FAILED, "", running.job.settings
+    def _run(self, job_id: str, kind: HostedKind, begun: RunningJob) -> None:
+        state, reason, settings = JobState.FAILED, "", begun.job.settings
         try:
-            if settings.endpoint is None:
-                self.allowance_of(running.payer[0]).check_output(settings.output)  # an earlier server had other roots
-            result = running.job.run(lambda found: self._found(job_id, found), running.heard)
+            kind.check_begin(settings, begun.payer[0])
+            result = begun.job.run(lambda found: self._found(job_id, found), begun.heard)
             state, reason = state_after(result)
-            if running.handed_back and state is JobState.QUEUED:
-                reason = running.handed_back
-                self._try_later(job_id, _HELD_S)
-            running.ending = result.ending
-            running.now = None if result.last is NOTHING_YET else result.last  # what an earlier run told is still so
+            if begun.handed_back and state is JobState.QUEUED:
+                reason = begun.handed_back
+                self._running.hold_off(job_id)
+            begun.ending = result.ending
+            begun.now = None if result.last is NOTHING_YET else result.last  # what an earlier run told is still so
         except (FolderTaken, TryLater) as error:  # a run that ends, a full disk, an object store that is silent
-            self._try_later(job_id, error.retry_after_s if isinstance(error, TryLater) else _TAKEN_S)
+            self._running.try_later(job_id, error.retry_after_s if isinstance(error, TryLater) else _TAKEN_S)
             state, reason = JobState.QUEUED, str(error)
         except TwoshiftError as error:
             reason = str(error)
@@ -463,16 +396,13 @@ class JobHost:
             _logger.exception("job %s", job_id)
             reason = f"{type(error).__name__}: {error}"
         finally:
-            running.lane.close()
+            begun.lane.close()
             if state is JobState.FAILED and (why := self._fleet_of(settings.model).why_dead()):
-                self._try_later(job_id, _HELD_S)
+                self._running.hold_off(job_id)
                 state, reason = JobState.QUEUED, f"its model has died, and waits for the server's next start: {why}"
-            self._settle(job_id, running, state, reason)
-            with self._lock:
-                payer = running.payer
-                self._ended[payer] = self._ended.get(payer, Used()).plus(running.lane.used())
-                del self._running[job_id]
-            self.on_end(job_id)
+            self._settle(job_id, begun, state, reason)
+            self._running.ended(job_id)
+            kind.ended(job_id)
         if not self._closed.is_set():
             with contextlib.suppress(TwoshiftError):  # the keeper tries again
                 self._begin_queued()
@@ -504,15 +434,6 @@ class JobHost:
         while not self._closed.wait(_TICK_S):
             for lane in self.running().values():
                 lane.tick()
-
-
-def _refuse_batch(job_id: str) -> None:
-    if job_id.startswith(BATCH):
-        raise InvalidInput("job", job_id, f"a job that is no batch: see /v1/batches/{job_id}")
-
-
-def _most_held(owner: str) -> int:
-    return _MOST_OF_ONE if owner else _MOST_HELD
 
 
 def _look(settings: JobSettings, allowed: Allowance) -> None:

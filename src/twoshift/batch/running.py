@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from twoshift.batch.allowance import Allowance
 from twoshift.batch.coordinator import Ending
 from twoshift.batch.engine_pool import EnginePool
 from twoshift.batch.job import Job, JobResult
 from twoshift.batch.job_on_fleet import JobOnFleet
+from twoshift.batch.job_seats import Used
 from twoshift.batch.progress import NOTHING_YET, Snapshot
 from twoshift.types import JobState
 
-__all__ = ["RunningJob", "state_after"]
+__all__ = ["MOST_AT_ONCE", "RunningJob", "RunningJobs", "state_after"]
+
+MOST_AT_ONCE = 16
+MOST_HELD = 128  # besides: more of those that are held back stay in the queue
+MOST_OF_ONE = 12  # tenant, of either kind: the other places are for others, who may have less time
+MOST_PUT_OFF = 1000  # jobs of an owner that are looked at together where some cannot begin
+HELD_S = 30.0  # after which one that is held back, and has no place, is looked at again
 
 
 @dataclass(slots=True)
@@ -58,6 +68,111 @@ class RunningJob:
             "loaded": _loaded(self.job),
             "ending": self.ending,
         }
+
+
+class RunningJobs:
+    """Jobs with a thread, until the store knows how they ended, and those that wait a while. Any thread may call it."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, RunningJob] = {}
+        self._later_s: dict[str, float] = {}  # jobs that are to wait before they are tried again
+        self._ended: dict[tuple[str, str], Used] = {}  # by owner and model: what jobs that run no more have had
+        self._lock = threading.Lock()  # guards the three above
+
+    def __contains__(self, job_id: str) -> bool:
+        with self._lock:
+            return job_id in self._jobs
+
+    def add(self, job_id: str, job: RunningJob) -> None:
+        """It begins."""
+        with self._lock:
+            self._later_s.pop(job_id, None)
+            self._jobs[job_id] = job
+
+    def get(self, job_id: str) -> RunningJob | None:
+        """None where it does not run."""
+        with self._lock:
+            return self._jobs.get(job_id)
+
+    def all(self) -> dict[str, RunningJob]:
+        """As they are now."""
+        with self._lock:
+            return dict(self._jobs)
+
+    def ended(self, job_id: str) -> None:
+        """What it has had still counts."""
+        with self._lock:
+            gone = self._jobs.pop(job_id)
+            self._ended[gone.payer] = self._ended.get(gone.payer, Used()).plus(gone.lane.used())
+
+    def used(self) -> dict[tuple[str, str], Used]:
+        """By owner and model: what jobs have had of the devices since this start."""
+        with self._lock:
+            found = dict(self._ended)
+            for each in self._jobs.values():
+                found[each.payer] = found.get(each.payer, Used()).plus(each.lane.used())
+        return found
+
+    def try_later(self, job_id: str, wait_s: float) -> None:
+        """It is to wait so long."""
+        with self._lock:
+            self._later_s[job_id] = time.monotonic() + wait_s
+
+    def hold_off(self, job_id: str) -> None:
+        """It is to wait until what holds it back may have passed."""
+        self.try_later(job_id, HELD_S)
+
+    def not_now(self) -> tuple[list[str], int]:
+        """Those that run or are to wait; and how many others of an owner are to be looked at."""
+        now_s = time.monotonic()
+        with self._lock:
+            self._later_s = {job_id: at_s for job_id, at_s in self._later_s.items() if at_s > now_s}
+            return [*self._jobs, *self._later_s], MOST_PUT_OFF if self._later_s else MOST_AT_ONCE
+
+    def owners(self, held: bool = False) -> Counter[str]:
+        """How many jobs of each are at work; or are held back."""
+        with self._lock:
+            return Counter(each.payer[0] for each in self._jobs.values() if bool(each.lane.why_held) is held)
+
+    def has_room(self) -> bool:
+        """For another one."""
+        with self._lock:
+            at_work = sum(not each.lane.why_held for each in self._jobs.values())
+            # Those that are handed back need a moment
+            return at_work < MOST_AT_ONCE and len(self._jobs) < MOST_HELD + 2 * MOST_AT_ONCE
+
+    def has_room_for_held(self, owner: str) -> bool:
+        """For another one of theirs that is held back."""
+        held = self.owners(held=True)
+        return held.total() < MOST_HELD and held[owner] < _most_held(owner)
+
+    def why_waits(self, owner: str, allowed: Allowance) -> str:
+        """Why no other job of theirs begins; empty where one may."""
+        at_work = self.owners()[owner]
+        why = allowed.why_waits(at_work + self.owners(held=True)[owner])
+        if owner and at_work >= MOST_OF_ONE:
+            why = why or f"waits for its turn: {at_work} of its owner's jobs run, and others come, too"
+        return why
+
+    def hand_back(self) -> None:
+        """To the queue, those that are held back and have no place for it: they came in when they were not."""
+        seen, stopped = Counter[str](), list[RunningJob]()
+        with self._lock:
+            for each in self._jobs.values():
+                owner = each.payer[0]
+                if not each.lane.why_held or each.handed_back:
+                    continue
+                if seen.total() >= MOST_HELD or seen[owner] >= _most_held(owner):
+                    each.handed_back = each.lane.why_held
+                    stopped.append(each)
+                else:
+                    seen[owner] += 1
+        for each in stopped:
+            each.job.ask_to_stop(now=True, why=each.handed_back)
+
+
+def _most_held(owner: str) -> int:
+    return MOST_OF_ONE if owner else MOST_HELD
 
 
 def _loaded(job: Job) -> dict[str, str] | None:

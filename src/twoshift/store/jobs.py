@@ -17,7 +17,7 @@ from twoshift.store.database import Database
 from twoshift.store.notices import post_notice
 from twoshift.store.tables import jobs, notes
 from twoshift.trigger_ports import Notice
-from twoshift.types import JobState
+from twoshift.types import JobKindName, JobState
 
 __all__ = ["SqlJobs"]
 
@@ -46,6 +46,7 @@ class SqlJobs:
             "created_unix_s": job.created_unix_s,
             "updated_unix_s": job.updated_unix_s,
             "due_unix_s": job.due_unix_s,
+            "kind": str(job.kind),
         }
 
         def added(connection: Connection) -> bool:
@@ -117,7 +118,7 @@ class SqlJobs:
                 return False
             if state.is_over:
                 found = _record(connection.execute(select(jobs).where(jobs.c.id == job_id)).one())
-                if found.settings.get("endpoint") is None:  # of a batch it is the batch's end that is told
+                if found.kind is JobKindName.TABLE:  # of a batch it is the batch's end that is told
                     post_notice(connection, _ended(found))
             return True
 
@@ -166,6 +167,7 @@ def _record(row: Any) -> JobRecord:
         progress=row.progress,
         owner=row.owner,
         due_unix_s=row.due_unix_s,
+        kind=JobKindName(row.kind),
     )
 
 

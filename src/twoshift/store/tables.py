@@ -48,6 +48,7 @@ jobs = Table(
     Column("created_unix_s", Float, nullable=False),
     Column("updated_unix_s", Float, nullable=False),
     Column("due_unix_s", Float),  # when its window ends
+    Column("kind", String(16), nullable=False, server_default="table"),
     Index("jobs_by_turn", "state", "owner", "due_unix_s", "number"),
 )
 

@@ -21,7 +21,9 @@ pytest.importorskip("sqlalchemy")
 from twoshift.batch.allowance import Allowance
 from twoshift.batch.folder import one_coordinator
 from twoshift.batch.host import JobHost
+from twoshift.batch.hosted import HostedTables
 from twoshift.batch.job_seats import EngineReplica, LiveFleet
+from twoshift.batch.settings import JobSettings
 from twoshift.blobs.local import LocalBlobs
 from twoshift.engine import Engine
 from twoshift.errors import DeviceLost, InvalidInput, NotFound, OverLimit
@@ -32,7 +34,7 @@ from twoshift.runtime.columns import ColumnRows
 from twoshift.runtime.host_model import HostModel
 from twoshift.store.database import Database
 from twoshift.store.jobs import SqlJobs
-from twoshift.types import JobState, Lane
+from twoshift.types import JobKindName, JobState, Lane
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +73,7 @@ class Fleet:
 
     def started(self) -> JobHost:
         store = SqlJobs(Database(f"sqlite:///{self.path}/state.db"))
-        self.host = JobHost(store, self.fleet_of, self.allowance_of, lambda _: LocalBlobs())
+        self.host = JobHost(store, self.fleet_of, self.allowance_of)
         self.host.start()
         return self.host
 
@@ -311,7 +313,7 @@ def test_an_owner_has_only_so_many_jobs_at_a_time_and_others_go_on(fleet: Fleet)
 def test_where_not_all_run_at_once_the_one_whose_window_ends_first_is_next(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twoshift.batch.host._MOST_AT_ONCE", 1)
+    monkeypatch.setattr("twoshift.batch.running.MOST_AT_ONCE", 1)
     first, *others = [
         fleet.host.submit(fleet.settings(output=str(fleet.path / f"out-{name}"), window=window))
         for name, window in (("a", None), ("b", None), ("c", "5h"), ("d", "1h"))
@@ -328,7 +330,7 @@ def test_where_not_all_run_at_once_the_one_whose_window_ends_first_is_next(
 def test_more_jobs_than_are_looked_at_at_once_all_have_their_turn(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twoshift.batch.host._MOST_AT_ONCE", 2)
+    monkeypatch.setattr("twoshift.batch.running.MOST_AT_ONCE", 2)
     jobs = [fleet.host.submit(fleet.settings(output=str(fleet.path / f"out-{k}"))) for k in range(7)]
     assert [fleet.host.get(each.id).state for each in jobs].count(JobState.QUEUED) == 5
     fleet.model.gate.set()
@@ -359,8 +361,8 @@ def not_now() -> str:
 def test_jobs_that_are_held_back_keep_none_from_beginning_that_could_run(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twoshift.batch.host._MOST_HELD", 3)
-    monkeypatch.setattr("twoshift.batch.host._MOST_AT_ONCE", 2)
+    monkeypatch.setattr("twoshift.batch.running.MOST_HELD", 3)
+    monkeypatch.setattr("twoshift.batch.running.MOST_AT_ONCE", 2)
     fleet.model.gate.set()
     held = [fleet.host.submit(fleet.settings(output=str(fleet.path / f"held-{k}"), hours=not_now())) for k in range(9)]
     job = fleet.host.submit(fleet.settings())
@@ -371,7 +373,7 @@ def test_jobs_that_are_held_back_keep_none_from_beginning_that_could_run(
 
 
 def test_jobs_of_one_owner_that_are_held_back_leave_it_its_turn(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twoshift.batch.host._MOST_OF_ONE", 2)
+    monkeypatch.setattr("twoshift.batch.running.MOST_OF_ONE", 2)
     fleet.model.gate.set()
     for k in range(4):
         fleet.host.submit(fleet.settings(output=str(fleet.path / f"held-{k}"), hours=not_now()), "red")
@@ -383,8 +385,8 @@ def test_jobs_of_one_owner_that_are_held_back_leave_it_its_turn(fleet: Fleet, mo
 def test_jobs_that_come_to_be_held_back_go_back_to_the_queue_and_on_from_there(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twoshift.batch.host._MOST_HELD", 1)
-    monkeypatch.setattr("twoshift.batch.host._HELD_S", 0.1)
+    monkeypatch.setattr("twoshift.batch.running.MOST_HELD", 1)
+    monkeypatch.setattr("twoshift.batch.running.HELD_S", 0.1)
     why = [""]
     fleet.allowed[""] = allowed(withheld=lambda: why[0])
     jobs = [fleet.host.submit(fleet.settings(output=str(fleet.path / f"out-{k}"))) for k in range(3)]
@@ -402,7 +404,7 @@ def test_jobs_that_come_to_be_held_back_go_back_to_the_queue_and_on_from_there(
 
 
 def test_a_job_that_waits_for_others_says_so(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twoshift.batch.host._MOST_AT_ONCE", 1)
+    monkeypatch.setattr("twoshift.batch.running.MOST_AT_ONCE", 1)
     for name in ("first", "second"):
         job = fleet.host.submit(fleet.settings(output=str(fleet.path / name)))
     assert (job.state, job.reason[:18]) == (JobState.QUEUED, "waits for its turn")
@@ -441,3 +443,39 @@ def test_a_pause_outlives_the_server(fleet: Fleet) -> None:
     fleet.host.resume(job.id)
     assert fleet.wait(job.id, lambda state: state.is_over) is JobState.DONE
     fleet.check()
+
+
+class Watched(HostedTables):
+    """A kind whose jobs only the server changes; it notes what the host asks of it."""
+
+    def __init__(self, allowance_of: Callable[[str], Allowance]) -> None:
+        super().__init__(allowance_of)
+        self.begun: list[str] = []
+        self.over, self.kept = threading.Event(), threading.Event()
+
+    def check_change(self, job_id: str) -> None:
+        raise InvalidInput("job", job_id, "one that is changed here")
+
+    def check_begin(self, settings: JobSettings, owner: str) -> None:
+        self.begun.append(settings.output)
+
+    def ended(self, job_id: str) -> None:
+        self.over.set()
+
+    def keep(self) -> None:
+        self.kept.set()
+
+
+def test_what_a_server_does_for_a_kind_is_asked_of_that_kind_and_one_keeper_serves_all(fleet: Fleet) -> None:
+    kind = fleet.host.kinds[JobKindName.TABLE] = Watched(fleet.allowance_of)
+    job = fleet.host.submit(fleet.settings())
+    for change in (fleet.host.pause, fleet.host.cancel, fleet.host.resume):
+        with pytest.raises(InvalidInput, match="one that is changed here"):
+            change(job.id)
+    fleet.model.gate.set()
+    fleet.wait(job.id, lambda state: state is JobState.DONE)
+    fleet.check()
+    assert kind.begun == [str(fleet.path / "out")]
+    assert kind.over.wait(30)
+    assert kind.kept.wait(30)
+    assert [each.name for each in threading.enumerate() if "keeper" in each.name] == ["twoshift-keeper"]

@@ -6,10 +6,10 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-from twoshift.batch.host import BATCH, JobHost
+from twoshift.batch.host import JobHost
 from twoshift.batch.requests.check import Checked, check_input
 from twoshift.batch.requests.fair_queue import FairQueue
 from twoshift.batch.requests.files import FileDesk, new_id
@@ -19,18 +19,22 @@ from twoshift.batch.requests.wanted import BatchWanted
 from twoshift.batch.settings import LINES_FORMAT, JobSettings
 from twoshift.batch_ports import BatchRecord, BatchStatus, BatchStore
 from twoshift.errors import InvalidInput, NotFound, TwoshiftError
-from twoshift.types import JobState
+from twoshift.ports import Blobs
+from twoshift.types import JobKindName, JobState
 
 __all__ = ["BatchHost"]
 
 _logger = logging.getLogger("twoshift.batches")
-_KEEP_S, _LOOK_S, _SWEEP_S = 1.0, 5.0, 60.0
+_WAKE_S, _LOOK_S, _CLEAN_S = 1.0, 5.0, 60.0  # between looks of the keeper
 _YIELD_S = 2e-4
 _SAME_S = 60.0  # within which the same request is one that was sent again
 _SHARD_SECONDS, _SHARD_SHARE = 10.0, 0.01  # of the window: work that may be lost on each replica at its end
 _BEFORE_END = (BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS, BatchStatus.FINALIZING)
 _CANCELLED = NotDone("batch_cancelled", "This request was not run before the batch was cancelled.")
 _EXPIRED = NotDone("batch_expired", "This request was not run within the completion window.")
+
+
+_ID = "batch_"  # how clients know them
 
 
 class _Leaving(Exception):
@@ -54,22 +58,19 @@ class BatchHost:
         self._creating = threading.Lock()
         self.counts: dict[str, tuple[int, float]] = {}  # of each status, and when the oldest was made: as seen last
         self._closed = threading.Event()
-        self._keeper = threading.Thread(target=self._keep, name="twoshift-batch-keeper", daemon=True)
+        self._chores = {self._wake_due: _WAKE_S, self._look: _LOOK_S, self._clean_soon: _CLEAN_S}
+        self._due_s = dict.fromkeys(self._chores, 0.0)  # when each is done next
+        self._cleaning = threading.Lock()  # one clerk at a time
+        jobs.kinds[JobKindName.REQUESTS] = self
 
     def start(self) -> None:
         """Go on with what an earlier server has left."""
-        self._jobs.on_end = self._job_ended
         self._clerks.start()
-        self._keeper.start()
 
     def close(self, grace_s: float) -> bool:
         """What is in work is left as it is; False where it does not end in time."""
         self._closed.set()
-        until_s = time.monotonic() + grace_s
-        ended = self._clerks.close(until_s)
-        if self._keeper.is_alive():
-            self._keeper.join(max(0.0, until_s - time.monotonic()))
-        return ended and not self._keeper.is_alive()
+        return self._clerks.close(time.monotonic() + grace_s)
 
     def ask(
         self,
@@ -86,7 +87,7 @@ class BatchHost:
         """A new one, or that of the same request just now; raises NotFound, InvalidInput, OverLimit."""
         wanted = BatchWanted(input_file_id, endpoint, window, metadata, output_expires_s, content=content, total=total)
         file = self.files.get(input_file_id, owner)
-        record = wanted.record(new_id(BATCH), file.owner, models, self.files)
+        record = wanted.record(new_id(_ID), file.owner, models, self.files)
         allowance = self._jobs.allowance_of(file.owner)
         with self._creating:  # of several that come at once, each is counted with those before it
             if (same := self._same(record.fingerprint)) is not None:
@@ -149,7 +150,7 @@ class BatchHost:
                 return same
             allowance.check_open(self._store.open_batches(found.owner))
             wanted.input_file_id = write_retried(self.files, found, allowance.check_storage)
-            record = wanted.record(new_id(BATCH), found.owner, models, self.files)
+            record = wanted.record(new_id(_ID), found.owner, models, self.files)
             made = self._store.add_batch(record, self.files.clock() - _SAME_S)
         self.wake(made.id)
         return made
@@ -230,17 +231,17 @@ class BatchHost:
             )  # fmt: skip
             return
         assert checked.model is not None  # noqa: S101 - a file without a request is an error
-        self._jobs.submit_batch(batch.id, self._settings(batch, checked.model), batch.owner)
+        self._jobs.add(batch.id, self._settings(batch, checked.model), batch.owner)
         values = {"total": checked.total, "model": checked.model}
         if self._store.move_batch(batch.id, [BatchStatus.VALIDATING], BatchStatus.IN_PROGRESS, **values) is None:
-            self._jobs.stop_batch(batch.id)  # it was cancelled meanwhile
+            self._jobs.end(batch.id)  # it was cancelled meanwhile
         self.wake(batch.id)  # its job may have ended before
 
     def _follow(self, batch: BatchRecord) -> None:
         if not self._jobs.has_ended(batch.id):
             if self.files.clock() < batch.expires_unix_s:
                 return
-            self._jobs.stop_batch(batch.id, "expired")
+            self._jobs.end(batch.id, "expired")
             if not self._jobs.has_ended(batch.id):
                 return  # its end is told
         if self._jobs.get(batch.id).state is JobState.CANCELLED:
@@ -250,7 +251,7 @@ class BatchHost:
 
     def _cancelled(self, batch: BatchRecord) -> None:
         with contextlib.suppress(NotFound):  # it may have no job yet
-            self._jobs.stop_batch(batch.id)
+            self._jobs.end(batch.id)
             if not self._jobs.has_ended(batch.id):
                 return  # its end is told
         if batch.model is not None:
@@ -302,23 +303,30 @@ class BatchHost:
         self.files.drop_folder(batch_id)
         self._store.swept_batch(batch_id)
 
-    def _job_ended(self, job_id: str) -> None:
-        if job_id.startswith(BATCH):
-            self.wake(job_id)
+    # For the host of jobs
 
-    # Now and then
+    def blobs_for(self, owner: str) -> Callable[[str], Blobs]:
+        """A batch's files are the server's own."""
+        return self.files.blobs_for
 
-    def _keep(self) -> None:
-        due_s = {self._wake_due: _KEEP_S, self._look: _LOOK_S, self._clean: _SWEEP_S}
-        left_s = dict.fromkeys(due_s, 0.0)
-        while not self._closed.is_set():
-            for work, every_s in due_s.items():
-                if left_s[work] <= 0 and self._jobs.is_ours:
-                    with contextlib.suppress(TwoshiftError):  # the database does not answer: the next time
-                        work()
-                        left_s[work] = every_s
-                left_s[work] -= _KEEP_S
-            self._closed.wait(_KEEP_S)
+    def check_begin(self, settings: JobSettings, owner: str) -> None:
+        """It may: its folder is the server's."""
+
+    def check_change(self, job_id: str) -> None:
+        """Raises InvalidInput: it is changed as a batch."""
+        raise InvalidInput("job", job_id, f"a job that is no batch: see /v1/batches/{job_id}")
+
+    def ended(self, job_id: str) -> None:
+        """A run of its job has."""
+        self.wake(job_id)
+
+    def keep(self) -> None:
+        """Wake those that have something to be done; now and then delete what nobody wants any more."""
+        now_s = time.monotonic()
+        for chore, every_s in self._chores.items():
+            if now_s >= self._due_s[chore] and not self._closed.is_set():
+                chore()
+                self._due_s[chore] = now_s + every_s
 
     def _wake_due(self) -> None:
         for batch_id in self._store.due_batches(self.files.clock()):
@@ -329,7 +337,15 @@ class BatchHost:
         for batch_id in self._store.stirring_batches():
             self.wake(batch_id)
 
-    def _clean(self) -> None:
-        for batch_id in self._store.unswept_batches():
-            self._sweep(batch_id)
-        self.files.sweep()
+    def _clean_soon(self) -> None:
+        """By a clerk: it may take long, and the keeper has a claim to renew."""
+        self._clerks.look("", self._clean)
+
+    def _clean(self, _name: str) -> None:
+        if not self._cleaning.acquire(blocking=False):
+            return
+        with self._at_work_on("files"):
+            for batch_id in self._store.unswept_batches():
+                self._sweep(batch_id)
+            self.files.sweep()
+        self._cleaning.release()

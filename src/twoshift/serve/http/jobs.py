@@ -20,7 +20,7 @@ from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openapi import Operation
 from twoshift.serve.http.paging import limit_of, query_of
 from twoshift.serve.keys import Access
-from twoshift.types import JobState
+from twoshift.types import JobKindName, JobState
 
 __all__ = ["JobDesk", "NoJobs", "add_jobs"]
 
@@ -189,7 +189,7 @@ def _why_held(record: JobRecord) -> str:
 
 def _view(record: JobRecord) -> JobView:
     settings, reason = record.settings, record.reason
-    if settings.get("endpoint") is not None:  # a batch: where the server keeps its files is nobody's to know
+    if record.kind is JobKindName.REQUESTS:  # a batch: where the server keeps its files is nobody's to know
         root = f"{posixpath.dirname(settings['output'])}/"
         names = [posixpath.basename(each) for each in settings["inputs"]]
         settings = {**settings, "inputs": names, "output": posixpath.basename(settings["output"])}
