@@ -46,7 +46,7 @@ def test_a_part_that_was_cut_short_is_named(tmp_path: Path, name: str) -> None:
     writer.write(batch)
     writer.finish(STATS)
     path.write_bytes(path.read_bytes()[:-5])
-    with path.open("rb") as file, pytest.raises(Broken, match=r"part-000003.* is no whole part of a job"):
+    with path.open("rb") as file, pytest.raises(Broken, match=r"part-000003.* is not a complete part of a job"):
         read_stats(file, str(path), name)
 
 
