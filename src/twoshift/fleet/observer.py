@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from twoshift.policy.autoscale import FleetState, ReplicaState, WorkerState
 from twoshift.ports import Actuator
@@ -24,10 +25,9 @@ class ModelCounts:
     harvested_rows: int  # of jobs
     answered_rows: int  # live
     answered_tokens: int  # of those
-    waiting: int  # live
-    oldest_wait_s: float
     replica_tokens_per_s: float  # inside the SLO, by one replica that does nothing else; 0: not known yet
     row_tokens: float  # of a typical row: a guess until there are some
+    levels: Mapping[str, Any] = field(default_factory=dict[str, Any])  # signals as they are now, by their names
 
     def rows_per_s_since(self, before: ModelCounts | None) -> float:
         """What one replica can do of rows as long as those that came since; the curve knows tokens."""
@@ -61,15 +61,15 @@ class FleetObserver:
         self._points.append((now_s, now))
         while len(self._points) > 2 and self._points[1][0] <= now_s - _RATE_S:
             self._points.popleft()
+        levels: dict[str, Any] = {name: _rounded(level) for name, level in now.levels.items()}
         replicas = ReplicaState(
             ready=counts.ready,
             starting=counts.starting,
-            waiting=now.waiting,
-            oldest_wait_s=_rounded(now.oldest_wait_s),
             live_rows_per_s=self._rate("offered_rows"),
             refused_rows_per_s=self._rate("refused_rows"),
             replica_rows_per_s=_rounded(now.rows_per_s_since(self._points[0][1])),
             harvested_rows_per_s=self._rate("harvested_rows"),
+            **levels,
         )
         urgent = most_urgent(self._backlogs())
         workers = WorkerState(
@@ -106,4 +106,4 @@ def _has_fallen(old: ModelCounts, new: ModelCounts) -> bool:
 
 def _rounded(value: float) -> float:
     """No more digits than mean something: they are logged."""
-    return value if value in (0, math.inf) else float(f"{value:.4g}")
+    return value if isinstance(value, int) or value in (0, math.inf) else float(f"{value:.4g}")

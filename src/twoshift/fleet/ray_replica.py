@@ -85,15 +85,7 @@ class RayReplica:
 
     def record_autoscaling_stats(self) -> dict[str, float]:
         """What `RayScaling` decides by."""
-        now = self._observer.observe(time.monotonic()).replicas
-        return {
-            "waiting_rows": now.waiting,
-            "oldest_wait_s": now.oldest_wait_s,
-            "live_rows_per_s": now.live_rows_per_s,
-            "refused_rows_per_s": now.refused_rows_per_s,
-            "capacity_rows_per_s": now.replica_rows_per_s,
-            "harvested_rows_per_s": now.harvested_rows_per_s,
-        }
+        return self._observer.observe(time.monotonic()).replicas.told()
 
     async def __del__(self) -> None:
         """Ray ends it: the server hears of it first, and lets it go once it has what it asked for."""

@@ -9,21 +9,12 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from twoshift.policy.autoscale import ReplicaPolicy, ReplicaSettings, ReplicaState
+from twoshift.policy.autoscale import ReplicaPolicy, ReplicaSettings
+from twoshift.policy.replica_signals import ReplicaState, together
 
-__all__ = ["SIGNALS", "RayContext", "RayScaling", "replica_state"]
+__all__ = ["RayContext", "RayScaling", "replica_state"]
 
 _logger = logging.getLogger("twoshift.scale")
-
-# What every replica's `record_autoscaling_stats` returns, of itself
-SIGNALS = (
-    "waiting_rows",
-    "oldest_wait_s",
-    "live_rows_per_s",  # offered, refused ones included
-    "refused_rows_per_s",
-    "capacity_rows_per_s",  # inside the SLO; 0: not known yet
-    "harvested_rows_per_s",
-)
 
 
 class RayContext(Protocol):
@@ -56,18 +47,9 @@ def replica_state(context: RayContext) -> ReplicaState:
     def of(name: str) -> list[float]:
         return [max(0.0, float(value)) for replica, value in told.get(name, {}).items() if replica in running]
 
-    capacities = [each for each in of("capacity_rows_per_s") if each > 0]
-    ready = len(running)
-    return ReplicaState(
-        ready=ready,
-        starting=max(0, context.target_num_replicas - ready),
-        waiting=round(sum(of("waiting_rows")) + (context.total_queued_requests or 0.0)),
-        oldest_wait_s=max(of("oldest_wait_s"), default=0.0),
-        live_rows_per_s=sum(of("live_rows_per_s")),
-        refused_rows_per_s=sum(of("refused_rows_per_s")),
-        replica_rows_per_s=sum(capacities) / len(capacities) if capacities else 0.0,
-        harvested_rows_per_s=sum(of("harvested_rows_per_s")),
-    )
+    ready, figures = len(running), together(of)
+    waiting = round(figures.pop("waiting") + (context.total_queued_requests or 0.0))
+    return ReplicaState(ready, max(0, context.target_num_replicas - ready), waiting=waiting, **figures)
 
 
 class RayScaling:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from twoshift.fleet.model import FleetModel
 from twoshift.fleet.observer import Backlog, FleetObserver, ModelCounts, most_urgent
 from twoshift.fleet.scale_log import ScaleLog
 from twoshift.fleet.scaler import Scaler
 from twoshift.policy.autoscale import AutoscalePolicy
+from twoshift.policy.replica_signals import read_levels
+from twoshift.ports import Actuator
 from twoshift.serve.deployments import Deployment
 from twoshift.serve.live_model import LiveModel
 from twoshift.types import Lane
@@ -21,7 +22,7 @@ Samples = Iterator[tuple[str, str, str, tuple[str, ...], list[tuple[Any, ...]]]]
 
 
 def scaler_for(
-    deployment: Deployment, fleet: FleetModel, policy: AutoscalePolicy, backlogs: Backlogs, log: ScaleLog | None
+    deployment: Deployment, fleet: Actuator, policy: AutoscalePolicy, backlogs: Backlogs, log: ScaleLog | None
 ) -> Scaler:
     """Of the fleet that answers for a deployment; not started."""
     observer = FleetObserver(lambda: _counts(deployment), backlogs, fleet)
@@ -29,12 +30,12 @@ def scaler_for(
 
 
 def _counts(deployment: Deployment) -> ModelCounts:
-    return model_counts(deployment, deployment.metrics.offered_rows, deployment.metrics.refused_rows)
+    return model_counts(deployment.backend, deployment.metrics.offered_rows, deployment.metrics.refused_rows)
 
 
 def model_counts(model: LiveModel | Deployment, offered_rows: int, refused_rows: int) -> ModelCounts:
     """As it is now."""
-    stats, derived, queue = model.stats(), model.derived_now(), model.waiting()[Lane.ONLINE]
+    stats, derived = model.stats(), model.derived_now()
     live = stats.lanes[Lane.ONLINE]
     tokens_per_s = derived.capacity_rows_per_s * derived.row_tokens  # of all that are ready
     return ModelCounts(
@@ -43,10 +44,9 @@ def model_counts(model: LiveModel | Deployment, offered_rows: int, refused_rows:
         harvested_rows=stats.lanes[Lane.BATCH].rows,
         answered_rows=live.rows,
         answered_tokens=live.tokens,
-        waiting=queue.rows,
-        oldest_wait_s=queue.oldest_s,
         replica_tokens_per_s=tokens_per_s / max(1, model.replicas().ready),
         row_tokens=derived.row_tokens,
+        levels=read_levels(model),
     )
 
 

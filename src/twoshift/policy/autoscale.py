@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from twoshift.policy.highest_need import HighestNeed
+from twoshift.policy.replica_signals import Need, ReplicaState, ceil_to, needs
 from twoshift.policy.scale_values import (
     FleetScale,
-    FleetState,
     ReplicaSettings,
-    ReplicaState,
     Scale,
     Signal,
     WorkerSettings,
@@ -34,16 +32,14 @@ __all__ = [
 ]
 
 _FOREVER_S = 1e9  # a job without a window has this long
-_ROUNDING = 1e-9  # 3 replicas that exactly suffice are not 4
 
 
 @dataclass(frozen=True, slots=True)
-class _Need:
-    """What one signal asks for."""
+class FleetState:
+    """Both shifts, as far as scaling is concerned."""
 
-    count: int
-    signal: Signal
-    why: str
+    replicas: ReplicaState
+    workers: WorkerState = field(default_factory=WorkerState)
 
 
 class ReplicaPolicy:
@@ -56,7 +52,7 @@ class ReplicaPolicy:
     def decide(self, state: ReplicaState, now_s: float) -> Scale:
         """What to add or remove now; a removal has not been needed for a whole cool-down."""
         present = state.ready + state.starting
-        found = max(self._needs(state), key=lambda each: each.count)
+        found = max(needs(state, self.settings), key=lambda each: each.count)
         need, why, signal = min(found.count, self.settings.max_replicas), found.why, found.signal
         if self.window.is_empty:
             # what is running was needed by somebody: a restarted autoscaler removes nothing at once
@@ -66,56 +62,6 @@ class ReplicaPolicy:
         if need < max(target, present):
             why, signal = f"{why}; {self.window}", Signal.COOLDOWN
         return _scale(target, present, why, signal)
-
-    def _needs(self, state: ReplicaState) -> list[_Need]:
-        floor = self.settings.min_replicas
-        return [
-            self._by_rate(state),  # before the floor: of two that are the same it says more
-            _Need(floor, Signal.FLOOR, f"the floor is {floor}"),
-            self._by_kv(state),
-            *self._by_queue(state),
-        ]
-
-    def _by_rate(self, state: ReplicaState) -> _Need:
-        rate, each = state.live_rows_per_s, state.replica_rows_per_s
-        if each == 0:
-            need = int(rate > 0 or state.waiting > 0)
-            return _Need(need, Signal.UNMEASURED, "there is traffic and no measured capacity yet")
-        need = _ceil(rate / (each * self.settings.target_load), self.settings.max_replicas)
-        present = state.ready + state.starting
-        if need > present and _can_borrow(state, self.settings.borrow_load):
-            why = f"{rate:g} rows/s fit {_replicas(state.ready)} as batch work gives way"
-            return _Need(present, Signal.BORROW, why)
-        return _Need(need, Signal.RATE, f"{rate:g} rows/s need {_replicas(need)} at {each:g} each")
-
-    def _by_kv(self, state: ReplicaState) -> _Need:
-        mark = self.settings.kv_mark
-        need = _ceil(state.ready * state.kv_saturation / mark, self.settings.max_replicas)
-        why = f"live sequences hold {state.kv_saturation:.0%} of the KV cache, the mark is {mark:.0%}"
-        return _Need(need, Signal.KV, why)
-
-    def _by_queue(self, state: ReplicaState) -> list[_Need]:
-        needs: list[_Need] = []
-        most, ready = self.settings.waiting_per_replica, state.ready
-        if state.waiting:
-            # a queue says that more is needed, not how much: it doubles at most
-            need = min(_ceil(state.waiting / most, self.settings.max_replicas), max(1, 2 * ready))
-            why = f"{state.waiting} requests wait on {_replicas(ready)}, more than {most} each"
-            needs.append(_Need(need, Signal.QUEUE, why))
-        if state.oldest_wait_s > self.settings.longest_wait_s:
-            # batch work yields in milliseconds, so a wait this long is not its doing
-            why = f"the oldest request has waited {state.oldest_wait_s:g} s"
-            needs.append(_Need(ready + 1, Signal.WAIT, why))
-        refused, offered = state.refused_rows_per_s, state.live_rows_per_s
-        if refused > self.settings.refused_share * offered:
-            served = max(offered - refused, offered / 2)  # it doubles at most, as a queue does
-            need = max(ready + 1, _ceil(ready * offered / served, self.settings.max_replicas))
-            why = f"{refused:g} of {offered:g} rows/s are refused on {_replicas(ready)}"
-            needs.append(_Need(need, Signal.REFUSED, why))
-        if state.starting:
-            # help is on its way: the queue of a slow start keeps it, but calls for no second burst
-            return [replace(need, count=min(need.count, ready + state.starting)) for need in needs]
-        return needs
 
 
 class WorkerPolicy:
@@ -144,16 +90,16 @@ class WorkerPolicy:
             why, signal = f"{why}; {self.window}", Signal.COOLDOWN
         return _scale(min(target, limit), state.workers, why, signal)
 
-    def _need(self, state: WorkerState) -> _Need:
+    def _need(self, state: WorkerState) -> Need:
         rate, left_s = state.worker_items_per_s, min(max(state.time_left_s, 0.0), _FOREVER_S)
         items = state.pending_items * self.settings.work_factor - state.harvested_items_per_s * left_s
         if items <= 0:
             why = f"harvesting {state.harvested_items_per_s:g} items/s finishes inside the window"
-            return _Need(0, Signal.HARVEST, why)
+            return Need(0, Signal.HARVEST, why)
         if rate == 0:
-            return _Need(max(1, state.workers), Signal.UNMEASURED, "no rate is measured yet: one worker measures it")
+            return Need(max(1, state.workers), Signal.UNMEASURED, "no rate is measured yet: one worker measures it")
         need = min(self._to_finish(items / rate, left_s, state.workers), self._worth_starting(items / rate, state))
-        return _Need(
+        return Need(
             need,
             Signal.WINDOW,
             f"{state.pending_items} items pending, {left_s:g} s left, {rate:g} items/s a worker and "
@@ -164,14 +110,14 @@ class WorkerPolicy:
         """Workers that do `work_s` of one worker's time in `left_s`, new ones after their start."""
         behind_s = work_s - workers * left_s
         if behind_s <= 0:
-            return max(1, _ceil(work_s / left_s, workers))
+            return max(1, ceil_to(work_s / left_s, workers))
         useful_s = left_s - self.settings.start_s
         most = self.settings.quota + 1  # one more than allowed is enough to say that it will be late
-        return most if useful_s <= 0 else max(1, workers + _ceil(behind_s / useful_s, most))
+        return most if useful_s <= 0 else max(1, workers + ceil_to(behind_s / useful_s, most))
 
     def _worth_starting(self, work_s: float, state: WorkerState) -> int:
         # a worker that would get less work than its own start takes is not worth starting
-        return max(1, state.workers, _ceil(work_s / max(self.settings.start_s, 1.0), self.settings.quota + 1))
+        return max(1, state.workers, ceil_to(work_s / max(self.settings.start_s, 1.0), self.settings.quota + 1))
 
 
 class AutoscalePolicy:
@@ -217,21 +163,7 @@ def _beyond(backlog: WorkerState, present: int, online: int) -> WorkerState:
     return replace(backlog, workers=extra, harvested_items_per_s=backlog.harvested_items_per_s * kept)
 
 
-def _can_borrow(state: ReplicaState, borrow_load: float) -> bool:
-    """Whether the live load fits the ready replicas once the batch rows on them give way."""
-    room = borrow_load * state.ready * state.replica_rows_per_s
-    return state.harvested_rows_per_s > 0 and state.live_rows_per_s <= room
-
-
-def _replicas(count: int) -> str:
-    return "1 replica" if count == 1 else f"{count} replicas"
-
-
 def _scale(target: int, present: int, why: str, signal: Signal) -> Scale:
     change = target - present
     verb = f"add {change}" if change > 0 else f"remove {-change}" if change < 0 else f"hold {present}"
     return Scale(target, change, f"{verb}: {why}", signal)
-
-
-def _ceil(value: float, most: int) -> int:
-    return most if value >= most else math.ceil(value - _ROUNDING)

@@ -4,42 +4,19 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from twoshift.errors import InvalidInput
 
 __all__ = [
     "FleetScale",
-    "FleetState",
     "ReplicaSettings",
-    "ReplicaState",
     "Scale",
     "Signal",
     "WorkerSettings",
     "WorkerState",
     "check_at_least",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaState:
-    """An SLO-bound endpoint as it is now; replicas that drain are in neither count."""
-
-    ready: int
-    starting: int = 0
-    waiting: int = 0  # live requests queued, over all replicas
-    oldest_wait_s: float = 0.0
-    kv_saturation: float = 0.0  # share that live sequences hold: background gives its own back
-    live_rows_per_s: float = 0.0  # offered, refused ones included
-    refused_rows_per_s: float = 0.0  # early refusal keeps the queue short: these are the queue that did not form
-    replica_rows_per_s: float = 0.0  # measured capacity of one replica inside the SLO; 0: not measured yet
-    harvested_rows_per_s: float = 0.0  # batch rows that ride on the ready replicas
-
-    def __post_init__(self) -> None:
-        for name in ("ready", "starting", "waiting", "oldest_wait_s", "kv_saturation"):
-            check_at_least(name, getattr(self, name), 0)
-        for name in ("live_rows_per_s", "refused_rows_per_s", "replica_rows_per_s", "harvested_rows_per_s"):
-            check_at_least(name, getattr(self, name), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +34,6 @@ class WorkerState:
             check_at_least(name, getattr(self, name), 0)
         if math.isnan(self.time_left_s):
             raise InvalidInput("time_left_s", self.time_left_s, "seconds to the end of the window")
-
-
-@dataclass(frozen=True, slots=True)
-class FleetState:
-    """Both shifts, as far as scaling is concerned."""
-
-    replicas: ReplicaState
-    workers: WorkerState = field(default_factory=WorkerState)
 
 
 class Signal(enum.StrEnum):

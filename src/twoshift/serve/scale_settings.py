@@ -14,6 +14,7 @@ from twoshift.values import share, span, whole
 __all__ = ["ScaleSettings"]
 
 _TARGET = "Share of a replica's capacity that is planned for; the rest absorbs growth while another one starts."
+_KV = "Add replicas when live sequences hold more than this share of the KV cache."
 _BATCH = "Replicas beyond those that live load needs, for jobs that would miss their window."
 
 
@@ -27,6 +28,7 @@ class ScaleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     refused_share: Annotated[float, key("Add a replica when more than this share of the rows is refused.", share())] = (
         0.01
     )
+    kv_mark: Annotated[float, key(_KV, share())] = 0.8
     target_load: Annotated[float, key(_TARGET, share())] = 0.8
     borrow_load: Annotated[float, key("Batch rows give way up to this load before a replica is added.", share())] = 0.9
     batch_replicas: Annotated[int, key(_BATCH, whole(0))] = 0
@@ -49,6 +51,7 @@ class ScaleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             waiting_per_replica=self.waiting_per_replica,
             longest_wait_s=parse_duration(self.longest_wait, "longest_wait"),
             refused_share=self.refused_share,
+            kv_mark=self.kv_mark,
             target_load=self.target_load,
             borrow_load=self.borrow_load,
             cooldown_s=parse_duration(self.cooldown, "cooldown"),

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from twoshift.fleet.ray_scaling import SIGNALS, RayScaling, replica_state
+from twoshift.fleet.ray_scaling import RayScaling, replica_state
+from twoshift.policy.replica_signals import ReplicaState
 
 
 @dataclass
@@ -23,28 +24,30 @@ class Context:
 
 
 def told(**signals: dict[str, float]) -> dict[str, dict[str, float]]:
-    assert set(signals) <= set(SIGNALS)
+    assert set(signals) <= set(ReplicaState(1).told())
     return signals
 
 
 def test_the_signals_of_the_running_replicas_add_up_and_those_of_others_do_not_count() -> None:
     signals = told(
         live_rows_per_s={"a": 30.0, "b": 40.0, "gone": 1e6},
-        capacity_rows_per_s={"a": 100.0, "b": 0.0},
-        waiting_rows={"a": 2.0, "b": 3.0},
+        replica_rows_per_s={"a": 100.0, "b": 0.0},
+        waiting={"a": 2.0, "b": 3.0},
         oldest_wait_s={"a": 0.1, "b": 0.3},
+        kv_saturation={"a": 0.9, "b": 0.5},
     )
     context = Context(3, ["a", "b"], 4.0, signals)
     state = replica_state(context)
     assert (state.ready, state.starting, state.waiting) == (2, 1, 9)
     assert (state.live_rows_per_s, state.replica_rows_per_s, state.oldest_wait_s) == (70.0, 100.0, 0.3)
+    assert state.kv_saturation == pytest.approx(0.7)
 
 
 def test_load_adds_replicas_at_once_and_the_cool_down_is_ours() -> None:
     policy = RayScaling(max_replicas=4, cooldown_s=60.0)
-    busy = told(live_rows_per_s={"a": 150.0}, capacity_rows_per_s={"a": 100.0})
+    busy = told(live_rows_per_s={"a": 150.0}, replica_rows_per_s={"a": 100.0})
     assert policy(Context(aggregated_metrics=busy))[0] == 2
-    idle = told(live_rows_per_s={"a": 1.0, "b": 1.0}, capacity_rows_per_s={"a": 100.0, "b": 100.0})
+    idle = told(live_rows_per_s={"a": 1.0, "b": 1.0}, replica_rows_per_s={"a": 100.0, "b": 100.0})
     later = Context(2, ["a", "b"], 0.0, idle, {"kept": 1}, 30.0)
     assert policy(later) == (2, {"kept": 1})
     later.current_time = 100.0
@@ -76,7 +79,7 @@ def test_rays_own_classes_take_it() -> None:
             "running_replicas": ["a"],
             "total_num_requests": 5.0,
             "total_queued_requests": lambda: 0.0,
-            "aggregated_metrics": told(live_rows_per_s={"a": 250.0}, capacity_rows_per_s={"a": 100.0}),
+            "aggregated_metrics": told(live_rows_per_s={"a": 250.0}, replica_rows_per_s={"a": 100.0}),
             "policy_state": {},
             "current_time": 0.0,
             "config": config,

@@ -9,9 +9,13 @@ import time
 import pytest
 from own_service import doubling_service
 
+from twoshift.engine.llm import LlmLane, LlmStats
+from twoshift.engine.stats import Queue
 from twoshift.errors import TryLater
 from twoshift.fleet.observer import Backlog
 from twoshift.fleet.scaling import model_counts, signals
+from twoshift.policy.replica_signals import read_levels
+from twoshift.types import Lane
 
 
 def test_rows_offered_and_refused_are_counted_and_hopeless_ones_blame_nobody() -> None:
@@ -50,3 +54,22 @@ def test_the_signals_for_autoscalers_outside_are_there_without_one_here() -> Non
     assert found["urgent_rows_left"] == [("m", 100)]
     assert found["urgent_seconds_left"] == [("m", 50.0)]
     assert found["replica_rows_per_second"][0][1] > 0
+
+
+class Llm:
+    """What is read of a language model."""
+
+    def waiting(self) -> dict[Lane, Queue]:
+        return {Lane.ONLINE: Queue(7, 0.5), Lane.BATCH: Queue(100, 60.0)}
+
+    def sequences(self) -> LlmStats:
+        return LlmStats(lanes={lane: LlmLane() for lane in Lane}, kv_use=0.9, live_kv_use=0.6)
+
+
+def test_waiting_sequences_and_what_live_ones_hold_of_the_kv_cache_are_read_of_a_language_model() -> None:
+    assert read_levels(Llm()) == {"waiting": 7, "oldest_wait_s": 0.5, "kv_saturation": 0.6}
+
+
+def test_a_model_without_sequences_holds_no_kv_cache() -> None:
+    with doubling_service() as (service, _):
+        assert read_levels(service.models["m"].backend)["kv_saturation"] == 0

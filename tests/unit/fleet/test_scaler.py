@@ -21,7 +21,7 @@ from twoshift.policy.autoscale import AutoscalePolicy, ReplicaSettings, Signal, 
 from twoshift.policy.scale_journal import ReplayedScale, scale_replay
 from twoshift.types import ReplicaCounts
 
-NOTHING = ModelCounts(0, 0, 0, 0, 0, 0, 0.0, 1000.0, 10.0)  # 100 rows a second
+NOTHING = ModelCounts(0, 0, 0, 0, 0, 1000.0, 10.0)  # 100 rows a second
 
 
 @dataclass
@@ -117,6 +117,13 @@ def test_what_is_refused_adds_a_replica_where_the_queue_never_forms() -> None:
     assert world.scaler.decisions["up", Signal.REFUSED] >= 1
 
 
+def test_live_sequences_that_fill_the_kv_cache_add_a_replica() -> None:
+    world = World(policy())
+    world.live(5, offered=1, starts=False, levels={"kv_saturation": 0.81})
+    assert world.fleet.asked == [2]
+    assert world.scaler.decisions["up", Signal.KV] == 1
+
+
 def test_a_replica_that_starts_slowly_calls_for_no_second_one() -> None:
     world = World(policy())
     world.live(30, offered=100, refused=20, starts=False, replica_tokens_per_s=1e7)
@@ -184,7 +191,7 @@ def test_a_log_replays_to_the_same_decisions_however_it_is_rotated(
     world = World(policy(cooldown_s=5.0, quota=1), log)
     for offered, refused, harvested, waiting in seen:
         world.backlogs = [Backlog(100 * waiting, 50.0)]
-        world.live(1, offered, min(refused, offered), harvested, waiting=waiting)
+        world.live(1, offered, min(refused, offered), harvested, levels={"waiting": waiting})
     world.scaler.close()
     for part in (path, path.with_name("scale.jsonl.1")):
         if part.exists():
