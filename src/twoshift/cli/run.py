@@ -60,8 +60,8 @@ def run_command(
     if on is None:
         _refuse("--on as well", _marked(said, Mark.SERVER) | {"detach": detach or None})
     else:
-        here = {"fresh": fresh or None, "retry_errors": retry_errors, "workers": said.get("workers")}
-        _refuse("no such option beside --on", here)
+        here = {"fresh": fresh or None, "retry_errors": retry_errors}
+        _refuse("no such option beside --on", here | _marked(said, Mark.HERE))
     fields = declared(JobSettings)
     with naming_file(inputs[0], said, fields) if _is_job_file(inputs) else contextlib.nullcontext():
         settings = _settings(inputs, said)
@@ -98,7 +98,7 @@ def _refuse(accepted: str, options: dict[str, Any]) -> None:
     """Raises InvalidInput for the first option that was given."""
     for name, value in options.items():
         if value is not None:
-            raise InvalidInput(f"--{name.replace('_', '-')}", value, accepted)
+            raise InvalidInput(name, value, accepted)
 
 
 def _settings(inputs: list[str], given: dict[str, Any]) -> JobSettings:

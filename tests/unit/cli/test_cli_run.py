@@ -237,6 +237,22 @@ def test_a_wrong_input_is_refused_by_its_option_before_the_model_is_loaded(
     assert ran.err.startswith(f"twoshift: {said}")  # and nothing of loading before it
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--on http://127.0.0.1:1 --precision int8", "--precision: 'int8' cannot be used; expected no such option"),
+        ("--on http://127.0.0.1:1 --retry-errors o", "--retry-errors: 'o' cannot be used; expected no such option"),
+        ("--max-live-load 30%", "--max-live-load: 0.3 cannot be used; expected --on as well"),
+        ("--detach", "--detach: True cannot be used; expected --on as well"),
+    ],
+)
+def test_an_option_of_a_job_on_a_server_or_of_one_here_is_refused_for_the_other(
+    twoshift: Run, options: str, said: str
+) -> None:
+    ran = twoshift(f"run in.csv -o out --model m --text body {options}")
+    assert (ran.code, ran.err.startswith(f"twoshift: {said}")) == (2, True)
+
+
 def test_a_job_files_placeholder_is_named_as_the_file_does(twoshift: Run) -> None:
     Path("job.toml").write_text('inputs = "in/{date-1}/"\noutput = "out"\nmodel = "minilm"\ntext = "body"\n')
     assert "job.toml: inputs: 'in/{date-1}/' cannot be used" in twoshift("run job.toml").err
