@@ -374,14 +374,14 @@ def _keep(profile: Profile, note: Callable[[str], None]) -> None:
     try:
         profiles().put(profile)
     except Broken as error:
-        note(f"The next start measures again: {error}")
+        note(f"The profile was not stored, so the next start measures again: {error}")
 
 
 def _guessed_steps(runtime: LlmRuntime, note: Callable[[str], None]) -> CallCost:
     """A curve to learn from: another server's steps are not seen."""
     from twoshift.policy.cost import CallCost
 
-    note(f"{runtime.info.model} is behind another server: what its steps take is learned from the first requests.")
+    note(f"{runtime.info.model} runs on another server: its cost is learned from the first requests.")
     return CallCost(*_GUESS_STEP_S)
 
 
@@ -465,7 +465,7 @@ def _scale_log(name: str, settings: ServeSettings, note: Callable[[str], None]) 
     except InvalidInput as error:
         if settings.scale_log is not None:
             raise
-        note(f"No decision log here: {error}; --scale-log names a folder of its own.")
+        note(f"No decision log here: {error}; set --scale-log to another folder.")
         return None
 
 
@@ -566,7 +566,7 @@ def _measured_profile(runtime: Runtime, note: Callable[[str], None]) -> Profile:
     info = runtime.info
     made = examples_of(runtime, _TYPICAL_TOKENS)
     if made is None:
-        note(f"{info.model} has no `example` row to measure with: it learns what a call takes from its first requests.")
+        note(f"{info.model} has no `example` row to measure: its cost is learned from the first requests.")
         return profile_of(info, CallCost.line(*_GUESS_S), RowSize.uniform(1), 0)
     note(f"Measuring {info.model}, once")
     samples = measure_profile(runtime, made.make, made.lengths, MeasureLimits(_MEASURE_S))

@@ -93,8 +93,8 @@ def test_overload_brings_a_second_replica_the_cool_down_takes_it_and_the_day_rep
         assert server.counted("scale_decisions_total", direction="up") >= 1
         assert server.counted("scale_decisions_total", direction="down", reason="cooldown") >= 1
         assert server.counted("offered_rows_total") > 0
-        assert "slow: the fleet goes to 2: add 1: " in server.said
-        assert "slow: the fleet goes to 1: remove 1: " in server.said
+        assert "slow: scaling replicas to 2: add 1: " in server.said
+        assert "slow: scaling replicas to 1: remove 1: " in server.said
         assert server.stop() == 0
     finally:
         server.end()

@@ -140,9 +140,9 @@ def test_a_job_of_a_server_goes_on_here_by_the_command_that_it_shows(fleet: Flee
     job = fleet.job("--detach")["id"]
     until(lambda: len(list((fleet.path / "out").glob("part-*"))) >= 2)
     fleet.run("jobs", "pause", job)
-    until(lambda: "To go on here: " in _told(fleet, "jobs", "show", job))
+    until(lambda: "To resume here: " in _told(fleet, "jobs", "show", job))
     fleet.run("jobs", "cancel", job)
-    words = shlex.split(_told(fleet, "jobs", "show", job).partition("To go on here: ")[2].splitlines()[0])
+    words = shlex.split(_told(fleet, "jobs", "show", job).partition("To resume here: ")[2].splitlines()[0])
     (tmp_path / "elsewhere").mkdir()
     done = subprocess.run([PROGRAM, *words[1:]], cwd=tmp_path / "elsewhere", capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

@@ -116,10 +116,10 @@ def test_a_fleet_that_cannot_start_again_says_why_and_refuses_at_once(front: Fro
     supervisor.policy = ReconcilePolicy(ReconcileSettings(first_wait_s=0.01))
     (tmp_path / "broken").touch()
     died = front.ask("die 0")
-    with pytest.raises(TryLater, match="had begun"):
+    with pytest.raises(TryLater, match="lost while it ran"):
         died.result()
     until(lambda: "it does not load today" in (front.service.unready() or ""))
-    with pytest.raises(TryLater, match="no replica can be asked"):
+    with pytest.raises(TryLater, match="no replica is available"):
         front.ask("a").result()
     (tmp_path / "broken").unlink()
     front.model.scale_to(1)

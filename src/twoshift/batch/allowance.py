@@ -35,4 +35,4 @@ class Allowance:
         """Why no other job begins beside so many; empty where one may."""
         if self.concurrent_jobs is None or running < self.concurrent_jobs:
             return ""
-        return f"waits for its turn: {running:,} of its owner's jobs run, the limit"
+        return f"waits for its turn: {running:,} jobs of its owner run, the limit"

@@ -115,7 +115,7 @@ class JobHost:
         if same.owner != owner:
             raise InvalidInput("output", settings.output, "another folder: this one is taken")
         if before != settings:
-            raise InvalidInput("output", settings.output, f"another folder: {same.id} works on this one")
+            raise InvalidInput("output", settings.output, f"another folder: {same.id} writes to this one")
         return same
 
     def add(self, job_id: str, settings: JobSettings, owner: str) -> None:
@@ -181,7 +181,7 @@ class JobHost:
         """Go on with one that was paused, or that failed; raises NotFound, InvalidInput."""
         self._check_change(job_id)
         if not self._store.move(job_id, [JobState.PAUSED, JobState.FAILED], JobState.QUEUED, "resumed"):
-            raise InvalidInput("job", str(self._store.get(job_id).state), "one that is paused or has failed")
+            raise InvalidInput("job", str(self._store.get(job_id).state), "a job that is paused or has failed")
         self._store.note(job_id, "resumed")
         self._begin_queued()
         return self._store.get(job_id)
@@ -232,7 +232,9 @@ class JobHost:
             if data.get(name) is not None:
                 raise InvalidInput(name, data[name], "a job without it: it runs on the server's own replicas")
         if data.get("endpoint") is not None or data.get("due_unix_s") is not None:
-            raise InvalidInput("endpoint", data.get("endpoint"), "POST /v1/batches, for a file of requests")
+            raise InvalidInput(
+                "endpoint", data.get("endpoint"), "a job without it; for a file of requests use POST /v1/batches"
+            )
         settings = make_settings(data)
         self._check_notify(settings.notify, owner)
         fleet = self._fleet_of(settings.model)
@@ -248,7 +250,7 @@ class JobHost:
         """The store says it first: whoever starts this server again must know."""
         reason = reason or str(then)
         if not self._store.move(job_id, expected, then, reason):
-            raise InvalidInput("job", str(self._store.get(job_id).state), "one that is not over, or stopped already")
+            raise InvalidInput("job", str(self._store.get(job_id).state), "a job that has not ended")
         self._store.note(job_id, reason)
         running = self._running.get(job_id)
         if running is not None:
@@ -299,9 +301,9 @@ class JobHost:
         running = list(self._running.all().values())
         for each in running:
             each.is_ours = False
-            each.job.ask_to_stop(now=True, why="another server goes on")
+            each.job.ask_to_stop(now=True, why="another server took the job over")
         told = "" if self._claim is None else self._claim.told
-        _logger.warning("%s by now: %d of them stop here", told, len(running))
+        _logger.warning("%s now: %d running jobs stop on this server", told, len(running))
 
     def _tell(self) -> None:
         told = dict[str, dict[str, Any]]()
@@ -428,7 +430,7 @@ class JobHost:
         with contextlib.suppress(TwoshiftError):
             self._store.note(job_id, f"{found.done:,} of {found.shards:,} shards done before")
             if found.gone:
-                self._store.note(job_id, f"done anew because gone: {', '.join(found.gone[:_NAMED])}")
+                self._store.note(job_id, f"redone because missing: {', '.join(found.gone[:_NAMED])}")
 
     def _tick(self) -> None:
         while not self._closed.wait(_TICK_S):

@@ -211,7 +211,7 @@ def _state_words(summary: Summary) -> Iterator[str]:
         return
     why = f": {summary.reason}" if summary.reason else ""
     yield f"Not done: {summary.state}{why}."
-    yield f"{summary.shards_done:,} of {counted(summary.shards, 'shard')} are committed; the same command goes on."
+    yield f"{summary.shards_done:,} of {counted(summary.shards, 'shard')} are committed; the same command resumes."
 
 
 def _what_ran(summary: Summary) -> str:

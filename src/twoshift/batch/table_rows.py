@@ -145,7 +145,7 @@ class TableRows:
     def _batch(self, begun: TableWindow, values: dict[str, NDArray[Any]]) -> pa.RecordBatch:
         kept, window = begun.kept, begun.window
         if unplanned := values.keys() - self._schema.names:
-            raise Broken(f"the model answers with {min(unplanned)}, which was not in the job's first rows")
+            raise Broken(f"the model answers with {min(unplanned)}, a column that the job's first rows did not have")
         failed = np.zeros(window.rows, np.bool_)
         failed[list(window.errors)] = True
         arrays = [kept.column(name) for name in self._kept.names]

@@ -141,7 +141,7 @@ def refuse_damaged(folder: str, damaged: list[PartCheck]) -> None:
     more = f"; and {len(damaged) - _NAMED:,} more" if len(damaged) > _NAMED else ""
     them, what = ("it", "its shard is") if len(damaged) == 1 else ("them", "their shards are")
     see = f" `twoshift verify {folder}` names them all." if more else ""
-    raise Broken(f"{folder}: {named}{more}. Delete {them} and run the same command again: only {what} done anew.{see}")
+    raise Broken(f"{folder}: {named}{more}. Delete {them} and run the same command again: only {what} redone.{see}")
 
 
 def _name(plan: Plan, shard: int) -> str:

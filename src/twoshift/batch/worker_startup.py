@@ -90,7 +90,7 @@ class WorkerStartup:
         self._busy_since_s.pop(number, None)
         self._early_deaths += 1
         if self._early_deaths >= _EARLY_DEATHS:
-            raise Broken(f"workers died before the first shard, the last of them: {self._hung.get(number, reason)}")
+            raise Broken(f"workers died before the first shard; the last error: {self._hung.get(number, reason)}")
         self.workers[self._pool.start()] = False
 
     def _end_hung(self) -> None:

@@ -164,7 +164,7 @@ def _followed(server: Server, batch: dict[str, Any]) -> dict[str, Any]:
                 counts = batch["request_counts"]
                 progress((counts["completed"] + counts["failed"]) / max(1, counts["total"]))
     except KeyboardInterrupt:
-        note(f"It goes on: `twoshift batch cancel {batch['id']}{server.option}` ends it.")
+        note(f"It keeps running: `twoshift batch cancel {batch['id']}{server.option}` stops it.")
     return batch
 
 
@@ -174,7 +174,7 @@ def _nothing(_told: str) -> None:
 
 def _asked(server: Server, batch_id: str) -> dict[str, Any]:
     """How far it is; a server that is started again goes on with it, so it is asked again for a while."""
-    return server.get(_path(batch_id), lambda error: note(f"{error}: {batch_id} goes on when the server does"))
+    return server.get(_path(batch_id), lambda error: note(f"{error}: {batch_id} continues when the server is back"))
 
 
 def _endpoint_of(requests: Path) -> str:

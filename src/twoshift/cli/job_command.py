@@ -29,7 +29,7 @@ def local_lines(job: dict[str, Any], on: str = "") -> list[str]:
     if loaded["precision"] == _LOSSY:
         words += ["--precision", _LOSSY]
     words += [word for each in said if Mark.SERVER not in each.marks for word in _words(each, settings)]
-    lines = [f"To go on here: {shlex.join(words)}"]
+    lines = [f"To resume here: {shlex.join(words)}"]
     if settings.get("json_schema") is not None:
         shown = f"twoshift jobs show {job['id']}{on} --json"
         lines.append(f"Save settings.json_schema of `{shown}` as {_SCHEMA_FILE} first.")

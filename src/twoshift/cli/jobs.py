@@ -154,7 +154,7 @@ def _here_lines(job: dict[str, Any], is_here: bool, on: str) -> list[str]:
         return []
     if job["state"] not in ("paused", "failed", "cancelled"):
         return []
-    there = [] if job["state"] == "cancelled" else [f"To go on there: twoshift jobs resume {job['id']}{on}"]
+    there = [] if job["state"] == "cancelled" else [f"To resume on the server: twoshift jobs resume {job['id']}{on}"]
     seen = is_here or all("://" in each for each in (*job["settings"]["inputs"], job["settings"]["output"]))
     return [*there, *(local_lines(job, on) if seen else [])]
 

@@ -41,7 +41,7 @@ def opened(path: str, field: str) -> Iterator[BinaryIO]:
         if sys.stdin is None:
             raise InvalidInput(field, path, "an open standard input")
         if sys.stdin.isatty():
-            note("Reading from the terminal, one row a line; Ctrl-D ends it.")
+            note("Reading from the terminal, one row a line; Ctrl-D stops it.")
         yield sys.stdin.buffer
         return
     try:

@@ -134,7 +134,7 @@ def _signals(job: Job) -> Iterator[None]:
             return
         asked.add(now)
         with contextlib.suppress(RuntimeError):  # stderr is in the middle of a line
-            note("Stopping now." if now else "Stopping: what is in work may finish. Ctrl-C again to stop now.")
+            note("Stopping now." if now else "Stopping: running shards may finish. Press Ctrl-C again to stop now.")
         job.stop(now=now)
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}

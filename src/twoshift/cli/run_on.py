@@ -80,10 +80,10 @@ def _followed(server: Server, job: dict[str, Any]) -> dict[str, Any]:
                     note(f"{job['id']} waits: {why}")
                 told = why
     except KeyboardInterrupt:
-        note(f"It goes on: `twoshift jobs cancel {job['id']}{server.option}` ends it.")
+        note(f"It keeps running: `twoshift jobs cancel {job['id']}{server.option}` stops it.")
     return job
 
 
 def _asked(server: Server, job_id: str) -> dict[str, Any]:
     """How far it is; a server that is started again goes on with it, so it is asked again for a while."""
-    return server.get(f"/v1/jobs/{job_id}", lambda error: note(f"{error}: {job_id} goes on when the server does"))
+    return server.get(f"/v1/jobs/{job_id}", lambda error: note(f"{error}: {job_id} continues when the server is back"))

@@ -230,4 +230,4 @@ def json_of(reply: Reply, path: str) -> Any:
     try:
         return json.loads(reply.body) if reply.body else None
     except ValueError:
-        raise Broken(f"{path} was answered with something that is no JSON") from None
+        raise Broken(f"{path} was answered with something other than JSON") from None

@@ -113,7 +113,7 @@ class Engine(DeviceLoop):
             lengths = _lengths(rows).tolist()
             if deadline_s <= now_s and lengths:
                 why = f"the deadline {deadline_s:.3f} has passed on the clock of engine.now_s(): {now_s:.3f}"
-                raise Late(why, begun=False, for_clients="its deadline passed before it could begin")
+                raise Late(why, begun=False, for_clients="the deadline passed before the request could start")
             signature = self._waiting.signatures.number(rows.signature)
             items = [Item(self._waiting.new_key(), deadline_s, n, signature) for n in lengths]
             if (until_s := self._admit(items, now_s, since_s)) is not None:

@@ -96,7 +96,7 @@ class Recovery:
 
     def refuse(self, rows: list[LiveRow], pieces: list[Piece]) -> None:
         for row in rows:
-            row.future.settle(Late("the deadline could no longer be met", begun=False))
+            row.future.settle(Late("the request could no longer meet its deadline", begun=False))
         for piece in pieces:
             if not self._try_live(piece):
                 piece.fail(self._no_room(int(piece.job.rows.lengths[piece.start])))

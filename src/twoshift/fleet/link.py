@@ -187,7 +187,7 @@ class Link(asyncio.Protocol):
     def _give_up(self, request: int) -> None:
         asked = self._asked.get(request)
         if asked is not None and not asked.reply.done():
-            asked.reply.set_exception(Late("it was not answered by its deadline", asked.started))
+            asked.reply.set_exception(Late("the request was not answered by its deadline", asked.started))
             self._write(framed(Forget(request)))
 
 

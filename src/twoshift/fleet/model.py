@@ -126,8 +126,8 @@ class FleetModel:
                 answer = await self._ask(found, size, request)
             except ReplicaLost as lost:
                 if lost.started:
-                    raise TryLater("the replica that had begun with it was lost", _RETRY_S) from None
-                refused = refused or TryLater("the replica that had it was lost", _RETRY_S)
+                    raise TryLater("the replica was lost while it ran the request", _RETRY_S) from None
+                refused = refused or TryLater("the replica was lost before it ran the request", _RETRY_S)
             except TryLater as error:
                 refused = error if refused is None or error.retry_after_s < refused.retry_after_s else refused
             else:
@@ -138,7 +138,7 @@ class FleetModel:
             now_s = time.monotonic()
             if now_s + self._routing.least_s(size, now_s, tried) >= request.deadline_s:
                 break  # the others have no time for it either
-        raise refused or TryLater(f"no replica can be asked: {self._fleet.why_none()}", _RETRY_S)
+        raise refused or TryLater(f"no replica is available: {self._fleet.why_none()}", _RETRY_S)
 
     def close(self) -> None:
         """End the replicas."""

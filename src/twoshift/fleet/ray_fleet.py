@@ -111,7 +111,7 @@ class RayFleet:
         self._deploy()
         self._await(lambda: self._refused is not None or len(self.members()) >= wanted, _START_S)
         if self._refused is not None or not self.members():
-            raise self._refused or Broken(f"no replica of {self._name} on Ray Serve was heard of in {_START_S:g} s")
+            raise self._refused or Broken(f"no replica of {self._name} on Ray Serve reported within {_START_S:g} s")
 
     def members(self) -> list[_Member]:
         """Those that take requests."""

@@ -81,7 +81,7 @@ class RayReplica:
         if not health.healthy:
             raise Broken(health.reason)
         if self._released.is_set() or (answering is not None and answering.is_lost):
-            raise Broken("the server does not ask it any more")
+            raise Broken("the server no longer uses this replica")
 
     def record_autoscaling_stats(self) -> dict[str, float]:
         """What `RayScaling` decides by."""
@@ -137,7 +137,9 @@ class _Itself:
 
 def _opened(given: RayGiven) -> ServedModel:
     if given.version != __version__:
-        raise Broken(f"this node has Twoshift {__version__}, the server {given.version}: install the same everywhere")
+        raise Broken(
+            f"this node has Twoshift {__version__}, the server {given.version}: install the same version on every node"
+        )
     with contextlib.suppress(OSError):  # a node without the folder is found out where a name begins there
         os.chdir(given.folder)
     if given.home is not None:

@@ -66,5 +66,5 @@ class RayScaling:
         """How many replicas there should be, and what the controller keeps for the next time."""
         scale = self._policy.decide(replica_state(context), context.current_time or 0.0)
         if scale.change:
-            _logger.warning("the fleet goes to %d: %s", scale.target, scale.reason)
+            _logger.warning("scaling replicas to %d: %s", scale.target, scale.reason)
         return scale.target, context.policy_state

@@ -52,7 +52,7 @@ class RemoteSequences:
 
     def lost(self, error: Exception) -> None:
         """The replica is gone: whoever waits for a first token gets this error, and may ask elsewhere."""
-        told = TryLater("the replica that generated it was lost: the answer is not complete", _RETRY_S)
+        told = TryLater("the replica was lost: the answer is incomplete", _RETRY_S)
         self.fail(told if self.has_begun else error)
 
     @property

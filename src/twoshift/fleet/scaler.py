@@ -72,9 +72,9 @@ class Scaler:
             try:
                 self.step()
             except TwoshiftError as error:
-                _logger.warning("the fleet is not scaled: %s", error)
+                _logger.warning("scaling failed: %s", error)
             except Exception:  # it must outlive what it looks at
-                _logger.exception("the fleet is not scaled")
+                _logger.exception("scaling failed")
 
     def _begin_log(self) -> None:
         """Before it is decided: the header says what the policy remembers."""
@@ -94,8 +94,8 @@ class Scaler:
         self.decisions[direction, signal] += 1
         if change:
             why = scale.workers.reason if for_jobs else scale.replicas.reason
-            _logger.warning("%sthe fleet goes to %d: %s", self._of, scale.target, why)
+            _logger.warning("%sscaling replicas to %d: %s", self._of, scale.target, why)
         borrows = scale.replicas.signal is Signal.BORROW
         if borrows and not self._borrowed:
-            _logger.warning("%sbatch rows give way, no replica is added: %s", self._of, scale.replicas.reason)
+            _logger.warning("%sbatch rows yield, no replica is added: %s", self._of, scale.replicas.reason)
         self._borrowed = borrows

@@ -120,4 +120,4 @@ class Completions:
 def _give_up(pending: Pending) -> None:
     if not pending.done.done():
         begun = not pending.cancel()
-        pending.done.set_exception(Late("it was not answered by its deadline", begun))
+        pending.done.set_exception(Late("the request was not answered by its deadline", begun))

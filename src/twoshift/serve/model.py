@@ -195,7 +195,7 @@ class ServedModel:
             async with _by(deadline_s):
                 return await found
         except TimeoutError:
-            raise Late("its lookups were not done by its deadline") from None
+            raise Late("the lookups of the request were not done by its deadline") from None
 
     async def _prepared(
         self,
@@ -214,7 +214,7 @@ class ServedModel:
             begun = prepared.running()
             if visit is not None and begun:
                 prepared.add_done_callback(partial(_tell_late, visit, asyncio.get_running_loop()))
-            raise Late("its rows were not prepared by its deadline", begun=begun) from None
+            raise Late("the rows of the request were not prepared by its deadline", begun=begun) from None
 
     def _in_thread(
         self, prepare: Callable[[Sequence[Any]], Prepared], rows: Sequence[Any], characters: int, visit: Visit | None

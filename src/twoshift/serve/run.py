@@ -122,7 +122,7 @@ async def _serve(
     await server.start_on(starting.hand_on())
     ready(f"http://{starting.address}", grpc_address)
     await stop.wait()
-    _logger.warning("stopping: what was admitted is answered within %s; a second signal ends it now", settings.grace)
+    _logger.warning("stopping: admitted requests are answered within %s; a second signal stops now", settings.grace)
     until_s = time.monotonic() + settings.grace_s
     service.drain()
     servers = [each for each in (server, grpc_server) if each is not None]

@@ -78,7 +78,7 @@ class Service:
         now_s = time.monotonic()
         left_s = arrived_s + (model.timeout_s if timeout_s is None else timeout_s) - now_s
         if left_s <= 0:
-            raise Late("its deadline passed before it could begin", begun=False)
+            raise Late("the deadline passed before the request could start", begun=False)
         wait_s = self.host.wait_s(size, left_s, now_s, model)
         if wait_s is not None:
             rows = max(1, round(model.rows_per_request))
@@ -103,7 +103,7 @@ class Service:
             return self.find(name)
         found = [model for model in self.models.values() if column is None or column in columns_of(model)]
         if not found:
-            raise InvalidInput("model", None, f"one with the output {column}, and none is served here")
+            raise InvalidInput("model", None, f"a model with the output `{column}`; none is served here")
         if len(found) != 1:
             raise InvalidInput("model", None, f"one of {', '.join(sorted(self.models))}")
         return found[0]

@@ -245,7 +245,7 @@ def test_a_retry_has_only_what_failed(desk: FileDesk, batch: BatchRecord) -> Non
     lines = Path(desk.location(file_id)).read_bytes().splitlines()
     assert [read_line(line).custom_id for line in lines] == ["1", "6", "11", "16"]
     desk.remove(batch.input_file_id)
-    with pytest.raises(InvalidInput, match="still there"):
+    with pytest.raises(InvalidInput, match="was deleted"):
         write_retried(desk, replace(batch, error_file_id=done.error.id), unlimited)
 
 

@@ -175,7 +175,7 @@ def test_a_job_is_paused_goes_on_and_is_cancelled(fleet: Fleet) -> None:
     fleet.wait(job.id, lambda state: state is JobState.RUNNING)
     fleet.host.cancel(job.id)
     fleet.wait(job.id, lambda state: state is JobState.CANCELLED)
-    with pytest.raises(InvalidInput, match="not over"):
+    with pytest.raises(InvalidInput, match="has not ended"):
         fleet.host.cancel(job.id)
     with pytest.raises(InvalidInput, match="paused or has failed"):
         fleet.host.resume(job.id)

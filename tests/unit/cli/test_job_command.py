@@ -96,7 +96,7 @@ def test_no_setting_of_a_job_is_forgotten_in_its_command() -> None:
 def test_the_command_of_a_paused_job_of_a_language_model_has_its_prompt() -> None:
     asked = JobSettings(inputs=("a.jsonl",), output="out", model="smollm", prompt="Is {text} good?", max_tokens=7)
     command = "twoshift run a.jsonl --model smollm -o out --prompt 'Is {text} good?' --max-tokens 7"
-    assert shown(asked) == [f"To go on here: {command}"]
+    assert shown(asked) == [f"To resume here: {command}"]
 
 
 @pytest.mark.parametrize(("reason", "shown"), [("expired", "b: expired"), ("cancelled", "b: cancelled")])
@@ -120,7 +120,7 @@ def test_a_batch_says_when_it_was_created_and_when_it_expires() -> None:
 def test_a_job_that_failed_before_its_model_was_known_says_how_to_go_on() -> None:
     settings = {"model": "m", "inputs": ["a"], "output": "b"}
     job = {"id": "job-1", "state": "failed", "reason": "why", "settings": settings, "progress": None}
-    assert _here_lines(job, True, " --on URL") == ["To go on there: twoshift jobs resume job-1 --on URL"]
+    assert _here_lines(job, True, " --on URL") == ["To resume on the server: twoshift jobs resume job-1 --on URL"]
     assert _here_lines(job | {"state": "done"}, True, " --on URL") == []
 
 

@@ -207,7 +207,7 @@ def test_a_replica_that_is_lost_in_mid_stream_ends_it_once_with_an_error_after_w
             assert got
             assert all(each.finish is None for each in got)
             assert len(endings) == 1
-            assert "the replica that generated it was lost" in str(endings[0])
+            assert "the replica was lost: the answer is incomplete" in str(endings[0])
             sequences.put(0, Delta("more"))  # what was on the way changes nothing
             assert sequences.streams[0].is_over
 

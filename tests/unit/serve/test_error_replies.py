@@ -65,14 +65,15 @@ def test_http_writes_every_error(error: TwoshiftError) -> None:
 
 def test_a_late_request_is_told_the_timeout_that_it_had() -> None:
     async def face(_exchange: Exchange) -> Reply:
-        raise Late("it was not answered by its deadline")
+        raise Late("the request was not answered by its deadline")
 
     app = App(told_openai, Keys({}))
     app.add("GET", "/a", face, told_openai, needs=Access.OPEN)
     request = Request("GET", b"/a", {b"x-request-timeout-ms": b"7000"}, b"", time.monotonic())
     message = json.loads(asyncio.run(app.handle(request)).body)["error"]["message"]
     assert (
-        message == "it was not answered by its deadline (x-request-timeout-ms: 7000); a larger one gives it more time"
+        message
+        == "the request was not answered by its deadline (x-request-timeout-ms: 7000); a larger one gives it more time"
     )
 
 

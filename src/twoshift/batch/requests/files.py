@@ -76,7 +76,7 @@ class FileDesk:
         try:
             return self.blobs.open(self.location(file.id))
         except InvalidInput as error:
-            raise Broken(f"the bytes of {file.id} are gone") from error
+            raise Broken(f"the content of {file.id} is missing") from error
 
     def remove(self, file_id: str, owner: str | None = None) -> None:
         """Raises NotFound, and InvalidInput where a batch that is not over reads it."""
@@ -190,7 +190,7 @@ class Upload:
             self._desk.blobs.delete(self._location)
             self._desk.store.forget_file(self._record.id)
         except TwoshiftError as error:  # the janitor tries again
-            _logger.warning("%s was not uploaded, and is not forgotten yet: %s", self._record.id, error)
+            _logger.warning("the failed upload %s could not be removed yet: %s", self._record.id, error)
 
     def _leave_room(self) -> None:
         if self._has_room:

@@ -145,7 +145,7 @@ def _copied(desk: FileDesk, location: str, output: _Side, error: _Side) -> Foote
         try:
             footer = read_footer(part)
         except msgspec.DecodeError as damage:
-            raise Broken(f"{location} is no whole part of a batch") from damage
+            raise Broken(f"{location} is not a complete part of a batch") from damage
         part.seek(0)
         output.copy(part, footer.output_bytes, location)
         error.copy(part, footer.error_bytes, location)

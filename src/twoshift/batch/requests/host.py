@@ -111,7 +111,7 @@ class BatchHost:
         """With its files; raises NotFound, and InvalidInput where it is not over."""
         found = self._store.batch(batch_id, owner)
         if not found.status.is_over:
-            raise InvalidInput("batch", str(found.status), "one that is over: cancel it first")
+            raise InvalidInput("batch", str(found.status), "a batch that has ended: cancel this one first")
         self.files.drop_folder(batch_id)
         self._store.remove_batch(batch_id)
         for file_id in (found.input_file_id, found.output_file_id, found.error_file_id):
@@ -127,7 +127,7 @@ class BatchHost:
         moved = self._store.move_batch(batch_id, _BEFORE_END, BatchStatus.CANCELLING)
         if moved is None:
             status = str(self._store.batch(batch_id, owner).status)
-            raise InvalidInput("batch", status, "one that is not over: this one cannot be cancelled any more")
+            raise InvalidInput("batch", status, "a batch that is still running: this one can no longer be cancelled")
         self.wake(batch_id)
         self._clerks.check_first(moved.owner, batch_id)
         return moved
@@ -142,7 +142,7 @@ class BatchHost:
         found = self._store.batch(batch_id, owner)
         if not found.status.is_over or found.error_file_id is None:
             told = f"{found.status}, {found.failed} failed"
-            raise InvalidInput("batch", told, "one that is over and has requests that failed")
+            raise InvalidInput("batch", told, "a batch that has ended with failed requests")
         wanted, models = BatchWanted.again(found, window), models or found.models
         allowance = self._jobs.allowance_of(found.owner)
         with self._creating:

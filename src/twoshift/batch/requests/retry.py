@@ -25,7 +25,7 @@ def write_retried(files: FileDesk, batch: BatchRecord, check: CheckStorage) -> s
         given, failed = files.get(batch.input_file_id), files.get(batch.error_file_id or "")
     except NotFound as error:
         raise InvalidInput(
-            "batch", batch.id, f"one whose input and error files are still there; {error.value} is gone"
+            "batch", batch.id, f"a batch whose input and error files exist; {error.value} was deleted"
         ) from error
     decode = msgspec.json.Decoder(_Named).decode
     with files.open(failed) as file:

@@ -19,7 +19,7 @@ def query_of(request: Request, known: Collection[str]) -> dict[str, str]:
     try:
         pairs = urllib.parse.parse_qsl(text, keep_blank_values=True, max_num_fields=100, errors="strict")
     except ValueError:
-        raise InvalidInput("query", text[:80], "names and values in UTF-8, few of them") from None
+        raise InvalidInput("query", text[:80], "a short query string in UTF-8") from None
     for name, value in pairs:
         if name in found and name in known:
             raise InvalidInput(name, value, "it once")

@@ -135,7 +135,7 @@ class ServedLlm(TakesPrompts):
             async with asyncio.timeout(None if deadline_s is None else max(0.0, deadline_s - time.monotonic())):
                 return await prepared
         except TimeoutError:
-            raise Late("its prompts were not prepared by its deadline") from None
+            raise Late("the prompts of the request were not prepared by its deadline") from None
         finally:
             self._preparing -= 1
 

@@ -36,7 +36,7 @@ class Running:
 
     def _late(self) -> None:
         for stream in self._streams:
-            stream.cancel(Late("it was not answered by its deadline"))
+            stream.cancel(Late("the request was not answered by its deadline"))
 
     async def deltas(self) -> AsyncGenerator[tuple[int, Delta]]:
         """Of every row, with its place, as they come; raises what has ended one of them."""

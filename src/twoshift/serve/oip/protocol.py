@@ -29,7 +29,7 @@ class InferenceProtocol:
         """The model; raises NotFound where there is none of that name or version."""
         model = self.service.find(name)
         if version not in ("", model.version):
-            raise NotFound("version", version, f"{model.version}, which is the one of {model.name}")
+            raise NotFound("version", version, f"{model.version}, the version of {model.name}")
         return model
 
     def rows(self, model: Deployment, given: Sequence[Given], outputs: Sequence[str]) -> Sequence[Any]:
