@@ -314,7 +314,7 @@ class BatchHost:
 
     def check_change(self, job_id: str) -> None:
         """Raises InvalidInput: it is changed as a batch."""
-        raise InvalidInput("job", job_id, f"a job that is no batch: see /v1/batches/{job_id}")
+        raise InvalidInput("job", job_id, f"a job, not a batch: see /v1/batches/{job_id}")
 
     def ended(self, job_id: str) -> None:
         """A run of its job has."""
