@@ -34,7 +34,7 @@ MaxBatch = Annotated[int, whole("Most rows per call.", most=1_000_000)]
 SloMs = Annotated[float, millis("Latency objective of a live request.")]
 CallBudgetMs = Annotated[
     float | None,
-    millis("Longest call with background rows (default: up to the knee, at most half of the SLO)."),
+    millis("Longest call with background rows.", shown="up to the knee, at most half of the SLO"),
 ]
 HostMs = Annotated[float | None, millis("Host time to read and prepare a request.", zero=True, shown="0")]
 ReplyMs = Annotated[float | None, millis("Host time to send a reply.", zero=True, shown="0")]
