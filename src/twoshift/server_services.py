@@ -174,7 +174,8 @@ def _job_host(
 
 def _fleets(models: Deployments) -> Callable[[str], LiveFleet]:
     from twoshift.batch.job_seats import EngineReplica, LiveFleet
-    from twoshift.fleet.model import FleetModel
+    from twoshift.fleet.fleet_backend import FleetBackend
+    from twoshift.serve.llm.language_model import is_language_model
     from twoshift.serve.llm.model import ServedLlm
     from twoshift.serve.model import ServedModel
 
@@ -189,7 +190,7 @@ def _fleets(models: Deployments) -> Callable[[str], LiveFleet]:
         if found is None:
             return ()
         backend = found.backend
-        if isinstance(backend, FleetModel):
+        if isinstance(backend, FleetBackend):
             return backend.lane_replicas()
         assert isinstance(backend, ServedModel | ServedLlm)  # noqa: S101 - there are three
         return [here.get(backend) or here.setdefault(backend, EngineReplica(backend.engine))]
@@ -206,7 +207,9 @@ def _fleets(models: Deployments) -> Callable[[str], LiveFleet]:
         known = models.all.get(name)
         if known is None:
             raise NotFound("model", name, f"one of {', '.join(sorted(models.all))}, which are served here")
-        is_llm, latencies = isinstance(own(name), ServedLlm), known.metrics.recent
+        serving = models.get(name)
+        is_llm = serving is not None and is_language_model(serving.backend)
+        latencies = known.metrics.recent
         return LiveFleet(partial(replicas, name), latencies, is_llm, partial(why_dead, name), partial(why_away, name))
 
     return fleet_of

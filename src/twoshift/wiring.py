@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from twoshift.blobs.s3_connection import S3Settings
     from twoshift.engine.llm import LlmEngine, LlmObjective
     from twoshift.fleet.group import ReplicaFleet
+    from twoshift.fleet.llm_model import FleetLlm
     from twoshift.fleet.model import FleetModel
     from twoshift.fleet.observer import Backlog
+    from twoshift.fleet.replica_process import ReplicaSpec
     from twoshift.fleet.scale_log import ScaleLog
     from twoshift.fleet.scaler import Scaler
     from twoshift.llm_ports import LlmRuntime
@@ -388,45 +390,66 @@ def _guessed_steps(runtime: LlmRuntime, note: Callable[[str], None]) -> CallCost
 def live_model(name: str, settings: ServeSettings, note: Callable[[str], None]) -> LiveModel:
     """A model that is served: in this process, by replicas in processes of their own, or by Ray Serve."""
     each = settings.models[name]
-    if is_llm(each.model):
+    if language := is_llm(each.model):
+        each.check_sequences()
         if settings.engine != "local":
             raise InvalidInput("engine", settings.engine, f"local: {each.model} is a language model")
-        return served_llm(name, each, note)
-    each.check_rows()
+        _check_remote(each)
+    else:
+        each.check_rows()
     if settings.engine == "ray":
         return ray_model(name, each, settings.address, note)
     if each.first_replicas == 1 and not each.is_scaled:
-        return served_model(name, each, note)
+        return (served_llm if language else served_model)(name, each, note)
     return fleet_model(name, each, note, each.max_replicas)
 
 
-def ray_model(name: str, settings: ModelSettings, address: str | None, note: Callable[[str], None]) -> FleetModel:
+def _check_remote(settings: ModelSettings) -> None:
+    from twoshift.runtime.llm.remote import is_address
+
+    if is_address(settings.model) and (settings.first_replicas > 1 or settings.is_scaled):
+        accepted = f"1: {settings.model} is another server, which has replicas of its own"
+        raise InvalidInput("replicas", settings.max_replicas or settings.first_replicas, accepted)
+
+
+def ray_model(
+    name: str, settings: ModelSettings, address: str | None, note: Callable[[str], None]
+) -> FleetModel | FleetLlm:
     """A model whose replicas are a deployment of Ray Serve, ready."""
-    from twoshift.fleet.model import FleetModel
     from twoshift.fleet.ray_fleet import RayFleet
-    from twoshift.fleet.replica_process import ReplicaSpec
 
-    model = FleetModel(name)
-    return _begun(model, RayFleet(ReplicaSpec(name, settings, served_model), address, model.group, note))
+    model, spec = _fleet_of(name, settings)
+    return _open(model, RayFleet(spec, address, model.group, note))
 
 
-def fleet_model(name: str, settings: ModelSettings, note: Callable[[str], None], most: int | None = None) -> FleetModel:
+def fleet_model(
+    name: str, settings: ModelSettings, note: Callable[[str], None], most: int | None = None
+) -> FleetModel | FleetLlm:
     """A model with replica processes, all ready; the cores are shared out among as many as there can ever be."""
-    from twoshift.fleet.model import FleetModel
-    from twoshift.fleet.replica_process import ReplicaSpec
     from twoshift.fleet.supervisor import Supervisor
     from twoshift.runtime.devices import usable_threads, visible_gpus
 
     cores = settings.threads or max(1, usable_threads() // (most or settings.first_replicas))
-    spec = ReplicaSpec(name, settings, served_model, cores)
-    model = FleetModel(name)
+    model, spec = _fleet_of(name, settings, cores)
     gpus = visible_gpus(settings.device)
-    return _begun(model, Supervisor(spec, settings.first_replicas, gpus, model.group, note))
+    return _open(model, Supervisor(spec, settings.first_replicas, gpus, model.group, note))
 
 
-def _begun(model: FleetModel, fleet: ReplicaFleet) -> FleetModel:
+def _fleet_of(
+    name: str, settings: ModelSettings, cores: int | None = None
+) -> tuple[FleetModel | FleetLlm, ReplicaSpec]:
+    from twoshift.fleet.llm_model import FleetLlm
+    from twoshift.fleet.model import FleetModel
+    from twoshift.fleet.replica_process import ReplicaSpec
+
+    if is_llm(settings.model):
+        return FleetLlm(name), ReplicaSpec(name, settings, served_llm, cores)
+    return FleetModel(name), ReplicaSpec(name, settings, served_model, cores)
+
+
+def _open(model: FleetModel | FleetLlm, fleet: ReplicaFleet) -> FleetModel | FleetLlm:
     try:
-        model.begin(fleet)
+        model.open(fleet)
     except BaseException:
         fleet.close()
         raise
@@ -437,6 +460,7 @@ def scalers_for(
     models: Mapping[str, Deployment], settings: ServeSettings, jobs: JobHost | NoJobs, note: Callable[[str], None]
 ) -> dict[str, Scaler]:
     """Who sizes the fleets of the models whose replicas are scaled, with a decision log each; not started."""
+    from twoshift.fleet.llm_model import FleetLlm
     from twoshift.fleet.model import FleetModel
     from twoshift.fleet.scaling import scaler_for
 
@@ -444,7 +468,7 @@ def scalers_for(
     for name, model in models.items():
         each = settings.models[name]
         fleet = model.backend
-        if not isinstance(fleet, FleetModel) or fleet.scales_itself:
+        if not isinstance(fleet, FleetModel | FleetLlm) or fleet.scales_itself:
             continue
         if each.is_scaled and each.max_replicas is not None:
             policy = each.scale.policy(each.min_replicas or 1, each.max_replicas)

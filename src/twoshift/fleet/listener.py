@@ -10,6 +10,7 @@ import threading
 from twoshift.extras import needed
 from twoshift.fleet.answering import Answering
 from twoshift.fleet.wire import attach
+from twoshift.serve.llm.model import ServedLlm
 from twoshift.serve.model import ServedModel
 
 __all__ = ["TOKEN_BYTES", "Listener", "dial"]
@@ -21,7 +22,7 @@ _CONNECT_S = 5.0
 class Listener:
     """Answers one server, the first that knows the token, on a loop in a thread of its own."""
 
-    def __init__(self, model: ServedModel, host: str, token: bytes) -> None:
+    def __init__(self, model: ServedModel | ServedLlm, host: str, token: bytes) -> None:
         self._model, self._token = model, token
         self._listening = socket.create_server((host, 0))
         self._listening.setblocking(False)

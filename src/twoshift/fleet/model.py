@@ -9,25 +9,22 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from twoshift.endpoints.facts import characters_of
-from twoshift.engine.stats import EngineStats, Health, Queue
 from twoshift.errors import Late, TryLater
 from twoshift.fleet.control import Loaded
-from twoshift.fleet.group import ReplicaFleet, ReplicaGroup
+from twoshift.fleet.fleet_backend import FleetBackend
 from twoshift.fleet.link import ReplicaLost
 from twoshift.fleet.sums import derived_together
 from twoshift.fleet.wire import Heartbeat
 from twoshift.policy.body_guess import BodyGuess
 from twoshift.policy.cost import CallCost
 from twoshift.policy.routing import RoutingPolicy, TokenGuess
-from twoshift.ports import RuntimeInfo
-from twoshift.serve.completions import Completions
 from twoshift.serve.derived import Derived
 from twoshift.serve.live_request import LiveRequest
 from twoshift.serve.model import Answer
-from twoshift.types import CallSize, Lane, ReplicaCounts, Tensor
+from twoshift.types import CallSize, Lane
 
 if TYPE_CHECKING:
-    from twoshift.fleet.remote_lane import RemoteReplica
+    pass
 
 __all__ = ["FleetModel"]
 
@@ -35,72 +32,23 @@ _TRIES = 2  # at two replicas, inside its deadline
 _RETRY_S = 1.0  # when to come back after a crash
 
 
-class FleetModel:
-    """For the faces it is a model like any other; a `ReplicaFleet` says what becomes of its replicas."""
+class FleetModel(FleetBackend[Derived]):
+    """Rows, which one replica answers together."""
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        self.outputs: tuple[Tensor, ...] = ()
-        self.group = ReplicaGroup(self)
+        super().__init__(name)
         self._routing = RoutingPolicy()
         self._requests = itertools.count()
         self._derived: dict[int, Derived] = {}  # of those that can be asked
 
-    def begin(self, fleet: ReplicaFleet) -> None:
-        """Start the replicas and wait for them; raises what the first that cannot start says."""
-        opened = self.group.begin(fleet)
-        first = opened[0]
-        self._fleet, self._first, self.outputs = fleet, first, first.outputs
-        self.derived = derived_together([each.derived for each in opened])
-        self._guess = TokenGuess(first.info.max_row_tokens)
-        self._body_guess = BodyGuess(first.info.max_row_tokens)
-
-    def start(self, _completions: Completions) -> None:
-        """On the loop that will serve: the replicas are listened to from now on."""
-        self.group.start(self.derived.slo_s)
-
-    @property
-    def info(self) -> RuntimeInfo:
-        """Of the model; each replica has the same."""
-        return self._first.info
-
-    @property
-    def most_rows(self) -> int:
-        """Of a request: one replica answers it."""
-        return self._first.most_rows
-
-    @property
-    def scales_itself(self) -> bool:
-        """Whether something else than a scaler of this process adds and removes replicas."""
-        return self._fleet.scales_itself
+    def _opened(self, opened: Sequence[Loaded]) -> Derived:
+        most_tokens = self.info.max_row_tokens
+        self._guess, self._body_guess = TokenGuess(most_tokens), BodyGuess(most_tokens)
+        return derived_together([each.derived for each in opened])
 
     def derived_now(self) -> Derived:
         """From the curves as learned so far."""
         return derived_together([*self._derived.values()] or [self._first.derived])
-
-    def health(self) -> Health:
-        """Whether a replica can be asked; one that hangs is replaced."""
-        return self.group.health()
-
-    def stats(self) -> EngineStats:
-        """Of all replicas since the start, those that are no more included."""
-        return self.group.stats()
-
-    def waiting(self) -> dict[Lane, Queue]:
-        """Who waits for a device."""
-        return self.group.waiting()
-
-    def replicas(self) -> ReplicaCounts:
-        """How many there are."""
-        return self._fleet.replicas()
-
-    def lane_replicas(self) -> list[RemoteReplica]:
-        """Those in whose batch lanes jobs may run."""
-        return self.group.lane_replicas()
-
-    def scale_to(self, replicas: int) -> None:
-        """So many, at least one: new ones start in the background, those that go finish first."""
-        self._fleet.scale_to(replicas)
 
     @property
     def rows_per_request(self) -> float:
@@ -139,10 +87,6 @@ class FleetModel:
             if now_s + self._routing.least_s(size, now_s, tried) >= request.deadline_s:
                 break  # the others have no time for it either
         raise refused or TryLater(f"no replica is available: {self._fleet.why_none()}", _RETRY_S)
-
-    def close(self) -> None:
-        """End the replicas."""
-        self._fleet.close()
 
     async def _ask(self, replica: int, size: CallSize, request: LiveRequest) -> Answer:
         link, number = self.group.link(replica), next(self._requests)

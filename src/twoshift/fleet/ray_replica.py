@@ -21,9 +21,10 @@ from twoshift.fleet.control import Follow, FromChild, Loaded, LoadFailed, Stop
 from twoshift.fleet.listener import Listener
 from twoshift.fleet.observer import FleetObserver, ModelCounts
 from twoshift.fleet.replica_jobs import JobDesk
-from twoshift.fleet.replica_process import ReplicaSpec, sendable
+from twoshift.fleet.replica_process import ReplicaSpec, loaded_of
 from twoshift.fleet.scaling import model_counts
 from twoshift.runtime.devices import share_threads
+from twoshift.serve.llm.model import ServedLlm
 from twoshift.serve.model import ServedModel
 from twoshift.types import ReplicaCounts
 
@@ -70,8 +71,7 @@ class RayReplica:
         self._released = threading.Event()  # the server needs it no more
         host = needed("ray", "ray", "ray", "engine").util.get_node_ip_address()
         self._listener = Listener(model, host, given.token)
-        loaded = Loaded(sendable(model.info), model.derived, model.outputs, model.most_rows, model.engine.cost())
-        self._say(Listening(loaded, self._listener.address))
+        self._say(Listening(loaded_of(model), self._listener.address))
         desk = JobDesk(model.engine, self._say)
         threading.Thread(target=self._listen, args=(desk,), daemon=True).start()
 
@@ -135,7 +135,7 @@ class _Itself:
         """Ray does."""
 
 
-def _opened(given: RayGiven) -> ServedModel:
+def _opened(given: RayGiven) -> ServedModel | ServedLlm:
     if given.version != __version__:
         raise Broken(
             f"this node has Twoshift {__version__}, the server {given.version}: install the same version on every node"

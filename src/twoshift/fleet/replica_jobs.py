@@ -8,7 +8,7 @@ from typing import assert_never
 
 from twoshift.batch.job_seats import EnginePlace, EngineReplica, EngineWorker
 from twoshift.batch.messages import FromWorker
-from twoshift.engine import Engine
+from twoshift.engine.blocks import BlockEngine
 from twoshift.fleet.control import (
     Follow,
     FromChild,
@@ -33,7 +33,7 @@ _CLOSE_S = 2.0  # for workers to give up what they have
 class JobDesk:
     """Handles messages one at a time; answers go to `send`, from several threads."""
 
-    def __init__(self, engine: Engine, send: Callable[[FromChild], None]) -> None:
+    def __init__(self, engine: BlockEngine, send: Callable[[FromChild], None]) -> None:
         self._replica, self._send = EngineReplica(engine), send
         self._places: dict[int, EnginePlace] = {}
         self._workers: dict[int, EngineWorker] = {}

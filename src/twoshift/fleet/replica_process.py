@@ -23,16 +23,17 @@ from twoshift.fleet.control import FromChild, Loaded, LoadFailed, Noted, Stop, T
 from twoshift.fleet.wire import attach, is_plain
 from twoshift.ports import RuntimeInfo
 from twoshift.runtime.devices import share_threads
+from twoshift.serve.llm.model import ServedLlm
 from twoshift.serve.model import ServedModel
 from twoshift.serve.settings import ModelSettings
 
 if TYPE_CHECKING:
     from twoshift.fleet.replica_jobs import JobDesk
 
-__all__ = ["SIGNALS", "OpenModel", "ReplicaSpec", "replica_main", "sendable"]
+__all__ = ["SIGNALS", "OpenModel", "ReplicaSpec", "loaded_of", "replica_main"]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # whether a replica ends is for its front to say
-OpenModel = Callable[[str, ModelSettings, Callable[[str], None]], ServedModel]
+OpenModel = Callable[[str, ModelSettings, Callable[[str], None]], ServedModel | ServedLlm]
 _logger = logging.getLogger("twoshift.fleet")
 _PR_SET_PDEATHSIG = 1
 
@@ -65,11 +66,11 @@ def replica_main(live: socket.socket, control: Connection, spec: ReplicaSpec, gp
         line.send(LoadFailed(encode_error(error)))
         os._exit(1)
     threading.Thread(target=_listen, args=(line, model), name="twoshift-control", daemon=True).start()
-    line.send(Loaded(sendable(model.info), model.derived, model.outputs, model.most_rows, model.engine.cost()))
+    line.send(loaded_of(model))
     needed("uvloop", "serve", "serve", "twoshift").run(_serve(model, live))
 
 
-async def _serve(model: ServedModel, live: socket.socket) -> None:
+async def _serve(model: ServedModel | ServedLlm, live: socket.socket) -> None:
     live.setblocking(False)
     await attach(Answering(model, live), live.dup())  # the loop reads from this one; what is sent goes past it
     await asyncio.Event().wait()
@@ -90,7 +91,7 @@ class _Line:
         return self._control.recv()
 
 
-def _listen(line: _Line, model: ServedModel) -> None:
+def _listen(line: _Line, model: ServedModel | ServedLlm) -> None:
     desk: JobDesk | None = None
     code = 0
     try:
@@ -125,6 +126,13 @@ def _end_with(front: int) -> None:
         os._exit(0)
 
 
-def sendable(info: RuntimeInfo) -> RuntimeInfo:
+def loaded_of(model: ServedModel | ServedLlm) -> Loaded:
+    """What its front has to know of it."""
+    bounds = model.engine.bounds if isinstance(model, ServedLlm) else None
+    info, cost = _sendable(model.info), model.engine.cost()
+    return Loaded(info, model.derived, model.outputs, model.most_rows, cost, bounds)
+
+
+def _sendable(info: RuntimeInfo) -> RuntimeInfo:
     """Without an example that only the model's own process can understand."""
     return info if is_plain(info.example) else replace(info, example=None)

@@ -87,8 +87,6 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         for name in ("call_budget_ms", "live_slowdown", "max_batch"):
             value = getattr(self, name)
             _require(value is None, name, value, "nothing here: a language model's steps follow from tpot_ms")
-        one = self.first_replicas == 1 and not self.is_scaled
-        _require(one, "replicas", self.first_replicas, "1: a language model is served by one process")
 
     @property
     def load_timeout_s(self) -> float:

@@ -24,7 +24,7 @@ from twoshift.policy.admission import Refuse
 from twoshift.policy.cost import CallCost
 from twoshift.policy.governor import GovernorPolicy
 from twoshift.policy.learn import CostLearner
-from twoshift.policy.llm_admission import LiveSequence, LlmAdmissionPolicy, LlmLoad
+from twoshift.policy.llm_admission import LiveSequence, LlmAdmissionPolicy, LlmBounds, LlmLoad
 from twoshift.types import Lane
 
 __all__ = ["LlmEngine"]
@@ -124,6 +124,11 @@ class LlmEngine(DeviceLoop):
         """When live prompts that came now would have their first tokens, as far as the curve knows."""
         with self._lock:
             return self._admission.first_token_s(self._learner.cost, self._load(), prompt_tokens, sequences)
+
+    @property
+    def bounds(self) -> LlmBounds:
+        """Within which live sequences are admitted."""
+        return self._admission.bounds
 
     def cost(self) -> CallCost:
         """The curve of a step, as learned so far."""

@@ -8,11 +8,13 @@ from twoshift.errors import InvalidInput
 from twoshift.llm_ports import LlmRuntime
 from twoshift.runtime.llm.folder import LlmFolder, is_llm_folder, read_llm_folder
 from twoshift.runtime.llm.options import LlmOptions
+from twoshift.runtime.llm.prompts import PromptMaker
 from twoshift.runtime.llm.remote import is_address, load_remote
 from twoshift.runtime.llm.smollm import SMOLLM, smollm_folder
 from twoshift.runtime.llm.vllm_runtime import load_vllm
+from twoshift.runtime.tokenization import TextTokens
 
-__all__ = ["LlmFolder", "LlmOptions", "is_llm", "llm_folder", "load_llm"]
+__all__ = ["LlmFolder", "LlmOptions", "is_llm", "llm_folder", "llm_tokens", "load_llm"]
 
 
 def is_llm(model: str) -> bool:
@@ -22,9 +24,18 @@ def is_llm(model: str) -> bool:
 
 def llm_folder(model: str) -> LlmFolder:
     """Its folder, read and not loaded; raises InvalidInput where there is none, Broken if damaged."""
+    return read_llm_folder(_path_of(model))
+
+
+def llm_tokens(model: str) -> TextTokens:
+    """Its tokenizer, without its weights; raises InvalidInput where it has none here, Broken if damaged."""
+    return PromptMaker(_path_of(model), 0).tokens
+
+
+def _path_of(model: str) -> Path:
     if not is_llm(model) or is_address(model):
         raise InvalidInput("model", model, "smollm, or the folder of a language model: with config.json and weights")
-    return read_llm_folder(smollm_folder() if model == SMOLLM else Path(model).expanduser())
+    return smollm_folder() if model == SMOLLM else Path(model).expanduser()
 
 
 def load_llm(model: str, options: LlmOptions | None = None) -> LlmRuntime:

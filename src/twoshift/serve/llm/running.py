@@ -20,12 +20,19 @@ __all__ = ["Running"]
 class Running:
     """To be read once, and to be closed. Of one loop."""
 
-    def __init__(self, streams: Sequence[TokenStream], tokens: int, stages: Stages, left: Callable[[], None]) -> None:
-        """`tokens` are of all prompts; `left` is told once it is closed."""
+    def __init__(
+        self,
+        streams: Sequence[TokenStream],
+        tokens: int,
+        stages: Stages,
+        left: Callable[[], None],
+        began_s: float | None = None,
+    ) -> None:
+        """`tokens` are of all prompts; `left` is told once it is closed; None: it begins to wait now."""
         self.tokens, self.stages = tokens, stages
         self._streams, self._left = streams, left
         self._usage: dict[int, TokenUsage] = {}
-        self._began_s = time.monotonic()
+        self._began_s = time.monotonic() if began_s is None else began_s
         self._first_s: float | None = None
         self._timer: asyncio.TimerHandle | None = None
 

@@ -1,0 +1,45 @@
+"""A replica of a language model of arithmetic, for processes of their own."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from fake_llm import SHAPE, FakeLlm
+
+from twoshift.engine.llm import LlmEngine, LlmObjective
+from twoshift.llm_ports import LlmShape, Prompt, Step
+from twoshift.policy.cost import CallCost
+from twoshift.serve.llm.model import ServedLlm
+from twoshift.serve.settings import ModelSettings
+
+__all__ = ["open_fake_llm"]
+
+_CONTEXT = 1 << 20
+
+
+class FileGatedLlm(FakeLlm):
+    """No step is made while the file `hold` is there; a file says which process has which prompt."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(LlmShape(_CONTEXT, 4 * _CONTEXT, SHAPE.block_tokens, 64, SHAPE.max_sequences))
+        self._folder = folder
+
+    def add(self, key: int, prompt: Prompt, live: bool) -> None:
+        super().add(key, prompt, live)
+        name = "".join(map(chr, prompt.token_ids[:8]))
+        (self._folder / f"{name}.{os.getpid()}").touch()
+
+    def step(self, prefill_tokens: int | None = None) -> Step:
+        while (self._folder / "hold").exists() and self.inside:
+            time.sleep(0.005)
+        time.sleep(0.001)
+        return super().step(prefill_tokens)
+
+
+def open_fake_llm(name: str, settings: ModelSettings, _note: Callable[[str], None]) -> ServedLlm:
+    """The model is a folder's name."""
+    objective = LlmObjective(ttft_s=60.0, tpot_s=10.0)
+    return ServedLlm(name, LlmEngine(FileGatedLlm(Path(settings.model)), CallCost(1e-3, 1e-5), objective))
