@@ -85,7 +85,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
                 more="See [language models](llms.md).")] = None
     system: Annotated[
         str | None, ROWS, setting("System message for a language model; columns in braces are filled in.")] = None
-    max_tokens: Annotated[int, ROWS, setting("Most tokens of an answer.", whole(most=10**6))] = 256
+    max_tokens: Annotated[int, ROWS, setting("Most tokens per answer.", whole(most=10**6))] = 256
     temperature: Annotated[
         float, ROWS, setting("Sampling temperature; 0 always takes the likeliest token.", count(zero=True))] = 0.0
     top_p: Annotated[
@@ -114,10 +114,10 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     resources: Annotated[
         dict[str, float], HERE,
         setting("Custom Ray resources of a worker: a=1,b=0.5.", _AMOUNTS, more="In a file: `{a = 1, b = 0.5}`.")] = {}
-    shard_rows: Annotated[int | None, SHARDS, setting("Most rows of a shard.", whole())] = None
+    shard_rows: Annotated[int | None, SHARDS, setting("Most rows per shard.", whole())] = None
     shard_seconds: Annotated[
         float, SHARDS,
-        setting("Time that a shard takes.", duration(), shown="30s",
+        setting("Target time of a shard.", duration(), shown="30s",
                 more="More where there would be over 10,000 shards and no `shard_rows` is given.")] = 30.0
     max_errors: Annotated[str | None, setting("Stop the job when more rows than this fail: 100 or 1%.")] = None
     window: Annotated[str | None, setting("Deadline of the job, from its start: 2h.", span(zero=True))] = None

@@ -116,7 +116,7 @@ def results_command(
     found = server.get(_path(batch))
     file_id = found["error_file_id" if errors else "output_file_id"]
     if found["status"] not in _OVER:
-        raise InvalidInput("batch", found["status"], "one that is over")
+        raise InvalidInput("batch", found["status"], "a batch that has ended")
     if file_id is not None:
         _write(server, file_id, output)
         if output is not None:

@@ -195,7 +195,7 @@ def _examples(runtime: Runtime, path: str | None, row_tokens: int | None) -> Exa
         return given_rows(runtime, _read_examples(runtime, path))
     made = examples_of(runtime, row_tokens or _ROW_TOKENS)
     if made is None:
-        accepted = f"a file of example rows, one JSON object a line: {runtime.info.model} cannot make its own"
+        accepted = f"a file of example rows, one JSON object per line: {runtime.info.model} cannot make its own"
         raise InvalidInput("rows", None, accepted)
     if row_tokens is not None and runtime.info.max_row_tokens == 1:
         note(f"--row-tokens {row_tokens:,} changes nothing: rows of {runtime.info.model} are not counted in tokens.")

@@ -219,7 +219,7 @@ def asynchronous_stream(
 
 
 def _broke_off(error: Exception) -> TryLater:
-    return TryLater(f"the server's answer broke off ({error})", 1.0)
+    return TryLater(f"the server closed the connection in the middle of its answer ({error})", 1.0)
 
 
 def _checked(url: str) -> str:

@@ -78,9 +78,9 @@ def malformed(error: Exception, field: str = "body", known: Sequence[str] = (), 
     where = f"{field}{place[1]}" if place and place[1].startswith("[") else place and place[1]
     named = ".".join(each for each in (where, inner and inner[1]) if each)
     if known and place is None and _UNKNOWN.search(told):
-        return Malformed(named, f"no such field; this endpoint accepts {', '.join(known)}")
+        return Malformed(named, f"a known field: this endpoint accepts {', '.join(known)}")
     if _UNKNOWN.search(told) or told.startswith(_NO_USE):
-        return Malformed(named, "to be left out: it is not supported here")
+        return Malformed(named, "no value: this field is not supported")
     if _MISSING.search(told):
         return Malformed(named, "a value: it is required")
     accepted = _expected(told) or _choices(told, read, named)

@@ -209,7 +209,7 @@ class Deployments(Mapping[str, Deployment]):
         """One that loads; raises InvalidInput where the name is taken."""
         with self._lock:
             if deployment.name in self._all:
-                raise InvalidInput("name", deployment.name, "one that no other deployment has")
+                raise InvalidInput("name", deployment.name, "a name that no other deployment has")
             self._all = {**self._all, deployment.name: deployment}
         return deployment
 

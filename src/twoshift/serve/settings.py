@@ -46,7 +46,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     ] = None
     replicas: Annotated[int, setting("Replica processes; each has a GPU or a share of the cores.", _REPLICAS)] = 1
     min_replicas: Annotated[int | None, setting("Fewest replicas, with --max-replicas.", _REPLICAS, shown="1")] = None
-    max_replicas: Annotated[int | None, setting("Most replicas: scale them with live load.", _REPLICAS)] = None
+    max_replicas: Annotated[int | None, setting("Most replicas; turns autoscaling on.", _REPLICAS)] = None
     scale: Annotated[ScaleSettings, key("How replicas are scaled.")] = ScaleSettings()
     device: Device = "auto"
     precision: Precision = None
@@ -64,7 +64,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     min_share: Annotated[
         float, key("Share of the device for jobs that would miss their window otherwise.", share(most=0.5))
     ] = 0.0
-    max_batch: Annotated[int | None, setting("Most rows of a call.", whole(), shown=_DERIVED)] = None
+    max_batch: Annotated[int | None, setting("Most rows per call.", whole(), shown=_DERIVED)] = None
     max_waiting: Annotated[int | None, setting("Most rows that may wait.", whole(), shown=_DERIVED)] = None
 
     def __post_init__(self) -> None:

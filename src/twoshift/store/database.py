@@ -241,7 +241,7 @@ def _migrate(engine: Engine) -> None:
         raise
     except Exception as error:  # alembic's own: tables of a newer Twoshift
         shown = make_url(str(engine.url)).render_as_string(hide_password=True)
-        raise InvalidInput("database", shown, f"one that this version of Twoshift knows ({error})") from error
+        raise InvalidInput("database", shown, f"a database of this version of Twoshift ({error})") from error
 
 
 def _origin(error: BaseException | None) -> BaseException | None:

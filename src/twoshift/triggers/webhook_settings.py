@@ -57,4 +57,4 @@ def check_webhook(settings: WebhookSettings, private_too: bool) -> None:
         if event not in EVENTS:
             raise InvalidInput("events", event, f"some of {', '.join(EVENTS)}")
     if settings.below and not settings.url.endswith("/"):
-        raise InvalidInput("url", settings.url, "one that ends with /, where jobs may name URLs below it")
+        raise InvalidInput("url", settings.url, "a URL that ends with /, because `below = true`")

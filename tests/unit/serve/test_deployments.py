@@ -41,7 +41,7 @@ def test_one_that_failed_says_why_and_leaves_the_others() -> None:
 def test_a_name_is_taken_once_and_free_after_removal() -> None:
     models = Deployments()
     first = models.add(Deployment("m"))
-    with pytest.raises(InvalidInput, match="one that no other deployment has"):
+    with pytest.raises(InvalidInput, match="a name that no other deployment has"):
         models.add(Deployment("m"))
     models.remove(first)
     assert models.add(Deployment("m")) is not first

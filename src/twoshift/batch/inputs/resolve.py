@@ -69,16 +69,16 @@ def _lines(given: str, blobs_for: BlobsFor) -> list[str]:
     location = given[1:]
     blobs = blobs_for(location)
     if blobs.stat(location) is None:
-        raise InvalidInput("inputs", given, "@ and a file that lists the input, one location a line")
+        raise InvalidInput("inputs", given, "@ followed by a file with one location per line")
     with blobs.open(location) as file:
         data = file.read(_LIST_BYTES)
     try:
         lines = [line.strip() for line in data.decode("utf-8-sig").splitlines()]
     except UnicodeDecodeError:
-        raise InvalidInput("inputs", given, "@ and a list in UTF-8, one location a line") from None
+        raise InvalidInput("inputs", given, "@ followed by a list file in UTF-8, one location per line") from None
     locations = [line for line in lines if line and not line.startswith("#")]
     if not locations:
-        raise InvalidInput("inputs", given, "@ and a list with at least one location")
+        raise InvalidInput("inputs", given, "@ followed by a list file with at least one location")
     return locations
 
 

@@ -42,7 +42,7 @@ Seed = Annotated[int, whole("Random seed.", least=0)]
 ReportFile = Annotated[str | None, text("Write a report with charts to this HTML file.", metavar="FILE")]
 SpotDiscount = Annotated[float, share("Spot discount, as a share of the price.", one=False)]
 LengthScale = Annotated[
-    float, share("Factor on the lengths of the rows of --trace.", "--scale-lengths", zero=False, most=1000.0, shown="1")
+    float, share("Multiply the row lengths of --trace by this.", "--scale-lengths", zero=False, most=1000.0, shown="1")
 ]
 TraceFile = Annotated[
     str | None, text("Arrivals from a CSV file with the columns TIMESTAMP, ContextTokens.", metavar="FILE")

@@ -68,7 +68,7 @@ def lanes_command(
     profile: ProfileName = None,
     server: Annotated[
         str | None,
-        text("Curves, lanes, SLO and host of a server: its URL, or a file with its /v1/derived/MODEL.", metavar="URL"),
+        text("Simulate this server: its URL, or a file with its /v1/derived/MODEL.", metavar="URL"),
     ] = None,
     trace: TraceFile = None,
     scale_lengths: LengthScale = 1.0,

@@ -43,7 +43,7 @@ def _entry(line: str, number: int) -> list[Any]:
     except (ValueError, RecursionError):
         raise InvalidInput(f"JOURNAL line {number}", line, "a JSON list on each line") from None
     if isinstance(entry, dict) and number == 1:
-        raise InvalidInput("JOURNAL", line, "what sim lanes --record wrote; sim day --replay takes a decision log")
+        raise InvalidInput("JOURNAL", line, "a file of sim lanes --record; sim day --replay takes a decision log")
     if not isinstance(entry, list) or not entry:
         raise InvalidInput(f"JOURNAL line {number}", line, "a JSON list on each line")
     return entry

@@ -396,7 +396,7 @@ class LlmEngine(DeviceLoop):
 
 def _too_large(sequence: Background) -> TooLarge:
     tokens = sequence.prompt.tokens + sequence.prompt.max_tokens
-    return TooLarge("prompt", f"{tokens:,} tokens with its answer", "what the KV cache holds for background work")
+    return TooLarge("prompt", f"{tokens:,} tokens with its answer", "fewer: the KV cache has less for jobs")
 
 
 def _nothing() -> None:

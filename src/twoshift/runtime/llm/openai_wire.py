@@ -176,7 +176,7 @@ def _usage(given: dict[str, Any]) -> TokenUsage:
 def _refusal(status: int, text: str, address: str) -> Exception:
     told = text[:300]
     if status == 413:
-        return TooLarge("prompt", "its tokens", f"what {address} accepts ({told})")
+        return TooLarge("prompt", "its tokens", f"a request that {address} accepts ({told})")
     if status in (408, 429) or status >= 500:
         return TryLater(f"{address} answered {status}: {told}", 1.0)
-    return InvalidInput("request", f"status {status}", f"what {address} accepts ({told})")
+    return InvalidInput("request", f"status {status}", f"a request that {address} accepts ({told})")

@@ -68,5 +68,7 @@ class PromptMaker:
             return self._template.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
         except Exception as error:  # a template is a program: it refuses in its own words
             raise InvalidInput(
-                "messages", [each.role for each in messages], f"what its template takes ({error})"
+                "messages",
+                [each.role for each in messages],
+                f"messages that the chat template accepts ({error})",
             ) from error

@@ -33,7 +33,7 @@ def given_of(request: Any) -> list[Given]:
         raise InvalidInput("raw_input_contents", f"{len(raw)} of them", f"{len(request.inputs)}: one for each input")
     for each in request.inputs:
         if _SHARED in each.parameters:
-            raise bad_tensor(each.name, "shared memory", "the tensor in the request: this server shares none")
+            raise bad_tensor(each.name, "shared memory", "a tensor in the request: shared memory is not supported")
     if not raw:
         return [_from_contents(each) for each in request.inputs]
     return [
@@ -46,7 +46,7 @@ def wanted_of(request: Any) -> list[str]:
     """The outputs that are wanted; none: all."""
     for each in request.outputs:
         if "classification" in each.parameters or _SHARED in each.parameters:
-            accepted = "the values, in the reply: this server neither ranks them nor shares memory"
+            accepted = "plain values: classification and shared memory are not supported"
             raise InvalidInput(f"output {each.name[:80]!r}", "classification or shared memory", accepted)
     return [each.name for each in request.outputs]
 

@@ -153,7 +153,7 @@ class _Files:
         wanted = wanted_range(request, etag, record.size_bytes)
         start, stop = (0, record.size_bytes) if wanted is None else wanted
         if wanted is not None and start >= stop:
-            raise_range = InvalidInput("range", request.header(b"range"), f"one within {record.size_bytes:,} bytes")
+            raise_range = InvalidInput("range", request.header(b"range"), f"a range within {record.size_bytes:,} bytes")
             return _unsatisfiable(raise_range, record.size_bytes)
         if wanted is not None:
             headers.append((b"content-range", b"bytes %d-%d/%d" % (start, stop - 1, record.size_bytes)))

@@ -145,7 +145,7 @@ class _MessageBatches:
     async def results(self, exchange: Exchange) -> Reply:
         found = await self._found(exchange)
         if not found.status.is_over:
-            raise InvalidInput("batch", str(found.status), "one that has ended: this one has no results yet")
+            raise InvalidInput("batch", str(found.status), "a batch that has ended: this one has no results yet")
         owner = owner_of(exchange)
         files = [
             await self._disk.ask(self._opened, each, owner)

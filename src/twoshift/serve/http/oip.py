@@ -212,7 +212,7 @@ def _reply(model: Deployment, asked: InferRequest, outputs: list[Output]) -> Rep
 def _wanted(asked: InferRequest) -> list[str]:
     for output in asked.outputs:
         if output.parameters.classification or output.parameters.shared_memory_region is not None:
-            accepted = "the values, in the reply: this server neither ranks them nor shares memory"
+            accepted = "plain values: classification and shared memory are not supported"
             raise InvalidInput(f"output {output.name[:80]!r}", "classification or shared memory", accepted)
     return [output.name for output in asked.outputs]
 

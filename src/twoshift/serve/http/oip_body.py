@@ -62,7 +62,7 @@ def given_inputs(asked: InferRequest, binary: memoryview) -> list[Given]:
     for each in asked.inputs:
         size = each.parameters.binary_data_size
         if each.parameters.shared_memory_region is not None:
-            raise bad_tensor(each.name, "shared memory", "the tensor in the request: this server shares none")
+            raise bad_tensor(each.name, "shared memory", "a tensor in the request: shared memory is not supported")
         if size is None:
             found.append(from_json(each.name, each.datatype, each.shape, each.data))
             continue

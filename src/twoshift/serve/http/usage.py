@@ -121,7 +121,7 @@ def _asked(exchange: Exchange) -> _Asked:
         raise InvalidInput("from", first, f"a day that is not after {last}")
     groups = [each for each in given.get("group_by", "day,tenant,lane,model").split(",") if each]
     if len(set(groups)) < len(groups) or not set(groups) <= set(_GROUPS):
-        raise InvalidInput("group_by", given["group_by"], f"some of {', '.join(_GROUPS)}, with commas between them")
+        raise InvalidInput("group_by", given["group_by"], f"some of {', '.join(_GROUPS)}, separated by commas")
     return _Asked(
         first, last, groups, _tenant(exchange, given.get("tenant")), _wants_csv(exchange, given.get("format"))
     )

@@ -81,7 +81,7 @@ def test_a_list_names_locations(tree: Path) -> None:
     assert names("@list.txt") == ["docs/b.parquet", "docs/sub/c.JSONL", "docs/sub/deep/d.arrow"]
     (tree / "empty.txt").write_text("\n")
     for given in ("@empty.txt", "@none.txt"):
-        with pytest.raises(InvalidInput, match="@ and a"):
+        with pytest.raises(InvalidInput, match="@ followed by a"):
             names(given)
 
 
