@@ -41,7 +41,7 @@ def killed(server: Server) -> None:
 def nothing_is_left(folder: Path) -> None:
     """Of parts, and of files that were begun."""
     until(lambda: not list((folder / "files").glob("batch_*")))
-    assert not list((folder / "files" / "_twoshift" / "staging").glob("*"))
+    until(lambda: not list((folder / "files" / "_twoshift" / "staging").glob("*")))
 
 
 def test_killed_as_it_is_looked_through(start: Starts, tmp_path: Path) -> None:

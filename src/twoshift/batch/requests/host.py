@@ -66,6 +66,9 @@ class BatchHost:
     def start(self) -> None:
         """Go on with what an earlier server has left."""
         self._clerks.start()
+        if self._jobs.is_ours:  # the keeper comes a second later
+            with contextlib.suppress(TwoshiftError):
+                self.keep()
 
     def close(self, grace_s: float) -> bool:
         """What is in work is left as it is; False where it does not end in time."""
