@@ -5,12 +5,12 @@ from __future__ import annotations
 import enum
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
 from twoshift.batch.inputs import InputFile
+from twoshift.batch.job_log import JobLog
 from twoshift.batch.messages import (
     Begin,
     Calibrated,
@@ -24,8 +24,8 @@ from twoshift.batch.messages import (
     Scored,
     Unusable,
     WasRead,
+    summed,
 )
-from twoshift.batch.part_stats import PartStats
 from twoshift.batch.plan import Plan
 from twoshift.batch.pool import Died, FromPool, Joined, Left, WorkerPool
 from twoshift.batch.progress import Snapshot
@@ -35,7 +35,7 @@ from twoshift.policy.deadline import DeadlinePolicy
 from twoshift.policy.leases import Committed, Dead, Finished, Lease, Retry, ShardLimits, Wait
 from twoshift.policy.shards import ShardPolicy
 
-__all__ = ["Coordinator", "Ending", "JobLog"]
+__all__ = ["Coordinator", "Ending"]
 
 _POLL_S = 0.2
 _MOST_DEATHS = 4  # of workers that had the shard: it is the shard
@@ -47,7 +47,6 @@ _DELAYS_IN_A_ROW = 5  # shards that a full disk or a silent endpoint gave back, 
 _DELAY_S = 60.0
 _JUDGED_ROWS = 1000  # before which a share of errors does not stop a job
 _RATE_S = 10.0  # over which rows a second are shown
-_MOST_POINTS = 1000
 
 
 class Ending(enum.StrEnum):
@@ -57,26 +56,6 @@ class Ending(enum.StrEnum):
     STOPPED = "stopped"  # by a signal; the same command goes on
     TOO_MANY_ERRORS = "too many errors"
     DEAD_SHARDS = "dead shards"  # the others are committed
-
-
-@dataclass(slots=True)
-class JobLog:
-    """What happened in this run, for the report."""
-
-    stats: list[PartStats] = field(default_factory=list[PartStats])
-    deaths: list[str] = field(default_factory=list[str])
-    failures: Counter[str] = field(default_factory=Counter[str])  # of shards, by message
-    timeline: list[tuple[float, int, float]] = field(default_factory=list[tuple[float, int, float]])  # s, rows, busy
-    every_s: float = 1.0  # between points of the timeline
-
-    def add(self, elapsed_s: float, rows: int, busy_s: float) -> None:
-        """A point of the timeline; every other one goes when there are many."""
-        if self.timeline and elapsed_s < self.timeline[-1][0] + self.every_s:
-            return
-        self.timeline.append((elapsed_s, rows, busy_s))
-        if len(self.timeline) > _MOST_POINTS:
-            del self.timeline[1::2]
-            self.every_s *= 2
 
 
 @dataclass(slots=True)
@@ -301,7 +280,7 @@ class Coordinator:
 
     def _count_gone(self, worker: _Worker) -> None:
         if worker.beat is not None:
-            self._gone = _summed([self._gone, worker.beat])
+            self._gone = summed([self._gone, worker.beat])
             self._lost_rows += max(0, worker.beat.rows - worker.committed_rows)
 
     def _check_hung(self) -> None:
@@ -390,7 +369,7 @@ class Coordinator:
         )
 
     def _total(self) -> Heartbeat:
-        return _summed([self._gone, *(worker.beat for worker in self._workers.values() if worker.beat)])
+        return summed([self._gone, *(worker.beat for worker in self._workers.values() if worker.beat)])
 
     def snapshot(self) -> Snapshot:
         """How far the job is now."""
@@ -458,15 +437,3 @@ def _rows_of(plan: Plan, shards: Iterable[int], recorded: int) -> int:
     """Of shards that are committed: by the plan, or, where the formats do not say so, by what the runs recorded."""
     counts = [plan.shard_rows(shard) for shard in shards]
     return recorded if None in counts else sum(count or 0 for count in counts)
-
-
-def _summed(beats: list[Heartbeat]) -> Heartbeat:
-    return Heartbeat(
-        rows=sum(each.rows for each in beats),
-        busy_s=sum(each.busy_s for each in beats),
-        tokens=sum(each.tokens for each in beats),
-        padding_tokens=sum(each.padding_tokens for each in beats),
-        failed_calls=sum(each.failed_calls for each in beats),
-        out_of_memory=sum(each.out_of_memory for each in beats),
-        max_tokens=min((each.max_tokens for each in beats if each.max_tokens), default=0),
-    )

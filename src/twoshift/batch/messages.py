@@ -28,6 +28,7 @@ __all__ = [
     "ToWorker",
     "Unusable",
     "WasRead",
+    "summed",
 ]
 
 
@@ -159,3 +160,16 @@ class Rechecked:
 
 
 FromWorker = Loading | Ready | Unusable | Calibrated | Heartbeat | WasRead | Scored | Failed | Rechecked
+
+
+def summed(beats: list[Heartbeat]) -> Heartbeat:
+    """What several workers have done together."""
+    return Heartbeat(
+        rows=sum(each.rows for each in beats),
+        busy_s=sum(each.busy_s for each in beats),
+        tokens=sum(each.tokens for each in beats),
+        padding_tokens=sum(each.padding_tokens for each in beats),
+        failed_calls=sum(each.failed_calls for each in beats),
+        out_of_memory=sum(each.out_of_memory for each in beats),
+        max_tokens=min((each.max_tokens for each in beats if each.max_tokens), default=0),
+    )

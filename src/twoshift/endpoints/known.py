@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -16,35 +17,48 @@ from twoshift.endpoints.generating import GenerationCall
 from twoshift.endpoints.messages import MESSAGES, MessageCall, read_message
 from twoshift.endpoints.rerank import RerankCall, read_rerank
 from twoshift.endpoints.types import ErrorReply, ErrorTold
-from twoshift.errors import InvalidInput
+from twoshift.errors import InvalidInput, NotFound
 
 __all__ = ["EMBEDDINGS", "ENDPOINTS", "RERANK", "ReadCall", "told_openai", "with_request_field"]
 
 EMBEDDINGS, RERANK = "/v1/embeddings", "/v1/rerank"
 
+
+class _Request(Protocol):
+    model: Any
+
+
+_R = TypeVar("_R", bound=_Request)
 ReadCall = Callable[[bytes, ModelFacts], Call]  # a body to a call; raises InvalidInput
 _REQUEST_ERROR = "invalid_request_error"
 _encoder = msgspec.json.Encoder()
 
 
 def _embeddings(body: bytes, model: ModelFacts) -> Call:
-    return EmbeddingCall(read_embeddings(body), model)
+    return EmbeddingCall(_for(read_embeddings(body), model), model)
 
 
 def _rerank(body: bytes, model: ModelFacts) -> Call:
-    return RerankCall(read_rerank(body), model)
+    return RerankCall(_for(read_rerank(body), model), model)
 
 
 def _chat(body: bytes, model: ModelFacts) -> Call:
-    return _whole(ChatCall(read_chat(body), model))
+    return _whole(ChatCall(_for(read_chat(body), model), model))
 
 
 def _completion(body: bytes, model: ModelFacts) -> Call:
-    return _whole(CompletionCall(read_completion(body), model))
+    return _whole(CompletionCall(_for(read_completion(body), model), model))
 
 
 def _message(body: bytes, model: ModelFacts) -> Call:
-    return MessageCall(read_message(body), model)
+    return MessageCall(_for(read_message(body), model), model)
+
+
+def _for(asked: _R, model: ModelFacts) -> _R:
+    """The request, where it is for that model; raises NotFound."""
+    if asked.model != model.name:
+        raise NotFound("model", asked.model or "", model.name)
+    return asked
 
 
 def _whole(call: GenerationCall) -> Call:

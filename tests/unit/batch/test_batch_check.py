@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from twoshift.batch.inputs import piece_lines, resolve
 from twoshift.batch.inputs.piece import Piece
+from twoshift.batch.kinds.request_lines import read_line, response_line
 from twoshift.batch.requests.check import Checked, check_input
-from twoshift.batch.requests.lines import read_line, response_line
 from twoshift.blobs.local import LocalBlobs
 from twoshift.endpoints.faults import Fault
 

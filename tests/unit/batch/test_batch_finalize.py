@@ -21,12 +21,12 @@ import msgspec
 from twoshift.batch.allowance import Allowance
 from twoshift.batch.host import JobHost
 from twoshift.batch.inputs import Target, cut, resolve
+from twoshift.batch.kinds.request_lines import not_run_line, read_line, response_line
 from twoshift.batch.part_stats import PartStats
 from twoshift.batch.plan import Plan, PlannedModel, part_location, plan_location
 from twoshift.batch.requests.files import FileDesk, FileLimits, Upload, staged_path
 from twoshift.batch.requests.finalize import NotDone, finalize
 from twoshift.batch.requests.host import BatchHost
-from twoshift.batch.requests.lines import not_run_line, read_line, response_line
 from twoshift.batch.requests.retry import write_retried
 from twoshift.batch.requests.room import CheckStorage, unlimited
 from twoshift.batch.requests.wanted import BatchWanted

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from twoshift.batch.requests.rows import asked_of
+from twoshift.batch.kinds.request_lines import checked_line
+from twoshift.batch.kinds.request_rows import asked_of
 from twoshift.batch.settings import JobSettings
 from twoshift.endpoints.faults import fault_of
 from twoshift.ports import RuntimeInfo
@@ -35,3 +36,18 @@ def test_an_unknown_field_of_a_line_is_its_error(field: str) -> None:
 
 def test_a_line_chooses_a_prompt() -> None:
     assert read(input="a", prompt_name="query").call.rows == [{"text": "a", "prompt_name": "query"}]
+
+
+def test_a_line_for_another_model_is_its_own_error() -> None:
+    asked = read(input="a", model="other")
+    assert fault_of(asked.error).status == 404
+    assert "other" in str(asked.error)
+
+
+def test_a_line_that_is_fine_is_read_whole_and_any_other_is_left_to_those_who_say_what_is_wrong() -> None:
+    line = {"custom_id": "a", "method": "POST", "url": "/v1/embeddings", "body": {"model": "m", "input": ["b"] * 3}}
+    found = checked_line(json.dumps(line).encode())
+    assert found is not None
+    assert (found.custom_id, found.method, found.url, found.body.model) == ("a", "POST", "/v1/embeddings", "m")
+    for wrong in (b"{", b"\xff", b"[" * 10_000, json.dumps(line | {"body": {"input": "b"}}).encode()):
+        assert checked_line(wrong) is None

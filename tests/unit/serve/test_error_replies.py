@@ -17,7 +17,7 @@ pytest.importorskip("grpc", reason="the grpc extra is not installed")
 
 import grpc
 
-from twoshift.batch.requests.lines import response_line
+from twoshift.batch.kinds.request_lines import response_line
 from twoshift.endpoints.faults import Fault, fault_of
 from twoshift.endpoints.known import told_openai
 from twoshift.error_codec import decode_error, encode_error

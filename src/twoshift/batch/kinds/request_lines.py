@@ -12,7 +12,16 @@ from twoshift.endpoints.json_body import malformed
 from twoshift.endpoints.known import told_openai
 from twoshift.errors import Malformed
 
-__all__ = ["OutputLine", "RequestLine", "model_of", "not_run_line", "read_line", "response_line"]
+__all__ = [
+    "CheckedLine",
+    "OutputLine",
+    "RequestLine",
+    "checked_line",
+    "model_of",
+    "not_run_line",
+    "read_line",
+    "response_line",
+]
 
 
 class RequestLine(msgspec.Struct):
@@ -48,12 +57,32 @@ class OutputLine(msgspec.Struct):
     error: NotRun | None
 
 
-class _Named(msgspec.Struct):
+class Named(msgspec.Struct):
+    """A request's body, as far as a batch is checked."""
+
     model: str
 
 
-_lines, _named = msgspec.json.Decoder(RequestLine), msgspec.json.Decoder(_Named)
+class CheckedLine(msgspec.Struct):
+    """A line that has all that a batch needs, with the name of its model."""
+
+    custom_id: str
+    method: str
+    url: str
+    body: Named
+
+
+_lines, _named = msgspec.json.Decoder(RequestLine), msgspec.json.Decoder(Named)
+_checked = msgspec.json.Decoder(CheckedLine)
 _encoder = msgspec.json.Encoder()
+
+
+def checked_line(line: bytes) -> CheckedLine | None:
+    """All of it in one decoding; None where something is wrong, which `read_line` and `model_of` say."""
+    try:
+        return _checked.decode(line)
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
+        return None
 
 
 def read_line(line: bytes) -> RequestLine:

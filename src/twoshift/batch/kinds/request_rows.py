@@ -13,8 +13,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from twoshift.batch.inputs import piece_lines
+from twoshift.batch.kinds.request_lines import read_line, response_line
 from twoshift.batch.plan import Plan
-from twoshift.batch.requests.lines import model_of, read_line, response_line
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.sinks.response_lines import LINES
 from twoshift.batch.windows import WINDOW_BYTES, WINDOW_ROWS, Stopped, Tally, waited_for
@@ -25,7 +25,7 @@ from twoshift.engine import Engine
 from twoshift.engine.blocks import BlockEngine
 from twoshift.engine.waiting import BlockOwner
 from twoshift.engine.window import Window
-from twoshift.errors import InvalidInput, NotFound, TooLarge
+from twoshift.errors import InvalidInput, TooLarge
 from twoshift.generation import RowDetails
 from twoshift.ports import Blobs, RuntimeInfo
 
@@ -160,8 +160,6 @@ def asked_of(line: bytes, settings: JobSettings, model: RuntimeInfo, most_rows: 
 
 
 def _call(body: msgspec.Raw, settings: JobSettings, model: RuntimeInfo, most_rows: int) -> Call:
-    if (named := model_of(body)) != settings.model:
-        raise NotFound("model", named, settings.model)
     facts = ModelFacts(settings.model, model.outputs, {}, most_rows, model.max_row_tokens, model.prompts)
     call = ENDPOINTS[settings.endpoint or ""](bytes(body), facts)
     _check(call.rows, model, most_rows)

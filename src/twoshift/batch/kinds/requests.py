@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from twoshift.batch.inputs import InputFile, piece_lines
 from twoshift.batch.kinds.kind import SAMPLE_ROWS, FirstLook, Sample, SampleOf
+from twoshift.batch.kinds.request_rows import MOST_ROWS, RequestRows, asked_of
 from twoshift.batch.messages import Calibrated
 from twoshift.batch.plan import Plan
-from twoshift.batch.requests.rows import MOST_ROWS, RequestRows, asked_of
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.sinks.response_lines import LINES
 from twoshift.engine.blocks import BlockEngine

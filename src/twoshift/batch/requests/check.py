@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-from twoshift.batch.requests.lines import model_of, read_line
+from twoshift.batch.kinds.request_lines import CheckedLine, RequestLine, checked_line, model_of, read_line
 from twoshift.errors import InvalidInput
 
 __all__ = ["Checked", "check_input"]
@@ -65,7 +65,7 @@ def _check_line(
     line: bytes, number: int, endpoint: str, served: Collection[str], seen: set[bytes], checked: Checked
 ) -> None:
     try:
-        asked = read_line(line)
+        asked = checked_line(line) or read_line(line)
     except InvalidInput as error:
         param = None if error.field == "line" else error.field
         checked.wrong("invalid_json_line" if param is None else "invalid_request_line", str(error), number, param)
@@ -83,12 +83,12 @@ def _check_line(
         checked.wrong("invalid_method", f"method {asked.method[:20]!r}: expected POST", number, "method")
     if asked.url != endpoint:
         checked.wrong("invalid_url", f"url {asked.url[:200]!r}: expected {endpoint}, the batch's own", number, "url")
-    _check_model(asked.body, number, served, checked)
+    _check_model(asked, number, served, checked)
 
 
-def _check_model(body: Any, number: int, served: Collection[str], checked: Checked) -> None:
+def _check_model(asked: CheckedLine | RequestLine, number: int, served: Collection[str], checked: Checked) -> None:
     try:
-        model = model_of(body)
+        model = asked.body.model if isinstance(asked, CheckedLine) else model_of(asked.body)
     except InvalidInput as error:
         checked.wrong("invalid_request_body", str(error), number, f"body.{error.field}".removesuffix(".body"))
         return

@@ -12,9 +12,9 @@ from typing import BinaryIO
 import msgspec
 
 from twoshift.batch.inputs import InputFile, piece_lines, resolve
+from twoshift.batch.kinds.request_lines import not_run_line, read_line, response_line
 from twoshift.batch.plan import Plan, part_location, read_plan
 from twoshift.batch.requests.files import FileDesk, staged_path, writing
-from twoshift.batch.requests.lines import not_run_line, read_line, response_line
 from twoshift.batch.sinks.response_lines import Footer, read_footer
 from twoshift.batch_ports import BatchRecord, FileRecord, FileStatus
 from twoshift.endpoints.faults import Fault

@@ -6,8 +6,8 @@ import hashlib
 
 import msgspec
 
+from twoshift.batch.kinds.request_lines import read_line
 from twoshift.batch.requests.files import FileDesk
-from twoshift.batch.requests.lines import read_line
 from twoshift.batch.requests.room import CheckStorage
 from twoshift.batch_ports import BatchRecord
 from twoshift.errors import InvalidInput, NotFound

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -11,6 +11,7 @@ from twoshift.batch_ports import BatchRecord
 from twoshift.endpoints.json_body import decoded
 from twoshift.endpoints.known import told_openai
 from twoshift.endpoints.types import ErrorReply
+from twoshift.serve.batch_desk import BatchDesk, NoBatches
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.batch_types import BatchList, BatchView, CreateBatch, RetryBatch, batch_view
 from twoshift.serve.http.blocking_calls import BlockingCalls, owner_of, refuse_pages
@@ -18,9 +19,6 @@ from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openapi import Operation
 from twoshift.serve.http.paging import id_schema, limit_of, limit_schema, query_of
 from twoshift.serve.keys import Access
-
-if TYPE_CHECKING:
-    from twoshift.serve.batch_desk import BatchDesk, NoBatches
 
 __all__ = ["add_batches"]
 

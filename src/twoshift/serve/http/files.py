@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -13,6 +13,7 @@ from twoshift.batch_ports import FileRecord
 from twoshift.endpoints.known import told_openai
 from twoshift.endpoints.types import ErrorReply
 from twoshift.errors import InvalidInput, OverLimit, TooLarge, TryLater
+from twoshift.serve.batch_desk import FileDesk
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.batch_types import LEAST_EXPIRY_S, MOST_EXPIRY_S, Deleted, FileList, FileView, file_view
 from twoshift.serve.http.blocking_calls import BlockingCalls, owner_of, refuse_pages, submitter_of
@@ -22,9 +23,6 @@ from twoshift.serve.http.openapi import Operation
 from twoshift.serve.http.paging import id_schema, limit_of, limit_schema, query_of
 from twoshift.serve.http.ranges import is_known, wanted_range
 from twoshift.serve.keys import Access
-
-if TYPE_CHECKING:
-    from twoshift.serve.batch_desk import FileDesk
 
 __all__ = ["add_files"]
 

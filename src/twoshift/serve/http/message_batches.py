@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -13,6 +13,7 @@ from twoshift.batch_ports import BatchRecord
 from twoshift.endpoints.json_body import malformed
 from twoshift.endpoints.messages import MESSAGES, AnthropicErrorReply, told_anthropic
 from twoshift.errors import InvalidInput, NotFound
+from twoshift.serve.batch_desk import BatchDesk, NoBatches
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.blocking_calls import BlockingCalls, owner_of, refuse_pages, submitter_of
 from twoshift.serve.http.message_batch_types import (
@@ -28,9 +29,6 @@ from twoshift.serve.http.openapi import Operation
 from twoshift.serve.http.paging import id_schema, limit_of, limit_schema, query_of
 from twoshift.serve.keys import Access
 from twoshift.serve.service import Service
-
-if TYPE_CHECKING:
-    from twoshift.serve.batch_desk import BatchDesk, NoBatches
 
 __all__ = ["add_message_batches"]
 

@@ -1,0 +1,32 @@
+"""What happened in a run of a job."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from twoshift.batch.part_stats import PartStats
+
+__all__ = ["JobLog"]
+
+_MOST_POINTS = 1000
+
+
+@dataclass(slots=True)
+class JobLog:
+    """What happened in this run, for the report."""
+
+    stats: list[PartStats] = field(default_factory=list[PartStats])
+    deaths: list[str] = field(default_factory=list[str])
+    failures: Counter[str] = field(default_factory=Counter[str])  # of shards, by message
+    timeline: list[tuple[float, int, float]] = field(default_factory=list[tuple[float, int, float]])  # s, rows, busy
+    every_s: float = 1.0  # between points of the timeline
+
+    def add(self, elapsed_s: float, rows: int, busy_s: float) -> None:
+        """A point of the timeline; every other one goes when there are many."""
+        if self.timeline and elapsed_s < self.timeline[-1][0] + self.every_s:
+            return
+        self.timeline.append((elapsed_s, rows, busy_s))
+        if len(self.timeline) > _MOST_POINTS:
+            del self.timeline[1::2]
+            self.every_s *= 2
