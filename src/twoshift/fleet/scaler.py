@@ -35,8 +35,8 @@ class Scaler:
         self._of = f"{model}: " if model else ""
         self.decisions: Counter[tuple[str, Signal]] = Counter()  # by direction and what they followed from
         self.state: FleetState | None = None  # as it was last seen
+        self._last: FleetScale | None = None  # what was last decided: the same is not said again
         self._logged = 0
-        self._borrowed = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -92,10 +92,13 @@ class Scaler:
         for_jobs = change > 0 >= scale.replicas.change
         signal = scale.workers.signal if for_jobs else scale.replicas.signal
         self.decisions[direction, signal] += 1
-        if change:
+        if change and (self._last is None or self._last.target != scale.target):
             why = scale.workers.reason if for_jobs else scale.replicas.reason
             _logger.warning("%sscaling replicas to %d: %s", self._of, scale.target, why)
-        borrows = scale.replicas.signal is Signal.BORROW
-        if borrows and not self._borrowed:
+        if _borrows(scale) and not _borrows(self._last):
             _logger.warning("%sbatch rows yield, no replica is added: %s", self._of, scale.replicas.reason)
-        self._borrowed = borrows
+        self._last = scale
+
+
+def _borrows(scale: FleetScale | None) -> bool:
+    return scale is not None and scale.replicas.signal is Signal.BORROW

@@ -47,8 +47,8 @@ class FakeFleet:
 class World:
     """A fleet whose traffic a test says, a second at a time."""
 
-    def __init__(self, policy: AutoscalePolicy, log: ScaleLog | None = None) -> None:
-        self.fleet, self.now_s, self.counts = FakeFleet(), 0.0, NOTHING
+    def __init__(self, policy: AutoscalePolicy, log: ScaleLog | None = None, fleet: FakeFleet | None = None) -> None:
+        self.fleet, self.now_s, self.counts = fleet or FakeFleet(), 0.0, NOTHING
         self.backlogs: list[Backlog] = []
         observer = FleetObserver(lambda: self.counts, lambda: self.backlogs, self.fleet)
         self.scaler = Scaler(policy, observer.observe, self.fleet, log, lambda: self.now_s)
@@ -108,6 +108,20 @@ def test_batch_rows_give_way_before_a_replica_is_added(caplog: pytest.LogCapture
     ]
     world.live(15, offered=95, harvested=5)
     assert world.fleet.asked == [2]
+
+
+def test_a_fleet_whose_replicas_do_not_start_is_announced_once(caplog: pytest.LogCaptureFixture) -> None:
+    class GivenUp(FakeFleet):
+        """What a supervisor tells once it has given up: nothing is starting."""
+
+        def scale_to(self, replicas: int) -> None:
+            self.asked.append(replicas)
+
+    caplog.set_level(logging.WARNING, "twoshift.scale")
+    world = World(policy(), fleet=GivenUp())
+    world.live(20, offered=150)
+    assert set(world.fleet.asked) == {2}  # it is still wanted
+    assert sum("scaling replicas to 2" in record.message for record in caplog.records) == 1
 
 
 def test_what_is_refused_adds_a_replica_where_the_queue_never_forms() -> None:
