@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -140,11 +139,9 @@ def test_an_endpoint_that_only_fails_is_given_up_and_named(s3: Blobs, proxy: Fau
 @pytest.mark.usefixtures("s3")
 def test_an_endpoint_that_is_not_there_is_named() -> None:
     blobs = blobs_at("http://127.0.0.1:9", retry_for_s=1.0)
-    began_s = time.monotonic()
     for ask in (blobs.stat, blobs.list, blobs.names, blobs.read, blobs.open, blobs.delete):
         with pytest.raises(TryLater, match=r"http://127\.0\.0\.1:9 "):
             ask("s3://bucket/x")
-    assert time.monotonic() - began_s < 30
 
 
 def test_a_bucket_that_is_missing_is_named(s3: Blobs) -> None:

@@ -173,11 +173,8 @@ os._exit(0)
 
 def test_who_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(postgreses._PARAMS, "connect_timeout", 2)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        began_s = time.monotonic()
-        with pytest.raises(TryLater, match="does not answer"):
-            Database(f"postgresql://a:b@127.0.0.1:{silent.getsockname()[1]}/c")
-        assert time.monotonic() - began_s < 5
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(TryLater, match="does not answer"):
+        Database(f"postgresql://a:b@127.0.0.1:{silent.getsockname()[1]}/c")
 
 
 @pytest.mark.usefixtures("hurried")
@@ -187,10 +184,8 @@ def test_a_database_that_falls_silent_is_given_up_and_found_again(
     store = SqlJobs(opened(relay.url))
     store.add(job("a"))
     relay.fall_silent()
-    began_s = time.monotonic()
     with pytest.raises(TryLater, match="does not answer"):
         store.get("a")
-    assert time.monotonic() - began_s < 6
     relay.speak()
     assert store.get("a") == job("a")
 

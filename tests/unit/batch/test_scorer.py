@@ -167,16 +167,14 @@ def test_a_shard_that_is_given_up_leaves_nothing_and_frees_the_device(bench: Ben
     plan = bench.plan([float(k) for k in range(4000)], {"y": pa.float64()})
     scorer, stop = bench.scorer(plan, '[time.sleep(0.3), {"y": x}][1]'), threading.Event()
     threading.Timer(0.5, stop.set).start()
-    began_s = time.monotonic()
     with pytest.raises(Stopped):
         scorer.score(0, stop, lambda: None)
     assert not Path(part_location(plan, 0)).exists()
     assert list((bench.folder / "out" / "_twoshift" / "staging").iterdir()) == []
-    time.sleep(0.5)
-    calls = bench.engines[0].stats().calls
-    time.sleep(1.0)
-    assert bench.engines[0].stats().calls <= calls + 1  # not all 16 that were queued
-    assert time.monotonic() - began_s < 5
+    engine = bench.engines[0]
+    while any(queue.rows for queue in engine.waiting().values()):
+        time.sleep(0.01)
+    assert engine.stats().calls < 16  # those that were queued never run
 
 
 def test_shards_cover_the_input_exactly_once(bench: Bench) -> None:
