@@ -65,8 +65,6 @@ def test_both_shifts_on_two_nodes_and_a_replica_that_dies(cluster: Nodes, tmp_pa
         who = {embedded(server, "a" * size) for size in range(1, 30)}
         assert {status for status, _ in who} == {200}
         assert len(who) == 2
-        assert server.embed("Sized", "a " * 10_000).status == 413
-        assert "ArithmeticError: this text is bad" in server.embed("Sized", "raise it").message
         until(lambda: server.counted("rows_total", lane="online") >= 29)
         path = run_job(server, tmp_path, 3000)
         until(lambda: len(list(tmp_path.glob("go.*"))) == 2)  # both have a part of it
@@ -81,10 +79,6 @@ def test_both_shifts_on_two_nodes_and_a_replica_that_dies(cluster: Nodes, tmp_pa
         table = pq.read_table(tmp_path / "out").sort_by("id")
         assert table["id"].to_pylist() == list(range(3000))
         until(lambda: server.counted("replicas", state="ready") == 2)
-        assert server.embed("Sized", "sleep 3").status == 504
-        refused = server.embed("Sized", "full")
-        assert (refused.status, refused.headers["retry-after"]) == (503, "7")
-        assert "full, says the model" in refused.message
         assert server.stop() == 0
     finally:
         server.end()

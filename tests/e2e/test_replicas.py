@@ -142,15 +142,6 @@ def test_two_replicas_answer_as_one_and_are_counted_together(shared: Server) -> 
     assert shared.ask("GET", "/v2/models/Sized").json()["outputs"][0]["name"] == "embedding"
 
 
-def test_errors_are_told_as_one_process_tells_them(shared: Server) -> None:
-    refused = shared.embed("Sized", "a " * 10_000)
-    assert (refused.status, refused.json()["error"]["param"]) == (413, "input[0]")
-    assert "ArithmeticError: this text is bad" in shared.embed("Sized", "raise it").message
-    full = shared.embed("Sized", "full")
-    assert (full.status, full.headers["retry-after-ms"]) == (503, "6500")
-    assert shared.embed("Sized", "sleep 1").status == 504
-
-
 def test_a_crash_costs_what_had_begun_and_nothing_else(
     shared: Server, pool: ThreadPoolExecutor, tmp_path: Path
 ) -> None:
@@ -170,23 +161,6 @@ def test_a_crash_costs_what_had_begun_and_nothing_else(
     assert victim not in children(shared.process.pid)
     assert "killed by SIGKILL" in shared.said
     until(lambda: shared.counted("rows_total", lane="online") >= 100)
-
-
-def test_rows_that_wait_for_a_call_that_kills_its_replica_are_answered_by_the_other(
-    shared: Server, pool: ThreadPoolExecutor, tmp_path: Path
-) -> None:
-    until(lambda: both_are_ready(shared))
-    for k in range(100):  # both have forgotten what was slow before
-        assert embedded(shared, f"word {k}")[0] == 200
-    held = [tmp_path / f"told-{k}" for k in range(2)]
-    for each in held:  # on both, so that others wait
-        pool.submit(shared.embed, "Sized", f"sleep 2 {each}", **PATIENT)
-        until(each.exists)
-    assert held[0].read_text() != held[1].read_text()
-    waiting = [pool.submit(embedded, shared, f"word {k}", **PATIENT) for k in range(8)]
-    until(lambda: shared.counted("waiting_rows", lane="online") >= 8)
-    os.kill(int(held[0].read_text()), signal.SIGKILL)
-    assert {each.result(20) for each in waiting} == {(200, int(held[1].read_text()))}
 
 
 def test_a_replica_that_hangs_is_replaced(shared: Server, tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ _SILENT_S = 10.0  # without an answer to Ray's health check: it hangs
 _HEALTH_S = 2.0
 _DRAIN_S = 60.0  # for the live requests of a replica that goes
 _START_S = 60.0  # for replicas that Ray calls ready to say so themselves
+_configuring = threading.Lock()  # Ray Serve's classes of settings are not for two threads at once
 _POLICY = "twoshift.fleet.ray_scaling:RayScaling"
 
 
@@ -108,7 +109,8 @@ class RayFleet:
         self._hearing.start()
         wanted = self._settings.first_replicas
         self._note(f"Starting {wanted} replicas of {self._name} on Ray Serve")
-        self._deploy()
+        with _configuring:
+            self._deploy()
         self._await(lambda: self._refused is not None or len(self.members()) >= wanted, _START_S)
         if self._refused is not None or not self.members():
             raise self._refused or Broken(f"no replica of {self._name} on Ray Serve reported within {_START_S:g} s")
@@ -215,7 +217,11 @@ class RayFleet:
                 self._see_off()
                 for replica, message in self._ray.get(self._board.hear.remote(_HEAR_S)):
                     self._heard(replica, message)
-                self._count()
+                if _configuring.acquire(blocking=False):  # or a model is being deployed, and it is counted later
+                    try:
+                        self._count()
+                    finally:
+                        _configuring.release()
             except self._ray.exceptions.RayError:
                 self._closed.wait(_HEAR_S)
 

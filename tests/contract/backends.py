@@ -1,0 +1,168 @@
+"""Backends of each kind behind one loop, as a server has them: in this process, child processes, Ray."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from twoshift.serve.deployments import Deployments
+from twoshift.serve.model import Answer
+from twoshift.serve.service import Service
+
+__all__ = ["HERE", "KINDS", "NAME", "PROCESSES", "RAY", "SOURCE", "Front", "own_ray", "pids", "until", "values"]
+
+T = TypeVar("T")
+WAIT_S = 90.0
+HERE, PROCESSES, RAY = KINDS = ("here", "processes", "ray")
+NAME = "Worded"
+SOURCE = '''
+import os
+import time
+
+import numpy as np
+
+from twoshift.errors import TryLater
+
+
+class Worded:
+    """Texts to numbers. A text may ask for trouble."""
+
+    outputs = ("value", "pid")
+    example = "a"
+    max_row_tokens = 50
+
+    def load(self):
+        pass
+
+    def prepare(self, rows):
+        texts = np.empty(len(rows), object)
+        texts[:] = [row["text"] if isinstance(row, dict) else row for row in rows]
+        return {"text": texts}
+
+    def predict(self, batch):
+        for text in batch["text"]:
+            word, _, gate = text.partition(" ")
+            if word == "raise":
+                raise ArithmeticError("this text is bad")
+            if word == "full":
+                raise TryLater("full, says the model", 6.5)
+            if word == "wait":  # until the file is there; who waits leaves its number beside it
+                open(f"{gate}.{os.getpid()}", "w").close()
+                while not os.path.exists(gate):
+                    time.sleep(0.005)
+        value = [np.sin(np.frombuffer(text.encode(), "uint8").astype("float32")).sum() for text in batch["text"]]
+        return {"value": np.array(value, "float32"), "pid": np.full(len(value), os.getpid())}
+'''
+
+
+class Front:
+    """A backend and the loop that serves it, in a thread of its own."""
+
+    def __init__(self, kind: str, backend: Any) -> None:
+        self.kind, self.backend = kind, backend
+        self.service = Service(Deployments({backend.name: backend}))
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+        self.run(_called(self.service.start))
+
+    def run(self, what: Awaitable[T]) -> T:
+        """To its end, on the loop."""
+        return asyncio.run_coroutine_threadsafe(_awaited(what), self.loop).result(WAIT_S)
+
+    def ask(self, rows: Sequence[str], timeout_s: float = 60.0) -> Future[Answer]:
+        """A live request, under way."""
+        deployment = self.service.find(self.backend.name)
+        return asyncio.run_coroutine_threadsafe(
+            self.service.answer(deployment, rows, timeout_s, time.monotonic()), self.loop
+        )
+
+    def hold(self, folder: Path, count: int) -> tuple[list[Future[Answer]], list[int], Callable[[], None]]:
+        """Calls on the devices of so many replicas; who has them, and how they are ended."""
+        asked, gates, held = list[Future[Answer]](), list[Path](), list[int]()
+        for number in range(count):
+            gates.append(folder / f"gate-{number}")
+            asked.append(self._begun(gates[-1]))
+            held += [int(each.suffix[1:]) for each in folder.glob(f"{gates[-1].name}.*")]
+
+        def release() -> None:
+            for gate in gates:
+                gate.touch()
+
+        return asked, held, release
+
+    def _begun(self, gate: Path) -> Future[Answer]:
+        """Asked again where it waits behind another: a replica that was slow before is not chosen at once."""
+        while True:
+            asked, until_s = self.ask([f"wait {gate}"]), time.monotonic() + 1.0
+            while time.monotonic() < until_s:
+                if any(gate.parent.glob(f"{gate.name}.*")):
+                    return asked
+                time.sleep(0.01)
+            asked.cancel()
+
+    def lane_replicas(self) -> Sequence[Any]:
+        """Those in whose batch lanes jobs may run."""
+        from twoshift.batch.job_seats import EngineReplica
+
+        return [EngineReplica(self.backend.engine)] if self.kind == HERE else self.backend.lane_replicas()
+
+    def close(self) -> None:
+        """The backend and its loop."""
+        self.backend.close()
+        self.run(_all_cancelled())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+
+def own_ray() -> Iterator[None]:
+    """A fixture: a Ray of this process, to which every backend of a module connects."""
+    ray = pytest.importorskip("ray", reason="the ray extra is not installed")
+    pytest.importorskip("ray.serve", reason="the ray extra is not installed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        store = {"object_store_memory": 80 << 20, "include_dashboard": False}
+        ray.init(address="local", num_cpus=4, log_to_driver=False, logging_level="ERROR", **store)
+        yield
+        ray.serve.shutdown()
+        ray.shutdown()
+
+
+def values(answer: Answer) -> list[float]:
+    """Of its rows."""
+    return [float(row["value"]) for row in answer.rows]
+
+
+def pids(answer: Answer) -> set[int]:
+    """Of who has answered."""
+    return {int(row["pid"]) for row in answer.rows}
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for it."""
+    end_s = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < end_s
+        time.sleep(0.02)
+
+
+async def _awaited(what: Awaitable[T]) -> T:
+    return await what
+
+
+async def _called(what: Callable[[], None]) -> None:
+    what()
+
+
+async def _all_cancelled() -> None:
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await asyncio.sleep(0.05)
