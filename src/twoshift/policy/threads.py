@@ -34,7 +34,7 @@ class ThreadPlan:
     def __post_init__(self) -> None:
         rising = all(a.from_rows < b.from_rows and a.threads < b.threads for a, b in pairwise(self.steps))
         if not self.steps or self.steps[0].from_rows != 1 or self.steps[0].threads < 1 or not rising:
-            raise InvalidInput("threads", self.steps, "steps that rise in rows and in threads, from 1 row on")
+            raise InvalidInput("threads", self.steps, "steps of increasing rows and threads, from 1 row on")
 
     @classmethod
     def fixed(cls, threads: int) -> ThreadPlan:

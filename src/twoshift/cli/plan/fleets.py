@@ -91,7 +91,7 @@ def fleet_words(made: FleetPlan) -> str:
 )
 def replicas_command(
     ttft_ms: Annotated[float, millis("Objective: time to the first token.", "--ttft-ms", "--ttft")],
-    tpot_ms: Annotated[float, millis("Objective: time for each further token.", "--tpot-ms", "--tpot")],
+    tpot_ms: Annotated[float, millis("Objective: time per output token after the first.", "--tpot-ms", "--tpot")],
     output_tokens: Annotated[float, count("Tokens in a typical answer.", least=1)],
     tokens_per_s: Annotated[
         float | None,

@@ -44,7 +44,7 @@ def job_command(
     spot_discount: SpotDiscount = 0.6,
     runs: Annotated[
         int | None,
-        whole("Simulation runs with, and without, speculation.", most=10_000, shown="as many as fit into some seconds"),
+        whole("Simulation runs with, and without, speculation.", most=10_000, shown="chosen to take some seconds"),
     ] = None,
     seed: Seed = 1,
     report: ReportFile = None,

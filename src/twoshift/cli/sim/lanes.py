@@ -61,7 +61,7 @@ def lanes_command(
     policy: Annotated[str, choice("Scheduling policy.", _NAMES)] = "twoshift",
     compare: Annotated[bool, typer.Option("--compare", help="Run all policies on the same arrivals.")] = False,
     call_budget_ms: CallBudgetMs = None,
-    seconds: Annotated[float, duration("How long arrivals last, without --trace.", shown="60s")] = 60.0,
+    seconds: Annotated[float, duration("Simulated time, without --trace.", shown="60s")] = 60.0,
     noise: Annotated[
         float | None, share("Spread of the call times around the curve.", shown="0; with --server as it has seen")
     ] = None,
