@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from twoshift.policy.fit import Fit, fit_call_cost
     from twoshift.policy.lane_values import LaneLimits
     from twoshift.policy.plan import cap, cost_table, plan_fleet, sweep
+    from twoshift.server import Server
     from twoshift.types import CallSize
     from twoshift.wiring import load_model, stored_cost
 
@@ -47,6 +48,7 @@ __all__ = [
     "RunningJob",
     "Sample",
     "Scorer",
+    "Server",
     "TooLarge",
     "TryLater",
     "TwoshiftError",
@@ -79,6 +81,7 @@ _HOMES = {
     "RunningJob": "local_job",
     "Sample": "policy.cost",
     "Scorer": "batch.pipelines",
+    "Server": "server",
     "TooLarge": "errors",
     "TryLater": "errors",
     "TwoshiftError": "errors",

@@ -231,7 +231,7 @@ def _batch_host(
     limits = FileLimits(int(of_files.max_mb * 1e6), of_files.max_requests, of_files.retention_s)
     files = FileDesk(SqlFiles(database, claim=claim), _files_root(settings), blobs_for, limits)
 
-    return BatchHost(SqlBatches(database, claim=claim), files, jobs, models)
+    return BatchHost(SqlBatches(database, claim=claim), files, jobs, lambda: models.all)
 
 
 def _files_root(settings: ServeSettings) -> str:

@@ -501,7 +501,7 @@ def scaling_metrics(
 
     def metrics() -> Iterator[Any]:
         yield from signals(models, lambda name: _backlogs(jobs, name)())
-        yield from decisions(scalers)
+        yield from decisions(dict(scalers))  # they come and go with their deployments
 
     return metrics
 

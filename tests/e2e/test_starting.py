@@ -103,7 +103,7 @@ def test_a_server_says_what_it_loads_and_then_answers(tmp_path: Path) -> None:
         for path in ("/v1/embeddings", "/v1/nothing", "/v2/models/slow/infer"):
             for sent in (body, b"x" * 3_000_000):
                 status, headers, told = server.ask("POST", path, sent)
-                assert (status, headers["retry-after"]) == (503, "2")
+                assert (status, headers.get("retry-after")) == (503, "2"), (path, told)
                 assert "slow is loading" in told
         assert "Ready at" not in server.said
         server.gate.touch()

@@ -22,6 +22,7 @@ NAMES = [
     "RunningJob",
     "Sample",
     "Scorer",
+    "Server",
     "TooLarge",
     "TryLater",
     "TwoshiftError",

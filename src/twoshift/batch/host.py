@@ -22,7 +22,7 @@ from twoshift.batch.job_on_fleet import JobOnFleet
 from twoshift.batch.job_seats import LiveFleet, Used
 from twoshift.batch.kinds.known import kind_of
 from twoshift.batch.progress import NOTHING_YET
-from twoshift.batch.running import MOST_AT_ONCE, RunningJob, RunningJobs, state_after
+from twoshift.batch.running import HELD_S, MOST_AT_ONCE, RunningJob, RunningJobs, state_after
 from twoshift.batch.settings import JobSettings, Mark, make_settings
 from twoshift.batch.turns import in_turn
 from twoshift.batch.warm import warm
@@ -202,6 +202,22 @@ class JobHost:
         """By owner and model: what jobs have had of the devices since this start."""
         return self._running.used()
 
+    def look_again(self) -> None:
+        """Begin what has waited for a model that is there now."""
+        self._running.try_all()
+        with contextlib.suppress(TwoshiftError):  # the keeper tries again
+            if self.is_ours:
+                self._begin_queued()
+
+    def let_go(self, model: str, why: str, timeout_s: float) -> bool:
+        """Hand the jobs of a model that goes back to the queue; False where one has not stopped in time."""
+        with self._beginning:  # whoever begins now is one of them, or sees that the model is away
+            stopped = self._running.hand_back_of(model, why)
+        until_s = time.monotonic() + timeout_s
+        for each in stopped:
+            each.thread.join(max(0.0, until_s - time.monotonic()))
+        return not any(each.thread.is_alive() for each in stopped)
+
     def close(self, grace_s: float) -> bool:
         """Stop every job; the next server goes on with them. False where one has not ended in time."""
         self._closed.set()
@@ -238,6 +254,8 @@ class JobHost:
         settings = make_settings(data)
         self._check_notify(settings.notify, owner)
         fleet = self._fleet_of(settings.model)
+        if why := fleet.why_away():
+            raise TryLater(why, HELD_S)
         settings.check_model(fleet.is_llm)
         return msgspec.structs.replace(settings, workers=max(1, len(fleet.replicas())))
 
@@ -344,7 +362,10 @@ class JobHost:
         return moved
 
     def _why_held(self, record: JobRecord) -> str:
-        """What would hold it back, where no place is left for such; empty where it may begin."""
+        """That its model is away; or what would hold it back, where no place is left for such."""
+        with contextlib.suppress(TwoshiftError):  # it fails as it begins
+            if why := self._fleet_of(record.settings["model"]).why_away():
+                return why
         if self._running.has_room_for_held(record.owner):
             return ""
         try:
@@ -399,7 +420,7 @@ class JobHost:
             reason = f"{type(error).__name__}: {error}"
         finally:
             begun.lane.close()
-            if state is JobState.FAILED and (why := self._fleet_of(settings.model).why_dead()):
+            if state is JobState.FAILED and (why := begun.lane.why_dead()):
                 self._running.hold_off(job_id)
                 state, reason = JobState.QUEUED, f"its model has died, and waits for the server's next start: {why}"
             self._settle(job_id, begun, state, reason)

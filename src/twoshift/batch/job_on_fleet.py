@@ -123,6 +123,10 @@ class JobOnFleet:
                     self._parts[replica] = _Part(self._joined(replica))
             return {replica: part.place for replica, part in self._parts.items()}
 
+    def why_dead(self) -> str:
+        """Why its model cannot go on before the server is started again; empty where it can."""
+        return self._fleet.why_dead()
+
     @property
     def why_held(self) -> str:
         """For people; empty where it runs."""

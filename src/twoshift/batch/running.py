@@ -18,7 +18,7 @@ from twoshift.batch.job_seats import Used
 from twoshift.batch.progress import NOTHING_YET, Snapshot
 from twoshift.types import JobState
 
-__all__ = ["MOST_AT_ONCE", "RunningJob", "RunningJobs", "state_after"]
+__all__ = ["HELD_S", "MOST_AT_ONCE", "RunningJob", "RunningJobs", "state_after"]
 
 MOST_AT_ONCE = 16
 MOST_HELD = 128  # besides: more of those that are held back stay in the queue
@@ -118,6 +118,11 @@ class RunningJobs:
         with self._lock:
             self._later_s[job_id] = time.monotonic() + wait_s
 
+    def try_all(self) -> None:
+        """None is to wait any more."""
+        with self._lock:
+            self._later_s.clear()
+
     def hold_off(self, job_id: str) -> None:
         """It is to wait until what holds it back may have passed."""
         self.try_later(job_id, HELD_S)
@@ -169,6 +174,14 @@ class RunningJobs:
                     seen[owner] += 1
         for each in stopped:
             each.job.ask_to_stop(now=True, why=each.handed_back)
+
+    def hand_back_of(self, model: str, why: str) -> list[RunningJob]:
+        """To the queue, those of a model that goes."""
+        stopped = [each for each in self.all().values() if each.payer[1] == model]
+        for each in stopped:
+            each.handed_back = each.handed_back or why
+            each.job.ask_to_stop(now=True, why=why)
+        return stopped
 
 
 def _most_held(owner: str) -> int:

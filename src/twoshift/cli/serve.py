@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
-import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,14 +19,14 @@ from twoshift.cli.progress import Ongoing
 from twoshift.errors import InvalidInput
 from twoshift.extras import EXTRAS, needed
 from twoshift.serve.scale_settings import ScaleSettings
-from twoshift.serve.settings import ModelSettings, ServeSettings, make_settings, read_settings
+from twoshift.serve.settings import ModelSettings, ServeSettings, make_settings, name_of, read_settings
 from twoshift.units import counted
 
 if TYPE_CHECKING:
-    from twoshift.fleet.scaler import Scaler
     from twoshift.serve.deployments import Deployment
     from twoshift.serve.derived import Derived
     from twoshift.serve.llm.derived import LlmDerived
+    from twoshift.server import Server
 
 __all__ = ["serve_command"]
 
@@ -38,7 +36,6 @@ _CURL = {
     "text": '/v1/chat/completions -d \'{"model": "%s", "messages": [{"role": "user", "content": "Hello"}]}\'',
 }
 _SETTINGS = (ModelSettings, ScaleSettings, ServeSettings)
-_LEAST_S = 0.5  # for the models to go, whatever the jobs took
 
 
 @command(app, "serve", "twoshift serve minilm --slo-ms 50 --port 8000", flags_of(*_SETTINGS))
@@ -70,85 +67,19 @@ def _settings(
         return read_settings(Path(config), of_server)
     if model is None:
         raise InvalidInput("MODEL", None, "a model, or --config FILE")
-    called = name or _name_of(model)
+    called = name or name_of(model)
     try:
         return make_settings({**of_server, "models": {called: {"model": model, **of_model}}})
     except InvalidInput as error:
         raise error.renamed(error.field.removeprefix(f"models.{called}.").removeprefix("scale.")) from None
 
 
-def _name_of(model: str) -> str:
-    """What clients say: the class, or the file's or folder's name."""
-    last = model.rpartition(":")[2] if ".py:" in model else Path(model).expanduser().name or model
-    return Path(last).stem if Path(last).suffix in (".onnx", ".json", ".ubj", ".skops", ".pkl", ".joblib") else last
-
-
 def _serve(settings: ServeSettings) -> int:
-    from twoshift.serve.deployments import Deployment, Deployments
-    from twoshift.serve.keys import Keys
-    from twoshift.serve.run import serve
-    from twoshift.serve.service import Service, close_models
-    from twoshift.serve.starting import Starting, check_address
-    from twoshift.server_services import ledger_for, service_metrics, services_for
-    from twoshift.wiring import check_named, live_model, scalers_for, scaling_metrics
+    from twoshift.server import Server
 
-    if settings.grpc_port is not None:
-        needed("grpc", "grpc", f"{settings.grpc_port}", "grpc_port")
-        needed("google.protobuf", "grpc", f"{settings.grpc_port}", "grpc_port")
-        check_address(settings.host, settings.grpc_port, "grpc_port")  # now, not after a model has been loaded
-    for name, each in settings.models.items() if settings.engine == "local" else ():
-        try:
-            check_named(each.model)  # all of them, before the first is loaded
-        except InvalidInput as error:
-            raise error.renamed(f"models.{name}.model" if len(settings.models) > 1 else error.field) from None
-    if settings.access_log:
-        _log_accesses(logging.DEBUG if settings.log_probes else logging.INFO)
-    # One text is tokenised faster by the thread that has it than by a pool that is woken for it
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    deployments = Deployments()
-    services = usage = None
-    keys = Keys(settings.keys, tenants=settings.tenants)
-    scalers: dict[str, Scaler] = {}
-    left_s = settings.grace_s
-    starting = Starting(settings.host, settings.port)
-    try:
-        note(f"Listening at http://{starting.address}; loading {', '.join(settings.models)}")
-        for name in settings.models:
-            starting.loading(name)
-            with Ongoing() as ongoing:
-                deployments.serve(deployments.add(Deployment(name)), live_model(name, settings, ongoing))
-        starting.loading("the job database")
-        service = Service(deployments)
-        services = services_for(service.models, settings, keys, note)
-        usage, tenant_metrics = ledger_for(service.models, settings, keys, services.jobs)
-        usage.start()  # before the jobs: it knows what was spent today
-        services.start()
-        scalers = scalers_for(service.models, settings, services.jobs, note)
-        metrics = [scaling_metrics(service.models, scalers, services.jobs), tenant_metrics, service_metrics(services)]
-        for name, scaler in scalers.items():
-            scaler.start(settings.models[name].scale.every_s)
-        tell = partial(_tell, [*deployments.values()], bool(keys))
-        left_s = serve(service, settings, tell, services, keys, usage, starting, metrics)
-    finally:
-        until_s = time.monotonic() + left_s
-        starting.close()
-        for scaler in scalers.values():
-            scaler.close()
-        ended = services is None or services.close(left_s)
-        if usage is not None:
-            usage.close()
-        backends = [each.backend for each in deployments.values()]
-        ended &= left_s > 0 and close_models(backends, max(_LEAST_S, until_s - time.monotonic()))
+    server = Server(settings, note=note, progress=Ongoing)
+    ended = server.run(partial(_tell, server, bool(settings.keys)))
     return 0 if ended else _leave(settings)
-
-
-def _log_accesses(level: int) -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    access = logging.getLogger("twoshift.access")
-    access.addHandler(handler)
-    access.setLevel(level)
-    access.propagate = False
 
 
 def _leave(settings: ServeSettings) -> int:
@@ -159,9 +90,10 @@ def _leave(settings: ServeSettings) -> int:
     os._exit(1)
 
 
-def _tell(models: list[Deployment], needs_key: bool, address: str, grpc_address: str | None) -> None:
+def _tell(server: Server, needs_key: bool) -> None:
     from twoshift.serve.llm.derived import LlmDerived
 
+    address, models = server.address, [*server.deployments.values()]
     for model in models:
         derived, info = model.derived, model.info
         note(f"{model.name} on {info.device} by {info.runtime} in {info.precision}")
@@ -176,8 +108,8 @@ def _tell(models: list[Deployment], needs_key: bool, address: str, grpc_address:
             note(f"  {derived.threads}")
         if derived.warning:
             note(f"  Warning: {derived.warning}.")
-    if grpc_address is not None:
-        note(f"gRPC at {grpc_address}")
+    if server.grpc_address is not None:
+        note(f"gRPC at {server.grpc_address}")
     note(f"Ready at {address}")
     key = ' -H "Authorization: Bearer $KEY"' if needs_key else ""
     note(f"curl{key} {address}{_curl(models[0])}")

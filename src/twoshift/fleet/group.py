@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from twoshift.engine.stats import EngineStats, Health, Queue
 from twoshift.fleet.control import Loaded, ToChild, UsageReport, WorkEnded, WorkSaid
 from twoshift.fleet.link import Link
-from twoshift.fleet.sums import NOTHING, queues_together, stats_together
 from twoshift.fleet.wire import Heartbeat
+from twoshift.serve.sums import NOTHING, queues_together, stats_together
 from twoshift.types import Lane, ReplicaCounts
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from twoshift.errors import Late, TryLater
 from twoshift.fleet.control import Loaded
 from twoshift.fleet.fleet_backend import FleetBackend
 from twoshift.fleet.link import ReplicaLost
-from twoshift.fleet.sums import derived_together
 from twoshift.fleet.wire import Heartbeat
 from twoshift.policy.body_guess import BodyGuess
 from twoshift.policy.cost import CallCost
@@ -21,6 +20,7 @@ from twoshift.policy.routing import RoutingPolicy, TokenGuess
 from twoshift.serve.derived import Derived
 from twoshift.serve.live_request import LiveRequest
 from twoshift.serve.model import Answer
+from twoshift.serve.sums import derived_together
 from twoshift.types import CallSize, Lane
 
 if TYPE_CHECKING:

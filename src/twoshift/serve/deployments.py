@@ -16,6 +16,7 @@ from twoshift.serve.derived import Derived
 from twoshift.serve.live_model import LiveModel
 from twoshift.serve.llm.derived import LlmDerived
 from twoshift.serve.metrics import ModelMetrics
+from twoshift.serve.sums import stats_together
 from twoshift.serve.tracing import Traces
 from twoshift.types import Lane, ReplicaCounts, Tensor
 
@@ -55,6 +56,7 @@ class Deployment:
         self.state = DeploymentState.LOADING
         self.reason = ""  # how far it is loaded, or why it does not answer; of one that is ready: why a reload failed
         self.serving: Serving | None = None
+        self._gone: EngineStats | None = None  # what backends that are no more had done
 
     @property
     def backend(self) -> LiveModel:
@@ -135,8 +137,13 @@ class Deployment:
         return self.backend.health()
 
     def stats(self) -> EngineStats:
-        """What its devices have done."""
-        return self.backend.stats()
+        """What its devices have done since the start, those of backends that are no more included."""
+        now = self.backend.stats()
+        return now if self._gone is None else stats_together([self._gone, now])
+
+    def retired(self, backend: LiveModel) -> None:
+        """What it has done stays counted."""
+        self._gone = stats_together([backend.stats(), *([] if self._gone is None else [self._gone])])
 
     def waiting(self) -> Mapping[Lane, Queue]:
         """Who waits for them."""

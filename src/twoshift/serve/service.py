@@ -7,7 +7,8 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
+from concurrent.futures import Future
+from typing import Any, Protocol
 
 from twoshift.errors import InvalidInput, Late, TryLater, TwoshiftError
 from twoshift.generation import GenerationRequest
@@ -22,12 +23,21 @@ from twoshift.serve.llm.derived import LlmDerived
 from twoshift.serve.llm.language_model import is_language_model
 from twoshift.serve.llm.running import Running
 from twoshift.serve.model import Answer
+from twoshift.serve.tracing import Traces
 
-__all__ = ["Service", "close_models"]
+__all__ = ["Repository", "Service", "close_models"]
 
 _logger = logging.getLogger("twoshift.serve")
 _NOT_READY_S = 1.0
 _WATCH_S = 1.0
+
+
+class Repository(Protocol):
+    """Loads and unloads deployments; the futures say how that ended. Raises NotFound at once."""
+
+    def load(self, name: str) -> Future[None]: ...
+
+    def unload(self, name: str) -> Future[None]: ...
 
 
 class Service:
@@ -38,19 +48,22 @@ class Service:
         self._longest_timeout_s = 1.0  # of requests that bring none
         self._completions: Completions | None = None
         self.host = Host()  # the loop that serves
+        self.traces: Traces | None = None
+        self.repository: Repository | None = None  # who loads and unloads deployments
+        self.is_started = False  # every deployment of the start is loaded, or has failed
         self._draining = False
 
     def start(self) -> None:
         """On the loop that will serve."""
         self._completions = Completions(self.host)
         for model in self.models.values():
-            model.backend.start(self._completions)
-        self._follow_curves()
+            self.deploy(model, model.backend)
 
     def deploy(self, deployment: Deployment, backend: LiveModel) -> Serving | None:
         """This backend answers from now on; what did before. On the loop that serves."""
         assert self._completions is not None  # noqa: S101 - start made it
         backend.start(self._completions)
+        deployment.traces = self.traces
         before = self.models.serve(deployment, backend)
         self._follow_curves()
         return before
@@ -205,15 +218,19 @@ class Service:
         if self._draining:
             return "the server is shutting down"
         known = self.models.all
-        for model in known.values() if name is None else [known.get(name) or self.find(name)]:
-            if why := model.why_not or _unhealthy(model):
-                return why
-        return None
+        if name is not None:
+            model = known.get(name) or self.find(name)
+            return model.why_not or _unhealthy(model) or None
+        away = [each.why_not for each in known.values() if each.why_not]
+        if away and (not self.is_started or not self.models):
+            return "; ".join(away)
+        return next(filter(None, map(_unhealthy, self.models.values())), None)
 
     def warnings(self) -> list[str]:
-        """What its models cannot keep, as far as is known now."""
+        """What its models cannot keep, as far as is known now, and those of them that do not answer."""
         derived = [(name, model.derived_now()) for name, model in self.models.items()]
-        return [f"{name}: {each.warning}" for name, each in derived if isinstance(each, Derived) and each.warning]
+        slow = [f"{name}: {each.warning}" for name, each in derived if isinstance(each, Derived) and each.warning]
+        return slow + [why for each in self.models.all.values() if (why := each.why_not or each.reason)]
 
     def _follow_curves(self) -> None:
         per_s = 0.0
@@ -231,7 +248,7 @@ class Service:
         while True:
             await asyncio.sleep(_WATCH_S)
             self._follow_curves()
-            now = self.unready()
+            now = self.unready() if self.is_started else before  # loading is no news
             if now is not None and before is None:
                 _logger.error("not ready: %s", now)
             elif now is None and before is not None:

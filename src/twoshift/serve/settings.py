@@ -20,7 +20,7 @@ from twoshift.triggers.webhook_settings import WebhookSettings, check_webhook
 from twoshift.units import parse_duration
 from twoshift.values import FLAG, choice, count, factor, millis, names, share, span, text, usd, whole
 
-__all__ = ["FileSettings", "ModelSettings", "ServeSettings", "make_settings", "read_settings"]
+__all__ = ["FileSettings", "ModelSettings", "ServeSettings", "make_settings", "name_of", "read_settings"]
 
 _LONGEST_NAME = 100
 _SLO_MS = 50.0
@@ -259,3 +259,9 @@ def _named(where: str, check: Callable[[], None]) -> None:
 def _require(holds: bool, field: str, value: object, accepted: str) -> None:
     if not holds:
         raise InvalidInput(field, value, accepted)
+
+
+def name_of(model: str) -> str:
+    """What clients say where nobody has said it: the class, or the file's or folder's name."""
+    last = model.rpartition(":")[2] if ".py:" in model else Path(model).expanduser().name or model
+    return Path(last).stem if Path(last).suffix in (".onnx", ".json", ".ubj", ".skops", ".pkl", ".joblib") else last

@@ -41,7 +41,7 @@ class House:
         self.store, self.jobs = SqlBatches(database), SqlJobs(database)
         self.files = FileDesk(SqlFiles(database), f"{path}/files", lambda _: LocalBlobs(), FileLimits())
         runs = JobHost(self.jobs, self.no_fleet, lambda _: Allowance(self.files.blobs_for))
-        self.host = BatchHost(self.store, self.files, runs, [])
+        self.host = BatchHost(self.store, self.files, runs, list)
         monkeypatch.setattr(hosts, "check_input", self.check)
         self.host.start()
 

@@ -23,12 +23,12 @@ from twoshift.generation import GenerationRequest, TokenLogprob
 from twoshift.llm_ports import Emitted, Prompt, Prompts, Step
 from twoshift.policy.cost import CallCost
 from twoshift.serve.deployments import Deployments
+from twoshift.serve.front import add_faces
 from twoshift.serve.http.app import App
 from twoshift.serve.http.peers import HttpLimits
 from twoshift.serve.http.server import HttpServer
 from twoshift.serve.keys import Keys, KeySettings
 from twoshift.serve.llm.model import ServedLlm
-from twoshift.serve.run import add_faces
 from twoshift.serve.service import Service
 from twoshift.serve.settings import make_settings
 from twoshift.serve.tenants import TenantSettings

@@ -22,6 +22,7 @@ from twoshift.endpoints.known import told_openai
 from twoshift.errors import TooLarge
 from twoshift.serve.batch_desk import NoBatches
 from twoshift.serve.deployments import Deployments
+from twoshift.serve.front import add_faces
 from twoshift.serve.http import blocking_calls
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.body import Body, Packed
@@ -29,7 +30,6 @@ from twoshift.serve.http.jobs import NoJobs
 from twoshift.serve.http.messages import Reply, Request
 from twoshift.serve.http.peers import HttpLimits
 from twoshift.serve.keys import Access, Keys
-from twoshift.serve.run import add_faces
 from twoshift.serve.service import Service
 
 

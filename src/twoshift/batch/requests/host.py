@@ -49,7 +49,7 @@ class BatchHost:
         store: BatchStore,
         files: FileDesk,
         jobs: JobHost,
-        served: Collection[str],  # names of models
+        served: Callable[[], Collection[str]],  # names of models, now
     ) -> None:
         self._store, self.files, self._jobs, self._served = store, files, jobs, served
         self._clerks = FairQueue("twoshift-batches")
@@ -281,7 +281,7 @@ class BatchHost:
         self._sweep(batch.id)
 
     def _checked(self, batch: BatchRecord) -> Checked:
-        served = [name for name in self._served if not batch.models or name in batch.models]
+        served = [name for name in self._served() if not batch.models or name in batch.models]
         with self.files.open(self.files.get(batch.input_file_id)) as file:
             return check_input(file, batch.endpoint, served, self.files.limits.max_requests, self._go_on)
 

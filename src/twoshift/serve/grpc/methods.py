@@ -11,6 +11,7 @@ from twoshift.errors import NotFound
 from twoshift.serve.grpc.calls import Call, Method
 from twoshift.serve.grpc.messages import message
 from twoshift.serve.grpc.tensors import answer_of, given_of, parameter, wanted_of
+from twoshift.serve.keys import Access
 from twoshift.serve.oip.about import ServerMetadata, config_of, index_of, metadata_of, statistics_of
 from twoshift.serve.oip.outputs import outputs_of
 from twoshift.serve.oip.protocol import InferenceProtocol, asked_timeout_s, sooner
@@ -85,12 +86,14 @@ class Methods:
     async def _repository_index(self, request: Any, _call: Call) -> Any:
         return _made("RepositoryIndexResponse", {"models": index_of(self._service, request.ready)})
 
-    async def _load(self, request: Any, _call: Call) -> Any:
-        self._protocol.load(request.model_name, changed=bool(request.parameters))
+    async def _load(self, request: Any, call: Call) -> Any:
+        call.caller.check(Access.ADMIN)
+        await self._protocol.load(request.model_name, changed=bool(request.parameters))
         return message("RepositoryModelLoadResponse")()
 
-    async def _unload(self, request: Any, _call: Call) -> Any:
-        self._protocol.unload(request.model_name)
+    async def _unload(self, request: Any, call: Call) -> Any:
+        call.caller.check(Access.ADMIN)
+        await self._protocol.unload(request.model_name)
         return message("RepositoryModelUnloadResponse")()
 
 

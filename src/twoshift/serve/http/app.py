@@ -24,7 +24,7 @@ from twoshift.serve.keys import ANYONE, Access, Caller, Keys
 from twoshift.serve.model import Answer
 from twoshift.serve.request_accounting import Asked, gone, log_access, replied, request_id, writes_access
 
-__all__ = ["App", "ErrorEncoder", "Exchange", "Face"]
+__all__ = ["Admitted", "App", "ErrorEncoder", "Exchange", "Face"]
 
 _logger = logging.getLogger("twoshift.serve")
 _SHOWN_ID = b"x-request-id"
@@ -97,7 +97,7 @@ class _Route(NamedTuple):
     gated: bool
 
 
-class _Admitted(msgspec.Struct):
+class Admitted(msgspec.Struct):
     """What a request's head decides; an error is kept as it is told, since its traceback would hold the request."""
 
     caller: Caller
@@ -153,6 +153,7 @@ class App:
         """
         if streams:
             self._streamed.add((method, path.encode()))
+        self.routes = [each for each in self.routes if (each.method, each.path) != (method, path)]
         self.routes.append(Route(method, path, needs, about))
         takes_one = method in _WITH_BODY and (about is None or about.reads_body)
         reads_body = takes_one and needs is not Access.OPEN  # bodies of strangers cost nothing
@@ -174,7 +175,7 @@ class App:
         """Whether a request's body is handed on as it comes in."""
         return (method, target.partition(b"?")[0]) in self._streamed
 
-    def admit(self, request: Request) -> _Admitted:
+    def admit(self, request: Request) -> Admitted:
         """Whether it may be asked, and by whom: all that its head can tell."""
         caller, matched, route = ANYONE, _NOTHING, None
         try:
@@ -186,14 +187,14 @@ class App:
             if route.check is not None:
                 route.check(matched, caller)
         except Exception as error:
-            return _Admitted(caller, matched, route, _fault(error), getattr(error, "allow", ()))
-        return _Admitted(caller, matched, route)
+            return Admitted(caller, matched, route, _fault(error), getattr(error, "allow", ()))
+        return Admitted(caller, matched, route)
 
     def gated_route(self, request: Request) -> tuple[_Route | None, dict[str, str]]:
         """Where it goes, if that is gated, and what its path matched."""
         try:
             routes, matched = self._routes(request)
-        except NotFound:
+        except TwoshiftError:
             return None, _NOTHING
         route = routes.get(request.method)
         return (route, matched) if route is not None and route.gated else (None, _NOTHING)

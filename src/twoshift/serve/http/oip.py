@@ -83,11 +83,12 @@ def add_oip(app: App, service: Service) -> None:
         ("GET", "/v2", face.server, _about("Who answers.", ServerMetadata)),
         ("GET", "/v2/models/stats", face.all_statistics, _about("Statistics of all models.", dict[str, Any])),
         ("POST", "/v2/repository/index", face.index, _about("The models.", list[ModelIndex], 400, takes=IndexRequest)),
-        ("POST", "/v2/repository/models/{model}/load", face.load,
-         _about("Nothing, for a model that is there.", Loaded, 400, takes=LoadRequest)),
-        ("POST", "/v2/repository/models/{model}/unload", face.unload, _about("Refused.", Loaded, 400)),
     ):  # fmt: skip
         app.add(method, path, answer, told_oip, about, needs=Access.SERVE)
+    load = _about("Load a model, or load it anew.", Loaded, 400, 404, 500, 503, takes=LoadRequest)
+    unload = _of_model("Answer what was admitted, then let a model go.", Loaded, 400)
+    app.add("POST", "/v2/repository/models/{model}/load", face.load, told_oip, load, needs=Access.ADMIN)
+    app.add("POST", "/v2/repository/models/{model}/unload", face.unload, told_oip, unload, needs=Access.ADMIN)
     add_oip_health(app, service.unready)
 
 
@@ -177,11 +178,11 @@ class _Oip:
 
     async def load(self, exchange: Exchange) -> Reply:
         asked = decoded(_loads, exchange.request.body or b"{}")
-        self._protocol.load(exchange.matched["model"], changed=bool(asked.parameters))
+        await self._protocol.load(exchange.matched["model"], changed=bool(asked.parameters))
         return Reply(200, _encoder.encode(Loaded()))
 
     async def unload(self, exchange: Exchange) -> Reply:
-        self._protocol.unload(exchange.matched["model"])
+        await self._protocol.unload(exchange.matched["model"])
         return Reply(200, _encoder.encode(Loaded()))
 
     def _found(self, exchange: Exchange) -> Deployment:

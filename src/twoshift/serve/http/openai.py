@@ -51,11 +51,12 @@ class _OpenAi:
         self._service = service
 
     async def models(self, _exchange: Exchange) -> Reply:
-        listed = [_shown(model) for model in self._service.models.values()]
+        listed = [_shown(model) for model in self._service.models.all.values()]
         return Reply(200, _encoder.encode(ModelList(data=listed)))
 
     async def model(self, exchange: Exchange) -> Reply:
-        model = self._service.find(exchange.matched["model"])
+        name = exchange.matched["model"]
+        model = self._service.models.all.get(name) or self._service.find(name)
         ready = self._service.unready(model.name) is None
         shown = msgspec.structs.asdict(_shown(model))
         return Reply(200, _encoder.encode(ModelAlone(**shown, name=model.name, ready=ready)))
@@ -79,5 +80,7 @@ class _OpenAi:
 
 
 def _shown(model: Deployment) -> ModelCard:
+    if model.why_not:
+        return ModelCard(id=model.name, created=model.created_unix_s, state=str(model.state), reason=model.why_not)
     tokens = model.info.max_row_tokens  # 1 where rows are not texts
     return ModelCard(id=model.name, created=model.created_unix_s, max_model_len=tokens if tokens > 1 else UNSET)

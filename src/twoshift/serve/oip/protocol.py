@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
-from twoshift.errors import InvalidInput, NotFound, TooLarge
+from twoshift.errors import Broken, Disabled, InvalidInput, NotFound, TooLarge, TwoshiftError
 from twoshift.ports import RuntimeInfo
 from twoshift.serve.deployments import Deployment
 from twoshift.serve.oip.outputs import unknown_output
 from twoshift.serve.oip.rows import row_reader
 from twoshift.serve.oip.tensors import Given
-from twoshift.serve.service import Service
+from twoshift.serve.service import Repository, Service
 
 __all__ = ["InferenceProtocol", "asked_timeout_s", "sooner"]
 
@@ -51,20 +53,30 @@ class InferenceProtocol:
             known = self._readers[model.name] = (info, row_reader(info))
         return known[1]
 
-    def load(self, name: str, changed: bool) -> None:
-        """A model that is there stays as it is; raises InvalidInput for anything else."""
-        if name not in self.service.models:
-            raise self._configured("load", name)
+    async def load(self, name: str, changed: bool) -> None:
+        """Load it, or load it anew; raises NotFound, InvalidInput, or why it cannot be loaded."""
         if changed:
-            raise self._configured("load", f"{name} with parameters")
+            raise InvalidInput("parameters", f"of {name}", "none: a model is loaded as the server's settings have it")
+        await self._done(self._repository.load, name)
 
-    def unload(self, name: str) -> None:
-        """Raises InvalidInput."""
-        raise self._configured("unload", name)
+    async def unload(self, name: str) -> None:
+        """What was admitted is answered, then it is let go; raises NotFound."""
+        await self._done(self._repository.unload, name)
 
-    def _configured(self, verb: str, name: str) -> InvalidInput:
-        known = ", ".join(sorted(self.service.models))
-        return InvalidInput(verb, name, f"another configuration: the server has {known} from its start to its end")
+    @property
+    def _repository(self) -> Repository:
+        if self.service.repository is None:
+            raise Disabled("model repository", "this server has no control over its models")
+        return self.service.repository
+
+    async def _done(self, what: Callable[[str], Future[None]], name: str) -> None:
+        """It goes on where the client does not wait for it."""
+        try:
+            await asyncio.shield(asyncio.wrap_future(what(name)))
+        except TwoshiftError:
+            raise
+        except Exception as error:  # a model's own code may raise anything
+            raise Broken(f"{name} could not be loaded: {error}") from error
 
 
 def asked_timeout_s(timeout_us: object, priority: object) -> float | None:

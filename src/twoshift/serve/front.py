@@ -1,0 +1,167 @@
+"""The doors of a server: HTTP and gRPC, from their first connection to the end of the last request."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from twoshift.endpoints.faults import fault_of
+from twoshift.endpoints.known import told_openai
+from twoshift.errors import TryLater, TwoshiftError
+from twoshift.serve.batch_desk import BatchDesk, NoBatches
+from twoshift.serve.exposition import MoreMetrics, ServerMetrics
+from twoshift.serve.http.app import Admitted, App
+from twoshift.serve.http.batches import add_batches
+from twoshift.serve.http.files import add_files
+from twoshift.serve.http.gate import Gate
+from twoshift.serve.http.generation import add_generation
+from twoshift.serve.http.jobs import JobDesk, NoJobs, add_jobs
+from twoshift.serve.http.kserve import add_kserve
+from twoshift.serve.http.message_batches import add_message_batches
+from twoshift.serve.http.messages import Request
+from twoshift.serve.http.oip import add_oip, add_oip_health, told_oip
+from twoshift.serve.http.openai import add_openai
+from twoshift.serve.http.operations import add_health, add_operations
+from twoshift.serve.http.peers import HttpLimits
+from twoshift.serve.http.reranking import add_reranking
+from twoshift.serve.http.schedules import DeliveryDesk, ScheduleDesk, add_schedules
+from twoshift.serve.http.server import HttpServer
+from twoshift.serve.http.tokenization import add_tokenization
+from twoshift.serve.http.usage import UsageDesk, add_usage
+from twoshift.serve.keys import Keys
+from twoshift.serve.listening import check_address, shown_address
+from twoshift.serve.llm.exposition import llm_metrics
+from twoshift.serve.service import Service
+from twoshift.serve.settings import ServeSettings
+
+if TYPE_CHECKING:
+    from twoshift.serve.grpc.server import GrpcServer
+
+__all__ = ["Front", "ServerServices", "add_faces"]
+
+_RETRY_S = 2.0
+
+
+class ServerServices(Protocol):
+    """Who does what is not a live request."""
+
+    @property
+    def jobs(self) -> JobDesk | NoJobs: ...
+
+    @property
+    def batches(self) -> BatchDesk | NoBatches: ...
+
+    @property
+    def schedules(self) -> ScheduleDesk | NoJobs: ...
+
+    @property
+    def notifier(self) -> DeliveryDesk | NoJobs: ...
+
+
+class Front:
+    """Of one loop. It says from its start how the server is; requests are taken once something can answer them."""
+
+    def __init__(self, service: Service, settings: ServeSettings, keys: Keys) -> None:
+        self._service, self._settings = service, settings
+        self._app = _FrontApp(keys, service)
+        gate = Gate(self._app, service.host, service)
+        app, limits = self._app, _limits(settings)
+        self._http = HttpServer(app.handle, app.refused, limits, streams=app.streams, admit=app.admit, gate=gate)
+        self._grpc = None if settings.grpc_port is None else _grpc_server(service, settings, keys)
+
+    async def open(self, sockets: Sequence[socket.socket]) -> str | None:
+        """Listen; the address of gRPC, where there is one."""
+        await self._http.start_on(sockets)
+        if self._grpc is None:
+            return None
+        settings = self._settings
+        check_address(settings.host, settings.grpc_port or 0, "grpc_port")
+        bound = await self._grpc.start(settings.host, settings.grpc_port or 0)
+        return shown_address(settings.host, bound)
+
+    def add_faces(self, services: ServerServices, usage: UsageDesk, metrics: Sequence[MoreMetrics]) -> None:
+        """Everything that the server can be asked, from now on."""
+        add_faces(self._app, self._http, self._service, services, usage, metrics)
+
+    def begin(self) -> None:
+        """Something can answer: requests are taken."""
+        self._app.is_starting = False
+
+    async def drain(self, grace_s: float, hurry: asyncio.Event) -> bool:
+        """Take nothing new, and answer what was admitted; False where time ran out."""
+        doors = [each for each in (self._http, self._grpc) if each is not None]
+        return all(await asyncio.gather(*(each.drain(grace_s, hurry) for each in doors)))
+
+
+class _FrontApp(App):
+    """While nothing is ready yet, whoever asks for more than how things are is told to come back."""
+
+    def __init__(self, keys: Keys, service: Service) -> None:
+        super().__init__(told_openai, keys)
+        self.is_starting = True
+        self._why = service.unready
+        add_health(self, service.unready, service.warnings)
+        add_oip_health(self, service.unready)
+        self.tell_below("/v2", told_oip)
+
+    def admit(self, request: Request) -> Admitted:
+        admitted = super().admit(request)
+        route = admitted.route
+        if self.is_starting and (route is None or not route.is_probe) and request.method not in ("GET", "HEAD"):
+            admitted.fault = fault_of(TryLater(self._why() or "the server is loading", _RETRY_S))
+        return admitted
+
+    def _unknown(self, path: str) -> TwoshiftError:
+        return (
+            TryLater(self._why() or "the server is loading", _RETRY_S) if self.is_starting else super()._unknown(path)
+        )
+
+
+def add_faces(
+    app: App,
+    server: HttpServer,
+    service: Service,
+    services: ServerServices,
+    usage: UsageDesk,
+    metrics: Sequence[MoreMetrics],
+) -> None:
+    """Everything that a server can be asked over HTTP."""
+    add_kserve(app, service)
+    add_openai(app, service)
+    add_reranking(app, service)
+    add_generation(app, service)
+    add_tokenization(app, service)
+    add_oip(app, service)
+    add_jobs(app, services.jobs)
+    add_files(app, services.batches.files)
+    add_batches(app, services.batches)
+    add_message_batches(app, service, services.batches)
+    add_schedules(app, services.schedules, services.notifier)
+    add_usage(app, usage)
+    host = service.host.policy
+    gauges: dict[str, tuple[str, Callable[[], float]]] = {
+        "http_connections": ("Open connections.", lambda: server.connections),
+        "host_requests": ("Admitted requests that are not answered yet.", lambda: host.inside),
+        "host_ahead_seconds": ("Host time that the admitted requests still need.", lambda: host.ahead_s),
+        "host_request_seconds": ("Host time of a request.", lambda: host.request_s),
+        "host_refusal_seconds": ("Host time of a request that is refused unread.", lambda: host.refusal.mean_s),
+    }
+    more = [*metrics, lambda: llm_metrics(service.models)]
+    add_operations(app, service.unready, ServerMetrics(service.models, gauges, more), service.warnings)
+
+
+def _limits(settings: ServeSettings) -> HttpLimits:
+    return HttpLimits(
+        body_bytes=int(settings.max_body_mib * (1 << 20)),
+        connections=settings.max_connections,
+        address_connections=settings.max_connections_per_address,
+        proxies=frozenset(settings.proxies),
+    )
+
+
+def _grpc_server(service: Service, settings: ServeSettings, keys: Keys) -> GrpcServer:
+    from twoshift.serve.grpc.server import GrpcServer  # its packages are an extra
+
+    return GrpcServer(service, keys, int(settings.max_body_mib * (1 << 20)), settings.max_connections)

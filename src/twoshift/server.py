@@ -1,0 +1,336 @@
+"""A server: deployments, the doors in front of them, and the services beside them, put together in one place."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from twoshift.errors import Broken, InvalidInput
+from twoshift.extras import needed
+from twoshift.serve.deployer import Deployer, Progress
+from twoshift.serve.deployments import Deployment, Deployments
+from twoshift.serve.front import Front
+from twoshift.serve.http.jobs import NoJobs
+from twoshift.serve.http.usage import NoUsage
+from twoshift.serve.keys import Keys
+from twoshift.serve.ledger import Ledger
+from twoshift.serve.listening import bound_sockets, check_address, shown_address
+from twoshift.serve.live_model import LiveModel
+from twoshift.serve.service import Service, close_models
+from twoshift.serve.settings import ServeSettings, make_settings, name_of
+from twoshift.serve.tracing import Traces
+from twoshift.server_services import ServerServices, ledger_for, service_metrics, services_for
+from twoshift.wiring import check_named, live_model, scalers_for, scaling_metrics
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from twoshift.fleet.scaler import Scaler
+    from twoshift.serve.exposition import MoreMetrics
+
+__all__ = ["Server"]
+
+_logger = logging.getLogger("twoshift.serve")
+_TRACES_S = 5.0
+_GARBAGE = 20_000  # new objects that are looked through together: at 700 it takes a twentieth of a small request
+_ANSWERED_S, _CLOSED_S = 1.0, 0.5  # for the models to go, after the last reply; whatever the jobs took
+_NOW_S = 0.5
+
+
+class Server:
+    """Answers live requests and runs jobs for the models of its settings.
+
+        with twoshift.Server("minilm", slo_ms=50, port=0) as server:
+            client = twoshift.Client(server.address)
+
+    Models are loaded while others are served; they can be added, replaced and removed while it runs.
+    """
+
+    def __init__(
+        self,
+        model: str | ServeSettings,
+        *,
+        name: str | None = None,
+        note: Callable[[str], None] = lambda _text: None,
+        progress: Progress | None = None,
+        **options: Any,
+    ) -> None:
+        """A model and options, by the names that they have in a configuration file; or all settings at once.
+
+        `note` gets what an operator should read. Raises InvalidInput.
+        """
+        settings = model if isinstance(model, ServeSettings) else _settings_for(model, name, options)
+        self.settings = msgspec.structs.replace(settings, models=dict(settings.models))  # more may be added
+        self.address, self.grpc_address = "", None
+        self.deployments = Deployments()
+        self._note, self._keys = note, Keys(settings.keys, tenants=settings.tenants)
+        self._service = Service(self.deployments)
+        self._deployer = Deployer(
+            self._service,
+            self._opened,
+            self._arrived,
+            self._leaving,
+            settings.grace_s,
+            progress or (lambda: contextlib.nullcontext(note)),
+        )
+        self._service.repository = self._deployer
+        self._services: ServerServices | None = None
+        self._usage: Ledger | NoUsage | None = None
+        self._scalers: dict[str, Scaler] = {}
+        self._sockets: list[socket.socket] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop, self._hurry = asyncio.Event(), asyncio.Event()
+        self._thread: threading.Thread | None = None
+        self._ended: Future[bool] = Future()
+
+    # In Python
+
+    def start(self) -> Server:
+        """Serve in a thread; returns once every model is loaded or has failed. Raises what the first one that failed
+        says, where all have.
+        """
+        self._bind()
+        ready = threading.Event()
+        self._thread = threading.Thread(target=self._run_in_thread, args=(ready.set,), name="twoshift", daemon=True)
+        self._ended.add_done_callback(lambda _: ready.set())
+        self._thread.start()
+        ready.wait()
+        if self._ended.done():
+            self._ended.result()
+        return self
+
+    def close(self) -> bool:
+        """Answer what was admitted, and end; False where not everything has ended within the grace."""
+        if self._thread is None:
+            return True
+        if self._loop is not None and not self._ended.done():
+            with contextlib.suppress(RuntimeError):  # it has just ended
+                self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+        return self._ended.result()
+
+    def __enter__(self) -> Server:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def load(self, name: str, model: str | None = None, **options: Any) -> Deployment:
+        """Load a deployment that is known, as it is set or with these settings; or a new one, with its model.
+
+        What answers for it now does so until the new one is loaded, and goes on where that fails. Raises why.
+        """
+        before = self.settings.models.get(name)
+        if model is not None or options:
+            given = {"model": model or (before and before.model), **options}
+            self.settings.models[name] = make_settings({"models": {name: given}}).models[name]
+        if name in self.settings.models and name not in self.deployments.all:
+            self.deployments.add(Deployment(name))
+        try:
+            self._deployer.load(name).result()
+        except BaseException:
+            if before is not None:
+                self.settings.models[name] = before
+            raise
+        return self.deployments.find(name)
+
+    def unload(self, name: str) -> None:
+        """Answer what was admitted, then let the model go; its name stays known, and `load` loads it again."""
+        self._deployer.unload(name).result()
+
+    def remove(self, name: str) -> None:
+        """The same, and its name is forgotten."""
+        self._deployer.unload(name, forget=True).result()
+        self.settings.models.pop(name, None)
+
+    # As a program
+
+    def run(self, ready: Callable[[], None]) -> bool:
+        """Serve in this thread until SIGTERM or SIGINT; False where not everything has ended within the grace."""
+        self._bind()
+        return self._run(ready, owns_process=True)
+
+    def _run_in_thread(self, ready: Callable[[], None]) -> None:
+        try:
+            self._ended.set_result(self._run(ready, owns_process=False))
+        except BaseException as error:
+            self._ended.set_exception(error)
+
+    def _bind(self) -> None:
+        """All that can be wrong is found before a model is loaded."""
+        settings = self.settings
+        if settings.grpc_port is not None:
+            needed("grpc", "grpc", f"{settings.grpc_port}", "grpc_port")
+            needed("google.protobuf", "grpc", f"{settings.grpc_port}", "grpc_port")
+            check_address(settings.host, settings.grpc_port, "grpc_port")
+        for name, each in settings.models.items() if settings.engine == "local" else ():
+            try:
+                check_named(each.model)
+            except InvalidInput as error:
+                raise error.renamed(f"models.{name}.model" if len(settings.models) > 1 else error.field) from None
+        if settings.access_log:
+            _log_accesses(logging.DEBUG if settings.log_probes else logging.INFO)
+        # One text is tokenised faster by the thread that has it than by a pool that is woken for it
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        self._sockets = bound_sockets(settings.host, settings.port, "port")
+        self.address = f"http://{shown_address(settings.host, self._sockets[0].getsockname()[1])}"
+        self._note(f"Listening at {self.address}; loading {', '.join(settings.models)}")
+        for name in settings.models:
+            self.deployments.add(Deployment(name))
+
+    def _run(self, ready: Callable[[], None], owns_process: bool) -> bool:
+        left_s, loading_s = self.settings.grace_s, 0.0
+        try:
+            left_s = needed("uvloop", "serve", "serve", "twoshift").run(self._serve(ready, owns_process))
+            loading_s = _NOW_S
+        finally:
+            ended = self._close_all(left_s, loading_s)
+        return ended
+
+    async def _serve(self, ready: Callable[[], None], owns_process: bool) -> float:
+        """Seconds that are left of the grace at the end, 0 where requests were left without an answer."""
+        settings, service = self.settings, self._service
+        service.traces = None if settings.otlp_endpoint is None else Traces(settings.otlp_endpoint)
+        service.start()
+        self._loop = asyncio.get_running_loop()
+        self._deployer.start()
+        front = Front(service, settings, self._keys)
+        watchdog = asyncio.ensure_future(service.watch())
+        stopped = asyncio.ensure_future(self._stop.wait())
+        begun = asyncio.ensure_future(self._begin(front, owns_process))
+        sockets, self._sockets = self._sockets, []
+        try:
+            self.grpc_address = await front.open(sockets)
+            await asyncio.wait((begun, stopped), return_when=asyncio.FIRST_COMPLETED)
+            if begun.done():
+                begun.result()
+                ready()
+            await stopped
+        except BaseException:
+            await front.drain(_NOW_S, self._hurry)
+            raise
+        _logger.warning("stopping: admitted requests are answered within %s; a second signal stops now", settings.grace)
+        until_s = time.monotonic() + settings.grace_s
+        service.drain()
+        in_peace = await front.drain(settings.grace_s, self._hurry)
+        watchdog.cancel()
+        begun.cancel()
+        if service.traces is not None:
+            await _closed(service.traces, min(_TRACES_S, max(0.0, until_s - time.monotonic())))
+        return max(_ANSWERED_S, until_s - time.monotonic()) if in_peace else 0.0
+
+    async def _begin(self, front: Front, owns_process: bool) -> None:
+        """Load what the settings name; requests are taken once the first can answer. Raises where none can."""
+        services, usage, metrics = await asyncio.wrap_future(self._deployer.do(self._start_services))
+        front.add_faces(services, usage, metrics)
+        errors = list[Exception]()
+        for name, loaded in [(name, self._deployer.load(name)) for name in self.settings.models]:
+            try:
+                await asyncio.wrap_future(loaded)
+            except Exception as error:  # a model's own code may raise anything
+                errors.append(error)
+                if len(self.settings.models) > 1:
+                    self._note(f"{name} failed to load: {error}")
+            else:
+                front.begin()
+                if owns_process:
+                    self._take_signals()
+        if len(errors) == len(self.settings.models):
+            raise errors[0]
+        if owns_process:
+            gc.set_threshold(_GARBAGE, *gc.get_threshold()[1:])
+            gc.collect()
+            gc.freeze()  # what is there now stays: looking through it again and again would hold up requests
+        self._service.is_started = True
+
+    def _take_signals(self) -> None:
+        def signalled() -> None:
+            """The first asks, the second insists."""
+            (self._hurry if self._stop.is_set() else self._stop).set()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, signalled)
+
+    # In the deployer's thread
+
+    def _start_services(self) -> tuple[ServerServices, Ledger | NoUsage, list[MoreMetrics]]:
+        """Jobs, batches, schedules, webhooks and the ledger, with what they count."""
+        models, settings = self.deployments, self.settings
+        services = self._services = services_for(models, settings, self._keys, self._note)
+        self._usage, tenant_metrics = ledger_for(models, settings, self._keys, services.jobs)
+        self._usage.start()  # before the jobs: it knows what was spent today
+        services.start()
+        scaling = scaling_metrics(models, self._scalers, services.jobs)
+        return services, self._usage, [scaling, tenant_metrics, service_metrics(services)]
+
+    def _opened(self, name: str, tell: Callable[[str], None]) -> LiveModel:
+        return live_model(name, self.settings, tell)
+
+    def _arrived(self, deployment: Deployment) -> None:
+        assert self._services is not None  # noqa: S101 - they are there before any deployment is loaded
+        jobs, name = self._services.jobs, deployment.name
+        for scaler in scalers_for({name: deployment}, self.settings, jobs, self._note).values():
+            self._scalers[name] = scaler
+            scaler.start(self.settings.models[name].scale.every_s)
+        if not isinstance(jobs, NoJobs):
+            jobs.look_again()
+
+    def _leaving(self, deployment: Deployment, _backend: LiveModel) -> None:
+        if (scaler := self._scalers.pop(deployment.name, None)) is not None:
+            scaler.close()
+        assert self._services is not None  # noqa: S101 - they are there before any deployment is loaded
+        jobs, why = self._services.jobs, deployment.why_not or f"{deployment.name} was loaded anew"
+        if not isinstance(jobs, NoJobs) and not jobs.let_go(deployment.name, why, self.settings.grace_s):
+            raise Broken(f"a job of {deployment.name} did not let it go within {self.settings.grace}")
+
+    def _close_all(self, left_s: float, loading_s: float) -> bool:
+        until_s = time.monotonic() + left_s
+        for each in self._sockets:
+            each.close()
+        ended = self._deployer.close(loading_s)
+        for scaler in [*self._scalers.values()]:
+            scaler.close()
+        ended &= self._services is None or self._services.close(left_s)
+        if self._usage is not None:
+            self._usage.close()
+        backends = [each.serving.backend for each in self.deployments.all.values() if each.serving is not None]
+        return left_s > 0 and close_models(backends, max(_CLOSED_S, until_s - time.monotonic())) and ended
+
+
+def _settings_for(model: str, name: str | None, options: dict[str, Any]) -> ServeSettings:
+    """Options of the server and of its model, which have no names in common."""
+    of_server = {key: value for key, value in options.items() if key in ServeSettings.__struct_fields__}
+    of_model = {key: value for key, value in options.items() if key not in of_server}
+    return make_settings({**of_server, "models": {name or name_of(model): {"model": model, **of_model}}})
+
+
+def _log_accesses(level: int) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    access = logging.getLogger("twoshift.access")
+    access.addHandler(handler)
+    access.setLevel(level)
+    access.propagate = False
+
+
+async def _closed(traces: Traces, timeout_s: float) -> None:
+    """What is left is sent, if somebody takes it in time; a thread that is not waited for does it."""
+    closing = threading.Thread(target=traces.close, daemon=True)
+    closing.start()
+    until_s = time.monotonic() + timeout_s
+    while closing.is_alive() and time.monotonic() < until_s:
+        await asyncio.sleep(0.02)
