@@ -229,7 +229,7 @@ def test_a_replica_that_is_killed_costs_the_request_it_had_begun_and_is_replaced
     before = both(front)
     (running,), (victim,), _ = front.hold(tmp_path, 1)
     os.kill(victim, signal.SIGKILL)
-    with pytest.raises(TryLater, match="had begun") as caught:
+    with pytest.raises(TryLater, match="lost while it ran") as caught:
         running.result()
     assert caught.value.retry_after_s >= 1
     assert len([*tmp_path.glob("gate-0.*")]) == 1  # nobody else was given it
