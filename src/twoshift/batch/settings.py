@@ -133,7 +133,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     trust_pickle: Annotated[TrustPickle, HERE] = False
     load_seconds: Annotated[
         float,
-        setting("End a worker whose model is not loaded within this time.", duration(), "--load-timeout", shown="30m"),
+        setting("Replace a worker that has not loaded its model by then.", duration(), "--load-timeout", shown="30m"),
     ] = 1800.0
     lease_seconds: Annotated[  # longer than S3 is asked again
         float, key("End a worker that makes no progress within this time.", duration())] = 300.0

@@ -14,7 +14,7 @@ from twoshift.ports import Columns, Launched
 __all__ = ["Flight", "as_broken", "as_exception", "deliver", "waited"]
 
 
-_NOT_YET = DeviceLost("it was never launched")
+_NOT_YET = DeviceLost("the call was never launched on the device")
 
 
 @dataclass(slots=True)

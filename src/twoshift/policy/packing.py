@@ -73,9 +73,9 @@ def pack(lengths: Sequence[int] | NDArray[np.int64], limits: PackLimits) -> Pack
     if len(sizes) == 0:
         return PackedCalls(np.empty(0, np.int64), (0,), 0, 0)
     if sizes.min() < 1:
-        raise InvalidInput("lengths", int(sizes.min()), "at least 1 token an item")
+        raise InvalidInput("lengths", int(sizes.min()), "at least 1 token per item")
     if sizes.max() > limits.max_tokens:
-        raise TooLarge("lengths", int(sizes.max()), f"at most {limits.max_tokens} tokens an item")
+        raise TooLarge("lengths", int(sizes.max()), f"at most {limits.max_tokens} tokens per item")
     order = np.argsort(-sizes, kind="stable")
     ranked = sizes[order]
     total = np.concatenate([[0], np.cumsum(ranked)])

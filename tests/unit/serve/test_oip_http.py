@@ -151,7 +151,7 @@ def test_nan_and_infinity_are_data_in_binary(face: Face) -> None:
         ({"inputs": [tensor(None, shape=[2, 2])]}, b"", "input 'x': "),
         ({"inputs": [tensor(size=17)]}, bytes(16), "input 'x': '17'.*16 bytes are left"),
         ({"inputs": [tensor(size=-1)]}, bytes(16), "input 'x': '-1'"),
-        ({"inputs": [tensor(size=16)]}, bytes(20), "body: '4 bytes more'"),
+        ({"inputs": [tensor(size=16)]}, bytes(20), "body: '4 extra bytes'"),
         ({"inputs": [tensor(size=16) | {"data": [1]}]}, bytes(16), "input 'x': '16 and data'"),
         ({"inputs": [tensor(size=16)]}, b"", "input 'x': '16'.*0 bytes are left"),
         ({"inputs": [tensor([1]) | {"parameters": {"shared_memory_region": "r"}}]}, b"", "input 'x': 'shared memory'"),

@@ -72,5 +72,5 @@ def given_inputs(asked: InferRequest, binary: memoryview) -> list[Given]:
         found.append(from_raw(each.name, each.datatype, each.shape, binary[at : at + size]))
         at += size
     if at != len(binary):
-        raise InvalidInput("body", f"{len(binary) - at:,} bytes more", "the bytes of the inputs with binary_data_size")
+        raise InvalidInput("body", f"{len(binary) - at:,} extra bytes", "as many bytes as its inputs' binary_data_size")
     return found
