@@ -443,7 +443,8 @@ def _fleet_of(
     from twoshift.fleet.replica_process import ReplicaSpec
 
     if is_llm(settings.model):
-        return FleetLlm(name), ReplicaSpec(name, settings, served_llm, cores)
+        # vLLM fails in its first step where torch has fewer threads than the process has cores: all of them, for each
+        return FleetLlm(name), ReplicaSpec(name, settings, served_llm)
     return FleetModel(name), ReplicaSpec(name, settings, served_model, cores)
 
 
