@@ -180,7 +180,7 @@ def test_a_job_outside_its_hours_waits(fleet: Fleet) -> None:
     ("words", "said"),
     [
         (("--model", "other"), "Square"),
-        (("--model", "Square", "--engine", "ray"), "own replicas"),
+        (("--model", "Square", "--engine", "ray"), "no such option beside --on"),
         (("--model", "Square", "--fresh"), "--fresh"),
     ],
 )

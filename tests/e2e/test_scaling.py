@@ -86,7 +86,9 @@ def front(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Front]:
     monkeypatch.setenv("TWOSHIFT_HOME", str(tmp_path / "home"))
     (tmp_path / "m.py").write_text(SOURCE)
     settings = ModelSettings(model=f"{tmp_path}/m.py:Sized", slo_ms=500, max_batch=4)
-    made = Front(fleet_model("Sized", settings, lambda _: None, most=2))
+    model = fleet_model("Sized", settings, lambda _: None, most=2)
+    assert isinstance(model, FleetModel)
+    made = Front(model)
     yield made
     made.close()
 

@@ -54,7 +54,7 @@ class Notifier:
     ) -> None:
         self._store, self._webhooks, self._sender, self._check_ours = store, webhooks, sender, check_ours
         self._log, self._clock = log, clock
-        self._keys = {name: each.key() for name, each in webhooks.items()}
+        self._keys = {name: each.signing_key() for name, each in webhooks.items()}
         self._hands = CappedThreads(_HANDS, "twoshift-webhook")
         self._woken, self._closed = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._keep, name="twoshift-notifier", daemon=True)

@@ -31,7 +31,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     only_named: Annotated[bool, key("Call only for jobs that name it in `notify`.", FLAG)] = False
     below: Annotated[bool, key("Let a job name a URL below this one in its place.", FLAG)] = False
 
-    def key(self) -> bytes:
+    def signing_key(self) -> bytes:
         """What deliveries are signed with; raises InvalidInput."""
         if (self.secret is None) == (self.secret_env is None):
             raise InvalidInput("secret", "", "either secret or secret_env")
@@ -52,7 +52,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 def check_webhook(settings: WebhookSettings, private_too: bool) -> None:
     """Raises InvalidInput."""
     target_of(settings.url, private_too)
-    settings.key()
+    settings.signing_key()
     for event in settings.events:
         if event not in EVENTS:
             raise InvalidInput("events", event, f"some of {', '.join(EVENTS)}")

@@ -265,7 +265,7 @@ def test_a_secret_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("HOOK_SECRET", SECRET)
     hook = WebhookSettings(url="https://example.com/", secret_env="HOOK_SECRET")  # noqa: S106
     check_webhook(hook, private_too=False)
-    assert hook.key() == WebhookSettings(url="https://example.com/", secret=SECRET).key()
+    assert hook.signing_key() == WebhookSettings(url="https://example.com/", secret=SECRET).signing_key()
 
 
 def test_a_posted_request_is_read_whole() -> None:
