@@ -21,7 +21,6 @@ _ENCODER = {
 }
 _FLEET = {
     "alembic": "alembic",
-    "httpx": "httpx",
     "httptools": "httptools",
     "prometheus_client": "prometheus-client",
     "pyarrow": "pyarrow",
@@ -33,7 +32,6 @@ _FLEET = {
 # registry, and its name there may be somebody else's. pyproject.toml says the same (a test compares them).
 EXTRAS: dict[str, dict[str, str]] = {
     "catboost": {"catboost": "catboost"},
-    "client": {"httpx": "httpx"},
     "encoder": _ENCODER,
     "grpc": {"grpc": "grpcio", "google.protobuf": "protobuf"},
     "jobs": {"pyarrow": "pyarrow"},

@@ -110,7 +110,7 @@ def test_a_server_that_has_lost_its_jobs_to_another_stops_them_and_says_so(
     until(lambda: _state(second.server, job) == "done")
     fleet.check()
     assert sum(run["rows"] for run in _runs(fleet)) <= 600  # nothing was committed twice
-    assert "stop here" in fleet.server.said
+    assert "stop on this server" in fleet.server.said
 
 
 def test_a_second_server_of_a_database_goes_on_when_the_first_ends(

@@ -391,7 +391,7 @@ def test_an_unknown_key_names_the_nearest(job: JobFolder) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("workers = 0", "workers: 0 cannot be used; expected at least 1"),
+        ("workers = 0", "workers: 0 cannot be used; expected a whole number from 1 to 1,024"),
         ('window = "2 moons"', "window"),
         ("x = [", "TOML"),
     ],

@@ -108,7 +108,8 @@ def test_a_server_says_what_it_loads_and_then_answers(tmp_path: Path) -> None:
         assert "Ready at" not in server.said
         server.gate.touch()
         until(lambda: server.ask("GET", "/readyz")[0] == 200)
-        assert server.ask("POST", "/v1/embeddings", body)[0] == 200
+        status, _, told = server.ask("POST", "/v1/embeddings", body)
+        assert status == 200, told
         until(lambda: "curl" in server.said)
         assert f"Ready at http://127.0.0.1:{server.port}\n" in server.said
         assert 'curl -H "Authorization: Bearer $KEY" http://127.0.0.1' in server.said

@@ -65,6 +65,7 @@ class Front:
 
     def __init__(self, service: Service, settings: ServeSettings, keys: Keys) -> None:
         self._service, self._settings = service, settings
+        service.is_opening = True
         self._app = _FrontApp(keys, service)
         gate = Gate(self._app, service.host, service)
         app, limits = self._app, _limits(settings)
@@ -87,7 +88,7 @@ class Front:
 
     def begin(self) -> None:
         """Something can answer: requests are taken."""
-        self._app.is_starting = False
+        self._service.is_opening = False
 
     async def drain(self, grace_s: float, hurry: asyncio.Event) -> bool:
         """Take nothing new, and answer what was admitted; False where time ran out."""
@@ -100,8 +101,7 @@ class _FrontApp(App):
 
     def __init__(self, keys: Keys, service: Service) -> None:
         super().__init__(told_openai, keys)
-        self.is_starting = True
-        self._why = service.unready
+        self._service = service
         add_health(self, service.unready, service.warnings)
         add_oip_health(self, service.unready)
         self.tell_below("/v2", told_oip)
@@ -109,14 +109,15 @@ class _FrontApp(App):
     def admit(self, request: Request) -> Admitted:
         admitted = super().admit(request)
         route = admitted.route
-        if self.is_starting and (route is None or not route.is_probe) and request.method not in ("GET", "HEAD"):
-            admitted.fault = fault_of(TryLater(self._why() or "the server is loading", _RETRY_S))
+        if self._service.is_opening and (route is None or not route.is_probe) and request.method not in ("GET", "HEAD"):
+            admitted.fault = fault_of(self._not_yet())
         return admitted
 
     def _unknown(self, path: str) -> TwoshiftError:
-        return (
-            TryLater(self._why() or "the server is loading", _RETRY_S) if self.is_starting else super()._unknown(path)
-        )
+        return self._not_yet() if self._service.is_opening else super()._unknown(path)
+
+    def _not_yet(self) -> TryLater:
+        return TryLater(self._service.unready() or "the server is loading", _RETRY_S)
 
 
 def add_faces(

@@ -50,6 +50,7 @@ class Service:
         self.host = Host()  # the loop that serves
         self.traces: Traces | None = None
         self.repository: Repository | None = None  # who loads and unloads deployments
+        self.is_opening = False  # its front takes no requests yet
         self.is_started = False  # every deployment of the start is loaded, or has failed
         self._draining = False
 
@@ -224,6 +225,8 @@ class Service:
         away = [each.why_not for each in known.values() if each.why_not]
         if away and (not self.is_started or not self.models):
             return "; ".join(away)
+        if self.is_opening:
+            return "the server is loading"
         return next(filter(None, map(_unhealthy, self.models.values())), None)
 
     def warnings(self) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import queue
 import socket
 import ssl
@@ -11,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from twoshift._version import __version__
-from twoshift.extras import needed
 from twoshift.policy.addresses import Target, is_public, target_of
 
 __all__ = ["Resolve", "Sender", "Undelivered"]
@@ -36,7 +36,7 @@ class Sender:
     ) -> None:
         self._private_too, self._resolve, self._limit_s = private_too, resolve or _resolved, limit_s
         self._context = context or ssl.create_default_context()
-        self._httpx = needed("httpx", "client", "of webhooks", "the sender")
+        self._httpx = importlib.import_module("httpx")
 
     def post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
         """The status of the answer; raises Undelivered, and InvalidInput where the URL may not be called."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -20,6 +21,7 @@ from twoshift.fleet.link import Link, ReplicaLost
 from twoshift.fleet.remote_sequences import RemoteSequences
 from twoshift.fleet.wire import Frames, Heartbeat, generating, prompts_of, to_replica
 from twoshift.generation import Delta, GenerationParams, GenerationRequest, Message
+from twoshift.llm_ports import Step
 from twoshift.policy.cost import CallCost
 from twoshift.serve.llm.model import ServedLlm
 from twoshift.types import Lane
@@ -27,11 +29,19 @@ from twoshift.types import Lane
 WAIT_S = 30.0  # against hangs
 
 
+class PacedLlm(GatedLlm):
+    """As slow as a real one: both ends share a thread, and what the front has not read yet must fit into the socket."""
+
+    def step(self, prefill_tokens: int | None = None) -> Step:
+        time.sleep(0.005)
+        return super().step(prefill_tokens)
+
+
 class Pair:
     """A front's link and a replica, in one process: the frames are the real ones."""
 
     def __init__(self, context_tokens: int, **objective: Any) -> None:
-        self.llm = GatedLlm(context_tokens)
+        self.llm = PacedLlm(context_tokens)
         patient = LlmObjective(**{"ttft_s": 60.0, "tpot_s": 10.0, **objective})
         self.engine = LlmEngine(self.llm, CallCost(1e-5, 1e-6, per_row_s=1e-6), patient)
         self.model = ServedLlm("m", self.engine)

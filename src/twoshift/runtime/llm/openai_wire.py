@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import re
 import socket
@@ -12,7 +13,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from twoshift.errors import Broken, InvalidInput, TooLarge, TryLater, TwoshiftError
-from twoshift.extras import needed
 from twoshift.generation import FinishReason, GenerationRequest, Message, TokenUsage
 from twoshift.llm_ports import Emitted
 
@@ -27,7 +27,7 @@ class Endpoint:
 
     def __init__(self, address: str, name: str, key: str | None) -> None:
         self.address, self.name = address, name
-        self.httpx = needed("httpx", "client", address)
+        self.httpx = importlib.import_module("httpx")
         self._root = address[: len(address) - len(urlsplit(address).path)]
         self._arguments: dict[str, Any] = {
             "headers": {"authorization": f"Bearer {key}"} if key else {},
