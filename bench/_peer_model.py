@@ -29,7 +29,7 @@ def load(name: str) -> Model:
     """Rows to rows of numbers: `minilm` takes texts, `identity` numbers."""
     if name == "identity":
         return lambda rows: np.asarray(rows, np.float32)
-    from twoshift.wiring import load_model
+    from twoshift.wiring.model_loading import load_model
 
     runtime = load_model("minilm", device="cpu", threads=THREADS)
     lock = threading.Lock()  # it belongs to one thread at a time

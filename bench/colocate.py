@@ -183,7 +183,7 @@ def cpu_setting() -> Setting:
 
 
 def open_minilm() -> Runtime:
-    from twoshift.wiring import load_model
+    from twoshift.wiring.model_loading import load_model
 
     return load_model("minilm", device="cpu")
 
@@ -202,7 +202,7 @@ def gpu_setting(folder: Path) -> Setting:
 
 
 def open_folder(path: str) -> Runtime:
-    from twoshift.wiring import load_model
+    from twoshift.wiring.model_loading import load_model
 
     return load_model(path, device="cuda")
 

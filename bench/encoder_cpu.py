@@ -27,7 +27,7 @@ def ours(texts: Sequence[str]) -> Callable[[], Any]:
     from twoshift.engine import Engine
     from twoshift.policy.cost import CallCost
     from twoshift.policy.lane_values import LaneLimits
-    from twoshift.wiring import load_model
+    from twoshift.wiring.model_loading import load_model
 
     engine = Engine(load_model("minilm", device="cpu"), CallCost.line(0.01, 1e-4), LaneLimits())
     chunks = [texts[at : at + CHUNK] for at in range(0, len(texts), CHUNK)]

@@ -82,7 +82,7 @@ def start(folder: Path, texts: list[str], **limits: Any) -> Bench:
     from twoshift.policy.fit import fit_call_cost
     from twoshift.policy.lane_values import LaneLimits
     from twoshift.types import CallSize
-    from twoshift.wiring import load_model
+    from twoshift.wiring.model_loading import load_model
 
     began_s = time.perf_counter()
     runtime = load_model(str(folder), device="cuda")

@@ -44,7 +44,7 @@ class Bare:
     """The model in a plain loop."""
 
     def __init__(self, texts: Sequence[str]) -> None:
-        from twoshift.wiring import load_model
+        from twoshift.wiring.model_loading import load_model
 
         self._runtime = load_model("minilm", device="cpu")
         self._texts = itertools.cycle(texts)

@@ -80,7 +80,7 @@ def together(pid: int, port: int, requests: Sequence[bytes], seconds: float) -> 
 
 def forward_us(model: str, given: Sequence[Any], rows: int, count: int) -> float:
     """Of the processor, that the bare runtime uses for a row in calls of so many."""
-    from twoshift.wiring import load_model
+    from twoshift.wiring.model_loading import load_model
 
     runtime = load_model(model)
     calls = [runtime.prepare(given[at : at + rows]) for at in range(0, len(given) - rows + 1, rows)]

@@ -17,7 +17,7 @@ from _servers import environment, first_reply, forget_profiles, free_port, runni
 
 LIMIT_S = 3.0
 READY = b"GET /readyz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
-LOAD = "from twoshift.wiring import load_model; load_model('minilm'); print('loaded', flush=True)"
+LOAD = "from twoshift.wiring.model_loading import load_model; load_model('minilm'); print('loaded', flush=True)"
 
 
 def ready_s() -> float:

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from twoshift.policy.plan import cap, cost_table, plan_fleet, sweep
     from twoshift.server import Server
     from twoshift.types import CallSize
-    from twoshift.wiring import load_model, stored_cost
+    from twoshift.wiring.model_loading import load_model
+    from twoshift.wiring.served_models import llm_engine
+    from twoshift.wiring.stored_profiles import stored_cost
 
 __all__ = [
     "AsyncClient",
@@ -56,6 +58,7 @@ __all__ = [
     "cap",
     "cost_table",
     "fit_call_cost",
+    "llm_engine",
     "load_model",
     "plan_fleet",
     "run",
@@ -88,11 +91,12 @@ _HOMES = {
     "cap": "policy.plan",
     "cost_table": "policy.plan",
     "fit_call_cost": "policy.fit",
-    "load_model": "wiring",
+    "llm_engine": "wiring.served_models",
+    "load_model": "wiring.model_loading",
     "plan_fleet": "policy.plan",
     "run": "local_job",
     "spark_scorer": "batch.pipelines",
-    "stored_cost": "wiring",
+    "stored_cost": "wiring.stored_profiles",
     "sweep": "policy.plan",
 }
 

@@ -12,7 +12,8 @@ from twoshift.batch.part_records import list_output
 from twoshift.batch.progress import NOTHING_YET, Snapshot
 from twoshift.batch.settings import make_settings
 from twoshift.errors import Broken, Late
-from twoshift.wiring import blobs_for, job_for
+from twoshift.wiring.blob_stores import blobs_for
+from twoshift.wiring.job_workers import job_for
 
 __all__ = ["RunningJob", "run"]
 

@@ -32,7 +32,9 @@ from twoshift.serve.service import Service, close_models
 from twoshift.serve.settings import ServeSettings, make_settings, name_of
 from twoshift.serve.tracing import Traces
 from twoshift.server_services import ServerServices, ledger_for, service_metrics, services_for
-from twoshift.wiring import check_named, live_model, scalers_for, scaling_metrics
+from twoshift.wiring.backends import live_model
+from twoshift.wiring.model_loading import check_named
+from twoshift.wiring.scalers import scalers_for, scaling_metrics
 
 if TYPE_CHECKING:
     from types import TracebackType

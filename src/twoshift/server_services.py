@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from twoshift.config import home
 from twoshift.errors import NotFound, TryLater, TwoshiftError
 from twoshift.extras import missing_from, not_installed
-from twoshift.wiring import blobs_for
+from twoshift.wiring.blob_stores import blobs_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -19,7 +19,9 @@ from backends import HERE, KINDS, NAME, PROCESSES, RAY, SOURCE, Front, own_ray, 
 from twoshift.errors import InvalidInput, Late, TooLarge, TryLater
 from twoshift.serve.settings import ModelSettings
 from twoshift.types import Lane
-from twoshift.wiring import blobs_for, fleet_model, ray_model, served_model
+from twoshift.wiring.backends import fleet_model, ray_model
+from twoshift.wiring.blob_stores import blobs_for
+from twoshift.wiring.served_models import served_model
 
 # Ray itself leaves a socket open now and then
 pytestmark = [

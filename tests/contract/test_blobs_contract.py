@@ -16,7 +16,7 @@ from s3_server import CREDENTIALS, make_bucket, moto_server, put_raw
 from twoshift.blobs.local import LocalBlobs
 from twoshift.errors import InvalidInput
 from twoshift.ports import Blobs
-from twoshift.wiring import blobs_for
+from twoshift.wiring.blob_stores import blobs_for
 
 HARD_NAMES = [
     "a b.txt",

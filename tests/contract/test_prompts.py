@@ -21,7 +21,7 @@ from twoshift.ports import Runtime
 from twoshift.runtime.encoder.folder import read_folder
 from twoshift.runtime.encoder.generic import load_generic_encoder
 from twoshift.runtime.encoder.onnx_encoder import load_onnx_encoder
-from twoshift.wiring import job_for
+from twoshift.wiring.job_workers import job_for
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # other people's libraries warn as they load
 PROMPTS = {"query": "find the text: ", "document": "", "title": "the quick brown fox "}

@@ -16,7 +16,10 @@ from twoshift.policy.plan.row import RowSize
 from twoshift.policy.threads import ThreadPlan, ThreadStep
 from twoshift.ports import Columns, ThreadedRuntime
 from twoshift.serve.settings import ModelSettings
-from twoshift.wiring import load_model, open_job_device, profile_of, profiles, served_model, threads_of
+from twoshift.wiring.job_workers import open_job_device
+from twoshift.wiring.model_loading import load_model, threads_of
+from twoshift.wiring.served_models import served_model
+from twoshift.wiring.stored_profiles import profile_of, profiles
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # other people's libraries warn as they load
 ROWS, WIDTH, MOST = 300, 6, 3

@@ -19,7 +19,7 @@ from pyarrow import csv, ipc
 
 from twoshift.batch.settings import JobSettings
 from twoshift.errors import InvalidInput
-from twoshift.wiring import job_for
+from twoshift.wiring.job_workers import job_for
 
 pytestmark = pytest.mark.slow
 SLOW_ROWS = "time.sleep(0.01 * len(x))"

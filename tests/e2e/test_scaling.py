@@ -22,7 +22,8 @@ from twoshift.serve.deployments import Deployments
 from twoshift.serve.model import Answer
 from twoshift.serve.service import Service
 from twoshift.serve.settings import ModelSettings
-from twoshift.wiring import blobs_for, fleet_model
+from twoshift.wiring.backends import fleet_model
+from twoshift.wiring.blob_stores import blobs_for
 
 pytestmark = pytest.mark.slow
 T = TypeVar("T")

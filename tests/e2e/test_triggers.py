@@ -18,7 +18,7 @@ from test_jobs_on import Fleet
 
 from twoshift.serve.keys import digest_of
 from twoshift.server_services import marker_in
-from twoshift.wiring import blobs_for
+from twoshift.wiring.blob_stores import blobs_for
 
 for needs in ("httptools", "sqlalchemy"):
     pytest.importorskip(needs)

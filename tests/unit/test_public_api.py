@@ -30,6 +30,7 @@ NAMES = [
     "cap",
     "cost_table",
     "fit_call_cost",
+    "llm_engine",
     "load_model",
     "plan_fleet",
     "run",

@@ -19,7 +19,7 @@ from twoshift.engine.prepare import prepared_parts
 from twoshift.errors import Broken, InvalidInput
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import LaneLimits
-from twoshift.wiring import stored_profile
+from twoshift.wiring.stored_profiles import stored_profile
 
 if TYPE_CHECKING:
     from twoshift.ports import Runtime, RuntimeInfo

@@ -30,7 +30,7 @@ def embed_command(
     """Turn texts into vectors: one JSON object per input line, in order."""
     with opened(texts, "TEXTS") as stream:
         from twoshift.cli.answers import Answers, answer_lines
-        from twoshift.wiring import load_model
+        from twoshift.wiring.model_loading import load_model
 
         with own_stdout() as out:
             runtime = load_model(

@@ -13,7 +13,7 @@ from twoshift.errors import TwoshiftError
 
 if TYPE_CHECKING:
     from twoshift.policy.profile import Profile
-    from twoshift.wiring import KnownModel
+    from twoshift.wiring.known_models import KnownModel
 
 __all__ = ["models_command"]
 
@@ -21,7 +21,7 @@ __all__ = ["models_command"]
 @command(app, "models", "twoshift models")
 def models_command(as_json: JsonFlag = False) -> None:
     """List the models with a name of their own, and the profiles measured on this machine."""
-    from twoshift.wiring import known_models
+    from twoshift.wiring.known_models import known_models
 
     known = known_models()
     found, damaged = _profiles()
@@ -41,7 +41,7 @@ def models_command(as_json: JsonFlag = False) -> None:
 
 def _profiles() -> tuple[list[Profile], dict[str, str]]:
     """The profiles, and why some cannot be read."""
-    from twoshift.wiring import profiles
+    from twoshift.wiring.stored_profiles import profiles
 
     store = profiles()
     found: list[Profile] = []

@@ -153,7 +153,7 @@ def profile_command(
     """Measure a model's calls on this device: its cost curve, the knee, the call budget and caps for an SLO."""
     from twoshift.cli.profile_report import profile_data, profile_parts, profile_report
     from twoshift.engine.measure import MeasureLimits
-    from twoshift.wiring import is_llm, load_model, threads_of
+    from twoshift.wiring.model_loading import is_llm, load_model, threads_of
 
     if is_llm(model):
         from twoshift.cli.profile_llm import profile_llm
@@ -252,7 +252,7 @@ def _concluded(
     """Fit, hold the fit against the size that was held out, and read the curve."""
     from twoshift.engine.measure import hold_out
     from twoshift.policy.fit import fit_call_cost
-    from twoshift.wiring import profile_name_of
+    from twoshift.wiring.stored_profiles import profile_name_of
 
     kept, held = hold_out(samples, row.tokens)
     # What is stored uses all there is; the prediction is that of a fit which has not seen the size.
@@ -305,7 +305,7 @@ def _point(size: CallSize, took: list[float], predicted_s: float) -> Point:
 
 def _stored(made: Measurement, samples: int) -> Measurement:
     """Keep the curve for the commands to come; the measurement with what was there before."""
-    from twoshift.wiring import profile_of, profiles, stored_profile
+    from twoshift.wiring.stored_profiles import profile_of, profiles, stored_profile
 
     before = stored_profile(made.info)
     found = profile_of(made.info, made.cost, made.row, samples, made.threads)

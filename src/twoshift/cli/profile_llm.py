@@ -27,7 +27,7 @@ def profile_llm(model: str, options: LlmOptions, seconds: float, tpot_s: float, 
     from twoshift.policy.fit import fit_call_cost
     from twoshift.policy.plan.row import RowSize
     from twoshift.runtime.llm import load_llm
-    from twoshift.wiring import profile_of, profiles
+    from twoshift.wiring.stored_profiles import profile_of, profiles
 
     with own_stdout():
         with Ongoing() as ongoing:

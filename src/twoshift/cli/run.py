@@ -79,7 +79,7 @@ def _marked(said: dict[str, Any], mark: Mark) -> dict[str, Any]:
 
 
 def _run(settings: JobSettings, fresh: bool, retry_errors: str | None) -> JobResult:
-    from twoshift.wiring import job_for
+    from twoshift.wiring.job_workers import job_for
 
     job = job_for(settings)
     from twoshift.cli.job_progress import JobProgress

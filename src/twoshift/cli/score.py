@@ -49,7 +49,7 @@ def score_command(
     """Score rows with any model: one JSON object per input line, in order."""
     with opened(rows, "ROWS") as stream:
         from twoshift.cli.answers import Answers, answer_lines
-        from twoshift.wiring import load_model
+        from twoshift.wiring.model_loading import load_model
 
         with own_stdout() as out:
             runtime = load_model(

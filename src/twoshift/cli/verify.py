@@ -31,7 +31,7 @@ def verify_command(
 
     Exit code 0: all parts are complete. 1: the named parts are missing or damaged. 3: the job is not done yet.
     """
-    from twoshift.wiring import verify_job
+    from twoshift.wiring.job_workers import verify_job
 
     with progress_bar(f"Verifying {output}") as progress:
         found = verify_job(output, progress)

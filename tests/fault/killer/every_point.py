@@ -20,7 +20,8 @@ from twoshift.batch.job import Job
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.worker import ShardWorker
 from twoshift.cli.run_codes import EXIT_CODES
-from twoshift.wiring import blobs_for, open_job_device
+from twoshift.wiring.blob_stores import blobs_for
+from twoshift.wiring.job_workers import open_job_device
 
 
 class ThreadPool:

@@ -22,7 +22,7 @@ from twoshift.blobs.local import LocalBlobs
 from twoshift.engine import Engine
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import LaneLimits
-from twoshift.wiring import load_model
+from twoshift.wiring.model_loading import load_model
 
 NAN, INF = math.nan, math.inf
 VECTOR = np.array([3.0, 4.0], np.float32)

@@ -17,7 +17,8 @@ from twoshift.batch.ray_pool import fitting_threads
 from twoshift.batch.ray_worker import Given, RayWorker
 from twoshift.batch.settings import JobSettings
 from twoshift.errors import InvalidInput
-from twoshift.wiring import blobs_for, open_job_device
+from twoshift.wiring.blob_stores import blobs_for
+from twoshift.wiring.job_workers import open_job_device
 
 MODEL = """
 class Model:

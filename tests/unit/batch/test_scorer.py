@@ -27,7 +27,7 @@ from twoshift.engine import Engine
 from twoshift.errors import Broken, InvalidInput
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import LaneLimits
-from twoshift.wiring import load_model
+from twoshift.wiring.model_loading import load_model
 
 BLOBS = LocalBlobs()
 MODEL = """

@@ -7,7 +7,7 @@ import pytest
 from twoshift.blobs.local import LocalBlobs
 from twoshift.blobs.s3_connection import S3Settings
 from twoshift.errors import InvalidInput
-from twoshift.wiring import blobs_for
+from twoshift.wiring.blob_stores import blobs_for
 
 
 @pytest.mark.parametrize("location", ["out", "/data/x", "./a b", "a/b://c", "C:/x", ""])

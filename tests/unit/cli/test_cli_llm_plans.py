@@ -13,7 +13,7 @@ import pytest
 from twoshift.policy.cost import CallCost
 from twoshift.policy.plan import RowSize
 from twoshift.policy.profile import Profile
-from twoshift.wiring import profiles
+from twoshift.wiring.stored_profiles import profiles
 
 Run = Callable[[str], Any]
 

@@ -24,7 +24,7 @@ from twoshift.serve.completions import Completions
 from twoshift.serve.llm.running import Running
 from twoshift.serve.settings import ModelSettings, make_settings
 from twoshift.types import Lane
-from twoshift.wiring import live_model
+from twoshift.wiring.backends import live_model
 
 pytestmark = pytest.mark.slow
 WAIT_S = 60.0  # against hangs

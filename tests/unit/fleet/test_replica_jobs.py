@@ -11,7 +11,8 @@ from twoshift.fleet.control import Follow, FromChild, Hold, Leave, Resume, TakeP
 from twoshift.fleet.replica_jobs import JobDesk
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import LaneLimits
-from twoshift.wiring import blobs_for, load_model
+from twoshift.wiring.blob_stores import blobs_for
+from twoshift.wiring.model_loading import load_model
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from twoshift.fleet.member import Member
 from twoshift.fleet.replica_process import ReplicaSpec
 from twoshift.fleet.supervisor import Supervisor
 from twoshift.serve.settings import ModelSettings
-from twoshift.wiring import served_model
+from twoshift.wiring.served_models import served_model
 
 pytestmark = pytest.mark.slow
 

@@ -54,7 +54,7 @@ def chosen_curve(
 
 
 def _profile(name: str, row_tokens: float | None) -> CurveSource:
-    from twoshift.wiring import profiles
+    from twoshift.wiring.stored_profiles import profiles
 
     found = _found(profiles(), name)
     row = found.row if row_tokens is None else found.row.scaled_to(row_tokens)

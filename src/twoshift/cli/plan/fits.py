@@ -103,7 +103,7 @@ def _predict(cost: CallCost, rows: int, samples: Sequence[Sample], row: RowSize)
 
 
 def _save(profile: Profile) -> None:
-    from twoshift.wiring import profiles
+    from twoshift.wiring.stored_profiles import profiles
 
     profiles().put(profile)
 

@@ -1,0 +1,1 @@
+"""Chooses concrete adapters, one file for each thing that is put together."""

@@ -1,0 +1,81 @@
+"""What answers for a deployment: a model in this process, replicas in processes of their own, or Ray Serve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twoshift.errors import InvalidInput
+from twoshift.fleet.group import ReplicaFleet
+from twoshift.fleet.llm_model import FleetLlm
+from twoshift.fleet.model import FleetModel
+from twoshift.fleet.replica_process import ReplicaSpec
+from twoshift.fleet.supervisor import Supervisor
+from twoshift.runtime.devices import usable_threads, visible_gpus
+from twoshift.runtime.llm import is_llm
+from twoshift.runtime.llm.remote import is_address
+from twoshift.serve.live_model import LiveModel
+from twoshift.serve.settings import ModelSettings, ServeSettings
+from twoshift.wiring.served_models import served_llm, served_model
+
+__all__ = ["fleet_model", "live_model", "ray_model"]
+
+
+def live_model(name: str, settings: ServeSettings, note: Callable[[str], None]) -> LiveModel:
+    """A model that is served: in this process, by replicas in processes of their own, or by Ray Serve."""
+    each = settings.models[name]
+    if language := is_llm(each.model):
+        each.check_sequences()
+        if settings.engine != "local":
+            raise InvalidInput("engine", settings.engine, f"local: {each.model} is a language model")
+        _check_remote(each)
+    else:
+        each.check_rows()
+    if settings.engine == "ray":
+        return ray_model(name, each, settings.address, note)
+    if each.first_replicas == 1 and not each.is_scaled:
+        return (served_llm if language else served_model)(name, each, note)
+    return fleet_model(name, each, note, each.max_replicas)
+
+
+def _check_remote(settings: ModelSettings) -> None:
+    if is_address(settings.model) and (settings.first_replicas > 1 or settings.is_scaled):
+        accepted = f"1: {settings.model} is another server, which has replicas of its own"
+        raise InvalidInput("replicas", settings.max_replicas or settings.first_replicas, accepted)
+
+
+def ray_model(
+    name: str, settings: ModelSettings, address: str | None, note: Callable[[str], None]
+) -> FleetModel | FleetLlm:
+    """A model whose replicas are a deployment of Ray Serve, ready."""
+    from twoshift.fleet.ray_fleet import RayFleet  # ray: an extra
+
+    model, spec = _fleet_of(name, settings)
+    return _open(model, RayFleet(spec, address, model.group, note))
+
+
+def fleet_model(
+    name: str, settings: ModelSettings, note: Callable[[str], None], most: int | None = None
+) -> FleetModel | FleetLlm:
+    """A model with replica processes, all ready; the cores are shared out among as many as there can ever be."""
+    cores = settings.threads or max(1, usable_threads() // (most or settings.first_replicas))
+    model, spec = _fleet_of(name, settings, cores)
+    gpus = visible_gpus(settings.device)
+    return _open(model, Supervisor(spec, settings.first_replicas, gpus, model.group, note))
+
+
+def _fleet_of(
+    name: str, settings: ModelSettings, cores: int | None = None
+) -> tuple[FleetModel | FleetLlm, ReplicaSpec]:
+    if is_llm(settings.model):
+        # vLLM fails in its first step where torch has fewer threads than the process has cores: all of them, for each
+        return FleetLlm(name), ReplicaSpec(name, settings, served_llm)
+    return FleetModel(name), ReplicaSpec(name, settings, served_model, cores)
+
+
+def _open(model: FleetModel | FleetLlm, fleet: ReplicaFleet) -> FleetModel | FleetLlm:
+    try:
+        model.open(fleet)
+    except BaseException:
+        fleet.close()
+        raise
+    return model

@@ -1,0 +1,94 @@
+"""What a model's calls cost now: from its profile, if that still holds, or measured while it loads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twoshift.engine.example_rows import examples_of
+from twoshift.engine.llm.measure import measure_steps
+from twoshift.engine.measure import MeasureLimits, fastest_calls, measure_profile
+from twoshift.errors import InvalidInput, TwoshiftError
+from twoshift.llm_ports import LlmRuntime
+from twoshift.policy.cost import CallCost
+from twoshift.policy.fit import fit_call_cost
+from twoshift.policy.plan.row import RowSize
+from twoshift.policy.profile import Profile, slowdown_now
+from twoshift.ports import Runtime
+from twoshift.serve.model import output_tensors
+from twoshift.types import Tensor
+from twoshift.wiring.model_loading import threads_of, use_threads
+from twoshift.wiring.stored_profiles import keep_profile, profile_of, stored_profile
+
+__all__ = ["GUESSED_STEP", "believed_profile", "guessed_steps", "measured_profile", "measured_steps", "warmed"]
+
+GUESSED_STEP = CallCost(0.02, 1e-3)  # of a language model, before anything was measured
+_GUESSED_CALL = CallCost.line(0.002, 1e-4)
+_TYPICAL_TOKENS = 64
+_WARM_ROWS = 2
+_MEASURE_S = 4.0
+_LOOKED_AT_ROWS, _LOOK_S = (1, 8), 0.1  # calls that a stored profile is held against, and the longest of them
+
+
+def warmed(runtime: Runtime) -> tuple[Tensor, ...]:
+    """Runs a call, so that the first client does not wait for what only the first needs; what answers are made of."""
+    examples = examples_of(runtime, _TYPICAL_TOKENS)
+    if examples is None:
+        return ()
+    try:
+        rows = runtime.prepare(examples.make(_WARM_ROWS, examples.lengths[0]))
+        return output_tensors(runtime.launch([rows], live=True).wait())
+    except TwoshiftError:
+        raise
+    except Exception as error:  # a user's own class may raise anything
+        accepted = f"an `example` that it takes: a call of it failed with {type(error).__name__}: {error}"
+        raise InvalidInput("model", runtime.info.model, accepted) from error
+
+
+def believed_profile(runtime: Runtime, note: Callable[[str], None]) -> tuple[Profile, float] | None:
+    """The stored one, and how many times as slow the device is now; None where there is none to be believed."""
+    found = stored_profile(runtime.info)
+    use_threads(runtime, found)  # another replica may have stored it since this one was loaded
+    made = None if found is None else examples_of(runtime, _TYPICAL_TOKENS)
+    if found is None or made is None:
+        return None if found is None else (found, 1.0)
+    length = max(1, round(made.row.tokens))
+    calls = [rows for rows in _LOOKED_AT_ROWS if found.cost.seconds(made.row.call(rows)) < _LOOK_S]
+    seen = fastest_calls(runtime, [made.make(rows, length) for rows in calls or _LOOKED_AT_ROWS[:1]])
+    slowdown = slowdown_now(found, seen)
+    if slowdown != 1.0:
+        size, seconds = seen[0]
+        then = "measuring again" if slowdown is None else "the machine is busy, or slower than it was"
+        says = f"{1e3 * found.cost.seconds(size):.3g} ms for a call that takes {1e3 * seconds:.3g} ms now"
+        note(f"The stored profile says {says}: {then}")
+    return None if slowdown is None else (found, slowdown)
+
+
+def measured_profile(runtime: Runtime, note: Callable[[str], None]) -> Profile:
+    """What calls take, measured in seconds and kept; a guess to learn from, where no rows can be made up."""
+    info = runtime.info
+    made = examples_of(runtime, _TYPICAL_TOKENS)
+    if made is None:
+        note(f"{info.model} has no `example` row to measure: its cost is learned from the first requests.")
+        return profile_of(info, _GUESSED_CALL, RowSize.uniform(1), 0)
+    note(f"Measuring {info.model}, once")
+    samples = measure_profile(runtime, made.make, made.lengths, MeasureLimits(_MEASURE_S))
+    found = profile_of(info, fit_call_cost(samples).cost, made.row, len(samples), threads_of(runtime))
+    stored, one = stored_profile(info), made.row.call(1)
+    if stored is None or found.cost.seconds(one) < stored.cost.seconds(one):  # else this is the busy moment
+        keep_profile(found, note)
+    return found
+
+
+def measured_steps(runtime: LlmRuntime, note: Callable[[str], None]) -> CallCost:
+    """What steps take, measured in seconds and kept."""
+    note(f"Measuring {runtime.info.model}, once")
+    samples = [each.sample for each in measure_steps(runtime, _MEASURE_S)]
+    found = profile_of(runtime.info, fit_call_cost(samples).cost, RowSize.uniform(1), len(samples))
+    keep_profile(found, note)
+    return found.cost
+
+
+def guessed_steps(runtime: LlmRuntime, note: Callable[[str], None]) -> CallCost:
+    """A curve to learn from: another server's steps are not seen."""
+    note(f"{runtime.info.model} runs on another server: its cost is learned from the first requests.")
+    return GUESSED_STEP

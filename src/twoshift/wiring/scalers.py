@@ -1,0 +1,72 @@
+"""Who sizes the fleets, by which signals, and what is written down and shown of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from twoshift.config import home
+from twoshift.errors import InvalidInput
+from twoshift.fleet.llm_model import FleetLlm
+from twoshift.fleet.model import FleetModel
+from twoshift.fleet.observer import Backlog
+from twoshift.fleet.scale_log import ScaleLog
+from twoshift.fleet.scaler import Scaler
+from twoshift.fleet.scaling import decisions, scaler_for, signals
+from twoshift.serve.deployments import Deployment
+from twoshift.serve.exposition import MoreMetrics
+from twoshift.serve.http.jobs import NoJobs
+from twoshift.serve.settings import ServeSettings
+
+if TYPE_CHECKING:
+    from twoshift.batch.host import JobHost  # pyarrow: an extra
+
+__all__ = ["scalers_for", "scaling_metrics"]
+
+
+def scalers_for(
+    models: Mapping[str, Deployment], settings: ServeSettings, jobs: JobHost | NoJobs, note: Callable[[str], None]
+) -> dict[str, Scaler]:
+    """Who sizes the fleets of the models whose replicas are scaled, with a decision log each; not started."""
+    found: dict[str, Scaler] = {}
+    for name, model in models.items():
+        each = settings.models[name]
+        fleet = model.backend
+        if not isinstance(fleet, FleetModel | FleetLlm) or fleet.scales_itself:
+            continue
+        if each.is_scaled and each.max_replicas is not None:
+            policy = each.scale.policy(each.min_replicas or 1, each.max_replicas)
+            found[name] = scaler_for(model, fleet, policy, _backlogs(jobs, name), _scale_log(name, settings, note))
+    return found
+
+
+def _scale_log(name: str, settings: ServeSettings, note: Callable[[str], None]) -> ScaleLog | None:
+    """None where another server has it, and no folder was named for this one."""
+    folder = home() / "scale" if settings.scale_log is None else Path(settings.scale_log).expanduser()
+    try:
+        return ScaleLog(folder / f"{quote(name, safe='')}.jsonl")
+    except InvalidInput as error:
+        if settings.scale_log is not None:
+            raise
+        note(f"No decision log here: {error}; set --scale-log to another folder.")
+        return None
+
+
+def scaling_metrics(
+    models: Mapping[str, Deployment], scalers: Mapping[str, Scaler], jobs: JobHost | NoJobs
+) -> MoreMetrics:
+    """What an autoscaler outside may read, and what those here have decided."""
+
+    def metrics() -> Iterator[Any]:
+        yield from signals(models, lambda name: _backlogs(jobs, name)())
+        yield from decisions(dict(scalers))  # they come and go with their deployments
+
+    return metrics
+
+
+def _backlogs(jobs: JobHost | NoJobs, model: str) -> Callable[[], list[Backlog]]:
+    if isinstance(jobs, NoJobs):
+        return list
+    return lambda: [Backlog(*each) for each in jobs.backlog(model)]

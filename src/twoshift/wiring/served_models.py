@@ -1,0 +1,113 @@
+"""Models that answer in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from twoshift.engine import Engine
+from twoshift.engine.llm import LlmEngine, LlmObjective
+from twoshift.policy.admission import MAX_WAITING
+from twoshift.policy.lane_values import LaneLimits
+from twoshift.runtime.llm import LlmOptions, load_llm
+from twoshift.runtime.llm.remote import is_address
+from twoshift.runtime.load_limit import LoadLimit
+from twoshift.serve.derived import derive
+from twoshift.serve.llm.derived import objective_for
+from twoshift.serve.llm.model import ServedLlm
+from twoshift.serve.model import ServedModel
+from twoshift.serve.profile_keeper import ProfileKeeper
+from twoshift.serve.settings import ModelSettings
+from twoshift.wiring.measuring import (
+    GUESSED_STEP,
+    believed_profile,
+    guessed_steps,
+    measured_profile,
+    measured_steps,
+    warmed,
+)
+from twoshift.wiring.model_loading import load_model, threads_of
+from twoshift.wiring.stored_profiles import profiles, stored_profile
+
+__all__ = ["llm_engine", "served_llm", "served_model"]
+
+_OUTSIDE_S, _OUTSIDE_SHARE = 0.003, 0.1  # of an objective: what HTTP and preparing take of it
+
+
+def served_model(name: str, settings: ModelSettings, note: Callable[[str], None]) -> ServedModel:
+    """A model behind an engine, warm, with its curve: the one that is stored, or measured now."""
+    limits, max_waiting = _live_limits(settings), settings.max_waiting or MAX_WAITING
+    note(f"Loading {settings.model}")
+    with LoadLimit(settings.model, settings.load_timeout_s) as limit:
+        runtime = load_model(
+            settings.model,
+            device=settings.device,
+            precision=settings.precision,
+            trust_pickle=settings.trust_pickle,
+            threads=settings.threads,
+        )
+        try:
+            limit.step("its first call began")
+            outputs = warmed(runtime)  # first: what is cold contradicts every profile
+            limit.step("its calls are measured")
+            profile, slowdown = believed_profile(runtime, note) or (measured_profile(runtime, note), 1.0)
+        except BaseException:
+            runtime.close()
+            raise
+    engine = Engine(runtime, profile.cost, limits, max_waiting=max_waiting)
+    row = profile.row
+    keeper = ProfileKeeper(profile, lambda: engine.usual_pace(row.call(1)), profiles()) if profile.samples else None
+    served = ServedModel(
+        name,
+        engine,
+        lambda cost: derive(
+            cost, engine.limits, engine.live_row(row), max_waiting, engine.whole_cost(), threads_of(runtime)
+        ),
+        outputs,
+        keeper,
+    )
+    if slowdown > 1.0:  # after that: what a busy moment says holds for no longer than it lasts
+        engine.slow_down(slowdown)
+    return served
+
+
+def _live_limits(settings: ModelSettings) -> LaneLimits:
+    slo_s = settings.slo_s
+    budget_s = None if settings.call_budget_ms is None else settings.call_budget_ms / 1e3
+    limits = LaneLimits(
+        slo_s=slo_s,
+        outside_s=min(_OUTSIDE_S, _OUTSIDE_SHARE * slo_s),
+        call_budget_s=budget_s,
+        min_share=settings.min_share,
+        live_slowdown=settings.live_slowdown,
+    )
+    return limits if settings.max_batch is None else replace(limits, max_rows=settings.max_batch)
+
+
+def served_llm(name: str, settings: ModelSettings, note: Callable[[str], None]) -> ServedLlm:
+    """A language model behind an engine, warm, with its curve: the one that is stored, or measured now."""
+    settings.check_sequences()
+    note(f"Loading {settings.model}")
+    with LoadLimit(settings.model, settings.load_timeout_s):
+        runtime = load_llm(settings.model, LlmOptions(settings.device, settings.precision, settings.threads))
+    try:
+        found = stored_profile(runtime.info)
+        measured = measured_steps if not is_address(settings.model) else guessed_steps
+        cost = found.cost if found else measured(runtime, note)
+        objective = objective_for(cost, settings.ttft_s, settings.tpot_s, settings.max_waiting)
+    except BaseException:
+        runtime.close()
+        raise
+    return ServedLlm(name, LlmEngine(runtime, cost, objective))
+
+
+def llm_engine(
+    model: str, options: LlmOptions | None = None, objective: LlmObjective | None = None, *, serves: bool = True
+) -> LlmEngine:
+    """A language model behind an engine, with the curve that is stored, or one to learn from.
+
+    Raises InvalidInput where it cannot be used, Broken if damaged.
+    """
+    runtime = load_llm(model, options)
+    found = stored_profile(runtime.info)
+    return LlmEngine(runtime, found.cost if found else GUESSED_STEP, objective, serves=serves)
