@@ -18,7 +18,8 @@ from twoshift.endpoints.known import told_openai
 from twoshift.error_codec import EncodedError, decode_error, encode_error
 from twoshift.errors import InvalidInput, TryLater, TwoshiftError
 from twoshift.fleet.control import LoadFailed
-from twoshift.fleet.wire import Frames, Refused, framed, from_replica
+from twoshift.fleet.frames import Frames, framed
+from twoshift.fleet.wire import Refused, from_replica
 
 SAMPLES = [pytest.param(each, id=type(each).__name__) for each in sample_errors()]
 

@@ -16,12 +16,12 @@ from twoshift.engine import Engine, RowResult
 from twoshift.engine.waiting import LiveRow
 from twoshift.error_codec import encode_error
 from twoshift.errors import Late, TryLater, TwoshiftError
+from twoshift.fleet.frames import Frames, framed
 from twoshift.fleet.sequence_replies import SequenceReplies
 from twoshift.fleet.wire import (
     Ask,
     Done,
     Forget,
-    Frames,
     FromReplica,
     Generate,
     Heartbeat,
@@ -30,7 +30,6 @@ from twoshift.fleet.wire import (
     Refused,
     Results,
     Started,
-    framed,
     to_replica,
 )
 from twoshift.policy.cost import CallCost

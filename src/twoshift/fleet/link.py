@@ -11,22 +11,9 @@ from typing import Any, assert_never
 from twoshift.engine import RowResult
 from twoshift.error_codec import decode_error
 from twoshift.errors import Late
+from twoshift.fleet.frames import Frames, attach, framed
 from twoshift.fleet.remote_sequences import RemoteSequences
-from twoshift.fleet.wire import (
-    Begun,
-    Done,
-    Forget,
-    Frames,
-    Heartbeat,
-    Hello,
-    Refused,
-    Started,
-    Tokens,
-    asking,
-    attach,
-    framed,
-    from_replica,
-)
+from twoshift.fleet.wire import Begun, Done, Forget, Heartbeat, Hello, Refused, Started, Tokens, asking, from_replica
 from twoshift.serve.deadlines import Deadlines
 from twoshift.serve.live_request import LiveRequest
 from twoshift.serve.model import Answer

@@ -9,7 +9,7 @@ import threading
 
 from twoshift.extras import needed
 from twoshift.fleet.answering import Answering
-from twoshift.fleet.wire import attach
+from twoshift.fleet.frames import attach
 from twoshift.serve.llm.model import ServedLlm
 from twoshift.serve.model import ServedModel
 

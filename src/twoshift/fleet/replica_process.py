@@ -20,7 +20,7 @@ from twoshift.error_codec import encode_error
 from twoshift.extras import needed
 from twoshift.fleet.answering import Answering
 from twoshift.fleet.control import FromChild, Loaded, LoadFailed, Noted, Stop, ToChild
-from twoshift.fleet.wire import attach, is_plain
+from twoshift.fleet.frames import attach, is_plain
 from twoshift.ports import RuntimeInfo
 from twoshift.runtime.devices import share_threads
 from twoshift.serve.llm.model import ServedLlm

@@ -1,21 +1,17 @@
-"""What passes between a front and a replica for live requests: msgpack in frames, arrays as their bytes."""
+"""What passes between a server and a replica for live requests."""
 
 from __future__ import annotations
 
-import asyncio
-import socket
-import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from twoshift.engine.llm.stats import Finished, LlmStats
 from twoshift.engine.stats import EngineStats, Queue
 from twoshift.error_codec import EncodedError
-from twoshift.errors import Malformed, TooLarge
+from twoshift.errors import Malformed
+from twoshift.fleet.frames import decoder, framed
 from twoshift.generation import Delta, GenerationParams, GenerationRequest, Message
 from twoshift.serve.live_request import LiveRequest
 from twoshift.types import Lane
@@ -25,7 +21,6 @@ __all__ = [
     "Begun",
     "Done",
     "Forget",
-    "Frames",
     "FromReplica",
     "Generate",
     "Heartbeat",
@@ -37,18 +32,11 @@ __all__ = [
     "ToReplica",
     "Tokens",
     "asking",
-    "attach",
-    "framed",
     "from_replica",
     "generating",
-    "is_plain",
     "prompts_of",
     "to_replica",
 ]  # fmt: skip
-
-_LENGTH = struct.Struct("<I")
-_MOST_BYTES = 1 << 30
-_ARRAY, _OBJECTS = 1, 2  # msgpack's extension types
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -171,44 +159,8 @@ class Heartbeat(_Message, frozen=True):
 FromReplica = Started | Done | Begun | Tokens | Refused | Heartbeat
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        if value.dtype.hasobject:
-            head = _encoder.encode((list(value.shape), value.ravel().tolist()))
-            return msgspec.msgpack.Ext(_OBJECTS, head)
-        return msgspec.msgpack.Ext(_ARRAY, _encoder.encode((value.dtype.str, list(value.shape), value.tobytes())))
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"{type(value).__name__} cannot be sent to another process")
-
-
-def _array(code: int, data: memoryview) -> NDArray[Any]:
-    if code == _ARRAY:
-        dtype, shape, values = _arrays.decode(data)
-        return np.frombuffer(values, dtype).reshape(shape)
-    shape, listed = _objects.decode(data)
-    found = np.empty(len(listed), object)
-    for at, value in enumerate(listed):  # all at once, lists in it would be taken for axes
-        found[at] = value
-    return found.reshape(shape)
-
-
-_encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
-_arrays = msgspec.msgpack.Decoder(tuple[str, list[int], memoryview])
-_objects = msgspec.msgpack.Decoder(tuple[list[int], list[Any]], ext_hook=_array)
-to_replica = msgspec.msgpack.Decoder(ToReplica, ext_hook=_array).decode
-from_replica = msgspec.msgpack.Decoder(FromReplica, ext_hook=_array).decode
-
-
-def framed(message: ToReplica | FromReplica) -> bytes:
-    """As it goes over the socket; raises TypeError, OverflowError or UnicodeEncodeError for what cannot, TooLarge."""
-    buffer = bytearray(_LENGTH.size)
-    _encoder.encode_into(message, buffer, _LENGTH.size)
-    size = len(buffer) - _LENGTH.size
-    if size > _MOST_BYTES:
-        raise TooLarge("request", f"{size:,} bytes", f"at most {_MOST_BYTES:,} to or from a replica")
-    _LENGTH.pack_into(buffer, 0, size)
-    return bytes(buffer)
+to_replica: Callable[[bytes], ToReplica] = decoder(ToReplica)
+from_replica: Callable[[bytes], FromReplica] = decoder(FromReplica)
 
 
 def asking(number: int, request: LiveRequest, base_s: float = 0.0) -> bytes:
@@ -249,42 +201,3 @@ def prompts_of(message: Generate) -> list[GenerationRequest]:
         return tuple(each.messages) if each.messages is not None else tuple(each.token_ids or ())
 
     return [GenerationRequest(given(each), each.params) for each in message.prompts]
-
-
-def is_plain(value: Any) -> bool:
-    """Whether it can be sent."""
-    try:
-        _encoder.encode(value)
-    except (TypeError, OverflowError, UnicodeEncodeError, RecursionError):
-        return False
-    return True
-
-
-async def attach(protocol: asyncio.Protocol, live: socket.socket) -> None:
-    """Let the running loop read from the socket of a replica: of this machine, or of another one."""
-    live.setblocking(False)
-    loop = asyncio.get_running_loop()
-    is_local = live.family == socket.AF_UNIX
-    await (loop.create_unix_connection if is_local else loop.create_connection)(lambda: protocol, sock=live)
-
-
-class Frames:
-    """Bytes as they come in, to whole messages."""
-
-    def __init__(self) -> None:
-        self._buffer = bytearray()
-
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """The messages that are whole now."""
-        self._buffer += data
-        at = 0
-        while len(self._buffer) - at >= _LENGTH.size:
-            (size,) = _LENGTH.unpack_from(self._buffer, at)
-            if size > _MOST_BYTES:
-                raise ValueError(f"a message of {size:,} bytes")
-            end = at + _LENGTH.size + size
-            if len(self._buffer) < end:
-                break
-            yield bytes(self._buffer[at + _LENGTH.size : end])
-            at = end
-        del self._buffer[:at]

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from numpy.typing import NDArray
@@ -21,12 +17,11 @@ from twoshift.engine.stats import EngineStats, Health, Queue
 from twoshift.errors import Broken, InvalidInput, Late, OutOfMemory, TooLarge, TryLater
 from twoshift.policy.body_guess import BodyGuess
 from twoshift.policy.cost import CallCost
-from twoshift.ports import Columns, LookupRuntime, Prepared, RuntimeInfo
+from twoshift.ports import Columns, LookupRuntime, RuntimeInfo
 from twoshift.serve.completions import Completions, Pending
 from twoshift.serve.derived import Derived
-from twoshift.serve.host import Visit
 from twoshift.serve.live_request import LiveRequest
-from twoshift.serve.prepare_time import PrepareTime
+from twoshift.serve.preparing import Preparing
 from twoshift.serve.profile_keeper import ProfileKeeper
 from twoshift.serve.stages import Stages
 from twoshift.types import Lane, ReplicaCounts, Tensor
@@ -34,10 +29,8 @@ from twoshift.types import Lane, ReplicaCounts, Tensor
 __all__ = ["Answer", "ServedModel", "output_tensors"]
 
 _LOOKED_AT = 2_000  # characters of a request, from which on it is looked at before it is prepared
-_PREPARE_THREADS = 2
 _NOT_ROWS_FAULT = (TryLater, Late, Broken, InvalidInput, OutOfMemory)
 _forward_s = attrgetter("forward_s")
-_T = TypeVar("_T")
 
 
 class Answer(msgspec.Struct):
@@ -65,10 +58,10 @@ class ServedModel:
         self.inputs = engine.runtime.info.inputs
         self.outputs = outputs  # what was seen in its answers; none before the first
         self._counts_tokens = engine.runtime.info.max_row_tokens > 1
-        self._lookups = engine.runtime if isinstance(engine.runtime, LookupRuntime) else None
-        self._threads = ThreadPoolExecutor(_PREPARE_THREADS, f"twoshift-prepare-{name}")
-        self._preparing: dict[object, float] = {}  # since when, in threads
-        self._prepare_time = PrepareTime(engine.runtime.info.prepare_waits)
+        runtime = engine.runtime
+        lookups = runtime if isinstance(runtime, LookupRuntime) else None
+        prepare = runtime.prepare if lookups is None else lookups.looked_up
+        self._preparing = Preparing(name, prepare, runtime.info.prepare_waits, lookups)
         self._guess = BodyGuess(engine.runtime.info.max_row_tokens)
         self._completions: Completions | None = None
         self._keeper = keeper
@@ -79,8 +72,7 @@ class ServedModel:
         """Whether it keeps up; a row that waits, or a call that runs, for much longer than the objective is stuck."""
         longest_s = max(5.0, 20 * self.derived.slo_s)
         health = self.engine.health(longest_s)
-        now_s = time.monotonic()
-        taken_s = now_s - min([*self._preparing.values()], default=now_s)
+        taken_s = self._preparing.longest_s(time.monotonic())
         if health.healthy and taken_s > longest_s:
             return replace(health, healthy=False, reason=f"rows have been in preparation for {taken_s:.3g} s")
         return health
@@ -126,20 +118,11 @@ class ServedModel:
 
     async def answer(self, request: LiveRequest) -> Answer:
         """The results; raises InvalidInput, TooLarge, TryLater, Late, Broken, or what the model raised for a row."""
-        rows, deadline_s, visit = request.rows, request.deadline_s, request.visit
+        rows, visit = request.rows, request.visit
         characters = self._check(request)
         stages = Stages(admit=(began_s := time.monotonic()) - request.arrived_s)
-        if self._lookups is not None:
-            rows = await _paused(visit, self._looked_up(rows, deadline_s))
-            stages.lookup, began_s = (now_s := time.monotonic()) - began_s, now_s
-        prepare = self.engine.runtime.prepare if self._lookups is None else self._lookups.looked_up
-        if self._prepare_time.is_quick(characters):
-            prepared = prepare(rows)
-            taken_s = time.monotonic() - began_s
-            self._prepare_time.observed(characters, taken_s, taken_s)
-        else:
-            prepared = await _paused(visit, self._prepared(prepare, rows, characters, deadline_s, visit))
-        stages.prepare = (queued_s := time.monotonic()) - began_s
+        prepared = await self._preparing.prepared(request, characters, stages, began_s)
+        queued_s = time.monotonic()
         completions = self._completions
         assert completions is not None  # noqa: S101 - start came before
         pending = completions.submit(self.engine, prepared, request)
@@ -167,7 +150,7 @@ class ServedModel:
 
     def close(self) -> None:
         """Let the model go, once what runs has ended."""
-        self._threads.shutdown(cancel_futures=True)
+        self._preparing.close()
         if self._keeper is not None:
             self._keeper.close()
         self.engine.close()
@@ -187,64 +170,6 @@ class ServedModel:
         if total >= _LOOKED_AT:  # shorter ones are prepared sooner than they are looked at twice
             self.engine.check_room(least_tokens(sizes), request.deadline_s, request.arrived_s)
         return total
-
-    async def _looked_up(self, rows: Sequence[Any], deadline_s: float) -> Sequence[Any]:
-        assert self._lookups is not None  # noqa: S101 - its caller has looked
-        found = asyncio.wrap_future(self._lookups.lookup(rows))
-        try:
-            async with _by(deadline_s):
-                return await found
-        except TimeoutError:
-            raise Late("the lookups of the request were not done by its deadline") from None
-
-    async def _prepared(
-        self,
-        prepare: Callable[[Sequence[Any]], Prepared],
-        rows: Sequence[Any],
-        characters: int,
-        deadline_s: float,
-        visit: Visit | None,
-    ) -> Prepared:
-        """In a thread."""
-        prepared = self._threads.submit(self._in_thread, prepare, rows, characters, visit)
-        try:
-            async with _by(deadline_s):
-                return await asyncio.wrap_future(prepared)
-        except TimeoutError:
-            begun = prepared.running()
-            if visit is not None and begun:
-                prepared.add_done_callback(partial(_tell_late, visit, asyncio.get_running_loop()))
-            raise Late("the rows of the request were not prepared by its deadline", begun=begun) from None
-
-    def _in_thread(
-        self, prepare: Callable[[Sequence[Any]], Prepared], rows: Sequence[Any], characters: int, visit: Visit | None
-    ) -> Prepared:
-        key = object()
-        self._preparing[key], began_s = time.monotonic(), time.thread_time()
-        try:
-            return prepare(rows)
-        finally:
-            clock_s, processor_s = time.monotonic() - self._preparing.pop(key), time.thread_time() - began_s
-            self._prepare_time.observed(characters, clock_s, processor_s)
-            if visit is not None and self.engine.runtime.info.prepare_waits:  # a user's Python, and no library's
-                visit.before_s += processor_s
-
-
-async def _paused(visit: Visit | None, waits: Awaitable[_T]) -> _T:
-    """What it gives; the loop does other things meanwhile."""
-    if visit is None:
-        return await waits
-    visit.pause()
-    try:
-        return await waits
-    finally:
-        visit.resume()
-
-
-def _tell_late(visit: Visit, loop: asyncio.AbstractEventLoop, _prepared: Future[Prepared]) -> None:
-    """In the thread that has prepared its rows too late."""
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody learns any more
-        loop.call_soon_threadsafe(visit.prepared_late)
 
 
 def _total(numbers: NDArray[Any]) -> int:
@@ -270,8 +195,3 @@ def _results(pending: Pending) -> list[RowResult]:
             result.add_note(f"row {place} of {len(pending.results)}")
         raise result
     return results
-
-
-def _by(deadline_s: float) -> asyncio.Timeout:
-    # not `wait_for`, which forgets that it was cancelled where its result comes at the same time
-    return asyncio.timeout(max(0.0, deadline_s - time.monotonic()))

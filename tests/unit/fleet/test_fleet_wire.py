@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twoshift import errors
-from twoshift.fleet import wire
-from twoshift.fleet.wire import Ask, Done, Frames, Results, framed, from_replica, is_plain, to_replica
+from twoshift.fleet import frames
+from twoshift.fleet.frames import Frames, framed, is_plain
+from twoshift.fleet.wire import Ask, Done, Results, from_replica, to_replica
 
 
 def crossed(message: Any, decode: Any = from_replica) -> Any:
@@ -80,6 +81,6 @@ def test_what_is_no_plain_value_is_known_as_such() -> None:
 
 
 def test_a_message_that_no_line_takes_is_refused_before_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "_MOST_BYTES", 1000)
+    monkeypatch.setattr(frames, "_MOST_BYTES", 1000)
     with pytest.raises(errors.TooLarge, match="at most 1,000"):
         framed(Ask(1, ["a" * 2000], False, 1.0, 0.0))

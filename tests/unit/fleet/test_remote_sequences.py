@@ -17,9 +17,10 @@ from llm_service import GatedLlm
 from twoshift.engine.llm import LlmEngine, LlmObjective
 from twoshift.errors import InvalidInput, TryLater
 from twoshift.fleet.answering import Answering
+from twoshift.fleet.frames import Frames
 from twoshift.fleet.link import Link, ReplicaLost
 from twoshift.fleet.remote_sequences import RemoteSequences
-from twoshift.fleet.wire import Frames, Heartbeat, generating, prompts_of, to_replica
+from twoshift.fleet.wire import Heartbeat, generating, prompts_of, to_replica
 from twoshift.generation import Delta, GenerationParams, GenerationRequest, Message
 from twoshift.llm_ports import Step
 from twoshift.policy.cost import CallCost

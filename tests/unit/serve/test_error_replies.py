@@ -22,7 +22,8 @@ from twoshift.endpoints.faults import Fault, fault_of
 from twoshift.endpoints.known import told_openai
 from twoshift.error_codec import decode_error, encode_error
 from twoshift.errors import Broken, InvalidInput, Late, TwoshiftError
-from twoshift.fleet.wire import Frames, Refused, framed, from_replica
+from twoshift.fleet.frames import Frames, framed
+from twoshift.fleet.wire import Refused, from_replica
 from twoshift.serve.grpc.calls import shown_details
 from twoshift.serve.grpc.messages import SERVICE, message
 from twoshift.serve.grpc.server import GrpcServer
