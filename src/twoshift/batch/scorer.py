@@ -18,7 +18,7 @@ from twoshift.batch.part_stats import PartStats
 from twoshift.batch.plan import Plan, part_location
 from twoshift.batch.sinks.known import SINKS
 from twoshift.batch.windows import Begun, Tally
-from twoshift.engine.blocks import BlockEngine
+from twoshift.engine.blocks import BlockTaker
 from twoshift.engine.waiting import BlockOwner
 from twoshift.ports import Blobs
 
@@ -32,13 +32,15 @@ class ShardScorer:
 
     def __init__(
         self,
-        engine: BlockEngine,
+        engine: BlockTaker,
         plan: Plan,
         blobs_for: Callable[[str], Blobs],
         worker: str,
         owner: BlockOwner | None = None,
+        wrote: Callable[[int], None] = lambda _: None,
     ) -> None:
-        self._plan, self._blobs_for, self._worker = plan, blobs_for, worker
+        """`wrote` is called with how many rows of the input have just been written."""
+        self._plan, self._blobs_for, self._worker, self._wrote = plan, blobs_for, worker, wrote
         self._kind = kind_of(plan.settings)
         self._rows = self._kind.rows(engine, plan, blobs_for, owner)
         self._written = 0  # rows of the input
@@ -84,6 +86,7 @@ class ShardScorer:
             begun.popleft()  # not before: what is given up is taken back from the engine
             writer.write(batch)
             self._written += batch.num_rows
+            self._wrote(batch.num_rows)
 
         with ThreadPoolExecutor(1, "twoshift-write") as writes:
             try:

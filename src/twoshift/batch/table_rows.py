@@ -21,7 +21,7 @@ from twoshift.batch.result_columns import ERROR, result_array
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.sinks.known import SINKS
 from twoshift.batch.windows import WINDOW_BYTES, WINDOW_ROWS, Stopped, Tally, columns_of
-from twoshift.engine.blocks import BlockEngine
+from twoshift.engine.blocks import BlockTaker
 from twoshift.engine.waiting import BlockOwner
 from twoshift.engine.window import Window
 from twoshift.errors import Broken, InvalidInput
@@ -59,7 +59,7 @@ class TableRows:
     """The rows of one plan's tables."""
 
     def __init__(
-        self, engine: BlockEngine, plan: Plan, blobs_for: Callable[[str], Blobs], owner: BlockOwner | None = None
+        self, engine: BlockTaker, plan: Plan, blobs_for: Callable[[str], Blobs], owner: BlockOwner | None = None
     ) -> None:
         self._engine, self._plan, self._blobs_for, self._owner = engine, plan, blobs_for, owner
         self._schema = plan.schema

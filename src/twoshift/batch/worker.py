@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import math
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import assert_never
 
@@ -30,22 +28,20 @@ from twoshift.batch.messages import (
     Scored,
     ToWorker,
     Unusable,
-    WasRead,
 )
 from twoshift.batch.parity_report import ParityReport, take_receipt
 from twoshift.batch.plan import Plan, check_same_weights, read_plan
 from twoshift.batch.scorer import ShardScorer
+from twoshift.batch.scoring import Scoring, ScoringThreads, message_for
 from twoshift.batch.settings import JobSettings
-from twoshift.batch.windows import Stopped
 from twoshift.engine.blocks import BlockEngine
 from twoshift.engine.waiting import BlockOwner
 from twoshift.engine.window import described
-from twoshift.errors import Broken, InvalidInput, TryLater, TwoshiftError
+from twoshift.errors import Broken, TwoshiftError
 from twoshift.ports import Blobs
 
 __all__ = ["ShardWorker"]
 
-_SHARDS_AT_ONCE = 2  # the next one is read while the last rows of one are on the device
 _BEAT_S = 1.0
 
 
@@ -67,11 +63,8 @@ class ShardWorker:
         self._device: WorkDevice | None = None
         self._engine: BlockEngine | None = None
         self._plan: Plan | None = None
-        self._scorer: ShardScorer | None = None
-        self._threads = ThreadPoolExecutor(_SHARDS_AT_ONCE, "twoshift-shard")
+        self._scoring: Scoring | None = None
         self._owner = owner or BlockOwner()
-        self._stops: dict[int, threading.Event] = {}  # lease -> set where the shard is to be given up
-        self._lock = threading.Lock()  # guards the one above
         self._closed = threading.Event()
 
     def start(self) -> None:
@@ -101,16 +94,11 @@ class ShardWorker:
             case Begin():
                 self._begin(message)
             case Score(lease, shard):
-                if self._scorer is None:  # it could not begin, and has said so
-                    return
-                with self._lock:
-                    stop = self._stops[lease] = threading.Event()
-                self._threads.submit(self._score, lease, shard, stop)
+                if self._scoring is not None:  # or it could not begin, and has said so
+                    self._scoring.begin(lease, shard)
             case GiveUp(lease):
-                with self._lock:
-                    for each, stop in self._stops.items():
-                        if lease in (None, each):
-                            stop.set()
+                if self._scoring is not None:
+                    self._scoring.give_up(lease)
             case Recheck(shards, rows):
                 self._send(Rechecked(self._receipt(list(shards), rows)))
             case _:
@@ -118,11 +106,9 @@ class ShardWorker:
 
     def close(self) -> None:
         """Give up what is in work and let the model go."""
-        self.handle(GiveUp())
         self._closed.set()
-        self._threads.shutdown(wait=True)
-        if self._scorer is not None:
-            self._scorer.close()
+        if self._scoring is not None:
+            self._scoring.close()
         if self._device is not None:
             self._device.close()
 
@@ -136,7 +122,8 @@ class ShardWorker:
         check_same_weights(self._name, self._loaded().info, told.checksum)
         self._engine = self._loaded().begin(told.seconds_per_row)
         self._plan = plan
-        self._scorer = ShardScorer(self._engine, plan, self._blobs_for, self._name, self._owner)
+        scorer = ShardScorer(self._engine, plan, self._blobs_for, self._name, self._owner)
+        self._scoring = ScoringThreads(scorer, self._say)
 
     def _receipt(self, shards: list[int], rows: int) -> ParityReport:
         assert self._engine is not None  # noqa: S101 - Begin comes before Recheck
@@ -144,30 +131,16 @@ class ShardWorker:
         try:
             return take_receipt(self._engine, self._plan, shards, rows, self._blobs_for)
         except Exception as error:  # the job is done all the same
-            return ParityReport(0, None, None, 0, problem=_told(error))
+            return ParityReport(0, None, None, 0, problem=message_for(error))
 
-    def _score(self, lease: int, shard: int, stop: threading.Event) -> None:
-        assert self._scorer is not None  # noqa: S101 - Begin comes before Score
-        try:
-            stats, published = self._scorer.score(shard, stop, lambda: self._send(WasRead(lease)))
-            self._send(self._state())  # a short run has no other
-            self._send(Scored(lease, stats, published))
-        except Stopped:
-            self._send(Failed(lease, "given up", given_up=True))
-        except BaseException as error:  # whatever it was, the coordinator has to know
-            self._send(self._failure(lease, error))
-        finally:
-            with self._lock:
-                del self._stops[lease]
-
-    def _failure(self, lease: int, error: BaseException) -> Failed | Unusable:
+    def _say(self, message: FromWorker) -> None:
+        """What became of a shard."""
         assert self._engine is not None  # noqa: S101 - Begin comes before Score
-        if not self._engine.health(math.inf).healthy:  # the device is lost: no shard could be done here any more
-            return _unusable(error)
-        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        told = "no space is left for the output: free disk space" if full else _told(error)
-        delayed = full or isinstance(error, TryLater)
-        return Failed(lease, told, permanent=isinstance(error, InvalidInput), delayed=delayed)
+        if isinstance(message, Scored):
+            self._send(self._state())  # a short run has no other
+        elif isinstance(message, Failed) and not message.given_up and not self._engine.health(math.inf).healthy:
+            message = Unusable(Broken(message.message))  # the device is lost: no shard could be done here any more
+        self._send(message)
 
     def _beat(self) -> None:
         while not self._closed.wait(_BEAT_S):
@@ -180,7 +153,7 @@ class ShardWorker:
             return Heartbeat(0, 0.0, 0, padding, 0, 0, 0)
         stats, had = self._engine.stats(), self._owner.use
         failed, ran_out = stats.failed_calls, stats.out_of_memory
-        rows = had.rows if self._scorer is None else self._scorer.rows_done(had.rows)
+        rows = had.rows if self._scoring is None else self._scoring.rows_done(had.rows)
         return Heartbeat(rows, had.device_s, had.tokens, padding, failed, ran_out, stats.max_tokens)
 
     def _loaded(self) -> WorkDevice:
@@ -191,7 +164,3 @@ class ShardWorker:
 
 def _unusable(error: BaseException, is_beginning: bool = False) -> Unusable:
     return Unusable(error if isinstance(error, TwoshiftError) else Broken(described(error)), is_beginning)
-
-
-def _told(error: BaseException) -> str:
-    return str(error) if isinstance(error, TwoshiftError) else described(error)

@@ -10,7 +10,7 @@ from twoshift.engine.stats import EngineStats, Health
 from twoshift.engine.waiting import BlockOwner
 from twoshift.ports import Prepared, RuntimeInfo
 
-__all__ = ["BlockEngine", "Preparing"]
+__all__ = ["BlockEngine", "BlockTaker", "Preparing"]
 
 
 class Preparing(Protocol):
@@ -24,11 +24,19 @@ class Preparing(Protocol):
         ...
 
 
-class BlockEngine(Protocol):
+class BlockTaker(Protocol):
     """Blocks of rows in, futures out; any thread may call it."""
 
     @property
     def runtime(self) -> Preparing: ...
+
+    def submit_block(self, rows: Any, *, owner: BlockOwner | None = None) -> BlockFuture:
+        """Background rows."""
+        ...
+
+
+class BlockEngine(BlockTaker, Protocol):
+    """The engine itself, in this process."""
 
     def now_s(self) -> float:
         """The clock that deadlines are on."""
@@ -36,10 +44,6 @@ class BlockEngine(Protocol):
 
     def submit(self, rows: Any, deadline_s: float) -> list[RowFuture]:
         """Live rows."""
-        ...
-
-    def submit_block(self, rows: Any, *, owner: BlockOwner | None = None) -> BlockFuture:
-        """Background rows."""
         ...
 
     def hold(self, owner: BlockOwner) -> None:

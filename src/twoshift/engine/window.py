@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from twoshift.engine.blocks import BlockEngine
+from twoshift.engine.blocks import BlockTaker
 from twoshift.engine.prepare import prepared_parts
 from twoshift.engine.results import BlockFuture, BlockResult, widened
 from twoshift.engine.waiting import BlockOwner
@@ -45,7 +45,7 @@ class Window:
     details: dict[int, RowDetails] = field(default_factory=dict[int, RowDetails])  # by the row's place
     _blocks: list[_Block] = field(default_factory=list[_Block])
 
-    def submit(self, engine: BlockEngine, rows: Sequence[Any], owner: BlockOwner | None = None) -> None:
+    def submit(self, engine: BlockTaker, rows: Sequence[Any], owner: BlockOwner | None = None) -> None:
         """Hand the rows to the engine, in the best order for it; not those that have an error already."""
         packs = engine.runtime.info.live_stream
         places = np.array([place for place in range(len(rows)) if place not in self.errors], np.int64)

@@ -13,7 +13,7 @@ from twoshift.batch.messages import Calibrated
 from twoshift.batch.plan import Plan
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.windows import ShardRows
-from twoshift.engine.blocks import BlockEngine
+from twoshift.engine.blocks import BlockTaker
 from twoshift.engine.waiting import BlockOwner
 from twoshift.ports import Blobs, RuntimeInfo
 
@@ -74,7 +74,7 @@ class JobKind(Protocol):
         ...
 
     def rows(
-        self, engine: BlockEngine, plan: Plan, blobs_for: Callable[[str], Blobs], owner: BlockOwner | None
+        self, engine: BlockTaker, plan: Plan, blobs_for: Callable[[str], Blobs], owner: BlockOwner | None
     ) -> ShardRows[Any, Any]:
         """How shards of a plan are read, run and written."""
         ...

@@ -21,8 +21,7 @@ from twoshift.batch.windows import WINDOW_BYTES, WINDOW_ROWS, Stopped, Tally, wa
 from twoshift.endpoints.facts import Call, ModelFacts, characters_of, check_lengths
 from twoshift.endpoints.faults import fault_of
 from twoshift.endpoints.known import ENDPOINTS, with_request_field
-from twoshift.engine import Engine
-from twoshift.engine.blocks import BlockEngine
+from twoshift.engine.blocks import BlockTaker
 from twoshift.engine.waiting import BlockOwner
 from twoshift.engine.window import Window
 from twoshift.errors import InvalidInput, TooLarge
@@ -79,11 +78,11 @@ class RequestRows:
     """The requests of one plan's files."""
 
     def __init__(
-        self, engine: BlockEngine, plan: Plan, blobs_for: Callable[[str], Blobs], owner: BlockOwner | None = None
+        self, engine: BlockTaker, plan: Plan, blobs_for: Callable[[str], Blobs], owner: BlockOwner | None = None
     ) -> None:
         self._engine, self._plan, self._blobs_for, self._owner = engine, plan, blobs_for, owner
         self._batch = PurePosixPath(plan.settings.output).name
-        self._most_rows = max(MOST_ROWS, engine.most_rows if isinstance(engine, Engine) else 0)
+        self._most_rows = max(MOST_ROWS, getattr(engine, "most_rows", 0))
 
     def windows(self, shard: int, stop: threading.Event) -> Iterator[list[Asked]]:
         """The shard's requests; a window has few rows, however many each request has."""

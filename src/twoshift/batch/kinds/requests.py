@@ -14,7 +14,7 @@ from twoshift.batch.messages import Calibrated
 from twoshift.batch.plan import Plan
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.sinks.response_lines import LINES
-from twoshift.engine.blocks import BlockEngine
+from twoshift.engine.blocks import BlockTaker
 from twoshift.engine.waiting import BlockOwner
 from twoshift.ports import Blobs
 
@@ -52,7 +52,7 @@ class RequestKind:
         return LINES
 
     def rows(
-        self, engine: BlockEngine, plan: Plan, blobs_for: Callable[[str], Blobs], owner: BlockOwner | None
+        self, engine: BlockTaker, plan: Plan, blobs_for: Callable[[str], Blobs], owner: BlockOwner | None
     ) -> RequestRows:
         """Requests of the file."""
         return RequestRows(engine, plan, blobs_for, owner)

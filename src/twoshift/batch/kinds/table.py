@@ -14,7 +14,7 @@ from twoshift.batch.result_columns import output_schema
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.sinks.known import SINKS
 from twoshift.batch.table_rows import TableRows, readable_rows
-from twoshift.engine.blocks import BlockEngine
+from twoshift.engine.blocks import BlockTaker
 from twoshift.engine.waiting import BlockOwner
 from twoshift.errors import InvalidInput, UnusableRows
 from twoshift.ports import PARITY_BAR, Blobs
@@ -70,7 +70,7 @@ class TableKind:
         return output_schema(kept, results)
 
     def rows(
-        self, engine: BlockEngine, plan: Plan, blobs_for: Callable[[str], Blobs], owner: BlockOwner | None
+        self, engine: BlockTaker, plan: Plan, blobs_for: Callable[[str], Blobs], owner: BlockOwner | None
     ) -> TableRows:
         """Rows of the table."""
         return TableRows(engine, plan, blobs_for, owner)
