@@ -6,7 +6,6 @@ import enum
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import assert_never
 
 from twoshift.batch.inputs import InputFile
@@ -30,6 +29,7 @@ from twoshift.batch.plan import Plan
 from twoshift.batch.pool import Died, FromPool, Joined, Left, WorkerPool
 from twoshift.batch.progress import Snapshot
 from twoshift.batch.summary import RunRecord
+from twoshift.batch.worker_state import WorkerState
 from twoshift.errors import Broken, TryLater, TwoshiftError
 from twoshift.policy.deadline import DeadlinePolicy
 from twoshift.policy.leases import Committed, Dead, Finished, Lease, Retry, ShardLimits, Wait
@@ -39,7 +39,6 @@ __all__ = ["Coordinator", "Ending"]
 
 _POLL_S = 0.2
 _MOST_DEATHS = 4  # of workers that had the shard: it is the shard
-_MOST_LEASES = 2  # of a worker: the next is read while the last rows of one are on the device
 _IDLE_DEATHS = 5  # of workers without a shard, and without a commit between them: it is not the shards
 _DEADLY_SHARDS = 5  # in a row: trying all the others would only kill more workers
 _SAME_FAILURES = 10  # of shards, of one cause, without a commit between them: it is not the shards
@@ -56,21 +55,6 @@ class Ending(enum.StrEnum):
     STOPPED = "stopped"  # by a signal; the same command goes on
     TOO_MANY_ERRORS = "too many errors"
     DEAD_SHARDS = "dead shards"  # the others are committed
-
-
-@dataclass(slots=True)
-class _Worker:
-    """A worker as the coordinator knows it."""
-
-    leases: dict[int, Lease] = field(default_factory=dict[int, Lease])
-    has_room: bool = False  # it runs somewhere, and costs
-    ready: bool = False
-    wants: bool = False  # another shard
-    beat: Heartbeat | None = None
-    moved_s: float = 0.0  # when its work last went on
-    committed_s: float = -math.inf
-    committed_rows: int = 0
-    ended: str | None = None  # why it was killed, its death not yet heard of
 
 
 class Coordinator:
@@ -100,7 +84,7 @@ class Coordinator:
         self._all_bytes = max(1, sum(self._sizes))
         self._share_before = 1 - self._left_bytes / self._all_bytes
         self._workers = {
-            number: _Worker(ready=ready, moved_s=self._began_s, has_room=True) for number, ready in started.items()
+            number: WorkerState(ready=ready, moved_s=self._began_s, has_room=True) for number, ready in started.items()
         }
         self._worker_s, self._counted_s = worker_s, self._began_s  # up to then
         self._gone = Heartbeat(0, 0.0, 0, 0, 0, 0, 0)  # what workers that are no more had done
@@ -144,7 +128,7 @@ class Coordinator:
     def _hear(self, number: int, message: FromPool) -> None:
         now_s = self._clock()
         if isinstance(message, Joined):
-            self._workers[number] = _Worker(moved_s=now_s)
+            self._workers[number] = WorkerState(moved_s=now_s)
             return
         worker = self._workers.get(number)
         if worker is None:
@@ -153,7 +137,7 @@ class Coordinator:
             case Loading():
                 worker.has_room, worker.moved_s = True, now_s
             case Ready():
-                worker.ready, worker.moved_s = True, now_s
+                worker.moved_s = now_s
                 self._begin(number)
             case Unusable(error, is_beginning):
                 if is_beginning:
@@ -165,8 +149,9 @@ class Coordinator:
                 self._beat(worker, message, now_s)
             case WasRead(id_):
                 lease = worker.leases.get(id_)
-                # A shard that was lost before is alone with its worker, so that no other is blamed for what it does
-                worker.wants = worker.wants or (lease is not None and lease.attempt == 1)
+                # A shard that was lost before keeps its turn to the end, so that no other is blamed for what it does
+                if lease is not None and lease.attempt == 1:
+                    worker.unread.discard(id_)
             case Scored():
                 self._scored(worker, message, now_s)
             case Failed():
@@ -181,18 +166,17 @@ class Coordinator:
     def _begin(self, number: int) -> None:
         plan = self._plan
         self._pool.send(number, Begin(plan.settings.output, plan.seconds_per_row, plan.model.checksum, self._files))
-        self._workers[number].wants = True
+        self._workers[number].ready = True
 
-    def _beat(self, worker: _Worker, beat: Heartbeat, now_s: float) -> None:
-        before, worker.beat = worker.beat, beat
+    def _beat(self, worker: WorkerState, beat: Heartbeat, now_s: float) -> None:
+        before, worker.beat, worker.at_once = worker.beat, beat, beat.at_once
         if before is None or (before.rows, before.busy_s) != (beat.rows, beat.busy_s):
             worker.moved_s = now_s
 
-    def _scored(self, worker: _Worker, message: Scored, now_s: float) -> None:
-        lease = worker.leases.pop(message.lease, None)
+    def _scored(self, worker: WorkerState, message: Scored, now_s: float) -> None:
+        lease = worker.give_back(message.lease)
         if lease is None:
             return
-        worker.wants = worker.wants or not worker.leases
         worker.moved_s = now_s
         self._idle_deaths = self._deadly_shards = self._delays = 0
         self._same_failures = ("", 0)
@@ -223,11 +207,10 @@ class Coordinator:
             if isinstance(lease.worker, int) and lease.worker in self._workers:
                 self._pool.send(lease.worker, GiveUp(lease.id))
 
-    def _failed(self, worker: _Worker, message: Failed, now_s: float) -> None:
-        lease = worker.leases.pop(message.lease, None)
+    def _failed(self, worker: WorkerState, message: Failed, now_s: float) -> None:
+        lease = worker.give_back(message.lease)
         if lease is None:
             return
-        worker.wants = worker.wants or not worker.leases
         if message.given_up:
             self._shards.released(lease, now_s)
             return
@@ -245,7 +228,7 @@ class Coordinator:
         if self._delays >= _DELAYS_IN_A_ROW:
             raise TryLater(message.message, _DELAY_S)
 
-    def _died(self, number: int, worker: _Worker, reason: str, now_s: float) -> None:
+    def _died(self, number: int, worker: WorkerState, reason: str, now_s: float) -> None:
         del self._workers[number]
         reason = worker.ended or reason
         self.log.deaths.append(reason)
@@ -262,23 +245,24 @@ class Coordinator:
         if self._idle_deaths >= _IDLE_DEATHS + self._settings.workers:
             raise Broken(f"{self._idle_deaths} workers in a row died before they had a shard: {reason}")
         if self._stop_at_s is None and self._shards.counts().pending + self._shards.counts().leased:
-            self._workers[self._pool.start()] = _Worker(moved_s=now_s)
+            self._workers[self._pool.start()] = WorkerState(moved_s=now_s)
 
-    def _cannot_begin(self, worker: _Worker, error: TwoshiftError, now_s: float) -> None:
+    def _cannot_begin(self, worker: WorkerState, error: TwoshiftError, now_s: float) -> None:
         """Its shards are for others to do; raises the error where there is no other worker."""
         for lease in worker.leases.values():
             self._shards.released(lease, now_s)
         worker.leases.clear()
+        worker.unread.clear()
         if all(each is worker or each.ended is not None for each in self._workers.values()):
             raise error
 
-    def _left(self, number: int, worker: _Worker, now_s: float) -> None:
+    def _left(self, number: int, worker: WorkerState, now_s: float) -> None:
         del self._workers[number]
         self._count_gone(worker)
         for lease in worker.leases.values():
             self._shards.released(lease, now_s)
 
-    def _count_gone(self, worker: _Worker) -> None:
+    def _count_gone(self, worker: WorkerState) -> None:
         if worker.beat is not None:
             self._gone = summed([self._gone, worker.beat])
             self._lost_rows += max(0, worker.beat.rows - worker.committed_rows)
@@ -292,7 +276,7 @@ class Coordinator:
             if worker.has_room and not worker.ready and still_s > settings.load_seconds:
                 self._end(number, worker, f"its model was not loaded within {settings.load_seconds:.3g} s")
 
-    def _end(self, number: int, worker: _Worker, reason: str) -> None:
+    def _end(self, number: int, worker: WorkerState, reason: str) -> None:
         """Kill a worker that is of no use; the rest happens when its death is heard of."""
         if worker.ended is None:
             worker.ended = reason
@@ -305,20 +289,18 @@ class Coordinator:
         if self._stop_at_s is not None or self._ending is not None:
             return
         for number, worker in self._workers.items():
-            if not (worker.ready and worker.wants and len(worker.leases) < _MOST_LEASES) or worker.ended is not None:
-                continue
-            answer = self._shards.lease(number, now_s)
-            match answer:
-                case Lease():
-                    worker.leases[answer.id] = answer
-                    worker.wants = False
-                    if len(worker.leases) == 1:
-                        worker.moved_s = now_s
-                    self._pool.send(number, Score(answer.id, answer.shard))
-                case Wait() | Finished():
-                    continue
-                case _:
-                    assert_never(answer)
+            while worker.can_take():
+                answer = self._shards.lease(number, now_s)
+                match answer:
+                    case Lease():
+                        worker.take(answer)
+                        if len(worker.leases) == 1:
+                            worker.moved_s = now_s
+                        self._pool.send(number, Score(answer.id, answer.shard))
+                    case Wait() | Finished():
+                        break
+                    case _:
+                        assert_never(answer)
 
     def _ended(self) -> Ending | None:
         counts = self._shards.counts()

@@ -91,6 +91,7 @@ class Ready:
 
     info: RuntimeInfo
     worker: str = ""  # its name: where it runs
+    most_at_once: int = 1  # shards that it may read at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,7 @@ class Heartbeat:
     failed_calls: int
     out_of_memory: int  # of them
     max_tokens: int  # of a call; lower than configured after the memory ran out, 0 before the first shard
+    at_once: int = 1  # shards that it reads at the same time
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,42 @@
+"""A worker as its coordinator knows it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from twoshift.batch.messages import Heartbeat
+from twoshift.policy.leases import Lease
+
+__all__ = ["WorkerState"]
+
+
+@dataclass(slots=True)
+class WorkerState:
+    """What it has in work, and how it does."""
+
+    leases: dict[int, Lease] = field(default_factory=dict[int, Lease])
+    has_room: bool = False  # it runs somewhere, and costs
+    ready: bool = False
+    at_once: int = 1  # shards that it reads at the same time
+    unread: set[int] = field(default_factory=set[int])  # leases of shards that it still reads
+    beat: Heartbeat | None = None
+    moved_s: float = 0.0  # when its work last went on
+    committed_s: float = -math.inf
+    committed_rows: int = 0
+    ended: str | None = None  # why it was killed, its death not yet heard of
+
+    def can_take(self) -> bool:
+        """Whether it should have another shard: the next is read while the last rows of one are on the device."""
+        has_room = len(self.unread) < self.at_once and len(self.leases) < 2 * self.at_once
+        return self.ready and self.ended is None and has_room
+
+    def take(self, lease: Lease) -> None:
+        """It has another shard."""
+        self.leases[lease.id] = lease
+        self.unread.add(lease.id)
+
+    def give_back(self, lease: int) -> Lease | None:
+        """It has the shard no more; None where it had lost it before."""
+        self.unread.discard(lease)
+        return self.leases.pop(lease, None)
