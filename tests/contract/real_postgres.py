@@ -63,6 +63,7 @@ class Relay:
         self._open.set()
         self._ends: list[socket.socket] = []
         self._is_over = False
+        self.held_bytes = 0  # that came while it was silent
         self._listener = socket.create_server(("127.0.0.1", 0))
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -111,6 +112,7 @@ class Relay:
     def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := one.recv(1 << 16):
+                self.held_bytes += 0 if self._open.is_set() else len(data)
                 self._open.wait()
                 other.sendall(data)
         for each in (one, other):

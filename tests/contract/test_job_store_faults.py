@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from twoshift.store.claim import SqlClaim
 from twoshift.store.database import Database
 from twoshift.store.jobs import SqlJobs
 from twoshift.types import JobState
+from waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -190,7 +190,10 @@ def test_a_database_that_falls_silent_is_given_up_and_found_again(
     assert store.get("a") == job("a")
 
 
-def test_nobody_waits_for_an_answer_once_it_is_closed(relay: Relay, opened: Callable[[str], Database]) -> None:
+def test_nobody_waits_for_an_answer_once_it_is_closed(
+    relay: Relay, opened: Callable[[str], Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgreses, "_ANSWER_S", 600.0)
     database = opened(relay.url)
     store = SqlJobs(database)
     store.add(job("a"))
@@ -205,9 +208,9 @@ def test_nobody_waits_for_an_answer_once_it_is_closed(relay: Relay, opened: Call
 
     asking = threading.Thread(target=ask)
     asking.start()
-    time.sleep(0.3)
+    until(lambda: relay.held_bytes)
     database.close()
-    asking.join(1.0)
+    asking.join(60.0)  # it would wait for ten minutes
     assert len(told) == 1
 
 

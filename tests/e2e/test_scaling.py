@@ -66,9 +66,10 @@ async def _awaited(what: Awaitable[T]) -> T:
 
 
 async def _all_cancelled() -> None:
-    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
         task.cancel()
-    await asyncio.sleep(0.05)
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 def _who(answer: Answer) -> int:

@@ -16,6 +16,7 @@ from twoshift.fleet.observer import Backlog
 from twoshift.fleet.scaling import model_counts, signals
 from twoshift.policy.replica_signals import read_levels
 from twoshift.types import Lane
+from waiting import until_async
 
 
 def test_rows_offered_and_refused_are_counted_and_hopeless_ones_blame_nobody() -> None:
@@ -27,7 +28,7 @@ def test_rows_offered_and_refused_are_counted_and_hopeless_ones_blame_nobody() -
         waiting = [
             asyncio.ensure_future(service.answer(model, [{"x": 1.0}] * 60, None, time.monotonic())) for _ in range(2)
         ]
-        await asyncio.sleep(0.05)
+        await until_async(lambda: model.metrics.offered_rows == 2 + 2 * 60)
         with pytest.raises(TryLater):
             await service.answer(model, [{"x": 1.0}] * 60, None, time.monotonic())
         refused = model.metrics.refused_rows

@@ -33,12 +33,13 @@ class Doubling:
     def __init__(self) -> None:
         self.gate = threading.Event()
         self.gate.set()
-        self.seen = 0  # rows
+        self.begun = self.seen = 0  # rows before the gate and behind it
 
     def prepare(self, rows: Sequence[Any]) -> ColumnRows:
         return ColumnRows.from_rows(rows)
 
     def predict(self, columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        self.begun += len(columns["x"])
         self.gate.wait(10)
         self.seen += len(columns["x"])
         words = columns.get("word", np.full(len(columns["x"]), "", object))

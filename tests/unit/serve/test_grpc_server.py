@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from own_service import MOST_ROWS, Doubling, doubling_service
+
+from waiting import until_async
 
 pytest.importorskip("grpc", reason="the grpc extra is not installed")
 
@@ -19,6 +22,7 @@ from twoshift.serve.grpc.messages import SERVICE, message
 from twoshift.serve.grpc.server import GrpcServer
 from twoshift.serve.keys import Keys, KeySettings, digest_of
 from twoshift.serve.service import Service
+from twoshift.types import Lane
 
 KEYS = Keys(
     {
@@ -94,6 +98,10 @@ def run(
     return asyncio.run(started())
 
 
+def waiting_rows(service: Service) -> int:
+    return service.models["m"].backend.waiting()[Lane.ONLINE].rows
+
+
 async def refused(call: Any) -> Any:
     """The error that a call ends with."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -163,6 +171,13 @@ def test_a_full_queue_says_when_to_come_back(service: tuple[Service, Doubling]) 
     run(served, test)
 
 
+async def no_new_calls(client: Client) -> None:
+    """Wait until the server takes none."""
+    with contextlib.suppress(grpc.aio.AioRpcError):
+        while True:
+            await client.call("ServerLive")
+
+
 async def _awaited(call: Any) -> Any:
     return await call
 
@@ -183,14 +198,14 @@ def test_a_client_that_cancels_takes_its_rows_back(service: tuple[Service, Doubl
 
     async def test(client: Client, _server: GrpcServer) -> None:
         model.gate.clear()
-        first = client.infer([1])  # on the device, at the gate
-        await asyncio.sleep(0.2)
+        first = client.infer([1])
+        await until_async(lambda: model.begun == 1)
         second = client.infer(np.zeros(5))
-        await asyncio.sleep(0.2)
+        await until_async(lambda: waiting_rows(served) == 5)
         second.cancel()
         with pytest.raises(asyncio.CancelledError):
             await second
-        await asyncio.sleep(0.2)
+        await until_async(lambda: waiting_rows(served) == 0)
         model.gate.set()
         assert doubled(await first) == [2]
 
@@ -248,9 +263,9 @@ def test_a_stream_that_is_cancelled_takes_its_rows_back(service: tuple[Service, 
         stream = client.stream()
         for _ in range(4):
             await stream.write(message("ModelInferRequest")(**asked(np.zeros(5))))
-        await asyncio.sleep(0.3)
+        await until_async(lambda: model.begun + waiting_rows(served) == 20)
         stream.cancel()
-        await asyncio.sleep(0.3)
+        await until_async(lambda: served.models["m"].metrics.requests == {499: 4})
         model.gate.set()
         assert doubled(await client.infer()) == [2]
 
@@ -268,9 +283,9 @@ def test_a_drain_answers_what_has_come_and_ends_streams_that_rest(service: tuple
         model.gate.clear()
         waiting = client.infer([3])
         await stream.write(message("ModelInferRequest")(**asked([4])))
-        await asyncio.sleep(0.3)
+        await until_async(lambda: model.begun + waiting_rows(served) == 1 + 2)
         draining = asyncio.ensure_future(server.drain(10.0))
-        await asyncio.sleep(0.1)
+        await no_new_calls(client)
         model.gate.set()
         assert doubled(await waiting) == [6]
         assert doubled((await stream.read()).infer_response) == [8]
@@ -286,10 +301,10 @@ def test_a_drain_ends_when_it_is_hurried(service: tuple[Service, Doubling]) -> N
     async def test(client: Client, server: GrpcServer) -> None:
         model.gate.clear()
         waiting = asyncio.ensure_future(_awaited(client.infer([3])))
-        await asyncio.sleep(0.3)
+        await until_async(lambda: model.begun == 1)
         hurry = asyncio.Event()
         draining = asyncio.ensure_future(server.drain(60.0, hurry))
-        await asyncio.sleep(0.1)
+        await no_new_calls(client)
         hurry.set()
         assert not await asyncio.wait_for(draining, 10)
         await refused(waiting)

@@ -26,6 +26,7 @@ from twoshift.serve.derived import derive
 from twoshift.serve.host import Visit
 from twoshift.serve.model import ServedModel
 from twoshift.serve.service import Service, close_models
+from waiting import until, until_async
 
 COST, LIMITS = CallCost.line(0.001, 1e-3), LaneLimits(slo_s=1.0)
 INFO = RuntimeInfo("m", "0", "python", "cpu", "fp32", 512, ("size",), prepare_waits=True)
@@ -97,8 +98,7 @@ def test_a_users_preparation_does_not_hold_up_the_server(service: Service, caref
 
     async def beside() -> None:
         waiting = asyncio.ensure_future(asked(service, "a"))
-        while not careful.prepared:
-            await asyncio.sleep(0.001)  # the loop goes on
+        await until_async(lambda: careful.prepared)  # the loop goes on
         careful.prepare_gate.set()
         assert (await waiting).rows[0]["size"] == 1
 
@@ -123,23 +123,32 @@ def test_what_rows_cost_that_were_prepared_too_late_is_learned(service: Service,
         visit.end()
         assert policy.before.seen == 0
         careful.prepare_gate.set()
-        while not policy.before.seen:
-            await asyncio.sleep(0.001)
+        await until_async(lambda: policy.before.seen)
 
     run(service, late)
     assert policy.before.seconds(100) > 0
     assert policy.inside == policy.waiting == 0
 
 
-def test_a_client_that_goes_as_its_rows_are_ready_costs_no_call(service: Service, careful: Careful) -> None:
+def test_a_client_that_goes_as_its_rows_are_ready_costs_no_call(
+    service: Service, careful: Careful, monkeypatch: pytest.MonkeyPatch
+) -> None:
     careful.prepare_gate.clear()
 
     async def gone() -> None:
         waiting = asyncio.ensure_future(asked(service, "a"))
-        while not careful.prepared:
-            await asyncio.sleep(0.001)
+        await until_async(lambda: careful.prepared)
+        loop, news = asyncio.get_running_loop(), threading.Event()
+        tell = loop.call_soon_threadsafe
+
+        def telling(*arguments: Any, **more: Any) -> Any:
+            told = tell(*arguments, **more)
+            news.set()
+            return told
+
+        monkeypatch.setattr(loop, "call_soon_threadsafe", telling)
         careful.prepare_gate.set()
-        time.sleep(0.2)  # the thread ends while the loop looks away, and both are news to it at once
+        until(news.is_set)  # the thread ends while the loop looks away, and both are news to it at once
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
@@ -212,10 +221,7 @@ def test_an_error_that_is_raised_for_ever_does_not_grow(service: Service, carefu
 
     depth()
     (model,) = service.models.values()
-    until_s = time.monotonic() + 60
-    while model.health().healthy:  # its thread is about to end
-        assert time.monotonic() < until_s
-        time.sleep(0.01)
+    until(lambda: not model.health().healthy)  # its thread is about to end
     assert {depth() for _ in range(5)} == {depth()}
 
 

@@ -25,7 +25,8 @@ from twoshift.serve.deployments import Deployments
 from twoshift.serve.derived import Derived, derive
 from twoshift.serve.model import Answer, ServedModel
 from twoshift.serve.service import Service
-from twoshift.types import Tensor
+from twoshift.types import Lane, Tensor
+from waiting import until, until_async
 
 COST = CallCost.line(0.001, 1e-5)
 LIMITS = LaneLimits(slo_s=5.0, max_rows=64)
@@ -37,12 +38,14 @@ class Doubling:
     def __init__(self) -> None:
         self.gate = threading.Event()
         self.gate.set()
+        self.begun = 0  # calls
         self.seen: list[int] = []
 
     def prepare(self, rows: Sequence[Any]) -> ColumnRows:
         return ColumnRows.from_rows(rows)
 
     def predict(self, columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        self.begun += 1
         self.gate.wait(10)
         self.seen += columns["x"].tolist()
         if (columns["x"] < 0).any():
@@ -79,6 +82,10 @@ def asked(service: Service, *values: int, timeout_s: float | None = None) -> Any
     return service.answer(service.find("m"), rows, timeout_s, time.monotonic())
 
 
+def waiting_rows(service: Service) -> int:
+    return service.find("m").backend.waiting()[Lane.ONLINE].rows
+
+
 def test_rows_come_back_in_order_with_their_stages(service: Service) -> None:
     answer: Answer = run(service, lambda: asked(service, 1, 2, 3))
     assert [row["double"] for row in answer.rows] == [2, 4, 6]
@@ -106,7 +113,7 @@ def test_what_is_not_answered_by_its_deadline_is_late_and_is_not_run_later(
 
     async def behind_another() -> None:
         first = asyncio.ensure_future(asked(service, 1))
-        await asyncio.sleep(0.05)
+        await until_async(lambda: doubling.begun)
         with pytest.raises(Late):
             await asked(service, 2, timeout_s=0.1)
         doubling.gate.set()
@@ -121,11 +128,11 @@ def test_a_request_whose_client_has_gone_costs_no_call(service: Service, doublin
 
     async def gone() -> None:
         first = asyncio.ensure_future(asked(service, 1))
-        await asyncio.sleep(0.05)
+        await until_async(lambda: doubling.begun)
         second = asyncio.ensure_future(asked(service, 2))
-        await asyncio.sleep(0.05)
+        await until_async(lambda: waiting_rows(service) == 1)
         second.cancel()
-        await asyncio.sleep(0)
+        await until_async(lambda: waiting_rows(service) == 0)
         doubling.gate.set()
         await first
 
@@ -162,10 +169,7 @@ def test_a_call_that_does_not_come_back_makes_it_unready(service: Service, doubl
     rows = model.engine.runtime.prepare([{"x": np.int64(1)}])
     doubling.gate.clear()
     future = model.engine.submit(rows, model.engine.now_s() + 60)[0]
-    until_s = time.monotonic() + 10
-    while model.engine.health(0.01).healthy:
-        assert time.monotonic() < until_s
-        time.sleep(0.01)
+    until(lambda: not model.engine.health(0.01).healthy)
     assert "on the device" in model.engine.health(0.01).reason
     doubling.gate.set()
     assert future.result()["double"] == 2

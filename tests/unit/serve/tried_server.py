@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +14,7 @@ import uvloop
 from twoshift.serve.http.messages import HttpError, Reply, Request
 from twoshift.serve.http.peers import HttpLimits
 from twoshift.serve.http.server import HttpServer
+from waiting import until
 
 WAIT_S = 20.0  # against hangs
 
@@ -96,11 +96,7 @@ class TriedServer:
                 made.sendall(piece)
             return everything(made)
 
-    def until(self, holds: Callable[[], bool]) -> None:
-        end_s = time.monotonic() + WAIT_S
-        while not holds():
-            assert time.monotonic() < end_s
-            time.sleep(0.005)
+    until = staticmethod(until)
 
 
 def everything(connection: socket.socket) -> bytes:

@@ -1,0 +1,28 @@
+"""Waiting for a condition; the limit is against hangs, and no speed is asserted by it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+__all__ = ["until", "until_async"]
+
+WAIT_S = 150.0
+_LOOK_S = 0.01
+
+
+def until(holds: Callable[[], object], wait_s: float = WAIT_S, what: object = "") -> None:
+    """Look until it holds; `what` is said where it never does."""
+    end_s = time.monotonic() + wait_s
+    while not holds():
+        assert time.monotonic() < end_s, what
+        time.sleep(_LOOK_S)
+
+
+async def until_async(holds: Callable[[], object], wait_s: float = WAIT_S) -> None:
+    """The same on a loop that others use, too."""
+    end_s = time.monotonic() + wait_s
+    while not holds():
+        assert time.monotonic() < end_s
+        await asyncio.sleep(_LOOK_S)
