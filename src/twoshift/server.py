@@ -190,17 +190,15 @@ class Server:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         self._sockets = bound_sockets(settings.host, settings.port, "port")
         self.address = f"http://{shown_address(settings.host, self._sockets[0].getsockname()[1])}"
-        self._note(f"Listening at {self.address}; loading {', '.join(settings.models)}")
         for name in settings.models:
             self.deployments.add(Deployment(name))
 
     def _run(self, ready: Callable[[], None], owns_process: bool) -> bool:
-        left_s, loading_s = self.settings.grace_s, 0.0
+        left_s = self.settings.grace_s
         try:
             left_s = needed("uvloop", "serve", "serve", "twoshift").run(self._serve(ready, owns_process))
-            loading_s = _NOW_S
         finally:
-            ended = self._close_all(left_s, loading_s)
+            ended = self._close_all(left_s)
         return ended
 
     async def _serve(self, ready: Callable[[], None], owns_process: bool) -> float:
@@ -215,6 +213,9 @@ class Server:
         stopped = asyncio.ensure_future(self._stop.wait())
         begun = asyncio.ensure_future(self._begin(front, owns_process))
         sockets, self._sockets = self._sockets, []
+        if owns_process:
+            self._take_signals()
+        self._note(f"Listening at {self.address}; loading {', '.join(settings.models)}")
         try:
             self.grpc_address = await front.open(sockets)
             await asyncio.wait((begun, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -239,18 +240,8 @@ class Server:
         """Load what the settings name; requests are taken once the first can answer. Raises where none can."""
         services, usage, metrics = await asyncio.wrap_future(self._deployer.do(self._start_services))
         front.add_faces(services, usage, metrics)
-        errors = list[Exception]()
-        for name, loaded in [(name, self._deployer.load(name)) for name in self.settings.models]:
-            try:
-                await asyncio.wrap_future(loaded)
-            except Exception as error:  # a model's own code may raise anything
-                errors.append(error)
-                if len(self.settings.models) > 1:
-                    self._note(f"{name} failed to load: {error}")
-            else:
-                front.begin()
-                if owns_process:
-                    self._take_signals()
+        loads = [self._first_load(name, front) for name in self.settings.models]
+        errors = [each for each in await asyncio.gather(*loads) if each is not None]
         if len(errors) == len(self.settings.models):
             raise errors[0]
         if owns_process:
@@ -258,6 +249,16 @@ class Server:
             gc.collect()
             gc.freeze()  # what is there now stays: looking through it again and again would hold up requests
         self._service.is_started = True
+
+    async def _first_load(self, name: str, front: Front) -> Exception | None:
+        try:
+            await asyncio.wrap_future(self._deployer.load(name))
+        except Exception as error:  # a model's own code may raise anything
+            if len(self.settings.models) > 1:
+                self._note(f"{name} failed to load: {error}")
+            return error
+        front.begin()
+        return None
 
     def _take_signals(self) -> None:
         def signalled() -> None:
@@ -267,7 +268,7 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, signalled)
 
-    # In the deployer's thread
+    # In the deployer's threads
 
     def _start_services(self) -> tuple[ServerServices, Ledger | NoUsage, list[MoreMetrics]]:
         """Jobs, batches, schedules, webhooks and the ledger, with what they count."""
@@ -279,8 +280,8 @@ class Server:
         scaling = scaling_metrics(models, self._scalers, services.jobs)
         return services, self._usage, [scaling, tenant_metrics, service_metrics(services)]
 
-    def _opened(self, name: str, tell: Callable[[str], None]) -> LiveModel:
-        return live_model(name, self.settings, tell)
+    def _opened(self, name: str, tell: Callable[[str], None], cancelled: Future[None]) -> LiveModel:
+        return live_model(name, self.settings, tell, cancelled)
 
     def _arrived(self, deployment: Deployment) -> None:
         assert self._services is not None  # noqa: S101 - they are there before any deployment is loaded
@@ -299,11 +300,11 @@ class Server:
         if not isinstance(jobs, NoJobs) and not jobs.let_go(deployment.name, why, self.settings.grace_s):
             raise Broken(f"a job of {deployment.name} did not let it go within {self.settings.grace}")
 
-    def _close_all(self, left_s: float, loading_s: float) -> bool:
+    def _close_all(self, left_s: float) -> bool:
         until_s = time.monotonic() + left_s
         for each in self._sockets:
             each.close()
-        ended = self._deployer.close(loading_s)
+        ended = self._deployer.close(max(_NOW_S, left_s))
         for scaler in [*self._scalers.values()]:
             scaler.close()
         ended &= self._services is None or self._services.close(left_s)

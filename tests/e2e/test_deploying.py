@@ -140,6 +140,23 @@ def test_one_that_fails_leaves_the_others_serving_and_can_be_loaded_later(folder
         assert value(server, "slow") == 1.0
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_one_that_hangs_while_it_loads_fails_alone_once_its_time_is_over(folder: Path, replicas: int) -> None:
+    (folder / "wait-Slow").touch()
+    models = {
+        "slow": {"model": f"{folder}/m.py:Slow", "load_timeout": "1s", "replicas": replicas},
+        "fast": {"model": f"{folder}/m.py:Fast", "slo_ms": 2000},
+    }
+    with twoshift.Server(make_settings({"port": 0, "models": models})) as server:
+        assert value(server, "fast") == 1.0
+        refused = asked(server, "slow").json()["error"]["message"]
+        assert f"slow failed to load: {folder}/m.py:Slow was not loaded within 1 s: it has hung since" in refused
+        assert "load_timeout" in refused
+        (folder / "wait-Slow").unlink()
+        server.load("slow", load_timeout="10m")
+        assert value(server, "slow") == 1.0
+
+
 def test_where_all_fail_the_start_fails(folder: Path) -> None:
     (folder / "fail-Slow").touch()
     (folder / "fail-Fast").touch()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import signal
 import socket
 import subprocess
 import threading
@@ -72,10 +73,10 @@ class Started:
 
 
 @contextmanager
-def started(folder: Path, port: int = 0) -> Iterator[Started]:
+def started(folder: Path, port: int = 0, more: str = "") -> Iterator[Started]:
     (folder / "slow.py").write_text(MODEL)
     config = folder / "serve.toml"
-    model = f'[models.slow]\nmodel = "{folder / "slow.py"}:Slow"\nslo_ms = 5000\n'
+    model = f'[models.slow]\nmodel = "{folder / "slow.py"}:Slow"\nslo_ms = 5000\n{more}'
     config.write_text(
         f'port = {port}\naccess_log = true\n{model}[keys.k]\nsha256 = "{digest_of("k")}"\nscopes = ["admin"]\n'
     )
@@ -128,6 +129,31 @@ def test_a_model_that_does_not_load_ends_the_program_with_its_message(tmp_path: 
         assert server.ended() not in (0, None)
         assert "these weights are damaged" in server.said
         assert "Ready at" not in server.said
+
+
+def children(process: int) -> list[int]:
+    """Of a process, and of those."""
+    found = Path(f"/proc/{process}/task").glob("*/children")
+    ours = [int(pid) for each in found for pid in each.read_text().split()]
+    return [*ours, *(pid for each in ours for pid in children(each))]
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_notice_to_stop_while_the_first_model_loads_ends_it_like_any_other(tmp_path: Path, replicas: int) -> None:
+    with started(tmp_path, more=f"replicas = {replicas}\n") as server:
+        until(lambda: "slow is loading: Loading" in server.ask("GET", "/readyz")[2])
+        running = children(server.process.pid)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.ended() == 0
+        assert "stopping: admitted requests are answered within" in server.said.splitlines()[-1]
+        assert "Traceback" not in server.said
+        until(lambda: not any(Path(f"/proc/{each}").exists() for each in running))
+
+
+def test_a_notice_to_stop_is_obeyed_from_the_first_line_on(tmp_path: Path) -> None:
+    with started(tmp_path) as server:
+        server.process.send_signal(signal.SIGTERM)
+        assert server.ended() == 0
 
 
 def test_a_port_that_is_taken_is_found_before_the_model_is_loaded(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -75,19 +75,24 @@ def _settings(
 
 
 def _serve(settings: ServeSettings) -> int:
+    from twoshift.runtime.load_limit import is_loading
     from twoshift.server import Server
 
     server = Server(settings, note=note, progress=Ongoing)
     ended = server.run(partial(_tell, server, bool(settings.keys)))
-    return 0 if ended else _leave(settings)
+    if not ended:
+        note(f"Not everything ended within {settings.grace}")
+        _leave(1)
+    if is_loading():
+        _leave(0)
+    return 0
 
 
-def _leave(settings: ServeSettings) -> int:
+def _leave(code: int) -> NoReturn:
     """Ends the process as it is: what does not come back would hold it for ever."""
-    note(f"Not everything ended within {settings.grace}")
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(1)
+    os._exit(code)
 
 
 def _tell(server: Server, needs_key: bool) -> None:

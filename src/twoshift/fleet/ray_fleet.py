@@ -111,7 +111,9 @@ class RayFleet:
         self._note(f"Starting {wanted} replicas of {self._name} on Ray Serve")
         with _configuring:
             self._deploy()
-        self._await(lambda: self._refused is not None or len(self.members()) >= wanted, _START_S)
+        self._await(
+            lambda: self._refused is not None or len(self.members()) >= wanted or self._closed.is_set(), _START_S
+        )
         if self._refused is not None or not self.members():
             raise self._refused or Broken(f"no replica of {self._name} on Ray Serve reported within {_START_S:g} s")
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from twoshift._version import __version__
-from twoshift.config import home
 from twoshift.error_codec import encode_error
 from twoshift.errors import Broken
 from twoshift.extras import needed
@@ -24,6 +21,7 @@ from twoshift.fleet.replica_jobs import JobDesk
 from twoshift.fleet.replica_process import ReplicaSpec, loaded_of
 from twoshift.fleet.scaling import model_counts
 from twoshift.runtime.devices import share_threads
+from twoshift.runtime.load_limit import LoadLimit
 from twoshift.serve.llm.model import ServedLlm
 from twoshift.serve.model import ServedModel
 from twoshift.types import ReplicaCounts
@@ -147,21 +145,8 @@ def _opened(given: RayGiven) -> ServedModel | ServedLlm:
     spec = given.spec
     if spec.cores is not None:
         share_threads(spec.cores)
-    with _first_alone():
+    with LoadLimit(spec.settings.model, spec.settings.load_timeout_s):
         return spec.open_model(spec.name, spec.settings, lambda _: None)
-
-
-@contextlib.contextmanager
-def _first_alone() -> Iterator[None]:
-    """The first replica of a node measures in peace; the others then read what it has stored, side by side."""
-    folder = home()
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "opening").open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            fcntl.flock(file, fcntl.LOCK_SH)
-        yield
 
 
 def _here(message: Any, offset_s: float) -> Any:

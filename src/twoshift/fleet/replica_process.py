@@ -14,15 +14,17 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from twoshift.error_codec import encode_error
+from twoshift.errors import Broken
 from twoshift.extras import needed
 from twoshift.fleet.answering import Answering
 from twoshift.fleet.control import FromChild, Loaded, LoadFailed, Noted, Stop, ToChild
 from twoshift.fleet.frames import attach, is_plain
 from twoshift.ports import RuntimeInfo
 from twoshift.runtime.devices import share_threads
+from twoshift.runtime.load_limit import LoadLimit
 from twoshift.serve.llm.model import ServedLlm
 from twoshift.serve.model import ServedModel
 from twoshift.serve.settings import ModelSettings
@@ -61,13 +63,18 @@ def replica_main(live: socket.socket, control: Connection, spec: ReplicaSpec, gp
         share_threads(spec.cores)
     line = _Line(control)
     try:
-        model = spec.open_model(spec.name, spec.settings, lambda text: line.send(Noted(text)))
+        with LoadLimit(spec.settings.model, spec.settings.load_timeout_s, lambda why: _fail(line, Broken(why))):
+            model = spec.open_model(spec.name, spec.settings, lambda text: line.send(Noted(text)))
     except Exception as error:
-        line.send(LoadFailed(encode_error(error)))
-        os._exit(1)
+        _fail(line, error)
     threading.Thread(target=_listen, args=(line, model), name="twoshift-control", daemon=True).start()
     line.send(loaded_of(model))
     needed("uvloop", "serve", "serve", "twoshift").run(_serve(model, live))
+
+
+def _fail(line: _Line, error: Exception) -> NoReturn:
+    line.send(LoadFailed(encode_error(error)))
+    os._exit(1)
 
 
 async def _serve(model: ServedModel | ServedLlm, live: socket.socket) -> None:

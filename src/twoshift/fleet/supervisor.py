@@ -99,9 +99,11 @@ class Supervisor:
         self._thread.start()
         Finalize(None, self.close, exitpriority=1)  # a program that forgets it would wait for its replicas for ever
         with self._lock:
-            self._lock.wait_for(lambda: self._first_error is not None or self._settled)
+            self._lock.wait_for(lambda: self._first_error is not None or self._settled or self._closing)
             if self._first_error is not None:
                 raise self._first_error
+            if self._closing:
+                raise Broken(f"{self._spec.name} was closed before its replicas were ready")
 
     def members(self) -> list[Member]:
         """Those that take requests."""
@@ -138,6 +140,7 @@ class Supervisor:
         """End them all."""
         with self._lock:
             self._closing = True
+            self._lock.notify_all()
             self._nudge()
         if self._thread.is_alive():
             self._thread.join()

@@ -1,44 +1,67 @@
-"""A limit on loading: native code that never returns cannot be interrupted, so the process ends with a message."""
+"""A limit on loading. Native code that never returns cannot be interrupted: its process ends, or its thread is left."""
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import sys
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
 from types import TracebackType
+from typing import NoReturn, TypeVar
 
 from twoshift.durations import format_duration
+from twoshift.errors import Broken
 
-__all__ = ["LoadLimit", "loading_step"]
+__all__ = ["LoadLimit", "is_loading", "load_within", "loading_step"]
 
 _EXIT = 1
 _GRACE_S = 10.0  # after which the process ends even where a library never gives up the interpreter
-_active: list[LoadLimit] = []  # the innermost last
+_THREAD = "twoshift-load"
+_T = TypeVar("_T")
+
+
+class _Active(threading.local):
+    """The limits of this thread, the innermost last."""
+
+    def __init__(self) -> None:
+        self.limits: list[LoadLimit] = []
+
+
+_active = _Active()
 
 
 def loading_step(what: str) -> None:
-    """Say what loading does now, for the message if it never ends."""
-    if _active:
-        _active[-1].step(what)
+    """Say what loading does now, for the message if it never ends: `its tokenizer was tried`."""
+    if _active.limits:
+        _active.limits[-1].step = what
+
+
+def _end_process(message: str) -> NoReturn:
+    sys.stderr.write(f"twoshift: {message}\n")
+    sys.stderr.flush()
+    os._exit(_EXIT)
 
 
 class LoadLimit:
-    """Ends the process where a model is not loaded in time. None: no limit, as in a caller's own process."""
+    """Gives up where a model is not loaded in time. None: no limit, as in a caller's own process."""
 
-    def __init__(self, model: str, limit_s: float | None) -> None:
-        self._model, self._limit_s = model, limit_s
-        self._step = "it was opened"
+    def __init__(self, model: str, limit_s: float | None, give_up: Callable[[str], None] = _end_process) -> None:
+        self._model, self._limit_s, self._give_up = model, limit_s, give_up
+        self.step = "it was opened"
         self._timer: threading.Timer | None = None
+        self._gave_up = False
 
     def __enter__(self) -> LoadLimit:
         if self._limit_s is not None:
-            self._timer = threading.Timer(self._limit_s, self._give_up)
+            self._timer = threading.Timer(self._limit_s, self._expired)
             self._timer.daemon = True
             self._timer.start()
             if sys.__stderr__ is not None:
                 faulthandler.dump_traceback_later(self._limit_s + _GRACE_S, exit=True, file=sys.__stderr__)
-            _active.append(self)
+            _active.limits.append(self)
         return self
 
     def __exit__(
@@ -46,22 +69,60 @@ class LoadLimit:
     ) -> None:
         if self._timer is not None:
             self._timer.cancel()
-            faulthandler.cancel_dump_traceback_later()
-            _active.remove(self)
-
-    def step(self, what: str) -> None:
-        """What is done now: `its tokenizer was tried`."""
-        self._step = what
+            _active.limits.remove(self)
+            if not self._gave_up:  # else it is by now the watch over another model
+                faulthandler.cancel_dump_traceback_later()
 
     def message(self) -> str:
         """What happened, where, and what to do."""
         limit = format_duration(self._limit_s or 0.0)
         return (
-            f"{self._model} was not loaded within {limit}: it has hung since {self._step}; "
+            f"{self._model} was not loaded within {limit}: it has hung since {self.step}; "
             "give it more time with --load-timeout (load_timeout in a file), or fix the model"
         )
 
-    def _give_up(self) -> None:
-        sys.stderr.write(f"twoshift: {self.message()}\n")
-        sys.stderr.flush()
-        os._exit(_EXIT)
+    def _expired(self) -> None:
+        self._gave_up = True
+        faulthandler.cancel_dump_traceback_later()  # the interpreter is not held
+        self._give_up(self.message())
+
+
+def load_within(
+    model: str,
+    limit_s: float | None,
+    load: Callable[[], _T],
+    discard: Callable[[_T], None],
+    cancelled: Future[None],
+) -> _T:
+    """Load in a thread of its own, which is left behind if it hangs or nobody waits any longer.
+
+    What it still loads is discarded. Raises Broken.
+    """
+    loaded: Future[_T] = Future()
+
+    def give_up(why: str) -> None:
+        with contextlib.suppress(InvalidStateError):
+            loaded.set_exception(Broken(why))
+
+    def work() -> None:
+        try:
+            with LoadLimit(model, limit_s, give_up):
+                found = load()
+        except BaseException as error:  # a model's own code may raise anything
+            with contextlib.suppress(InvalidStateError):
+                loaded.set_exception(error)
+            return
+        try:
+            loaded.set_result(found)
+        except InvalidStateError:
+            discard(found)
+
+    cancelled.add_done_callback(lambda _: give_up(f"{model} was not loaded: the server stops"))
+    if not loaded.done():
+        threading.Thread(target=work, name=_THREAD, daemon=True).start()
+    return loaded.result()
+
+
+def is_loading() -> bool:
+    """Whether this process still loads a model, perhaps one that nobody waits for."""
+    return any(each.name == _THREAD for each in threading.enumerate())

@@ -4,36 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import queue
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
-from twoshift.errors import InvalidInput, NotFound
+from twoshift.errors import InvalidInput, NotFound, TryLater
 from twoshift.serve.deployments import Deployment, DeploymentState, Serving
 from twoshift.serve.live_model import LiveModel
 from twoshift.serve.service import Service
 
-__all__ = ["Deployer", "Progress"]
+__all__ = ["Deployer", "OpenBackend", "Progress", "Tell"]
 
 _LOOK_S = 0.02
+_RETRY_S = 1.0
 _T = TypeVar("_T")
-Progress = Callable[[], AbstractContextManager[Callable[[str], None]]]  # tells people what is done now
+Tell = Callable[[str], None]
+OpenBackend = Callable[[str, Tell, Future[None]], LiveModel]  # may take minutes; ends early once the future is done
+Progress = Callable[[], AbstractContextManager[Tell]]  # tells people what is done now
 
 
 class Deployer:
-    """One thing at a time, in a thread of its own; any thread may ask, and is told how it ended by a future.
-
-    What is measured while a model loads would not be true beside another one that loads.
-    """
+    """One thing at a time for each deployment; any thread may ask, and a future says how it ended."""
 
     def __init__(
         self,
         service: Service,
-        open_backend: Callable[[str, Callable[[str], None]], LiveModel],  # may take minutes; raises
+        open_backend: OpenBackend,
         arrived: Callable[[Deployment], None],  # a backend answers for it
         leaving: Callable[[Deployment, LiveModel], None],  # one does so no more, and is closed next
         grace_s: float,  # for what was admitted
@@ -41,27 +40,43 @@ class Deployer:
     ) -> None:
         self._service, self._models, self._open_backend = service, service.models, open_backend
         self._arrived, self._leaving, self._grace_s, self._progress = arrived, leaving, grace_s, progress
-        self._asked: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()  # guards the four below
+        self._last: dict[str, Future[Any]] = {}  # what was asked last of a deployment
+        self._threads = set[threading.Thread]()
+        self._loading = set[Future[None]]()  # done: nobody waits for the model
+        self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        # It lives as long as the server: a process that a thread has started may end with that thread
-        self._thread = threading.Thread(target=self._work, name="twoshift-deployer", daemon=True)
 
     def start(self) -> None:
         """On the loop that serves."""
         self._loop = asyncio.get_running_loop()
-        self._thread.start()
 
     def close(self, timeout_s: float) -> bool:
-        """Nothing more is begun; False where a model is still being loaded after that time."""
-        self._asked.put(None)
-        if self._thread.is_alive():
-            self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        """Begin nothing more, and give up what loads; False where something has not ended after that time."""
+        with self._lock:
+            self._closed = True
+            loading, threads = [*self._loading], [*self._threads]
+            self._loading.clear()
+        for each in loading:
+            each.set_result(None)
+        until_s = time.monotonic() + timeout_s
+        for each in threads:
+            each.join(max(0.0, until_s - time.monotonic()))
+        return not any(each.is_alive() for each in threads)
 
-    def do(self, what: Callable[[], _T]) -> Future[_T]:
-        """In its turn."""
+    def do(self, what: Callable[[], _T], name: str = "") -> Future[_T]:
+        """In a thread of its own, after what was asked of that deployment before."""
         future: Future[_T] = Future()
-        self._asked.put((what, future))
+        with self._lock:
+            if self._closed:
+                future.set_exception(TryLater("the server is shutting down", _RETRY_S))
+                return future
+            before, self._last[name] = self._last.get(name), future
+            thread = threading.Thread(
+                target=self._work, args=(name, before, what, future), name="twoshift-deployer", daemon=True
+            )
+            self._threads.add(thread)
+        thread.start()
         return future
 
     def load(self, name: str) -> Future[None]:
@@ -72,12 +87,12 @@ class Deployer:
         deployment = self._known(name)
         if deployment.serving is None:
             self._models.move(deployment, DeploymentState.LOADING, "waits for its turn")
-        return self.do(lambda: self._load(deployment))
+        return self.do(lambda: self._load(deployment), name)
 
     def unload(self, name: str, forget: bool = False) -> Future[None]:
         """What was admitted is answered, then the model is let go; with `forget` its name is, too."""
         deployment = self._known(name)
-        return self.do(lambda: self._unload(deployment, forget))
+        return self.do(lambda: self._unload(deployment, forget), name)
 
     def _known(self, name: str) -> Deployment:
         deployment = self._models.all.get(name)
@@ -85,17 +100,21 @@ class Deployer:
             raise NotFound("model", name, f"one of {', '.join(sorted(self._models.all))}")
         return deployment
 
-    # In its thread
+    # In their threads
 
-    def _work(self) -> None:
-        while (asked := self._asked.get()) is not None:
-            what, future = asked
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
+    def _work(self, name: str, before: Future[Any] | None, what: Callable[[], Any], future: Future[Any]) -> None:
+        if before is not None:
+            wait([before])
+        try:
+            if future.set_running_or_notify_cancel():
                 future.set_result(what())
-            except BaseException as error:  # a model's own code may raise anything
-                future.set_exception(error)
+        except BaseException as error:  # a model's own code may raise anything
+            future.set_exception(error)
+        finally:
+            with self._lock:
+                self._threads.discard(threading.current_thread())
+                if self._last.get(name) is future:
+                    del self._last[name]
 
     def _load(self, deployment: Deployment) -> None:
         if self._models.all.get(deployment.name) is not deployment:
@@ -104,20 +123,36 @@ class Deployer:
         if is_first:
             self._models.move(deployment, DeploymentState.LOADING)
         try:
-            with self._progress() as tell:
-                backend = self._open_backend(deployment.name, lambda text: self._tell(deployment, tell, text))
+            backend = self._opened(deployment)
         except BaseException as error:
             if is_first:
                 self._models.move(deployment, DeploymentState.FAILED, str(error))
             else:
                 deployment.reason = f"{deployment.name} could not be loaded anew, and answers as before: {error}"
             raise
-        before = self._on_loop(lambda: self._service.deploy(deployment, backend))
+        try:
+            before = self._on_loop(lambda: self._service.deploy(deployment, backend))
+        except BaseException:
+            backend.close()
+            raise
         if before is not None:
             self._let_go(deployment, before)
         self._arrived(deployment)
 
-    def _tell(self, deployment: Deployment, tell: Callable[[str], None], text: str) -> None:
+    def _opened(self, deployment: Deployment) -> LiveModel:
+        cancelled: Future[None] = Future()
+        with self._lock:
+            if self._closed:
+                raise TryLater("the server is shutting down", _RETRY_S)
+            self._loading.add(cancelled)
+        try:
+            with self._progress() as tell:
+                return self._open_backend(deployment.name, lambda text: self._tell(deployment, tell, text), cancelled)
+        finally:
+            with self._lock:
+                self._loading.discard(cancelled)
+
+    def _tell(self, deployment: Deployment, tell: Tell, text: str) -> None:
         if deployment.state is DeploymentState.LOADING:
             deployment.reason = text
         tell(text)

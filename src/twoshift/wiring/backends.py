@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 
 from twoshift.errors import InvalidInput
 from twoshift.fleet.group import ReplicaFleet
 from twoshift.fleet.llm_model import FleetLlm
 from twoshift.fleet.model import FleetModel
-from twoshift.fleet.replica_process import ReplicaSpec
+from twoshift.fleet.replica_process import OpenModel, ReplicaSpec
 from twoshift.fleet.supervisor import Supervisor
 from twoshift.runtime.devices import usable_threads, visible_gpus
 from twoshift.runtime.llm import is_llm
 from twoshift.runtime.llm.remote import is_address
+from twoshift.runtime.load_limit import load_within
 from twoshift.serve.live_model import LiveModel
 from twoshift.serve.settings import ModelSettings, ServeSettings
 from twoshift.wiring.served_models import served_llm, served_model
@@ -20,8 +23,17 @@ from twoshift.wiring.served_models import served_llm, served_model
 __all__ = ["fleet_model", "live_model", "ray_model"]
 
 
-def live_model(name: str, settings: ServeSettings, note: Callable[[str], None]) -> LiveModel:
-    """A model that is served: in this process, by replicas in processes of their own, or by Ray Serve."""
+# Libraries set threads, precision and environment of the whole process while they load, and import one another
+_one_load_here = threading.Lock()
+
+
+def live_model(
+    name: str, settings: ServeSettings, note: Callable[[str], None], cancelled: Future[None] | None = None
+) -> LiveModel:
+    """A model that is served: in this process, by replicas in processes of their own, or by Ray Serve.
+
+    Once `cancelled` is done, nobody waits for it any longer, and replicas that have started end.
+    """
     each = settings.models[name]
     if language := is_llm(each.model):
         each.check_sequences()
@@ -30,11 +42,20 @@ def live_model(name: str, settings: ServeSettings, note: Callable[[str], None]) 
         _check_remote(each)
     else:
         each.check_rows()
+    cancelled = cancelled or Future()
     if settings.engine == "ray":
-        return ray_model(name, each, settings.address, note)
-    if each.first_replicas == 1 and not each.is_scaled:
-        return (served_llm if language else served_model)(name, each, note)
-    return fleet_model(name, each, note, each.max_replicas)
+        return ray_model(name, each, settings.address, note, cancelled)
+    if each.first_replicas > 1 or each.is_scaled:
+        return fleet_model(name, each, note, each.max_replicas, cancelled)
+    served: OpenModel = served_llm if language else served_model
+    with _one_load_here:
+        return load_within(
+            each.model,
+            each.load_timeout_s,
+            lambda: served(name, each, note),
+            lambda model: model.close(),
+            cancelled,
+        )
 
 
 def _check_remote(settings: ModelSettings) -> None:
@@ -44,23 +65,31 @@ def _check_remote(settings: ModelSettings) -> None:
 
 
 def ray_model(
-    name: str, settings: ModelSettings, address: str | None, note: Callable[[str], None]
+    name: str,
+    settings: ModelSettings,
+    address: str | None,
+    note: Callable[[str], None],
+    cancelled: Future[None] | None = None,
 ) -> FleetModel | FleetLlm:
     """A model whose replicas are a deployment of Ray Serve, ready."""
     from twoshift.fleet.ray_fleet import RayFleet  # ray: an extra
 
     model, spec = _fleet_of(name, settings)
-    return _open(model, RayFleet(spec, address, model.group, note))
+    return _open(model, RayFleet(spec, address, model.group, note), cancelled)
 
 
 def fleet_model(
-    name: str, settings: ModelSettings, note: Callable[[str], None], most: int | None = None
+    name: str,
+    settings: ModelSettings,
+    note: Callable[[str], None],
+    most: int | None = None,
+    cancelled: Future[None] | None = None,
 ) -> FleetModel | FleetLlm:
     """A model with replica processes, all ready; the cores are shared out among as many as there can ever be."""
     cores = settings.threads or max(1, usable_threads() // (most or settings.first_replicas))
     model, spec = _fleet_of(name, settings, cores)
     gpus = visible_gpus(settings.device)
-    return _open(model, Supervisor(spec, settings.first_replicas, gpus, model.group, note))
+    return _open(model, Supervisor(spec, settings.first_replicas, gpus, model.group, note), cancelled)
 
 
 def _fleet_of(
@@ -72,7 +101,9 @@ def _fleet_of(
     return FleetModel(name), ReplicaSpec(name, settings, served_model, cores)
 
 
-def _open(model: FleetModel | FleetLlm, fleet: ReplicaFleet) -> FleetModel | FleetLlm:
+def _open(model: FleetModel | FleetLlm, fleet: ReplicaFleet, cancelled: Future[None] | None) -> FleetModel | FleetLlm:
+    if cancelled is not None:
+        cancelled.add_done_callback(lambda _: fleet.close())
     try:
         model.open(fleet)
     except BaseException:

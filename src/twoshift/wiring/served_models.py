@@ -11,13 +11,14 @@ from twoshift.policy.admission import MAX_WAITING
 from twoshift.policy.lane_values import LaneLimits
 from twoshift.runtime.llm import LlmOptions, load_llm
 from twoshift.runtime.llm.remote import is_address
-from twoshift.runtime.load_limit import LoadLimit
+from twoshift.runtime.load_limit import loading_step
 from twoshift.serve.derived import derive
 from twoshift.serve.llm.derived import objective_for
 from twoshift.serve.llm.model import ServedLlm
 from twoshift.serve.model import ServedModel
 from twoshift.serve.profile_keeper import ProfileKeeper
 from twoshift.serve.settings import ModelSettings
+from twoshift.wiring.loading_turn import LoadingTurn
 from twoshift.wiring.measuring import (
     GUESSED_STEP,
     believed_profile,
@@ -38,7 +39,7 @@ def served_model(name: str, settings: ModelSettings, note: Callable[[str], None]
     """A model behind an engine, warm, with its curve: the one that is stored, or measured now."""
     limits, max_waiting = _live_limits(settings), settings.max_waiting or MAX_WAITING
     note(f"Loading {settings.model}")
-    with LoadLimit(settings.model, settings.load_timeout_s) as limit:
+    with LoadingTurn() as turn:
         runtime = load_model(
             settings.model,
             device=settings.device,
@@ -47,9 +48,11 @@ def served_model(name: str, settings: ModelSettings, note: Callable[[str], None]
             threads=settings.threads,
         )
         try:
-            limit.step("its first call began")
+            loading_step("its first call began")
             outputs = warmed(runtime)  # first: what is cold contradicts every profile
-            limit.step("its calls are measured")
+            loading_step("it waited for other models that load")
+            turn.alone()
+            loading_step("its calls are measured")
             profile, slowdown = believed_profile(runtime, note) or (measured_profile(runtime, note), 1.0)
         except BaseException:
             runtime.close()
@@ -88,16 +91,17 @@ def served_llm(name: str, settings: ModelSettings, note: Callable[[str], None]) 
     """A language model behind an engine, warm, with its curve: the one that is stored, or measured now."""
     settings.check_sequences()
     note(f"Loading {settings.model}")
-    with LoadLimit(settings.model, settings.load_timeout_s):
+    with LoadingTurn() as turn:
         runtime = load_llm(settings.model, LlmOptions(settings.device, settings.precision, settings.threads))
-    try:
-        found = stored_profile(runtime.info)
-        measured = measured_steps if not is_address(settings.model) else guessed_steps
-        cost = found.cost if found else measured(runtime, note)
-        objective = objective_for(cost, settings.ttft_s, settings.tpot_s, settings.max_waiting)
-    except BaseException:
-        runtime.close()
-        raise
+        try:
+            turn.alone()  # the first of several replicas measures, the others read what it has stored
+            found = stored_profile(runtime.info)
+            measured = measured_steps if not is_address(settings.model) else guessed_steps
+            cost = found.cost if found else measured(runtime, note)
+            objective = objective_for(cost, settings.ttft_s, settings.tpot_s, settings.max_waiting)
+        except BaseException:
+            runtime.close()
+            raise
     return ServedLlm(name, LlmEngine(runtime, cost, objective))
 
 
