@@ -60,7 +60,7 @@ unit: setup  ## the fast tests
 
 test: check  ## the checks and every test
 	@echo "== all tests"
-	@$(BIN)/pytest -n auto --dist loadscope -rs tests  # a server that a module starts is started once
+	@$(BIN)/pytest -n auto --dist loadscope --no-loadscope-reorder -rs tests  # a module's server is started once
 
 fault: $(TEST_STAMP)  ## jobs killed at every write point and at 200 random moments
 	@echo "== faults"

@@ -7,6 +7,7 @@ Hypothesis tries the same examples every time, so that a run says something abou
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,21 @@ if TYPE_CHECKING:
 settings.register_profile("same", derandomize=True, deadline=None)  # the machine may be busy
 settings.register_profile("random", deadline=None)
 settings.load_profile("random" if os.environ.get("TWOSHIFT_RANDOM") else "same")
+
+
+_FOLDERS = ("e2e", "fault", "contract", "unit")  # the longest modules first, so that all workers end together
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    items.sort(key=lambda item: _FOLDERS.index(item.path.relative_to(here).parts[0]))
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Of `-n auto`: more than cores for the whole suite, which waits for other processes half of its time."""
+    if config.option.dist != "loadscope":
+        return None
+    return math.ceil(1.5 * len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else None
 
 
 @pytest.fixture

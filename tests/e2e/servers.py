@@ -100,10 +100,10 @@ class Server:
         """What it says to these bytes, until it closes."""
         with self.connect() as made:
             made.sendall(data)
-            found = b""
+            found = bytearray()
             while piece := made.recv(1 << 16):
                 found += piece
-        return found
+        return bytes(found)
 
     def counted(self, name: str, **labels: str) -> float:
         """One of its metrics, summed over the labels that are not said."""

@@ -112,10 +112,10 @@ def poured(made: socket.socket) -> int:
 
 
 def received(made: socket.socket) -> bytes:
-    found = b""
+    found = bytearray()  # bytes would be copied as a whole for each piece
     while piece := made.recv(1 << 16):
         found += piece
-    return found
+    return bytes(found)
 
 
 def post(path: str, size: int, more: str = "") -> bytes:

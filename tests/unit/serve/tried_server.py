@@ -101,10 +101,10 @@ class TriedServer:
 
 def everything(connection: socket.socket) -> bytes:
     """What comes until the other end closes."""
-    found = b""
+    found = bytearray()
     while data := connection.recv(1 << 16):
         found += data
-    return found
+    return bytes(found)
 
 
 def parted(replies: bytes, head: bool = False) -> list[tuple[int, dict[str, str], bytes]]:
