@@ -29,7 +29,9 @@ __all__ = [
     "LookupRuntime",
     "LossyRuntime",
     "Prepared",
+    "PreparedElsewhere",
     "Profiles",
+    "RowPreparer",
     "Runtime",
     "RuntimeInfo",
     "ThreadedRuntime",
@@ -83,6 +85,30 @@ class Prepared(Protocol):
     def take(self, order: NDArray[np.int64]) -> Prepared:
         """The rows at those places, in that order."""
         ...
+
+
+class RowPreparer(Protocol):
+    """Prepares rows of a model without its device: pickled, it works in any process, and any thread may call it."""
+
+    def prepare(self, rows: Sequence[Any]) -> Prepared:
+        """As the runtime's own; raises InvalidInput that names the row."""
+        ...
+
+    def arrays_of(self, rows: Any) -> Columns:
+        """What it has prepared, to be sent to the process that has the device."""
+        ...
+
+    def rows_of(self, arrays: Columns) -> Prepared:
+        """The rows again, without a copy."""
+        ...
+
+
+@runtime_checkable
+class PreparedElsewhere(Protocol):
+    """A Runtime whose rows can be prepared in other processes."""
+
+    @property
+    def row_preparer(self) -> RowPreparer: ...
 
 
 @dataclass(frozen=True, slots=True)

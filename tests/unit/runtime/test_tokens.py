@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -306,3 +307,14 @@ def test_a_bad_text_among_token_ids_is_named_by_its_own_row(tmp_path: Path) -> N
 def test_token_ids_are_no_pair_of_texts(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"row 0.*a pair of texts"):
         tokenizer(tmp_path, Reranking("sigmoid")).rows([[1, 4, 2]])
+
+
+def test_a_pickled_tokenizer_prepares_the_same_rows_and_sends_them_as_arrays(tmp_path: Path) -> None:
+    original = tokenizer(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()  # the file may be another one by then
+    copy = pickle.loads(pickle.dumps(original))  # noqa: S301 - our own
+    rows = copy.prepare(["a b", "c", "a b c a b c"]).slice(1, 3)
+    sent = original.rows_of(copy.arrays_of(rows))
+    expected = original.rows(["c", "a b c a b c"])
+    for name in ("ids", "offsets", "truncated", "lengths"):
+        np.testing.assert_array_equal(getattr(sent, name), getattr(expected, name))

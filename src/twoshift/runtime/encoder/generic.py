@@ -134,13 +134,13 @@ class TransformersEncoder:
         hidden = int(getattr(model.config, "hidden_size", 0)) or folder.architecture.hidden
         self._width = answer_width(folder.task, hidden)
         self._pooler = Pooler(folder.task, hidden) if isinstance(folder.task, Embedding) else None
-        self._tokenizer = tokenizer
+        self.row_preparer = tokenizer
         self._model: Any = model
         self._torch = needed("torch", "torch", info.model)
 
     def prepare(self, rows: Sequence[Any]) -> TokenRows:
         """Texts, or pairs of texts, as tokens; any thread may call it."""
-        return self._tokenizer.rows(rows)
+        return self.row_preparer.rows(rows)
 
     def launch(self, parts: Sequence[Prepared], live: bool = False) -> Done:
         """Run one call over the rows of all parts; the device has one queue, so `live` changes nothing."""

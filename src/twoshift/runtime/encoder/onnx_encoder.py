@@ -99,14 +99,14 @@ class OnnxEncoder:
         self._task = folder.task
         self._width = answer_width(folder.task, folder.architecture.hidden)
         self._pad_id = folder.architecture.pad_id
-        self._tokenizer = tokenizer
+        self.row_preparer = tokenizer
         self._session: Session | None = session
         self.lanes = session.lanes
         self.padding_tokens = 0  # that calls have carried so far
 
     def prepare(self, rows: Sequence[Any]) -> TokenRows:
         """Texts, or pairs of texts, as tokens; any thread may call it."""
-        return self._tokenizer.rows(rows)
+        return self.row_preparer.rows(rows)
 
     def launch(self, parts: Sequence[Prepared], live: bool = False) -> Done:
         """Run one call over the rows of all parts; the device has one queue, so `live` changes nothing."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from twoshift.errors import Broken, InvalidInput, TwoshiftError
 from twoshift.extras import needed
+from twoshift.ports import Columns
 from twoshift.runtime.encoder.fields import Fields
 from twoshift.runtime.encoder.folder import ModelFolder
 from twoshift.runtime.encoder.words import WordTokens
@@ -125,8 +126,9 @@ class _GivenIds:
 class TextTokenizer:
     """A folder's tokenizer. Any thread may call it: nothing is changed after it is made."""
 
-    def __init__(self, folder: ModelFolder, with_type_ids: bool) -> None:
-        self._tokenizer = _read(folder)
+    def __init__(self, folder: ModelFolder, with_type_ids: bool, tokenizer: Any = None) -> None:
+        self._folder = folder
+        self._tokenizer = _read(folder) if tokenizer is None else tokenizer
         self._max_tokens = folder.max_tokens
         self._typed = with_type_ids
         self._pad_id = folder.architecture.pad_id
@@ -140,6 +142,28 @@ class TextTokenizer:
             self._words = WordTokens(self._tokenizer, self._max_tokens)
             self._special = _special_ids(self._tokenizer)
             self._skipped = {text: self._prompt_tokens(text) for text in folder.prompts.texts.values()}
+
+    def __reduce__(self) -> Any:
+        # With the tokenizer itself: its file may be another one by now
+        return _restored, (self._folder, self._typed, self._tokenizer.to_str())
+
+    def prepare(self, rows: Sequence[Any]) -> TokenRows:
+        """As `rows`: it is a RowPreparer."""
+        return self.rows(rows)
+
+    def arrays_of(self, rows: TokenRows) -> Columns:
+        """What it has prepared, to be sent to the process that has the device; beginning at 0."""
+        first, last = int(rows.offsets[0]), int(rows.offsets[-1])
+        arrays = {"ids": rows.ids[first:last], "offsets": rows.offsets - first, "truncated": rows.truncated}
+        if rows.type_ids is not None:
+            arrays["type_ids"] = rows.type_ids[first:last]
+        if rows.skipped is not None:
+            arrays["skipped"] = rows.skipped
+        return arrays
+
+    def rows_of(self, arrays: Columns) -> TokenRows:
+        """The rows again, without a copy."""
+        return TokenRows(**arrays)
 
     def rows(self, texts: Sequence[Any]) -> TokenRows:
         """Token ids of texts, of pairs of texts, or those that were given; raises InvalidInput that names a bad row.
@@ -295,6 +319,11 @@ class TextTokenizer:
         for where, number in ((str(folder.tokenizer), largest), (f"{folder.path}: pad_token_id", pad)):
             if number >= self._vocabulary:
                 raise InvalidInput(where, number, f"token ids below vocab_size, {self._vocabulary}")
+
+
+def _restored(folder: ModelFolder, with_type_ids: bool, tokenizer: str) -> TextTokenizer:
+    tokenizers = needed("tokenizers", "encoder", str(folder.path))
+    return TextTokenizer(folder, with_type_ids, tokenizers.Tokenizer.from_str(tokenizer))
 
 
 def _prompted(prompt: str, row: Any) -> Any:

@@ -70,7 +70,7 @@ class CudaEncoder:
 
     def __init__(self, info: RuntimeInfo, folder: ModelFolder, tokenizer: TextTokenizer, model: _Answering) -> None:
         self.info = info
-        self._tokenizer = tokenizer
+        self.row_preparer = tokenizer
         device = model.network.device
         self._lanes = {live: CallLane(model, folder.task, has_type_ids(folder), device, live) for live in (True, False)}
         for lane in self._lanes.values() if model.network.recordable else ():
@@ -78,7 +78,7 @@ class CudaEncoder:
 
     def prepare(self, rows: Sequence[Any]) -> TokenRows:
         """Texts, or pairs of texts, as tokens; any thread may call it."""
-        return self._tokenizer.rows(rows)
+        return self.row_preparer.rows(rows)
 
     def launch(self, parts: Sequence[Prepared], live: bool = False) -> OnDevice:
         """Begin one call over the rows of all parts; a live one overtakes the others on the device."""
