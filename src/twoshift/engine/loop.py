@@ -22,8 +22,8 @@ from twoshift.engine.host_time import HostTime
 from twoshift.engine.recovery import Recovery
 from twoshift.engine.results import BlockAccumulator, BlockFuture, RowFuture, RowSink
 from twoshift.engine.stats import EngineStats, Queue
-from twoshift.engine.waiting import BlockJob, BlockOwner, LiveRow, Piece, Waiting
-from twoshift.errors import InvalidInput, Late, TooLarge, TryLater
+from twoshift.engine.waiting import BlockJob, BlockOwner, LiveRow, LiveRows, Piece, Waiting, parts_of
+from twoshift.errors import InvalidInput, Late, TooLarge, TryLater, TwoshiftError
 from twoshift.policy.admission import MAX_WAITING, AdmissionPolicy, Admit, Never, Refuse, Try
 from twoshift.policy.cost import CallCost
 from twoshift.policy.device_time import DeviceTime
@@ -105,22 +105,41 @@ class Engine(DeviceLoop):
         `since_s` is when their time began, where that is not now: what they have lost of it makes none too large.
         The device may rest until `wake` is called: a caller may have more rows to submit at this moment.
         """
+        (found,) = self.submit_together(rows, [LiveRows(0, sinks, deadline_s, tenant, since_s)])
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def submit_together(self, rows: Prepared, asked: Sequence[LiveRows]) -> list[list[int] | Exception]:
+        """The same for requests whose rows were prepared together: the keys of each, or why it is not taken."""
         with self._lock:
             self._check_open()
-            now_s = self._clock()
-            if math.isnan(deadline_s):
-                raise InvalidInput("deadline_s", deadline_s, "a time on the engine's clock, or inf")
-            lengths = _lengths(rows).tolist()
-            if deadline_s <= now_s and lengths:
-                why = f"the deadline {deadline_s:.3f} has passed on the clock of engine.now_s(): {now_s:.3f}"
-                raise Late(why, begun=False, for_clients="the deadline passed before the request could start")
+            now_s, lengths = self._clock(), _lengths(rows).tolist()
             signature = self._waiting.signatures.number(rows.signature)
-            items = [Item(self._waiting.new_key(), deadline_s, n, signature) for n in lengths]
-            if (until_s := self._admit(items, now_s, since_s)) is not None:
-                items = [item._replace(deadline_s=until_s) for item in items]
-            for at, (item, sink) in enumerate(zip(items, sinks, strict=True)):
-                self._waiting.add_row(item, LiveRow(rows, at, sink, now_s, deadline_s, item.tokens, tenant))
-            return [item.key for item in items]
+            found = list[list[int] | Exception]()
+            for each in asked:
+                try:
+                    found.append(self._queue(rows, lengths, each, signature, now_s))
+                except TwoshiftError as error:
+                    found.append(error)
+            return found
+
+    def _queue(
+        self, rows: Prepared, lengths: Sequence[int], asked: LiveRows, signature: int, now_s: float
+    ) -> list[int]:
+        start, sinks, deadline_s, tenant, since_s = asked
+        if math.isnan(deadline_s):
+            raise InvalidInput("deadline_s", deadline_s, "a time on the engine's clock, or inf")
+        if deadline_s <= now_s and sinks:
+            why = f"the deadline {deadline_s:.3f} has passed on the clock of engine.now_s(): {now_s:.3f}"
+            raise Late(why, begun=False, for_clients="the deadline passed before the request could start")
+        new_key, places = self._waiting.new_key, range(start, start + len(sinks))
+        items = [Item(new_key(), deadline_s, lengths[at], signature) for at in places]
+        if (until_s := self._admit(items, now_s, since_s)) is not None:
+            items = [item._replace(deadline_s=until_s) for item in items]
+        for at, item, sink in zip(places, items, sinks, strict=True):
+            self._waiting.add_row(item, LiveRow(rows, at, sink, now_s, deadline_s, item.tokens, tenant))
+        return [item.key for item in items]
 
     @property
     def is_resting(self) -> bool:
@@ -330,7 +349,7 @@ class Engine(DeviceLoop):
 
     def _fly(self, thread_index: int, flight: Flight) -> None:
         began_s = time.thread_time()
-        prepared = [each.prepared() for each in (*flight.rows, *flight.pieces)]
+        prepared = [*parts_of(flight.rows), *(piece.prepared() for piece in flight.pieces)]
         if self.on_launch is not None and flight.rows:
             self.on_launch(flight.rows)
         flight.formed_s, flight.began_cpu_s = (now_s := time.thread_time()) - began_s, now_s
@@ -391,7 +410,7 @@ class Engine(DeviceLoop):
         with self._lock:
             began_s = self._clock()
             self._device_time.began(key, began_s)
-        result = waited(self._launched([row.prepared() for row in rows], True, self._slots[0]))
+        result = waited(self._launched(parts_of(rows), True, self._slots[0]))
         with self._lock:
             ended_s = self._clock()
             device_s = self._device_time.ended(key, ended_s)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,7 +20,7 @@ from twoshift.policy.lanes import LanePolicy
 from twoshift.ports import Prepared
 from twoshift.types import Item, Lane
 
-__all__ = ["BlockJob", "BlockOwner", "LiveRow", "Piece", "TriedPiece", "Waiting"]
+__all__ = ["BlockJob", "BlockOwner", "LiveRow", "LiveRows", "Piece", "TriedPiece", "Waiting", "parts_of"]
 
 
 class LiveRow(msgspec.Struct):
@@ -32,9 +34,29 @@ class LiveRow(msgspec.Struct):
     tokens: int
     tenant: str = ""  # who pays
 
-    def prepared(self) -> Prepared:
-        """The row by itself."""
-        return self.rows if len(self.rows.lengths) == 1 else self.rows.slice(self.at, self.at + 1)
+
+def parts_of(rows: Sequence[LiveRow]) -> list[Prepared]:
+    """What a call over these rows is made of; those that lie side by side stay together."""
+    parts, start = list[Prepared](), 0
+    for at in range(1, len(rows) + 1):
+        first = rows[start]
+        if at < len(rows) and rows[at].rows is first.rows and rows[at].at == first.at + at - start:
+            continue
+        whole = first.rows
+        is_all = len(whole.lengths) == at - start
+        parts.append(whole if is_all else whole.slice(first.at, first.at + at - start))
+        start = at
+    return parts
+
+
+class LiveRows(NamedTuple):
+    """A request among rows that were prepared together: as many as there are sinks, from `start` on."""
+
+    start: int
+    sinks: Sequence[RowSink]
+    deadline_s: float
+    tenant: str = ""  # who pays
+    since_s: float | None = None  # when its time began, where that is not now
 
 
 @dataclass(slots=True, eq=False)
