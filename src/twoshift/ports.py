@@ -94,6 +94,10 @@ class RowPreparer(Protocol):
         """As the runtime's own; raises InvalidInput that names the row."""
         ...
 
+    def joined(self, parts: Sequence[Any]) -> Prepared:
+        """Rows that it has prepared, of one signature, one after the other."""
+        ...
+
     def arrays_of(self, rows: Any) -> Columns:
         """What it has prepared, to be sent to the process that has the device."""
         ...

@@ -75,10 +75,10 @@ class RayReplica:
 
     def check_health(self) -> None:
         """Ray replaces it where this raises."""
-        health, answering = self._model.health(), self._listener.answering
+        health, connection = self._model.health(), self._listener.connection
         if not health.healthy:
             raise Broken(health.reason)
-        if self._released.is_set() or (answering is not None and answering.is_lost):
+        if self._released.is_set() or (connection is not None and connection.is_lost):
             raise Broken("the server no longer uses this replica")
 
     def record_autoscaling_stats(self) -> dict[str, float]:

@@ -151,6 +151,10 @@ class TextTokenizer:
         """As `rows`: it is a RowPreparer."""
         return self.rows(rows)
 
+    def joined(self, parts: Sequence[TokenRows]) -> TokenRows:
+        """One after the other."""
+        return concat(parts)
+
     def arrays_of(self, rows: TokenRows) -> Columns:
         """What it has prepared, to be sent to the process that has the device; beginning at 0."""
         first, last = int(rows.offsets[0]), int(rows.offsets[-1])
