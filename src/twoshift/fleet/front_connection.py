@@ -110,7 +110,8 @@ class FrontConnection(asyncio.Protocol):
             visit = _AskVisit(self, size, ask.id)
             rows: Sequence[Any] = [tuple(row) for row in ask.rows] if ask.pairs else ask.rows
             request = LiveRequest(rows, deadline_s, arrived_s, ask.tenant, visit)
-            self._tasks[ask.id] = self._loop.create_task(self._answer(ask, request, visit))
+            task = self._tasks[ask.id] = self._loop.create_task(self._answer(ask, request, visit))
+            task.add_done_callback(lambda _: visit.end())  # one that is cancelled before it runs never does
             answering.changed()
         else:
             answering.refused_rows += len(ask.rows)

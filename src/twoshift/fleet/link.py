@@ -222,12 +222,13 @@ class Link(asyncio.Protocol):
         (outgoing, self._outgoing), (single, self._single) = (self._outgoing, []), (self._single, {})
         if self.is_lost:
             return
+        frames = list[bytes]()
         for alike in single.values():
             for at in range(0, len(alike), _TOGETHER):
                 part = alike[at : at + _TOGETHER]
                 rows = [given.rows for _, given in part]
-                outgoing.append(asking_prepared([ask for ask, _ in part], rows, part[0][1].preparer))
-        self._transport.write(b"".join(outgoing))
+                frames.append(asking_prepared([ask for ask, _ in part], rows, part[0][1].preparer))
+        self._transport.write(b"".join([*frames, *outgoing]))  # what is forgotten comes after what was asked
 
     def _give_up(self, request: int) -> None:
         asked = self._asked.get(request)
