@@ -56,7 +56,7 @@ class Letters:
 
 
 class Sums:
-    """The sum of a text's letters. It waits at a gate; it fails over bad texts, and where a call has many large ones."""
+    """The sum of a text's letters. It waits at a gate, and fails over bad texts and over a large one beside others."""
 
     def __init__(self) -> None:
         self.row_preparer = Letters()

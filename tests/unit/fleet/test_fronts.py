@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prepared_model import BAD, LARGE, Letters, OneReplica, one_replica, total
-from waiting import until_async
 
 from twoshift.errors import Late, TooLarge, TryLater
 from twoshift.fleet.front_connection import connect_front
@@ -22,6 +21,7 @@ from twoshift.fleet.load_board import LoadReading
 from twoshift.fleet.wire import PreparedAsk, asking_prepared
 from twoshift.serve.model import Answer
 from twoshift.types import Lane
+from waiting import until_async
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -271,7 +271,7 @@ def test_the_board_says_what_all_fronts_have_sent(tmp_path: Path) -> None:
             st.sampled_from([0.0, 0.01, 20.0]),
             st.booleans(),
             st.booleans(),
-        ),  # fmt: skip
+        ),
         max_size=30,
     )
 )
