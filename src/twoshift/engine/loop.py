@@ -133,12 +133,12 @@ class Engine(DeviceLoop):
         if deadline_s <= now_s and sinks:
             why = f"the deadline {deadline_s:.3f} has passed on the clock of engine.now_s(): {now_s:.3f}"
             raise Late(why, begun=False, for_clients="the deadline passed before the request could start")
-        new_key, places = self._waiting.new_key, range(start, start + len(sinks))
-        items = [Item(new_key(), deadline_s, lengths[at], signature) for at in places]
+        waiting, stop = self._waiting, start + len(sinks)
+        items = [Item(waiting.new_key(), deadline_s, tokens, signature) for tokens in lengths[start:stop]]
         if (until_s := self._admit(items, now_s, since_s)) is not None:
             items = [item._replace(deadline_s=until_s) for item in items]
-        for at, item, sink in zip(places, items, sinks, strict=True):
-            self._waiting.add_row(item, LiveRow(rows, at, sink, now_s, deadline_s, item.tokens, tenant))
+        for at, (item, sink) in enumerate(zip(items, sinks, strict=True), start):
+            waiting.add_row(item, LiveRow(rows, at, sink, now_s, deadline_s, item.tokens, tenant))
         return [item.key for item in items]
 
     @property

@@ -48,6 +48,7 @@ class _PreparedRequest(Pending):
 
 
 _Answer = tuple[_PreparedRequest, list[RowResult]]
+_Submitted = tuple[_PreparedRequest, LiveRows, float]  # and its deadline
 
 
 class PreparedRequests:
@@ -65,45 +66,52 @@ class PreparedRequests:
 
     def ask(self, message: AskPrepared, frame_bytes: int) -> None:
         """Admit and submit them together; what would be too late is refused."""
-        assert self._preparer is not None  # noqa: S101 - a front has it from here
-        began_s = now_s = time.monotonic()
-        base_s = 0.0 if self._answering.same_clock else now_s
-        size = frame_bytes // len(message.requests)
-        admitted, at = list[tuple[_PreparedRequest, LiveRows, float]](), 0
-        for each in message.requests:
-            if (found := self._admitted(each, size, at, base_s, now_s)) is not None:
-                admitted.append(found)
-            at += each.rows
-        self._answering.offered_rows += at
-        if not admitted:
-            return
-        self._submit(message, admitted)
-        now_s = time.monotonic()
-        taken_s = (now_s - began_s) / len(admitted)
-        for pending, _, _ in admitted:
-            self._policy.submitted(pending.work, taken_s)
-        self._policy.worked(0.0, now_s)
-        self._answering.changed()
+        began_s = time.monotonic()
+        base_s = 0.0 if self._answering.same_clock else began_s
+        asked, start = list[_Submitted](), 0
+        admitted = self._admitted(message.requests, frame_bytes, base_s, began_s)
+        for each, work in zip(message.requests, admitted, strict=True):
+            if work is not None:
+                asked.append(self._submitted(each, work, start, base_s, began_s))
+            start += each.rows
+        self._answering.offered_rows += start
+        if asked:
+            self._submit(message, asked)
+            now_s = time.monotonic()
+            self._policy.submitted(asked[0][0].work, (now_s - began_s) / len(asked), len(asked))
+            self._policy.worked(0.0, now_s)
+            self._answering.changed()
 
     def _admitted(
-        self, asked: PreparedAsk, size: int, start: int, base_s: float, now_s: float
-    ) -> tuple[_PreparedRequest, LiveRows, float] | None:
-        """As the engine takes it; None: the host has no time for it."""
-        policy, engine = self._policy, self._model.engine
+        self, requests: Sequence[PreparedAsk], frame_bytes: int, base_s: float, now_s: float
+    ) -> list[HostWork | None]:
+        """What the host has to do for each; None: it has no time for it, and it is refused."""
+        policy, count = self._policy, len(requests)
+        size, began_s = frame_bytes // count, now_s - base_s
+        least_s = min([each.deadline_s - each.reserve_s for each in requests]) - began_s
+        if policy.takes_all(size, count, least_s, now_s):
+            return [policy.admitted(size, count)] * count
+        found = list[HostWork | None]()
+        for each in requests:
+            left_s = each.deadline_s - each.reserve_s - began_s
+            wait_s = policy.wait_s(size, left_s, now_s)
+            found.append(policy.admitted(size) if wait_s is None else None)
+            if wait_s is not None:
+                error = TryLater("the queue is too long", min(wait_s, left_s))
+                self._refuse(each.id, each.rows, 0.0, error)
+        return found
+
+    def _submitted(self, asked: PreparedAsk, work: HostWork, start: int, base_s: float, now_s: float) -> _Submitted:
+        """As the engine takes it."""
+        pending = _PreparedRequest(self._answering.completions, self._model.engine, self, asked, work)
         deadline_s = asked.deadline_s + base_s
-        left_s = deadline_s - asked.reserve_s - now_s
-        wait_s = policy.wait_s(size, left_s, now_s)
-        if wait_s is not None:
-            self._refuse(asked.id, asked.rows, 0.0, TryLater("the queue is too long", min(wait_s, left_s)))
-            return None
-        pending = _PreparedRequest(self._answering.completions, engine, self, asked, policy.admitted(size))
-        reserve_s = asked.reserve_s + policy.reserve_s(pending.had_s, now_s)
+        reserve_s = asked.reserve_s + self._policy.reserve_s(pending.had_s, now_s)
         since_s = asked.arrived_s + base_s - reserve_s
         return pending, LiveRows(start, pending.sinks(), deadline_s - reserve_s, asked.tenant, since_s), deadline_s
 
-    def _submit(self, message: AskPrepared, admitted: Sequence[tuple[_PreparedRequest, LiveRows, float]]) -> None:
+    def _submit(self, message: AskPrepared, admitted: Sequence[_Submitted]) -> None:
         try:
-            assert self._preparer is not None  # noqa: S101 - `ask` has looked
+            assert self._preparer is not None  # noqa: S101 - a front has it from here
             rows = self._preparer.rows_of(message.arrays)
             refused = self._answering.completions.submit_together(self._model.engine, rows, admitted)
         except Exception as error:  # the engine is closed
@@ -178,14 +186,17 @@ class PreparedRequests:
                 self._refuse(pending.number, len(pending.results), pending.had_s, error)
 
     def _account(self, answered: Sequence[_Answer], began_s: float) -> None:
-        policy, now_s, rows = self._policy, time.monotonic(), 0
-        each_s, row_s = (now_s - began_s) / len(answered), self._model.engine.host_time.row_s
+        policy, now_s, rows, settled_s = self._policy, time.monotonic(), 0, began_s
         for pending, results in answered:
             rows += len(results)
+            settled_s = min(settled_s, pending.settled_s)
             policy.ended(pending.work)
-            policy.replied(pending.work.size, each_s + len(results) * row_s, now_s - pending.settled_s, now_s)
+        count = len(answered)
+        elsewhere_s = rows * self._model.engine.host_time.row_s
+        size = answered[0][0].work.size
+        policy.replied(size, (now_s - began_s + elsewhere_s) / count, now_s - settled_s, now_s, count)
         policy.worked(0.0, now_s)
-        self._model.answered_prepared(len(answered), rows)
+        self._model.answered_prepared(count, rows)
 
 
 def _calls(answered: Sequence[_Answer]) -> Iterator[Sequence[_Answer]]:

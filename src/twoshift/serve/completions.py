@@ -36,7 +36,8 @@ class Pending(ABC):
 
     def sinks(self) -> list[Pending | _Row]:
         """What waits for each of its rows."""
-        return [self, *(_Row(self, place) for place in range(1, len(self.results)))]
+        count = len(self.results)
+        return [self] if count == 1 else [self, *(_Row(self, place) for place in range(1, count))]
 
     def settle(self, result: RowResult | Exception) -> None:
         self.settle_row(0, result)
