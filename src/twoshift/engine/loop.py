@@ -116,17 +116,20 @@ class Engine(DeviceLoop):
             self._check_open()
             now_s, lengths = self._clock(), _lengths(rows).tolist()
             signature = self._waiting.signatures.number(rows.signature)
+            first_s = min([each.deadline_s for each in asked], default=math.inf)
+            sure = len(asked) > 1 and self._admission.admits_all(CallSize.of(lengths), first_s, now_s)
             found = list[list[int] | Exception]()
             for each in asked:
                 try:
-                    found.append(self._queue(rows, lengths, each, signature, now_s))
+                    found.append(self._queue(rows, lengths, each, signature, now_s, sure))
                 except TwoshiftError as error:
                     found.append(error)
             return found
 
     def _queue(
-        self, rows: Prepared, lengths: Sequence[int], asked: LiveRows, signature: int, now_s: float
+        self, rows: Prepared, lengths: Sequence[int], asked: LiveRows, signature: int, now_s: float, sure: bool
     ) -> list[int]:
+        """`sure`: it is known to be admitted."""
         start, sinks, deadline_s, tenant, since_s = asked
         if math.isnan(deadline_s):
             raise InvalidInput("deadline_s", deadline_s, "a time on the engine's clock, or inf")
@@ -135,7 +138,7 @@ class Engine(DeviceLoop):
             raise Late(why, begun=False, for_clients="the deadline passed before the request could start")
         waiting, stop = self._waiting, start + len(sinks)
         items = [Item(waiting.new_key(), deadline_s, tokens, signature) for tokens in lengths[start:stop]]
-        if (until_s := self._admit(items, now_s, since_s)) is not None:
+        if not sure and (until_s := self._admit(items, now_s, since_s)) is not None:
             items = [item._replace(deadline_s=until_s) for item in items]
         for at, (item, sink) in enumerate(zip(items, sinks, strict=True), start):
             waiting.add_row(item, LiveRow(rows, at, sink, now_s, deadline_s, item.tokens, tenant))

@@ -39,7 +39,8 @@ class Outgoing:
             sent = self._taken(data)
             if sent < len(data):
                 self._unread += memoryview(data)[sent:]
-                self._loop.call_soon_threadsafe(self._watch)
+                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody reads any more
+                    self._loop.call_soon_threadsafe(self._watch)
 
     def close(self) -> None:
         """On the loop: nobody listens any more."""

@@ -81,6 +81,14 @@ class AdmissionPolicy:
             return Refuse(self._wait_s(items, now_s), "the queue is too long to answer by the deadline")
         return Admit(finish_s)
 
+    def admits_all(self, size: CallSize, deadline_s: float, now_s: float) -> bool:
+        """Whether rows of that size, whose earliest deadline that is, are surely admitted, however they are asked for.
+
+        Where it says yes, so does `decide` of each request among them, one after the other.
+        """
+        self._lanes.age(now_s)
+        return self._surely_s(size, deadline_s, now_s) is not None
+
     def _surely_s(self, size: CallSize, deadline_s: float, now_s: float) -> float | None:
         """When everybody has an answer at the latest, where that is soon enough for all: most requests of most days.
 

@@ -108,7 +108,8 @@ def test_what_a_front_has_asked_ends_with_it_and_others_are_answered() -> None:
     run(test)
 
 
-def test_a_front_that_does_not_read_holds_up_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_front_that_does_not_read_holds_up_nobody_else(loop: str) -> None:
     async def test() -> None:
         async with one_replica(1) as (replica, (front,)):
             deaf, theirs = socket.socketpair()
@@ -125,7 +126,8 @@ def test_a_front_that_does_not_read_holds_up_nobody_else(monkeypatch: pytest.Mon
             await until_async(lambda: connection.is_lost)
             assert sums(await front.ask("c")) == [total("c")]
 
-    run(test)
+    with asyncio.Runner(loop_factory=pytest.importorskip(loop).new_event_loop) as runner:
+        runner.run(test())
 
 
 def test_a_deadline_that_passes_is_told_and_whether_the_request_had_begun() -> None:
