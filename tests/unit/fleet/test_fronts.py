@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import time
 from collections.abc import Awaitable, Callable
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from prepared_model import BAD, LARGE, Letters, OneReplica, one_replica, total
 
 from twoshift.errors import Late, TooLarge, TryLater
+from twoshift.fleet import outgoing
 from twoshift.fleet.front_connection import connect_front
 from twoshift.fleet.load_board import LoadReading
 from twoshift.fleet.wire import PreparedAsk, asking_prepared
@@ -128,6 +130,28 @@ def test_a_front_that_does_not_read_holds_up_nobody_else(loop: str) -> None:
 
     with asyncio.Runner(loop_factory=pytest.importorskip(loop).new_event_loop) as runner:
         runner.run(test())
+
+
+def test_a_front_that_leaves_too_much_unread_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outgoing, "_MOST_BYTES", 10_000)
+
+    async def test() -> None:
+        async with one_replica(1) as (replica, (front,)):
+            deaf, theirs = socket.socketpair()
+            theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+            connection = await connect_front(replica.answering, theirs)
+            rows, number = Letters().prepare(["a"]), 0
+            while not connection.is_lost:
+                number += 1
+                asked = PreparedAsk(number, 1, time.monotonic() + 20.0, time.monotonic(), "", 0.0)
+                with contextlib.suppress(OSError):
+                    deaf.sendall(asking_prepared([asked], [rows], Letters()))
+                await asyncio.sleep(0)
+            deaf.close()
+            assert sums(await front.ask("b")) == [total("b")]
+            await until_async(lambda: replica.inside == 0)
+
+    run(test)
 
 
 def test_a_deadline_that_passes_is_told_and_whether_the_request_had_begun() -> None:
