@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -95,8 +96,8 @@ class Answering:
         self._is_changed = False
         model = self.model
         if self._board is not None and isinstance(model, ServedModel):
-            device_s = model.engine.finish_in_s(_ONE, 0.0)
-            self._board.write(time.monotonic() + device_s + self.host.policy.ahead_s)
+            wait_s = model.engine.finish_in_s(_ONE, 0.0) + self.host.policy.ahead_s
+            self._board.write(time.monotonic() + wait_s if wait_s else -math.inf)
 
 
 def _launching(rows: Sequence[LiveRow]) -> None:

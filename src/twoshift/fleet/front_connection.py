@@ -111,7 +111,7 @@ class FrontConnection(asyncio.Protocol):
             rows: Sequence[Any] = [tuple(row) for row in ask.rows] if ask.pairs else ask.rows
             request = LiveRequest(rows, deadline_s, arrived_s, ask.tenant, visit)
             task = self._tasks[ask.id] = self._loop.create_task(self._answer(ask, request, visit))
-            task.add_done_callback(lambda _: visit.end())  # one that is cancelled before it runs never does
+            task.add_done_callback(lambda _: self._over(visit))
             answering.changed()
         else:
             answering.refused_rows += len(ask.rows)
@@ -137,8 +137,12 @@ class FrontConnection(asyncio.Protocol):
         finally:
             visit.end()
             self._tasks.pop(ask.id, None)
-            self.answering.changed()
         self._reply(reply)
+
+    def _over(self, visit: _AskVisit) -> None:
+        """Its task has ended, or was cancelled before it ran."""
+        visit.end()
+        self.answering.changed()
 
     def _generate(self, asked: Generate) -> None:
         assert self._sequences is not None  # noqa: S101 - only a language model is asked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 from pathlib import Path
@@ -12,7 +13,7 @@ _BYTES = 8  # one aligned number: it is read whole or not at all
 
 
 class LoadBoard:
-    """The replica's side: by when one more row would be answered, on the machine's monotonic clock."""
+    """The replica's side: when one more row would be answered, on the machine's monotonic clock; -inf: nobody waits."""
 
     def __init__(self, path: str | Path) -> None:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
@@ -21,6 +22,7 @@ class LoadBoard:
             self._number = memoryview(mmap.mmap(file, _BYTES)).cast("d")
         finally:
             os.close(file)
+        self.write(-math.inf)
 
     def write(self, answered_s: float) -> None:
         """As of now."""
@@ -39,5 +41,5 @@ class LoadReading:
             os.close(file)
 
     def read(self) -> float:
-        """By when one more row would be answered; in the past where nobody has the replica."""
+        """As the replica has written it last."""
         return self._number[0]

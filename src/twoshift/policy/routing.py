@@ -34,22 +34,22 @@ class _Replica:
     started: set[int] = field(default_factory=set[int])  # of the requests
     abandoned: set[int] = field(default_factory=set[int])  # of those: the device has them, and nobody waits
     turn: int = 0  # when it was last given a request
-    answered_s: float = -math.inf  # when one more row would be, with all that others have sent it
+    answered_s: float = -math.inf  # when one more row would be, behind all that others have sent; -inf: nobody has
 
     def seconds(self, size: CallSize, now_s: float) -> float:
         """Until rows that come now are answered."""
         return max(self._of_own_s(size, now_s), self._of_all_s(size, now_s))
 
-    def is_free(self, now_s: float) -> bool:
+    def is_free(self) -> bool:
         """Whether nobody waits for it, as far as is known."""
-        return len(self.requests) == len(self.abandoned) and self.answered_s <= now_s
+        return len(self.requests) == len(self.abandoned) and self.answered_s == -math.inf
 
     def _of_all_s(self, size: CallSize, now_s: float) -> float:
         """By what the replica says: it knows who else asks it, and not yet what is on its way."""
-        left_s = self.answered_s - now_s
-        if left_s <= 0.0:
+        if self.answered_s == -math.inf:
             return 0.0
-        return left_s + max(0.0, self.curve.seconds(size) - self.curve.seconds(_ONE))
+        one_s = self.curve.seconds(_ONE)  # what is overdue is not over: it takes a call at the least
+        return max(one_s, self.answered_s - now_s) + max(0.0, self.curve.seconds(size) - one_s)
 
     def _of_own_s(self, size: CallSize, now_s: float) -> float:
         """By what was sent from here."""
@@ -99,7 +99,10 @@ class RoutingPolicy:
             self._clear(replica, found)
 
     def posted(self, replica: int, answered_s: float) -> None:
-        """When one more row would be answered there, as the replica itself says: others send it requests, too."""
+        """When one more row would be answered there, as the replica itself says: others send it requests, too.
+
+        -inf: nobody waits there.
+        """
         if replica in self._replicas:
             self._replicas[replica].answered_s = answered_s
 
@@ -118,7 +121,7 @@ class RoutingPolicy:
     def least_s(self, size: CallSize, now_s: float, without: Collection[int] = ()) -> float:
         """The same at the best one, with what it keeps for the reply; 0 where one has no request, or there is none."""
         found = [each for number, each in self._replicas.items() if number not in without]
-        if any(each.is_free(now_s) for each in found):
+        if any(each.is_free() for each in found):
             return 0.0
         return min((each.seconds(size, now_s) + each.reserve_s for each in found), default=0.0)
 

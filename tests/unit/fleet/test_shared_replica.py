@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import stat
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -57,6 +60,24 @@ def test_a_folder_for_temporary_files_with_a_long_name_is_not_used(
     folder.listen().close()
     folder.remove()
     assert not [*long.iterdir()]
+
+
+def test_a_folder_whose_maker_was_killed_is_removed_by_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:  # pytest's own names are too long for a socket
+        monkeypatch.setattr(tempfile, "tempdir", short)
+        script = "import os; from twoshift.fleet.live_folder import LiveFolder; print(LiveFolder.make().path); "
+        script += "os.sys.stdout.flush(); os.kill(os.getpid(), 9)"
+        told = subprocess.run(
+            [sys.executable, "-c", script], env={**os.environ, "TMPDIR": short}, stdout=subprocess.PIPE
+        )
+        left, kept = Path(told.stdout.decode().strip()), LiveFolder.make()
+        assert left.is_dir()  # it is new: its maker may be about to lock it
+        for each in (left, kept.path):
+            os.utime(each, (0.0, 0.0))
+        LiveFolder.make().remove()
+        assert not left.exists()
+        assert kept.path.is_dir()
+        kept.remove()
 
 
 class Door:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -164,7 +166,9 @@ def test_what_others_have_sent_counts_as_the_replica_says_it() -> None:
     policy.posted(1, 1.2)
     assert abs(policy.least_s(ONE, 1.0) - 0.2) < 1e-9
     assert policy.least_s(ONE, 1.0, without=(1,)) > policy.least_s(ONE, 1.0)
-    assert policy.least_s(ONE, 2.0) == 0.0  # that time is over
+    assert policy.least_s(ONE, 2.0) == policy.seconds(0, ONE, 2.0) > 0.0  # what is overdue is not over
+    policy.posted(0, -math.inf)
+    assert policy.least_s(ONE, 1.0) == 0.0
     policy.posted(7, 1.5)
     assert 7 not in policy
 
