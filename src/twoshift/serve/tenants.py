@@ -12,6 +12,7 @@ from twoshift.blobs.roots import check_root
 from twoshift.declare import check, key
 from twoshift.errors import OverLimit, TooLarge
 from twoshift.serve.bucket import Bucket
+from twoshift.serve.counts import TenantCounts
 from twoshift.serve.limit_record import NOT_SPENT, LimitRecord
 from twoshift.values import count, names, whole
 
@@ -64,8 +65,9 @@ class Tenant:
         self.record = record or LimitRecord()
         rate = self.settings.requests_per_second
         self.bucket = None if rate is None else Bucket(rate, clock, self.record.bucket)
-        self.requests = 0
+        self.requests = 0  # of this process, as the next
         self.refusals: dict[str, int] = {}  # by reason
+        self.elsewhere = TenantCounts()  # by other processes of this server; replaced whole by whoever hears from them
         self._has_days = self.settings.device_seconds_per_day is not None
 
     def replied(self, refusal: str | None) -> None:
@@ -73,6 +75,14 @@ class Tenant:
         self.requests += 1
         if refusal is not None:
             self.refusals[refusal] = self.refusals.get(refusal, 0) + 1
+
+    def counts(self) -> TenantCounts:
+        """By this process so far."""
+        return TenantCounts(self.requests, dict(self.refusals))
+
+    def total(self) -> TenantCounts:
+        """By all processes of the server."""
+        return self.counts().plus(self.elsewhere)
 
     def check_rate(self) -> None:
         """Raises OverLimit where a request is one too many; takes nothing."""
