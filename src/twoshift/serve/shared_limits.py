@@ -5,15 +5,18 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import secrets
 import struct
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import msgspec
 
 from twoshift.errors import Broken, InvalidInput
+from twoshift.serve.connection_counts import SharedConnectionCounts, table_bytes
 from twoshift.serve.limit_record import LimitRecord
 
 if TYPE_CHECKING:
@@ -32,10 +35,14 @@ class _Contents(msgspec.Struct, frozen=True):
     processes: int
     keys: tuple[str, ...]
     tenants: tuple[str, ...]
+    salt: bytes  # of addresses: nobody can tell which of them share a place
 
 
 class SharedLimits:
-    """The records of every limited key and tenant. Of one thread of each process: locks are of processes."""
+    """The records of limited keys and tenants, and counts of connections. Of one thread of each process: so are locks.
+
+    A record of each key, each tenant and all connections lie one after the other; the table of addresses is the end.
+    """
 
     def __init__(self, file: int, process: int) -> None:
         """Over an open file, which is its own from now on."""
@@ -50,6 +57,11 @@ class SharedLimits:
         self._begin = _whole_lines(_LENGTH.size + length)
         self._keys = self._records(contents.keys, 0)
         self._tenants = self._records(contents.tenants, len(contents.keys))
+        self._all_connections = self._record(len(contents.keys) + len(contents.tenants))
+        self._table = self._view[-table_bytes(contents.processes) :].cast("q")
+        self.connections = SharedConnectionCounts(
+            self._all_connections, self._table, contents.salt, partial(self.guard, self._all_connections)
+        )
 
     @classmethod
     def create(
@@ -60,14 +72,16 @@ class SharedLimits:
             processes,
             tuple(name for name, each in keys.items() if each.is_limited),
             tuple(name for name, each in tenants.items() if each.is_limited),
+            secrets.token_bytes(16),
         )
         about = msgspec.json.encode(contents)
         head = _LENGTH.pack(len(about)) + about
-        records = [LimitRecord.untouched(processes)] * (len(contents.keys) + len(contents.tenants))
+        records = [LimitRecord.untouched(processes)] * (len(contents.keys) + len(contents.tenants) + 1)
         path.unlink(missing_ok=True)  # who has the old one open keeps it
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             for each in (head, *records):
                 file.write(each.ljust(_whole_lines(len(each)), b"\0"))
+            file.truncate(file.tell() + table_bytes(processes))  # nothing is stored of what nobody has written
 
     @classmethod
     def open(cls, path: Path, process: int) -> Self:
@@ -85,9 +99,10 @@ class SharedLimits:
         return _found(self._tenants, name)
 
     def forget(self, process: int) -> None:
-        """A process that has ended has no requests running."""
-        for record in (*self._keys.values(), *self._tenants.values()):
+        """A process that has ended has no requests running, and no connections."""
+        for record in self._keys.values():
             record.running[process] = 0
+        self.connections.forget(process)
 
     def guard(self, *records: LimitRecord) -> AbstractContextManager[None]:
         """Nobody else has these meanwhile. Always tenants before keys: so nobody waits for one who waits for him."""
@@ -95,8 +110,9 @@ class SharedLimits:
 
     def close(self) -> None:
         """Nothing is limited by it any more."""
-        for record in (*self._keys.values(), *self._tenants.values()):
+        for record in (*self._keys.values(), *self._tenants.values(), self._all_connections):
             record.release()
+        self._table.release()
         self._view.release()
         self._map.close()
         os.close(self._file)

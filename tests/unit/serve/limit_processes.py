@@ -8,7 +8,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from twoshift.errors import OverLimit
 from twoshift.serve.keys import Caller, Keys, KeySettings, digest_of
@@ -74,6 +74,39 @@ def come_and_go(said: Connection, requests: int, inside: Any, *given: Any) -> No
                 inside.value -= 1
             who.leave()
     said.send(fullest)
+
+
+class Connected:
+    """As far as its peers know a connection; it always has a request."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    @property
+    def address(self) -> str:
+        time.sleep(_TURN_S)
+        return self._address
+
+    def abort(self) -> None:
+        """It has a request."""
+
+
+def connect(said: Connection, tries: int, address: str, limits: Any, path: Path, process: int) -> None:
+    """Says how many connections from an address were let in, once it is told to begin; they stay open."""
+    from twoshift.serve.http.messages import HttpError
+    from twoshift.serve.http.peers import Peers
+
+    peers, let_in = Peers(limits, counts=SharedLimits.open(path, process).connections), 0
+    said.send("ready")
+    said.recv()
+    for _ in range(tries):
+        try:
+            peers.enter(made := cast(Any, Connected(address)))
+        except HttpError:
+            continue
+        peers.idle.pop(made)
+        let_in += 1
+    said.send(let_in)
 
 
 def stay(said: Connection, requests: int, *given: Any) -> None:

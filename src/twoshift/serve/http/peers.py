@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from twoshift.serve.connection_counts import ConnectionCounts, OwnConnectionCounts
 from twoshift.serve.http.body import Room
 from twoshift.serve.http.heads import Heads
 from twoshift.serve.http.large import LargeBodies
@@ -60,6 +61,7 @@ class Peers:
         admit: Admit = _undecided,
         heads: Heads | None = None,
         gate: Gate | None = None,
+        counts: ConnectionCounts | None = None,  # those of other processes among them
     ) -> None:
         self.limits, self.streams, self.admit, self.gate = limits, streams, admit, gate
         self.open: set[Connection] = set()
@@ -67,20 +69,15 @@ class Peers:
         self.room = Room(max(limits.bodies_bytes, 2 * limits.body_bytes))
         self.large = LargeBodies(self.room)
         self.heads = heads or Heads()
-        self._at_address: dict[str, int] = {}  # open ones
+        self._counts: ConnectionCounts = counts or OwnConnectionCounts()
 
     def enter(self, made: Connection) -> None:
         """One more, in place of an idle one where there are too many; raises HttpError where none is idle."""
-        limits, address = self.limits, made.address
-        own = self._at_address.get(address, 0)
-        most = limits.address_connections or max(1, limits.connections // 4)
-        if own >= most and not _is_shared(address, limits.proxies) and not self._end_idlest(address):
-            raise HttpError(503, f"more than {most:,} connections from {address}", retry_after_s=_FULL_S)
-        if len(self.open) >= limits.connections and not self._end_idlest():
-            raise HttpError(503, "too many connections", retry_after_s=_FULL_S)
+        with self._counts.guard():
+            self._check(made.address)
+            self._counts.add(made.address)
         self.open.add(made)
         self.idle[made] = None
-        self._at_address[address] = self._at_address.get(address, 0) + 1
 
     def leave(self, gone: Connection) -> None:
         """One less; what is gone already stays so."""
@@ -88,14 +85,18 @@ class Peers:
             return
         self.open.remove(gone)
         self.idle.pop(gone, None)
-        left = self._at_address[gone.address] - 1
-        if left:
-            self._at_address[gone.address] = left
-        else:
-            del self._at_address[gone.address]
+        self._counts.remove(gone.address)
+
+    def _check(self, address: str) -> None:
+        limits, counts = self.limits, self._counts
+        most = limits.address_connections or max(1, limits.connections // 4)
+        if counts.at(address) >= most and not _is_shared(address, limits.proxies) and not self._end_idlest(address):
+            raise HttpError(503, f"more than {most:,} connections from {address}", retry_after_s=_FULL_S)
+        if counts.total() >= limits.connections and not self._end_idlest():
+            raise HttpError(503, "too many connections", retry_after_s=_FULL_S)
 
     def _end_idlest(self, address: str | None = None) -> bool:
-        """Ends the one that has been idle for the longest; False where there is none."""
+        """Ends the one of this process that has been idle for the longest; False where there is none."""
         found = next((each for each in self.idle if address in (None, each.address)), None)
         if found is None:
             return False
