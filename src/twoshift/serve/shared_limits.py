@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Protocol, Self
 
 import msgspec
 
@@ -19,14 +19,17 @@ from twoshift.errors import Broken, InvalidInput
 from twoshift.serve.connection_counts import SharedConnectionCounts, table_bytes
 from twoshift.serve.limit_record import LimitRecord
 
-if TYPE_CHECKING:
-    from twoshift.serve.keys import KeySettings
-    from twoshift.serve.tenants import TenantSettings
-
 __all__ = ["SharedLimits"]
 
 _LINE_BYTES = 64  # records begin on cache lines of their own: what one process writes does not slow down the others
 _LENGTH = struct.Struct("=Q")  # of the contents, at the beginning of the file
+
+
+class _Settings(Protocol):
+    """Of a key or a tenant."""
+
+    @property
+    def is_limited(self) -> bool: ...
 
 
 class _Contents(msgspec.Struct, frozen=True):
@@ -65,7 +68,7 @@ class SharedLimits:
 
     @classmethod
     def create(
-        cls, path: Path, keys: Mapping[str, KeySettings], tenants: Mapping[str, TenantSettings], processes: int
+        cls, path: Path, keys: Mapping[str, _Settings], tenants: Mapping[str, _Settings], processes: int
     ) -> None:
         """A new file, in place of one that is there, for so many processes; it belongs into a folder in memory."""
         contents = _Contents(
