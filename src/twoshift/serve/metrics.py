@@ -17,7 +17,7 @@ __all__ = ["SECONDS", "Histogram", "ModelMetrics"]
 
 SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
-_RECENT = 4096
+_RECENT, _RECENT_ELSEWHERE = 4096, 16_384
 _MANY = 256  # requests that go into the histograms together
 _all_stages = attrgetter(*STAGES)
 
@@ -59,7 +59,7 @@ class ModelMetrics:
         self.elsewhere = MetricCounts()  # by other processes of this server; replaced whole by whoever hears from them
         self._recent: deque[tuple[float, float]] = deque(maxlen=_RECENT)
         self._unreported = 0  # of those, the last so many
-        self._recent_elsewhere: deque[tuple[float, float]] = deque(maxlen=_RECENT)
+        self._recent_elsewhere: deque[tuple[float, float]] = deque(maxlen=_RECENT_ELSEWHERE)
 
     def answered(self, stages: Stages) -> None:
         """A request that has its results."""
