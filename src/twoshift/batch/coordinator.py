@@ -89,6 +89,7 @@ class Coordinator:
         self._worker_s, self._counted_s = worker_s, self._began_s  # up to then
         self._gone = Heartbeat(0, 0.0, 0, 0, 0, 0, 0)  # what workers that are no more had done
         self._lost_rows = 0  # of that: others do them again
+        self._preparers = 0  # processes, at most at the same time
         self._rows = self._errors = 0
         self._earlier = counted or (sum(run.errors for run in before), sum(run.rows for run in before))
         self._rows_before = _rows_of(plan, committed, self._earlier[1])
@@ -170,6 +171,8 @@ class Coordinator:
 
     def _beat(self, worker: WorkerState, beat: Heartbeat, now_s: float) -> None:
         before, worker.beat, worker.at_once = worker.beat, beat, beat.at_once
+        beats = [each.beat for each in self._workers.values() if each.beat]
+        self._preparers = max(self._preparers, sum(each.preparers for each in beats))
         if before is None or (before.rows, before.busy_s) != (beat.rows, beat.busy_s):
             worker.moved_s = now_s
 
@@ -348,6 +351,7 @@ class Coordinator:
             failures=dict(self.log.failures),
             timeline=tuple(self.log.timeline),
             usd=now.usd,
+            preparers=self._preparers,
         )
 
     def _total(self) -> Heartbeat:

@@ -42,6 +42,7 @@ from twoshift.batch.samples import Samples, measured_on
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.sinks.known import read_stats
 from twoshift.batch.summary import RunRecord, Summary
+from twoshift.batch.windows import WINDOW_ROWS
 from twoshift.batch.worker_startup import Interrupted, WorkerStartup
 from twoshift.errors import Broken, InvalidInput, NotFound, TwoshiftError
 from twoshift.ports import Blobs, RuntimeInfo
@@ -49,6 +50,7 @@ from twoshift.ports import Blobs, RuntimeInfo
 __all__ = ["Job", "JobResult", "Resumed"]
 
 _MOST_SHARD_ROWS = 1_000_000  # redoing one must stay cheap
+_TURNS = 4  # shards that a preparing process has in the time that one has where there is none
 _MOST_SHARDS = 10_000  # a part file each; more only where `shard_rows` asks for them
 _RECORD_S = 5.0  # between records of a run: what a report may not know of one that was killed
 _CLOSE_S = 5.0  # for workers to give their devices back
@@ -246,13 +248,21 @@ class Job:
         measured = measured_on(samples, self._muster)
         model = msgspec.structs.replace(PlannedModel.of(info), parity=measured.parity)
         row_s = measured.seconds_per_row * samples.last.model_rows
-        rows = max(1, min(_MOST_SHARD_ROWS, int(settings.shard_seconds / row_s)))
+        rows = self._shard_target(row_s)
         shards = self._cut(files, min(rows, settings.shard_rows or rows), samples.last.row_bytes)
         results = {} if measured.schema is None else _fields(measured.schema)
         schema = self._kind.schema(looked.kept, results)
         folder = str(Path.cwd())
         files = fingerprinted(files, self._blobs_for)
         return Plan.make(settings, model, files, shards, schema, row_s, samples.last.row_bytes, folder, looked.types)
+
+    def _shard_target(self, row_s: float) -> int:
+        """Rows of a shard; fewer where a worker reads several at the same time, so that none runs long alone at the end."""
+        rows, at_once = (
+            max(1, min(_MOST_SHARD_ROWS, int(self.settings.shard_seconds / row_s))),
+            self._muster.most_at_once,
+        )
+        return rows if at_once == 1 else min(rows, max(WINDOW_ROWS, rows // (_TURNS * at_once)))
 
     def _cut(self, files: tuple[InputFile, ...], rows: int, row_bytes: float) -> tuple[Shard, ...]:
         """Shards of about so many rows, or of more where there would be too many of them."""

@@ -31,6 +31,8 @@ from twoshift.batch.messages import (
 )
 from twoshift.batch.parity_report import ParityReport, take_receipt
 from twoshift.batch.plan import Plan, check_same_weights, read_plan
+from twoshift.batch.preparing.messages import Given
+from twoshift.batch.preparing.scoring import ScoringProcesses
 from twoshift.batch.scorer import ShardScorer
 from twoshift.batch.scoring import Scoring, ScoringThreads, message_for
 from twoshift.batch.settings import JobSettings
@@ -38,7 +40,9 @@ from twoshift.engine.blocks import BlockEngine
 from twoshift.engine.waiting import BlockOwner
 from twoshift.engine.window import described
 from twoshift.errors import Broken, TwoshiftError
+from twoshift.policy.preparing import PreparersPolicy
 from twoshift.ports import Blobs
+from twoshift.runtime.devices import usable_threads
 
 __all__ = ["ShardWorker"]
 
@@ -77,7 +81,7 @@ class ShardWorker:
         except Exception as error:
             self._send(_unusable(error))
             return
-        self._send(Ready(self._device.info, self._name))
+        self._send(Ready(self._device.info, self._name, max(1, self._policy().most)))
         threading.Thread(target=self._beat, name="twoshift-beat", daemon=True).start()
 
     def handle(self, message: ToWorker) -> None:
@@ -122,8 +126,23 @@ class ShardWorker:
         check_same_weights(self._name, self._loaded().info, told.checksum)
         self._engine = self._loaded().begin(told.seconds_per_row)
         self._plan = plan
-        scorer = ShardScorer(self._engine, plan, self._blobs_for, self._name, self._owner)
-        self._scoring = ScoringThreads(scorer, self._say)
+        self._scoring = self._new_scoring(self._engine, plan)
+        self._send(self._state())  # how many shards it reads at the same time
+
+    def _new_scoring(self, engine: BlockEngine, plan: Plan) -> Scoring:
+        preparer, policy = self._loaded().row_preparer, self._policy()
+        if preparer is None or not policy.wanted(plan.seconds_per_row):
+            scorer = ShardScorer(engine, plan, self._blobs_for, self._name, self._owner)
+            return ScoringThreads(scorer, self._say)
+        info, most_rows = self._loaded().info, getattr(engine, "most_rows", 0)
+        given = Given(preparer, info, most_rows, plan, self._blobs_for, self._name)
+        return ScoringProcesses(given, engine, self._owner, policy, self._say)
+
+    def _policy(self) -> PreparersPolicy:
+        """How many processes prepare rows for the device."""
+        device = self._loaded()
+        asked = self._settings.preparers if device.row_preparer is not None else 0
+        return PreparersPolicy(usable_threads(), device.info.device.startswith("cpu"), asked)
 
     def _receipt(self, shards: list[int], rows: int) -> ParityReport:
         assert self._engine is not None  # noqa: S101 - Begin comes before Recheck
@@ -154,7 +173,10 @@ class ShardWorker:
         stats, had = self._engine.stats(), self._owner.use
         failed, ran_out = stats.failed_calls, stats.out_of_memory
         rows = had.rows if self._scoring is None else self._scoring.rows_done(had.rows)
-        return Heartbeat(rows, had.device_s, had.tokens, padding, failed, ran_out, stats.max_tokens)
+        at_once, preparers = (1, 0) if self._scoring is None else (self._scoring.at_once, self._scoring.preparers)
+        return Heartbeat(
+            rows, had.device_s, had.tokens, padding, failed, ran_out, stats.max_tokens, at_once, preparers
+        )  # fmt: skip
 
     def _loaded(self) -> WorkDevice:
         if self._device is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import logging
 import os
 import signal
@@ -22,6 +21,7 @@ from twoshift.extras import needed
 from twoshift.fleet.answering import Answering
 from twoshift.fleet.control import FromChild, Loaded, LoadFailed, Noted, Stop, ToChild
 from twoshift.fleet.frames import attach, is_plain
+from twoshift.parent_process import end_with
 from twoshift.ports import RuntimeInfo
 from twoshift.runtime.devices import share_threads
 from twoshift.runtime.load_limit import LoadLimit
@@ -37,7 +37,6 @@ __all__ = ["SIGNALS", "OpenModel", "ReplicaSpec", "loaded_of", "replica_main"]
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # whether a replica ends is for its front to say
 OpenModel = Callable[[str, ModelSettings, Callable[[str], None]], ServedModel | ServedLlm]
 _logger = logging.getLogger("twoshift.fleet")
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ def replica_main(live: socket.socket, control: Connection, spec: ReplicaSpec, gp
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    _end_with(front)
+    end_with(front)
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     if spec.cores is not None:
@@ -123,14 +122,6 @@ def _listen(line: _Line, model: ServedModel | ServedLlm) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-
-
-def _end_with(front: int) -> None:
-    """Where the front is killed, the closed lines are noticed; but not by a model that never gives up the GIL."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != front:
-        os._exit(0)
 
 
 def loaded_of(model: ServedModel | ServedLlm) -> Loaded:
