@@ -257,11 +257,9 @@ class Job:
         return Plan.make(settings, model, files, shards, schema, row_s, samples.last.row_bytes, folder, looked.types)
 
     def _shard_target(self, row_s: float) -> int:
-        """Rows of a shard; fewer where a worker reads several at the same time, so that none runs long alone at the end."""
-        rows, at_once = (
-            max(1, min(_MOST_SHARD_ROWS, int(self.settings.shard_seconds / row_s))),
-            self._muster.most_at_once,
-        )
+        """Rows of a shard; fewer where a worker reads several at the same time: the last ones are read alone."""
+        rows = max(1, min(_MOST_SHARD_ROWS, int(self.settings.shard_seconds / row_s)))
+        at_once = self._muster.most_at_once
         return rows if at_once == 1 else min(rows, max(WINDOW_ROWS, rows // (_TURNS * at_once)))
 
     def _cut(self, files: tuple[InputFile, ...], rows: int, row_bytes: float) -> tuple[Shard, ...]:
