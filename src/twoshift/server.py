@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import logging
-import os
 import signal
 import socket
 import threading
@@ -186,8 +185,6 @@ class Server:
                 raise error.renamed(f"models.{name}.model" if len(settings.models) > 1 else error.field) from None
         if settings.access_log:
             _log_accesses(logging.DEBUG if settings.log_probes else logging.INFO)
-        # One text is tokenised faster by the thread that has it than by a pool that is woken for it
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         self._sockets = bound_sockets(settings.host, settings.port, "port")
         self.address = f"http://{shown_address(settings.host, self._sockets[0].getsockname()[1])}"
         for name in settings.models:

@@ -50,7 +50,8 @@ from twoshift.ports import Blobs, RuntimeInfo
 __all__ = ["Job", "JobResult", "Resumed"]
 
 _MOST_SHARD_ROWS = 1_000_000  # redoing one must stay cheap
-_TURNS = 4  # shards that a preparing process has in the time that one has where there is none
+_TURNS = 4  # shards, at least, for each that is read at the same time
+_FEW_ROWS = 2 * WINDOW_ROWS  # of a shard: fewer would be mostly opening and committing
 _MOST_SHARDS = 10_000  # a part file each; more only where `shard_rows` asks for them
 _RECORD_S = 5.0  # between records of a run: what a report may not know of one that was killed
 _CLOSE_S = 5.0  # for workers to give their devices back
@@ -257,14 +258,16 @@ class Job:
         return Plan.make(settings, model, files, shards, schema, row_s, samples.last.row_bytes, folder, looked.types)
 
     def _shard_target(self, row_s: float) -> int:
-        """Rows of a shard; fewer where a worker reads several at the same time: the last ones are read alone."""
+        """Rows of a shard; fewer where a worker reads several at the same time, and each takes longer for it."""
         rows = max(1, min(_MOST_SHARD_ROWS, int(self.settings.shard_seconds / row_s)))
-        at_once = self._muster.most_at_once
-        return rows if at_once == 1 else min(rows, max(WINDOW_ROWS, rows // (_TURNS * at_once)))
+        return min(rows, max(_FEW_ROWS, rows // self._muster.most_at_once))
 
     def _cut(self, files: tuple[InputFile, ...], rows: int, row_bytes: float) -> tuple[Shard, ...]:
-        """Shards of about so many rows, or of more where there would be too many of them."""
-        shards = cut(files, self._blobs_for, Target(rows, row_bytes))
+        """Shards of about so many rows; of more where there would be too many of them, and of fewer where too few."""
+        shards, at_once = cut(files, self._blobs_for, Target(rows, row_bytes)), self._muster.most_at_once
+        if at_once > 1 and len(shards) < _TURNS * at_once:  # or the last of them are read alone
+            rows = min(rows, max(_FEW_ROWS, rows * len(shards) // (_TURNS * at_once)))
+            return cut(files, self._blobs_for, Target(rows, row_bytes))
         if len(shards) <= _MOST_SHARDS or self.settings.shard_rows is not None:
             return shards
         larger = min(_MOST_SHARD_ROWS, math.ceil(rows * len(shards) / _MOST_SHARDS))

@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import assert_never
+from typing import Any, assert_never
 
 import msgspec
 
@@ -32,6 +32,7 @@ from twoshift.batch.messages import (
 from twoshift.batch.parity_report import ParityReport, take_receipt
 from twoshift.batch.plan import Plan, check_same_weights, read_plan
 from twoshift.batch.preparing.messages import Given
+from twoshift.batch.preparing.preparers import Preparers
 from twoshift.batch.preparing.scoring import ScoringProcesses
 from twoshift.batch.scorer import ShardScorer
 from twoshift.batch.scoring import Scoring, ScoringThreads, message_for
@@ -68,6 +69,7 @@ class ShardWorker:
         self._engine: BlockEngine | None = None
         self._plan: Plan | None = None
         self._scoring: Scoring | None = None
+        self._preparers = Preparers(PreparersPolicy(1, on_cpu=True))  # until the device is known
         self._owner = owner or BlockOwner()
         self._closed = threading.Event()
 
@@ -81,7 +83,8 @@ class ShardWorker:
         except Exception as error:
             self._send(_unusable(error))
             return
-        self._send(Ready(self._device.info, self._name, max(1, self._policy().most)))
+        self._preparers = Preparers(_policy(self._device, self._settings.preparers))
+        self._send(Ready(self._device.info, self._name, max(1, self._preparers.policy.most)))
         threading.Thread(target=self._beat, name="twoshift-beat", daemon=True).start()
 
     def handle(self, message: ToWorker) -> None:
@@ -94,7 +97,7 @@ class ShardWorker:
     def _handle(self, message: ToWorker) -> None:
         match message:
             case Calibrate(rows):
-                self._send(self._loaded().calibrate(rows))
+                self._calibrate(rows)
             case Begin():
                 self._begin(message)
             case Score(lease, shard):
@@ -113,8 +116,15 @@ class ShardWorker:
         self._closed.set()
         if self._scoring is not None:
             self._scoring.close()
+        self._preparers.close()
         if self._device is not None:
             self._device.close()
+
+    def _calibrate(self, rows: list[Any]) -> None:
+        measured = self._loaded().calibrate(rows)
+        self._send(measured)
+        if (preparer := self._loaded().row_preparer) is not None and measured.schema is not None:
+            self._preparers.warm(preparer, rows, measured.seconds_per_row)
 
     def _begin(self, told: Begin) -> None:
         plan = read_plan(self._blobs_for(told.output), told.output)
@@ -130,19 +140,13 @@ class ShardWorker:
         self._send(self._state())  # how many shards it reads at the same time
 
     def _new_scoring(self, engine: BlockEngine, plan: Plan) -> Scoring:
-        preparer, policy = self._loaded().row_preparer, self._policy()
-        if preparer is None or not policy.wanted(plan.seconds_per_row):
+        preparer, preparers = self._loaded().row_preparer, self._preparers
+        if preparer is None or not preparers.policy.wanted(plan.seconds_per_row, preparers.host_s_per_row):
             scorer = ShardScorer(engine, plan, self._blobs_for, self._name, self._owner)
             return ScoringThreads(scorer, self._say)
         info, most_rows = self._loaded().info, getattr(engine, "most_rows", 0)
         given = Given(preparer, info, most_rows, plan, self._blobs_for, self._name)
-        return ScoringProcesses(given, engine, self._owner, policy, self._say)
-
-    def _policy(self) -> PreparersPolicy:
-        """How many processes prepare rows for the device."""
-        device = self._loaded()
-        asked = self._settings.preparers if device.row_preparer is not None else 0
-        return PreparersPolicy(usable_threads(), device.info.device.startswith("cpu"), asked)
+        return ScoringProcesses(given, engine, self._owner, preparers, self._say)
 
     def _receipt(self, shards: list[int], rows: int) -> ParityReport:
         assert self._engine is not None  # noqa: S101 - Begin comes before Recheck
@@ -182,6 +186,12 @@ class ShardWorker:
         if self._device is None:
             raise Broken("the model is not loaded")
         return self._device
+
+
+def _policy(device: WorkDevice, asked: int | None) -> PreparersPolicy:
+    """How many processes prepare rows for the device; none where only this one can."""
+    on_cpu = device.info.device.startswith("cpu")
+    return PreparersPolicy(usable_threads(), on_cpu, 0 if device.row_preparer is None else asked)
 
 
 def _unusable(error: BaseException, is_beginning: bool = False) -> Unusable:

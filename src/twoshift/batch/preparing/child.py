@@ -27,7 +27,7 @@ from twoshift.error_codec import encode_error
 from twoshift.errors import TryLater
 from twoshift.ports import RowPreparer
 
-__all__ = ["Heard", "PreparingChild"]
+__all__ = ["ChildTask", "Heard", "PreparingChild"]
 
 # As multiprocessing starts its own; but whoever is a daemon of that, as a job's worker is, may have no children of it
 _PROGRAM = (
@@ -52,29 +52,36 @@ class _Over:
     """Nothing more is to be told."""
 
 
+@dataclass(frozen=True, slots=True)
+class ChildTask:
+    """What a process is for."""
+
+    given: bytes  # a Given, pickled
+    preparer: RowPreparer
+    engine: BlockTaker
+    owner: BlockOwner
+    hear: Callable[[PreparingChild, Heard], None]
+    ended: Callable[[PreparingChild, str], None]  # how
+
+
 class PreparingChild:
     """Two threads serve it: one hears what it says, one tells it the rest.
 
-    `hear` and `ended` are called in the first of them, which has also started it: the system ends it with that thread.
+    It is started at once, because that takes a while, and waits for its task. The task's functions are called in the
+    first thread, which has also started it: the system ends it with that thread.
     """
 
-    def __init__(
-        self,
-        given: bytes,
-        preparer: RowPreparer,
-        engine: BlockTaker,
-        owner: BlockOwner,
-        hear: Callable[[PreparingChild, Heard], None],
-        ended: Callable[[PreparingChild, str], None],
-    ) -> None:
-        """`given` is a Given, pickled."""
-        self._given, self._preparer, self._engine, self._owner = given, preparer, engine, owner
-        self._hear, self._ended = hear, ended
+    def __init__(self) -> None:
+        self._tasks = queue.SimpleQueue[ChildTask | None]()  # one
         self._blocks = dict[int, BlockFuture]()  # with the engine
         self._to_tell = queue.SimpleQueue[ToPreparer | _Landed | _Over | None]()
         self._process: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._live, name="twoshift-preparer", daemon=True)
         self._thread.start()
+
+    def begin(self, task: ChildTask | None) -> None:
+        """Its task; None: there is none for it, and it ends."""
+        self._tasks.put(task)
 
     def tell(self, message: ToPreparer | None) -> None:
         """A message; None: it shall end, once it has given up what it has in work."""
@@ -92,24 +99,27 @@ class PreparingChild:
 
     def _live(self) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # in it from its first moment: Ctrl-C goes to every process
-        how = "ended"
         try:
             with _started() as (self._process, line, arena):
-                how = self._served(self._process, line, arena)
+                if (task := self._tasks.get()) is None:
+                    return
+                how = self._served(task, self._process, line, arena)
         except OSError as error:
+            if (task := self._tasks.get()) is None:
+                return
             how = f"could not be started: {error}"
-        finally:
-            for future in list(self._blocks.values()):
-                future.cancel()
-            self._ended(self, how)
+        for future in list(self._blocks.values()):
+            future.cancel()
+        task.ended(self, how)
 
-    def _served(self, process: subprocess.Popen[bytes], line: Connection, arena: Arena) -> str:
+    def _served(self, task: ChildTask, process: subprocess.Popen[bytes], line: Connection, arena: Arena) -> str:
         """To its end; how that came."""
-        telling = threading.Thread(target=self._tell_all, args=(line, arena), name="twoshift-prepared", daemon=True)
+        given = (task.given, line, arena)
+        telling = threading.Thread(target=self._tell_all, args=given, name="twoshift-prepared", daemon=True)
         telling.start()
         try:
             while True:
-                self._take(line.recv(), arena)
+                self._take(task, line.recv(), arena)
         except (EOFError, OSError):  # it is gone
             code = _ended(process)
             return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
@@ -117,23 +127,23 @@ class PreparingChild:
             self._to_tell.put(_Over())
             telling.join()
 
-    def _take(self, message: FromPreparer, arena: Arena) -> None:
+    def _take(self, task: ChildTask, message: FromPreparer, arena: Arena) -> None:
         match message:
             case Submitted():
-                self._submit(message, arena)
-                self._hear(self, message)
+                self._submit(task, message, arena)
+                task.hear(self, message)
             case Cancelled(number):
                 if (future := self._blocks.get(number)) is not None:
                     future.cancel()
             case Wrote() | WasRead() | Scored() | Failed():
-                self._hear(self, message)
+                task.hear(self, message)
             case _:
                 assert_never(message)
 
-    def _submit(self, block: Submitted, arena: Arena) -> None:
+    def _submit(self, task: ChildTask, block: Submitted, arena: Arena) -> None:
         try:
-            rows = self._preparer.rows_of(arena.copies(block.arrays))
-            future = self._engine.submit_block(rows, owner=self._owner)
+            rows = task.preparer.rows_of(arena.copies(block.arrays))
+            future = task.engine.submit_block(rows, owner=task.owner)
         except Exception as error:
             self._to_tell.put(Answered(block.number, encode_error(error), is_refusal=True))
             return
@@ -141,9 +151,9 @@ class PreparingChild:
         # Copied and sent by the other thread: this may be called in the engine's, which has a device to feed
         future.add_done_callback(lambda _: self._to_tell.put(_Landed(block, future)))
 
-    def _tell_all(self, line: Connection, arena: Arena) -> None:
+    def _tell_all(self, given: bytes, line: Connection, arena: Arena) -> None:
         with contextlib.suppress(OSError):  # it is gone
-            line.send_bytes(self._given)
+            line.send_bytes(given)
             while not isinstance(message := self._to_tell.get(), _Over):
                 line.send(self._answer(message, arena) if isinstance(message, _Landed) else message)
 
@@ -170,7 +180,8 @@ def _started() -> Iterator[tuple[subprocess.Popen[bytes], Connection, Arena]]:
         file = arena_file()
         made.callback(os.close, file)
         ours, theirs = socket.socketpair()
-        line = made.enter_context(Connection(ours.detach()))
+        line = Connection(ours.detach())
+        made.callback(line.close)
         with theirs:  # or its end would never be seen
             files = (theirs.fileno(), file)
             words = [sys.executable, "-c", _PROGRAM, json.dumps(sys.path), *map(str, (*files, os.getpid()))]
@@ -182,6 +193,7 @@ def _started() -> Iterator[tuple[subprocess.Popen[bytes], Connection, Arena]]:
                 env={**os.environ, **_ENVIRONMENT},
             )
         made.callback(_ended, process)
+        made.callback(line.close)  # before that: it ends with its line
         arena = Arena(file)
         made.callback(arena.close)
         yield process, line, arena

@@ -12,11 +12,11 @@ from typing import assert_never
 
 from twoshift.batch.kinds.known import kind_of
 from twoshift.batch.messages import Failed, FromWorker, GiveUp, Score, Scored, WasRead
-from twoshift.batch.preparing.child import Heard, PreparingChild
+from twoshift.batch.preparing.child import ChildTask, Heard, PreparingChild
 from twoshift.batch.preparing.messages import Given, Submitted, Wrote
+from twoshift.batch.preparing.preparers import Preparers
 from twoshift.engine.blocks import BlockTaker
 from twoshift.engine.waiting import BlockOwner
-from twoshift.policy.preparing import HOST_S_PER_ROW, PreparersPolicy
 
 __all__ = ["ScoringProcesses"]
 
@@ -38,12 +38,12 @@ class ScoringProcesses:
     """A Scoring. A process is started with the first shard that finds none free; one that dies loses its own shards."""
 
     def __init__(
-        self, given: Given, engine: BlockTaker, owner: BlockOwner, policy: PreparersPolicy,
+        self, given: Given, engine: BlockTaker, owner: BlockOwner, preparers: Preparers,
         send: Callable[[FromWorker], None],
     ) -> None:  # fmt: skip
-        self._given, self._engine, self._owner, self._policy, self._send = given, engine, owner, policy, send
-        self._pickled = pickle.dumps(given)
-        self._kind = kind_of(given.plan.settings)
+        self._owner, self._preparers, self._send = owner, preparers, send
+        self._kind, self._planned_s = kind_of(given.plan.settings), given.plan.seconds_per_row
+        self._task = ChildTask(pickle.dumps(given), given.preparer, engine, owner, self._hear, self._ended)
         self._work = dict[PreparingChild, _Work]()
         self._gone = _Work()  # what processes that are no more have cost
         self._written = 0  # rows of the input
@@ -55,7 +55,8 @@ class ScoringProcesses:
     def at_once(self) -> int:
         """As many as there should be processes: more, where the measured cost of rows says so, and never fewer."""
         with self._lock:
-            self._count = max(self._count, self._policy.wanted(self._device_s_per_row(), self._host_s_per_row()))
+            wanted = self._preparers.policy.wanted(self._device_s_per_row(), self._host_s_per_row())
+            self._count = max(self._count, wanted)
             return self._count
 
     @property
@@ -94,14 +95,15 @@ class ScoringProcesses:
             if not child.join(max(0.0, until_s - time.monotonic())):
                 child.kill()
                 child.join()
+        self._preparers.close()
 
     def _free_child(self) -> PreparingChild:
         """The one with the least to do; a new one where all have something to read and there may be more."""
         found = min(self._work, key=lambda child: self._load(child), default=None)
         if found is None or (self._work[found].unread and len(self._work) < self._count):
-            given = (self._pickled, self._given.preparer, self._engine, self._owner)
-            found = PreparingChild(*given, self._hear, self._ended)
+            found = self._preparers.take()
             self._work[found] = _Work()
+            found.begin(self._task)
         return found
 
     def _load(self, child: PreparingChild) -> tuple[int, int]:
@@ -138,9 +140,9 @@ class ScoringProcesses:
 
     def _device_s_per_row(self) -> float:
         use = self._owner.use
-        return use.device_s / use.rows if use.rows >= _MEASURED_ROWS else self._given.plan.seconds_per_row
+        return use.device_s / use.rows if use.rows >= _MEASURED_ROWS else self._planned_s
 
     def _host_s_per_row(self) -> float:
         works = [self._gone, *self._work.values()]
         rows = sum(work.rows for work in works)
-        return sum(work.host_s for work in works) / rows if rows >= _MEASURED_ROWS else HOST_S_PER_ROW
+        return sum(work.host_s for work in works) / rows if rows >= _MEASURED_ROWS else self._preparers.host_s_per_row

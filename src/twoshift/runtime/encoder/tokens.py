@@ -24,6 +24,9 @@ from twoshift.runtime.load_limit import loading_step
 __all__ = ["TextTokenizer", "TokenRows", "concat", "read_tokenizer"]
 
 _LOOKED_AT = 2000  # tokens of a vocabulary, for words
+# Each is tokenised by the thread that has it: it costs the same, and the library's pool, which it wakes for two texts,
+# answers live requests twenty times as late where the cores are busy. A job's windows are for the pool
+_FEW_TEXTS = 256
 _ANY_ID = 1 << 31  # where the config does not say how many there are
 _KEYS = ({"text", "prompt"}, {"text", "prompt_name"})  # of a row that has not the default prompt
 _WHOLE = np.zeros(1, np.bool_)  # shared: nobody writes to it
@@ -227,7 +230,9 @@ class TextTokenizer:
 
     def _encoded_texts(self, texts: list[Any]) -> list[Any]:
         try:
-            return self._tokenizer.encode_batch_fast(texts)
+            if len(texts) > _FEW_TEXTS:
+                return self._tokenizer.encode_batch_fast(texts)
+            return [self._tokenizer.encode_batch_fast([text])[0] for text in texts]
         except (KeyboardInterrupt, SystemExit, MemoryError):
             raise
         except BaseException as error:  # a panic of the library's is no Exception
