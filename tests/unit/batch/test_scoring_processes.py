@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from job_runs import preparers
 from texts_runtime import INFO, SumRuntime, summed
 
 from twoshift.batch.inputs import Target, cut, resolve
@@ -64,8 +65,8 @@ class Bench:
 
     def processes(self, plan: Plan, count: int = 2) -> ScoringProcesses:
         given = Given(self.runtime.row_preparer, INFO, 0, plan, blobs_for, "here")
-        preparers = Preparers(PreparersPolicy(cores=8, on_cpu=False, asked=count))
-        made = ScoringProcesses(given, self.engine, self.owner, preparers, self.said.append)
+        asked = Preparers(PreparersPolicy(cores=8, on_cpu=False, asked=count))
+        made = ScoringProcesses(given, self.engine, self.owner, asked, self.said.append)
         assert made.at_once == count
         self.opened.append(made)
         return made
@@ -105,20 +106,6 @@ def texts(count: int = ROWS) -> list[str | None]:
 
 def rows(plan: Plan, shard: int) -> list[dict[str, Any]]:
     return pq.read_table(part_location(plan, shard)).to_pylist()
-
-
-def pids() -> list[int]:
-    """The preparing processes of this one."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((entry / "stat").read_text().rpartition(") ")[2].split()[1])
-            is_preparer = b"twoshift.batch.preparing" in (entry / "cmdline").read_bytes()
-        except (OSError, IndexError):
-            continue
-        if parent == os.getpid() and is_preparer:
-            found.append(int(entry.name))
-    return found
 
 
 def test_parts_are_byte_for_byte_those_of_threads(bench: Bench) -> None:
@@ -176,7 +163,7 @@ def test_a_killed_process_loses_its_own_shards_and_the_next_takes_them(bench: Be
     scoring.begin(2, 1)
     until(lambda: len(bench.of(WasRead)) == 2)
     assert scoring.preparers == 2
-    os.kill(pids()[0], signal.SIGKILL)
+    os.kill(preparers(os.getpid())[0], signal.SIGKILL)
     until(lambda: bench.of(Failed))
     failed = bench.of(Failed)
     assert len(failed) == 1
@@ -240,5 +227,5 @@ def test_closing_leaves_no_process_and_no_part(bench: Bench) -> None:
     bench.opened.clear()
     scoring.close()
     assert scoring.preparers == 0
-    assert pids() == []
+    assert preparers(os.getpid()) == []
     assert not Path(part_location(plan, 0)).exists()

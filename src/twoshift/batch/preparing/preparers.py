@@ -13,7 +13,7 @@ from twoshift.ports import RowPreparer
 
 __all__ = ["Preparers"]
 
-_READ_AND_WRITTEN_S = 15e-6  # a row, besides its preparation: of Parquet, with 400 numbers as its answer
+_READ_AND_WRITTEN_S = 30e-6  # a row, besides its preparation: of Parquet, with 384 numbers as its answer
 _FEW_ROWS = 8  # prepared at a time: by this thread alone, whose time is taken
 _MOST_ROWS = 128
 
