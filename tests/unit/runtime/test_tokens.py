@@ -267,6 +267,16 @@ def test_a_panic_over_a_text_is_that_row_s_error(tmp_path: Path) -> None:
         texts.rows(["a", "c", "b", "b"])
 
 
+def test_a_copy_in_another_process_makes_batches_of_words_that_it_knows(tmp_path: Path) -> None:
+    made = tokenizer(tmp_path)
+    copy = pickle.loads(pickle.dumps(made))  # noqa: S301 - our own
+    texts = ["a b c", "b", "", "c c a", "a " * 50, [4, 5]]
+    for _ in range(3):
+        found, expected = copy.rows(texts), made.rows(texts)
+        assert listed(found) == listed(expected)
+        assert found.truncated.tolist() == expected.truncated.tolist()
+
+
 def test_only_a_jobs_windows_are_for_the_librarys_pool(tmp_path: Path) -> None:
     texts, sizes = tokenizer(tmp_path), list[int]()
     real = texts._tokenizer

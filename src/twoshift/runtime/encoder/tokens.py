@@ -18,7 +18,7 @@ from twoshift.extras import needed
 from twoshift.ports import Columns
 from twoshift.runtime.encoder.fields import Fields
 from twoshift.runtime.encoder.folder import ModelFolder
-from twoshift.runtime.encoder.words import WordTokens
+from twoshift.runtime.encoder.words import WordTokens, WordUse
 from twoshift.runtime.load_limit import loading_step
 
 __all__ = ["TextTokenizer", "TokenRows", "concat", "read_tokenizer"]
@@ -111,12 +111,12 @@ def _joined(arrays: list[NDArray[Any]], dtype: Any) -> NDArray[Any]:
 
 
 class _GivenIds:
-    """Token ids of the caller's own, as the library's encodings look."""
+    """Token ids of the caller's own, or of words that were seen before, as the library's encodings look."""
 
     __slots__ = ("ids", "overflowing")
 
-    def __init__(self, ids: Sequence[int], max_tokens: int) -> None:
-        self.ids, self.overflowing = list(ids[:max_tokens]), len(ids) > max_tokens
+    def __init__(self, ids: list[int], is_cut: bool = False) -> None:
+        self.ids, self.overflowing = ids, is_cut
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -129,7 +129,10 @@ class _GivenIds:
 class TextTokenizer:
     """A folder's tokenizer. Any thread may call it: nothing is changed after it is made."""
 
-    def __init__(self, folder: ModelFolder, with_type_ids: bool, tokenizer: Any = None) -> None:
+    def __init__(
+        self, folder: ModelFolder, with_type_ids: bool, tokenizer: Any = None, has_own_core: bool = False
+    ) -> None:
+        """`has_own_core`: batches are made of words that were seen before, too, and not in the library's threads."""
         self._folder = folder
         self._tokenizer = _read(folder) if tokenizer is None else tokenizer
         self._max_tokens = folder.max_tokens
@@ -143,6 +146,7 @@ class TextTokenizer:
             loading_step(f"{folder.tokenizer} was tried")
             self._check_ids(folder)
             self._words = WordTokens(self._tokenizer, self._max_tokens)
+            self._word_use = WordUse(self._words) if has_own_core else None
             self._special = _special_ids(self._tokenizer)
             self._skipped = {text: self._prompt_tokens(text) for text in folder.prompts.texts.values()}
 
@@ -196,7 +200,7 @@ class TextTokenizer:
     def _tokens(self, checked: list[Any]) -> TokenRows:
         if len(checked) == 1 and isinstance(checked[0], str) and (ids := self._words.of(checked[0])):
             return TokenRows(np.array(ids, np.int32), np.array((0, len(ids))), _WHOLE, self._first_types(len(ids)))
-        encodings = self._encoded(checked)
+        encodings = self._encoded(self._with_known(checked))
         if len(encodings) == 1 and 0 < len(encodings[0]) < self._max_tokens:
             return self._one_row(encodings[0])
         lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
@@ -210,6 +214,12 @@ class TextTokenizer:
             types = _below(self._types, _flat((encoding.type_ids for encoding in encodings), len(ids)), offsets)
         return _without_empty(TokenRows(ids, offsets, truncated, types), self._pad_id)
 
+    def _with_known(self, rows: list[Any]) -> list[Any]:
+        """Texts of words that were seen before as their tokens."""
+        if self._word_use is None or (known := self._word_use.tokens_of(rows)) is None:
+            return rows
+        return [row if ids is None else _GivenIds(ids) for row, ids in zip(rows, known, strict=True)]
+
     def _first_types(self, count: int) -> NDArray[np.int32] | None:
         """Tokens of one text alone."""
         return np.zeros(count, np.int32) if self._typed else None
@@ -222,8 +232,9 @@ class TextTokenizer:
         return TokenRows(ids, offsets, _WHOLE, types)
 
     def _encoded(self, rows: list[Any]) -> list[Any]:
-        if not any(isinstance(each, _GivenIds) for each in rows):
-            return self._encoded_texts(rows)
+        given = sum(isinstance(each, _GivenIds) for each in rows)
+        if given in (0, len(rows)):
+            return self._encoded_texts(rows) if not given else rows
         # An empty text keeps the place of each that is given, so that errors name the right row.
         encoded = self._encoded_texts(["" if isinstance(each, _GivenIds) else each for each in rows])
         return [row if isinstance(row, _GivenIds) else made for row, made in zip(rows, encoded, strict=True)]
@@ -305,7 +316,7 @@ class TextTokenizer:
         raise InvalidInput(f"row {row}", value, pair)
 
     def _ids(self, row: int, given: list[Any]) -> _GivenIds:
-        ids = _GivenIds(given, self._max_tokens)
+        ids = _GivenIds(given[: self._max_tokens], len(given) > self._max_tokens)
         for each in ids.ids:
             if type(each) is not int or not 0 <= each < self._vocabulary:
                 raise InvalidInput(f"row {row}", each, f"the model's own token ids, from 0 to {self._vocabulary - 1}")
@@ -328,7 +339,8 @@ class TextTokenizer:
 
 def _restored(folder: ModelFolder, with_type_ids: bool, tokenizer: str) -> TextTokenizer:
     tokenizers = needed("tokenizers", "encoder", str(folder.path))
-    return TextTokenizer(folder, with_type_ids, tokenizers.Tokenizer.from_str(tokenizer))
+    # In another process, which prepares and does nothing else
+    return TextTokenizer(folder, with_type_ids, tokenizers.Tokenizer.from_str(tokenizer), has_own_core=True)
 
 
 def _prompted(prompt: str, row: Any) -> Any:
