@@ -70,20 +70,24 @@ class ShardWorker:
         self._plan: Plan | None = None
         self._scoring: Scoring | None = None
         self._preparers = Preparers(PreparersPolicy(1, on_cpu=True))  # until the device is known
-        self._owner = owner or BlockOwner()
+        self._owner, self._is_alone = owner or BlockOwner(), owner is None
         self._closed = threading.Event()
 
     def start(self) -> None:
         """Load the model and say so."""
         self._send(Loading())
         folder = Path.cwd()
+        if self._is_alone:
+            self._preparers.start_early(self._settings)
         try:
             self._device = self._open(self._settings)
             os.chdir(folder)  # names begin where the command was run, wherever a model has gone
         except Exception as error:
             self._send(_unusable(error))
             return
-        self._preparers = Preparers(_policy(self._device, self._settings.preparers))
+        self._preparers.policy = _policy(self._device, self._settings.preparers)
+        if not self._preparers.policy.most:
+            self._preparers.close()
         self._send(Ready(self._device.info, self._name, max(1, self._preparers.policy.most)))
         threading.Thread(target=self._beat, name="twoshift-beat", daemon=True).start()
 
@@ -140,13 +144,14 @@ class ShardWorker:
         self._send(self._state())  # how many shards it reads at the same time
 
     def _new_scoring(self, engine: BlockEngine, plan: Plan) -> Scoring:
-        preparer, preparers = self._loaded().row_preparer, self._preparers
-        if preparer is None or not preparers.policy.wanted(plan.seconds_per_row, preparers.host_s_per_row):
+        preparer = self._loaded().row_preparer
+        if preparer is None or not self._preparers.are_for(plan):
+            self._preparers.close()
             scorer = ShardScorer(engine, plan, self._blobs_for, self._name, self._owner)
             return ScoringThreads(scorer, self._say)
         info, most_rows = self._loaded().info, getattr(engine, "most_rows", 0)
         given = Given(preparer, info, most_rows, plan, self._blobs_for, self._name)
-        return ScoringProcesses(given, engine, self._owner, preparers, self._say)
+        return ScoringProcesses(given, engine, self._owner, self._preparers, self._say)
 
     def _receipt(self, shards: list[int], rows: int) -> ParityReport:
         assert self._engine is not None  # noqa: S101 - Begin comes before Recheck

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from job_runs import preparers
+from job_runs import preparers as processes_of
 from texts_runtime import INFO, SumRuntime, summed
 
+from twoshift.batch.coordinator import Ending
+from twoshift.batch.engine_pool import EnginePool
 from twoshift.batch.inputs import Target, cut, resolve
+from twoshift.batch.job import Job
+from twoshift.batch.job_on_fleet import JobOnFleet
+from twoshift.batch.job_seats import EngineReplica, LiveFleet
 from twoshift.batch.messages import Failed, FromWorker, Scored, WasRead
 from twoshift.batch.plan import Plan, PlannedModel, part_location
 from twoshift.batch.preparing.messages import Given
@@ -99,6 +105,18 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     made.close()
 
 
+def job_of(folder: Path, runtime: SumRuntime, rows: int, **more: Any) -> Any:
+    """The job's end, in the lane of an engine of this process."""
+    table = pa.table({"id": range(rows), "body": pa.array(texts(rows), pa.string())})
+    pq.write_table(table, folder / "in.parquet")
+    inputs, output = (str(folder / "in.parquet"),), str(folder / "out")
+    settings = JobSettings(inputs=inputs, output=output, model="sums", text="body", keep=("id",), **more)
+    with Engine(runtime, CallCost.line(0.0, 1e-7), LaneLimits(slo_s=0.5, max_rows=512)) as engine:
+        replicas = [EngineReplica(engine)]
+        lane = JobOnFleet(settings, LiveFleet(lambda: replicas, list))
+        return Job(settings, blobs_for, EnginePool(settings, lane, blobs_for), lane).run(lambda _: None, lambda _: None)
+
+
 def texts(count: int = ROWS) -> list[str | None]:
     chance = np.random.default_rng(1)
     return ["".join(map(chr, chance.integers(97, 122, chance.integers(1, 60)))) for _ in range(count)]
@@ -108,7 +126,7 @@ def rows(plan: Plan, shard: int) -> list[dict[str, Any]]:
     return pq.read_table(part_location(plan, shard)).to_pylist()
 
 
-def test_parts_are_byte_for_byte_those_of_threads(bench: Bench) -> None:
+def test_parts_hold_what_those_of_threads_hold(bench: Bench) -> None:
     given = texts()
     given[3], given[4], given[2500] = None, "! bad", "! bad, too"
     in_threads, in_processes = bench.plan(given, "threads"), bench.plan(given, "processes")
@@ -163,7 +181,7 @@ def test_a_killed_process_loses_its_own_shards_and_the_next_takes_them(bench: Be
     scoring.begin(2, 1)
     until(lambda: len(bench.of(WasRead)) == 2)
     assert scoring.preparers == 2
-    os.kill(preparers(os.getpid())[0], signal.SIGKILL)
+    os.kill(processes_of(os.getpid())[0], signal.SIGKILL)
     until(lambda: bench.of(Failed))
     failed = bench.of(Failed)
     assert len(failed) == 1
@@ -227,5 +245,28 @@ def test_closing_leaves_no_process_and_no_part(bench: Bench) -> None:
     bench.opened.clear()
     scoring.close()
     assert scoring.preparers == 0
-    assert preparers(os.getpid()) == []
+    assert processes_of(os.getpid()) == []
     assert not Path(part_location(plan, 0)).exists()
+
+
+@pytest.mark.parametrize(("rows", "preparers"), [(30_000, 1), (2000, 0)])
+def test_a_device_that_is_no_cpu_has_processes_for_a_job_that_is_worth_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, preparers: int
+) -> None:
+    monkeypatch.setattr("twoshift.batch.worker.usable_threads", lambda: 3)
+    runtime = SumRuntime()
+    result = job_of(tmp_path, runtime, rows)
+    assert result.ending is Ending.DONE
+    assert [run.preparers for run in result.summary.runs] == [preparers]
+    table = pq.read_table(sorted((tmp_path / "out").glob("part-*.parquet")))
+    assert table["id"].to_pylist() == list(range(rows))
+    assert table["sum"].to_pylist() == [summed(str(text)) for text in texts(rows)]
+    assert result.summary.harvested_s > 0
+    until(lambda: not processes_of(os.getpid()))
+
+
+def test_a_model_on_the_cpu_has_none(tmp_path: Path) -> None:
+    runtime = SumRuntime()
+    runtime.info = replace(INFO, device="cpu: some, 2 threads")
+    result = job_of(tmp_path, runtime, 20_000)
+    assert [run.preparers for run in result.summary.runs] == [0]

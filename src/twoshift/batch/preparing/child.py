@@ -102,6 +102,7 @@ class PreparingChild:
         try:
             with _started() as (self._process, line, arena):
                 if (task := self._tasks.get()) is None:
+                    self._process.kill()
                     return
                 how = self._served(task, self._process, line, arena)
         except OSError as error:
