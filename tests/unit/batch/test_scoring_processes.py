@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,7 @@ from twoshift.batch.result_columns import output_schema
 from twoshift.batch.scorer import ShardScorer
 from twoshift.batch.scoring import Scoring, ScoringThreads
 from twoshift.batch.settings import JobSettings
+from twoshift.batch.table_rows import TableRows
 from twoshift.blobs.local import LocalBlobs
 from twoshift.engine import Engine
 from twoshift.engine.waiting import BlockOwner
@@ -143,6 +145,18 @@ def test_parts_hold_what_those_of_threads_hold(bench: Bench) -> None:
     assert sum(each.stats.errors for each in bench.of(Scored)) == 3
     assert sum(each.stats.device_s for each in bench.of(Scored)) > 0
     assert len(bench.of(WasRead)) == len(in_processes.shards)
+
+
+def test_a_device_that_packs_rows_begins_with_the_first_few(bench: Bench) -> None:
+    plan = bench.plan(texts(5000), shard_rows=5000)
+
+    def windows(packs: bool) -> list[int]:
+        bench.runtime.info = replace(INFO, live_stream=packs)
+        table = TableRows(bench.engine, plan, blobs_for)
+        return [window.batch.num_rows for window in table.windows(0, threading.Event())]
+
+    assert windows(packs=True) == [256, 512, 1024, 2048, 1160]
+    assert windows(packs=False) == [2048, 2048, 904]
 
 
 def test_rows_that_fail_on_the_device_keep_their_place_and_their_error(bench: Bench) -> None:
