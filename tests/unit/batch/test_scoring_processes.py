@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -32,6 +33,7 @@ from twoshift.batch.result_columns import output_schema
 from twoshift.batch.scorer import ShardScorer
 from twoshift.batch.scoring import Scoring, ScoringThreads
 from twoshift.batch.settings import JobSettings
+from twoshift.batch.sinks.response_lines import LINES
 from twoshift.batch.table_rows import TableRows
 from twoshift.blobs.local import LocalBlobs
 from twoshift.engine import Engine
@@ -71,8 +73,18 @@ class Bench:
         schema = output_schema(pa.schema([pa.field("id", pa.int64())]), RESULTS)
         return Plan.make(settings, PlannedModel("sums", "", "fp32", ()), files, shards, schema, 1e-5)
 
+    def requests_plan(self, output: str) -> Plan:
+        """Over the requests that lie there as in.jsonl."""
+        inputs, out = (str(self.folder / "in.jsonl"),), str(self.folder / output)
+        settings = JobSettings(
+            inputs=inputs, output=out, model="sums", endpoint="/v1/embeddings", output_format="lines"
+        )  # fmt: skip
+        files = tuple(resolve(inputs, blobs_for))
+        shards = cut(files, blobs_for, Target(rows=SHARD_ROWS))
+        return Plan.make(settings, PlannedModel("sums", "", "fp32", ()), files, shards, LINES, 1e-5)
+
     def processes(self, plan: Plan, count: int = 2) -> ScoringProcesses:
-        given = Given(self.runtime.row_preparer, INFO, 0, plan, blobs_for, "here")
+        given = Given(self.runtime.row_preparer, self.runtime.info, 0, plan, blobs_for, "here")
         asked = Preparers(PreparersPolicy(cores=8, on_cpu=False, asked=count))
         made = ScoringProcesses(given, self.engine, self.owner, asked, self.said.append)
         assert made.at_once == count
@@ -205,6 +217,34 @@ def test_a_killed_process_loses_its_own_shards_and_the_next_takes_them(bench: Be
     scoring.begin(3, failed[0].lease - 1)
     until(lambda: len(bench.of(Scored)) == 2)
     assert {row["id"] for shard in (0, 1) for row in rows(plan, shard)} == set(range(2 * SHARD_ROWS))
+
+
+def test_requests_have_the_lines_that_threads_write_them(bench: Bench) -> None:
+    bench.runtime.info, bench.runtime.names = replace(INFO, outputs=("embedding",)), ("sum", "embedding")
+    inputs = [["ab", "c"], "d", "! bad", ["e"] * 3]
+    lines = [
+        {"custom_id": f"r{at}", "method": "POST", "url": "/v1/embeddings", "body": {"model": "sums", "input": each}}
+        for at, each in enumerate(inputs)
+    ]
+    (bench.folder / "in.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    found = []
+    for output, scored in (("threads", bench.threads), ("processes", bench.processes)):
+        plan = bench.requests_plan(output)
+        bench.said.clear()
+        scoring = scored(plan)
+        bench.all_scored(scoring, plan)
+        assert scoring.rows_done(by_model=0) == len(inputs)
+        found.append((bench.folder / output / "part-000000.lines").read_bytes())
+        assert bench.of(Scored)[0].stats.errors == 1
+    assert b"a good text" in found[0]
+    assert _bodies(found[0]) == _bodies(found[1])
+
+
+def _bodies(part: bytes) -> list[Any]:
+    """Of the replies, without what is made of the output's name."""
+    lines = [json.loads(line) for line in part.split(b"\n") if line.startswith(b'{"id"')]
+    assert lines
+    return [(line["custom_id"], line["response"]["status_code"], line["response"]["body"]) for line in lines]
 
 
 def test_what_is_given_up_is_neither_published_nor_run(bench: Bench) -> None:

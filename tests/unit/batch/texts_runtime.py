@@ -61,7 +61,7 @@ class SumRuntime:
     info = INFO
 
     def __init__(self, before: Callable[[NDArray[np.float64]], None] = lambda _: None) -> None:
-        self.row_preparer = CharacterPreparer()
+        self.row_preparer, self.names = CharacterPreparer(), INFO.outputs
         self.before, self.gate, self.rows = before, threading.Event(), 0
         self.gate.set()
 
@@ -73,7 +73,8 @@ class SumRuntime:
         sums = np.concatenate([_sums(part) for part in parts])
         self.before(sums)
         self.rows += len(sums)
-        return _Done({"sum": sums, "wide": np.repeat(sums[:, None].astype(np.float32), WIDE, axis=1)})
+        one, wide = self.names
+        return _Done({one: sums, wide: np.repeat(sums[:, None].astype(np.float32), WIDE, axis=1)})
 
     def close(self) -> None:
         pass
