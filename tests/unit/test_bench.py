@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -118,6 +119,49 @@ def test_a_refused_client_asks_again_at_once_or_when_it_is_told_to(bench: Any) -
     assert eager.statuses.keys() == told.statuses.keys() == {503}
     assert told.statuses[503] <= 4 * (1.0 / 0.05 + 1) < eager.statuses[503]
     assert (told.lost, told.retry_after.p50_ms) == (0, 50)
+
+
+@pytest.mark.parametrize("loop", [{"clients": 7}, {"rate_per_s": 30.0}, {"phases": [(1.0, 30.0), (2.0, 60.0)]}])
+def test_the_shares_of_several_senders_are_the_whole_load(bench: Any, loop: dict[str, Any]) -> None:
+    load = bench("_load")
+    plan = load.Plan(port=1, requests=[b"a", b"b", b"c", b"d"], senders=3, cores="2,4-5", **loop)
+    shares = load.shares(plan)
+    assert [share.cores for share in shares] == ["2", "4", "5"]
+    assert len({share.seed for share in shares}) == 3
+    assert all(sorted(share.requests) == plan.requests for share in shares)
+    if not plan.steps:
+        assert sum(share.clients for share in shares) == 7
+    for at, (seconds, rate) in enumerate(plan.steps):
+        assert {share.steps[at][0] for share in shares} == {seconds}
+        assert sum(share.steps[at][1] for share in shares) == pytest.approx(rate)
+
+
+def test_a_sender_without_a_client_is_not_started(bench: Any) -> None:
+    load = bench("_load")
+    assert [share.clients for share in load.shares(load.Plan(port=1, requests=[b"a"], clients=2, senders=5))] == [1, 1]
+
+
+@pytest.mark.slow
+def test_replies_to_several_senders_count_as_those_to_one(bench: Any) -> None:
+    pytest.importorskip("uvloop")
+    load, measure = bench("_load"), bench("_overload_measure")
+    with measure.sink("") as port:
+        plan = load.Plan(port=port, requests=[load.post("/", b"1")], rate_per_s=300.0, seconds=1.0, warm_s=0.1)
+        report = load.run_load(msgspec.structs.replace(plan, senders=3))
+    due = sum(len([at for at in load.due_times(share) if at >= 0]) for share in load.shares(
+        msgspec.structs.replace(plan, senders=3)))  # fmt: skip
+    assert (report.statuses, report.lost, report.unsent) == ({503: due}, 0, 0)
+    assert sum(each for each, _ in report.windows) == report.refused.count == due
+
+
+@pytest.mark.slow
+def test_a_sender_that_cannot_connect_ends_the_load(bench: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("uvloop")
+    load = bench("_load")
+    plan = load.Plan(port=bench("_servers").free_port(), requests=[b"a"], senders=2, clients=2)
+    with pytest.raises(subprocess.CalledProcessError):
+        load.run_load(plan)
+    assert "ConnectionRefusedError" in capfd.readouterr().err
 
 
 def test_pieces_of_a_trace_are_played_once_each_at_the_rate_that_is_wanted(bench: Any) -> None:
