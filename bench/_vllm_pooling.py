@@ -49,4 +49,4 @@ def _words(bench: Bench, port: int) -> list[str]:
         words += [model_words(bench.setting.model)[0], "--dtype", "bfloat16", "--max-model-len", "512"]
         words += ["--api-server-count", str(_FRONTS)]
     return [*words, "--runner", "pooling", "--served-model-name", NAME, "--port", str(port),
-            "--disable-uvicorn-access-log"]  # fmt: skip
+            "--gpu-memory-utilization", "0.3", "--disable-uvicorn-access-log"]  # fmt: skip

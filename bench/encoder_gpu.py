@@ -254,7 +254,7 @@ def run(size: str, work: Path, tokenizer: Path, with_peer: bool) -> None:
     texts = documents(tokenizer, DOCUMENTS, 90, 510)
     bench = start(folder, texts)
     ours, bare = throughput(bench), bare_forward(bench)
-    tokens = tokenizer_alone(bench.engine.runtime._tokenizer, texts)
+    tokens = tokenizer_alone(bench.engine.runtime.row_preparer, texts)
     theirs = peer(folder, texts[:PEER_DOCUMENTS]) if with_peer else float("nan")
     print(
         f"  text to vectors {ours:,.0f} docs/s; bare packed forward {bare:,.0f} ({ours / bare:.2f} of it); tokenizer "
