@@ -102,12 +102,14 @@ class Server:
             raise RuntimeError(f"the job does not start: {done.stderr.decode()}")
         path = f"/v1/jobs/{json.loads(done.stdout)['id']}"
         _wait(lambda: self.batch_rows() > before, f"the job does not begin: {self.get(path)}")
-        yield
-        state = self.get(path)["state"]
+        try:
+            yield
+            state = self.get(path)["state"]
+        finally:  # the next measurement has no job beside it
+            self.get(f"{path}/cancel", "POST")
+            _wait(lambda: self.get(path)["state"] in ("cancelled", "done", "failed"), "the job does not end")
         if state != "running":
             raise RuntimeError(f"the job is {state} before its cell ends")
-        self.get(f"{path}/cancel", "POST")
-        _wait(lambda: self.get(path)["state"] == "cancelled", "the job does not end")
 
 
 def _wait(holds: Any, why: str) -> None:
