@@ -2,7 +2,8 @@
 
 BERT-base size in bf16 with random weights, live queries of 16 tokens, documents of 4-510 tokens (lognormal, mean 90) in
 Parquet. The load comes from processes of its own; `--cores 0-9/10-15` gives the server and the senders cores of their
-own. Latency counts from when a request was sent (closed loop) or due (by the clock).
+own. Latency counts from when a request was sent (closed loop) or due (by the clock). A whole job counts by what it
+commits, one beside live requests by what the device answers meanwhile.
 
 | line | load | goal |
 |---|---|---|
@@ -26,6 +27,8 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import signal
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -152,6 +155,7 @@ def main() -> int:
     options = _options()
     torch = None if options.cpu else torch_on_gpu()
     os.environ.update(environment({}))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server ends, too
     setting = CPU if options.cpu else GPU
     machine = _machine(options, torch)
     print(f"{machine['device']}, {machine['cores']} cores, Python {machine['python']}", flush=True)
