@@ -168,8 +168,24 @@ def test_who_hangs_up_frees_the_device_of_the_replica(fleet: Fleet) -> None:
     fleet.run(test)
 
 
-@pytest.mark.parametrize("given", [{"replicas": 2}, {"max_replicas": 2}])
-def test_a_model_on_another_server_has_one_process_here(given: dict[str, Any]) -> None:
-    settings = make_settings({"models": {"m": {"model": "http://127.0.0.1:1/v1#m", **given}}})
-    with pytest.raises(InvalidInput, match=r"replicas: 2 .* another server, which has replicas of its own"):
+REMOTE = "http://127.0.0.1:1/v1#m"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"replicas": 2}, "replicas: 2 "),
+        ({"max_replicas": 2}, "max_replicas: 2 "),
+        ({"min_replicas": 2, "max_replicas": 3}, "min_replicas: 2 "),
+    ],
+)
+def test_a_model_on_another_server_has_one_process_here(given: dict[str, Any], said: str) -> None:
+    settings = make_settings({"models": {"m": {"model": REMOTE, **given}}})
+    with pytest.raises(InvalidInput, match=rf"^{said}.* expected 1: .* another server, which has replicas of its own"):
+        live_model("m", settings, lambda _: None)
+
+
+def test_a_model_on_another_server_is_not_asked_from_ray() -> None:
+    settings = make_settings({"models": {"m": {"model": REMOTE}}, "engine": "ray"})
+    with pytest.raises(InvalidInput, match=r"^engine: 'ray' .* expected local: .* another server"):
         live_model("m", settings, lambda _: None)
