@@ -118,8 +118,8 @@ class RayReplica:
             serve.delete(self._application, _blocking=False)
 
     def _counts(self) -> ModelCounts:
-        answering = self._listener.answering
-        offered, refused = (answering.offered_rows, answering.refused_rows) if answering is not None else (0, 0)
+        counted = self._model if isinstance(self._model, ServedLlm) else self._listener.answering
+        offered, refused = (counted.offered_rows, counted.refused_rows) if counted is not None else (0, 0)
         return model_counts(self._model, offered, refused)
 
 

@@ -9,15 +9,17 @@ from pathlib import Path
 
 from fake_llm import SHAPE, FakeLlm
 
-from twoshift.engine.llm import LlmEngine, LlmObjective
+from twoshift.engine.llm import LlmEngine
 from twoshift.llm_ports import LlmShape, Prompt, Step
 from twoshift.policy.cost import CallCost
+from twoshift.serve.llm.derived import objective_for
 from twoshift.serve.llm.model import ServedLlm
 from twoshift.serve.settings import ModelSettings
 
 __all__ = ["open_fake_llm"]
 
 _CONTEXT = 1 << 20
+_COST = CallCost(1e-3, 1e-5)
 
 
 class FileGatedLlm(FakeLlm):
@@ -41,5 +43,5 @@ class FileGatedLlm(FakeLlm):
 
 def open_fake_llm(name: str, settings: ModelSettings, _note: Callable[[str], None]) -> ServedLlm:
     """The model is a folder's name."""
-    objective = LlmObjective(ttft_s=60.0, tpot_s=10.0)
-    return ServedLlm(name, LlmEngine(FileGatedLlm(Path(settings.model)), CallCost(1e-3, 1e-5), objective))
+    objective = objective_for(_COST, ttft_s=60.0, tpot_s=10.0, max_waiting=settings.max_waiting)
+    return ServedLlm(name, LlmEngine(FileGatedLlm(Path(settings.model)), _COST, objective))
