@@ -6,10 +6,12 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from typing import Any
 
 import pytest
 from job_runs import TIMEOUT_S, JobFolder, children, wait_for
+from programs import python_path
 
 pytestmark = pytest.mark.slow
 SLOW_ROWS = "time.sleep(0.01 * len(x))"
@@ -35,6 +37,26 @@ def test_a_model_that_cannot_be_used_is_explained(job: JobFolder) -> None:
     done = job.run(expect=None)
     assert done.code in (1, 2)
     assert "predict" in done.err
+
+
+# What libraries in C++ do at the end of a process would abort this one, as Arrow's threads do now and then
+ABORTS_AT_EXIT = """
+import ctypes, sys
+
+if "run" in sys.orig_argv:
+    libc = ctypes.CDLL(None)
+    libc.__cxa_atexit(libc.abort, None, None)
+"""
+
+
+def test_a_job_ends_with_its_own_code_whatever_libraries_do_at_the_end_of_its_process(job: JobFolder) -> None:
+    folder = job.path / "site"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(ABORTS_AT_EXIT)
+    aborts = {"PYTHONPATH": python_path(str(folder))}
+    assert subprocess.run([sys.executable, "-c", "", "run"], env={**os.environ, **aborts}).returncode == -signal.SIGABRT
+    assert "Cube" in job.run("--model", "m.py:Cube", expect=2, **aborts).err
+    assert json.loads(job.run("--json", expect=0, **aborts).out)["ending"] == "done"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
