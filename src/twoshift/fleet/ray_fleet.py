@@ -81,20 +81,14 @@ class RayFleet:
     scales_itself: ClassVar[bool] = True
 
     def __init__(
-        self,
-        spec: ReplicaSpec,
-        address: str | None,
-        following: ReplicaGroup,
-        note: Callable[[str], None],
-        all_cores: bool = False,
+        self, spec: ReplicaSpec, address: str | None, following: ReplicaGroup, note: Callable[[str], None]
     ) -> None:
-        """Each replica asks Ray for its share of the cores; with `all_cores` it uses those of its node all the same."""
         self._name, self._following, self._note = spec.name, following, note
         self._ray, self._is_ours = connected(address)
         self._serve = needed("ray.serve", "ray", "ray", "engine")
         self._application = f"twoshift-{uuid.uuid4().hex[:8]}"
         self._settings, self._cores = self._placed(spec.settings)
-        spec = replace(spec, settings=self._settings, cores=None if all_cores else self._cores)
+        spec = replace(spec, settings=self._settings, cores=self._cores)
         self._token = secrets.token_bytes(TOKEN_BYTES)
         home = os.environ.get("TWOSHIFT_HOME")
         self._given = RayGiven(__version__, spec, os.getcwd(), home, self._application, self._token)  # noqa: PTH109

@@ -79,7 +79,7 @@ def ray_model(
     from twoshift.fleet.ray_fleet import RayFleet  # ray: an extra
 
     model, spec = _fleet_of(name, settings)
-    return _open(model, RayFleet(spec, address, model.group, note, is_llm(settings.model)), cancelled)
+    return _open(model, RayFleet(spec, address, model.group, note), cancelled)
 
 
 def fleet_model(
