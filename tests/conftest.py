@@ -56,9 +56,9 @@ def job(tmp_path: Path) -> Iterator[JobFolder]:
     folder.end()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def postgres() -> Iterator[RealPostgres]:
-    """A real one, of the module's own."""
+    """A real one, of this process: each test has databases of its own in it."""
     from real_postgres import RealPostgres
 
     made = RealPostgres()
