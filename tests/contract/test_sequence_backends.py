@@ -17,10 +17,18 @@ import pytest
 pytest.importorskip("uvloop")
 pytest.importorskip("pyarrow")
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from backends import HERE, KINDS, PROCESSES, RAY, Front, own_ray
 from fake_llm import FakeLlm, words_after
-from fake_llm_replica import open_fake_llm
+from fake_llm_replica import open_fake_job, open_fake_llm
 
+from twoshift.batch.coordinator import Ending
+from twoshift.batch.engine_pool import EnginePool
+from twoshift.batch.job import Job
+from twoshift.batch.job_on_fleet import JobOnFleet
+from twoshift.batch.job_seats import LiveFleet
+from twoshift.batch.settings import JobSettings
 from twoshift.errors import TooLarge, TryLater
 from twoshift.fleet.llm_model import FleetLlm
 from twoshift.fleet.replica_process import ReplicaSpec
@@ -221,30 +229,40 @@ def test_who_hangs_up_frees_the_device(front: Sequences) -> None:
     until(lambda: model_counts(front.backend, 0, 0).levels["kv_saturation"] == 0)
 
 
-def test_a_job_in_its_batch_lanes_answers_as_live_requests_are_answered(front: Sequences, tmp_path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from twoshift.batch.coordinator import Ending
-    from twoshift.batch.engine_pool import EnginePool
-    from twoshift.batch.job import Job
-    from twoshift.batch.job_on_fleet import JobOnFleet
-    from twoshift.batch.job_seats import LiveFleet
-    from twoshift.batch.settings import JobSettings
-
+def prompts(folder: Path, **more: Any) -> tuple[list[str], JobSettings]:
+    """A job over a few prompts."""
     texts = [f"w{k}" for k in range(40)]
-    pq.write_table(pa.table({"id": range(len(texts)), "text": texts}), tmp_path / "in.parquet")
+    pq.write_table(pa.table({"id": range(len(texts)), "text": texts}), folder / "in.parquet")
     settings = JobSettings(
-        inputs=(str(tmp_path / "in.parquet"),), output=str(tmp_path / "out"), model="m", prompt="{text}",
-        max_tokens=5, keep=("id",), shard_rows=8,
+        inputs=(str(folder / "in.parquet"),), output=str(folder / "out"), model="m", prompt="{text}",
+        max_tokens=5, keep=("id",), shard_rows=8, **more,
     )  # fmt: skip
+    return texts, settings
+
+
+def answered(folder: Path) -> list[str]:
+    """By row, whatever shard it was in."""
+    return pq.read_table(folder / "out").sort_by("id")["text"].to_pylist()
+
+
+def test_a_job_in_its_batch_lanes_answers_as_live_requests_are_answered(front: Sequences, tmp_path: Path) -> None:
+    texts, settings = prompts(tmp_path)
     seats = front.lane_replicas()
     lane = JobOnFleet(settings, LiveFleet(lambda: seats, list))
     job = Job(settings, blobs_for, EnginePool(settings, lane, blobs_for), lane)
     assert job.run(lambda _: None, lambda _: lane.tick()).ending is Ending.DONE
-    table = pq.read_table(tmp_path / "out").sort_by("id")
-    assert table["text"].to_pylist() == [expected(text) for text in texts]
+    assert answered(tmp_path) == [expected(text) for text in texts]
     until(lambda: lane.used().rows >= len(texts))
+
+
+@on_ray
+def test_a_job_on_workers_of_ray_answers_alike(kind: str, tmp_path: Path) -> None:
+    from twoshift.batch.ray_pool import RayPool
+
+    texts, settings = prompts(tmp_path, engine=kind, threads=1)
+    job = Job(settings, blobs_for, RayPool(settings, open_fake_job, blobs_for))
+    assert job.run(lambda _: None, lambda _: None).ending is Ending.DONE
+    assert answered(tmp_path) == [expected(text) for text in texts]
 
 
 def test_a_server_that_drains_answers_what_it_has_and_takes_nothing_new(kind: str, tmp_path: Path) -> None:
