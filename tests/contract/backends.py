@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -136,6 +137,7 @@ def own_ray() -> Iterator[None]:
         yield
         ray.serve.shutdown()
         ray.shutdown()
+        gc.collect()  # what Ray left open is told here, and not in the next module
 
 
 def values(answer: Answer) -> list[float]:
