@@ -25,7 +25,7 @@ from twoshift.units import counted
 if TYPE_CHECKING:
     from twoshift.serve.deployments import Deployment
     from twoshift.serve.derived import Derived
-    from twoshift.serve.llm.derived import LlmDerived
+    from twoshift.serve.llm_derived import LlmDerived
     from twoshift.server import Server
 
 __all__ = ["serve_command"]
@@ -96,7 +96,7 @@ def _leave(code: int) -> NoReturn:
 
 
 def _tell(server: Server, needs_key: bool) -> None:
-    from twoshift.serve.llm.derived import LlmDerived
+    from twoshift.serve.llm_derived import LlmDerived
 
     address, models = server.address, [*server.deployments.values()]
     for model in models:

@@ -13,7 +13,7 @@ from twoshift.fleet.wire import Heartbeat
 from twoshift.ports import RuntimeInfo
 from twoshift.serve.completions import Completions
 from twoshift.serve.derived import Derived
-from twoshift.serve.llm.derived import LlmDerived
+from twoshift.serve.llm_derived import LlmDerived
 from twoshift.types import Lane, ReplicaCounts, Tensor
 
 if TYPE_CHECKING:

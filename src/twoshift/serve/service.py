@@ -19,9 +19,9 @@ from twoshift.serve.host import UNREAD, Host, Visit
 from twoshift.serve.keys import ANYONE, Caller
 from twoshift.serve.live_model import LiveModel
 from twoshift.serve.live_request import LiveRequest
-from twoshift.serve.llm.derived import LlmDerived
 from twoshift.serve.llm.language_model import is_language_model
 from twoshift.serve.llm.running import Running
+from twoshift.serve.llm_derived import LlmDerived
 from twoshift.serve.model import Answer
 from twoshift.serve.tracing import Traces
 

@@ -23,7 +23,8 @@ from twoshift.endpoints.known import told_openai
 from twoshift.errors import NotFound
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.body import Room
-from twoshift.serve.http.messages import HttpError, Reply
+from twoshift.serve.http.http_error import HttpError
+from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openapi import Operation
 from twoshift.serve.http.peers import HttpLimits
 from twoshift.serve.http.server import HttpServer

@@ -12,7 +12,7 @@ pytest.importorskip("uvloop", reason="the serve extra is not installed")
 
 from tried_server import TriedServer, everything, statuses
 
-from twoshift.serve.http.messages import HttpError
+from twoshift.serve.http.http_error import HttpError
 from twoshift.serve.http.peers import HttpLimits, Peers
 
 GET = b"GET /a HTTP/1.1\r\nhost: a\r\n\r\n"

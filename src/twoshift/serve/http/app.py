@@ -18,7 +18,8 @@ from twoshift.errors import InvalidInput, Late, NotFound, TwoshiftError
 from twoshift.serve.deployments import Deployment
 from twoshift.serve.host import UNREAD
 from twoshift.serve.http.event_stream import EventStream
-from twoshift.serve.http.messages import HttpError, Reply, Request, refusal
+from twoshift.serve.http.http_error import HttpError
+from twoshift.serve.http.messages import Reply, Request, refusal
 from twoshift.serve.http.openapi import Operation, Route
 from twoshift.serve.keys import ANYONE, Access, Caller, Keys
 from twoshift.serve.model import Answer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
-from twoshift.serve.http.messages import HttpError
+from twoshift.serve.http.http_error import HttpError
 
 __all__ = ["SMALL_BYTES", "Body", "Packed", "Room", "SkippedBody", "check_encoding", "too_large"]
 

@@ -13,7 +13,8 @@ import httptools
 
 from twoshift.endpoints.faults import forget_frames
 from twoshift.serve.http.gate import Gate
-from twoshift.serve.http.messages import UNFORESEEN, HttpError, Pieces, Reply, Request
+from twoshift.serve.http.http_error import HttpError
+from twoshift.serve.http.messages import UNFORESEEN, Pieces, Reply, Request
 from twoshift.serve.http.peers import Peers
 from twoshift.serve.http.reading import HeadRefused, Reading, other_version
 

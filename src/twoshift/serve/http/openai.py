@@ -17,7 +17,7 @@ from twoshift.serve.http.openai_types import DerivedReply, LlmDerivedReply, Mode
 from twoshift.serve.http.openapi import Operation
 from twoshift.serve.http.row_calls import answered, asking, facts_of
 from twoshift.serve.keys import Access
-from twoshift.serve.llm.derived import LlmDerived
+from twoshift.serve.llm_derived import LlmDerived
 from twoshift.serve.service import Service
 
 __all__ = ["add_openai"]

@@ -5,18 +5,18 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from twoshift.serve.http.body import Room
 from twoshift.serve.http.heads import Heads
+from twoshift.serve.http.http_error import HttpError
 from twoshift.serve.http.large import LargeBodies
-from twoshift.serve.http.messages import Admission, HttpError, Request
+from twoshift.serve.http.messages import Admission, Request
 
 if TYPE_CHECKING:
-    from twoshift.serve.http.connection import Connection
     from twoshift.serve.http.gate import Gate
 
-__all__ = ["Admit", "HttpLimits", "Peers", "Streams"]
+__all__ = ["Admit", "HttpLimits", "Peer", "Peers", "Streams"]
 
 Admit = Callable[[Request], Admission | None]  # on a request's head; None: its handler decides
 Streams = Callable[[str, bytes], bool]  # whether a method and target take their body as it comes in
@@ -50,6 +50,25 @@ class HttpLimits:
     proxies: frozenset[str] = frozenset()  # addresses that many clients share; those of this machine always may
 
 
+class Peer(Protocol):
+    """A connection, as the others know it."""
+
+    @property
+    def address(self) -> str: ...
+
+    def stop(self) -> None:
+        """Take no further request."""
+        ...
+
+    def sweep(self, now_s: float) -> None:
+        """End it where its time has passed."""
+        ...
+
+    def abort(self) -> None:
+        """End it now."""
+        ...
+
+
 class Peers:
     """Every connection of a server, and what they share."""
 
@@ -62,14 +81,14 @@ class Peers:
         gate: Gate | None = None,
     ) -> None:
         self.limits, self.streams, self.admit, self.gate = limits, streams, admit, gate
-        self.open: set[Connection] = set()
-        self.idle: dict[Connection, None] = {}  # those without a request, the idlest first
+        self.open: set[Peer] = set()
+        self.idle: dict[Peer, None] = {}  # those without a request, the idlest first
         self.room = Room(max(limits.bodies_bytes, 2 * limits.body_bytes))
         self.large = LargeBodies(self.room)
         self.heads = heads or Heads()
         self._at_address: dict[str, int] = {}  # open ones
 
-    def enter(self, made: Connection) -> None:
+    def enter(self, made: Peer) -> None:
         """One more, in place of an idle one where there are too many; raises HttpError where none is idle."""
         limits, address = self.limits, made.address
         own = self._at_address.get(address, 0)
@@ -82,7 +101,7 @@ class Peers:
         self.idle[made] = None
         self._at_address[address] = self._at_address.get(address, 0) + 1
 
-    def leave(self, gone: Connection) -> None:
+    def leave(self, gone: Peer) -> None:
         """One less; what is gone already stays so."""
         if gone not in self.open:
             return

@@ -16,10 +16,10 @@ from twoshift.llm_ports import Prompts
 from twoshift.ports import RuntimeInfo
 from twoshift.runtime.tokenization import TextTokens, Tokenized
 from twoshift.serve.completions import Completions
-from twoshift.serve.llm.derived import LlmDerived, derive_llm
 from twoshift.serve.llm.language_model import TakesPrompts
 from twoshift.serve.llm.metrics import LlmMetrics
 from twoshift.serve.llm.running import Running
+from twoshift.serve.llm_derived import LlmDerived, derive_llm
 from twoshift.serve.stages import Stages
 from twoshift.types import Lane, ReplicaCounts, Tensor
 
