@@ -93,10 +93,9 @@ def services_for(
 
 def service_metrics(services: ServerServices) -> MoreMetrics:
     """Batches by status, and what became of the runs of schedules."""
-    from twoshift.batch_ports import BatchStatus
     from twoshift.serve.batch_desk import NoBatches
     from twoshift.serve.http.jobs import NoJobs
-    from twoshift.types import RunState
+    from twoshift.types import BatchStatus, RunState
 
     def families() -> Iterator[Any]:
         is_known = isinstance(services.jobs, NoJobs) or services.jobs.is_ours  # another server tells of its own

@@ -16,9 +16,9 @@ from twoshift.batch.job import Job, JobResult
 from twoshift.batch.job_on_fleet import JobOnFleet
 from twoshift.batch.job_seats import Used
 from twoshift.batch.progress import NOTHING_YET, Snapshot
-from twoshift.types import JobState
+from twoshift.policy.job_states import JobMove
 
-__all__ = ["HELD_S", "MOST_AT_ONCE", "RunningJob", "RunningJobs", "state_after"]
+__all__ = ["HELD_S", "MOST_AT_ONCE", "RunningJob", "RunningJobs", "move_after"]
 
 MOST_AT_ONCE = 16
 MOST_HELD = 128  # besides: more of those that are held back stay in the queue
@@ -198,19 +198,19 @@ def _loaded(job: Job) -> dict[str, str] | None:
     return {"model": f"{found}:{name}" if colon else found, "precision": job.model.precision}
 
 
-def state_after(result: JobResult) -> tuple[JobState, str]:
+def move_after(result: JobResult) -> tuple[JobMove, str]:
     """What becomes of a job whose run has ended, and why."""
     match result.ending:
         case Ending.DONE:
-            return JobState.DONE, ""
+            return JobMove.FINISH, ""
         case Ending.STOPPED:
-            return JobState.QUEUED, "stopped with its server"  # unless the store knows better
+            return JobMove.STOP, "stopped with its server"  # unless the store knows better
         case Ending.TOO_MANY_ERRORS:
             failed = result.last.errors_before + result.last.errors
             return (
-                JobState.FAILED,
+                JobMove.FAIL,
                 f"too many rows failed: {failed:,}, over max_errors; what was committed is kept",
             )
         case Ending.DEAD_SHARDS:
             dead = (f"shard {shard} could not be done: {why}" for shard, why in result.dead.items())
-            return JobState.FAILED, next(dead, "; ".join(result.failures) or "its shards could not be done")
+            return JobMove.FAIL, next(dead, "; ".join(result.failures) or "its shards could not be done")

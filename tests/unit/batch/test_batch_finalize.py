@@ -32,7 +32,7 @@ from twoshift.batch.requests.room import CheckStorage, unlimited
 from twoshift.batch.requests.wanted import BatchWanted
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.sinks.response_lines import LINES, ResponseLinesSink
-from twoshift.batch_ports import BatchRecord, BatchStatus
+from twoshift.batch_ports import BatchRecord
 from twoshift.blobs.local import LocalBlobs
 from twoshift.errors import Broken, InvalidInput, NotFound, TooLarge, TryLater
 from twoshift.ports import JobRecord
@@ -41,7 +41,7 @@ from twoshift.store.batches import SqlBatches
 from twoshift.store.database import Database
 from twoshift.store.files import SqlFiles
 from twoshift.store.jobs import SqlJobs
-from twoshift.types import JobState
+from twoshift.types import BatchStatus, JobState
 
 GONE = NotDone("batch_expired", "too late")
 IDS = [str(k) for k in range(20)]
@@ -138,7 +138,7 @@ def test_a_batch_whose_window_ends_after_its_last_request_is_completed(
         committed(desk, plan, shard)
     store, jobs = SqlBatches(database), SqlJobs(database)
     store.add_batch(batch, 0.0)
-    store.move_batch(batch.id, [BatchStatus.VALIDATING], BatchStatus.IN_PROGRESS, total=20, model="m")
+    store.checked_batch(batch.id, "m", 20)
     jobs.add(JobRecord(batch.id, {}, JobState.CANCELLED, 1.0, 1.0, owner="alice"))
 
     def no_fleet(name: str) -> Any:
