@@ -221,19 +221,19 @@ class Engine(DeviceLoop):
     def cost(self) -> CallCost:
         """The curve as learned so far, of a call in a lane where there are several."""
         with self._lock:
-            self._policy.age(self._clock())
-            return self._policy.cost
+            self._policy.curves.age(self._clock())
+            return self._policy.curves.cost
 
     def whole_cost(self) -> CallCost:
         """The curve as learned so far, of a live call that has the device to itself."""
         with self._lock:
-            self._policy.age(self._clock())
-            return self._policy.whole_cost
+            self._policy.curves.age(self._clock())
+            return self._policy.curves.whole_cost
 
     def live_row(self, guess: RowSize) -> RowSize:
         """The typical row of live requests; the guess, while there were none."""
         with self._lock:
-            return self._policy.live_row.size(guess)
+            return self._policy.accounts.live_row.size(guess)
 
     def slow_down(self, factor: float) -> None:
         """The device is so many times as slow as its curve says, for now: calls outside of the engine have shown it."""
@@ -243,7 +243,7 @@ class Engine(DeviceLoop):
     def usual_pace(self, size: CallSize) -> float:
         """How long such a call takes usually, as a share of what the curve said that it began with."""
         with self._lock:
-            return self._policy.usual_pace(size)
+            return self._policy.curves.usual_pace(size)
 
     def _running_s(self, now_s: float) -> float:
         return max((now_s - flying[0].began_s for flying in self._flying if flying), default=0.0)
@@ -397,7 +397,7 @@ class Engine(DeviceLoop):
             device_s = self._device_time.ended(key, ended_s)
             self._counters.calls += 1
             tokens = sum(row.tokens for row in rows)
-            self._policy.charge(Lane.ONLINE, 0, tokens, device_s)
+            self._policy.accounts.charge(Lane.ONLINE, 0, tokens, device_s)
             self._counters.paid(rows, device_s / max(1, tokens), anew=True)
         return result, ended_s - began_s
 

@@ -109,7 +109,7 @@ class Recovery:
         rows, tokens = piece.job.rows, int(piece.job.rows.lengths[piece.start])
         with self._changed:
             now_s = self._clock()
-            if self._over() is not None or self._policy.surely_outlasts(CallSize.uniform(1, tokens), now_s):
+            if self._over() is not None or self._policy.curves.surely_outlasts(CallSize.uniform(1, tokens), now_s):
                 return False
             item = Item(self._waiting.new_key(), math.inf, tokens, self._waiting.signatures.number(rows.signature))
             sink = TriedPiece(piece, self._changed)
@@ -121,7 +121,7 @@ class Recovery:
         limits = self._policy.limits
         if tokens > limits.max_tokens:
             return NoRoom(f"a row of {tokens:,} tokens; a call holds {limits.max_tokens:,}")
-        takes, leaves = 1e3 * self._policy.ever_s(CallSize.uniform(1, tokens)), 1e3 * limits.budget_s
+        takes, leaves = 1e3 * self._policy.curves.ever_s(CallSize.uniform(1, tokens)), 1e3 * limits.budget_s
         slo = "" if limits.slo_s is None else f"the SLO of {1e3 * limits.slo_s:g} ms leaves "
         change = "start the server with a larger --slo-ms or --call-budget-ms, or run the job without --on"
         return NoRoom(f"{slo}{leaves:.3g} ms to a call with batch rows, and one row takes {takes:.3g} ms: {change}")

@@ -272,12 +272,12 @@ class SimulatedServer:
 
     def _join(self, number: int, node: Node) -> None:
         if self._routing is not None:
-            self._routing.joined(number, node.policy.cost)
+            self._routing.joined(number, node.policy.curves.cost)
             self._beat(number, node, 0.0)
 
     def _beat(self, number: int, node: Node, now_s: float) -> None:
         assert self._routing is not None  # noqa: S101 - only with several replicas
-        cost, policy = node.policy.cost, node.policy
+        cost, policy = node.policy.curves.cost, node.policy
         behind_s = policy.limits.budget_s / 2 if policy.background else 0.0
         host_s = 0.0 if node.host.policy is None else node.host.policy.request_s
         self._routing.learned(number, None if cost is node.told else cost, behind_s, not policy.running, host_s)

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twoshift.policy.cost import CallCost, Ceiling
-from twoshift.policy.live_queue import LiveQueue, PlannedCall, Room, ends
+from twoshift.policy.live_queue import LiveQueue
+from twoshift.policy.planned_calls import PlannedCall, Room, ends
 from twoshift.types import CallSize, Item
 
 seconds = st.floats(0.0, 0.01)
