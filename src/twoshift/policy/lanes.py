@@ -83,7 +83,7 @@ class LanePolicy:
         ended_s = self.running.finished(call, elapsed_s)
         self.accounts.finished(call, elapsed_s if device_s is None else device_s)
         if not failed:
-            self.curves.observed(call.slot, call.size, elapsed_s, ended_s)
+            self.curves.lessons.append((call.slot, call.size, elapsed_s, ended_s))
 
     def cap_tokens(self, max_tokens: int) -> None:
         """No call may hold more tokens from now on: the device has run out of memory, or recovered."""
@@ -97,9 +97,13 @@ class LanePolicy:
 
     def done_by_s(self, rows: int, tokens: int, squares: int, now_s: float) -> float:
         """When all live rows, with so many more, are answered at the latest: without a look at each of them."""
+        busy_s = now_s
+        for call, end_s in self.running.calls.values():
+            if end_s > busy_s and call.slot is not Slot.BACKGROUND:
+                busy_s = end_s
         live = self.live
         most_s = self.curves.slowest.at_most_s(len(live) + rows, live.tokens + tokens, live.squares + squares)
-        return self.running.done_by_s(now_s) + self.live_pace * most_s
+        return busy_s + self.live_pace * most_s
 
     def seems_idle(self, size: CallSize, left_s: float) -> bool:
         """Whether so many more live rows would be answered in a small part of the time: by numbers that may be old."""
@@ -137,9 +141,11 @@ class LanePolicy:
     def decide(self, now_s: float, slot: Slot = Slot.SHARED) -> Run | Drop | Idle:
         """What to do now; ask again after a Drop."""
         curves, running = self.curves, self.running
-        curves.learn()
-        curves.age(now_s)
-        if not running.can_launch(slot):
+        if curves.lessons:
+            curves.learn()
+        if now_s > curves.slots.stale_s:
+            curves.age(now_s)
+        if running.calls and not running.can_launch(slot):
             return Idle()
         self.accounts.check_owed()
         if slot is not Slot.BACKGROUND:
@@ -149,7 +155,7 @@ class LanePolicy:
         if slot is not Slot.LIVE and self._drops_first(now_s):
             return Drop((), (self.background.take_first_row(),))
         if self.limits.lanes > 1 and self._wants_whole(now_s):
-            if running:
+            if running.calls:
                 return Idle()
             slot = Slot.WHOLE
         draft = self._draft(now_s, slot)
@@ -178,7 +184,7 @@ class LanePolicy:
         """Whether the next row is to have all lanes: it is too long for one, or nobody else is here."""
         if plan := self.live.plan():
             beside = self.background and now_s >= self.riders.resume_s
-            alone = len(plan) == 1 and plan[0].size.rows == 1 and not self.running and not beside
+            alone = len(plan) == 1 and plan[0].size.rows == 1 and not self.running.calls and not beside
             return alone or plan[0].is_whole
         first = self.background.first_row()
         return first is not None and self.curves.predict_s(first) > self._budget_s + _EPSILON_S
@@ -230,7 +236,7 @@ class LanePolicy:
         if not plan:
             return
         draft.signature = plan[0].signature
-        rows, free = plan[0].size.rows, self.limits.lanes - len(self.running) - len(plan) + 1
+        rows, free = plan[0].size.rows, self.limits.lanes - len(self.running.calls) - len(plan) + 1
         if free > 1 and rows > 1:  # the other lanes have nothing else to do
             draft.live = self.live.take(-(-rows // free))
             draft.size = CallSize.of(item.tokens for item in draft.live)

@@ -28,9 +28,10 @@ class LearnedCurves:
         self.live_slot = Slot.LIVE if limits.background_depth else Slot.SHARED
         self.background_slot = Slot.BACKGROUND if limits.background_depth else Slot.SHARED
         self.whole_slot = Slot.WHOLE if limits.lanes > 1 else self.live_slot
-        self._slots = SlotCurves(cost, limits, lane_cost)
-        self.cautious, self._usual = self._slots.cautious, self._slots.usual
-        self._lessons: list[tuple[Slot, CallSize, float, float]] = []  # calls to learn from before the next decision
+        self.slots = SlotCurves(cost, limits, lane_cost)
+        self.cautious, self._usual = self.slots.cautious, self.slots.usual
+        # Calls to learn from before the next decision, and when they ended: a refit takes its time, answers go first
+        self.lessons: list[tuple[Slot, CallSize, float, float]] = []
         self.changed: tuple[Callable[[], None], ...] = ()  # told of each new price
         self._price()
 
@@ -38,24 +39,24 @@ class LearnedCurves:
     def cost(self) -> CallCost:
         """The curve as learned so far, of calls with background rows."""
         self.learn()
-        return self._slots.learners[self.background_slot].cost
+        return self.slots.learners[self.background_slot].cost
 
     @property
     def whole_cost(self) -> CallCost:
         """The same, of live calls that have the device to themselves."""
         self.learn()
-        return self._slots.learners[self.whole_slot].cost
+        return self.slots.learners[self.whole_slot].cost
 
     def usual_pace(self, size: CallSize) -> float:
         """How long such a call takes usually, as a share of what the profile says."""
         self.learn()
         # In a lane the profile is only a bound: that a call is quicker there says nothing about it.
         slots = (self.whole_slot,) if self._limits.lanes > 1 else (self.whole_slot, self.background_slot)
-        return min(self._slots.learners[slot].usual.seconds(size) for slot in slots) / self._profile.seconds(size)
+        return min(self.slots.learners[slot].usual.seconds(size) for slot in slots) / self._profile.seconds(size)
 
     def predict_s(self, size: CallSize, slot: Slot | None = None) -> float:
         """The cautious prediction that every decision is made with; of a live call unless told."""
-        return self.cautious[slot or self.live_slot].seconds(size)
+        return (self._live if slot is None else self.cautious[slot]).seconds(size)
 
     def ever_s(self, size: CallSize, whole: bool = True) -> float:
         """What it may take at the best, usually or now: decides whether a row can ever fit."""
@@ -65,7 +66,7 @@ class LearnedCurves:
     def fastest_s(self, size: CallSize, whole: bool, now_s: float) -> float | None:
         """What it takes at the least, by the fastest calls of about its size lately; None where there were too few."""
         self.learn()
-        return self._slots.learners[self.whole_slot if whole else self.live_slot].fastest_s(size, now_s)
+        return self.slots.learners[self.whole_slot if whole else self.live_slot].fastest_s(size, now_s)
 
     def surely_outlasts(self, size: CallSize, now_s: float) -> bool:
         """Whether no call with background rows can hold these: calls of about their size have shown it lately."""
@@ -74,35 +75,29 @@ class LearnedCurves:
         fastest_s = self.fastest_s(size, True, now_s)
         return (self.ever_s(size) / MOST_WRONG if fastest_s is None else fastest_s) > self._limits.budget_s + _EPSILON_S
 
-    def observed(self, slot: Slot, size: CallSize, elapsed_s: float, ended_s: float) -> None:
-        """A call ended; it is learned from before the next decision: a refit takes its time, and answers go first."""
-        self._lessons.append((slot, size, elapsed_s, ended_s))
-
     def learn(self) -> None:
         """From the calls that have ended."""
-        if not self._lessons:
-            return
-        for lesson in self._lessons:
-            if self._slots.observed(*lesson):
+        for lesson in self.lessons:
+            if self.slots.observed(*lesson):
                 self._reprice()
-        self._lessons.clear()
+        self.lessons.clear()
 
     def believe_again(self, now_s: float) -> bool:
         """A curve that lets nothing run learns nothing: after a silence, try the device as it was measured."""
         running = self._running
-        if running or now_s - running.quiet_since_s < FORGET_S - _EPSILON_S or not self._slots.forget():
+        if running.calls or now_s - running.quiet_since_s < FORGET_S - _EPSILON_S or not self.slots.forget():
             return False
         self._reprice()
         return True
 
     def age(self, now_s: float) -> None:
         """Forget what was learned too long ago, where nothing runs that could say more."""
-        if now_s > self._slots.stale_s and not self._running and not self._lessons and self._slots.forget():
+        if now_s > self.slots.stale_s and not self._running.calls and not self.lessons and self.slots.forget():
             self._reprice()
 
     def slow_down(self, factor: float, now_s: float) -> None:
         """The device is so many times as slow as the profile says, for now: somebody else's calls have shown it."""
-        self._slots.slow_down(factor, now_s)
+        self.slots.slow_down(factor, now_s)
         self._reprice()
 
     def _reprice(self) -> None:
@@ -112,7 +107,7 @@ class LearnedCurves:
 
     def _price(self) -> None:
         """What follows from the curves."""
-        live = self.cautious[self.live_slot]
-        self.margin = self._slots.margin(self.live_slot)  # of a prediction, that is caution
+        self._live = live = self.cautious[self.live_slot]
+        self.margin = self.slots.margin(self.live_slot)  # of a prediction, that is caution
         self.live_s = longest_live_s(live, self._limits)
         self.slowest = live.at_least(self.cautious[self.whole_slot])

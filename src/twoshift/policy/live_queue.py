@@ -234,9 +234,17 @@ class LiveQueue:
             self.plan()
         if self._plan and self._plan[-1].signature != item.signature and _has_call_of(self._plan, item.signature):
             return None
-        found = self._joined(item, now_s)
+        plan, cutter = self._plan, self._cutter
+        last = plan[-1] if plan else None
+        grown = None
+        if last is not None and last.signature == item.signature:
+            grown = cutter.grown(last, item, now_s)
+        if last is not None and grown is not None:
+            found = Joined(grown, False, self._plan_s - last.share_s, len(plan) - 1)
+        else:
+            found = Joined(cutter.alone(item, now_s), True, self._plan_s, len(plan))
         self._tried, self._coming = (item, found), None
-        if self._cutter.whole_s is not None and (self._has_whole or found.call.is_whole):
+        if cutter.whole_s is not None and (self._has_whole or found.call.is_whole):
             return None
         return found
 
@@ -289,10 +297,3 @@ class LiveQueue:
                 at += call.size.rows
         self._signature, self._mixed = self._entries[-1][2].signature if groups else 0, len(groups) > 1
         return deque(call for _, call in sorted(calls, key=_first_row))
-
-    def _joined(self, item: Item, arrived_s: float) -> Joined:
-        if self._plan:
-            last = self._plan[-1]
-            if last.signature == item.signature and (grown := self._cutter.grown(last, item, arrived_s)) is not None:
-                return Joined(grown, False, self._plan_s - last.share_s, len(self._plan) - 1)
-        return Joined(self._cutter.alone(item, arrived_s), True, self._plan_s, len(self._plan))

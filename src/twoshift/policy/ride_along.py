@@ -34,7 +34,8 @@ class RideAlong:
     def __init__(
         self, limits: LaneLimits, background: BackgroundQueue, curves: LearnedCurves, accounts: LaneAccounts
     ) -> None:
-        self._limits, self._background, self._curves, self._accounts = limits, background, curves, accounts
+        self._limits, self._background, self._curves = limits, background, curves
+        self._live_use = accounts.use[Lane.ONLINE]
         self._budget_s = limits.budget_s
         self.max_tokens = limits.max_tokens  # of a call now; lower than the limit while memory is short
         self.resume_s = -math.inf  # before then no call without live rows begins: they would be slowed down too much
@@ -57,7 +58,7 @@ class RideAlong:
 
     def pace(self, now_s: float) -> Pace:
         """What background rows may do beside live ones, at this moment."""
-        live = self._accounts.use[Lane.ONLINE]
+        live = self._live_use
         return self._pace.pace(self._background.row_tokens(), now_s, live.tokens / live.rows if live.rows else 0)
 
     def fill(self, draft: CallDraft, limit_s: float, slot: Slot, now_s: float) -> None:

@@ -11,25 +11,22 @@ __all__ = ["RunningCalls"]
 
 
 class RunningCalls:
-    """True while there is one."""
+    """The calls that are on the device."""
 
     def __init__(self, limits: LaneLimits) -> None:
         self._limits = limits
-        self._calls: dict[int, tuple[Call, float]] = {}  # number -> the call and its predicted end
+        self.calls: dict[int, tuple[Call, float]] = {}  # number -> the call and its predicted end
         self.quiet_since_s = -math.inf  # when the last call ended
-
-    def __len__(self) -> int:
-        return len(self._calls)
 
     def launched(self, call: Call, now_s: float) -> None:
         """A call begins."""
-        self._calls[call.number] = (call, now_s + call.predicted_s)
+        self.calls[call.number] = (call, now_s + call.predicted_s)
 
     def finished(self, call: Call, elapsed_s: float) -> float:
         """A call ended, after so long; when that was."""
-        if call.number not in self._calls:
+        if call.number not in self.calls:
             raise InvalidInput("call", call.number, "a call that is running")
-        _, predicted_end_s = self._calls.pop(call.number)
+        _, predicted_end_s = self.calls.pop(call.number)
         ended_s = predicted_end_s - call.predicted_s + elapsed_s
         if ended_s > self.quiet_since_s:
             self.quiet_since_s = ended_s
@@ -38,31 +35,23 @@ class RunningCalls:
     @property
     def has_live(self) -> bool:
         """Whether live rows run."""
-        return any(call.live for call, _ in self._calls.values())
+        return any(call.live for call, _ in self.calls.values())
 
     @property
     def has_background(self) -> bool:
         """Whether background rows run."""
-        return any(call.background for call, _ in self._calls.values())
+        return any(call.background for call, _ in self.calls.values())
 
     def can_launch(self, slot: Slot) -> bool:
         """Whether the slot has room for a call."""
-        if not self._calls:
+        if not self.calls:
             return True
         if slot is Slot.SHARED:
             lanes = self._limits.lanes
-            return len(self._calls) < lanes and all(call.slot is slot for call, _ in self._calls.values())
+            return len(self.calls) < lanes and all(call.slot is slot for call, _ in self.calls.values())
         if slot is Slot.LIVE:
-            return all(call.slot is not slot for call, _ in self._calls.values())
-        return sum(call.slot is slot for call, _ in self._calls.values()) < self._limits.background_depth
-
-    def done_by_s(self, now_s: float) -> float:
-        """When the last call that live rows must wait for is predicted to end; now, where there is none."""
-        until_s = now_s
-        for call, end_s in self._calls.values():
-            if end_s > until_s and call.slot is not Slot.BACKGROUND:
-                until_s = end_s
-        return until_s
+            return all(call.slot is not slot for call, _ in self.calls.values())
+        return sum(call.slot is slot for call, _ in self.calls.values()) < self._limits.background_depth
 
     def busy_until_s(self, now_s: float) -> float:
         """When the call that live rows must wait for is predicted to end; now, where there is none.
@@ -70,7 +59,7 @@ class RunningCalls:
         A lane is free by then where there are several: they are not all free later than on the average.
         """
         until_s = now_s
-        for call, end_s in self._calls.values():
+        for call, end_s in self.calls.values():
             if end_s > now_s and call.slot is not Slot.BACKGROUND:
                 until_s += (end_s - now_s) / (self._limits.lanes if call.slot is Slot.SHARED else 1)
         return until_s
@@ -80,7 +69,7 @@ class RunningCalls:
         lanes = self._limits.lanes
         if lanes == 1:
             return [self.busy_until_s(now_s)]
-        free_s = [max(now_s, end_s) for _, end_s in self._calls.values()]
-        if any(call.slot is Slot.WHOLE for call, _ in self._calls.values()):
+        free_s = [max(now_s, end_s) for _, end_s in self.calls.values()]
+        if any(call.slot is Slot.WHOLE for call, _ in self.calls.values()):
             return free_s * lanes
         return free_s + [now_s] * (lanes - len(free_s))

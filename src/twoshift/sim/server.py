@@ -280,7 +280,7 @@ class SimulatedServer:
         cost, policy = node.policy.curves.cost, node.policy
         behind_s = policy.limits.budget_s / 2 if policy.background else 0.0
         host_s = 0.0 if node.host.policy is None else node.host.policy.request_s
-        self._routing.learned(number, None if cost is node.told else cost, behind_s, not policy.running, host_s)
+        self._routing.learned(number, None if cost is node.told else cost, behind_s, not policy.running.calls, host_s)
         node.told = cost
         if not self._is_over(now_s):
             self._events.at(now_s + _BEAT_S, ARRIVE, partial(self._beat, number, node))
