@@ -20,7 +20,7 @@ import pyarrow as pa
 from twoshift.batch.coordinator import Coordinator, Ending
 from twoshift.batch.finish import finish, leave, look_at_parts, read_runs, read_summary, write_run
 from twoshift.batch.folder import is_below, one_coordinator, remove_leftovers
-from twoshift.batch.inputs import InputFile, Shard, Target, cut, fingerprint, fingerprinted, resolve
+from twoshift.batch.inputs import InputFile, Shard, ShardTarget, cut, fingerprint, fingerprinted, resolve
 from twoshift.batch.job_on_fleet import JobOnFleet
 from twoshift.batch.kinds.kind import FirstLook, SampleOf
 from twoshift.batch.kinds.known import kind_of
@@ -256,11 +256,11 @@ class Job:
 
     def _cut(self, files: tuple[InputFile, ...], rows: int, row_bytes: float) -> tuple[Shard, ...]:
         """Shards of about so many rows, or of more where there would be too many of them."""
-        shards = cut(files, self._blobs_for, Target(rows, row_bytes))
+        shards = cut(files, self._blobs_for, ShardTarget(rows, row_bytes))
         if len(shards) <= _MOST_SHARDS or self.settings.shard_rows is not None:
             return shards
         larger = min(_MOST_SHARD_ROWS, math.ceil(rows * len(shards) / _MOST_SHARDS))
-        return cut(files, self._blobs_for, Target(max(rows, larger), row_bytes))
+        return cut(files, self._blobs_for, ShardTarget(max(rows, larger), row_bytes))
 
     def _earlier(self, folder: str) -> Plan:
         plan = read_plan(self._blobs_for(folder), folder)

@@ -20,7 +20,7 @@ from twoshift.batch.job import Job, Resumed
 from twoshift.batch.job_on_fleet import JobOnFleet
 from twoshift.batch.job_seats import LiveFleet
 from twoshift.batch.progress import NOTHING_YET
-from twoshift.batch.running import RunningJob, RunningJobs, move_after
+from twoshift.batch.running import HostedJob, RunningJobs, move_after
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.turns import in_turn
 from twoshift.errors import Elsewhere, TryLater, TwoshiftError
@@ -180,11 +180,11 @@ class JobQueue:
         thread = threading.Thread(
             target=lambda: self._run(record.id, kind, begun), name=f"twoshift-{record.id}", daemon=True
         )
-        begun = RunningJob(job, pool, lane, thread, (record.owner, settings.model))
+        begun = HostedJob(job, pool, lane, thread, (record.owner, settings.model))
         self.running.add(record.id, begun)
         thread.start()
 
-    def _run(self, job_id: str, kind: HostedKind, begun: RunningJob) -> None:
+    def _run(self, job_id: str, kind: HostedKind, begun: HostedJob) -> None:
         move, reason, settings = JobMove.FAIL, "", begun.job.settings
         try:
             kind.check_begin(settings, begun.payer[0])
@@ -215,7 +215,7 @@ class JobQueue:
             with contextlib.suppress(TwoshiftError):  # the keeper tries again
                 self.begin_queued()
 
-    def _settle(self, job_id: str, running: RunningJob, move: JobMove, reason: str) -> None:
+    def _settle(self, job_id: str, running: HostedJob, move: JobMove, reason: str) -> None:
         """Until the store knows it; the next server finds it running, and goes on, where this one ends first."""
         while running.is_ours:
             try:

@@ -22,7 +22,7 @@ from twoshift.engine.host_time import HostTime
 from twoshift.engine.recovery import Recovery
 from twoshift.engine.results import BlockAccumulator, BlockFuture, RowFuture, RowSink
 from twoshift.engine.stats import EngineStats, Queue
-from twoshift.engine.waiting import BlockJob, BlockOwner, LiveRow, Piece, Waiting
+from twoshift.engine.waiting import BlockJob, BlockOwner, BlockPiece, LiveRow, Waiting
 from twoshift.errors import InvalidInput, Late, TooLarge, TryLater
 from twoshift.policy.admission import MAX_WAITING, AdmissionPolicy, Admit, Never, Refuse, Try
 from twoshift.policy.cost import CallCost
@@ -182,7 +182,7 @@ class Engine(DeviceLoop):
             with self._lock:
                 self._check_open()
                 if not future.done():
-                    piece = Piece(job, start, min(count, start + _PIECE_ROWS))
+                    piece = BlockPiece(job, start, min(count, start + _PIECE_ROWS))
                     self._waiting.add_piece(piece, job.arrived_s)
                     self._changed.notify_all()
         return future

@@ -18,7 +18,7 @@ from twoshift.policy.lanes import LanePolicy
 from twoshift.ports import Prepared
 from twoshift.types import Item, Lane
 
-__all__ = ["BlockJob", "BlockOwner", "LiveRow", "Piece", "TriedPiece", "Waiting"]
+__all__ = ["BlockJob", "BlockOwner", "BlockPiece", "LiveRow", "TriedPiece", "Waiting"]
 
 
 class LiveRow(msgspec.Struct):
@@ -79,7 +79,7 @@ class BlockJob:
 
 
 @dataclass(slots=True)
-class Piece:
+class BlockPiece:
     """Rows `start` to `stop` of a block that was submitted."""
 
     job: BlockJob
@@ -104,9 +104,9 @@ class TriedPiece:
 
     __slots__ = ("_lock", "_piece")
 
-    def __init__(self, piece: Piece, lock: AbstractContextManager[object]) -> None:
+    def __init__(self, piece: BlockPiece, lock: AbstractContextManager[object]) -> None:
         """`lock` guards the books of the block's owner."""
-        self._piece: Piece | None = piece
+        self._piece: BlockPiece | None = piece
         self._lock = lock
 
     def settle(self, result: RowResult | Exception) -> None:
@@ -144,7 +144,7 @@ class Waiting:
         self._rows[item.key] = row
         self._policy.submit(item, row.arrived_s)
 
-    def add_piece(self, piece: Piece, now_s: float, alone: bool = False) -> None:
+    def add_piece(self, piece: BlockPiece, now_s: float, alone: bool = False) -> None:
         """Rows of a block, new or come back; `alone` keeps them apart from everybody else."""
         key, job = self.new_key(), piece.job
         lengths = job.rows.lengths[piece.start : piece.stop].tolist()
@@ -155,7 +155,7 @@ class Waiting:
         block = Block(key, lengths, job.lane, job.deadline_s, job.owed, alone, owner.key, owner.weight, signature)
         self._policy.submit_block(block, now_s)
 
-    def take(self, live: tuple[Item, ...], background: tuple[Slice, ...]) -> tuple[list[LiveRow], list[Piece]]:
+    def take(self, live: tuple[Item, ...], background: tuple[Slice, ...]) -> tuple[list[LiveRow], list[BlockPiece]]:
         """The rows that the policy has decided on."""
         return [self._rows.pop(item.key) for item in live], [self._take_piece(part) for part in background]
 
@@ -211,9 +211,9 @@ class Waiting:
         """Whether a live row waits although its deadline has passed."""
         return any(row.deadline_s < now_s for row in self._rows.values())
 
-    def _take_piece(self, part: Slice) -> Piece:
+    def _take_piece(self, part: Slice) -> BlockPiece:
         job, offset = self._parts[part.block]
         if part.block not in self._policy.background:
             del self._parts[part.block]
             job.keys.discard(part.block)
-        return Piece(job, offset + part.start, offset + part.stop)
+        return BlockPiece(job, offset + part.start, offset + part.stop)

@@ -8,7 +8,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from twoshift.policy.planned_calls import PlannedCall, Room
+from twoshift.policy.planned_calls import CallRoom, PlannedCall
 from twoshift.types import CallSize, Item
 
 __all__ = ["CallCutter", "LiveEntry", "are_alike"]
@@ -31,7 +31,7 @@ class CallCutter:
 
     def __init__(
         self,
-        room: Room,
+        room: CallRoom,
         predict_s: Callable[[CallSize], float],
         lanes: int = 1,
         whole_s: Callable[[CallSize], float] | None = None,

@@ -12,7 +12,7 @@ from twoshift.policy.lane_accounts import LaneAccounts
 from twoshift.policy.lane_values import Call, Drop, Idle, LaneLimits, Run, Slot
 from twoshift.policy.learned_curves import FORGET_S, LearnedCurves
 from twoshift.policy.live_queue import LiveQueue
-from twoshift.policy.planned_calls import Room
+from twoshift.policy.planned_calls import CallRoom
 from twoshift.policy.ride_along import CallDraft, RideAlong
 from twoshift.policy.running_calls import RunningCalls
 from twoshift.types import CallSize, Item
@@ -201,12 +201,12 @@ class LanePolicy:
             return False
         return not self.has_live or self.curves.surely_outlasts(first, now_s)
 
-    def _room(self) -> Room:
+    def _room(self) -> CallRoom:
         """What live rows may fill: half of the call while background work is short of its share."""
         max_rows, max_tokens = self.limits.max_rows, self.riders.max_tokens
         if self.accounts.owed_s <= 0:
-            return Room(max_rows, max_tokens, self.curves.live_s)
-        return Room(max(1, max_rows // 2), max(1, max_tokens // 2), self._budget_s / 2)
+            return CallRoom(max_rows, max_tokens, self.curves.live_s)
+        return CallRoom(max(1, max_rows // 2), max(1, max_tokens // 2), self._budget_s / 2)
 
     def _draft(self, now_s: float, slot: Slot) -> CallDraft:
         draft, riders, owed_s = CallDraft(), self.riders, self.accounts.owed_s

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from twoshift.errors import InvalidInput
 from twoshift.policy.call_cutter import CallCutter, LiveEntry, are_alike
-from twoshift.policy.planned_calls import Joined, PlannedCall, Room, ends
+from twoshift.policy.planned_calls import CallRoom, JoinedCall, PlannedCall, ends
 from twoshift.types import CallSize, Item
 
 __all__ = ["LiveQueue"]
@@ -50,7 +50,7 @@ class LiveQueue:
 
     def __init__(
         self,
-        room: Room,
+        room: CallRoom,
         predict_s: Callable[[CallSize], float],
         lanes: int = 1,
         whole_s: Callable[[CallSize], float] | None = None,
@@ -67,7 +67,7 @@ class LiveQueue:
         self._plan: deque[PlannedCall] = deque()  # covers _entries exactly, unless stale
         self._plan_s = 0.0  # that its calls are predicted to take of the device
         self._stale = False
-        self._tried: tuple[Item, Joined] | None = None  # what `joined` was asked last, while nothing has changed since
+        self._tried: tuple[Item, JoinedCall] | None = None  # what `joined` was asked last, while nothing changed
         self._coming: _Coming | None = None  # what `plan_with` was asked last, while nothing else has changed since
         self._arrivals = itertools.count()
 
@@ -167,7 +167,7 @@ class LiveQueue:
             self._stale = True
         return taken
 
-    def fill(self, room: Room) -> None:
+    def fill(self, room: CallRoom) -> None:
         """Cut by another room from now on."""
         if room != self._cutter.room:
             self._cutter.room = room
@@ -222,7 +222,7 @@ class LiveQueue:
         timed = zip(plan, ends(plan, free_s), strict=True)
         return min((call.deadline_s - end_s for call, end_s in timed), default=math.inf)
 
-    def joined(self, item: Item, now_s: float) -> Joined | None:
+    def joined(self, item: Item, now_s: float) -> JoinedCall | None:
         """The end of the plan if this row joined as the last one; None where others wait behind it.
 
         What `plan_with` says of one row, without a look at the whole plan; None, too, where some call needs all lanes,
@@ -240,9 +240,9 @@ class LiveQueue:
         if last is not None and last.signature == item.signature:
             grown = cutter.grown(last, item, now_s)
         if last is not None and grown is not None:
-            found = Joined(grown, False, self._plan_s - last.share_s, len(plan) - 1)
+            found = JoinedCall(grown, False, self._plan_s - last.share_s, len(plan) - 1)
         else:
-            found = Joined(cutter.alone(item, now_s), True, self._plan_s, len(plan))
+            found = JoinedCall(cutter.alone(item, now_s), True, self._plan_s, len(plan))
         self._tried, self._coming = (item, found), None
         if cutter.whole_s is not None and (self._has_whole or found.call.is_whole):
             return None

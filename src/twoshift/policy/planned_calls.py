@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from twoshift.types import CallSize
 
-__all__ = ["Joined", "PlannedCall", "Room", "ends"]
+__all__ = ["CallRoom", "JoinedCall", "PlannedCall", "ends"]
 
 
-class Room(NamedTuple):
+class CallRoom(NamedTuple):
     """What live rows may fill of a call. One row always has room: a long row runs alone."""
 
     max_rows: int
@@ -35,7 +35,7 @@ class PlannedCall(NamedTuple):
         return self.share_s == self.predicted_s
 
 
-class Joined(NamedTuple):
+class JoinedCall(NamedTuple):
     """The last call of the plan with one more row in it."""
 
     call: PlannedCall

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from twoshift.errors import InvalidInput
-from twoshift.policy.durations import RunningMedian
+from twoshift.policy.duration_histogram import RunningMedian
 from twoshift.policy.leases import (
     Abandon,
     Committed,

@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Callable
 
-__all__ = ["ARRIVE", "DECIDE", "END", "Act", "Events"]
+__all__ = ["ARRIVE", "DECIDE", "END", "Act", "EventQueue"]
 
 Act = Callable[[float], None]  # called with the time
 
@@ -15,7 +15,7 @@ ARRIVE, END, DECIDE = range(3)  # the order at one moment: a decision sees all t
 _REPORT_EVERY = 1024  # events
 
 
-class Events:
+class EventQueue:
     """A heap of moments. Those of one time and rank go in the order in which they were added."""
 
     def __init__(self) -> None:

@@ -13,11 +13,11 @@ import pytest
 pytest.importorskip("sqlalchemy")
 
 from twoshift.batch.allowance import Allowance
-from twoshift.batch.host import JobHost
+from twoshift.batch.job_host import JobHost
 from twoshift.batch.requests import batch_steps
+from twoshift.batch.requests.batch_host import BatchHost
 from twoshift.batch.requests.check import Checked, check_input
-from twoshift.batch.requests.files import FileDesk, FileLimits
-from twoshift.batch.requests.host import BatchHost
+from twoshift.batch.requests.files import FileLimits, StoredFiles
 from twoshift.batch.requests.wanted import BatchWanted
 from twoshift.blobs.local import LocalBlobs
 from twoshift.errors import NotFound
@@ -38,7 +38,7 @@ class House:
         self.gate = threading.Event()
         database = Database(f"sqlite:///{path}/state.db")
         self.store, self.jobs = SqlBatches(database), SqlJobs(database)
-        self.files = FileDesk(SqlFiles(database), f"{path}/files", lambda _: LocalBlobs(), FileLimits())
+        self.files = StoredFiles(SqlFiles(database), f"{path}/files", lambda _: LocalBlobs(), FileLimits())
         runs = JobHost(self.jobs, self.no_fleet, lambda _: Allowance(self.files.blobs_for))
         self.host = BatchHost(self.store, self.files, runs, list)
         monkeypatch.setattr(batch_steps, "check_input", self.check)

@@ -7,9 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Collection
 
-from twoshift.batch.host import JobHost
+from twoshift.batch.job_host import JobHost
 from twoshift.batch.requests.check import Checked, check_input
-from twoshift.batch.requests.files import FileDesk
+from twoshift.batch.requests.files import StoredFiles
 from twoshift.batch.requests.finalize import NotDone, finalize
 from twoshift.batch.settings import LINES_FORMAT, JobSettings
 from twoshift.batch_ports import BatchRecord, BatchStore
@@ -34,7 +34,7 @@ class BatchSteps:
     def __init__(
         self,
         store: BatchStore,
-        files: FileDesk,
+        files: StoredFiles,
         jobs: JobHost,
         served: Callable[[], Collection[str]],  # names of models, now
         closed: threading.Event,

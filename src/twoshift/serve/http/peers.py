@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from twoshift.serve.http.body import Room
+from twoshift.serve.http.body import BodyRoom
 from twoshift.serve.http.heads import Heads
 from twoshift.serve.http.http_error import HttpError
 from twoshift.serve.http.large import LargeBodies
@@ -83,7 +83,7 @@ class Peers:
         self.limits, self.streams, self.admit, self.gate = limits, streams, admit, gate
         self.open: set[Peer] = set()
         self.idle: dict[Peer, None] = {}  # those without a request, the idlest first
-        self.room = Room(max(limits.bodies_bytes, 2 * limits.body_bytes))
+        self.room = BodyRoom(max(limits.bodies_bytes, 2 * limits.body_bytes))
         self.large = LargeBodies(self.room)
         self.heads = heads or Heads()
         self._at_address: dict[str, int] = {}  # open ones

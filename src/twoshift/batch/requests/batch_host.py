@@ -8,10 +8,10 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 
-from twoshift.batch.host import JobHost
+from twoshift.batch.job_host import JobHost
 from twoshift.batch.requests.batch_steps import BatchSteps, Leaving
 from twoshift.batch.requests.fair_queue import FairQueue
-from twoshift.batch.requests.files import FileDesk, new_id
+from twoshift.batch.requests.files import StoredFiles, new_id
 from twoshift.batch.requests.retry import write_retried
 from twoshift.batch.requests.wanted import BatchWanted
 from twoshift.batch.settings import JobSettings
@@ -34,7 +34,7 @@ class BatchHost:
     def __init__(
         self,
         store: BatchStore,
-        files: FileDesk,
+        files: StoredFiles,
         jobs: JobHost,
         served: Callable[[], Collection[str]],  # names of models, now
     ) -> None:
