@@ -12,7 +12,6 @@ from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from twoshift.errors import InvalidInput
 from twoshift.policy.leases import (
     Abandon,
     Committed,
@@ -31,40 +30,31 @@ from twoshift.policy.leases import (
     Worker,
 )
 from twoshift.policy.live_leases import LiveLeases
+from twoshift.policy.shard_states import COMMITTED, DEAD, FRESH, LEASED, RETRY, ShardStates
 from twoshift.policy.stragglers import Stragglers
 from twoshift.policy.strikes import Strikes
 
 __all__ = ["ShardPolicy"]
-
-_FRESH, _RETRY, _LEASED, _COMMITTED, _DEAD = range(5)
 
 
 class ShardPolicy:
     """Hands out the shards of one frozen plan until each is committed or dead."""
 
     def __init__(self, shards: int, limits: ShardLimits | None = None, already_committed: Iterable[int] = ()) -> None:
-        if shards < 0:
-            raise InvalidInput("shards", shards, "0 or more")
         self.limits = limits or ShardLimits()
-        self._total = shards
         self._now_s = -math.inf  # the latest time seen; never goes back
-        self._state = bytearray(shards)  # one of _FRESH .. _DEAD a shard
+        self._states = ShardStates(shards)
         self._strikes = Strikes(shards, self.limits)
         self._attempts = array("I", bytes(shards * array("I").itemsize))  # leases of a shard so far
-        self._cursor = 0  # no shard before it is _FRESH
-        self._retries: list[tuple[float, int]] = []  # heap: one entry a _RETRY shard, others are committed
+        self._retries: list[tuple[float, int]] = []  # heap: one entry a RETRY shard, others are committed
         self._live = LiveLeases()
         self._stragglers = Stragglers(self.limits, self._live, self._strikes)
         self._due_s = -math.inf  # no live lease expires before it
         self._next_id = 0  # above every id handed out
-        self._committed = 0  # number of _COMMITTED
-        self._dead = 0  # number of _DEAD
-        self._waiting = 0  # number of _RETRY
         self._tally = _Tally()
         for shard in already_committed:
-            self._check(shard)
-            self._committed += self._state[shard] != _COMMITTED
-            self._state[shard] = _COMMITTED
+            self._states.check(shard)
+            self._states[shard] = COMMITTED
 
     def lease(self, worker: Worker, now_s: float) -> Lease | Wait | Finished:
         """A shard for a worker: a retry that is due, else the next fresh one, else a straggler's second copy."""
@@ -74,12 +64,15 @@ class ShardPolicy:
         shard = self._take(now_s)
         if shard is not None:
             return self._grant(shard, worker, now_s, speculative=False)
-        if self._committed + self._dead == self._total:
-            return Finished(self._committed, self._dead)
+        committed, dead = self._states.count(COMMITTED), self._states.count(DEAD)
+        if committed + dead == len(self._states):
+            return Finished(committed, dead)
         slow, until_s = self._stragglers.next(worker, now_s)
         if slow is not None:
             return self._grant(slow, worker, now_s, speculative=True)
-        return Wait(self._wake_s(until_s))
+        first = self._live.first()
+        times_s = (self._next_retry_s(), until_s, first.expires_s if first else None)
+        return Wait(min((at_s for at_s in times_s if at_s is not None and at_s < math.inf), default=None))
 
     def renew(self, lease: Lease, now_s: float) -> Renewed | Abandon:
         """Keeps a live lease alive for another `lease_s`."""
@@ -93,7 +86,7 @@ class ShardPolicy:
         """The worker has published the shard's part, or found that somebody had."""
         now_s = self._tick(now_s)
         live = self._find(lease)
-        if self._state[lease.shard] == _COMMITTED:
+        if self._states[lease.shard] == COMMITTED:
             self._tally.duplicates += 1
             return Duplicate(lease.shard)
         if live is None:
@@ -104,14 +97,6 @@ class ShardPolicy:
             self._tally.useful_s += now_s - live.started_s
             self._tally.speculated_won += live.speculative
         return self._commit(lease.shard, now_s)
-
-    def found_part(self, shard: int, now_s: float) -> Committed | Duplicate:
-        """The shard's part exists, whoever wrote it."""
-        now_s = self._tick(now_s)
-        self._check(shard)
-        if self._state[shard] == _COMMITTED:
-            return Duplicate(shard)
-        return self._commit(shard, now_s)
 
     def failed(self, lease: Lease, now_s: float, *, permanent: bool = False) -> Ended | Stale:
         """The shard raised an error; a permanent one is not tried again."""
@@ -153,11 +138,11 @@ class ShardPolicy:
         self._stragglers.turn(on)
 
     def is_committed(self, shard: int) -> bool:
-        self._check(shard)
-        return self._state[shard] == _COMMITTED
+        self._states.check(shard)
+        return self._states[shard] == COMMITTED
 
     def dead_shards(self) -> list[int]:
-        return self._in_state(_DEAD)
+        return self._states.all_in(DEAD)
 
     @property
     def typical_s(self) -> float | None:
@@ -165,13 +150,13 @@ class ShardPolicy:
         return self._stragglers.typical.value
 
     def counts(self) -> ShardCounts:
-        done, leased, tally = self._committed + self._dead, len(self._live.shards()), self._tally
+        states, tally = self._states, self._tally
         return ShardCounts(
-            total=self._total,
-            committed=self._committed,
-            dead=self._dead,
-            leased=leased,
-            pending=self._total - done - leased,
+            total=len(states),
+            committed=states.count(COMMITTED),
+            dead=states.count(DEAD),
+            leased=states.count(LEASED),
+            pending=states.count(FRESH) + states.count(RETRY),
             attempts=self._next_id,
             retries=tally.retries,
             speculated=tally.speculated,
@@ -191,20 +176,16 @@ class ShardPolicy:
 
         Raises AssertionError.
         """
-        counted = [self._state.count(state) for state in (_COMMITTED, _DEAD, _RETRY)]
-        _ensure(counted, [self._committed, self._dead, self._waiting])
-        _ensure(self._state.find(_FRESH, 0, self._cursor), -1)
-        _ensure(sorted(self._live.shards()), self._in_state(_LEASED))
+        for part in (self._states, self._live, self._stragglers):
+            part.validate()
+        _ensure(sorted(self._live.shards()), self._states.all_in(LEASED))
         _ensure(all(lease.expires_s >= self._due_s for lease in self._live), True)
-        _ensure(sorted(shard for _, shard in self._retries if self._state[shard] == _RETRY), self._in_state(_RETRY))
-        _ensure({self._state[shard] for _, shard in self._retries} <= {_RETRY, _COMMITTED}, True)
+        waiting = self._states.all_in(RETRY)
+        _ensure(sorted(shard for _, shard in self._retries if self._states[shard] == RETRY), waiting)
+        left = {self._states[shard] for _, shard in self._retries}
+        _ensure(left <= {RETRY, COMMITTED}, True)
         _ensure(sum(self._attempts), self._next_id)
-        _ensure([shard for shard in self._in_state(_RETRY) if self._strikes.is_exhausted(shard)], [])
-        self._live.validate()
-        self._stragglers.validate()
-
-    def _in_state(self, state: int) -> list[int]:
-        return [shard for shard, found in enumerate(self._state) if found == state]
+        _ensure([shard for shard in waiting if self._strikes.is_exhausted(shard)], [])
 
     def _tick(self, now_s: float) -> float:
         # a clock that steps back must not put leases out of their order of expiry
@@ -212,28 +193,21 @@ class ShardPolicy:
             self._now_s = now_s
         return self._now_s
 
-    def _check(self, shard: int) -> None:
-        if not 0 <= shard < self._total:
-            raise InvalidInput("shard", shard, f"a shard of the plan: 0 to {self._total - 1}")
-
     def _find(self, lease: Lease) -> Lease | None:
-        self._check(lease.shard)
+        self._states.check(lease.shard)
         return self._live.find(lease)
 
     def _take(self, now_s: float) -> int | None:
         retry_s = self._next_retry_s()
         if retry_s is not None and retry_s <= now_s:
-            self._waiting -= 1
             self._tally.retries += 1
             return heapq.heappop(self._retries)[1]
-        fresh = self._state.find(_FRESH, self._cursor)
-        self._cursor = self._total if fresh < 0 else fresh + 1
-        return None if fresh < 0 else fresh
+        return self._states.next_fresh()
 
     def _next_retry_s(self) -> float | None:
         while self._retries:
             ready_s, shard = self._retries[0]
-            if self._state[shard] == _RETRY:
+            if self._states[shard] == RETRY:
                 return ready_s
             heapq.heappop(self._retries)  # committed by a late completion in the meantime
         return None
@@ -244,28 +218,19 @@ class ShardPolicy:
         self._attempts[shard] += 1
         lease = Lease(id_, shard, worker, self._attempts[shard], now_s, now_s + self.limits.lease_s, speculative)
         self._live.add(lease)
-        self._state[shard] = _LEASED
+        self._states[shard] = LEASED
         if speculative:
             self._tally.speculated += 1
         else:
             self._stragglers.watch(lease)
         return lease
 
-    def _wake_s(self, straggler_s: float | None) -> float | None:
-        first = self._live.first()
-        times_s = (self._next_retry_s(), straggler_s, first.expires_s if first else None)
-        until_s = min((t for t in times_s if t is not None), default=math.inf)
-        return until_s if until_s < math.inf else None
-
     def _commit(self, shard: int, now_s: float) -> Committed:
         losers = tuple(self._live.of_shard(shard))
         for loser in losers:
             self._remove(loser)
             self._tally.duplicated_s += now_s - loser.started_s
-        self._dead -= self._state[shard] == _DEAD
-        self._waiting -= self._state[shard] == _RETRY
-        self._state[shard] = _COMMITTED
-        self._committed += 1
+        self._states[shard] = COMMITTED
         return Committed(shard, losers)
 
     def _remove(self, lease: Lease) -> None:
@@ -288,11 +253,9 @@ class ShardPolicy:
         if self._live.copies(shard):
             return Covered(shard)
         if self._strikes.is_exhausted(shard):
-            self._state[shard] = _DEAD
-            self._dead += 1
+            self._states[shard] = DEAD
             return Dead(shard)
-        self._state[shard] = _RETRY
-        self._waiting += 1
+        self._states[shard] = RETRY
         heapq.heappush(self._retries, (now_s + backoff_s, shard))
         return Retry(shard, now_s + backoff_s)
 
