@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import math
 from collections.abc import Callable
 
 __all__ = ["ARRIVE", "DECIDE", "END", "Act", "EventQueue"]
@@ -21,11 +20,6 @@ class EventQueue:
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, int, Act]] = []
         self._added = itertools.count()
-
-    @property
-    def next_s(self) -> float:
-        """When the next one happens; inf: nothing more does."""
-        return self._heap[0][0] if self._heap else math.inf
 
     def at(self, at_s: float, rank: int, act: Act) -> None:
         """Call `act` at that time."""
