@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from twoshift.serve.http.messages import HttpError, Reply, Request
+from twoshift.serve.http.http_error import HttpError
+from twoshift.serve.http.messages import Reply, Request
 from twoshift.serve.http.server import HttpServer
 
 

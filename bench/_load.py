@@ -1,19 +1,23 @@
-"""Load from a process of its own: what to send, and what came back. `_load_sender.py` is that process.
+"""Load from processes of its own: what to send, and what came back. `_load_sender.py` is such a process.
 
 Closed loop: each client sends its next request when it has its reply; after a refusal at once, or when the reply says.
 Open loop: requests go out by the clock, at the times of a Poisson process, and latency counts from the scheduled time,
 so that a stall is not hidden. The sender shares the cores with the server: requests are bytes made beforehand, and of
-a reply only the status, the length and when to come back are read.
+a reply only the status, the length and when to come back are read. Several senders share a load, begin at the same
+moment, and their replies count as those of one.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
 import random
 import subprocess
 import sys
+import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -38,6 +42,8 @@ class Plan(msgspec.Struct, kw_only=True):
     slo_s: float = 3600.0
     seed: int = 0
     cores: str = ""  # as taskset has them; empty: any
+    senders: int = 1  # processes; several have a core each of `cores`, as far as these go
+    spins: bool = False  # of an open loop: it never sleeps, because a timer's millisecond counts as the server's
 
     @property
     def steps(self) -> list[tuple[float, float]]:
@@ -48,6 +54,18 @@ class Plan(msgspec.Struct, kw_only=True):
     def counted_s(self) -> float:
         """Of the requests that count."""
         return sum(seconds for seconds, _ in self.phases) or self.seconds
+
+
+class Sent(msgspec.Struct, kw_only=True):
+    """What a sender tells; times are bytes of doubles."""
+
+    by_status: dict[int, bytes]
+    late: bytes
+    retry_after: bytes
+    windows: list[list[int]]
+    lost: int
+    unsent: int
+    cpu_s: float
 
 
 class Latency(msgspec.Struct):
@@ -74,7 +92,7 @@ class Report(msgspec.Struct, kw_only=True):
     statuses: dict[int, int]  # 0: the connection was closed
     lost: int  # no reply until long after the end
     sent_late_ms: float  # p99: how far the sender itself was behind its schedule
-    cpu_share: float  # of a core, that the sender used
+    cpu_share: float  # of a core, that the busiest sender used
     windows: list[tuple[int, int]]  # of an open loop, by when requests were due: all, and those inside the objective
 
     @property
@@ -100,6 +118,25 @@ class Replies:
             self.by_status[status].append(latency_s)
         except KeyError:
             self.by_status[status] = array("d", [latency_s])
+
+    def sent(self, cpu_s: float) -> Sent:
+        """For the process that adds them up."""
+        return Sent(
+            by_status={status: each.tobytes() for status, each in self.by_status.items()}, late=self.late.tobytes(),
+            retry_after=self.retry_after_s.tobytes(), windows=self.windows, lost=self.lost, unsent=self.unsent,
+            cpu_s=cpu_s,
+        )  # fmt: skip
+
+    def merge(self, sent: Sent) -> None:
+        """Those of a sender."""
+        for status, times in sent.by_status.items():
+            self.by_status.setdefault(status, array("d")).frombytes(times)
+        self.late.frombytes(sent.late)
+        self.retry_after_s.frombytes(sent.retry_after)
+        both = itertools.zip_longest(self.windows, sent.windows, fillvalue=(0, 0))
+        self.windows = [[due + more, inside + too] for (due, inside), (more, too) in both]
+        self.lost += sent.lost
+        self.unsent += sent.unsent
 
     def report(self, plan: Plan, cpu_s: float) -> Report:
         ok = self.by_status.get(200, array("d"))
@@ -148,11 +185,71 @@ def post(path: str, body: bytes, headers: Sequence[str] = ("content-type: applic
     return "\r\n".join(head).encode() + b"\r\n\r\n" + body
 
 
+def shares(plan: Plan) -> list[Plan]:
+    """What each sender has to do; together it is the plan."""
+    count = min(plan.senders, plan.clients) if not plan.steps else plan.senders
+    if count == 1:
+        return [plan]
+    cores = core_numbers(plan.cores)
+    return [
+        msgspec.structs.replace(
+            plan,
+            requests=plan.requests[(first := at * len(plan.requests) // count) :] + plan.requests[:first],
+            clients=plan.clients // count + (at < plan.clients % count),
+            rate_per_s=plan.rate_per_s / count,
+            phases=[(seconds, rate / count) for seconds, rate in plan.phases],
+            seed=plan.seed + at,
+            cores=str(cores[at % len(cores)]) if cores else "",
+            senders=1,
+        )
+        for at in range(count)
+    ]
+
+
+def core_numbers(cores: str) -> list[int]:
+    """Of 0-3,8 and the like."""
+    spans = [part.partition("-") for part in cores.split(",") if part]
+    return [core for first, _, last in spans for core in range(int(first), int(last or first) + 1)]
+
+
 def run_load(plan: Plan) -> Report:
-    """Run it in a process of its own."""
+    """Run it in processes of its own, which begin when all of them are connected."""
+    limit_s = plan.warm_s + plan.counted_s + 2 * LAST_S + 10
+    replies, most_cpu_s = Replies(), 0.0
+    with contextlib.ExitStack() as stack:
+        senders = [stack.enter_context(_sender(share)) for share in shares(plan)]
+        for sender in senders:
+            _wait_connected(sender)
+        begins_s = time.perf_counter()
+        for sender in senders:
+            assert sender.stdin is not None
+            sender.stdin.write(b"%r\n" % begins_s)
+            sender.stdin.flush()
+        for sender in senders:
+            sent = msgspec.msgpack.decode(sender.communicate(timeout=limit_s)[0], type=Sent)
+            replies.merge(sent)
+            most_cpu_s = max(most_cpu_s, sent.cpu_s)
+    return replies.report(plan, most_cpu_s)
+
+
+@contextlib.contextmanager
+def _sender(plan: Plan) -> Iterator[subprocess.Popen[bytes]]:
     words = [sys.executable, str(Path(__file__).with_name("_load_sender.py"))]
     if plan.cores:
         words = ["taskset", "-c", plan.cores, *words]
-    limit_s = plan.warm_s + plan.counted_s + 2 * LAST_S + 10
-    done = subprocess.run(words, input=msgspec.json.encode(plan), stdout=subprocess.PIPE, timeout=limit_s, check=True)
-    return msgspec.json.decode(done.stdout, type=Report, strict=False)
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert process.stdin is not None
+        process.stdin.write(msgspec.json.encode(plan) + b"\n")
+        process.stdin.flush()
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _wait_connected(sender: subprocess.Popen[bytes]) -> None:
+    """Until it is connected; raises CalledProcessError where it cannot be."""
+    assert sender.stdout is not None
+    if not sender.stdout.readline():
+        raise subprocess.CalledProcessError(sender.wait(), sender.args)

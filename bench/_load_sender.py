@@ -1,4 +1,4 @@
-"""The process that sends: reads a Plan from stdin and prints a Report, both as JSON."""
+"""A process that sends: reads a Plan from stdin, says that it is connected, is told when to begin, prints Sent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from _load import CLOSED, LAST_S, WINDOW_S, Plan, Replies, Report, due_times
+from _load import CLOSED, LAST_S, WINDOW_S, Plan, Replies, Sent, due_times
 
 _SPARE = 2.0  # connections of an open loop, over what it needs where every answer takes as long as the objective
 _MOST_READY, _MOST = 2_000, 3_000  # connections of an open loop: at first, and ever
@@ -106,7 +106,10 @@ class _Load:
         return made
 
     def begin(self) -> None:
-        self._from_s = time.perf_counter() + self._plan.warm_s
+        """With the other senders: their clock is the same."""
+        sys.stdout.buffer.write(b"connected\n")
+        sys.stdout.buffer.flush()
+        self._from_s = float(sys.stdin.buffer.readline()) + self._plan.warm_s
         self._until_s = self._from_s + self._plan.counted_s
 
     def ended(self, connection: _Connection) -> None:
@@ -185,6 +188,8 @@ class _Open(_Load):
         self._next = at
         if at == many:
             self._over.set()
+        elif self._plan.spins:
+            self._loop.call_soon(self._send_due)
         else:
             self._loop.call_later(max(_TICK_S, due[at] - now_s), self._send_due)
 
@@ -225,21 +230,23 @@ class _Open(_Load):
                 self.replies.retry_after_s.append(connection.retry_after_s)
 
 
-async def _run(plan: Plan) -> Report:
+async def _run(plan: Plan) -> Sent:
     load = _Open(plan) if plan.steps else _Closed(plan)
     began_s = time.process_time()
     await load.run()
-    return load.replies.report(plan, time.process_time() - began_s)
+    return load.replies.sent(time.process_time() - began_s)
 
 
 def main() -> None:
     import uvloop
 
-    plan = msgspec.json.decode(sys.stdin.buffer.read(), type=Plan)
+    plan = msgspec.json.decode(sys.stdin.buffer.readline(), type=Plan)
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     gc.disable()  # a pause of the sender would count as one of the server
-    sys.stdout.buffer.write(msgspec.json.encode(uvloop.run(_run(plan))))
+    sent = uvloop.run(_run(plan))
+    with open(1, "wb") as out:  # buffered whatever PYTHONUNBUFFERED says: a bare write to a pipe may be partial
+        out.write(msgspec.msgpack.encode(sent))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -101,12 +102,14 @@ class Server:
             raise RuntimeError(f"the job does not start: {done.stderr.decode()}")
         path = f"/v1/jobs/{json.loads(done.stdout)['id']}"
         _wait(lambda: self.batch_rows() > before, f"the job does not begin: {self.get(path)}")
-        yield
-        state = self.get(path)["state"]
+        try:
+            yield
+            state = self.get(path)["state"]
+        finally:  # the next measurement has no job beside it
+            self.get(f"{path}/cancel", "POST")
+            _wait(lambda: self.get(path)["state"] in ("cancelled", "done", "failed"), "the job does not end")
         if state != "running":
             raise RuntimeError(f"the job is {state} before its cell ends")
-        self.get(f"{path}/cancel", "POST")
-        _wait(lambda: self.get(path)["state"] == "cancelled", "the job does not end")
 
 
 def _wait(holds: Any, why: str) -> None:
@@ -132,26 +135,35 @@ def _job_inputs(model: str) -> list[Path]:
     return paths
 
 
-def _model(name: str, folder: Path) -> list[str]:
-    """As `serve` takes it."""
+def model_words(name: str) -> list[str]:
+    """As `serve` and `run` take it."""
     match name:
         case "slow" | "echo":
             return [f"_overload_models.py:{name.capitalize()}"]
         case "bert":
-            from encoder_gpu import make_folder
-
-            return [str(make_folder(folder / "model", "bert-base", tokenizer())), "--device", "cuda"]
+            return [str(made_folder("bert-base")), "--device", "cuda"]
         case _:
             return [name]
 
 
+@cache
+def made_folder(size: str) -> Path:
+    """Random weights of that size, made once in a run."""
+    from encoder_gpu import make_folder
+
+    folder = BUILD / "models" / size
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    return make_folder(folder, size, tokenizer())
+
+
 @contextlib.contextmanager
-def serving(served: Served, cores: str = "", jobs: bool = False) -> Iterator[Server]:
-    """With jobs it has a database of its own. Raises Skipped where it does not answer."""
+def serving(served: Served, cores: str = "", jobs: bool = False, more: Sequence[str] = ()) -> Iterator[Server]:
+    """With jobs it has a database of its own; `more` goes to `serve`. Raises Skipped where it does not answer."""
     port, name = free_port(), f"overload {served}"
     with tempfile.TemporaryDirectory() as work:
         words = [*(["taskset", "-c", cores] if cores else []), sys.executable, "-m", "twoshift", "serve"]
-        words += [*_model(served.model, Path(work)), "--name", NAME, "--slo-ms", str(served.slo_ms)]
+        words += [*model_words(served.model), "--name", NAME, "--slo-ms", str(served.slo_ms), *more]
         words += ["--port", str(port), *(["--database", f"sqlite:///{work}/jobs.db"] if jobs else [])]
         words += ["--replicas", str(served.replicas)] if served.replicas > 1 else []
         with running(name, words) as pid:

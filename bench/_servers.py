@@ -151,3 +151,18 @@ def cpu_s(pid: int) -> tuple[float, float]:
         with contextlib.suppress(OSError):  # a thread that ends meanwhile
             used_s[task.name != str(pid)] += int((task / "schedstat").read_text().split()[0]) / 1e9
     return used_s[0], used_s[1]
+
+
+def tree_cpu_s(pid: int) -> dict[int, float]:
+    """Seconds that a process and all that it has started have been on cores, of each."""
+    used_s, parents = dict[int, float](), dict[int, int]()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # a process that ends meanwhile
+            words = (folder / "stat").read_text().rpartition(")")[2].split()
+            parents[int(folder.name)] = int(words[1])
+            used_s[int(folder.name)] = (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+    inside, found = {pid}, 0
+    while found < len(inside):
+        found = len(inside)
+        inside |= {each for each, parent in parents.items() if parent in inside}
+    return {each: used_s[each] for each in inside if each in used_s}

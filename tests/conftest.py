@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,10 @@ with contextlib.suppress(ImportError):
 if TYPE_CHECKING:
     from job_runs import JobFolder
     from real_postgres import RealPostgres
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell has what it runs in the background ignore it, and so would the programs that tests interrupt
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("same", derandomize=True, deadline=None)  # the machine may be busy
 settings.register_profile("random", deadline=None)
@@ -56,9 +61,9 @@ def job(tmp_path: Path) -> Iterator[JobFolder]:
     folder.end()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def postgres() -> Iterator[RealPostgres]:
-    """A real one, of the module's own."""
+    """A real one, of this process: each test has databases of its own in it."""
     from real_postgres import RealPostgres
 
     made = RealPostgres()

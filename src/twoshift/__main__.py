@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import os
 import sys
 
 __all__ = ["run"]
@@ -9,12 +12,30 @@ __all__ = ["run"]
 
 def run() -> int:
     """Import the command line and run it."""
+    ending = _Ending()
+    atexit.register(ending.leave)  # the first to be registered is the last to be called
     try:
         from twoshift.cli import main
 
-        return main()
+        ending.code = main()
     except KeyboardInterrupt:
-        return 130
+        ending.code = 130
+    return ending.code
+
+
+class _Ending:
+    """How the process ends once everything in Python has ended."""
+
+    code = 1  # where something is raised
+
+    def leave(self) -> None:
+        """Past what C++ does at the end of a process: there Arrow lets go of threads that still run, and aborts."""
+        if "pyarrow" not in sys.modules:
+            return
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or nobody reads it
+                stream.flush()
+        os._exit(self.code)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-__all__ = ["BatchRecord", "BatchStatus", "BatchStore", "FileRecord", "FileStatus", "FileStore"]
+from twoshift.policy.job_states import batch_status
+from twoshift.types import BatchStatus, JobState
+
+__all__ = ["BatchRecord", "BatchStore", "FileRecord", "FileStatus", "FileStore"]
 
 
 class FileStatus(enum.StrEnum):
@@ -16,24 +19,6 @@ class FileStatus(enum.StrEnum):
     UPLOADING = "uploading"  # its bytes may not be there
     PROCESSED = "processed"
     DELETING = "deleting"  # its bytes may still be there
-
-
-class BatchStatus(enum.StrEnum):
-    """As clients see it."""
-
-    VALIDATING = "validating"
-    FAILED = "failed"
-    IN_PROGRESS = "in_progress"
-    FINALIZING = "finalizing"
-    COMPLETED = "completed"
-    EXPIRED = "expired"
-    CANCELLING = "cancelling"
-    CANCELLED = "cancelled"
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing more will happen to it."""
-        return self in (BatchStatus.FAILED, BatchStatus.COMPLETED, BatchStatus.EXPIRED, BatchStatus.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +38,10 @@ class FileRecord:
 
 @dataclass(frozen=True, slots=True)
 class BatchRecord:
-    """A batch; its job has the same id, and what that has done lies in the batch's folder until its files are there."""
+    """A batch; its job has the same id, and what that has done lies in the batch's folder until its files are there.
+
+    Its status is not stored: it follows from its job, from whether somebody cancelled it, and from its end.
+    """
 
     id: str
     owner: str
@@ -68,8 +56,9 @@ class BatchRecord:
     output_expires_s: float  # after which its files go
     metadata: dict[str, str] | None = None
     models: tuple[str, ...] = ()  # that its key may use; none: all
-    status: BatchStatus = BatchStatus.VALIDATING
-    model: str | None = None
+    end: BatchStatus | None = None  # how it ended; None: it has not
+    job: JobState | None = None  # None: it has no job yet, or never had one
+    model: str | None = None  # None: its file has not been looked through
     errors: list[dict[str, Any]] | None = None  # of its input
     output_file_id: str | None = None  # once they are there
     error_file_id: str | None = None
@@ -82,6 +71,16 @@ class BatchRecord:
     not_run: int = 0  # of `failed`: cancelled or expired before they were
     times: dict[str, float] = field(default_factory=dict[str, float])  # when it came to a status
     progress: dict[str, Any] | None = None  # of its job
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether somebody has asked for that."""
+        return str(BatchStatus.CANCELLING) in self.times
+
+    @property
+    def status(self) -> BatchStatus:
+        """As clients see it."""
+        return batch_status(self.end, self.is_cancelled, self.job)
 
 
 class FileStore(Protocol):
@@ -173,17 +172,19 @@ class BatchStore(Protocol):
         ...
 
     def due_batches(self, now_unix_s: float) -> list[str]:
-        """Those in progress whose window has passed."""
+        """Those whose window has passed and whose jobs are not over."""
         ...
 
-    def move_batch(
-        self, batch_id: str, expected: Collection[BatchStatus], status: BatchStatus, **values: Any
-    ) -> BatchRecord | None:
-        """Another status, if it has one of those that are expected; None where it has not."""
+    def checked_batch(self, batch_id: str, model: str, total: int) -> None:
+        """Its file has been looked through, and can be run."""
+        ...
+
+    def cancel_batch(self, batch_id: str) -> BatchRecord | None:
+        """Somebody wants it to end; None where it was over."""
         ...
 
     def end_batch(self, batch_id: str, files: Sequence[FileRecord], **values: Any) -> BatchRecord | None:
-        """It is over, as its status says what becomes of it, and its files are there; None where it was over."""
+        """It is over, as `batch_end` says how, and its files are there; None where it was over."""
         ...
 
     def unswept_batches(self) -> list[str]:

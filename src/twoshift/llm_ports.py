@@ -26,6 +26,7 @@ class LlmShape:
     step_tokens: int  # that one step reads or generates at most
     max_sequences: int  # in a step
     continues: bool = True  # whether a sequence that was taken out can go on from the tokens that it has
+    vocabulary: int | None = None  # token ids are below it; None: not known, as it is another server's
 
 
 @dataclass(frozen=True, slots=True)

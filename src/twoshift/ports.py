@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from twoshift.policy.job_states import JobMove
 from twoshift.policy.profile import Profile
 from twoshift.policy.threads import ThreadPlan
 from twoshift.types import JobKindName, JobState, ReplicaCounts, Tensor
@@ -92,6 +93,10 @@ class RowPreparer(Protocol):
 
     def prepare(self, rows: Sequence[Any]) -> Prepared:
         """As the runtime's own; raises InvalidInput that names the row."""
+        ...
+
+    def joined(self, parts: Sequence[Any]) -> Prepared:
+        """Rows that it has prepared, of one signature, one after the other."""
         ...
 
     def arrays_of(self, rows: Any) -> Columns:
@@ -298,8 +303,8 @@ class JobStore(Protocol):
         """How many of an owner's are not over."""
         ...
 
-    def move(self, job_id: str, expected: Collection[JobState], state: JobState, reason: str = "") -> bool:
-        """Another state, if it is in one of those that are expected; whether it was."""
+    def move(self, job_id: str, move: JobMove, reason: str = "") -> bool:
+        """Another state, if it is in one of those before; whether it was."""
         ...
 
     def progressed(self, progress: Mapping[str, dict[str, Any]]) -> None:

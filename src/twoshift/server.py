@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import gc
 import logging
-import os
+import multiprocessing
 import signal
 import socket
 import threading
@@ -19,6 +19,8 @@ import msgspec
 
 from twoshift.errors import Broken, InvalidInput
 from twoshift.extras import needed
+from twoshift.fronts.processes import FrontProcesses, uses_fronts
+from twoshift.runtime.devices import usable_threads
 from twoshift.serve.deployer import Deployer, Progress
 from twoshift.serve.deployments import Deployment, Deployments
 from twoshift.serve.front import Front
@@ -28,6 +30,7 @@ from twoshift.serve.keys import Keys
 from twoshift.serve.ledger import Ledger
 from twoshift.serve.listening import bound_sockets, check_address, shown_address
 from twoshift.serve.live_model import LiveModel
+from twoshift.serve.request_accounting import log_accesses
 from twoshift.serve.service import Service, close_models
 from twoshift.serve.settings import ServeSettings, make_settings, name_of
 from twoshift.serve.tracing import Traces
@@ -49,6 +52,7 @@ _TRACES_S = 5.0
 _GARBAGE = 20_000  # new objects that are looked through together: at 700 it takes a twentieth of a small request
 _ANSWERED_S, _CLOSED_S = 1.0, 0.5  # for the models to go, after the last reply; whatever the jobs took
 _NOW_S = 0.5
+_FRONTS_S = 60.0  # for front processes to start
 
 
 class Server:
@@ -77,7 +81,9 @@ class Server:
         self.settings = msgspec.structs.replace(settings, models=dict(settings.models))  # more may be added
         self.address, self.grpc_address = "", None
         self.deployments = Deployments()
-        self._note, self._keys = note, Keys(settings.keys, tenants=settings.tenants)
+        self._note = note
+        self._fronts: FrontProcesses | None = None  # where processes of their own take the live requests
+        self._keys = Keys(settings.keys, tenants=settings.tenants)
         self._service = Service(self.deployments)
         self._deployer = Deployer(
             self._service,
@@ -103,7 +109,8 @@ class Server:
         """Serve in a thread; returns once every model is loaded or has failed. Raises what the first one that failed
         says, where all have.
         """
-        self._bind()
+        _check_guarded(self.settings)
+        self._bind(owns_process=False)
         ready = threading.Event()
         self._thread = threading.Thread(target=self._run_in_thread, args=(ready.set,), name="twoshift", daemon=True)
         self._ended.add_done_callback(lambda _: ready.set())
@@ -159,11 +166,16 @@ class Server:
         self._deployer.unload(name, forget=True).result()
         self.settings.models.pop(name, None)
 
+    @property
+    def front_processes(self) -> int:
+        """That take live requests; 0: this process does."""
+        return 0 if self._fronts is None else self._fronts.group.size
+
     # As a program
 
     def run(self, ready: Callable[[], None]) -> bool:
         """Serve in this thread until SIGTERM or SIGINT; False where not everything has ended within the grace."""
-        self._bind()
+        self._bind(owns_process=True)
         return self._run(ready, owns_process=True)
 
     def _run_in_thread(self, ready: Callable[[], None]) -> None:
@@ -172,7 +184,7 @@ class Server:
         except BaseException as error:
             self._ended.set_exception(error)
 
-    def _bind(self) -> None:
+    def _bind(self, owns_process: bool) -> None:
         """All that can be wrong is found before a model is loaded."""
         settings = self.settings
         if settings.grpc_port is not None:
@@ -184,12 +196,14 @@ class Server:
                 check_named(each.model)
             except InvalidInput as error:
                 raise error.renamed(f"models.{name}.model" if len(settings.models) > 1 else error.field) from None
-        if settings.access_log:
-            _log_accesses(logging.DEBUG if settings.log_probes else logging.INFO)
-        # One text is tokenised faster by the thread that has it than by a pool that is woken for it
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-        self._sockets = bound_sockets(settings.host, settings.port, "port")
-        self.address = f"http://{shown_address(settings.host, self._sockets[0].getsockname()[1])}"
+        log_accesses(settings)
+        if uses_fronts(settings, usable_threads(), owns_process):
+            self._fronts = FrontProcesses(settings, self._service, usable_threads())
+            self._keys, port = self._fronts.keys, self._fronts.port
+        else:
+            self._sockets = bound_sockets(settings.host, settings.port, "port")
+            port = self._sockets[0].getsockname()[1]
+        self.address = f"http://{shown_address(settings.host, port)}"
         for name in settings.models:
             self.deployments.add(Deployment(name))
 
@@ -208,7 +222,7 @@ class Server:
         service.start()
         self._loop = asyncio.get_running_loop()
         self._deployer.start()
-        front = Front(service, settings, self._keys)
+        front = Front(service, settings, self._keys, self._fronts and self._fronts.limits.connections)
         watchdog = asyncio.ensure_future(service.watch())
         stopped = asyncio.ensure_future(self._stop.wait())
         begun = asyncio.ensure_future(self._begin(front, owns_process))
@@ -217,7 +231,9 @@ class Server:
             self._take_signals()
         self._note(f"Listening at {self.address}; loading {', '.join(settings.models)}")
         try:
-            self.grpc_address = await front.open(sockets)
+            self.grpc_address = await front.open(sockets, self._fronts and self._fronts.handover)
+            if self._fronts is not None:
+                self._fronts.group.start()
             await asyncio.wait((begun, stopped), return_when=asyncio.FIRST_COMPLETED)
             if begun.done():
                 begun.result()
@@ -227,9 +243,11 @@ class Server:
             await front.drain(_NOW_S, self._hurry)
             raise
         _logger.warning("stopping: admitted requests are answered within %s; a second signal stops now", settings.grace)
-        until_s = time.monotonic() + settings.grace_s
+        until_s, in_peace = time.monotonic() + settings.grace_s, True
         service.drain()
-        in_peace = await front.drain(settings.grace_s, self._hurry)
+        if self._fronts is not None:  # first: they hand connections over
+            in_peace = await self._fronts.group.drain(settings.grace_s, self._hurry)
+        in_peace &= await front.drain(max(0.0, until_s - time.monotonic()), self._hurry)
         watchdog.cancel()
         begun.cancel()
         if service.traces is not None:
@@ -249,6 +267,9 @@ class Server:
             gc.collect()
             gc.freeze()  # what is there now stays: looking through it again and again would hold up requests
         self._service.is_started = True
+        if self._fronts is not None:
+            await asyncio.to_thread(self._fronts.group.settle, _FRONTS_S)
+            self._fronts.group.check()
 
     async def _first_load(self, name: str, front: Front) -> Exception | None:
         try:
@@ -281,7 +302,7 @@ class Server:
         return services, self._usage, [scaling, tenant_metrics, service_metrics(services)]
 
     def _opened(self, name: str, tell: Callable[[str], None], cancelled: Future[None]) -> LiveModel:
-        return live_model(name, self.settings, tell, cancelled)
+        return live_model(name, self.settings, tell, cancelled, apart=self._fronts is not None)
 
     def _arrived(self, deployment: Deployment) -> None:
         assert self._services is not None  # noqa: S101 - they are there before any deployment is loaded
@@ -291,8 +312,12 @@ class Server:
             scaler.start(self.settings.models[name].scale.every_s)
         if not isinstance(jobs, NoJobs):
             jobs.look_again()
+        if self._fronts is not None:
+            self._fronts.group.sync()
 
-    def _leaving(self, deployment: Deployment, _backend: LiveModel) -> None:
+    def _leaving(self, deployment: Deployment, backend: LiveModel) -> None:
+        if self._fronts is not None:
+            self._fronts.group.let_go(backend, self.settings.grace_s)
         if (scaler := self._scalers.pop(deployment.name, None)) is not None:
             scaler.close()
         assert self._services is not None  # noqa: S101 - they are there before any deployment is loaded
@@ -304,6 +329,8 @@ class Server:
         until_s = time.monotonic() + left_s
         for each in self._sockets:
             each.close()
+        if self._fronts is not None:
+            self._fronts.close()
         ended = self._deployer.close(max(_NOW_S, left_s))
         for scaler in [*self._scalers.values()]:
             scaler.close()
@@ -314,20 +341,18 @@ class Server:
         return left_s > 0 and close_models(backends, max(_CLOSED_S, until_s - time.monotonic())) and ended
 
 
+def _check_guarded(settings: ServeSettings) -> None:
+    """A script that is imported again by the processes that it starts would start a server in each of them."""
+    starts = (settings.fronts or 1) > 1 or any(each.first_replicas > 1 for each in settings.models.values())
+    if starts and getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise Broken('a server with fronts or replicas starts processes: put it below `if __name__ == "__main__":`')
+
+
 def _settings_for(model: str, name: str | None, options: dict[str, Any]) -> ServeSettings:
     """Options of the server and of its model, which have no names in common."""
     of_server = {key: value for key, value in options.items() if key in ServeSettings.__struct_fields__}
     of_model = {key: value for key, value in options.items() if key not in of_server}
     return make_settings({**of_server, "models": {name or name_of(model): {"model": model, **of_model}}})
-
-
-def _log_accesses(level: int) -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    access = logging.getLogger("twoshift.access")
-    access.addHandler(handler)
-    access.setLevel(level)
-    access.propagate = False
 
 
 async def _closed(traces: Traces, timeout_s: float) -> None:

@@ -17,9 +17,9 @@ from twoshift.wiring.blob_stores import blobs_for
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from twoshift.batch.host import JobHost
+    from twoshift.batch.job_host import JobHost
     from twoshift.batch.job_seats import LaneReplica, LiveFleet
-    from twoshift.batch.requests.host import BatchHost
+    from twoshift.batch.requests.batch_host import BatchHost
     from twoshift.blobs.roots import Roots
     from twoshift.ports import Blobs
     from twoshift.serve.batch_desk import NoBatches
@@ -93,10 +93,9 @@ def services_for(
 
 def service_metrics(services: ServerServices) -> MoreMetrics:
     """Batches by status, and what became of the runs of schedules."""
-    from twoshift.batch_ports import BatchStatus
     from twoshift.serve.batch_desk import NoBatches
     from twoshift.serve.http.jobs import NoJobs
-    from twoshift.types import RunState
+    from twoshift.types import BatchStatus, RunState
 
     def families() -> Iterator[Any]:
         is_known = isinstance(services.jobs, NoJobs) or services.jobs.is_ours  # another server tells of its own
@@ -161,7 +160,7 @@ def _job_host(
     held: tuple[Database, SqlClaim],
     notifier: Notifier,
 ) -> JobHost:
-    from twoshift.batch.host import JobHost
+    from twoshift.batch.job_host import JobHost
     from twoshift.fleet.tenancy import allowances, own_files
     from twoshift.store.jobs import SqlJobs
 
@@ -221,15 +220,15 @@ def _batch_host(
     held: tuple[Database, SqlClaim],
     jobs: JobHost,
 ) -> BatchHost:
-    from twoshift.batch.requests.files import FileDesk, FileLimits
-    from twoshift.batch.requests.host import BatchHost
+    from twoshift.batch.requests.batch_host import BatchHost
+    from twoshift.batch.requests.files import FileLimits, StoredFiles
     from twoshift.store.batches import SqlBatches
     from twoshift.store.files import SqlFiles
 
     database, claim = held
     of_files = settings.files
     limits = FileLimits(int(of_files.max_mb * 1e6), of_files.max_requests, of_files.retention_s)
-    files = FileDesk(SqlFiles(database, claim=claim), _files_root(settings), blobs_for, limits)
+    files = StoredFiles(SqlFiles(database, claim=claim), _files_root(settings), blobs_for, limits)
 
     return BatchHost(SqlBatches(database, claim=claim), files, jobs, lambda: models.all)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 __all__ = [
+    "BatchStatus",
     "CallSize",
     "DeliveryState",
     "Item",
@@ -49,6 +50,24 @@ class JobState(enum.StrEnum):
     def is_over(self) -> bool:
         """Whether nothing more will happen to it."""
         return self in (JobState.DONE, JobState.FAILED, JobState.CANCELLED)
+
+
+class BatchStatus(enum.StrEnum):
+    """A batch as clients see it."""
+
+    VALIDATING = "validating"
+    FAILED = "failed"
+    IN_PROGRESS = "in_progress"
+    FINALIZING = "finalizing"
+    COMPLETED = "completed"
+    EXPIRED = "expired"
+    CANCELLING = "cancelling"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will happen to it."""
+        return self in (BatchStatus.FAILED, BatchStatus.COMPLETED, BatchStatus.EXPIRED, BatchStatus.CANCELLED)
 
 
 class RunState(enum.StrEnum):

@@ -19,12 +19,13 @@ MARKS = [
 
 
 def smollm_home(factory: pytest.TempPathFactory) -> Path:
-    """A TWOSHIFT_HOME of the caller's own; the weights in it are converted once for all tests of a run."""
+    """A TWOSHIFT_HOME of the caller's own; for all tests of a run, weights are converted and steps measured once."""
     run = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         run = run.parent
-    shared = run / "smollm"
-    shared.mkdir(exist_ok=True)
     home = factory.mktemp("home")
-    (home / "models").symlink_to(shared)
+    for name in ("models", "profiles"):
+        shared = run / "smollm" / name
+        shared.mkdir(parents=True, exist_ok=True)
+        (home / name).symlink_to(shared)
     return home

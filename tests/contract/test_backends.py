@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("uvloop")
 pytest.importorskip("pyarrow")
 
-from backends import HERE, KINDS, NAME, PROCESSES, RAY, SOURCE, Front, own_ray, pids, until, values
+from backends import HERE, KINDS, NAME, PROCESSES, RAY, SOURCE, Front, own_ray, pids, values
 
 from twoshift.errors import InvalidInput, Late, TooLarge, TryLater
 from twoshift.serve.settings import ModelSettings
@@ -22,6 +22,7 @@ from twoshift.types import Lane
 from twoshift.wiring.backends import fleet_model, ray_model
 from twoshift.wiring.blob_stores import blobs_for
 from twoshift.wiring.served_models import served_model
+from waiting import until
 
 # Ray itself leaves a socket open now and then
 pytestmark = [

@@ -13,8 +13,9 @@ pytest.importorskip("sqlalchemy")
 
 from sqlalchemy import select
 
-from twoshift.batch_ports import BatchRecord, BatchStatus, FileRecord, FileStatus
+from twoshift.batch_ports import BatchRecord, FileRecord, FileStatus
 from twoshift.errors import Elsewhere, InvalidInput, NotFound
+from twoshift.policy.job_states import JobMove
 from twoshift.ports import JobRecord
 from twoshift.store.batches import SqlBatches
 from twoshift.store.claim import SqlClaim
@@ -22,7 +23,7 @@ from twoshift.store.database import Database
 from twoshift.store.files import SqlFiles
 from twoshift.store.jobs import SqlJobs
 from twoshift.store.tables import notices
-from twoshift.types import JobState
+from twoshift.types import BatchStatus, JobKindName, JobState
 
 pytestmark = pytest.mark.slow
 
@@ -99,7 +100,7 @@ def test_what_a_batch_reads_stays_until_it_is_over(stores: Stores) -> None:
     with pytest.raises(InvalidInput, match="cancel b first"):
         stores.files.remove_file("f", "alice")
     assert stores.files.unwanted_files(0.0, 10.0) == []
-    stores.batches.move_batch("b", [BatchStatus.VALIDATING], BatchStatus.FAILED)
+    stores.batches.end_batch("b", [], errors=[])
     with pytest.raises(NotFound):
         stores.files.remove_file("f", "bob")
     assert stores.files.unwanted_files(0.0, 10.0) == ["f"]
@@ -129,7 +130,7 @@ def test_the_same_request_is_one_batch_for_a_while(stores: Stores) -> None:
 def test_a_batch_that_failed_in_validation_is_no_answer_to_the_next_request(stores: Stores) -> None:
     stores.file("f")
     stores.batches.add_batch(batch("a", fingerprint="p"), 0.0)
-    stores.batches.move_batch("a", [BatchStatus.VALIDATING], BatchStatus.FAILED)
+    stores.batches.end_batch("a", [], errors=[])
     assert stores.batches.same_batch("p", 0.0) is None
     assert stores.batches.add_batch(batch("b", fingerprint="p"), 0.0).id == "b"
 
@@ -156,50 +157,77 @@ def test_batches_have_pages(stores: Stores) -> None:
 def test_batches_are_counted_by_status(stores: Stores) -> None:
     assert stores.batches.counted_batches() == {}
     stores.file("f")
-    for number, status in enumerate((BatchStatus.VALIDATING, BatchStatus.COMPLETED, BatchStatus.VALIDATING)):
-        made = batch(f"b{number}", status=status, fingerprint=f"{number}", created_unix_s=100.0 + number)
+    for number, end in enumerate((None, BatchStatus.COMPLETED, None, None, None)):
+        made = batch(f"b{number}", end=end, fingerprint=f"{number}", created_unix_s=100.0 + number)
         stores.batches.add_batch(made, 0.0)
-    assert stores.batches.counted_batches() == {"validating": (2, 100.0), "completed": (1, 101.0)}
+    stores.jobs.add(JobRecord("b3", {"output": "b3"}, JobState.QUEUED, 1.0, 1.0))
+    stores.batches.cancel_batch("b4")
+    assert stores.batches.counted_batches() == {
+        "validating": (2, 100.0), "completed": (1, 101.0), "in_progress": (1, 103.0), "cancelling": (1, 104.0),
+    }  # fmt: skip
 
 
-def test_a_status_changes_once(stores: Stores) -> None:
+def test_a_status_follows_from_the_job(stores: Stores) -> None:
     stores.file("f")
     stores.batches.add_batch(batch("b"), 0.0)
-    moved = list[BatchRecord | None]()
+    stores.batches.checked_batch("b", "m", 5)
+    found = stores.batches.batch("b")
+    assert (found.status, found.model, found.total, found.times) == (BatchStatus.VALIDATING, "m", 5, {})
+    stores.jobs.add(JobRecord("b", {"output": "b"}, JobState.QUEUED, 7.0, 7.0, kind=JobKindName.REQUESTS))
+    for move, status in (
+        (JobMove.BEGIN, BatchStatus.IN_PROGRESS),
+        (JobMove.FAIL, BatchStatus.FINALIZING),
+        (JobMove.RESUME, BatchStatus.IN_PROGRESS),
+    ):
+        assert stores.jobs.move("b", move)
+        found = stores.batches.batch("b")
+        assert (found.status, found.times["in_progress"]) == (status, 7.0)
+        assert ("finalizing" in found.times) is (status is BatchStatus.FINALIZING)
 
-    def move() -> None:
-        moved.append(stores.batches.move_batch("b", [BatchStatus.VALIDATING], BatchStatus.IN_PROGRESS, total=5))
 
-    threads = [threading.Thread(target=move) for _ in range(8)]
+def test_a_batch_is_cancelled_until_it_is_over(stores: Stores) -> None:
+    stores.file("f")
+    stores.batches.add_batch(batch("b"), 0.0)
+    cancelled = stores.batches.cancel_batch("b")
+    assert cancelled is not None
+    assert (cancelled.status, list(cancelled.times)) == (BatchStatus.CANCELLING, ["cancelling"])
+    ended = stores.batches.end_batch("b", [], errors=[])
+    assert ended is not None
+    assert ended.status is BatchStatus.CANCELLED
+    assert stores.batches.cancel_batch("b") is None
+
+
+@pytest.mark.parametrize(
+    ("job", "not_run", "status"),
+    [
+        (JobState.DONE, 0, BatchStatus.COMPLETED),
+        (JobState.FAILED, 2, BatchStatus.COMPLETED),
+        (JobState.CANCELLED, 2, BatchStatus.EXPIRED),
+        (JobState.CANCELLED, 0, BatchStatus.COMPLETED),
+    ],
+)
+def test_the_end_is_told_with_its_files_and_once(
+    stores: Stores, job: JobState, not_run: int, status: BatchStatus
+) -> None:
+    stores.file("f")
+    stores.batches.add_batch(batch("b"), 0.0)
+    stores.jobs.add(JobRecord("b", {"output": "b"}, job, 1.0, 1.0, kind=JobKindName.REQUESTS))
+    output = FileRecord("out-b", "alice", 2.0, "o", "batch_output", 5)
+    ended = list[BatchRecord | None]()
+
+    def end() -> None:
+        ended.append(stores.batches.end_batch("b", [output], completed=3, not_run=not_run, output_file_id="out-b"))
+
+    threads = [threading.Thread(target=end) for _ in range(8)]
     for each in threads:
         each.start()
     for each in threads:
         each.join()
-    done = [each for each in moved if each is not None]
-    assert len(done) == 1
-    assert (done[0].status, done[0].total, list(done[0].times)) == (BatchStatus.IN_PROGRESS, 5, ["in_progress"])
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        (BatchStatus.FINALIZING, BatchStatus.COMPLETED),
-        (BatchStatus.CANCELLING, BatchStatus.CANCELLED),
-        (BatchStatus.IN_PROGRESS, BatchStatus.EXPIRED),
-    ],
-)
-def test_the_end_is_told_with_its_files_and_once(stores: Stores, before: BatchStatus, after: BatchStatus) -> None:
-    stores.file("f")
-    stores.batches.add_batch(batch("b"), 0.0)
-    stores.batches.move_batch("b", [BatchStatus.VALIDATING], before)
-    output = FileRecord("out-b", "alice", 2.0, "o", "batch_output", 5)
-    ended = stores.batches.end_batch("b", [output], completed=3, output_file_id="out-b")
-    assert ended is not None
-    assert (ended.status, ended.completed, ended.output_file_id) == (after, 3, "out-b")
+    (found,) = [each for each in ended if each is not None]
+    assert (found.status, found.completed, found.output_file_id) == (status, 3, "out-b")
     assert stores.files.file("out-b", "alice").size_bytes == 5
-    assert stores.batches.end_batch("b", [output]) is None
     told = stores.database.run(lambda connection: connection.execute(select(notices)).all())
-    assert [(each.owner, each.kind, each.subject) for each in told] == [("alice", f"batch.{after}", "b")]
+    assert [(each.owner, each.kind, each.subject) for each in told] == [("alice", f"batch.{status}", "b")]
     assert told[0].data["output_file_id"] == "out-b"
     assert stores.batches.unswept_batches() == ["b"]
     stores.batches.swept_batch("b")
@@ -208,15 +236,15 @@ def test_the_end_is_told_with_its_files_and_once(stores: Stores, before: BatchSt
 
 def test_what_has_to_be_done_is_found_without_the_rest(stores: Stores) -> None:
     stores.file("f")
-    for name in ("new", "runs", "jobless", "ran", "late", "over"):
+    for name in ("new", "runs", "cancelled", "ran", "late", "over"):
         stores.batches.add_batch(batch(name, expires_unix_s=5.0 if name == "late" else 1000.0), 0.0)
-        if name != "new":
-            stores.batches.move_batch(name, [BatchStatus.VALIDATING], BatchStatus.IN_PROGRESS)
-    states = {"runs": JobState.RUNNING, "ran": JobState.DONE, "late": JobState.QUEUED, "over": JobState.DONE}
+    stores.batches.cancel_batch("cancelled")
+    running = dict.fromkeys(("runs", "cancelled"), JobState.RUNNING)
+    states = {**running, "ran": JobState.DONE, "late": JobState.QUEUED, "over": JobState.DONE}
     for name, state in states.items():
         stores.jobs.add(JobRecord(name, {"output": name}, state, 1.0, 1.0, progress={"rows_committed": 7}))
     stores.batches.end_batch("over", [])
-    assert stores.batches.stirring_batches() == ["new", "jobless", "ran"]
+    assert stores.batches.stirring_batches() == ["new", "cancelled", "ran"]
     assert stores.batches.due_batches(10.0) == ["late"]
     assert stores.batches.batch("runs").progress == {"rows_committed": 7}
     assert stores.batches.batch("new").progress is None

@@ -12,6 +12,7 @@ pytest.importorskip("sqlalchemy")
 
 
 from twoshift.errors import InvalidInput, NotFound, TryLater
+from twoshift.policy.job_states import JobMove
 from twoshift.ports import JobRecord
 from twoshift.store.database import Database
 from twoshift.store.jobs import SqlJobs
@@ -63,11 +64,11 @@ def test_an_id_is_taken_once(opened: Callable[[], SqlJobs]) -> None:
 def test_a_state_changes_only_from_one_that_is_expected(opened: Callable[[], SqlJobs]) -> None:
     store = opened()
     store.add(job("a"))
-    assert store.move("a", [JobState.QUEUED, JobState.PAUSED], JobState.RUNNING, "begun")
-    assert not store.move("a", [JobState.QUEUED], JobState.CANCELLED)
+    assert store.move("a", JobMove.BEGIN, "begun")
+    assert not store.move("a", JobMove.RESUME)
     found = store.get("a")
     assert (found.state, found.reason, found.updated_unix_s) == (JobState.RUNNING, "begun", 5.0)
-    assert not store.move("none", [JobState.QUEUED], JobState.RUNNING)
+    assert not store.move("none", JobMove.BEGIN)
 
 
 def test_of_many_that_want_the_same_change_one_makes_it(opened: Callable[[], SqlJobs]) -> None:
@@ -76,7 +77,7 @@ def test_of_many_that_want_the_same_change_one_makes_it(opened: Callable[[], Sql
     made: list[bool] = []
 
     def claim() -> None:
-        made.append(store.move("a", [JobState.QUEUED], JobState.RUNNING))
+        made.append(store.move("a", JobMove.BEGIN))
 
     threads = [threading.Thread(target=claim) for _ in range(8)]
     for thread in threads:

@@ -17,6 +17,7 @@ pytest.importorskip("psycopg")
 from real_postgres import RealPostgres, Relay
 
 from twoshift.errors import Elsewhere, TryLater
+from twoshift.policy.job_states import JobMove
 from twoshift.ports import JobRecord
 from twoshift.store import claim as claims
 from twoshift.store import database as databases
@@ -85,11 +86,11 @@ def test_a_store_goes_on_after_its_database_was_restarted(
 ) -> None:
     store = SqlJobs(opened(postgres.url()))
     store.add(job("a"))
-    for state in (JobState.RUNNING, JobState.DONE):
+    for move in (JobMove.BEGIN, JobMove.FINISH):
         postgres.restart()
-        assert store.move("a", list(JobState), state)
+        assert store.move("a", move)
         postgres.restart()
-        assert store.get("a").state is state
+        assert store.get("a").state is move.after
 
 
 def test_a_change_waits_for_a_database_that_is_down_just_now(
@@ -99,7 +100,7 @@ def test_a_change_waits_for_a_database_that_is_down_just_now(
     store.add(job("a"))
     relay.fall_silent()
     threading.Timer(1.0, relay.speak).start()
-    assert store.move("a", [JobState.QUEUED], JobState.RUNNING)
+    assert store.move("a", JobMove.BEGIN)
 
 
 def test_a_restart_takes_the_claim_from_nobody(postgres: RealPostgres, claimed: Callable[[str], SqlClaim]) -> None:
@@ -143,14 +144,14 @@ def test_who_was_silent_for_long_loses_the_claim_and_can_change_nothing_any_more
     postgres.execute("UPDATE claims SET seen_unix_s = seen_unix_s - 60", url)
     assert others.take()
     for change in (
-        lambda: store.move("a", [JobState.QUEUED], JobState.FAILED),
+        lambda: store.move("a", JobMove.CANCEL),
         lambda: store.progressed({"a": {}}),
         lambda: store.note("a", "text"),
         lambda: store.add(job("b")),
     ):
         with pytest.raises(Elsewhere, match="runs the jobs of"):
             change()
-    assert taken.move("a", [JobState.QUEUED], JobState.RUNNING)
+    assert taken.move("a", JobMove.BEGIN)
     assert store.get("a").state is JobState.RUNNING
     assert not ours.renew()
     assert not ours.take()

@@ -11,7 +11,7 @@ import pytest
 
 from twoshift.errors import InvalidInput
 from twoshift.ports import PARITY_BAR, Runtime
-from twoshift.runtime.encoder import gate, int8, load_encoder
+from twoshift.runtime.encoder import int8, load_encoder, precision_gate
 from twoshift.runtime.encoder.folder import read_folder, read_minilm
 from twoshift.runtime.encoder.onnx_encoder import load_onnx_encoder
 
@@ -60,7 +60,7 @@ def test_a_figure_is_measured_once_for_a_runtime_and_device(
     library: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = load(library, home).info.parity
-    monkeypatch.setattr(gate, "measured_parity", lambda *_: pytest.fail("measured twice"))
+    monkeypatch.setattr(precision_gate, "measured_parity", lambda *_: pytest.fail("measured twice"))
     assert load(library, home).info.parity == first
 
 
@@ -85,7 +85,7 @@ def test_a_bad_quantisation_is_refused_with_the_figure_the_bar_and_what_to_do(
     for _ in range(2):  # a refusal is remembered too
         with pytest.raises(InvalidInput, match=r"fp32 for minilm: in int8 .* cosine .* is -?0\.\d+ .* at least 0.99"):
             load(library, tmp_path)
-        monkeypatch.setattr(gate, "measured_parity", lambda *_: pytest.fail("measured twice"))
+        monkeypatch.setattr(precision_gate, "measured_parity", lambda *_: pytest.fail("measured twice"))
     assert len(stored(tmp_path)) == 1
 
 
@@ -95,7 +95,7 @@ def test_every_family_is_written_in_int8(
     style: str, kind: str, bar: float, library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_folder = pytest.importorskip("tiny_models", reason="the reference libraries are not installed").make_folder
-    monkeypatch.setattr(gate, "PARITY_BAR", bar)  # a network of noise has nothing that survives rounding
+    monkeypatch.setattr(precision_gate, "PARITY_BAR", bar)  # a network of noise has nothing that survives rounding
     folder = read_folder(make_folder(tmp_path / "model", style, kind))
     runtime = load_onnx_encoder(folder, "tiny", 1, library, tmp_path / "home", "int8")
     assert runtime.info.parity is not None

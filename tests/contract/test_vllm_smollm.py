@@ -208,3 +208,4 @@ def test_the_folder_is_made_once_and_says_its_shape(runtime: Any, monkeypatch: p
     assert smollm.smollm_folder() == runtime.folder.path
     assert (runtime.folder.layers, runtime.folder.kv_heads, runtime.folder.head_dim) == (30, 3, 64)
     assert runtime.folder.params == 134_515_008
+    assert runtime.shape.vocabulary == 49_152

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import signal
 import socket
@@ -20,6 +21,8 @@ from programs import PROGRAM, environment
 __all__ = ["Got", "Server", "until"]
 
 WAIT_S = 150.0  # against hangs
+# TWOSHIFT_TEST_FRONTS=2: every server has so many front processes, and must be the same to its clients
+FRONTS = [f"--fronts={fronts}"] if (fronts := os.environ.get("TWOSHIFT_TEST_FRONTS")) else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ class Server:
     ) -> None:
         """`files` is how many it may have open at first; it may ask the system for more. `more` is its environment."""
         env = environment(home, **(more or {}))
-        command = [PROGRAM, "serve", *words, "--port", "0"]
+        command = [PROGRAM, "serve", *words, "--port", "0", *FRONTS]
         if files is not None:
             command = ["sh", "-c", f'ulimit -S -n {files}; exec "$@"', "sh", *command]
         self.process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)

@@ -6,6 +6,7 @@ import asyncio
 import queue
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from servers import Server, until
 
 pytestmark = pytest.mark.slow
 OWN = """
+import os
 import time
 
 import numpy as np
@@ -28,6 +30,9 @@ class Own:
     def predict(self, batch):
         time.sleep(float(batch["nap_s"].max()))
         words = batch.get("word", np.full(len(batch["x"]), "nothing", object))
+        for word in words:
+            while word.startswith("/") and not os.path.exists(word):  # a gate: it is on the device until that opens
+                time.sleep(0.005)
         return {"double": 2 * batch["x"], "loud": np.array([word.upper() for word in words], object)}
 """
 CONFIG = """
@@ -203,15 +208,30 @@ def test_what_is_wrong_is_told_by_name(client: Client) -> None:
             client.talks.infer(name, [client.texts("a")], model_version=version)
 
 
-def test_a_timeout_is_kept(client: Client) -> None:
-    with pytest.raises(client.errors, match=r"\[(504|StatusCode.DEADLINE_EXCEEDED)\]"):
-        client.talks.infer("own", client.own(nap_s=1.0), timeout=100_000, priority=1)
+def gated(client: Client, gate: Path) -> list[Any]:
+    """A row whose call ends once the gate is there."""
+    return [*client.own(), client.texts(str(gate), name="word")]
+
+
+def test_a_timeout_is_told_while_the_call_still_runs(client: Client, server: Server, tmp_path: Path) -> None:
+    calls = server.counted("calls_total", model="own")
+    try:
+        with pytest.raises(client.errors, match=r"\[(504|StatusCode.DEADLINE_EXCEEDED)\]"):
+            client.talks.infer("own", gated(client, tmp_path / "gate"), timeout=500_000, priority=1)
+        assert server.counted("calls_total", model="own") == calls  # its own has not ended
+    finally:
+        (tmp_path / "gate").touch()
+    until(lambda: server.counted("calls_total", model="own") > calls)
     client.talks.infer("own", client.own(), timeout=19_000_000)
 
 
-def test_a_deadline_of_grpc_is_kept(grpc: Client) -> None:
-    with pytest.raises(grpc.errors, match="DEADLINE_EXCEEDED"):
-        grpc.talks.infer("own", grpc.own(nap_s=1.0), client_timeout=0.1)
+def test_a_deadline_of_grpc_is_kept(grpc: Client, tmp_path: Path) -> None:
+    try:
+        with pytest.raises(grpc.errors, match="DEADLINE_EXCEEDED"):
+            grpc.talks.infer("own", gated(grpc, tmp_path / "gate"), client_timeout=0.5)
+    finally:
+        (tmp_path / "gate").touch()
+    grpc.talks.infer("own", grpc.own())
 
 
 @pytest.mark.parametrize("algorithm", ["gzip", "deflate"])

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import signal
 import subprocess
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,9 @@ from typing import Any
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from ray_nodes import Nodes, own_cluster
+
+from waiting import until
 
 pytest.importorskip("ray", reason="the ray extra is not installed")
 
@@ -61,40 +62,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-class Nodes:
-    """A cluster whose head runs no workers."""
-
-    def __init__(self) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Ray's own
-            from ray.cluster_utils import Cluster
-
-            quick = {
-                "health_check_initial_delay_ms": 0,
-                "health_check_period_ms": 500,
-                "health_check_timeout_ms": 2000,
-                "health_check_failure_threshold": 3,
-            }
-            head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": 80 << 20}
-            self._cluster = Cluster(initialize_head=True, head_node_args={**head, "_system_config": quick})
-        self.address = str(self._cluster.address)
-
-    def add(self, **resources: float) -> Any:
-        return self._cluster.add_node(num_cpus=1, object_store_memory=80 << 20, wait=False, resources=resources)
-
-    def kill(self, node: Any) -> None:
-        self._cluster.remove_node(node, allow_graceful=False)
-
-    def close(self) -> None:
-        self._cluster.shutdown()
+cluster = pytest.fixture(scope="module")(own_cluster)
 
 
 @pytest.fixture
-def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    cluster = Nodes()
-    with contextlib.closing(cluster):
-        yield cluster
+def nodes(cluster: Nodes) -> Iterator[Nodes]:
+    """The cluster; a test's nodes end with it."""
+    yield cluster
+    cluster.clear()
 
 
 def begin(folder: Path, *words: str, out: str = "out") -> subprocess.Popen[str]:
@@ -146,7 +121,8 @@ def test_a_node_that_dies_in_mid_job_loses_nothing(folder: Path, nodes: Nodes) -
     wait_for(lambda: len(parts(folder)) >= 2 and len(list(folder.glob("loaded-*"))) == 2, job)
     (folder / "hold").touch()
     nodes.kill(first)
-    time.sleep(0.5)
+    workers = [Path("/proc", each.name.removeprefix("loaded-")) for each in folder.glob("loaded-*")]
+    until(lambda: not all(each.exists() for each in workers))
     (folder / "hold").unlink()
     end(job)
     check(folder)

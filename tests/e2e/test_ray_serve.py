@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import subprocess
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from programs import PROGRAM
+from ray_nodes import Nodes, own_cluster
 from servers import Server, until
 from test_replicas import SOURCE, embedded
 
 pytest.importorskip("ray.serve", reason="the ray extra is not installed")
 pytest.importorskip("sqlalchemy")
-
-from test_ray import Nodes
 
 # Ray itself leaves a socket open now and then
 pytestmark = [
@@ -28,14 +25,7 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Nodes]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        made = Nodes()
-        yield made
-        made.close()
-        gc.collect()  # what Ray left open is told here
+cluster = pytest.fixture(scope="module")(own_cluster)
 
 
 def started(folder: Path, cluster: Nodes, *words: str) -> Server:
@@ -59,7 +49,8 @@ def run_job(server: Server, folder: Path, rows: int) -> str:
 def test_both_shifts_on_two_nodes_and_a_replica_that_dies(cluster: Nodes, tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
-    nodes = [cluster.add(), cluster.add()]
+    cluster.add()
+    cluster.add()
     server = started(tmp_path, cluster, "--replicas", "2")
     try:
         who = {embedded(server, "a" * size) for size in range(1, 30)}
@@ -82,12 +73,12 @@ def test_both_shifts_on_two_nodes_and_a_replica_that_dies(cluster: Nodes, tmp_pa
         assert server.stop() == 0
     finally:
         server.end()
-        for node in nodes:
-            cluster.kill(node)
+        cluster.clear()
 
 
 def test_ray_scales_by_our_policy(cluster: Nodes, tmp_path: Path) -> None:
-    nodes = [cluster.add(), cluster.add()]
+    cluster.add()
+    cluster.add()
     (tmp_path / "m.py").write_text(SOURCE)
     (tmp_path / "serve.toml").write_text(f"""
 engine = "ray"
@@ -119,8 +110,7 @@ cooldown = "3s"
         until(lambda: not sized_replicas())
     finally:
         server.end()
-        for node in nodes:
-            cluster.kill(node)
+        cluster.clear()
 
 
 def sized_replicas() -> list[Path]:

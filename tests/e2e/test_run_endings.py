@@ -6,10 +6,12 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from typing import Any
 
 import pytest
-from job_runs import JobFolder, children, wait_for
+from job_runs import TIMEOUT_S, JobFolder, children, wait_for
+from programs import python_path
 
 pytestmark = pytest.mark.slow
 SLOW_ROWS = "time.sleep(0.01 * len(x))"
@@ -35,6 +37,26 @@ def test_a_model_that_cannot_be_used_is_explained(job: JobFolder) -> None:
     done = job.run(expect=None)
     assert done.code in (1, 2)
     assert "predict" in done.err
+
+
+# What libraries in C++ do at the end of a process would abort this one, as Arrow's threads do now and then
+ABORTS_AT_EXIT = """
+import ctypes, sys
+
+if "run" in sys.orig_argv:
+    libc = ctypes.CDLL(None)
+    libc.__cxa_atexit(libc.abort, None, None)
+"""
+
+
+def test_a_job_ends_with_its_own_code_whatever_libraries_do_at_the_end_of_its_process(job: JobFolder) -> None:
+    folder = job.path / "site"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(ABORTS_AT_EXIT)
+    aborts = {"PYTHONPATH": python_path(str(folder))}
+    assert subprocess.run([sys.executable, "-c", "", "run"], env={**os.environ, **aborts}).returncode == -signal.SIGABRT
+    assert "Cube" in job.run("--model", "m.py:Cube", expect=2, **aborts).err
+    assert json.loads(job.run("--json", expect=0, **aborts).out)["ending"] == "done"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -77,29 +99,47 @@ def test_a_signal_before_the_first_shard_ends_it_too(job: JobFolder) -> None:
 
 
 def _started_and_stuck(job: JobFolder, *more: str) -> subprocess.Popen[str]:
-    """A run whose last rows, which no sample of the input holds, take a minute."""
-    job.model("if x.max() >= 264: Path('stuck').touch(); time.sleep(60)")
+    """A run in which rows of shard 3, which no sample of the input holds, end once the file `go` is there."""
+    stuck = "Path('stuck').touch()", "while not Path('go').exists(): time.sleep(0.01)"
+    job.model("\n            ".join(["if ((x >= 164) & (x < 200)).any():", *stuck]))
     process = job.start(*more)
-    wait_for((job.path / "stuck").exists, "the last rows")
+    wait_for((job.path / "stuck").exists, "the rows that stick")
     return process
+
+
+def _said(process: subprocess.Popen[str], what: str) -> None:
+    assert process.stderr is not None
+    assert any(what in line for line in process.stderr)
 
 
 def test_a_stop_does_not_wait_longer_than_its_grace(job: JobFolder) -> None:
     process = _started_and_stuck(job, "--grace", "2s")
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=50)  # its rows take longer than that
+    out, err = process.communicate(timeout=TIMEOUT_S)  # it would wait for its rows for ever
     assert process.returncode == 3, err
+    assert f"{len(list(job.out.glob('part-*')))} of 6 shards done" in out
+    assert not (job.out / "part-000003.parquet").exists()
+
+
+def test_a_stop_waits_for_what_is_in_work_inside_its_grace(job: JobFolder) -> None:
+    process = _started_and_stuck(job, "--grace", "1h")
+    process.send_signal(signal.SIGTERM)
+    _said(process, "running shards may finish")
+    (job.path / "go").touch()
+    out, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 3, err
+    assert (job.out / "part-000003.parquet").exists()
     assert f"{len(list(job.out.glob('part-*')))} of 6 shards done" in out
 
 
 def test_a_second_interrupt_ends_it_now(job: JobFolder) -> None:
-    process = _started_and_stuck(job)
+    process = _started_and_stuck(job, "--grace", "1h")
     process.send_signal(signal.SIGINT)
-    assert process.stderr is not None
-    assert any("Ctrl-C again" in line for line in process.stderr)
+    _said(process, "Ctrl-C again")
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=50)  # its rows take longer than that
+    process.communicate(timeout=TIMEOUT_S)  # its rows and its grace never end
     assert process.returncode == 3
+    assert not (job.out / "part-000003.parquet").exists()
 
 
 def test_too_many_errors_end_it_and_keep_what_was_committed(job: JobFolder) -> None:

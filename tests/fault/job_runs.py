@@ -149,13 +149,22 @@ def wait_for(holds: Callable[[], object], what: str, timeout_s: float = 150.0) -
 
 def children(pid: int) -> list[int]:
     """The workers of a run; multiprocessing's own helper is not one."""
+    return _children(pid, b"spawn_main")
+
+
+def preparers(worker: int) -> list[int]:
+    """The preparing processes of a worker or of a server."""
+    return _children(worker, b"twoshift.batch.preparing")
+
+
+def _children(pid: int, program: bytes) -> list[int]:
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((entry / "stat").read_text().rpartition(") ")[2].split()[1])
-            is_worker = b"spawn_main" in (entry / "cmdline").read_bytes()
+            is_one = program in (entry / "cmdline").read_bytes()
         except (OSError, IndexError):
             continue
-        if parent == pid and is_worker:
+        if parent == pid and is_one:
             found.append(int(entry.name))
     return found

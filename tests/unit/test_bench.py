@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from twoshift.sim.traffic import Arrivals
+from waiting import until
 
 _BENCH = Path(__file__).parents[2] / "bench"
 
@@ -120,6 +122,49 @@ def test_a_refused_client_asks_again_at_once_or_when_it_is_told_to(bench: Any) -
     assert (told.lost, told.retry_after.p50_ms) == (0, 50)
 
 
+@pytest.mark.parametrize("loop", [{"clients": 7}, {"rate_per_s": 30.0}, {"phases": [(1.0, 30.0), (2.0, 60.0)]}])
+def test_the_shares_of_several_senders_are_the_whole_load(bench: Any, loop: dict[str, Any]) -> None:
+    load = bench("_load")
+    plan = load.Plan(port=1, requests=[b"a", b"b", b"c", b"d"], senders=3, cores="2,4-5", **loop)
+    shares = load.shares(plan)
+    assert [share.cores for share in shares] == ["2", "4", "5"]
+    assert len({share.seed for share in shares}) == 3
+    assert all(sorted(share.requests) == plan.requests for share in shares)
+    if not plan.steps:
+        assert sum(share.clients for share in shares) == 7
+    for at, (seconds, rate) in enumerate(plan.steps):
+        assert {share.steps[at][0] for share in shares} == {seconds}
+        assert sum(share.steps[at][1] for share in shares) == pytest.approx(rate)
+
+
+def test_a_sender_without_a_client_is_not_started(bench: Any) -> None:
+    load = bench("_load")
+    assert [share.clients for share in load.shares(load.Plan(port=1, requests=[b"a"], clients=2, senders=5))] == [1, 1]
+
+
+@pytest.mark.slow
+def test_replies_to_several_senders_count_as_those_to_one(bench: Any) -> None:
+    pytest.importorskip("uvloop")
+    load, measure = bench("_load"), bench("_overload_measure")
+    with measure.sink("") as port:
+        plan = load.Plan(port=port, requests=[load.post("/", b"1")], rate_per_s=300.0, seconds=1.0, warm_s=0.1)
+        report = load.run_load(msgspec.structs.replace(plan, senders=3))
+    due = sum(len([at for at in load.due_times(share) if at >= 0]) for share in load.shares(
+        msgspec.structs.replace(plan, senders=3)))  # fmt: skip
+    assert (report.statuses, report.lost, report.unsent) == ({503: due}, 0, 0)
+    assert sum(each for each, _ in report.windows) == report.refused.count == due
+
+
+@pytest.mark.slow
+def test_a_sender_that_cannot_connect_ends_the_load(bench: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("uvloop")
+    load = bench("_load")
+    plan = load.Plan(port=bench("_servers").free_port(), requests=[b"a"], senders=2, clients=2)
+    with pytest.raises(subprocess.CalledProcessError):
+        load.run_load(plan)
+    assert "ConnectionRefusedError" in capfd.readouterr().err
+
+
 def test_pieces_of_a_trace_are_played_once_each_at_the_rate_that_is_wanted(bench: Any) -> None:
     pytest.importorskip("uvloop")
     sim_serve = bench("sim_serve")
@@ -150,3 +195,79 @@ def test_requests_of_a_trace_do_not_wait_for_each_other(bench: Any) -> None:
         replies = trace.play(plan)
     assert replies.statuses == [503] * 50
     assert all(0 <= each < 5 for each in replies.latencies_s)
+
+
+def test_a_goal_is_judged_by_the_figure_and_not_by_how_it_is_shown(bench: Any) -> None:
+    goals = bench("_serve_gpu_goals")
+    assert goals.Goal("share", 0.9, least=0.9).shown(True) == "share: 0.9 (goal >= 0.9: met)"
+    assert goals.Goal("share", 0.8999, least=0.9).shown(True) == "share: 0.9 (goal >= 0.9: MISSED)"
+    assert goals.Goal("told", 1.2, least=0.85, most=1.15).shown(True) == "told: 1.2 (goal >= 0.85 and <= 1.15: MISSED)"
+    assert goals.Goal("rows/s", 24_100.4).shown(True) == "rows/s: 24,100"
+    assert goals.Goal("p99, ms", 80.0, most=6).shown(False) == "p99, ms: 80 (goal on a GPU <= 6)"
+
+
+def test_a_line_is_met_with_all_of_its_goals_and_a_failed_one_never(bench: Any) -> None:
+    goals = bench("_serve_gpu_goals")
+    fine, missed = goals.Goal("a", 2.0, least=1.0), goals.Goal("b", 2.0, most=1.0)
+    assert goals.Outcome(line="x", about="", goals=[fine]).is_met
+    assert goals.Outcome(line="x", about="", goals=[fine]).in_short(True).endswith("met     a: 2 (goal >= 1: met)")
+    assert not goals.Outcome(line="x", about="", goals=[fine, missed]).is_met
+    failed = goals.Outcome(line="x", about="", failed="it does not answer")
+    assert not failed.is_met
+    assert failed.in_short(True).split(maxsplit=2) == ["x", "failed", "it does not answer"]
+
+
+def test_a_reply_that_is_lost_or_of_another_status_misses_whatever_the_rate_is(bench: Any) -> None:
+    load, goals = bench("_load"), bench("_serve_gpu_goals")
+    plan = load.Plan(port=1, requests=[b"a"], seconds=1.0)
+
+    def met(statuses: dict[int, int], lost: int = 0) -> list[bool]:
+        replies = load.Replies()
+        replies.lost = lost
+        for status, count in statuses.items():
+            for _ in range(count):
+                replies.add(status, 0.01)
+        return [goal.is_met for goal in goals.replies_goals(replies.report(plan, 0.0))]
+
+    assert met({200: 50, 503: 50}) == [True, True]
+    assert met({200: 98, 504: 2}) == [False, True]
+    assert met({200: 99, 500: 1}) == met({200: 99, 0: 1}) == met({200: 99}, lost=1) == [True, False]
+
+
+def test_without_a_gpu_the_table_is_skipped_and_that_is_no_failure(
+    bench: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pyarrow")
+    serve_gpu = bench("serve_gpu")
+    monkeypatch.setattr(sys, "argv", ["serve_gpu.py"])
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(SystemExit) as ended:
+        serve_gpu.main()
+    assert (ended.value.code, capsys.readouterr().out) == (
+        0,
+        "skipped: this benchmark needs PyTorch and an NVIDIA GPU\n",
+    )
+
+
+def test_a_line_of_the_table_that_there_is_not_is_refused_with_those_that_there_are(
+    bench: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    serve_gpu = bench("serve_gpu")
+    monkeypatch.setattr(sys, "argv", ["serve_gpu.py", "--cpu", "--lines", "live64,live65"])
+    with pytest.raises(SystemExit) as ended:
+        serve_gpu.main()
+    assert ended.value.code == 2
+    assert "no such line: live65; there are live64, live256," in capsys.readouterr().err
+
+
+def test_the_processor_time_of_a_process_counts_with_that_of_those_it_has_started(bench: Any) -> None:
+    servers = bench("_servers")
+    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'], stdin=0)"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as process:
+        until(lambda: len(servers.tree_cpu_s(process.pid)) == 2)
+        used_s = servers.tree_cpu_s(process.pid)
+        assert process.pid in used_s
+        assert all(each >= 0 for each in used_s.values())
+        assert process.stdin is not None
+        process.stdin.write(b"\n")
+    assert servers.tree_cpu_s(process.pid) == {}

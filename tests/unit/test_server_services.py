@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip("sqlalchemy")
 
 from twoshift.batch.allowance import Allowance
-from twoshift.batch.host import JobHost
-from twoshift.batch.requests.files import FileDesk, FileLimits
-from twoshift.batch.requests.host import BatchHost
+from twoshift.batch.job_host import JobHost
+from twoshift.batch.requests.batch_host import BatchHost
+from twoshift.batch.requests.files import FileLimits, StoredFiles
 from twoshift.blobs.local import LocalBlobs
 from twoshift.errors import NotFound
 from twoshift.serve.http.jobs import NoJobs
@@ -26,7 +26,7 @@ from twoshift.store.jobs import SqlJobs
 
 def test_all_states_are_there_from_the_start_and_batches_as_long_as_they_are_this_servers(tmp_path: Path) -> None:
     database, nobody = Database(f"sqlite:///{tmp_path}/state.db"), NoJobs("none")
-    files = FileDesk(SqlFiles(database), f"{tmp_path}/files", lambda _: LocalBlobs(), FileLimits())
+    files = StoredFiles(SqlFiles(database), f"{tmp_path}/files", lambda _: LocalBlobs(), FileLimits())
 
     def no_fleet(name: str) -> Any:
         raise NotFound("model", name, "none")

@@ -29,6 +29,7 @@ from twoshift.batch.plan import Plan
 from twoshift.batch.pool import Died, FromPool, Joined, Left, WorkerPool
 from twoshift.batch.progress import Snapshot
 from twoshift.batch.summary import RunRecord
+from twoshift.batch.work_left import WorkLeft
 from twoshift.batch.worker_state import WorkerState
 from twoshift.errors import Broken, TryLater, TwoshiftError
 from twoshift.policy.deadline import DeadlinePolicy
@@ -79,19 +80,16 @@ class Coordinator:
         self._shards = ShardPolicy(len(plan.shards), limits, committed)
         self._began_s = clock()
         self._deadline = DeadlinePolicy(self._deadline_s(before), plan.bytes_per_s)
-        self._sizes = [plan.shard_bytes(shard) for shard in range(len(plan.shards))]
-        self._left_bytes = sum(size for shard, size in enumerate(self._sizes) if shard not in committed)
-        self._all_bytes = max(1, sum(self._sizes))
-        self._share_before = 1 - self._left_bytes / self._all_bytes
         self._workers = {
             number: WorkerState(ready=ready, moved_s=self._began_s, has_room=True) for number, ready in started.items()
         }
         self._worker_s, self._counted_s = worker_s, self._began_s  # up to then
         self._gone = Heartbeat(0, 0.0, 0, 0, 0, 0, 0)  # what workers that are no more had done
         self._lost_rows = 0  # of that: others do them again
+        self._preparers = 0  # processes, at most at the same time
         self._rows = self._errors = 0
         self._earlier = counted or (sum(run.errors for run in before), sum(run.rows for run in before))
-        self._rows_before = _rows_of(plan, committed, self._earlier[1])
+        self._left = WorkLeft(plan, committed, self._earlier[1])
         self._idle_deaths = self._deadly_shards = self._delays = 0  # since the last commit
         self._same_failures: tuple[str, int] = ("", 0)  # since then: the last cause, and how often in a row
         self._causes: dict[int, str] = {}  # shard -> why it failed last
@@ -159,7 +157,7 @@ class Coordinator:
             case Died(reason):
                 self._died(number, worker, reason, now_s)
             case Left():
-                self._left(number, worker, now_s)
+                self._worker_left(number, worker, now_s)
             case _:
                 assert_never(message)
 
@@ -170,6 +168,8 @@ class Coordinator:
 
     def _beat(self, worker: WorkerState, beat: Heartbeat, now_s: float) -> None:
         before, worker.beat, worker.at_once = worker.beat, beat, beat.at_once
+        beats = [each.beat for each in self._workers.values() if each.beat]
+        self._preparers = max(self._preparers, sum(each.preparers for each in beats))
         if before is None or (before.rows, before.busy_s) != (beat.rows, beat.busy_s):
             worker.moved_s = now_s
 
@@ -184,10 +184,9 @@ class Coordinator:
         answer = self._shards.completed(lease, now_s)
         if not isinstance(answer, Committed):
             return
-        self._left_bytes -= self._sizes[lease.shard]
         spent_s = now_s - max(lease.started_s, worker.committed_s)
         worker.committed_s = now_s
-        self._deadline.observed(self._sizes[lease.shard], max(spent_s, 1e-6), now_s)
+        self._deadline.observed(self._left.committed(lease.shard), max(spent_s, 1e-6), now_s)
         self._rows += message.stats.rows
         worker.committed_rows += message.stats.rows
         self._errors += message.stats.errors
@@ -256,7 +255,7 @@ class Coordinator:
         if all(each is worker or each.ended is not None for each in self._workers.values()):
             raise error
 
-    def _left(self, number: int, worker: WorkerState, now_s: float) -> None:
+    def _worker_left(self, number: int, worker: WorkerState, now_s: float) -> None:
         del self._workers[number]
         self._count_gone(worker)
         for lease in worker.leases.values():
@@ -348,6 +347,7 @@ class Coordinator:
             failures=dict(self.log.failures),
             timeline=tuple(self.log.timeline),
             usd=now.usd,
+            preparers=self._preparers,
         )
 
     def _total(self) -> Heartbeat:
@@ -357,7 +357,7 @@ class Coordinator:
         """How far the job is now."""
         now_s, counts = self._clock(), self._shards.counts()
         total = self._total()
-        rows = self._done_rows(total.rows - self._lost_rows)
+        rows = max(self._rows, self._left.done_rows(total.rows - self._lost_rows))
         elapsed_s = max(1e-9, now_s - self._began_s)
         self.log.add(elapsed_s, total.rows, total.busy_s)
         self._worker_s += (now_s - self._counted_s) * sum(worker.has_room for worker in self._workers.values())
@@ -372,8 +372,8 @@ class Coordinator:
             elapsed_s=elapsed_s,
             shards=counts.total,
             shards_done=counts.committed,
-            share=self._share(rows),
-            share_before=self._share_before,
+            share=self._left.share(rows),
+            share_before=self._left.share_before,
             rows=rows,
             committed_rows=self._rows,
             errors=self._errors,
@@ -382,10 +382,10 @@ class Coordinator:
             padding=total.padding_tokens / max(1, total.tokens + total.padding_tokens),
             workers=workers,
             usd=None if price is None else price * self._worker_s / 3600,
-            outlook=self._deadline.outlook(self._left_bytes, workers, now_s),
-            rows_left=self._rows_left(rows),
+            outlook=self._deadline.outlook(self._left.bytes, workers, now_s),
+            rows_left=self._left.rows(rows),
             window_left_s=self._deadline.deadline_s - now_s,
-            rows_before=self._rows_before,
+            rows_before=self._left.rows_before,
             errors_before=self._earlier[0],
             rows_total=self._plan.rows,
         )
@@ -398,24 +398,3 @@ class Coordinator:
             return math.inf
         passed_s = time.time() - min((run.began_unix_s for run in before), default=time.time())
         return self._began_s + self._settings.window_s - passed_s
-
-    def _done_rows(self, rows: int) -> int:
-        """Of this run, also in shards in work; no more than there are, where two workers have begun the same shard."""
-        most = rows if self._plan.rows is None else self._plan.rows - self._rows_before
-        return max(self._rows, min(rows, most))
-
-    def _rows_left(self, rows: int) -> int:
-        """By the rows that there are, or by the bytes that the first ones had."""
-        all_rows = self._plan.rows or self._all_bytes / max(1.0, self._plan.row_bytes)
-        return math.ceil((1 - self._share(rows)) * all_rows)
-
-    def _share(self, rows: int) -> float:
-        """Of the input: by rows, where they are known, because a shard in work is not nothing."""
-        committed = 1 - self._left_bytes / self._all_bytes
-        return max(committed, min(1.0, self._share_before + rows / self._plan.rows)) if self._plan.rows else committed
-
-
-def _rows_of(plan: Plan, shards: Iterable[int], recorded: int) -> int:
-    """Of shards that are committed: by the plan, or, where the formats do not say so, by what the runs recorded."""
-    counts = [plan.shard_rows(shard) for shard in shards]
-    return recorded if None in counts else sum(count or 0 for count in counts)

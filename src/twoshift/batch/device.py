@@ -13,7 +13,7 @@ from twoshift.engine.blocks import BlockEngine
 from twoshift.engine.waiting import BlockOwner
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import LaneLimits
-from twoshift.ports import Columns, Prepared, Runtime, RuntimeInfo
+from twoshift.ports import Columns, Prepared, PreparedElsewhere, RowPreparer, Runtime, RuntimeInfo
 
 __all__ = ["OwnDevice", "SharedDevice", "WorkDevice"]
 
@@ -26,6 +26,11 @@ class WorkDevice(Protocol):
 
     @property
     def info(self) -> RuntimeInfo: ...
+
+    @property
+    def row_preparer(self) -> RowPreparer | None:
+        """What prepares its rows in other processes; None where only this one can."""
+        ...
 
     @property
     def padding_tokens(self) -> int:
@@ -56,6 +61,11 @@ class OwnDevice:
     def info(self) -> RuntimeInfo:
         """Of the model."""
         return self._runtime.info
+
+    @property
+    def row_preparer(self) -> RowPreparer | None:
+        """What prepares its rows in other processes."""
+        return self._runtime.row_preparer if isinstance(self._runtime, PreparedElsewhere) else None
 
     @property
     def padding_tokens(self) -> int:
@@ -93,6 +103,12 @@ class SharedDevice:
     def info(self) -> RuntimeInfo:
         """Of the model."""
         return self._engine.runtime.info
+
+    @property
+    def row_preparer(self) -> RowPreparer | None:
+        """What prepares its rows in other processes."""
+        runtime = self._engine.runtime
+        return runtime.row_preparer if isinstance(runtime, PreparedElsewhere) else None
 
     @property
     def padding_tokens(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import itertools
 import math
 import threading
 import time
@@ -26,6 +25,9 @@ _PROBED_ENOUGH = 500  # live requests seen alone: more would cost the job more t
 _LOAD_S = 5.0  # over which live load is measured
 _GIVE_BACK = 0.8  # of the load at which a job gives way: below it, it goes on
 _MOST_LATENCIES = 20_000
+_LISTEN_S = 0.25  # between two looks at what live requests took
+_LATE_S = 0.75  # after which what other processes of the server have answered is known here
+_PHASES = 32  # that may have been within that time, with a look at each
 
 
 @dataclass(slots=True)
@@ -34,7 +36,6 @@ class _Phase:
 
     began_s: float
     held: bool
-    seen_s: float  # latencies that ended up to here are counted
 
 
 @dataclass(slots=True)
@@ -81,7 +82,10 @@ class JobOnFleet:
         self._max_load = settings.max_live_load
         self._why = ""  # it may not run now
         self._why = self._held_by(clock())
-        self._phase = _Phase(clock(), bool(self._why), clock())
+        self._phase = _Phase(clock(), bool(self._why))
+        self._phases: deque[_Phase] = deque([self._phase], _PHASES)  # the last ones, this one included
+        self._listened_s = clock()
+        self._counted: set[tuple[float, float]] = set()  # what had ended by then, lately
         self._probe_due_s = clock() + _PROBE_EVERY_S
         self._beside: list[float] = []
         self._alone: list[float] = []
@@ -180,7 +184,8 @@ class JobOnFleet:
         with self._lock:
             if held is self._phase.held or self._closed:
                 return
-            self._phase = _Phase(now_s, held, now_s)
+            self._phase = _Phase(now_s, held)
+            self._phases.append(self._phase)
             for part in self._parts.values():
                 (part.place.hold if held else part.place.release)()
 
@@ -192,11 +197,20 @@ class JobOnFleet:
         return place
 
     def _listen(self, now_s: float) -> None:
-        """Count what ended since the last look and lay wholly within this phase."""
-        counted = self._alone if self._phase.held else self._beside
+        """Count what ended since the last look, or is heard of only now, and lay wholly within a phase."""
+        if now_s < self._listened_s + _LISTEN_S:
+            return
         ended = self._fleet.latencies()
-        first = bisect.bisect_right(ended, (self._phase.seen_s, math.inf))
-        for ended_s, seconds in itertools.islice(ended, first, None):
-            if ended_s - seconds >= self._phase.began_s + _SETTLE_S and len(counted) < _MOST_LATENCIES:
-                counted.append(seconds)
-        self._phase.seen_s = now_s
+        lately = ended[bisect.bisect_right(ended, (self._listened_s - _LATE_S, math.inf)) :]
+        for each in lately:
+            if each not in self._counted:
+                self._count(*each)
+        self._counted, self._listened_s = {*lately}, now_s
+
+    def _count(self, ended_s: float, seconds: float) -> None:
+        phase = next((each for each in reversed(self._phases) if each.began_s <= ended_s), None)
+        if phase is None or ended_s - seconds < phase.began_s + _SETTLE_S:
+            return
+        counted = self._alone if phase.held else self._beside
+        if len(counted) < _MOST_LATENCIES:
+            counted.append(seconds)

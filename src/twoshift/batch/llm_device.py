@@ -33,6 +33,7 @@ class LlmDevice:
     """Behind an engine: a worker's own, which ends with it, or one that also serves, where an owner pays."""
 
     padding_tokens = 0  # sequences are packed
+    row_preparer = None  # prompts are read where they run
 
     def __init__(self, engine: LlmEngine, owner: BlockOwner | None = None) -> None:
         self._engine, self._owner = engine, owner

@@ -125,6 +125,7 @@ class Heartbeat:
     out_of_memory: int  # of them
     max_tokens: int  # of a call; lower than configured after the memory ran out, 0 before the first shard
     at_once: int = 1  # shards that it reads at the same time
+    preparers: int = 0  # processes that prepare rows for it
 
 
 @dataclass(frozen=True, slots=True)

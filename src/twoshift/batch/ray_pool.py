@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import itertools
 import logging
 import os
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +30,7 @@ from twoshift.ports import Blobs
 __all__ = ["RayPool", "connected", "fitting_threads"]
 
 _MOST_REASON = 300  # characters
+_SIGACTION_BYTES = 1024  # more than any system's struct sigaction has
 _logger = logging.getLogger("twoshift")
 
 
@@ -166,11 +171,40 @@ def connected(address: str | None) -> tuple[Any, bool]:
     if ray.is_initialized():
         return ray, False
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        _connect(ray, address)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
         why = str(error).strip().splitlines()[0]
         raise InvalidInput("address", address, f"auto or host:port, of a Ray cluster that runs ({why})") from error
     return ray, True
+
+
+def _connect(ray: Any, address: str) -> None:
+    """By a thread that stays: the system ends the processes of a local Ray with the thread that has started them."""
+    connected = Future[None]()
+
+    def stay() -> None:
+        try:
+            with _sigterm_as_it_is():
+                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        except BaseException as error:
+            connected.set_exception(error)
+            return
+        connected.set_result(None)
+        threading.Event().wait()
+
+    threading.Thread(target=stay, name="twoshift-ray-home", daemon=True).start()
+    connected.result()
+
+
+@contextlib.contextmanager
+def _sigterm_as_it_is() -> Iterator[None]:
+    """Ray takes SIGTERM for itself, and its handler aborts the process three seconds later, whatever that has to do."""
+    libc, before = ctypes.CDLL(None), ctypes.create_string_buffer(_SIGACTION_BYTES)
+    libc.sigaction(signal.SIGTERM, None, before)  # Python's own way is for its main thread only
+    try:
+        yield
+    finally:
+        libc.sigaction(signal.SIGTERM, before, None)
 
 
 def _device(asked: str) -> str:

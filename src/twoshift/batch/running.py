@@ -16,9 +16,9 @@ from twoshift.batch.job import Job, JobResult
 from twoshift.batch.job_on_fleet import JobOnFleet
 from twoshift.batch.job_seats import Used
 from twoshift.batch.progress import NOTHING_YET, Snapshot
-from twoshift.types import JobState
+from twoshift.policy.job_states import JobMove
 
-__all__ = ["HELD_S", "MOST_AT_ONCE", "RunningJob", "RunningJobs", "state_after"]
+__all__ = ["HELD_S", "MOST_AT_ONCE", "HostedJob", "RunningJobs", "move_after"]
 
 MOST_AT_ONCE = 16
 MOST_HELD = 128  # besides: more of those that are held back stay in the queue
@@ -28,7 +28,7 @@ HELD_S = 30.0  # after which one that is held back, and has no place, is looked 
 
 
 @dataclass(slots=True)
-class RunningJob:
+class HostedJob:
     """A job with a thread."""
 
     job: Job
@@ -74,7 +74,7 @@ class RunningJobs:
     """Jobs with a thread, until the store knows how they ended, and those that wait a while. Any thread may call it."""
 
     def __init__(self) -> None:
-        self._jobs: dict[str, RunningJob] = {}
+        self._jobs: dict[str, HostedJob] = {}
         self._later_s: dict[str, float] = {}  # jobs that are to wait before they are tried again
         self._ended: dict[tuple[str, str], Used] = {}  # by owner and model: what jobs that run no more have had
         self._lock = threading.Lock()  # guards the three above
@@ -83,18 +83,18 @@ class RunningJobs:
         with self._lock:
             return job_id in self._jobs
 
-    def add(self, job_id: str, job: RunningJob) -> None:
+    def add(self, job_id: str, job: HostedJob) -> None:
         """It begins."""
         with self._lock:
             self._later_s.pop(job_id, None)
             self._jobs[job_id] = job
 
-    def get(self, job_id: str) -> RunningJob | None:
+    def get(self, job_id: str) -> HostedJob | None:
         """None where it does not run."""
         with self._lock:
             return self._jobs.get(job_id)
 
-    def all(self) -> dict[str, RunningJob]:
+    def all(self) -> dict[str, HostedJob]:
         """As they are now."""
         with self._lock:
             return dict(self._jobs)
@@ -161,7 +161,7 @@ class RunningJobs:
 
     def hand_back(self) -> None:
         """To the queue, those that are held back and have no place for it: they came in when they were not."""
-        seen, stopped = Counter[str](), list[RunningJob]()
+        seen, stopped = Counter[str](), list[HostedJob]()
         with self._lock:
             for each in self._jobs.values():
                 owner = each.payer[0]
@@ -175,7 +175,7 @@ class RunningJobs:
         for each in stopped:
             each.job.ask_to_stop(now=True, why=each.handed_back)
 
-    def hand_back_of(self, model: str, why: str) -> list[RunningJob]:
+    def hand_back_of(self, model: str, why: str) -> list[HostedJob]:
         """To the queue, those of a model that goes."""
         stopped = [each for each in self.all().values() if each.payer[1] == model]
         for each in stopped:
@@ -198,19 +198,19 @@ def _loaded(job: Job) -> dict[str, str] | None:
     return {"model": f"{found}:{name}" if colon else found, "precision": job.model.precision}
 
 
-def state_after(result: JobResult) -> tuple[JobState, str]:
+def move_after(result: JobResult) -> tuple[JobMove, str]:
     """What becomes of a job whose run has ended, and why."""
     match result.ending:
         case Ending.DONE:
-            return JobState.DONE, ""
+            return JobMove.FINISH, ""
         case Ending.STOPPED:
-            return JobState.QUEUED, "stopped with its server"  # unless the store knows better
+            return JobMove.STOP, "stopped with its server"  # unless the store knows better
         case Ending.TOO_MANY_ERRORS:
             failed = result.last.errors_before + result.last.errors
             return (
-                JobState.FAILED,
+                JobMove.FAIL,
                 f"too many rows failed: {failed:,}, over max_errors; what was committed is kept",
             )
         case Ending.DEAD_SHARDS:
             dead = (f"shard {shard} could not be done: {why}" for shard, why in result.dead.items())
-            return JobState.FAILED, next(dead, "; ".join(result.failures) or "its shards could not be done")
+            return JobMove.FAIL, next(dead, "; ".join(result.failures) or "its shards could not be done")

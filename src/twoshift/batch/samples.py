@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator
 
 from twoshift.batch.inputs import InputFile
-from twoshift.batch.kinds.kind import JobKind, Sample, SampleOf
+from twoshift.batch.kinds.kind import JobKind, SampledRows, SampleOf
 from twoshift.batch.messages import Calibrate, Calibrated
 from twoshift.batch.table_rows import without_place
 from twoshift.batch.worker_startup import WorkerStartup
@@ -25,15 +25,15 @@ class Samples:
         self, files: tuple[InputFile, ...], blobs_for: Callable[[str], Blobs], kind: JobKind, asked: SampleOf
     ) -> None:
         self.files, self.kind, self.asked, self._blobs_for = files, kind, asked, blobs_for
-        self.last = Sample([], [], 100.0)  # whose sizes are known
+        self.last = SampledRows([], [], 100.0)  # whose sizes are known
 
-    def __iter__(self) -> Iterator[Sample]:
+    def __iter__(self) -> Iterator[SampledRows]:
         """At least one sample, if an empty one. Without a row that can be scored the result columns are not known."""
         files = self.files
         chosen = files[:: max(1, len(files) // _SAMPLE_FILES)][:_SAMPLE_FILES]
         streams = [self._of(file) for file in chosen]
         firsts = [sample for stream in streams if (sample := next(stream, None)) is not None]
-        first = Sample(
+        first = SampledRows(
             [row for each in firsts for row in each.rows], [place for each in firsts for place in each.places]
         )
         if first.rows or not files:
@@ -41,9 +41,9 @@ class Samples:
         further = itertools.chain(*streams, *(self._of(file) for file in files if file not in chosen))
         yield from itertools.islice((sample for sample in further if sample.rows), _MORE_SAMPLES)
         if not first.rows:
-            yield Sample([], [])  # nothing but nulls, or nothing at all
+            yield SampledRows([], [])  # nothing but nulls, or nothing at all
 
-    def _of(self, file: InputFile) -> Iterator[Sample]:
+    def _of(self, file: InputFile) -> Iterator[SampledRows]:
         for sample in self.kind.samples(file, self._blobs_for(file.location), self.asked):
             self.last = sample if sample.row_bytes else self.last
             yield sample
@@ -62,7 +62,7 @@ def measured_on(samples: Samples, muster: WorkerStartup) -> Calibrated:
     return measured
 
 
-def _row_error(sample: Sample, measured: Calibrated) -> str:
+def _row_error(sample: SampledRows, measured: Calibrated) -> str:
     """What the first row that failed says, as it would stand in the output."""
     why = without_place(measured.error or "")
     if not sample.places:

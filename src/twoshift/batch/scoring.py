@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from twoshift.batch.messages import Failed, FromWorker, Scored, WasRead
+from twoshift.batch.messages import Failed, Scored, WasRead
 from twoshift.batch.scorer import ShardScorer
 from twoshift.batch.windows import Stopped
 from twoshift.engine.window import described
@@ -25,6 +25,11 @@ class Scoring(Protocol):
     @property
     def at_once(self) -> int:
         """Shards that are read at the same time."""
+        ...
+
+    @property
+    def preparers(self) -> int:
+        """Processes of its own that it has."""
         ...
 
     def begin(self, lease: int, shard: int) -> None:
@@ -48,8 +53,9 @@ class ScoringThreads:
     """Scoring in threads of this process."""
 
     at_once = 1
+    preparers = 0
 
-    def __init__(self, scorer: ShardScorer, send: Callable[[FromWorker], None]) -> None:
+    def __init__(self, scorer: ShardScorer, send: Callable[[WasRead | Scored | Failed], None]) -> None:
         self._scorer, self._send = scorer, send
         self._threads = ThreadPoolExecutor(_SHARDS_AT_ONCE, "twoshift-shard")
         self._stops: dict[int, threading.Event] = {}  # lease -> set where the shard is to be given up

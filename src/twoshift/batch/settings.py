@@ -130,6 +130,11 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     device: Annotated[Device, HERE] = "auto"
     precision: Annotated[Precision, HERE] = None
     threads: Annotated[Threads, HERE] = None
+    preparers: Annotated[
+        int | None,
+        setting("Processes per worker that read, tokenise and write; 0: its own threads.", whole(0, 1024),
+                shown="on a GPU as many as it needs, on a CPU 0",
+                more="For encoders. Never more than the usable cores. See [jobs](jobs.md#preparing-processes).")] = None
     trust_pickle: Annotated[TrustPickle, HERE] = False
     load_seconds: Annotated[
         float,

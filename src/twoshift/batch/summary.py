@@ -51,6 +51,7 @@ class RunRecord(msgspec.Struct, frozen=True):
     harvested_s: float = 0.0  # of the devices' busy time: on replicas that serve
     riding_s: float = 0.0  # of that: in calls that live rows were in
     live: LiveImpact | None = None  # what live requests noticed
+    preparers: int = 0  # processes that prepared rows, at most at the same time
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -223,7 +224,9 @@ def _what_ran(summary: Summary) -> str:
         began = time.gmtime(min(run.began_unix_s for run in summary.runs))
         workers = max(1, *(run.workers for run in summary.runs))
         told.append(time.strftime("begun %Y-%m-%d %H:%M UTC", began))
-        told.append(f"{counted(len(summary.runs), 'run')} with {counted(workers, 'worker')}")
+        preparers = max(run.preparers for run in summary.runs)
+        beside = f" and {counted(preparers, 'preparing process', 'preparing processes')}" if preparers else ""
+        told.append(f"{counted(len(summary.runs), 'run')} with {counted(workers, 'worker')}{beside}")
     return "; ".join(told)
 
 

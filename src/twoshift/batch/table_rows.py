@@ -29,6 +29,7 @@ from twoshift.ports import Blobs
 
 __all__ = ["TableBatch", "TableRows", "TableWindow", "model_rows", "readable_rows", "without_place"]
 
+_FIRST_ROWS = 256  # of a worker's first window
 _AS_THEY_ARE: Mapping[str, str] = MappingProxyType({})
 _ALONE = re.compile(r"^row 0(?:, |: )")
 _A = {"bool": "a bool", "float": "a float", "int": "an int"}
@@ -67,6 +68,8 @@ class TableRows:
         schema = plan.settings.json_schema
         self._answers = None if schema is None else AnswerSchema(schema)
         self._origins = Origins(plan)
+        # A device that packs rows of any length begins with the first few; others want rows to sort
+        self._window_rows = _FIRST_ROWS if engine.runtime.info.live_stream else WINDOW_ROWS
 
     def windows(self, shard: int, stop: threading.Event) -> Iterator[TableBatch]:
         """The shard's rows in windows, whatever batches the files come in."""
@@ -75,17 +78,21 @@ class TableRows:
         for piece, seen, batch in self._batches(shard):
             if stop.is_set():
                 raise Stopped
-            if held and (batch.schema != held[0].schema or rows + batch.num_rows > WINDOW_ROWS):
-                yield TableBatch(joined(held), tuple(origins))
+            if held and (batch.schema != held[0].schema or rows + batch.num_rows > self._window_rows):
+                yield self._window(held, origins)
                 held, origins, rows, size = [], [], 0, 0
             held.append(batch)
             origins.append(Origin(rows, piece, seen))
             rows, size = rows + batch.num_rows, size + batch.nbytes
-            if rows >= WINDOW_ROWS or size >= WINDOW_BYTES:
-                yield TableBatch(joined(held), tuple(origins))
+            if rows >= self._window_rows or size >= WINDOW_BYTES:
+                yield self._window(held, origins)
                 held, origins, rows, size = [], [], 0, 0
         if held:
-            yield TableBatch(joined(held), tuple(origins))
+            yield self._window(held, origins)
+
+    def _window(self, held: list[pa.RecordBatch], origins: list[Origin]) -> TableBatch:
+        self._window_rows = min(WINDOW_ROWS, 2 * self._window_rows)
+        return TableBatch(joined(held), tuple(origins))
 
     def _batches(self, shard: int) -> Iterator[tuple[Piece, int, pa.RecordBatch]]:
         """The shard's batches, each with its piece and how many rows of that came before it."""
@@ -93,7 +100,7 @@ class TableRows:
         for piece in self._plan.shards[shard]:
             file, seen = self._plan.files[piece.file], 0
             blobs = self._blobs_for(file.location)
-            for batch in read(piece, file, blobs, columns, WINDOW_ROWS, WINDOW_BYTES, self._kept):
+            for batch in read(piece, file, blobs, columns, self._window_rows, WINDOW_BYTES, self._kept):
                 yield piece, seen, batch
                 seen += batch.num_rows
 

@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import assert_never
+from typing import Any, assert_never
 
 import msgspec
 
@@ -31,6 +31,9 @@ from twoshift.batch.messages import (
 )
 from twoshift.batch.parity_report import ParityReport, take_receipt
 from twoshift.batch.plan import Plan, check_same_weights, read_plan
+from twoshift.batch.preparing.messages import Given
+from twoshift.batch.preparing.preparers import Preparers
+from twoshift.batch.preparing.scoring import ScoringProcesses
 from twoshift.batch.scorer import ShardScorer
 from twoshift.batch.scoring import Scoring, ScoringThreads, message_for
 from twoshift.batch.settings import JobSettings
@@ -38,7 +41,9 @@ from twoshift.engine.blocks import BlockEngine
 from twoshift.engine.waiting import BlockOwner
 from twoshift.engine.window import described
 from twoshift.errors import Broken, TwoshiftError
+from twoshift.policy.preparing import PreparersPolicy
 from twoshift.ports import Blobs
+from twoshift.runtime.devices import usable_threads
 
 __all__ = ["ShardWorker"]
 
@@ -64,20 +69,26 @@ class ShardWorker:
         self._engine: BlockEngine | None = None
         self._plan: Plan | None = None
         self._scoring: Scoring | None = None
-        self._owner = owner or BlockOwner()
+        self._preparers = Preparers(PreparersPolicy(1, on_cpu=True))  # until the device is known
+        self._owner, self._is_alone = owner or BlockOwner(), owner is None
         self._closed = threading.Event()
 
     def start(self) -> None:
         """Load the model and say so."""
         self._send(Loading())
         folder = Path.cwd()
+        if self._is_alone:
+            self._preparers.start_early(self._settings)
         try:
             self._device = self._open(self._settings)
             os.chdir(folder)  # names begin where the command was run, wherever a model has gone
         except Exception as error:
             self._send(_unusable(error))
             return
-        self._send(Ready(self._device.info, self._name))
+        self._preparers.policy = _policy(self._device, self._settings.preparers)
+        if not self._preparers.policy.most:
+            self._preparers.close()
+        self._send(Ready(self._device.info, self._name, max(1, self._preparers.policy.most)))
         threading.Thread(target=self._beat, name="twoshift-beat", daemon=True).start()
 
     def handle(self, message: ToWorker) -> None:
@@ -90,7 +101,7 @@ class ShardWorker:
     def _handle(self, message: ToWorker) -> None:
         match message:
             case Calibrate(rows):
-                self._send(self._loaded().calibrate(rows))
+                self._calibrate(rows)
             case Begin():
                 self._begin(message)
             case Score(lease, shard):
@@ -109,8 +120,15 @@ class ShardWorker:
         self._closed.set()
         if self._scoring is not None:
             self._scoring.close()
+        self._preparers.close()
         if self._device is not None:
             self._device.close()
+
+    def _calibrate(self, rows: list[Any]) -> None:
+        measured = self._loaded().calibrate(rows)
+        self._send(measured)
+        if (preparer := self._loaded().row_preparer) is not None and measured.schema is not None:
+            self._preparers.warm(preparer, rows, measured.seconds_per_row)
 
     def _begin(self, told: Begin) -> None:
         plan = read_plan(self._blobs_for(told.output), told.output)
@@ -122,8 +140,18 @@ class ShardWorker:
         check_same_weights(self._name, self._loaded().info, told.checksum)
         self._engine = self._loaded().begin(told.seconds_per_row)
         self._plan = plan
-        scorer = ShardScorer(self._engine, plan, self._blobs_for, self._name, self._owner)
-        self._scoring = ScoringThreads(scorer, self._say)
+        self._scoring = self._new_scoring(self._engine, plan)
+        self._send(self._state())  # how many shards it reads at the same time
+
+    def _new_scoring(self, engine: BlockEngine, plan: Plan) -> Scoring:
+        preparer = self._loaded().row_preparer
+        if preparer is None or not self._preparers.are_for(plan):
+            self._preparers.close()
+            scorer = ShardScorer(engine, plan, self._blobs_for, self._name, self._owner)
+            return ScoringThreads(scorer, self._say)
+        info, most_rows = self._loaded().info, getattr(engine, "most_rows", 0)
+        given = Given(preparer, info, most_rows, plan, self._blobs_for, self._name)
+        return ScoringProcesses(given, engine, self._owner, self._preparers, self._say)
 
     def _receipt(self, shards: list[int], rows: int) -> ParityReport:
         assert self._engine is not None  # noqa: S101 - Begin comes before Recheck
@@ -154,12 +182,21 @@ class ShardWorker:
         stats, had = self._engine.stats(), self._owner.use
         failed, ran_out = stats.failed_calls, stats.out_of_memory
         rows = had.rows if self._scoring is None else self._scoring.rows_done(had.rows)
-        return Heartbeat(rows, had.device_s, had.tokens, padding, failed, ran_out, stats.max_tokens)
+        at_once, preparers = (1, 0) if self._scoring is None else (self._scoring.at_once, self._scoring.preparers)
+        return Heartbeat(
+            rows, had.device_s, had.tokens, padding, failed, ran_out, stats.max_tokens, at_once, preparers
+        )  # fmt: skip
 
     def _loaded(self) -> WorkDevice:
         if self._device is None:
             raise Broken("the model is not loaded")
         return self._device
+
+
+def _policy(device: WorkDevice, asked: int | None) -> PreparersPolicy:
+    """How many processes prepare rows for the device; none where only this one can."""
+    on_cpu = device.info.device.startswith("cpu")
+    return PreparersPolicy(usable_threads(), on_cpu, 0 if device.row_preparer is None else asked)
 
 
 def _unusable(error: BaseException, is_beginning: bool = False) -> Unusable:

@@ -32,6 +32,7 @@ class WorkerStartup:
         self._hung: dict[int, str] = {}  # workers that were ended, and why
         self._early_deaths = 0
         self._model: RuntimeInfo | None = None  # of the first worker that was ready
+        self.most_at_once = 1  # shards that a worker may read at the same time
         self.interrupted = False  # by another thread
 
     def start(self) -> None:
@@ -70,8 +71,9 @@ class WorkerStartup:
                 raise error
             case Loading():
                 self._busy_since_s[number] = time.monotonic()
-            case Ready(info, worker):
+            case Ready(info, worker, at_once):
                 self._model = self._model or info
+                self.most_at_once = max(self.most_at_once, at_once)
                 check_same_weights(worker, info, self._model.checksum)
                 self.workers[number] = True
                 self._busy_since_s.pop(number, None)

@@ -18,7 +18,7 @@ from twoshift.cli.output import note, show, table
 from twoshift.cli.params import JsonFlag, text, whole
 from twoshift.cli.progress import Ongoing, progress_bar
 from twoshift.cli.run_codes import EXIT_CODES
-from twoshift.cli.server import SERVER_FIELDS, On, Server, server_at
+from twoshift.cli.server import SERVER_FIELDS, On, ServerClient, server_at
 from twoshift.errors import InvalidInput
 
 __all__ = ["app"]
@@ -127,7 +127,9 @@ def results_command(
         Path(output).write_bytes(b"")
 
 
-def _followed_and_told(server: Server, batch: dict[str, Any], wait: bool, output: str | None, as_json: bool) -> int:
+def _followed_and_told(
+    server: ServerClient, batch: dict[str, Any], wait: bool, output: str | None, as_json: bool
+) -> int:
     """Its exit code: 0 where all is done or nobody waits, 2 where its file is no batch, 3 where it came to no end.
 
     And as of `run` 4 where rows have failed.
@@ -152,7 +154,7 @@ def _check_output(output: str | None, wait: bool) -> None:
         raise InvalidInput("output", output, "--wait with it, or `twoshift batch results` later")
 
 
-def _followed(server: Server, batch: dict[str, Any]) -> dict[str, Any]:
+def _followed(server: ServerClient, batch: dict[str, Any]) -> dict[str, Any]:
     try:
         with progress_bar(batch["id"]) as progress, Ongoing(_nothing if sys.stderr.isatty() else note) as ongoing:
             told = ""
@@ -172,7 +174,7 @@ def _nothing(_told: str) -> None:
     """A bar shows the time itself."""
 
 
-def _asked(server: Server, batch_id: str) -> dict[str, Any]:
+def _asked(server: ServerClient, batch_id: str) -> dict[str, Any]:
     """How far it is; a server that is started again goes on with it, so it is asked again for a while."""
     return server.get(_path(batch_id), lambda error: note(f"{error}: {batch_id} continues when the server is back"))
 
@@ -190,7 +192,7 @@ def _endpoint_of(requests: Path) -> str:
     raise InvalidInput("requests", str(requests), f"a file with one JSON request per line: {wrong}")
 
 
-def _why_it_waits(server: Server, batch: dict[str, Any]) -> list[str]:
+def _why_it_waits(server: ServerClient, batch: dict[str, Any]) -> list[str]:
     """What its job says."""
     if batch["status"] != "in_progress":
         return []
@@ -201,7 +203,7 @@ def _why_it_waits(server: Server, batch: dict[str, Any]) -> list[str]:
     return [f"{job['state']}: {job['reason']}"] if job["reason"] not in ("", job["state"]) else []
 
 
-def _why_no_file(server: Server, batch: dict[str, Any], errors: bool) -> str:
+def _why_no_file(server: ServerClient, batch: dict[str, Any], errors: bool) -> str:
     if batch["status"] == "failed":
         shown = f"twoshift batch show {batch['id']}{server.option}"
         return f"There are no results: the input file is invalid; `{shown}` says why."
@@ -210,7 +212,7 @@ def _why_no_file(server: Server, batch: dict[str, Any], errors: bool) -> str:
     return f"There are no results: no request was done. `{_errors_of(server, batch)}` says why."
 
 
-def _write(server: Server, file_id: str, output: str | None) -> None:
+def _write(server: ServerClient, file_id: str, output: str | None) -> None:
     path = f"/v1/files/{urllib.parse.quote(file_id, safe='')}/content"
     if output is None:
         server.download(path, sys.stdout.buffer.write)
@@ -250,11 +252,11 @@ def _lines(batch: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _errors_of(server: Server, batch: dict[str, Any]) -> str:
+def _errors_of(server: ServerClient, batch: dict[str, Any]) -> str:
     return f"twoshift batch results {batch['id']} --errors{server.option}"
 
 
-def _show(server: Server, batch: dict[str, Any], as_json: bool, more: Sequence[str] = ()) -> None:
+def _show(server: ServerClient, batch: dict[str, Any], as_json: bool, more: Sequence[str] = ()) -> None:
     show(as_json, batch, *_lines(batch), *more)
     if batch["error_file_id"] is not None and not as_json:
         typer.echo(f"Failed requests: {_errors_of(server, batch)}")  # in one piece

@@ -13,7 +13,7 @@ from twoshift.cli.commands import command
 from twoshift.cli.job_command import local_lines
 from twoshift.cli.output import show, table
 from twoshift.cli.params import JsonFlag, whole
-from twoshift.cli.server import SERVER_FIELDS, On, Server, server_at
+from twoshift.cli.server import SERVER_FIELDS, On, ServerClient, server_at
 from twoshift.units import format_duration
 
 __all__ = ["app", "job_lines", "shown_left", "shown_time"]
@@ -100,14 +100,18 @@ def shown_left(left_s: float | None) -> str:
 
 
 def _change(
-    job: str, what: str, on: str | None, as_json: bool, then: Callable[[Server, Any], Any] = lambda _, found: found
+    job: str,
+    what: str,
+    on: str | None,
+    as_json: bool,
+    then: Callable[[ServerClient, Any], Any] = lambda _, found: found,
 ) -> None:
     server = server_at(on)
     found = then(server, server.post(f"{_path(job)}/{what}"))
     show(as_json, found, *job_lines(found))
 
 
-def _settled(server: Server, job: dict[str, Any]) -> dict[str, Any]:
+def _settled(server: ServerClient, job: dict[str, Any]) -> dict[str, Any]:
     """A moment later: one that fails at once is not said to wait or to run."""
     until_s = time.monotonic() + _SETTLE_S
     while job["state"] in ("queued", "running") and time.monotonic() < until_s:

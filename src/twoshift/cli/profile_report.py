@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from twoshift import report
 from twoshift._version import __version__
+from twoshift.cli.measurement import QUANTILE, Measurement, Point
 from twoshift.cli.output import console, pretty, table, unicode_ok
-from twoshift.cli.profile import QUANTILE, Measurement, Point
 from twoshift.policy.plan.table import SWEEP_BATCHES
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from twoshift.cli.output import note, show
 from twoshift.cli.progress import progress_bar
 from twoshift.cli.run_codes import EXIT_CODES
 from twoshift.cli.run_warning import failed_rows_warning
-from twoshift.cli.server import Server, server_at
+from twoshift.cli.server import ServerClient, server_at
 from twoshift.declare import differing
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _failed_code(job: dict[str, Any]) -> int:
     return 2 if ending is None else EXIT_CODES[ending]
 
 
-def job_data(server: Server, settings: JobSettings) -> dict[str, Any]:
+def job_data(server: ServerClient, settings: JobSettings) -> dict[str, Any]:
     """What differs from a job that says nothing; names of files begin at the root, where both see the same disk."""
     changed = differing(type(settings), msgspec.to_builtins(settings))
     if server.is_local:
@@ -66,7 +66,7 @@ def absolute(location: str) -> str:
     return f"{listed}{Path(path).absolute()}"
 
 
-def _followed(server: Server, job: dict[str, Any]) -> dict[str, Any]:
+def _followed(server: ServerClient, job: dict[str, Any]) -> dict[str, Any]:
     """Until it is over or paused; an interrupt leaves it running."""
     told = ""
     try:
@@ -84,6 +84,6 @@ def _followed(server: Server, job: dict[str, Any]) -> dict[str, Any]:
     return job
 
 
-def _asked(server: Server, job_id: str) -> dict[str, Any]:
+def _asked(server: ServerClient, job_id: str) -> dict[str, Any]:
     """How far it is; a server that is started again goes on with it, so it is asked again for a while."""
     return server.get(f"/v1/jobs/{job_id}", lambda error: note(f"{error}: {job_id} continues when the server is back"))

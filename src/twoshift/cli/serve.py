@@ -25,7 +25,7 @@ from twoshift.units import counted
 if TYPE_CHECKING:
     from twoshift.serve.deployments import Deployment
     from twoshift.serve.derived import Derived
-    from twoshift.serve.llm.derived import LlmDerived
+    from twoshift.serve.llm_derived import LlmDerived
     from twoshift.server import Server
 
 __all__ = ["serve_command"]
@@ -96,7 +96,7 @@ def _leave(code: int) -> NoReturn:
 
 
 def _tell(server: Server, needs_key: bool) -> None:
-    from twoshift.serve.llm.derived import LlmDerived
+    from twoshift.serve.llm_derived import LlmDerived
 
     address, models = server.address, [*server.deployments.values()]
     for model in models:
@@ -115,6 +115,8 @@ def _tell(server: Server, needs_key: bool) -> None:
             note(f"  Warning: {derived.warning}.")
     if server.grpc_address is not None:
         note(f"gRPC at {server.grpc_address}")
+    if server.front_processes:
+        note(f"{server.front_processes} front processes take live requests")
     note(f"Ready at {address}")
     key = ' -H "Authorization: Bearer $KEY"' if needs_key else ""
     note(f"curl{key} {address}{_curl(models[0])}")

@@ -13,7 +13,7 @@ from twoshift.errors import Broken, Denied, InvalidInput, Malformed, TryLater
 from twoshift.policy.retries import RetryPolicy
 from twoshift.retrying import retried
 
-__all__ = ["SERVER_FIELDS", "On", "Server", "server_at"]
+__all__ = ["SERVER_FIELDS", "On", "ServerClient", "server_at"]
 
 _TIMEOUT_S = 30.0
 _RESTARTS = RetryPolicy(5.0, 5.0, 120.0)
@@ -23,12 +23,12 @@ On = Annotated[
 ]
 
 
-def server_at(given: str | None) -> Server:
+def server_at(given: str | None) -> ServerClient:
     """The one that was named, or the environment's; raises InvalidInput where there is none."""
     url = given or os.environ.get("TWOSHIFT_SERVER", "").strip()
     if not url:
         raise InvalidInput("server", None, "the URL of a `twoshift serve`, or TWOSHIFT_SERVER")
-    return Server(url, named=bool(given))
+    return ServerClient(url, named=bool(given))
 
 
 class _Refused(Malformed):
@@ -41,7 +41,7 @@ class _Refused(Malformed):
         return self.accepted
 
 
-class Server:
+class ServerClient:
     """Requests, one at a time, and what is wrong with them as our own errors."""
 
     def __init__(self, url: str, named: bool = True) -> None:

@@ -19,7 +19,9 @@ __all__ = [
     "characters_of",
     "check_cut",
     "check_lengths",
+    "check_rows",
     "finite",
+    "least_lengths",
     "least_tokens",
     "requires",
 ]
@@ -27,6 +29,7 @@ __all__ = [
 _CHARACTERS_PER_TOKEN = 64  # of a text, at most: a longer one cannot fit, whatever its tokens are
 _CHARACTERS_PER_ID = 4
 _CHARACTERS_PER_ROW = 250  # of one that is no text: what preparing it takes
+_LOOKED_AT = 2_000  # characters of a request, from which on it is looked at before it is prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +110,29 @@ def _characters_of(row: Any) -> int:
     return _CHARACTERS_PER_ID * len(row) if isinstance(row, list) else _CHARACTERS_PER_ROW
 
 
+def check_rows(rows: Sequence[Any], most_rows: int, max_row_tokens: int) -> list[int]:
+    """About how many characters each row has; raises InvalidInput and TooLarge for what can never be answered."""
+    if not rows:
+        raise InvalidInput("input", rows, "at least one row")
+    if len(rows) > most_rows:
+        raise TooLarge("input", f"{len(rows):,} rows", f"at most {most_rows:,} in a request")
+    sizes = characters_of(rows)
+    if max_row_tokens > 1:
+        check_lengths(sizes, max_row_tokens)
+    return sizes
+
+
 def check_lengths(sizes: Sequence[int], max_row_tokens: int) -> None:
     """Raises TooLarge that names the text that is longer than any of so many tokens."""
     most = _CHARACTERS_PER_TOKEN * max_row_tokens
     if sum(sizes) > most and max(sizes) > most:
         place = sizes.index(max(sizes))
         raise TooLarge(f"input[{place}]", f"a text of {sizes[place]:,} characters", f"at most {most:,}")
+
+
+def least_lengths(sizes: Sequence[int], max_row_tokens: int) -> list[int] | None:
+    """At least so many tokens each, where a look at them is cheaper than their preparing; else None."""
+    return least_tokens(sizes) if max_row_tokens > 1 and sum(sizes) >= _LOOKED_AT else None
 
 
 def least_tokens(sizes: Sequence[int]) -> list[int]:

@@ -70,14 +70,14 @@ class Counters:
     def stats(self, busy_s: float) -> EngineStats:
         """A copy."""
         return EngineStats(
-            lanes={lane: replace(use) for lane, use in self._policy.use.items()},
+            lanes={lane: replace(use) for lane, use in self._policy.accounts.use.items()},
             waits_s=dict(self._waits_s),
             call_rows={lane: CallRows([*each.counts], each.rows) for lane, each in self._call_rows.items()},
             calls=self.calls,
             busy_s=busy_s,
             failed_calls=self._failed,
             out_of_memory=self._out_of_memory,
-            max_tokens=self._policy.max_tokens,
+            max_tokens=self._policy.riders.max_tokens,
             tenants={name: replace(use) for name, use in self._tenants.items()},
             live={beside: replace(each) for beside, each in self._live.items()},
         )

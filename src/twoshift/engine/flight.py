@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from twoshift.engine.results import RowResult
-from twoshift.engine.waiting import LiveRow, Piece
+from twoshift.engine.waiting import BlockPiece, LiveRow
 from twoshift.errors import Broken, DeviceLost
 from twoshift.policy.lane_values import Call
 from twoshift.ports import Columns, Launched
@@ -23,7 +23,7 @@ class Flight:
 
     call: Call
     rows: list[LiveRow]
-    pieces: list[Piece]
+    pieces: list[BlockPiece]
     began_s: float  # when it had the device: its launch, or the end of the call before it in the slot
     launched: Launched | Exception = _NOT_YET
     formed_s: float = 0.0  # of the processor, until its launch
@@ -57,7 +57,7 @@ def as_broken(error: BaseException) -> Broken:
     return error if isinstance(error, Broken) else Broken(f"the engine stopped: {error!r}")
 
 
-def deliver(rows: Sequence[LiveRow], pieces: list[Piece], columns: Columns, elapsed_s: float) -> None:
+def deliver(rows: Sequence[LiveRow], pieces: list[BlockPiece], columns: Columns, elapsed_s: float) -> None:
     """What a call has brought, to whoever waits for it."""
     total = len(rows) + sum(map(len, pieces))
     for at, row in enumerate(rows):

@@ -19,12 +19,13 @@ from twoshift.engine.counters import Counters
 from twoshift.engine.device_loop import DeviceLoop
 from twoshift.engine.flight import Flight, as_broken, as_exception, deliver, waited
 from twoshift.engine.host_time import HostTime
+from twoshift.engine.live_intake import LiveIntake
 from twoshift.engine.recovery import Recovery
 from twoshift.engine.results import BlockAccumulator, BlockFuture, RowFuture, RowSink
 from twoshift.engine.stats import EngineStats, Queue
-from twoshift.engine.waiting import BlockJob, BlockOwner, LiveRow, Piece, Waiting
-from twoshift.errors import InvalidInput, Late, TooLarge, TryLater
-from twoshift.policy.admission import MAX_WAITING, AdmissionPolicy, Admit, Never, Refuse, Try
+from twoshift.engine.waiting import BlockJob, BlockOwner, BlockPiece, LiveRow, LiveRows, Waiting, parts_of
+from twoshift.errors import InvalidInput
+from twoshift.policy.admission import MAX_WAITING, AdmissionPolicy
 from twoshift.policy.cost import CallCost
 from twoshift.policy.device_time import DeviceTime
 from twoshift.policy.lane_values import Call, Drop, Idle, LaneLimits, Run, Slot
@@ -69,6 +70,7 @@ class Engine(DeviceLoop):
         self._policy = LanePolicy(cost, replace(limits, background_depth=depth, lanes=lanes))
         self._admission = AdmissionPolicy(self._policy, max_waiting)
         self._waiting = Waiting(self._policy)
+        self._intake = LiveIntake(self._admission, self._waiting)
         self._device_time = DeviceTime()
         self._counters = Counters(self._policy, limits.max_tokens)
         self._flying: list[deque[Flight]] = [deque() for _ in self._slots]  # of each thread
@@ -105,22 +107,17 @@ class Engine(DeviceLoop):
         `since_s` is when their time began, where that is not now: what they have lost of it makes none too large.
         The device may rest until `wake` is called: a caller may have more rows to submit at this moment.
         """
+        (found,) = self.submit_together(rows, [LiveRows(0, sinks, deadline_s, tenant, since_s)])
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def submit_together(self, rows: Prepared, asked: Sequence[LiveRows]) -> list[list[int] | Exception]:
+        """The same for requests whose rows were prepared together: the keys of each, or why it is not taken."""
         with self._lock:
             self._check_open()
-            now_s = self._clock()
-            if math.isnan(deadline_s):
-                raise InvalidInput("deadline_s", deadline_s, "a time on the engine's clock, or inf")
-            lengths = _lengths(rows).tolist()
-            if deadline_s <= now_s and lengths:
-                why = f"the deadline {deadline_s:.3f} has passed on the clock of engine.now_s(): {now_s:.3f}"
-                raise Late(why, begun=False, for_clients="the deadline passed before the request could start")
-            signature = self._waiting.signatures.number(rows.signature)
-            items = [Item(self._waiting.new_key(), deadline_s, n, signature) for n in lengths]
-            if (until_s := self._admit(items, now_s, since_s)) is not None:
-                items = [item._replace(deadline_s=until_s) for item in items]
-            for at, (item, sink) in enumerate(zip(items, sinks, strict=True)):
-                self._waiting.add_row(item, LiveRow(rows, at, sink, now_s, deadline_s, item.tokens, tenant))
-            return [item.key for item in items]
+            now_s, lengths = self._clock(), _lengths(rows).tolist()
+            return self._intake.take(rows, lengths, asked, now_s)
 
     @property
     def is_resting(self) -> bool:
@@ -151,7 +148,7 @@ class Engine(DeviceLoop):
         """Raises as `submit_to` where rows of at least these lengths would be refused now: before they are prepared."""
         with self._lock:
             signature = self._policy.live.last_signature  # at the best they join the last call
-            self._admit([Item(-1, deadline_s, n, signature) for n in lengths], self._clock(), since_s)
+            self._intake.admit([Item(-1, deadline_s, n, signature) for n in lengths], self._clock(), since_s)
 
     def submit_block(
         self,
@@ -182,7 +179,7 @@ class Engine(DeviceLoop):
             with self._lock:
                 self._check_open()
                 if not future.done():
-                    piece = Piece(job, start, min(count, start + _PIECE_ROWS))
+                    piece = BlockPiece(job, start, min(count, start + _PIECE_ROWS))
                     self._waiting.add_piece(piece, job.arrived_s)
                     self._changed.notify_all()
         return future
@@ -221,19 +218,19 @@ class Engine(DeviceLoop):
     def cost(self) -> CallCost:
         """The curve as learned so far, of a call in a lane where there are several."""
         with self._lock:
-            self._policy.age(self._clock())
-            return self._policy.cost
+            self._policy.curves.age(self._clock())
+            return self._policy.curves.cost
 
     def whole_cost(self) -> CallCost:
         """The curve as learned so far, of a live call that has the device to itself."""
         with self._lock:
-            self._policy.age(self._clock())
-            return self._policy.whole_cost
+            self._policy.curves.age(self._clock())
+            return self._policy.curves.whole_cost
 
     def live_row(self, guess: RowSize) -> RowSize:
         """The typical row of live requests; the guess, while there were none."""
         with self._lock:
-            return self._policy.live_row.size(guess)
+            return self._policy.accounts.live_row.size(guess)
 
     def slow_down(self, factor: float) -> None:
         """The device is so many times as slow as its curve says, for now: calls outside of the engine have shown it."""
@@ -243,7 +240,7 @@ class Engine(DeviceLoop):
     def usual_pace(self, size: CallSize) -> float:
         """How long such a call takes usually, as a share of what the curve said that it began with."""
         with self._lock:
-            return self._policy.usual_pace(size)
+            return self._policy.curves.usual_pace(size)
 
     def _running_s(self, now_s: float) -> float:
         return max((now_s - flying[0].began_s for flying in self._flying if flying), default=0.0)
@@ -330,7 +327,7 @@ class Engine(DeviceLoop):
 
     def _fly(self, thread_index: int, flight: Flight) -> None:
         began_s = time.thread_time()
-        prepared = [each.prepared() for each in (*flight.rows, *flight.pieces)]
+        prepared = [*parts_of(flight.rows), *(piece.prepared() for piece in flight.pieces)]
         if self.on_launch is not None and flight.rows:
             self.on_launch(flight.rows)
         flight.formed_s, flight.began_cpu_s = (now_s := time.thread_time()) - began_s, now_s
@@ -391,32 +388,17 @@ class Engine(DeviceLoop):
         with self._lock:
             began_s = self._clock()
             self._device_time.began(key, began_s)
-        result = waited(self._launched([row.prepared() for row in rows], True, self._slots[0]))
+        result = waited(self._launched(parts_of(rows), True, self._slots[0]))
         with self._lock:
             ended_s = self._clock()
             device_s = self._device_time.ended(key, ended_s)
             self._counters.calls += 1
             tokens = sum(row.tokens for row in rows)
-            self._policy.charge(Lane.ONLINE, 0, tokens, device_s)
+            self._policy.accounts.charge(Lane.ONLINE, 0, tokens, device_s)
             self._counters.paid(rows, device_s / max(1, tokens), anew=True)
         return result, ended_s - began_s
 
     # Bookkeeping
-
-    def _admit(self, items: list[Item], now_s: float, since_s: float | None) -> float | None:
-        """The deadline that its rows are queued with, where that is not their own."""
-        answer = self._admission.decide(items, now_s, since_s)
-        match answer:
-            case Admit():
-                return None
-            case Try(until_s):
-                return until_s
-            case Refuse(retry_after_s, reason):
-                raise TryLater(reason, retry_after_s)
-            case Never():
-                raise _too_large(answer)
-            case _:
-                assert_never(answer)
 
     def _forget_block(self, job: BlockJob) -> None:
         with self._lock:
@@ -427,10 +409,6 @@ class Engine(DeviceLoop):
 
     def _take_live(self) -> list[Callable[[Exception], object]]:
         return [row.future.settle for row in self._waiting.take_all_rows()]
-
-
-def _too_large(never: Never) -> TooLarge:
-    return TooLarge("request", never.reason, "a smaller request, or more time (x-request-timeout-ms)")
 
 
 def _lengths(rows: Prepared) -> NDArray[np.int64]:

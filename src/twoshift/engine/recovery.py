@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from twoshift.engine.flight import deliver
-from twoshift.engine.waiting import BlockJob, LiveRow, Piece, TriedPiece, Waiting
+from twoshift.engine.waiting import BlockJob, BlockPiece, LiveRow, TriedPiece, Waiting
 from twoshift.errors import Broken, DeviceLost, Late, NoRoom, OutOfMemory
 from twoshift.policy.lanes import LanePolicy
 from twoshift.ports import Columns
@@ -34,7 +34,7 @@ class Recovery:
         self._changed, self._over, self._policy, self._waiting = changed, over, policy, waiting
         self._run_apart, self._clock = run_apart, clock
 
-    def recover(self, rows: list[LiveRow], pieces: list[Piece], error: Exception) -> None:
+    def recover(self, rows: list[LiveRow], pieces: list[BlockPiece], error: Exception) -> None:
         """Find who is guilty and serve the others; a row that failed on its own is. A lost device ends it all."""
         if isinstance(error, DeviceLost):
             raise error
@@ -50,7 +50,7 @@ class Recovery:
         else:
             self._isolate(rows)
 
-    def _requeue(self, pieces: list[Piece], error: Exception) -> None:
+    def _requeue(self, pieces: list[BlockPiece], error: Exception) -> None:
         """Background rows of a failed call go back, to run apart from everybody else.
 
         Where the memory ran out nobody is guilty: the cap is lower now, and they go back as they were.
@@ -65,7 +65,7 @@ class Recovery:
                 middle = (piece.start + piece.stop) // 2 if halve else piece.stop
                 for start, stop in ((piece.start, middle), (middle, piece.stop)):
                     if start < stop:
-                        self._waiting.add_piece(Piece(piece.job, start, stop), self._clock(), alone)
+                        self._waiting.add_piece(BlockPiece(piece.job, start, stop), self._clock(), alone)
             self._changed.notify_all()
         if over is not None:  # nobody would run them
             for piece in pieces:
@@ -94,14 +94,14 @@ class Recovery:
         for waiting in (*rows, *jobs):
             waiting.future.settle(error)
 
-    def refuse(self, rows: list[LiveRow], pieces: list[Piece]) -> None:
+    def refuse(self, rows: list[LiveRow], pieces: list[BlockPiece]) -> None:
         for row in rows:
             row.future.settle(Late("the request could no longer meet its deadline", begun=False))
         for piece in pieces:
             if not self._try_live(piece):
                 piece.fail(self._no_room(int(piece.job.rows.lengths[piece.start])))
 
-    def _try_live(self, piece: Piece) -> bool:
+    def _try_live(self, piece: BlockPiece) -> bool:
         """Ask a batch row that only a prediction keeps off the device as a live one, behind all others; whether it was.
 
         Its call says what such rows take: without live requests nothing else would.
@@ -109,7 +109,7 @@ class Recovery:
         rows, tokens = piece.job.rows, int(piece.job.rows.lengths[piece.start])
         with self._changed:
             now_s = self._clock()
-            if self._over() is not None or self._policy.surely_outlasts(CallSize.uniform(1, tokens), now_s):
+            if self._over() is not None or self._policy.curves.surely_outlasts(CallSize.uniform(1, tokens), now_s):
                 return False
             item = Item(self._waiting.new_key(), math.inf, tokens, self._waiting.signatures.number(rows.signature))
             sink = TriedPiece(piece, self._changed)
@@ -121,7 +121,7 @@ class Recovery:
         limits = self._policy.limits
         if tokens > limits.max_tokens:
             return NoRoom(f"a row of {tokens:,} tokens; a call holds {limits.max_tokens:,}")
-        takes, leaves = 1e3 * self._policy.ever_s(CallSize.uniform(1, tokens)), 1e3 * limits.budget_s
+        takes, leaves = 1e3 * self._policy.curves.ever_s(CallSize.uniform(1, tokens)), 1e3 * limits.budget_s
         slo = "" if limits.slo_s is None else f"the SLO of {1e3 * limits.slo_s:g} ms leaves "
         change = "start the server with a larger --slo-ms or --call-budget-ms, or run the job without --on"
         return NoRoom(f"{slo}{leaves:.3g} ms to a call with batch rows, and one row takes {takes:.3g} ms: {change}")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,7 +20,7 @@ from twoshift.policy.lanes import LanePolicy
 from twoshift.ports import Prepared
 from twoshift.types import Item, Lane
 
-__all__ = ["BlockJob", "BlockOwner", "LiveRow", "Piece", "TriedPiece", "Waiting"]
+__all__ = ["BlockJob", "BlockOwner", "BlockPiece", "LiveRow", "LiveRows", "TriedPiece", "Waiting", "parts_of"]
 
 
 class LiveRow(msgspec.Struct):
@@ -32,9 +34,29 @@ class LiveRow(msgspec.Struct):
     tokens: int
     tenant: str = ""  # who pays
 
-    def prepared(self) -> Prepared:
-        """The row by itself."""
-        return self.rows if len(self.rows.lengths) == 1 else self.rows.slice(self.at, self.at + 1)
+
+def parts_of(rows: Sequence[LiveRow]) -> list[Prepared]:
+    """What a call over these rows is made of; those that lie side by side stay together."""
+    parts, start = list[Prepared](), 0
+    for at in range(1, len(rows) + 1):
+        first = rows[start]
+        if at < len(rows) and rows[at].rows is first.rows and rows[at].at == first.at + at - start:
+            continue
+        whole = first.rows
+        is_all = len(whole.lengths) == at - start
+        parts.append(whole if is_all else whole.slice(first.at, first.at + at - start))
+        start = at
+    return parts
+
+
+class LiveRows(NamedTuple):
+    """A request among rows that were prepared together: as many as there are sinks, from `start` on."""
+
+    start: int
+    sinks: Sequence[RowSink]
+    deadline_s: float
+    tenant: str = ""  # who pays
+    since_s: float | None = None  # when its time began, where that is not now
 
 
 @dataclass(slots=True, eq=False)
@@ -79,7 +101,7 @@ class BlockJob:
 
 
 @dataclass(slots=True)
-class Piece:
+class BlockPiece:
     """Rows `start` to `stop` of a block that was submitted."""
 
     job: BlockJob
@@ -104,9 +126,9 @@ class TriedPiece:
 
     __slots__ = ("_lock", "_piece")
 
-    def __init__(self, piece: Piece, lock: AbstractContextManager[object]) -> None:
+    def __init__(self, piece: BlockPiece, lock: AbstractContextManager[object]) -> None:
         """`lock` guards the books of the block's owner."""
-        self._piece: Piece | None = piece
+        self._piece: BlockPiece | None = piece
         self._lock = lock
 
     def settle(self, result: RowResult | Exception) -> None:
@@ -144,7 +166,7 @@ class Waiting:
         self._rows[item.key] = row
         self._policy.submit(item, row.arrived_s)
 
-    def add_piece(self, piece: Piece, now_s: float, alone: bool = False) -> None:
+    def add_piece(self, piece: BlockPiece, now_s: float, alone: bool = False) -> None:
         """Rows of a block, new or come back; `alone` keeps them apart from everybody else."""
         key, job = self.new_key(), piece.job
         lengths = job.rows.lengths[piece.start : piece.stop].tolist()
@@ -155,7 +177,7 @@ class Waiting:
         block = Block(key, lengths, job.lane, job.deadline_s, job.owed, alone, owner.key, owner.weight, signature)
         self._policy.submit_block(block, now_s)
 
-    def take(self, live: tuple[Item, ...], background: tuple[Slice, ...]) -> tuple[list[LiveRow], list[Piece]]:
+    def take(self, live: tuple[Item, ...], background: tuple[Slice, ...]) -> tuple[list[LiveRow], list[BlockPiece]]:
         """The rows that the policy has decided on."""
         return [self._rows.pop(item.key) for item in live], [self._take_piece(part) for part in background]
 
@@ -211,9 +233,9 @@ class Waiting:
         """Whether a live row waits although its deadline has passed."""
         return any(row.deadline_s < now_s for row in self._rows.values())
 
-    def _take_piece(self, part: Slice) -> Piece:
+    def _take_piece(self, part: Slice) -> BlockPiece:
         job, offset = self._parts[part.block]
         if part.block not in self._policy.background:
             del self._parts[part.block]
             job.keys.discard(part.block)
-        return Piece(job, offset + part.start, offset + part.stop)
+        return BlockPiece(job, offset + part.start, offset + part.stop)

@@ -13,12 +13,13 @@ from multiprocessing import resource_tracker
 from typing import Any, ClassVar
 
 from twoshift.fleet.control import FromChild, Stop, ToChild
+from twoshift.fleet.frames import LIVE_BYTES
+from twoshift.fleet.live_folder import LiveFolder
 from twoshift.fleet.replica_process import SIGNALS, ReplicaSpec, replica_main
 
 __all__ = ["Child"]
 
 _LISTENS_S = 1.0
-_LIVE_BYTES = 1 << 20  # that a socket holds: a call's results, without waiting for who reads
 
 
 class Child:
@@ -34,10 +35,12 @@ class Child:
             made.callback(live.close)
             made.callback(theirs.close)
             for each in (live, theirs):
-                each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LIVE_BYTES)
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LIVE_BYTES)
             self.control, other = context.Pipe()
             made.callback(self.control.close)
             made.callback(other.close)
+            self._folder = LiveFolder.make()
+            made.callback(self._folder.remove)
             self._begin(context, spec, gpu, theirs, other)
             made.pop_all()
         theirs.close()  # or its end would never be seen
@@ -45,7 +48,7 @@ class Child:
         self._live: socket.socket | None = live
 
     def _begin(self, context: Any, spec: ReplicaSpec, gpu: str | None, theirs: socket.socket, other: Any) -> None:
-        given = (theirs, other, spec, gpu, os.getpid())
+        given = (theirs, other, spec, gpu, os.getpid(), self._folder)
         self._process: Any = context.Process(target=replica_main, args=given, name=f"twoshift-{spec.name}")
         resource_tracker.ensure_running()  # its own start would unblock them again
         # Blocked from its first moment: Ctrl-C goes to every process of a terminal
@@ -105,6 +108,7 @@ class Child:
             self._process.kill()
             self._process.join()
         code = self._process.exitcode
+        self._folder.remove()
         self.control.close()
         if self._live is not None:
             self._live.close()

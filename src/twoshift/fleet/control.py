@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from twoshift.error_codec import EncodedError
+from twoshift.fleet.sent_preparer import SentPreparer
 from twoshift.policy.cost import CallCost
 from twoshift.policy.llm_admission import LlmBounds
 from twoshift.ports import Blobs, RuntimeInfo
@@ -127,6 +128,9 @@ class Loaded:
     most_rows: int
     cost: CallCost
     bounds: LlmBounds | None = None  # of a language model
+    preparer: SentPreparer | None = None  # where a front can prepare rows itself
+    live_path: str = ""  # where other fronts of this machine connect; empty where they cannot
+    board_path: str = ""  # where they read what it has to do
 
 
 @dataclass(frozen=True, slots=True)

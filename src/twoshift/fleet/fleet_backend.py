@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from twoshift.engine.stats import EngineStats, Health, Queue
 from twoshift.fleet.control import Loaded
-from twoshift.fleet.group import ReplicaFleet, ReplicaGroup
+from twoshift.fleet.group import LiveReplica, ReplicaFleet, ReplicaGroup
 from twoshift.fleet.wire import Heartbeat
 from twoshift.ports import RuntimeInfo
 from twoshift.serve.completions import Completions
 from twoshift.serve.derived import Derived
-from twoshift.serve.llm.derived import LlmDerived
+from twoshift.serve.llm_derived import LlmDerived
 from twoshift.types import Lane, ReplicaCounts, Tensor
 
 if TYPE_CHECKING:
@@ -74,6 +74,14 @@ class FleetBackend(ABC, Generic[_Derived]):
     def replicas(self) -> ReplicaCounts:
         """How many there are."""
         return self._fleet.replicas()
+
+    def members(self) -> Sequence[LiveReplica]:
+        """Those that take requests, now."""
+        return self._fleet.members()
+
+    def why_none(self) -> str:
+        """Why there is no replica, for people."""
+        return self._fleet.why_none()
 
     def lane_replicas(self) -> list[RemoteReplica]:
         """Those in whose batch lanes jobs may run."""

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from twoshift.errors import TooLarge
 
-__all__ = ["Frames", "attach", "decoder", "framed", "is_plain"]
+__all__ = ["LIVE_BYTES", "Frames", "attach", "decoder", "framed", "is_plain"]
 
+LIVE_BYTES = 1 << 20  # that a socket holds: a call's results, without waiting for who reads
 _LENGTH = struct.Struct("<I")
 _MOST_BYTES = 1 << 30
 _ARRAY, _OBJECTS = 1, 2  # msgpack's extension types

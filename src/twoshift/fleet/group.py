@@ -20,7 +20,7 @@ from twoshift.types import Lane, ReplicaCounts
 if TYPE_CHECKING:
     from twoshift.fleet.remote_lane import RemoteReplica
 
-__all__ = ["Replica", "ReplicaFleet", "ReplicaGroup", "Router", "other_model"]
+__all__ = ["LiveReplica", "ReplicaFleet", "ReplicaGroup", "Router", "other_model"]
 
 _logger = logging.getLogger("twoshift.fleet")
 _WATCH_S = 0.5
@@ -42,7 +42,7 @@ class ReplicaLine(Protocol):
         ...
 
 
-class Replica(Protocol):
+class LiveReplica(Protocol):
     """A replica that can be asked, wherever it runs."""
 
     number: int
@@ -65,7 +65,7 @@ class ReplicaFleet(Protocol):
         """Until all are ready; raises what the first that cannot start says."""
         ...
 
-    def members(self) -> Sequence[Replica]:
+    def members(self) -> Sequence[LiveReplica]:
         """Those that take requests."""
         ...
 
@@ -125,8 +125,8 @@ class ReplicaGroup:
 
     def __init__(self, router: Router) -> None:
         self._router = router
-        self._known: list[Replica] = []  # that are listened to
-        self._askable: dict[int, Replica] = {}  # of those, by their numbers
+        self._known: list[LiveReplica] = []  # that are listened to
+        self._askable: dict[int, LiveReplica] = {}  # of those, by their numbers
         self._gone = NOTHING  # what replicas that are no more had done
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -174,26 +174,26 @@ class ReplicaGroup:
 
     # In the fleet's thread
 
-    def opened(self, member: Replica) -> None:
+    def opened(self, member: LiveReplica) -> None:
         """It can be asked."""
         self._on_loop(lambda: self._join(member))
 
-    def leaving(self, member: Replica) -> None:
+    def leaving(self, member: LiveReplica) -> None:
         """It shall be asked nothing new."""
         self._on_loop(lambda: self._leave(member))
 
-    def ended(self, member: Replica) -> None:
+    def ended(self, member: LiveReplica) -> None:
         """It is gone; what it has done stays counted."""
         self._on_loop(lambda: self._remove(member))
 
-    def said(self, member: Replica, message: UsageReport | WorkSaid | WorkEnded) -> None:
+    def said(self, member: LiveReplica, message: UsageReport | WorkSaid | WorkEnded) -> None:
         """About a job."""
         if member.lanes is not None:
             member.lanes.hear(message)
 
     # On the server's loop
 
-    def _join(self, member: Replica) -> None:
+    def _join(self, member: LiveReplica) -> None:
         if member.link is not None or member.gone:
             return
         number, opened = member.number, member.opened
@@ -209,7 +209,7 @@ class ReplicaGroup:
         self._askable[number] = member
         self._router.joined(number, opened)
 
-    def _cut_off(self, member: Replica) -> None:
+    def _cut_off(self, member: LiveReplica) -> None:
         """Its connection is gone, and mostly so is it; where it lives on, nobody could ask it."""
         self._leave(member)
 
@@ -219,12 +219,12 @@ class ReplicaGroup:
 
         asyncio.get_running_loop().call_later(_BROKEN_S, look)
 
-    def _leave(self, member: Replica) -> None:
+    def _leave(self, member: LiveReplica) -> None:
         """Ask it nothing more; what it has, it may answer."""
         self._askable.pop(member.number, None)
         self._router.left(member.number)
 
-    def _heard(self, member: Replica, beat: Heartbeat) -> None:
+    def _heard(self, member: LiveReplica, beat: Heartbeat) -> None:
         member.beat = beat
         if beat.reason:
             self._leave(member)
@@ -248,7 +248,7 @@ class ReplicaGroup:
                     self._leave(member)
                     self.fleet.replace(member, f"it has said nothing for {silent_s:.3g} s")
 
-    def _remove(self, member: Replica) -> None:
+    def _remove(self, member: LiveReplica) -> None:
         self._leave(member)
         if member.link is not None:
             member.link.close()

@@ -5,15 +5,30 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Any, assert_never
 
 from twoshift.engine import RowResult
 from twoshift.error_codec import decode_error
 from twoshift.errors import Late
 from twoshift.fleet.frames import Frames, attach, framed
+from twoshift.fleet.front_rows import FrontRows
 from twoshift.fleet.remote_sequences import RemoteSequences
-from twoshift.fleet.wire import Begun, Done, Forget, Heartbeat, Hello, Refused, Started, Tokens, asking, from_replica
+from twoshift.fleet.wire import (
+    Answered,
+    Begun,
+    Done,
+    Forget,
+    Heartbeat,
+    Hello,
+    PreparedAsk,
+    Refused,
+    Started,
+    Tokens,
+    asking,
+    asking_prepared,
+    from_replica,
+)
 from twoshift.serve.deadlines import Deadlines
 from twoshift.serve.live_request import LiveRequest
 from twoshift.serve.model import Answer
@@ -21,6 +36,7 @@ from twoshift.serve.stages import Stages
 
 __all__ = ["Link", "ReplicaLost"]
 
+_TOGETHER = 256  # requests of one row, at most, in a frame
 _REPLY_S = 0.02  # after a deadline, in which the replica's own word for it arrives
 
 
@@ -32,12 +48,15 @@ class ReplicaLost(Exception):
         super().__init__("the replica is gone")
 
 
+Reply = Done | tuple[Answered, int]  # and which of its rows
+
+
 class _Asked:
     """A request that has no reply yet."""
 
     __slots__ = ("reply", "started")
 
-    def __init__(self, reply: asyncio.Future[Done]) -> None:
+    def __init__(self, reply: asyncio.Future[Reply]) -> None:
         self.reply = reply
         self.started = False
 
@@ -61,6 +80,7 @@ class Link(asyncio.Protocol):
         self._transport: Any = None
         self.is_lost = False
         self._outgoing: list[bytes] = [framed(Hello())]  # of this turn of the loop
+        self._single: dict[Hashable, list[tuple[PreparedAsk, FrontRows]]] = {}  # of this turn, by their signatures
         self.heard_s = time.monotonic()  # of it, the last time
 
     async def connect(self, live: Awaitable[socket.socket]) -> None:
@@ -77,13 +97,36 @@ class Link(asyncio.Protocol):
 
     async def ask(self, number: int, request: LiveRequest) -> Answer:
         """The answer; raises what the replica raised, ReplicaLost, and Late where it says nothing in time."""
-        frame = asking(number, request, 0.0 if self._same_clock else time.monotonic())
+        frame = asking(number, request, self._base_s())
+        done = await self._replied(number, request, lambda: self._write(frame))
+        assert isinstance(done, Done)  # noqa: S101 - the other one is for prepared rows
+        answer = _answer_of(done)
+        if not self._same_clock:
+            answer.stages.finish -= time.monotonic()  # until the reply is made
+        return answer
+
+    async def ask_prepared(self, number: int, given: FrontRows, request: LiveRequest) -> Answer:
+        """The same with rows that were prepared here; those of one row go together with others of this turn."""
+        base_s, count = self._base_s(), given.size.rows
+        deadline_s, arrived_s = request.deadline_s - base_s, request.arrived_s - base_s
+        ask = PreparedAsk(number, count, deadline_s, arrived_s, request.tenant, request.reserve_s)
+        if count == 1:
+            reply = await self._replied(number, request, lambda: self._gather(ask, given))
+        else:
+            frame = asking_prepared([ask], [given.rows], given.preparer)
+            reply = await self._replied(number, request, lambda: self._write(frame))
+        return _answer_to(given, reply, None if self._same_clock else self.heard_s)
+
+    def _base_s(self) -> float:
+        return 0.0 if self._same_clock else time.monotonic()
+
+    async def _replied(self, number: int, request: LiveRequest, send: Callable[[], None]) -> Reply:
         visit = request.visit
         if self.is_lost:
             raise ReplicaLost(started=False)
         asked = self._asked[number] = _Asked(self._loop.create_future())
         due = self._deadlines.add(number, request.deadline_s + _REPLY_S)
-        self._write(frame)
+        send()
         if visit is not None:
             visit.submitted()
         try:
@@ -96,10 +139,7 @@ class Link(asyncio.Protocol):
             self._deadlines.forget(number, due)
         if visit is not None:
             visit.answered(self.heard_s)
-        answer = _answer_of(done)
-        if not self._same_clock:
-            answer.stages.finish -= time.monotonic()  # until the reply is made
-        return answer
+        return done
 
     def generate(self, number: int, frame: bytes, sequences: RemoteSequences) -> None:
         """Begin them; raises ReplicaLost."""
@@ -130,6 +170,10 @@ class Link(asyncio.Protocol):
                 case Done(request):
                     if (asked := self._asked.get(request)) and not asked.reply.done():
                         asked.reply.set_result(message)
+                case Answered(ids):
+                    for at, request in enumerate(ids):
+                        if (asked := self._asked.get(request)) and not asked.reply.done():
+                            asked.reply.set_result((message, at))
                 case Tokens(request, place, delta):
                     if (sequences := self._sequences.get(request)) is not None:
                         sequences.put(place, delta)
@@ -162,14 +206,29 @@ class Link(asyncio.Protocol):
 
     def _write(self, data: bytes) -> None:
         """With everything else that is written in this turn of the loop."""
-        if not self._outgoing and self._transport is not None:
-            self._loop.call_soon(self._flush)
+        self._schedule()
         self._outgoing.append(data)
 
+    def _gather(self, ask: PreparedAsk, given: FrontRows) -> None:
+        """With others of its signature that are asked in this turn of the loop, in one frame."""
+        self._schedule()
+        self._single.setdefault(given.rows.signature, []).append((ask, given))
+
+    def _schedule(self) -> None:
+        if not self._outgoing and not self._single and self._transport is not None:
+            self._loop.call_soon(self._flush)
+
     def _flush(self) -> None:
-        outgoing, self._outgoing = self._outgoing, []
-        if not self.is_lost:
-            self._transport.write(b"".join(outgoing))
+        (outgoing, self._outgoing), (single, self._single) = (self._outgoing, []), (self._single, {})
+        if self.is_lost:
+            return
+        frames = list[bytes]()
+        for alike in single.values():
+            for at in range(0, len(alike), _TOGETHER):
+                part = alike[at : at + _TOGETHER]
+                rows = [given.rows for _, given in part]
+                frames.append(asking_prepared([ask for ask, _ in part], rows, part[0][1].preparer))
+        self._transport.write(b"".join([*frames, *outgoing]))  # what is forgotten comes after what was asked
 
     def _give_up(self, request: int) -> None:
         asked = self._asked.get(request)
@@ -179,7 +238,28 @@ class Link(asyncio.Protocol):
 
 
 def _answer_of(done: Done) -> Answer:
-    rows = [
+    return Answer(_rows_of(done), done.tokens, done.truncated, Stages(*done.stages))
+
+
+def _answer_to(given: FrontRows, reply: Reply, ended_s: float | None) -> Answer:
+    """`ended_s`: when the reply was made, where the replica's clock is another one."""
+    stages = given.stages
+    if isinstance(reply, Done):
+        rows = _rows_of(reply)
+        *_, stages.forward, finish_s, stages.call_rows = reply.stages
+        ended_s = -finish_s if ended_s is None else ended_s
+    else:
+        message, at = reply
+        rows = [RowResult(message.columns, at, message.forward_s, message.call_rows)]
+        stages.forward, stages.call_rows = message.forward_s, message.call_rows
+        ended_s = message.ended_s if ended_s is None else ended_s
+    stages.queue = max(0.0, ended_s - given.queued_s - stages.forward)
+    stages.finish = -ended_s  # until the reply is made
+    truncated = given.rows.truncated
+    return Answer(rows, given.size.tokens, int(truncated[0] if len(rows) == 1 else truncated.sum()), stages)
+
+
+def _rows_of(done: Done) -> list[RowResult]:
+    return [
         RowResult(part.columns, at, part.forward_s, part.call_rows) for part in done.results for at in range(part.rows)
     ]
-    return Answer(rows, done.tokens, done.truncated, Stages(*done.stages))

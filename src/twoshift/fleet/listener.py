@@ -9,7 +9,7 @@ import threading
 
 from twoshift.extras import needed
 from twoshift.fleet.answering import Answering
-from twoshift.fleet.frames import attach
+from twoshift.fleet.front_connection import FrontConnection, connect_front
 from twoshift.serve.llm.model import ServedLlm
 from twoshift.serve.model import ServedModel
 
@@ -27,17 +27,18 @@ class Listener:
         self._listening = socket.create_server((host, 0))
         self._listening.setblocking(False)
         self.address: tuple[str, int] = self._listening.getsockname()[:2]
-        self.answering: Answering | None = None  # once the server is connected
+        self.answering: Answering | None = None  # once its loop runs
+        self.connection: FrontConnection | None = None  # once the server is connected
         run = needed("uvloop", "serve", "serve", "twoshift").run
         threading.Thread(target=lambda: run(self._serve()), name="twoshift-live", daemon=True).start()
 
     async def _serve(self) -> None:
+        self.answering = Answering(self._model, same_clock=False)
         with self._listening:
             while (live := await self._accepted()) is None:
                 pass
         live.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.answering = Answering(self._model, live, same_clock=False)
-        await attach(self.answering, live.dup())  # the loop reads from this one; what is sent goes past it
+        self.connection = await connect_front(self.answering, live)
         await asyncio.Event().wait()
 
     async def _accepted(self) -> socket.socket | None:

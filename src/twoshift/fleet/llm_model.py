@@ -23,10 +23,10 @@ from twoshift.policy.cost import CallCost
 from twoshift.policy.llm_routing import LlmRoutingPolicy, SequencesAsked
 from twoshift.runtime.llm import llm_tokens
 from twoshift.runtime.tokenization import TextTokens
-from twoshift.serve.llm.derived import LlmDerived
 from twoshift.serve.llm.language_model import TakesPrompts
 from twoshift.serve.llm.metrics import LlmMetrics
 from twoshift.serve.llm.running import Running
+from twoshift.serve.llm_derived import LlmDerived
 from twoshift.serve.stages import Stages
 from twoshift.types import Lane
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 
 from twoshift.engine.llm import LlmLane, LlmStats
-from twoshift.serve.llm.derived import LlmDerived
+from twoshift.serve.llm_derived import LlmDerived
 from twoshift.types import Lane
 
 __all__ = ["llm_derived_together", "llm_stats_together"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,10 +33,11 @@ class Member:
     link: Link | None = None
     beat: Heartbeat | None = None
     lanes: RemoteReplica | None = None  # jobs at it
+    elsewhere: Callable[[], int] = lambda: 0  # requests of other fronts that it has not answered
     fault: str = ""  # why it must end
     gone: str = ""  # how it ended
 
     def observed(self) -> Replica:
         """For the policy."""
-        load = 0 if self.link is None else self.link.outstanding
+        load = self.elsewhere() + (0 if self.link is None else self.link.outstanding)
         return Replica(self.number, self.version, self.stage, self.since_s, self.ready_s, load, self.fault)

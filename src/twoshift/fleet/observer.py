@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from twoshift.policy.autoscale import FleetState, ReplicaState, WorkerState
+from twoshift.policy.autoscale import BatchBacklog, FleetState, ReplicaState
 from twoshift.ports import Actuator
 
 __all__ = ["Backlog", "FleetObserver", "ModelCounts", "most_urgent"]
@@ -72,7 +72,7 @@ class FleetObserver:
             **levels,
         )
         urgent = most_urgent(self._backlogs())
-        workers = WorkerState(
+        workers = BatchBacklog(
             pending_items=urgent.pending_rows,
             worker_items_per_s=replicas.replica_rows_per_s,
             time_left_s=_rounded(urgent.time_left_s),

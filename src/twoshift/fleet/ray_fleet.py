@@ -31,6 +31,7 @@ from twoshift.fleet.ray_replica import LEAVING, Listening, RayGiven, RayReplica
 from twoshift.fleet.remote_lane import RemoteReplica
 from twoshift.fleet.replica_process import ReplicaSpec
 from twoshift.fleet.wire import Heartbeat
+from twoshift.serve.settings import ModelSettings
 from twoshift.types import ReplicaCounts
 
 __all__ = ["RayFleet"]
@@ -86,11 +87,11 @@ class RayFleet:
         self._ray, self._is_ours = connected(address)
         self._serve = needed("ray.serve", "ray", "ray", "engine")
         self._application = f"twoshift-{uuid.uuid4().hex[:8]}"
-        spec = self._placed(spec)
+        self._settings, self._cores = self._placed(spec.settings)
+        spec = replace(spec, settings=self._settings, cores=self._cores)
         self._token = secrets.token_bytes(TOKEN_BYTES)
         home = os.environ.get("TWOSHIFT_HOME")
         self._given = RayGiven(__version__, spec, os.getcwd(), home, self._application, self._token)  # noqa: PTH109
-        self._settings, self._cores = spec.settings, spec.cores
         self._board = self._ray.remote(num_cpus=0)(Board).remote()
         self._numbers = itertools.count()
         self._members: dict[str, _Member] = {}
@@ -143,8 +144,10 @@ class RayFleet:
     def close(self) -> None:
         """Take the application away; what was connected to stays as it was."""
         self._closed.set()
+        with self._lock:
+            members = [*self._members.values()]  # those that leave, too: Ray waits until they are let go
         with contextlib.suppress(Exception):  # the cluster may be gone
-            for member in self.members():
+            for member in members:
                 member.child.send(Stop())
             self._serve.delete(self._application)
         if self._hearing.is_alive():
@@ -157,16 +160,15 @@ class RayFleet:
 
     # Where they run
 
-    def _placed(self, spec: ReplicaSpec) -> ReplicaSpec:
-        """With cores that all of them have room for."""
-        settings = spec.settings
+    def _placed(self, settings: ModelSettings) -> tuple[ModelSettings, int]:
+        """As they are on a node, and cores that all of them have room for."""
         if settings.device.startswith("cuda:"):
             raise InvalidInput("device", settings.device, "cuda, without a number: Ray assigns the GPU")
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         cpus = [int(node.get("CPU", 0)) for node in nodes]
         cores = settings.threads or fitting_threads(cpus, settings.max_replicas or settings.first_replicas)
         device = "cpu" if settings.device == "auto" else settings.device
-        return replace(spec, settings=msgspec.structs.replace(settings, device=device), cores=cores)
+        return msgspec.structs.replace(settings, device=device), cores
 
     def _deploy(self) -> None:
         settings = self._settings

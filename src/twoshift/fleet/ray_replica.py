@@ -75,10 +75,10 @@ class RayReplica:
 
     def check_health(self) -> None:
         """Ray replaces it where this raises."""
-        health, answering = self._model.health(), self._listener.answering
+        health, connection = self._model.health(), self._listener.connection
         if not health.healthy:
             raise Broken(health.reason)
-        if self._released.is_set() or (answering is not None and answering.is_lost):
+        if self._released.is_set() or (connection is not None and connection.is_lost):
             raise Broken("the server no longer uses this replica")
 
     def record_autoscaling_stats(self) -> dict[str, float]:
@@ -118,8 +118,8 @@ class RayReplica:
             serve.delete(self._application, _blocking=False)
 
     def _counts(self) -> ModelCounts:
-        answering = self._listener.answering
-        offered, refused = (answering.offered_rows, answering.refused_rows) if answering is not None else (0, 0)
+        counted = self._model if isinstance(self._model, ServedLlm) else self._listener.answering
+        offered, refused = (counted.offered_rows, counted.refused_rows) if counted is not None else (0, 0)
         return model_counts(self._model, offered, refused)
 
 

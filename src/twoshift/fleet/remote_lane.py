@@ -32,7 +32,7 @@ __all__ = ["Remote", "RemoteReplica"]
 _numbers = itertools.count(1)  # of places and of workers, in this process
 
 
-class Line(Protocol):
+class ReplicaChannel(Protocol):
     """A way to a replica."""
 
     def send(self, message: ToChild) -> None:
@@ -48,7 +48,7 @@ class Remote(Protocol):
     gone: str  # how it ended; empty where it has not
 
     @property
-    def child(self) -> Line: ...
+    def child(self) -> ReplicaChannel: ...
 
 
 class RemoteReplica:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import logging
 import os
 import signal
@@ -21,8 +20,13 @@ from twoshift.errors import Broken
 from twoshift.extras import needed
 from twoshift.fleet.answering import Answering
 from twoshift.fleet.control import FromChild, Loaded, LoadFailed, Noted, Stop, ToChild
-from twoshift.fleet.frames import attach, is_plain
-from twoshift.ports import RuntimeInfo
+from twoshift.fleet.frames import LIVE_BYTES, is_plain
+from twoshift.fleet.front_connection import connect_front
+from twoshift.fleet.live_folder import LiveFolder
+from twoshift.fleet.load_board import LoadBoard
+from twoshift.fleet.sent_preparer import SentPreparer
+from twoshift.parent_process import end_with
+from twoshift.ports import PreparedElsewhere, RuntimeInfo
 from twoshift.runtime.devices import share_threads
 from twoshift.runtime.load_limit import LoadLimit
 from twoshift.serve.llm.model import ServedLlm
@@ -37,7 +41,7 @@ __all__ = ["SIGNALS", "OpenModel", "ReplicaSpec", "loaded_of", "replica_main"]
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # whether a replica ends is for its front to say
 OpenModel = Callable[[str, ModelSettings, Callable[[str], None]], ServedModel | ServedLlm]
 _logger = logging.getLogger("twoshift.fleet")
-_PR_SET_PDEATHSIG = 1
+_ACCEPT_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +55,14 @@ class ReplicaSpec:
     version: str = "1"
 
 
-def replica_main(live: socket.socket, control: Connection, spec: ReplicaSpec, gpu: str | None, front: int) -> None:
-    """The process, from its start to its end."""
+def replica_main(
+    live: socket.socket, control: Connection, spec: ReplicaSpec, gpu: str | None, front: int, folder: LiveFolder
+) -> None:
+    """The process, from its start to its end; in the folder other fronts find it."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    _end_with(front)
+    end_with(front)
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     if spec.cores is not None:
@@ -68,8 +74,9 @@ def replica_main(live: socket.socket, control: Connection, spec: ReplicaSpec, gp
     except Exception as error:
         _fail(line, error)
     threading.Thread(target=_listen, args=(line, model), name="twoshift-control", daemon=True).start()
-    line.send(loaded_of(model))
-    needed("uvloop", "serve", "serve", "twoshift").run(_serve(model, live))
+    board, listening = LoadBoard(folder.board_path), folder.listen()  # before anybody is told of them
+    line.send(replace(loaded_of(model), live_path=folder.live_path, board_path=folder.board_path))
+    needed("uvloop", "serve", "serve", "twoshift").run(_serve(model, live, listening, board))
 
 
 def _fail(line: _Line, error: Exception) -> NoReturn:
@@ -77,10 +84,22 @@ def _fail(line: _Line, error: Exception) -> NoReturn:
     os._exit(1)
 
 
-async def _serve(model: ServedModel | ServedLlm, live: socket.socket) -> None:
-    live.setblocking(False)
-    await attach(Answering(model, live), live.dup())  # the loop reads from this one; what is sent goes past it
-    await asyncio.Event().wait()
+async def _serve(
+    model: ServedModel | ServedLlm, live: socket.socket, listening: socket.socket, board: LoadBoard
+) -> None:
+    """The front that has started it, and every other one that connects."""
+    answering, loop = Answering(model, board=board), asyncio.get_running_loop()
+    await connect_front(answering, live)
+    listening.setblocking(False)
+    while True:
+        try:
+            more, _ = await loop.sock_accept(listening)
+        except OSError:  # no more files are to be had: those that are connected go on
+            _logger.exception("a front could not connect to a replica")
+            await asyncio.sleep(_ACCEPT_S)
+            continue
+        more.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LIVE_BYTES)
+        await connect_front(answering, more)
 
 
 class _Line:
@@ -125,19 +144,14 @@ def _listen(line: _Line, model: ServedModel | ServedLlm) -> None:
         os._exit(code)
 
 
-def _end_with(front: int) -> None:
-    """Where the front is killed, the closed lines are noticed; but not by a model that never gives up the GIL."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != front:
-        os._exit(0)
-
-
 def loaded_of(model: ServedModel | ServedLlm) -> Loaded:
     """What its front has to know of it."""
-    bounds = model.engine.bounds if isinstance(model, ServedLlm) else None
-    info, cost = _sendable(model.info), model.engine.cost()
-    return Loaded(info, model.derived, model.outputs, model.most_rows, cost, bounds)
+    info, cost, bounds, preparer = _sendable(model.info), model.engine.cost(), None, None
+    if isinstance(model, ServedLlm):
+        bounds = model.engine.bounds
+    elif isinstance(model.engine.runtime, PreparedElsewhere):
+        preparer = SentPreparer(model.engine.runtime.row_preparer)
+    return Loaded(info, model.derived, model.outputs, model.most_rows, cost, bounds, preparer)
 
 
 def _sendable(info: RuntimeInfo) -> RuntimeInfo:

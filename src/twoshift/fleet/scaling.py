@@ -30,7 +30,7 @@ def scaler_for(
 
 
 def _counts(deployment: Deployment) -> ModelCounts:
-    return model_counts(deployment.backend, deployment.metrics.offered_rows, deployment.metrics.refused_rows)
+    return model_counts(deployment.backend, *deployment.metrics.total_rows())
 
 
 def model_counts(model: LiveModel | Deployment, offered_rows: int, refused_rows: int) -> ModelCounts:

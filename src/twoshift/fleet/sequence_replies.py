@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Callable
 
-from twoshift.engine.llm import Finished
 from twoshift.error_codec import encode_error
 from twoshift.errors import TwoshiftError
-from twoshift.fleet.wire import Begun, FromReplica, Generate, LlmBeat, Refused, Tokens, prompts_of
+from twoshift.fleet.wire import Begun, FromReplica, Generate, Refused, Tokens, prompts_of
 from twoshift.serve.llm.model import ServedLlm
 
 __all__ = ["SequenceReplies"]
 
 _logger = logging.getLogger("twoshift.fleet")
-_MANY = 4096  # that have ended since the last heartbeat: older ones are not told of
 
 
 class SequenceReplies:
@@ -25,8 +22,6 @@ class SequenceReplies:
 
     def __init__(self, model: ServedLlm, reply: Callable[[FromReplica], None]) -> None:
         self._model, self._reply = model, reply
-        self._finished: deque[Finished] = deque(maxlen=_MANY)
-        model.engine.on_finished = self._finished.append  # the front has the histograms
 
     async def answer(self, asked: Generate) -> None:
         """From its admission to its last token, or what comes instead."""
@@ -45,8 +40,3 @@ class SequenceReplies:
             if not isinstance(error, TwoshiftError):
                 _logger.exception("a request has failed")
             self._reply(Refused(asked.id, encode_error(error)))
-
-    def beat(self) -> LlmBeat:
-        """How the model is, and what has ended since the last one."""
-        finished = [self._finished.popleft() for _ in range(len(self._finished))]
-        return LlmBeat(self._model.sequences(), finished)

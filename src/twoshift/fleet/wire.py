@@ -13,11 +13,14 @@ from twoshift.error_codec import EncodedError
 from twoshift.errors import Malformed
 from twoshift.fleet.frames import decoder, framed
 from twoshift.generation import Delta, GenerationParams, GenerationRequest, Message
+from twoshift.ports import Prepared, RowPreparer
 from twoshift.serve.live_request import LiveRequest
 from twoshift.types import Lane
 
 __all__ = [
+    "Answered",
     "Ask",
+    "AskPrepared",
     "Begun",
     "Done",
     "Forget",
@@ -26,12 +29,14 @@ __all__ = [
     "Heartbeat",
     "Hello",
     "LlmBeat",
+    "PreparedAsk",
     "Refused",
     "Results",
     "Started",
     "ToReplica",
     "Tokens",
     "asking",
+    "asking_prepared",
     "from_replica",
     "generating",
     "prompts_of",
@@ -59,6 +64,24 @@ class Ask(_Message, frozen=True):
     reserve_s: float = 0.0  # of its time, that the front needs for its reply
 
 
+class PreparedAsk(msgspec.Struct, frozen=True, array_like=True):
+    """A request whose rows lie among those of others; as `Ask`."""
+
+    id: int
+    rows: int
+    deadline_s: float
+    arrived_s: float
+    tenant: str
+    reserve_s: float
+
+
+class AskPrepared(_Message, frozen=True):
+    """Answer these requests: their rows, one after the other, as the model's `RowPreparer` sends them."""
+
+    requests: list[PreparedAsk]
+    arrays: dict[str, Any]
+
+
 class _Prompt(msgspec.Struct, frozen=True, array_like=True):
     """A GenerationRequest; one of the first three is there."""
 
@@ -84,7 +107,7 @@ class Forget(_Message, frozen=True):
     id: int
 
 
-ToReplica = Hello | Ask | Generate | Forget
+ToReplica = Hello | Ask | AskPrepared | Generate | Forget
 
 
 class Started(_Message, frozen=True):
@@ -110,6 +133,16 @@ class Done(_Message, frozen=True):
     tokens: int
     truncated: int
     stages: tuple[float, float, float, float, float, float, int]
+
+
+class Answered(_Message, frozen=True):
+    """The answers of requests of one prepared row each, which rode in one call; a row of the columns each."""
+
+    ids: list[int]
+    columns: dict[str, Any]
+    forward_s: float
+    call_rows: int
+    ended_s: float  # when their results were there
 
 
 class Begun(_Message, frozen=True):
@@ -156,7 +189,7 @@ class Heartbeat(_Message, frozen=True):
     llm: LlmBeat | None = None
 
 
-FromReplica = Started | Done | Begun | Tokens | Refused | Heartbeat
+FromReplica = Started | Done | Answered | Begun | Tokens | Refused | Heartbeat
 
 
 to_replica: Callable[[bytes], ToReplica] = decoder(ToReplica)
@@ -171,6 +204,12 @@ def asking(number: int, request: LiveRequest, base_s: float = 0.0) -> bytes:
         return framed(Ask(number, list(rows), pairs, deadline_s, arrived_s, request.tenant, request.reserve_s))
     except (TypeError, OverflowError, UnicodeEncodeError) as error:
         raise Malformed("input", f"numbers, texts and lists of them: {error}") from error
+
+
+def asking_prepared(requests: Sequence[PreparedAsk], rows: Sequence[Prepared], preparer: RowPreparer) -> bytes:
+    """Requests whose rows were prepared here, each its own, as they go to a replica; raises TooLarge."""
+    together = rows[0] if len(rows) == 1 else preparer.joined(rows)
+    return framed(AskPrepared(list(requests), dict(preparer.arrays_of(together))))
 
 
 def generating(

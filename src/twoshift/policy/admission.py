@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from twoshift.policy.lanes import MOST_WRONG, LanePolicy
-from twoshift.policy.live_queue import PlannedCall, ends
+from twoshift.policy.lanes import LanePolicy
+from twoshift.policy.learned_curves import MOST_WRONG
+from twoshift.policy.planned_calls import PlannedCall, ends
 from twoshift.types import CallSize, Item
 
 __all__ = ["MAX_WAITING", "AdmissionPolicy", "Admit", "Answer", "Never", "Refuse", "Try"]
@@ -60,7 +61,7 @@ class AdmissionPolicy:
         """
         if not items:
             return Admit(now_s)
-        self._lanes.age(now_s)
+        self._lanes.curves.age(now_s)
         size = CallSize.of([item.tokens for item in items])
         deadline_s = items[0].deadline_s if len(items) == 1 else min([item.deadline_s for item in items])
         if (finish_s := self._surely_s(size, deadline_s, now_s)) is not None:
@@ -75,11 +76,29 @@ class AdmissionPolicy:
         if len(self._lanes.live) + len(items) > self.max_waiting:
             return Refuse(self._wait_s(items, now_s), f"{len(self._lanes.live)} rows wait already")
         finish_s = self._finish_s(items, now_s)
-        if finish_s is None and not len(self._lanes.live) and self._lanes.believe_again(now_s):
+        if finish_s is None and not len(self._lanes.live) and self._lanes.curves.believe_again(now_s):
             finish_s = self._finish_s(items, now_s)
         if finish_s is None:
             return Refuse(self._wait_s(items, now_s), "the queue is too long to answer by the deadline")
         return Admit(finish_s)
+
+    def admits_all(self, size: CallSize, deadline_s: float, now_s: float) -> bool:
+        """Whether rows of that size, whose earliest deadline that is, are surely admitted, however they are asked for.
+
+        Where it says yes, so does `decide` of each request among them, one after the other.
+        """
+        self._lanes.curves.age(now_s)
+        return self._surely_s(size, deadline_s, now_s) is not None
+
+    def admits_each(self, items: Sequence[Item], now_s: float) -> bool:
+        """Whether rows of several requests, each with its own deadline, are all admitted, by one look at the plan."""
+        lanes = self._lanes
+        lanes.curves.age(now_s)
+        if len(lanes.live) + len(items) > self.max_waiting:
+            return False
+        if any(item.tokens > lanes.limits.max_tokens for item in items):
+            return False
+        return self._finish_s(items, now_s) is not None
 
     def _surely_s(self, size: CallSize, deadline_s: float, now_s: float) -> float | None:
         """When everybody has an answer at the latest, where that is soon enough for all: most requests of most days.
@@ -104,18 +123,18 @@ class AdmissionPolicy:
         if joined is None:
             return None
         before_s, own_s = joined.before_s * lanes.live_pace, joined.call.predicted_s * lanes.live_pace
-        end_s = lanes.busy_until_s(now_s) + before_s + own_s
-        if lanes.margin and joined.calls:
+        end_s = lanes.running.busy_until_s(now_s) + before_s + own_s
+        if lanes.curves.margin and joined.calls:
             many_s = math.sqrt(before_s * before_s / joined.calls + own_s * own_s)
-            end_s -= lanes.margin * (before_s + own_s - many_s)
+            end_s -= lanes.curves.margin * (before_s + own_s - many_s)
         return None if end_s > joined.call.deadline_s + _EPSILON_S else end_s
 
     def _finish_s(self, items: Sequence[Item], now_s: float) -> float | None:
         """When these rows would be answered; None where that, or somebody before them, would be late."""
-        free_s, own_s = self._lanes.free_s(now_s), now_s
+        free_s, own_s = self._lanes.running.free_s(now_s), now_s
         newest_s = max(item.deadline_s for item in items)
         plan = self._lanes.live.plan_with(items, now_s)
-        for call, end_s in zip(plan, ends(plan, free_s, self._lanes.live_pace, self._lanes.margin), strict=True):
+        for call, end_s in zip(plan, ends(plan, free_s, self._lanes.live_pace, self._lanes.curves.margin), strict=True):
             if end_s > call.deadline_s + _EPSILON_S:
                 return None
             if call.deadline_s <= newest_s:
@@ -133,10 +152,10 @@ class AdmissionPolicy:
         if len(items) > self.max_waiting:
             return Never(f"{len(items)} rows; the queue holds {self.max_waiting}")
         one_call = size.rows <= limits.max_rows and size.tokens <= limits.max_tokens
-        if one_call and self._lanes.ever_s(size, len(items) == 1) <= min(left_s, limits.live_call_s):
+        if one_call and self._lanes.curves.ever_s(size, len(items) == 1) <= min(left_s, limits.live_call_s):
             return None
         calls = self._lanes.live.cut(items, now_s)
-        needed_s = self._idle_s(_taking(call, self._lanes.ever_s(call.size, call.is_whole)) for call in calls)
+        needed_s = self._idle_s(_taking(call, self._lanes.curves.ever_s(call.size, call.is_whole)) for call in calls)
         if needed_s <= left_s + _EPSILON_S:
             return None
         fastest_s = self._fastest_s(calls, now_s) or needed_s / MOST_WRONG
@@ -146,7 +165,7 @@ class AdmissionPolicy:
 
     def _fastest_s(self, calls: Sequence[PlannedCall], now_s: float) -> float | None:
         """What these calls take at the least, as others of their sizes have lately; None where that is not known."""
-        known = [(call, self._lanes.fastest_s(call.size, call.is_whole, now_s)) for call in calls]
+        known = [(call, self._lanes.curves.fastest_s(call.size, call.is_whole, now_s)) for call in calls]
         found = [_taking(call, seconds) for call, seconds in known if seconds is not None]
         return self._idle_s(found) if len(found) == len(calls) else None
 
@@ -156,7 +175,7 @@ class AdmissionPolicy:
 
     def _idle_in_s(self, now_s: float) -> float:
         """Until no live row waits or runs."""
-        free_s = self._lanes.free_s(now_s)
+        free_s = self._lanes.running.free_s(now_s)
         return max(_EPSILON_S, max([*free_s, *ends(self._lanes.live.plan(), free_s)]) - now_s)
 
     def _wait_s(self, items: Sequence[Item], now_s: float) -> float:
@@ -164,7 +183,7 @@ class AdmissionPolicy:
         plan = self._lanes.live.plan()
         # Background rows that ride stretch each call to the budget at the most.
         stretch_s = self._lanes.limits.budget_s if self._lanes.background else 0.0
-        free_s = self._lanes.free_s(now_s)
+        free_s = self._lanes.running.free_s(now_s)
         stretched = (_taking(call, max(call.predicted_s, stretch_s)) for call in plan)
         drained_s = max([*free_s, *ends(stretched, free_s)])
         last_launch_s = drained_s - (max(plan[-1].predicted_s, stretch_s) if plan else 0.0)

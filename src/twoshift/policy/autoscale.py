@@ -8,17 +8,18 @@ from dataclasses import dataclass, field, replace
 from twoshift.policy.highest_need import HighestNeed
 from twoshift.policy.replica_signals import Need, ReplicaState, ceil_to, needs
 from twoshift.policy.scale_values import (
+    BatchBacklog,
     FleetScale,
     ReplicaSettings,
     Scale,
     Signal,
     WorkerSettings,
-    WorkerState,
     check_at_least,
 )
 
 __all__ = [
     "AutoscalePolicy",
+    "BatchBacklog",
     "FleetScale",
     "FleetState",
     "ReplicaPolicy",
@@ -28,7 +29,6 @@ __all__ = [
     "Signal",
     "WorkerPolicy",
     "WorkerSettings",
-    "WorkerState",
 ]
 
 _FOREVER_S = 1e9  # a job without a window has this long
@@ -39,7 +39,7 @@ class FleetState:
     """Both shifts, as far as scaling is concerned."""
 
     replicas: ReplicaState
-    workers: WorkerState = field(default_factory=WorkerState)
+    workers: BatchBacklog = field(default_factory=BatchBacklog)
 
 
 class ReplicaPolicy:
@@ -71,7 +71,7 @@ class WorkerPolicy:
         self.settings = settings or WorkerSettings()
         self.window = HighestNeed(self.settings.cooldown_s)
 
-    def decide(self, state: WorkerState, now_s: float, devices: int | None = None) -> Scale:
+    def decide(self, state: BatchBacklog, now_s: float, devices: int | None = None) -> Scale:
         """What to add or remove now; `devices` is what the online replicas leave."""
         limit = self.settings.quota if devices is None else max(0, min(self.settings.quota, devices))
         if state.pending_items == 0:
@@ -90,7 +90,7 @@ class WorkerPolicy:
             why, signal = f"{why}; {self.window}", Signal.COOLDOWN
         return _scale(min(target, limit), state.workers, why, signal)
 
-    def _need(self, state: WorkerState) -> Need:
+    def _need(self, state: BatchBacklog) -> Need:
         rate, left_s = state.worker_items_per_s, min(max(state.time_left_s, 0.0), _FOREVER_S)
         items = state.pending_items * self.settings.work_factor - state.harvested_items_per_s * left_s
         if items <= 0:
@@ -115,7 +115,7 @@ class WorkerPolicy:
         most = self.settings.quota + 1  # one more than allowed is enough to say that it will be late
         return most if useful_s <= 0 else max(1, workers + ceil_to(behind_s / useful_s, most))
 
-    def _worth_starting(self, work_s: float, state: WorkerState) -> int:
+    def _worth_starting(self, work_s: float, state: BatchBacklog) -> int:
         # a worker that would get less work than its own start takes is not worth starting
         return max(1, state.workers, ceil_to(work_s / max(self.settings.start_s, 1.0), self.settings.quota + 1))
 
@@ -156,7 +156,7 @@ class AutoscalePolicy:
         self.workers.window = HighestNeed(self.workers.settings.cooldown_s, workers)
 
 
-def _beyond(backlog: WorkerState, present: int, online: int) -> WorkerState:
+def _beyond(backlog: BatchBacklog, present: int, online: int) -> BatchBacklog:
     """The backlog as the replicas see it that live load does not need: the others harvest in proportion."""
     extra = max(0, present - online)
     kept = (present - extra) / present if present else 1.0

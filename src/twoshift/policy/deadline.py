@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 from twoshift.errors import InvalidInput
-from twoshift.policy.durations import DurationHistogram
+from twoshift.policy.duration_histogram import DurationHistogram
 
 __all__ = ["DeadlineLimits", "DeadlinePolicy", "Outlook", "Verdict"]
 

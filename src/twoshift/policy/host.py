@@ -183,6 +183,17 @@ class HostPolicy:
         over_s = max(host_s - _HOST_SHARE * left_s, whole_s - left_s)
         return over_s if over_s > 0.0 else None
 
+    def takes_all(self, size: int, count: int, left_s: float, now_s: float) -> bool:
+        """Whether so many requests of that size, which have at least so much time left, are surely admitted: each of
+        them by `wait_s`, one after the other, and without a look at each.
+        """
+        if left_s <= 0.0:
+            return False
+        before_s, after_s = self.before.seconds(size), self.after.seconds(size)
+        host_s = self.pace * (self._inside_s + count * (before_s + after_s))
+        whole_s = self.pace * (self._before_s + count * before_s) + self.reserve_s(left_s, now_s)
+        return host_s <= _HOST_SHARE * left_s and whole_s <= left_s
+
     def reserve_s(self, had_s: float, now_s: float) -> float:
         """What is kept of a request's time for what comes after the device."""
         return min(self.lag_s, _MOST_LAG * had_s) + self._late_share_at(now_s) * had_s
@@ -213,22 +224,22 @@ class HostPolicy:
 
     # What becomes of those admitted
 
-    def admitted(self, size: int) -> HostWork:
-        """It is queued: what this returns goes to `submitted` and `ended`."""
+    def admitted(self, size: int, count: int = 1) -> HostWork:
+        """It is queued, or as many alike: what this returns goes to `submitted` and `ended` for each."""
         work = HostWork(size, self.before.seconds(size), self.after.seconds(size))
-        self._before_s += work.before_s
-        self._inside_s += work.before_s + work.after_s
-        self.waiting_bytes += size
-        self.waiting += 1
-        self.inside += 1
+        self._before_s += count * work.before_s
+        self._inside_s += count * (work.before_s + work.after_s)
+        self.waiting_bytes += count * size
+        self.waiting += count
+        self.inside += count
         return work
 
-    def submitted(self, work: HostWork, seconds: float) -> None:
-        """It is with the device, after so much work."""
-        self._prepared(work)
+    def submitted(self, work: HostWork, seconds: float, count: int = 1) -> None:
+        """It is with the device, after so much work; or as many alike, after so much for each."""
+        self._prepared(work, count)
         if self._is_looked_at(self.before):
             self.before.observed(work.size, seconds)
-        self._accounted_s += seconds
+        self._accounted_s += count * seconds
 
     def prepared_late(self, size: int, seconds: float) -> None:
         """It was too late for the device after so much work: those in time alone would not tell what others cost."""
@@ -239,23 +250,26 @@ class HostPolicy:
     def ended(self, work: HostWork, was_submitted: bool = True) -> None:
         """It has its reply, whatever that is."""
         if not was_submitted:
-            self._prepared(work)
+            self._prepared(work, 1)
         self.inside -= 1
         self._inside_s = self._inside_s - work.before_s - work.after_s if self.inside else 0.0
 
-    def _prepared(self, work: HostWork) -> None:
-        self.waiting -= 1
-        self.waiting_bytes -= work.size
-        self._before_s = self._before_s - work.before_s if self.waiting else 0.0
+    def _prepared(self, work: HostWork, count: int) -> None:
+        self.waiting -= count
+        self.waiting_bytes -= count * work.size
+        self._before_s = self._before_s - count * work.before_s if self.waiting else 0.0
 
-    def replied(self, size: int, seconds: float, lag_s: float, now_s: float) -> None:
-        """The loop has worked so long on a reply, which was written `lag_s` after its result was there."""
+    def replied(self, size: int, seconds: float, lag_s: float, now_s: float, count: int = 1) -> None:
+        """The loop has worked so long on a reply, which was written `lag_s` after its result was there.
+
+        Or on each of as many that were written together, the longest such time after their results.
+        """
         if self._is_looked_at(self.after):
             self.after.observed(size, seconds)
-        self._accounted_s += seconds
+        self._accounted_s += count * seconds
         self.lag_s += (0.5 if lag_s > self.lag_s else 0.03) * (lag_s - self.lag_s)
-        self._late_share *= _LATE_FADES
-        self._answers += 1
+        self._late_share *= _LATE_FADES if count == 1 else _LATE_FADES**count
+        self._answers += count
         if now_s - self._counted_s >= _RATE_S:
             self._count(now_s)
 

@@ -6,51 +6,15 @@ import bisect
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from twoshift.errors import InvalidInput
+from twoshift.policy.call_cutter import CallCutter, LiveEntry, are_alike
+from twoshift.policy.planned_calls import CallRoom, JoinedCall, PlannedCall, ends
 from twoshift.types import CallSize, Item
 
-__all__ = ["LiveQueue", "PlannedCall", "Room", "ends"]
-
-_EPSILON_S = 1e-9
-_EMPTY = CallSize(0, 0, 0, 0)
-_Entry = tuple[float, int, Item, float]  # deadline, arrival number, row, arrival time
-
-
-class Room(NamedTuple):
-    """What live rows may fill of a call. One row always has room: a long row runs alone."""
-
-    max_rows: int
-    max_tokens: int
-    seconds: float
-
-
-class PlannedCall(NamedTuple):
-    """A call that the waiting rows will make if nothing else arrives."""
-
-    size: CallSize
-    predicted_s: float
-    deadline_s: float  # the earliest of its rows
-    oldest_s: float  # when the one that waits longest arrived
-    share_s: float  # of the device: less than it takes, where other lanes work beside it
-    signature: int = 0  # of all its rows
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether it has all lanes; where there is but one, it always has."""
-        return self.share_s == self.predicted_s
-
-
-class Joined(NamedTuple):
-    """The last call of the plan with one more row in it."""
-
-    call: PlannedCall
-    opens: bool  # a call of its own, since the last one has no room
-    before_s: float  # that the calls before it are predicted to take of the device
-    calls: int  # before it
+__all__ = ["LiveQueue"]
 
 
 @dataclass(slots=True)
@@ -66,7 +30,7 @@ def _first(row: tuple[float, Item, float]) -> float:
     return row[0]
 
 
-def _by_deadline(entry: _Entry) -> tuple[float, int]:
+def _by_deadline(entry: LiveEntry) -> tuple[float, int]:
     return entry[:2]
 
 
@@ -74,37 +38,8 @@ def _first_row(call: tuple[tuple[float, int], PlannedCall]) -> tuple[float, int]
     return call[0]
 
 
-def _are_alike(items: Sequence[Item]) -> bool:
-    """Rows of one request: they have one deadline and one signature."""
-    if len(items) < 2:
-        return False
-    _, deadline_s, _, signature = items[0]
-    return all(item.deadline_s == deadline_s and item.signature == signature for item in items)
-
-
 def _has_call_of(plan: Iterable[PlannedCall], signature: int) -> bool:
     return any(call.signature == signature for call in plan)
-
-
-def ends(
-    calls: Iterable[PlannedCall], free_s: Sequence[float], pace: float = 1.0, margin: float = 0.0
-) -> Iterator[float]:
-    """When each call ends: in the lane that is free first, one that needs all lanes once they all are.
-
-    `free_s` has a time for each lane; calls take `pace` times as long as predicted. `margin` is the share of a
-    prediction that is caution: calls in a row are not all slow, so theirs adds up as the root of their squares.
-    """
-    lanes = [(free, 0.0) for free in free_s]  # without the margin, and its square
-    for call in calls:
-        taken_s = call.predicted_s * pace
-        at = 0 if call.is_whole else lanes.index(min(lanes))
-        began_s, square = max(lanes) if call.is_whole else lanes[at]
-        ended = (began_s + taken_s * (1.0 - margin), square + (taken_s * margin) ** 2)
-        if call.is_whole:
-            lanes = [ended] * len(lanes)
-        else:
-            lanes[at] = ended
-        yield ended[0] + math.sqrt(ended[1])
 
 
 class LiveQueue:
@@ -115,20 +50,16 @@ class LiveQueue:
 
     def __init__(
         self,
-        room: Room,
+        room: CallRoom,
         predict_s: Callable[[CallSize], float],
         lanes: int = 1,
         whole_s: Callable[[CallSize], float] | None = None,
         lane_s: float = math.inf,
     ) -> None:
-        """Where calls run in lanes side by side, a row that takes over `lane_s` in one, or has no time for that, has
-        them all, and takes `whole_s`.
-        """
-        self._room = room
-        self._predict_s = predict_s
-        self._share, self._whole_s, self._lane_s = 1.0 / lanes, whole_s, lane_s
+        """As CallCutter."""
+        self._cutter = CallCutter(room, predict_s, lanes, whole_s, lane_s)
         self._has_whole = False  # the plan, of several lanes, a call for all
-        self._entries: list[_Entry] = []  # sorted by deadline, then arrival
+        self._entries: list[LiveEntry] = []  # sorted by deadline, then arrival
         self._where: dict[int, tuple[float, int]] = {}  # key of every row in _entries -> its sort key
         self._signature = 0  # of all rows, unless mixed
         self._mixed = False  # False: all rows have one signature
@@ -136,7 +67,7 @@ class LiveQueue:
         self._plan: deque[PlannedCall] = deque()  # covers _entries exactly, unless stale
         self._plan_s = 0.0  # that its calls are predicted to take of the device
         self._stale = False
-        self._tried: tuple[Item, Joined] | None = None  # what `joined` was asked last, while nothing has changed since
+        self._tried: tuple[Item, JoinedCall] | None = None  # what `joined` was asked last, while nothing changed
         self._coming: _Coming | None = None  # what `plan_with` was asked last, while nothing else has changed since
         self._arrivals = itertools.count()
 
@@ -189,7 +120,7 @@ class LiveQueue:
         if not joined.opens:
             self._plan.pop()
         self._plan.append(joined.call)
-        self._has_whole |= self._whole_s is not None and joined.call.is_whole
+        self._has_whole |= self._cutter.whole_s is not None and joined.call.is_whole
         self._plan_s = joined.before_s + joined.call.share_s
 
     def _arrive(self, coming: _Coming, item: Item) -> None:
@@ -206,7 +137,7 @@ class LiveQueue:
     def _keep(self, plan: deque[PlannedCall]) -> None:
         self._plan, self._stale = plan, False
         self._plan_s = sum([call.share_s for call in plan])
-        self._has_whole = self._whole_s is not None and any(call.is_whole for call in plan)
+        self._has_whole = self._cutter.whole_s is not None and any(call.is_whole for call in plan)
 
     def remove(self, key: int) -> bool:
         """Forget a row; False when it does not wait here."""
@@ -236,10 +167,10 @@ class LiveQueue:
             self._stale = True
         return taken
 
-    def fill(self, room: Room) -> None:
+    def fill(self, room: CallRoom) -> None:
         """Cut by another room from now on."""
-        if room != self._room:
-            self._room = room
+        if room != self._cutter.room:
+            self._cutter.room = room
             self.reprice()
 
     def reprice(self) -> None:
@@ -250,7 +181,7 @@ class LiveQueue:
     def plan(self) -> deque[PlannedCall]:
         """The calls that the waiting rows make, first to last. Read it, do not change it."""
         if self._stale:
-            self._keep(self._all_cut() if self._mixed else self._cut_alike(self._entries))
+            self._keep(self._all_cut() if self._mixed else self._cutter.cut_alike(self._entries))
         return self._plan
 
     def planned_s(self, more: CallSize) -> tuple[float, float]:
@@ -258,16 +189,16 @@ class LiveQueue:
 
         And when it must have, for the sake of those that are in it already.
         """
-        max_rows, max_tokens, seconds = self._room
+        max_rows, max_tokens, seconds = self._cutter.room
         before_s, own, due_s = 0.0, more, math.inf
         if plan := self.plan():
             last = plan[-1]
             before_s, grown = self._plan_s, last.size.plus(more)
-            if grown.rows <= max_rows and grown.tokens <= max_tokens and self._predict_s(grown) <= seconds:
+            if grown.rows <= max_rows and grown.tokens <= max_tokens and self._cutter.predict_s(grown) <= seconds:
                 before_s, own, due_s = before_s - last.share_s, grown, last.deadline_s
-        own_s = self._predict_s(own)
+        own_s = self._cutter.predict_s(own)
         # What no call may hold goes into several, which share the lanes
-        return before_s + (own_s if own_s <= seconds else seconds + (own_s - seconds) * self._share), due_s
+        return before_s + (own_s if own_s <= seconds else seconds + (own_s - seconds) * self._cutter.share), due_s
 
     def late(self, now_s: float) -> int:
         """How many rows of the first call's signature, earliest deadline first, miss it in the call they would be in.
@@ -277,7 +208,7 @@ class LiveQueue:
         """
         late, entries = 0, self._entries
         while late < len(entries):
-            first = self.plan()[0] if late == 0 else self._first_of(entries[late:])
+            first = self.plan()[0] if late == 0 else self._cutter.first_of(entries[late:])
             end_s = now_s + first.predicted_s
             if first.deadline_s >= end_s - 1e-9:
                 return late
@@ -291,7 +222,7 @@ class LiveQueue:
         timed = zip(plan, ends(plan, free_s), strict=True)
         return min((call.deadline_s - end_s for call, end_s in timed), default=math.inf)
 
-    def joined(self, item: Item, now_s: float) -> Joined | None:
+    def joined(self, item: Item, now_s: float) -> JoinedCall | None:
         """The end of the plan if this row joined as the last one; None where others wait behind it.
 
         What `plan_with` says of one row, without a look at the whole plan; None, too, where some call needs all lanes,
@@ -303,9 +234,17 @@ class LiveQueue:
             self.plan()
         if self._plan and self._plan[-1].signature != item.signature and _has_call_of(self._plan, item.signature):
             return None
-        found = self._joined(item, now_s)
+        plan, cutter = self._plan, self._cutter
+        last = plan[-1] if plan else None
+        grown = None
+        if last is not None and last.signature == item.signature:
+            grown = cutter.grown(last, item, now_s)
+        if last is not None and grown is not None:
+            found = JoinedCall(grown, False, self._plan_s - last.share_s, len(plan) - 1)
+        else:
+            found = JoinedCall(cutter.alone(item, now_s), True, self._plan_s, len(plan))
         self._tried, self._coming = (item, found), None
-        if self._whole_s is not None and (self._has_whole or found.call.is_whole):
+        if cutter.whole_s is not None and (self._has_whole or found.call.is_whole):
             return None
         return found
 
@@ -319,32 +258,26 @@ class LiveQueue:
             calls = deque[PlannedCall]()
             waiting = [(deadline_s, item, arrived_s) for deadline_s, _, item, arrived_s in self._entries]
             rows = sorted([*waiting, *rows], key=_first)
-        if len(rows) == len(items) and _are_alike(items):
-            self._append_alike(calls, items, now_s)
+        if len(rows) == len(items) and are_alike(items):
+            self._cutter.append_alike(calls, items, now_s)
             self._coming = _Coming(items, calls)
             return calls
         for _, item, arrived_s in rows:
-            self._append_to(calls, item, arrived_s)
+            self._cutter.append(calls, item, arrived_s)
         return calls
 
     def cut(self, items: Sequence[Item], now_s: float) -> Sequence[PlannedCall]:
         """The calls that these rows would make on their own."""
-        calls: deque[PlannedCall] = deque()
-        if _are_alike(items):
-            self._append_alike(calls, items, now_s)
-            return calls
-        for item in sorted(items, key=lambda item: item.deadline_s):
-            self._append_to(calls, item, now_s)
-        return calls
+        return self._cutter.cut(items, now_s)
 
-    def _leave(self, entries: Sequence[_Entry]) -> list[Item]:
+    def _leave(self, entries: Sequence[LiveEntry]) -> list[Item]:
         items = [entry[2] for entry in entries]
         for item in items:
             self.tokens -= item.tokens
             self.squares -= item.tokens * item.tokens
         return items
 
-    def _of_first(self) -> list[_Entry]:
+    def _of_first(self) -> list[LiveEntry]:
         """The rows of the first call's signature."""
         if not self._mixed:
             return self._entries
@@ -353,141 +286,14 @@ class LiveQueue:
 
     def _all_cut(self) -> deque[PlannedCall]:
         """The plan anew: as if row after row were put into its signature's last call or the next."""
-        groups: dict[int, list[_Entry]] = {}
+        groups: dict[int, list[LiveEntry]] = {}
         for entry in self._entries:
             groups.setdefault(entry[2].signature, []).append(entry)
         calls: list[tuple[tuple[float, int], PlannedCall]] = []
         for group in groups.values():
             at = 0
-            for call in self._cut_alike(group):
+            for call in self._cutter.cut_alike(group):
                 calls.append((_by_deadline(group[at]), call))
                 at += call.size.rows
         self._signature, self._mixed = self._entries[-1][2].signature if groups else 0, len(groups) > 1
         return deque(call for _, call in sorted(calls, key=_first_row))
-
-    def _cut_alike(self, entries: list[_Entry]) -> deque[PlannedCall]:
-        """Rows of one signature, without a look at each."""
-        calls, start = deque[PlannedCall](), 0
-        signature = entries[0][2].signature if entries else 0
-        lengths = [entry[2].tokens for entry in entries]
-        tokens = [0, *itertools.accumulate(lengths)]
-        squares = [0, *itertools.accumulate([n * n for n in lengths])]
-        max_rows, max_tokens, seconds = self._room
-
-        def size_to(stop: int) -> CallSize:
-            longest = max(lengths[start:stop])
-            return CallSize(stop - start, tokens[stop] - tokens[start], longest, squares[stop] - squares[start])
-
-        def is_too_much(stop: int) -> bool:
-            size = size_to(stop)
-            return size.tokens > max_tokens or self._predict_s(size) > seconds
-
-        while start < len(entries):
-            last = min(len(entries), start + max(1, max_rows))
-            stop = last
-            if last > start + 1 and is_too_much(last):
-                stop = start + 1 + bisect.bisect_left(range(start + 2, last), True, key=is_too_much)
-            oldest_s = min([entry[3] for entry in entries[start:stop]])
-            if stop == start + 1:
-                calls.append(self._alone(entries[start][2], oldest_s))
-            else:
-                calls.append(self._planned(size_to(stop), entries[start][0], oldest_s, signature))
-            start = stop
-        return calls
-
-    def _first_of(self, entries: list[_Entry]) -> PlannedCall:
-        calls: deque[PlannedCall] = deque()
-        for entry in entries:
-            self._append_to(calls, entry[2], entry[3])
-            if len(calls) > 1:
-                break
-        return calls[0]
-
-    def _joined(self, item: Item, arrived_s: float) -> Joined:
-        if self._plan:
-            last = self._plan[-1]
-            if last.signature == item.signature and (grown := self._grown(last, item, arrived_s)) is not None:
-                return Joined(grown, False, self._plan_s - last.share_s, len(self._plan) - 1)
-        return Joined(self._alone(item, arrived_s), True, self._plan_s, len(self._plan))
-
-    def _append_to(self, calls: deque[PlannedCall], item: Item, arrived_s: float) -> None:
-        """Put one more row into the last call of its signature, or open the next where it does not fit."""
-        last = len(calls) - 1
-        while last >= 0 and calls[last].signature != item.signature:
-            last -= 1
-        if last >= 0 and (grown := self._grown(calls[last], item, arrived_s)) is not None:
-            calls[last] = grown
-        else:
-            calls.append(self._alone(item, arrived_s))
-
-    def _append_alike(self, calls: deque[PlannedCall], items: Sequence[Item], arrived_s: float) -> None:
-        """The same for the rows of one request, in as many steps as they make calls."""
-        _, deadline_s, _, signature = items[0]
-        lengths = [item.tokens for item in items]
-        sums = list(itertools.accumulate(lengths, initial=0))
-        squares = list(itertools.accumulate([n * n for n in lengths], initial=0))
-        max_rows, max_tokens, seconds = self._room
-        start, at = 0, len(calls) - 1
-        while at >= 0 and calls[at].signature != signature:
-            at -= 1
-        before = calls[at] if at >= 0 else None
-
-        def size_to(stop: int) -> CallSize:
-            rows, tokens, longest, square = _EMPTY if before is None else before.size
-            longest = max(longest, *lengths[start:stop])
-            return CallSize(
-                rows + stop - start, tokens + sums[stop] - sums[start], longest, square + squares[stop] - squares[start]
-            )
-
-        def is_too_much(stop: int) -> bool:
-            size = size_to(stop)
-            return size.rows > max_rows or size.tokens > max_tokens or self._predict_s(size) > seconds
-
-        while start < len(items):
-            stop = len(items)
-            if is_too_much(stop):
-                stop = start + bisect.bisect_left(range(start + 1, stop), True, key=is_too_much)
-            if before is not None:
-                if stop > start:
-                    first_s, oldest_s = min(before.deadline_s, deadline_s), min(before.oldest_s, arrived_s)
-                    calls[at] = self._planned(size_to(stop), first_s, oldest_s, signature)
-                before = None
-            elif stop <= start + 1:
-                stop = start + 1
-                calls.append(self._alone(items[start], arrived_s))
-            else:
-                calls.append(self._planned(size_to(stop), deadline_s, arrived_s, signature))
-            start = stop
-
-    def _planned(self, size: CallSize, deadline_s: float, oldest_s: float, signature: int) -> PlannedCall:
-        predicted_s = self._predict_s(size)
-        return PlannedCall(size, predicted_s, deadline_s, oldest_s, predicted_s * self._share, signature)
-
-    def _grown(self, last: PlannedCall, item: Item, arrived_s: float) -> PlannedCall | None:
-        """The call with one more row; None where it does not fit."""
-        # Unpacked and without `min` and `max`: every live row comes here.
-        _, deadline_s, n, signature = item
-        (rows, tokens, longest, squares), _, first_s, oldest_s, _, _ = last
-        max_rows, max_tokens, seconds = self._room
-        if rows >= max_rows or tokens + n > max_tokens:
-            return None
-        if n > longest:
-            longest = n
-        size = CallSize(rows + 1, tokens + n, longest, squares + n * n)
-        predicted_s = self._predict_s(size)
-        if predicted_s > seconds:
-            return None
-        if deadline_s < first_s:
-            first_s = deadline_s
-        if arrived_s < oldest_s:
-            oldest_s = arrived_s
-        return PlannedCall(size, predicted_s, first_s, oldest_s, predicted_s * self._share, signature)
-
-    def _alone(self, item: Item, arrived_s: float) -> PlannedCall:
-        _, deadline_s, n, signature = item
-        size = CallSize(1, n, n, n * n)
-        predicted_s = self._predict_s(size)
-        if self._whole_s is not None and predicted_s > min(self._lane_s, deadline_s - arrived_s) + _EPSILON_S:
-            whole_s = self._whole_s(size)
-            return PlannedCall(size, whole_s, deadline_s, arrived_s, whole_s, signature)
-        return PlannedCall(size, predicted_s, deadline_s, arrived_s, predicted_s * self._share, signature)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -13,7 +14,7 @@ __all__ = ["RoutingPolicy", "TokenGuess"]
 _QUANTILE = 0.9  # as the lane policy predicts
 _ALIKE = 1.1  # replicas that differ by less take turns
 _FORGOTTEN = 32  # requests after which an idle replica gets one, however slow it was: it may be so no more
-_NOTHING = CallSize(0, 0, 0, 0)
+_NOTHING, _ONE = CallSize(0, 0, 0, 0), CallSize.uniform(1)
 _TOKENS_PER_CHARACTER, _LEARNED = 0.25, 0.05
 _MOST_TOKENS_PER_CHARACTER = 4.0
 
@@ -33,9 +34,25 @@ class _Replica:
     started: set[int] = field(default_factory=set[int])  # of the requests
     abandoned: set[int] = field(default_factory=set[int])  # of those: the device has them, and nobody waits
     turn: int = 0  # when it was last given a request
+    answered_s: float = -math.inf  # when one more row would be, behind all that others have sent; -inf: nobody has
 
     def seconds(self, size: CallSize, now_s: float) -> float:
         """Until rows that come now are answered."""
+        return max(self._of_own_s(size, now_s), self._of_all_s(size, now_s))
+
+    def is_free(self) -> bool:
+        """Whether nobody waits for it, as far as is known."""
+        return len(self.requests) == len(self.abandoned) and self.answered_s == -math.inf
+
+    def _of_all_s(self, size: CallSize, now_s: float) -> float:
+        """By what the replica says: it knows who else asks it, and not yet what is on its way."""
+        if self.answered_s == -math.inf:
+            return 0.0
+        one_s = self.curve.seconds(_ONE)  # what is overdue is not over: it takes a call at the least
+        return max(one_s, self.answered_s - now_s) + max(0.0, self.curve.seconds(size) - one_s)
+
+    def _of_own_s(self, size: CallSize, now_s: float) -> float:
+        """By what was sent from here."""
         ahead_s = self.behind_s
         if self.running.rows:
             ahead_s = abs(self.curve.seconds(self.running) - (now_s - self.began_s))  # what is overdue stays so a while
@@ -81,6 +98,14 @@ class RoutingPolicy:
         if is_idle:
             self._clear(replica, found)
 
+    def posted(self, replica: int, answered_s: float) -> None:
+        """When one more row would be answered there, as the replica itself says: others send it requests, too.
+
+        -inf: nobody waits there.
+        """
+        if replica in self._replicas:
+            self._replicas[replica].answered_s = answered_s
+
     def left(self, replica: int) -> None:
         """It takes no more requests."""
         self._replicas.pop(replica, None)
@@ -96,7 +121,7 @@ class RoutingPolicy:
     def least_s(self, size: CallSize, now_s: float, without: Collection[int] = ()) -> float:
         """The same at the best one, with what it keeps for the reply; 0 where one has no request, or there is none."""
         found = [each for number, each in self._replicas.items() if number not in without]
-        if any(len(each.requests) == len(each.abandoned) for each in found):
+        if any(each.is_free() for each in found):
             return 0.0
         return min((each.seconds(size, now_s) + each.reserve_s for each in found), default=0.0)
 

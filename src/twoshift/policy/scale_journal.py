@@ -14,6 +14,7 @@ from typing import Any, cast
 from twoshift.errors import InvalidInput
 from twoshift.policy.autoscale import (
     AutoscalePolicy,
+    BatchBacklog,
     FleetScale,
     FleetState,
     ReplicaSettings,
@@ -21,7 +22,6 @@ from twoshift.policy.autoscale import (
     Scale,
     Signal,
     WorkerSettings,
-    WorkerState,
 )
 
 __all__ = ["ReplayedScale", "scale_entry", "scale_header", "scale_replay"]
@@ -137,7 +137,7 @@ def _read_state(entry: _Object) -> FleetState:
     workers = dict(entry["workers"])
     if workers["time_left_s"] is None:
         workers["time_left_s"] = math.inf
-    return FleetState(ReplicaState(**entry["replicas"]), WorkerState(**workers))
+    return FleetState(ReplicaState(**entry["replicas"]), BatchBacklog(**workers))
 
 
 def _read_scale(found: _Object) -> Scale:

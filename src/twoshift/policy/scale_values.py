@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from twoshift.errors import InvalidInput
 
 __all__ = [
+    "BatchBacklog",
     "FleetScale",
     "ReplicaSettings",
     "Scale",
     "Signal",
     "WorkerSettings",
-    "WorkerState",
     "check_at_least",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerState:
+class BatchBacklog:
     """The batch backlog and its dedicated workers as they are now."""
 
     pending_items: int = 0

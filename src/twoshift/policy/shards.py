@@ -9,12 +9,9 @@ from __future__ import annotations
 import heapq
 import math
 from array import array
-from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from twoshift.errors import InvalidInput
-from twoshift.policy.durations import RunningMedian
 from twoshift.policy.leases import (
     Abandon,
     Committed,
@@ -32,44 +29,32 @@ from twoshift.policy.leases import (
     Wait,
     Worker,
 )
+from twoshift.policy.live_leases import LiveLeases
+from twoshift.policy.shard_states import COMMITTED, DEAD, FRESH, LEASED, RETRY, ShardStates
+from twoshift.policy.stragglers import Stragglers
+from twoshift.policy.strikes import Strikes
 
 __all__ = ["ShardPolicy"]
-
-_FRESH, _RETRY, _LEASED, _COMMITTED, _DEAD = range(5)
-_MAX_COPIES = 2
 
 
 class ShardPolicy:
     """Hands out the shards of one frozen plan until each is committed or dead."""
 
     def __init__(self, shards: int, limits: ShardLimits | None = None, already_committed: Iterable[int] = ()) -> None:
-        if shards < 0:
-            raise InvalidInput("shards", shards, "0 or more")
         self.limits = limits or ShardLimits()
-        self._total = shards
         self._now_s = -math.inf  # the latest time seen; never goes back
-        self._state = bytearray(shards)  # one of _FRESH .. _DEAD a shard
-        self._errors = bytearray(shards)  # strikes: raised errors; never falls
-        self._deaths = bytearray(shards)  # strikes: workers lost; never falls
+        self._states = ShardStates(shards)
+        self._strikes = Strikes(shards, self.limits)
         self._attempts = array("I", bytes(shards * array("I").itemsize))  # leases of a shard so far
-        self._cursor = 0  # no shard before it is _FRESH
-        self._retries: list[tuple[float, int]] = []  # heap: one entry a _RETRY shard, others are committed
-        self._live: OrderedDict[int, Lease] = OrderedDict()  # lease id -> lease, in order of expires_s
+        self._retries: list[tuple[float, int]] = []  # heap: one entry a RETRY shard, others are committed
+        self._live = LiveLeases()
+        self._stragglers = Stragglers(self.limits, self._live, self._strikes)
         self._due_s = -math.inf  # no live lease expires before it
-        self._holders: dict[int, tuple[int, ...]] = {}  # _LEASED shard -> its 1 or 2 live lease ids
-        self._held: dict[Worker, tuple[int, ...]] = {}  # worker -> its live lease ids, never empty
-        self._oldest: list[tuple[float, int]] = []  # heap: every lone lease that may get a second copy
-        self._is_ending = False  # fresh shards have run out once; before that _oldest is not kept
-        self._typical = RunningMedian()  # of the seconds from lease to commit
         self._next_id = 0  # above every id handed out
-        self._committed = 0  # number of _COMMITTED
-        self._dead = 0  # number of _DEAD
-        self._waiting = 0  # number of _RETRY
         self._tally = _Tally()
         for shard in already_committed:
-            self._check(shard)
-            self._committed += self._state[shard] != _COMMITTED
-            self._state[shard] = _COMMITTED
+            self._states.check(shard)
+            self._states[shard] = COMMITTED
 
     def lease(self, worker: Worker, now_s: float) -> Lease | Wait | Finished:
         """A shard for a worker: a retry that is due, else the next fresh one, else a straggler's second copy."""
@@ -79,12 +64,15 @@ class ShardPolicy:
         shard = self._take(now_s)
         if shard is not None:
             return self._grant(shard, worker, now_s, speculative=False)
-        if self._committed + self._dead == self._total:
-            return Finished(self._committed, self._dead)
-        slow, until_s = self._straggler(worker, now_s)
+        committed, dead = self._states.count(COMMITTED), self._states.count(DEAD)
+        if committed + dead == len(self._states):
+            return Finished(committed, dead)
+        slow, until_s = self._stragglers.next(worker, now_s)
         if slow is not None:
             return self._grant(slow, worker, now_s, speculative=True)
-        return Wait(self._wake_s(until_s))
+        first = self._live.first()
+        times_s = (self._next_retry_s(), until_s, first.expires_s if first else None)
+        return Wait(min((at_s for at_s in times_s if at_s is not None and at_s < math.inf), default=None))
 
     def renew(self, lease: Lease, now_s: float) -> Renewed | Abandon:
         """Keeps a live lease alive for another `lease_s`."""
@@ -92,34 +80,23 @@ class ShardPolicy:
         live = self._find(lease)
         if live is None or live.expires_s <= now_s:
             return Abandon(lease.shard)
-        renewed = replace(live, expires_s=now_s + self.limits.lease_s)
-        self._live[live.id] = renewed
-        self._live.move_to_end(live.id)  # all leases are equally long: the latest renewed expires last
-        return Renewed(renewed)
+        return Renewed(self._live.renew(live, now_s + self.limits.lease_s))
 
     def completed(self, lease: Lease, now_s: float) -> Committed | Duplicate:
         """The worker has published the shard's part, or found that somebody had."""
         now_s = self._tick(now_s)
         live = self._find(lease)
-        if self._state[lease.shard] == _COMMITTED:
+        if self._states[lease.shard] == COMMITTED:
             self._tally.duplicates += 1
             return Duplicate(lease.shard)
         if live is None:
             self._tally.late += 1
         else:
             self._remove(live)
-            self._typical.add(now_s - live.started_s)
+            self._stragglers.typical.add(now_s - live.started_s)
             self._tally.useful_s += now_s - live.started_s
             self._tally.speculated_won += live.speculative
         return self._commit(lease.shard, now_s)
-
-    def found_part(self, shard: int, now_s: float) -> Committed | Duplicate:
-        """The shard's part exists, whoever wrote it."""
-        now_s = self._tick(now_s)
-        self._check(shard)
-        if self._state[shard] == _COMMITTED:
-            return Duplicate(shard)
-        return self._commit(shard, now_s)
 
     def failed(self, lease: Lease, now_s: float, *, permanent: bool = False) -> Ended | Stale:
         """The shard raised an error; a permanent one is not tried again."""
@@ -128,9 +105,8 @@ class ShardPolicy:
         if live is None:
             return Stale(lease.shard)
         self._tally.errors += 1
-        shard = live.shard
-        self._errors[shard] = self.limits.max_errors if permanent else self._errors[shard] + 1
-        return self._lost(live, now_s, self._backoff_s(shard))
+        self._strikes.failed(live.shard, permanent)
+        return self._lost(live, now_s, self._strikes.backoff_s(live.shard))
 
     def released(self, lease: Lease, now_s: float) -> Ended | Stale:
         """The worker gave the shard back, on notice of a preemption for one; not the shard's fault."""
@@ -141,47 +117,46 @@ class ShardPolicy:
     def worker_left(self, worker: Worker, now_s: float) -> list[Ended]:
         """The worker was preempted or drained: all its shards are given back, none is blamed."""
         now_s = self._tick(now_s)
-        return [self._released(self._live[id_], now_s) for id_ in tuple(self._held.get(worker, ()))]
+        return [self._released(lease, now_s) for lease in self._live.of_worker(worker)]
 
     def worker_died(self, worker: Worker, now_s: float) -> list[Ended]:
         """The worker is gone and nobody knows why: one of its shards may have killed it."""
         now_s = self._tick(now_s)
-        return [self._orphaned(self._live[id_], now_s) for id_ in tuple(self._held.get(worker, ()))]
+        return [self._orphaned(lease, now_s) for lease in self._live.of_worker(worker)]
 
     def expire(self, now_s: float) -> list[Ended]:
         """Takes back every lease past its time; `lease` does so too."""
         now_s = self._tick(now_s)
         ended: list[Ended] = []
-        while (first := self._first_to_expire()) and first.expires_s <= now_s:
+        while (first := self._live.first()) and first.expires_s <= now_s:
             ended.append(self._orphaned(first, now_s))
         self._due_s = first.expires_s if first else now_s + self.limits.lease_s
         return ended
 
     def set_speculation(self, on: bool) -> None:
         """Turns second copies on or off from now on; those that run go on."""
-        self.limits = replace(self.limits, speculate=on)
-        self._is_ending = False  # the queue was not kept while off: start it afresh
+        self._stragglers.turn(on)
 
     def is_committed(self, shard: int) -> bool:
-        self._check(shard)
-        return self._state[shard] == _COMMITTED
+        self._states.check(shard)
+        return self._states[shard] == COMMITTED
 
     def dead_shards(self) -> list[int]:
-        return [shard for shard, state in enumerate(self._state) if state == _DEAD]
+        return self._states.all_in(DEAD)
 
     @property
     def typical_s(self) -> float | None:
         """The median time from lease to commit."""
-        return self._typical.value
+        return self._stragglers.typical.value
 
     def counts(self) -> ShardCounts:
-        done, leased, tally = self._committed + self._dead, len(self._holders), self._tally
+        states, tally = self._states, self._tally
         return ShardCounts(
-            total=self._total,
-            committed=self._committed,
-            dead=self._dead,
-            leased=leased,
-            pending=self._total - done - leased,
+            total=len(states),
+            committed=states.count(COMMITTED),
+            dead=states.count(DEAD),
+            leased=states.count(LEASED),
+            pending=states.count(FRESH) + states.count(RETRY),
             attempts=self._next_id,
             retries=tally.retries,
             speculated=tally.speculated,
@@ -201,31 +176,16 @@ class ShardPolicy:
 
         Raises AssertionError.
         """
-        _ensure([self._state.count(s) for s in (_COMMITTED, _DEAD, _RETRY)], self._done_and_waiting())
-        _ensure(self._state.find(_FRESH, 0, self._cursor), -1)
-        leased = [shard for shard, state in enumerate(self._state) if state == _LEASED]
-        _ensure(sorted(self._holders), leased)
-        ids = [id_ for holders in self._holders.values() for id_ in holders]
-        _ensure(sorted(ids), sorted(self._live))
-        _ensure(sorted(id_ for held in self._held.values() for id_ in held), sorted(self._live))
-        _ensure(all(1 <= len(holders) <= _MAX_COPIES for holders in self._holders.values()), True)
-        for id_, lease in self._live.items():
-            _ensure(lease.expires_s >= self._due_s, True)
-            _ensure((lease.id, id_ in self._holders[lease.shard], id_ in self._held[lease.worker]), (id_, 1, 1))
-        expiries = [lease.expires_s for lease in self._live.values()]
-        _ensure(expiries, sorted(expiries))
-        retries = sorted(shard for _, shard in self._retries if self._state[shard] == _RETRY)
-        _ensure(retries, [shard for shard, state in enumerate(self._state) if state == _RETRY])
-        _ensure({self._state[shard] for _, shard in self._retries} <= {_RETRY, _COMMITTED}, True)
-        queued = {id_ for _, id_ in self._oldest}
-        lone = {lease.id for lease in self._live.values() if self._may_copy(lease)}
-        _ensure(not self._is_ending or lone <= queued, True)
+        for part in (self._states, self._live, self._stragglers):
+            part.validate()
+        _ensure(sorted(self._live.shards()), self._states.all_in(LEASED))
+        _ensure(all(lease.expires_s >= self._due_s for lease in self._live), True)
+        waiting = self._states.all_in(RETRY)
+        _ensure(sorted(shard for _, shard in self._retries if self._states[shard] == RETRY), waiting)
+        left = {self._states[shard] for _, shard in self._retries}
+        _ensure(left <= {RETRY, COMMITTED}, True)
         _ensure(sum(self._attempts), self._next_id)
-        pending = [s for s, state in enumerate(self._state) if state == _RETRY and self._is_exhausted(s)]
-        _ensure(pending, [])
-
-    def _done_and_waiting(self) -> list[int]:
-        return [self._committed, self._dead, self._waiting]
+        _ensure([shard for shard in waiting if self._strikes.is_exhausted(shard)], [])
 
     def _tick(self, now_s: float) -> float:
         # a clock that steps back must not put leases out of their order of expiry
@@ -233,32 +193,21 @@ class ShardPolicy:
             self._now_s = now_s
         return self._now_s
 
-    def _check(self, shard: int) -> None:
-        if not 0 <= shard < self._total:
-            raise InvalidInput("shard", shard, f"a shard of the plan: 0 to {self._total - 1}")
-
     def _find(self, lease: Lease) -> Lease | None:
-        self._check(lease.shard)
-        live = self._live.get(lease.id)
-        if live is lease or live is None:
-            return live
-        # a lease from before a restart of the coordinator can carry an id that is in use again
-        return live if (live.shard, live.worker) == (lease.shard, lease.worker) else None
+        self._states.check(lease.shard)
+        return self._live.find(lease)
 
     def _take(self, now_s: float) -> int | None:
         retry_s = self._next_retry_s()
         if retry_s is not None and retry_s <= now_s:
-            self._waiting -= 1
             self._tally.retries += 1
             return heapq.heappop(self._retries)[1]
-        fresh = self._state.find(_FRESH, self._cursor)
-        self._cursor = self._total if fresh < 0 else fresh + 1
-        return None if fresh < 0 else fresh
+        return self._states.next_fresh()
 
     def _next_retry_s(self) -> float | None:
         while self._retries:
             ready_s, shard = self._retries[0]
-            if self._state[shard] == _RETRY:
+            if self._states[shard] == RETRY:
                 return ready_s
             heapq.heappop(self._retries)  # committed by a late completion in the meantime
         return None
@@ -268,86 +217,25 @@ class ShardPolicy:
         self._next_id += 1
         self._attempts[shard] += 1
         lease = Lease(id_, shard, worker, self._attempts[shard], now_s, now_s + self.limits.lease_s, speculative)
-        self._live[id_] = lease
-        self._held[worker] = (*self._held.get(worker, ()), id_)
-        self._state[shard] = _LEASED
-        self._holders[shard] = (*self._holders.get(shard, ()), id_)
+        self._live.add(lease)
+        self._states[shard] = LEASED
         if speculative:
             self._tally.speculated += 1
         else:
-            self._queue_for_copy(lease)
+            self._stragglers.watch(lease)
         return lease
 
-    def _straggler(self, worker: Worker, now_s: float) -> tuple[int | None, float | None]:
-        """The longest-running lone shard that is well past the typical time, or when there will be one.
-
-        For idle workers only: behind a shard of its own that does not end, a copy would help nobody.
-        """
-        typical_s = self._typical.value
-        if typical_s is None or not self.limits.speculate or worker in self._held:
-            return None, None
-        if not self._is_ending:
-            self._queue_all_for_copy()
-        # little evidence asks for more patience: twice as much after a single commit
-        patience_s = self.limits.speculate_factor * (1 + 1 / self._typical.count) * typical_s
-        while self._oldest:
-            started_s, id_ = self._oldest[0]
-            lease = self._live.get(id_)
-            if lease is not None and self._may_copy(lease):
-                due_s = started_s + patience_s
-                return (lease.shard, None) if due_s <= now_s else (None, due_s)
-            heapq.heappop(self._oldest)
-        return None, None
-
-    def _may_copy(self, lease: Lease) -> bool:
-        return (
-            self.limits.speculate
-            and len(self._holders[lease.shard]) < _MAX_COPIES
-            and not self._is_exhausted(lease.shard)
-        )
-
-    def _queue_for_copy(self, lease: Lease) -> None:
-        if self._is_ending and self.limits.speculate:
-            heapq.heappush(self._oldest, (lease.started_s, lease.id))
-            if len(self._oldest) > 2 * len(self._live) + 64:
-                self._queue_all_for_copy()
-
-    def _queue_all_for_copy(self) -> None:
-        """Starts the queue, or drops from it what has ended: rarely enough to be a constant cost a lease."""
-        self._is_ending = True
-        self._oldest = [(x.started_s, x.id) for x in self._live.values() if self._may_copy(x)]
-        heapq.heapify(self._oldest)
-
-    def _wake_s(self, straggler_s: float | None) -> float | None:
-        first = self._first_to_expire()
-        times_s = (self._next_retry_s(), straggler_s, first.expires_s if first else None)
-        until_s = min((t for t in times_s if t is not None), default=math.inf)
-        return until_s if until_s < math.inf else None
-
-    def _first_to_expire(self) -> Lease | None:
-        return next(iter(self._live.values())) if self._live else None
-
     def _commit(self, shard: int, now_s: float) -> Committed:
-        losers = tuple([self._live[id_] for id_ in self._holders.get(shard, ())])
+        losers = tuple(self._live.of_shard(shard))
         for loser in losers:
             self._remove(loser)
             self._tally.duplicated_s += now_s - loser.started_s
-        self._dead -= self._state[shard] == _DEAD
-        self._waiting -= self._state[shard] == _RETRY
-        self._state[shard] = _COMMITTED
-        self._committed += 1
+        self._states[shard] = COMMITTED
         return Committed(shard, losers)
 
     def _remove(self, lease: Lease) -> None:
-        del self._live[lease.id]
-        held = self._held.pop(lease.worker)
-        if len(held) > 1:
-            self._held[lease.worker] = tuple(id_ for id_ in held if id_ != lease.id)
-        holders = self._holders.pop(lease.shard)
-        if len(holders) > 1:
-            left = holders[0] if holders[1] == lease.id else holders[1]
-            self._holders[lease.shard] = (left,)
-            self._queue_for_copy(self._live[left])
+        if (left := self._live.remove(lease)) is not None:
+            self._stragglers.watch(left)
 
     def _released(self, lease: Lease, now_s: float) -> Ended:
         self._tally.released += 1
@@ -355,30 +243,21 @@ class ShardPolicy:
 
     def _orphaned(self, lease: Lease, now_s: float) -> Ended:
         self._tally.deaths += 1
-        self._deaths[lease.shard] += 1
-        return self._lost(lease, now_s, self._backoff_s(lease.shard))
+        self._strikes.died(lease.shard)
+        return self._lost(lease, now_s, self._strikes.backoff_s(lease.shard))
 
     def _lost(self, lease: Lease, now_s: float, backoff_s: float) -> Ended:
         shard = lease.shard
         self._remove(lease)
         self._tally.lost_s += now_s - lease.started_s
-        if shard in self._holders:
+        if self._live.copies(shard):
             return Covered(shard)
-        if self._is_exhausted(shard):
-            self._state[shard] = _DEAD
-            self._dead += 1
+        if self._strikes.is_exhausted(shard):
+            self._states[shard] = DEAD
             return Dead(shard)
-        self._state[shard] = _RETRY
-        self._waiting += 1
+        self._states[shard] = RETRY
         heapq.heappush(self._retries, (now_s + backoff_s, shard))
         return Retry(shard, now_s + backoff_s)
-
-    def _is_exhausted(self, shard: int) -> bool:
-        return self._errors[shard] >= self.limits.max_errors or self._deaths[shard] >= self.limits.max_deaths
-
-    def _backoff_s(self, shard: int) -> float:
-        strikes = self._errors[shard] + self._deaths[shard]
-        return min(self.limits.backoff_s * 2.0 ** (strikes - 1), self.limits.backoff_cap_s)
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from twoshift.errors import InvalidInput
 from twoshift.ports import Columns
 from twoshift.runtime.table import Table
 
-__all__ = ["ColumnRows", "Done", "array_of", "bad_row", "cast", "concat"]
+__all__ = ["ColumnRows", "DoneCall", "array_of", "bad_row", "cast", "concat"]
 
 _ACCEPTED = "a number, a bool, a string, or a list of the same size in every row"
 _MISSING = "a value: this model does not take missing ones"
@@ -22,7 +22,7 @@ _ONE, _WHOLE = np.ones(1, np.int64), np.zeros(1, np.bool_)  # shared: nobody wri
 _ONE.flags.writeable = _WHOLE.flags.writeable = False
 
 
-class Done:
+class DoneCall:
     """A call whose result is already there."""
 
     __slots__ = ("_columns",)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from twoshift.errors import Broken, BrokenModel
 from twoshift.ports import Columns, Prepared, RuntimeInfo
-from twoshift.runtime.columns import ColumnRows, Done, concat
+from twoshift.runtime.columns import ColumnRows, DoneCall, concat
 from twoshift.runtime.failures import device_failures
 
 __all__ = ["ColumnModel", "HostModel", "LookupColumnModel", "LookupModel"]
@@ -47,13 +47,13 @@ class HostModel:
         """Rows as the user has them, as columns."""
         return self._open().prepare(rows)
 
-    def launch(self, parts: Sequence[Prepared], live: bool = False) -> Done:
+    def launch(self, parts: Sequence[Prepared], live: bool = False) -> DoneCall:
         """Run one call over the rows of all parts; the device has one queue, so `live` changes nothing."""
         given = cast("Sequence[ColumnRows]", parts)
         columns, rows = concat(given), sum(map(len, given))
         with device_failures():
             result = self._predict(columns, rows)
-        return Done(_checked(result, rows, self.info))
+        return DoneCall(_checked(result, rows, self.info))
 
     def close(self) -> None:
         """Let the model go, and tell it where it wants to know."""

@@ -15,7 +15,7 @@ from typing import NoReturn, TypeVar
 from twoshift.durations import format_duration
 from twoshift.errors import Broken
 
-__all__ = ["LoadLimit", "is_loading", "load_within", "loading_step"]
+__all__ = ["LoadLimit", "is_loading", "load_within", "loading_step", "when_given_up"]
 
 _EXIT = 1
 _GRACE_S = 10.0  # after which the process ends even where a library never gives up the interpreter
@@ -39,6 +39,12 @@ def loading_step(what: str) -> None:
         _active.limits[-1].step = what
 
 
+def when_given_up(act: Callable[[], None]) -> None:
+    """Do this where the time of what loads in this thread is over: what it holds, nobody else shall wait for."""
+    if _active.limits:
+        _active.limits[-1].when_given_up.append(act)
+
+
 def _end_process(message: str) -> NoReturn:
     sys.stderr.write(f"twoshift: {message}\n")
     sys.stderr.flush()
@@ -51,6 +57,7 @@ class LoadLimit:
     def __init__(self, model: str, limit_s: float | None, give_up: Callable[[str], None] = _end_process) -> None:
         self._model, self._limit_s, self._give_up = model, limit_s, give_up
         self.step = "it was opened"
+        self.when_given_up: list[Callable[[], None]] = []
         self._timer: threading.Timer | None = None
         self._gave_up = False
 
@@ -84,6 +91,8 @@ class LoadLimit:
     def _expired(self) -> None:
         self._gave_up = True
         faulthandler.cancel_dump_traceback_later()  # the interpreter is not held
+        for act in self.when_given_up:
+            act()
         self._give_up(self.message())
 
 

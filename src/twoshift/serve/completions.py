@@ -4,31 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Sequence
 
 from twoshift.engine import Engine, RowResult
+from twoshift.engine.waiting import LiveRows
 from twoshift.errors import Late
 from twoshift.ports import Prepared
 from twoshift.serve.deadlines import Deadlines
 from twoshift.serve.host import Host
 from twoshift.serve.live_request import LiveRequest
 
-__all__ = ["Completions", "Pending"]
+__all__ = ["Awaited", "Completions", "Pending"]
 
 _GATHER_S = 0.001  # while requests come in with every turn of the loop; a single one waits for one turn
 
 
-class Pending:
+class Pending(ABC):
     """The rows of one request, with an engine; it waits for its first row itself, and `_Row` for each other."""
 
-    __slots__ = ("_engine", "_home", "done", "due", "keys", "left", "results", "settled_s")
+    __slots__ = ("due", "engine", "home", "is_over", "keys", "left", "results", "settled_s")
 
-    def __init__(self, home: Completions, engine: Engine, done: asyncio.Future[None], rows: int) -> None:
-        self._home, self._engine, self.done, self.left = home, engine, done, rows
+    def __init__(self, home: Completions, engine: Engine, rows: int) -> None:
+        self.home, self.engine, self.left = home, engine, rows
         self.due = 0  # the tick of its deadline
         self.settled_s = 0.0  # when its last result was there
+        self.is_over = False  # it is answered, or nobody waits for it
         self.results: list[RowResult | Exception | None] = [None] * rows
-        self.keys: list[int] = []
+        self.keys: Sequence[int] = ()
+
+    def sinks(self) -> list[Pending | _Row]:
+        """What waits for each of its rows."""
+        count = len(self.results)
+        return [self] if count == 1 else [self, *(_Row(self, place) for place in range(1, count))]
 
     def settle(self, result: RowResult | Exception) -> None:
         self.settle_row(0, result)
@@ -36,11 +45,43 @@ class Pending:
     def settle_row(self, place: int, result: RowResult | Exception) -> None:  # in an engine's thread
         if self.results[place] is None:
             self.results[place] = result
-            self._home.settled(self)
+            self.home.settled(self)
 
     def cancel(self) -> bool:
         """What is not on the device yet never will be; whether that is all of it."""
-        return self._engine.forget(self.keys) == len(self.keys)
+        return self.engine.forget(self.keys) == len(self.keys)
+
+    @property
+    @abstractmethod
+    def asked(self) -> object:
+        """Whose rows they are, for who watches launches."""
+
+    @abstractmethod
+    def end(self, late: Late | None) -> None:
+        """All results are there, or its deadline has passed; on the loop, once."""
+
+
+class Awaited(Pending):
+    """One that a task waits for."""
+
+    __slots__ = ("_asked", "done")
+
+    def __init__(self, home: Completions, engine: Engine, rows: int, asked: object = None) -> None:
+        super().__init__(home, engine, rows)
+        self._asked = asked
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def asked(self) -> object:
+        return self._asked
+
+    def end(self, late: Late | None) -> None:
+        if self.done.done():  # its task was cancelled in this turn
+            return
+        if late is None:
+            self.done.set_result(None)
+        else:
+            self.done.set_exception(late)
 
 
 class _Row:
@@ -50,6 +91,11 @@ class _Row:
 
     def __init__(self, pending: Pending, place: int) -> None:
         self._pending, self._place = pending, place
+
+    @property
+    def asked(self) -> object:
+        """As the first row says it."""
+        return self._pending.asked
 
     def settle(self, result: RowResult | Exception) -> None:
         self._pending.settle_row(self._place, result)
@@ -67,22 +113,36 @@ class Completions:
         self._wake_by_s = 0.0
         self._deadlines = Deadlines(_give_up)  # of requests that are not answered
 
-    def submit(self, engine: Engine, rows: Prepared, request: LiveRequest) -> Pending:
-        """As `Engine.submit`; the engine looks once every request that is here by now has been submitted."""
-        deadline_s, since_s, reserve_s = request.deadline_s, request.arrived_s, request.reserve_s
-        count = len(rows.lengths)
-        pending = Pending(self, engine, self._loop.create_future(), count)
-        sinks = [pending] if count == 1 else [pending, *(_Row(pending, k) for k in range(1, count))]
-        pending.keys = engine.submit_to(sinks, rows, deadline_s - reserve_s, request.tenant, since_s - reserve_s)
-        pending.due = self._deadlines.add(pending, deadline_s)
-        if not engine.is_resting:  # it will look by itself
-            return pending
-        self._submitted += 1
-        if not self._waiting:
-            self._wake_by_s = time.monotonic() + _GATHER_S
-            self._loop.call_soon(self._wake)
-        self._waiting.add(engine)
+    def submit(self, engine: Engine, rows: Prepared, request: LiveRequest) -> Awaited:
+        """As `Engine.submit_to`, for a task that waits for all rows."""
+        pending = Awaited(self, engine, len(rows.lengths), request.visit)
+        deadline_s, reserve_s = request.deadline_s, request.reserve_s
+        asked = LiveRows(0, pending.sinks(), deadline_s - reserve_s, request.tenant, request.arrived_s - reserve_s)
+        (refused,) = self.submit_together(engine, rows, [(pending, asked, deadline_s)])
+        if refused is not None:
+            raise refused
         return pending
+
+    def submit_together(
+        self, engine: Engine, rows: Prepared, requests: Sequence[tuple[Pending, LiveRows, float]]
+    ) -> list[Exception | None]:
+        """As `Engine.submit_together`, each with when it is given up; why one is not taken, or None.
+
+        The engine looks once every request that is here by now has been submitted.
+        """
+        found = list[Exception | None]()
+        for (pending, _, deadline_s), keys in zip(
+            requests, engine.submit_together(rows, [each[1] for each in requests]), strict=True
+        ):
+            if isinstance(keys, Exception):
+                found.append(keys)
+                continue
+            pending.keys = keys
+            pending.due = self._deadlines.add(pending, deadline_s)
+            found.append(None)
+        if engine.is_resting:  # else it will look by itself
+            self._gather(engine, len(requests))
+        return found
 
     def settled(self, pending: Pending) -> None:
         """A row has its result; in an engine's thread."""
@@ -90,6 +150,18 @@ class Completions:
         if not self._woken:
             self._woken, self._woken_s = True, time.monotonic()
             self._loop.call_soon_threadsafe(self._deliver)
+
+    def forget(self, pending: Pending) -> None:
+        """It is answered, or nobody waits for it."""
+        pending.is_over = True
+        self._deadlines.forget(pending, pending.due)
+
+    def _gather(self, engine: Engine, requests: int) -> None:
+        self._submitted += requests
+        if not self._waiting:
+            self._wake_by_s = time.monotonic() + _GATHER_S
+            self._loop.call_soon(self._wake)
+        self._waiting.add(engine)
 
     def _wake(self) -> None:
         if self._submitted != self._seen and time.monotonic() < self._wake_by_s:
@@ -104,20 +176,17 @@ class Completions:
         woken_s, self._woken = self._woken_s, False  # before the look: who comes after it wakes us again
         if self._host is not None:
             self._host.woke()
-        while self._settled:
-            pending = self._settled.popleft()
+        settled = self._settled
+        while settled:
+            pending = settled.popleft()
             pending.left -= 1
-            if not pending.left and not pending.done.done():
+            if not pending.left and not pending.is_over:
                 self.forget(pending)
                 pending.settled_s = woken_s
-                pending.done.set_result(None)
-
-    def forget(self, pending: Pending) -> None:
-        """It is answered, or nobody waits for it."""
-        self._deadlines.forget(pending, pending.due)
+                pending.end(None)
 
 
 def _give_up(pending: Pending) -> None:
-    if not pending.done.done():
-        begun = not pending.cancel()
-        pending.done.set_exception(Late("the request was not answered by its deadline", begun))
+    if not pending.is_over:
+        pending.is_over = True
+        pending.end(Late("the request was not answered by its deadline", begun=not pending.cancel()))

@@ -14,7 +14,7 @@ from twoshift.errors import InvalidInput, NotFound, TryLater, TwoshiftError
 from twoshift.ports import RuntimeInfo
 from twoshift.serve.derived import Derived
 from twoshift.serve.live_model import LiveModel
-from twoshift.serve.llm.derived import LlmDerived
+from twoshift.serve.llm_derived import LlmDerived
 from twoshift.serve.metrics import ModelMetrics
 from twoshift.serve.sums import stats_together
 from twoshift.serve.tracing import Traces

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from twoshift.engine.stats import CALL_ROWS, EngineStats, Health, Queue
+from twoshift.serve.counts import MetricCounts
 from twoshift.serve.deployments import Deployment
-from twoshift.serve.metrics import ModelMetrics
+from twoshift.serve.metrics import SECONDS
 from twoshift.types import Lane, ReplicaCounts
 
 __all__ = ["MoreMetrics", "ServerMetrics", "counted"]
@@ -24,7 +25,7 @@ _ONLINE = str(Lane.ONLINE)
 class _Seen:
     """One model, looked at once."""
 
-    metrics: ModelMetrics
+    counts: MetricCounts
     stats: EngineStats
     health: Health
     waiting: Mapping[Lane, Queue]
@@ -50,13 +51,13 @@ def counted(counts: Iterable[int], bounds: tuple[float, ...]) -> list[tuple[str,
 
 
 def _stages(seen: _Seen) -> Iterator[tuple[Any, ...]]:
-    for stage, each in seen.metrics.stages.items():
-        yield _ONLINE, stage, counted(each.counts, each.bounds), each.total
+    for stage, each in seen.counts.stages.items():
+        yield _ONLINE, stage, counted(each.counts, SECONDS), each.total
 
 
 def _latency(seen: _Seen) -> Iterator[tuple[Any, ...]]:
-    each = seen.metrics.latency
-    yield _ONLINE, counted(each.counts, each.bounds), each.total
+    each = seen.counts.latency
+    yield _ONLINE, counted(each.counts, SECONDS), each.total
 
 
 def _call_rows(seen: _Seen) -> Iterator[tuple[Any, ...]]:
@@ -74,13 +75,13 @@ def _of_stats(value: str) -> Callable[[_Seen], list[tuple[Any, ...]]]:
 
 _FAMILIES = (
     _Family("counter", "requests", "Requests by status.", ("lane", "status"),
-            lambda seen: ((_ONLINE, str(status), n) for status, n in sorted(seen.metrics.requests.items()))),
+            lambda seen: ((_ONLINE, str(status), n) for status, n in sorted(seen.counts.requests.items()))),
     _Family("counter", "refusals", "Requests refused, by reason.", ("lane", "reason"),
-            lambda seen: ((_ONLINE, why, n) for why, n in sorted(seen.metrics.refusals.items()))),
+            lambda seen: ((_ONLINE, why, n) for why, n in sorted(seen.counts.refusals.items()))),
     _Family("counter", "offered_rows", "Offered rows, refused ones included.", ("lane",),
-            lambda seen: [(_ONLINE, seen.metrics.offered_rows)]),
+            lambda seen: [(_ONLINE, seen.counts.offered_rows)]),
     _Family("counter", "refused_rows", "Rows refused because a replica was missing.", ("lane",),
-            lambda seen: [(_ONLINE, seen.metrics.refused_rows)]),
+            lambda seen: [(_ONLINE, seen.counts.refused_rows)]),
     _Family("histogram", "stage_seconds", "Time of each stage of a request.", ("lane", "stage"), _stages),
     _Family("histogram", "request_seconds", "Time from a request's first byte to its reply.", ("lane",), _latency),
     _Family("histogram", "call_rows", "Rows per forward call, by the lane that started it.", ("lane",), _call_rows),
@@ -153,4 +154,4 @@ class ServerMetrics:
 
 
 def _look(model: Deployment) -> _Seen:
-    return _Seen(model.metrics, model.stats(), model.health(), model.waiting(), model.replicas())
+    return _Seen(model.metrics.total(), model.stats(), model.health(), model.waiting(), model.replicas())

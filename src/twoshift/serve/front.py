@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from twoshift.endpoints.faults import fault_of
 from twoshift.endpoints.known import told_openai
 from twoshift.errors import TryLater, TwoshiftError
 from twoshift.serve.batch_desk import BatchDesk, NoBatches
+from twoshift.serve.connection_counts import ConnectionCounts
 from twoshift.serve.exposition import MoreMetrics, ServerMetrics
+from twoshift.serve.host import HostFacts
 from twoshift.serve.http.app import Admitted, App
 from twoshift.serve.http.batches import add_batches
 from twoshift.serve.http.files import add_files
 from twoshift.serve.http.gate import Gate
 from twoshift.serve.http.generation import add_generation
+from twoshift.serve.http.handover import HandoverListener
 from twoshift.serve.http.jobs import JobDesk, NoJobs, add_jobs
 from twoshift.serve.http.kserve import add_kserve
 from twoshift.serve.http.message_batches import add_message_batches
@@ -39,7 +43,7 @@ from twoshift.serve.settings import ServeSettings
 if TYPE_CHECKING:
     from twoshift.serve.grpc.server import GrpcServer
 
-__all__ = ["Front", "ServerServices", "add_faces"]
+__all__ = ["Front", "ServerServices", "add_faces", "add_live_faces", "http_limits"]
 
 _RETRY_S = 2.0
 
@@ -63,18 +67,26 @@ class ServerServices(Protocol):
 class Front:
     """Of one loop. It says from its start how the server is; requests are taken once something can answer them."""
 
-    def __init__(self, service: Service, settings: ServeSettings, keys: Keys) -> None:
+    def __init__(
+        self, service: Service, settings: ServeSettings, keys: Keys, counts: ConnectionCounts | None = None
+    ) -> None:
+        """`counts`: of connections, with those of front processes."""
         self._service, self._settings = service, settings
         service.is_opening = True
         self._app = _FrontApp(keys, service)
         gate = Gate(self._app, service.host, service)
-        app, limits = self._app, _limits(settings)
-        self._http = HttpServer(app.handle, app.refused, limits, streams=app.streams, admit=app.admit, gate=gate)
+        app, limits = self._app, http_limits(settings)
+        self._http = HttpServer(
+            app.handle, app.refused, limits, streams=app.streams, admit=app.admit, gate=gate, counts=counts
+        )
         self._grpc = None if settings.grpc_port is None else _grpc_server(service, settings, keys)
+        self._taking: HandoverListener | None = None
 
-    async def open(self, sockets: Sequence[socket.socket]) -> str | None:
-        """Listen; the address of gRPC, where there is one."""
+    async def open(self, sockets: Sequence[socket.socket], handover: Path | None = None) -> str | None:
+        """Listen; the address of gRPC, where there is one. `handover`: where front processes hand connections over."""
         await self._http.start_on(sockets)
+        if handover is not None:
+            self._taking = HandoverListener(handover, self._http.take_over)
         if self._grpc is None:
             return None
         settings = self._settings
@@ -92,6 +104,8 @@ class Front:
 
     async def drain(self, grace_s: float, hurry: asyncio.Event) -> bool:
         """Take nothing new, and answer what was admitted; False where time ran out."""
+        if self._taking is not None:
+            self._taking.close()
         doors = [each for each in (self._http, self._grpc) if each is not None]
         return all(await asyncio.gather(*(each.drain(grace_s, hurry) for each in doors)))
 
@@ -129,31 +143,50 @@ def add_faces(
     metrics: Sequence[MoreMetrics],
 ) -> None:
     """Everything that a server can be asked over HTTP."""
-    add_kserve(app, service)
-    add_openai(app, service)
-    add_reranking(app, service)
-    add_generation(app, service)
-    add_tokenization(app, service)
-    add_oip(app, service)
+    add_live_faces(app, service)
     add_jobs(app, services.jobs)
     add_files(app, services.batches.files)
     add_batches(app, services.batches)
     add_message_batches(app, service, services.batches)
     add_schedules(app, services.schedules, services.notifier)
     add_usage(app, usage)
-    host = service.host.policy
+
+    def hosts() -> list[HostFacts]:
+        return [service.host.facts(server.connections), *(() if service.fronts is None else service.fronts.hosts())]
+
     gauges: dict[str, tuple[str, Callable[[], float]]] = {
-        "http_connections": ("Open connections.", lambda: server.connections),
-        "host_requests": ("Admitted requests that are not answered yet.", lambda: host.inside),
-        "host_ahead_seconds": ("Host time that the admitted requests still need.", lambda: host.ahead_s),
-        "host_request_seconds": ("Host time of a request.", lambda: host.request_s),
-        "host_refusal_seconds": ("Host time of a request that is refused unread.", lambda: host.refusal.mean_s),
+        "fronts": ("Processes that take live requests.", lambda: max(1, len(hosts()) - 1)),
+        "http_connections": ("Open connections.", lambda: sum(each.connections for each in hosts())),
+        "host_requests": ("Admitted requests that are not answered yet.", lambda: sum(each.inside for each in hosts())),
+        "host_ahead_seconds": (
+            "Host time that the admitted requests still need, at the busiest front.",
+            lambda: max(each.ahead_s for each in hosts()),
+        ),
+        "host_request_seconds": (
+            "Host time of a request, at the slowest front.",
+            lambda: max(each.request_s for each in hosts()),
+        ),
+        "host_refusal_seconds": (
+            "Host time of a request that is refused unread, at the slowest front.",
+            lambda: max(each.refusal_s for each in hosts()),
+        ),
     }
-    more = [*metrics, lambda: llm_metrics(service.models)]
-    add_operations(app, service.unready, ServerMetrics(service.models, gauges, more), service.warnings)
+    shown = ServerMetrics(service.models, gauges, [*metrics, lambda: llm_metrics(service.models)])
+    add_operations(app, service.unready, shown, service.warnings, service.refresh)
 
 
-def _limits(settings: ServeSettings) -> HttpLimits:
+def add_live_faces(app: App, service: Service) -> None:
+    """Those that models answer."""
+    add_kserve(app, service)
+    add_openai(app, service)
+    add_reranking(app, service)
+    add_generation(app, service)
+    add_tokenization(app, service)
+    add_oip(app, service)
+
+
+def http_limits(settings: ServeSettings) -> HttpLimits:
+    """What a client may cost a process of the server."""
     return HttpLimits(
         body_bytes=int(settings.max_body_mib * (1 << 20)),
         connections=settings.max_connections,

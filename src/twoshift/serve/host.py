@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from twoshift.policy.host import HostPolicy, HostWork
 
-__all__ = ["UNREAD", "Host", "Visit"]
+__all__ = ["UNREAD", "Host", "HostFacts", "Visit"]
 
 UNREAD = "the server is too busy to answer in time"
 
@@ -94,6 +95,18 @@ class Visit:
             policy.replied(self.size, now_s - self._since_s + self._elsewhere_s, now_s - self.result_s, now_s)
 
 
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """What requests cost an interpreter, and how much it has in work."""
+
+    request_s: float = 0.0  # 0: not measured yet
+    refusal_s: float = 0.0
+    ahead_s: float = 0.0
+    inside: int = 0
+    connections: int = 0
+    costs: dict[str, float] = field(default_factory=dict[str, float])
+
+
 class Host:
     """One loop."""
 
@@ -116,6 +129,13 @@ class Host:
             "after_byte_s": after.per_byte_s,
             "refusal_s": self.policy.refusal.base_s,
         }
+
+    def facts(self, connections: int) -> HostFacts:
+        """How it is."""
+        policy = self.policy
+        return HostFacts(
+            policy.request_s, policy.refusal.mean_s, policy.ahead_s, policy.inside, connections, self.costs()
+        )
 
     def wait_s(self, size: int, left_s: float, now_s: float, model: DevicePath | None) -> float | None:
         """None: a request that has so much time left is admitted; otherwise how long until it might be.

@@ -9,15 +9,19 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from twoshift.declare import check, key
 from twoshift.errors import Denied, Forbidden, OverLimit
 from twoshift.serve.bucket import Bucket
+from twoshift.serve.limit_record import LimitRecord
 from twoshift.serve.tenants import Tenant, TenantSettings
 from twoshift.values import count, names, text, whole
+
+if TYPE_CHECKING:
+    from twoshift.serve.shared_limits import SharedLimits
 
 __all__ = ["ANYONE", "SCOPES", "Access", "Caller", "KeySettings", "Keys", "digest_of", "new_key", "tenant_of"]
 
@@ -70,6 +74,11 @@ class KeySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         check(self)
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is something to count for it with each request."""
+        return self.requests_per_minute is not None or self.concurrency is not None
+
 
 def tenant_of(name: str, settings: KeySettings) -> str:
     """Whose key it is: its tenant's, or one of its own name."""
@@ -80,16 +89,25 @@ class Caller:
     """A key in use. Of one thread, as the server's loop is."""
 
     def __init__(
-        self, name: str, settings: KeySettings | None, of: Tenant, clock: Callable[[], float] = time.monotonic
+        self,
+        name: str,
+        settings: KeySettings | None,
+        of: Tenant,
+        clock: Callable[[], float] = time.monotonic,
+        shared: SharedLimits | None = None,  # by which other processes know what was taken
     ) -> None:
         self.name, self._settings, self.of = name, settings, of
         self.tenant = of.name
         scopes = SCOPES if settings is None else settings.scopes
         self.is_admin = Access.ADMIN in scopes
         self._may = frozenset(Access if self.is_admin else (Access.OPEN, Access.KEY, *scopes))
-        self._running = 0
+        is_limited = settings is not None and settings.is_limited
+        self._record = shared.key(name) if shared is not None and is_limited else LimitRecord()
         rate = None if settings is None else settings.requests_per_minute
-        self._bucket = None if rate is None else Bucket(rate / 60, clock)
+        self._bucket = None if rate is None else Bucket(rate / 60, clock, self._record.bucket)
+        self._most_running = None if settings is None else settings.concurrency
+        held = [*([of.record] if of.bucket is not None else []), *([self._record] if is_limited else [])]
+        self._guard = None if shared is None or not held else shared.guard(*held)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -109,18 +127,24 @@ class Caller:
 
     def enter(self, model: str, live: bool = True) -> None:
         """Begins a request; `leave` ends it. Raises Forbidden, OverLimit. Jobs wait where live requests are refused."""
-        if self._settings is not None:
-            self._take(model, self._settings, live)
-        self._running += 1
+        if self._settings is None:
+            return
+        self.check_model(model)
+        if self._guard is None:
+            self._take(self._settings, live)
+        else:
+            with self._guard:
+                self._take(self._settings, live)
 
     def leave(self) -> None:
         """Ends a request."""
-        self._running -= 1
+        if self._most_running is not None:
+            self._record.running[self._record.process] -= 1  # no other process writes it
 
-    def _take(self, model: str, settings: KeySettings, live: bool) -> None:
-        self.check_model(model)
-        if settings.concurrency is not None and self._running >= settings.concurrency:
-            raise OverLimit(f"the key {self.name} has {self._running} requests running, its limit", _BUSY_S)
+    def _take(self, settings: KeySettings, live: bool) -> None:
+        most, running = self._most_running, self._record.running
+        if most is not None and (now_running := sum(running)) >= most:
+            raise OverLimit(f"the key {self.name} has {now_running} requests running, its limit", _BUSY_S)
         if live:
             self.of.check_device()
         own, shared = self._bucket, self.of.bucket
@@ -132,6 +156,8 @@ class Caller:
             shared.take()
         if own is not None:
             own.take()
+        if most is not None:
+            running[self._record.process] += 1
 
 
 ANYONE = Caller("anyone", None, Tenant("anyone"))  # where there are no keys
@@ -145,12 +171,13 @@ class Keys:
         keys: dict[str, KeySettings],
         clock: Callable[[], float] = time.monotonic,
         tenants: Mapping[str, TenantSettings] | None = None,
+        shared: SharedLimits | None = None,  # None: this process has all requests
     ) -> None:
         names = sorted({tenant_of(name, each) for name, each in keys.items()})
-        made = {name: Tenant(name, (tenants or {}).get(name), clock) for name in names}
+        made = {name: _tenant(name, (tenants or {}).get(name), clock, shared) for name in names}
         self.tenants = made or {ANYONE.tenant: ANYONE.of}
         self._callers: Sequence[tuple[bytes, Caller]] = [
-            (settings.sha256.encode(), Caller(name, settings, made[tenant_of(name, settings)], clock))
+            (settings.sha256.encode(), Caller(name, settings, made[tenant_of(name, settings)], clock, shared))
             for name, settings in keys.items()
         ]
 
@@ -172,3 +199,10 @@ class Keys:
         if found is None:
             raise Denied("unknown API key")
         return found
+
+
+def _tenant(
+    name: str, settings: TenantSettings | None, clock: Callable[[], float], shared: SharedLimits | None
+) -> Tenant:
+    is_limited = settings is not None and settings.is_limited
+    return Tenant(name, settings, clock, record=shared.tenant(name) if shared is not None and is_limited else None)

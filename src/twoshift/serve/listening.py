@@ -11,14 +11,19 @@ __all__ = ["bound_sockets", "check_address", "shown_address"]
 _BACKLOG = 2048
 
 
-def bound_sockets(host: str, port: int, field: str) -> list[socket.socket]:
-    """One for each address of the host, on the same port; raises InvalidInput that names the setting."""
+def bound_sockets(host: str, port: int, field: str, shared: bool = False) -> list[socket.socket]:
+    """One for each address of the host, on the same port; raises InvalidInput that names the setting.
+
+    `shared`: others of this server may listen there, too, and the system deals connections out among them.
+    """
     found = list[socket.socket]()
     try:
         for family, kind, protocol, _, address in _addresses(host, port):
             made = socket.socket(family, kind, protocol)
             found.append(made)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if shared:
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             if family == socket.AF_INET6:
                 made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             bound = port or (found[0].getsockname()[1] if len(found) > 1 else 0)

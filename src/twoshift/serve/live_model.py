@@ -10,7 +10,7 @@ from twoshift.ports import RuntimeInfo
 from twoshift.serve.completions import Completions
 from twoshift.serve.derived import Derived
 from twoshift.serve.live_request import LiveRequest
-from twoshift.serve.llm.derived import LlmDerived
+from twoshift.serve.llm_derived import LlmDerived
 from twoshift.serve.model import Answer
 from twoshift.types import Lane, ReplicaCounts, Tensor
 

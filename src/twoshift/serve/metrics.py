@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from operator import attrgetter
 
 import numpy as np
 
+from twoshift.serve.counts import HistogramCounts, MetricCounts
 from twoshift.serve.stages import STAGES, Stages
 
-__all__ = ["Histogram", "ModelMetrics"]
+__all__ = ["SECONDS", "Histogram", "ModelMetrics"]
 
-_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
-_RECENT = 4096
+_RECENT, _RECENT_ELSEWHERE = 4096, 16_384
 _MANY = 256  # requests that go into the histograms together
 _all_stages = attrgetter(*STAGES)
 
@@ -37,20 +39,27 @@ class Histogram:
         self.counts = [before + more for before, more in zip(self.counts, found.tolist(), strict=True)]
         self.total += float(array.sum())
 
+    def as_counts(self) -> HistogramCounts:
+        """As it is now."""
+        return HistogramCounts(tuple(self.counts), self.total)
+
 
 class ModelMetrics:
-    """One model's; observed on the server's loop alone."""
+    """One model's; observed on the server's loop alone. Attributes are of this process, `total` is of all."""
 
     def __init__(self) -> None:
-        self._stages = {name: Histogram(_SECONDS) for name in STAGES}
-        self._latency = Histogram(_SECONDS)
+        self._stages = {name: Histogram(SECONDS) for name in STAGES}
+        self._latency = Histogram(SECONDS)
         self._answered: list[Stages] = []  # since the histograms were brought up to date
         self._replied: list[float] = []
         self.requests: dict[int, int] = {}  # status -> how many
         self.refusals: dict[str, int] = {}  # reason -> how many
         self.offered_rows = 0  # refused ones included
         self.refused_rows = 0  # that a larger fleet would have answered
+        self.elsewhere = MetricCounts()  # by other processes of this server; replaced whole by whoever hears from them
         self._recent: deque[tuple[float, float]] = deque(maxlen=_RECENT)
+        self._unreported = 0  # of those, the last so many
+        self._recent_elsewhere: deque[tuple[float, float]] = deque(maxlen=_RECENT_ELSEWHERE)
 
     def answered(self, stages: Stages) -> None:
         """A request that has its results."""
@@ -66,6 +75,7 @@ class ModelMetrics:
             self._add_latencies()
         if status in (200, 504):  # who got no answer in time has waited for it, too
             self._recent.append((time.monotonic(), seconds))
+            self._unreported += 1
         if refusal is not None:
             self.refusals[refusal] = self.refusals.get(refusal, 0) + 1
 
@@ -75,17 +85,22 @@ class ModelMetrics:
         self.offered_rows += rows
         self.refused_rows += rows
 
-    @property
-    def stages(self) -> dict[str, Histogram]:
-        """Seconds of each stage, of requests that have their results."""
+    def counts(self) -> MetricCounts:
+        """By this process so far."""
         self._add_stages()
-        return self._stages
-
-    @property
-    def latency(self) -> Histogram:
-        """Seconds of requests that have their reply."""
         self._add_latencies()
-        return self._latency
+        stages = {name: each.as_counts() for name, each in self._stages.items()}
+        counted = dict(self.requests), dict(self.refusals), self.offered_rows, self.refused_rows
+        return MetricCounts(stages, self._latency.as_counts(), *counted)
+
+    def total(self) -> MetricCounts:
+        """By all processes of the server."""
+        return self.counts().plus(self.elsewhere)
+
+    def total_rows(self) -> tuple[int, int]:
+        """By all processes of the server: those offered, and those refused. From any thread."""
+        elsewhere = self.elsewhere
+        return self.offered_rows + elsewhere.offered_rows, self.refused_rows + elsewhere.refused_rows
 
     def _add_stages(self) -> None:
         found, self._answered = self._answered, []
@@ -101,6 +116,16 @@ class ModelMetrics:
     def recent(self) -> list[tuple[float, float]]:
         """The last requests that were answered or too late: when, on the monotonic clock, and their seconds.
 
-        From any thread.
+        In the order in which they ended, of all processes as far as they were heard of. From any thread.
         """
-        return list(self._recent.copy())
+        own, others = self._recent.copy(), self._recent_elsewhere.copy()
+        return sorted([*own, *others]) if others else list(own)
+
+    def take_recent(self) -> list[tuple[float, float]]:
+        """Those of this process since they were last taken, for the process that keeps them for all."""
+        new, self._unreported = min(self._unreported, len(self._recent)), 0
+        return list(islice(self._recent, len(self._recent) - new, None))
+
+    def heard_recent(self, ended: Iterable[tuple[float, float]]) -> None:
+        """What another process has taken."""
+        self._recent_elsewhere.extend(ended)

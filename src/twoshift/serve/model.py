@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 from numpy.typing import NDArray
 
-from twoshift.endpoints.facts import characters_of, check_lengths, least_tokens
+from twoshift.endpoints.facts import check_rows, least_lengths
 from twoshift.engine import Engine, RowResult
 from twoshift.engine.stats import EngineStats, Health, Queue
-from twoshift.errors import Broken, InvalidInput, Late, OutOfMemory, TooLarge, TryLater
+from twoshift.errors import Broken, InvalidInput, Late, OutOfMemory, TryLater
 from twoshift.policy.body_guess import BodyGuess
 from twoshift.policy.cost import CallCost
 from twoshift.ports import Columns, LookupRuntime, RuntimeInfo
@@ -26,9 +26,8 @@ from twoshift.serve.profile_keeper import ProfileKeeper
 from twoshift.serve.stages import Stages
 from twoshift.types import Lane, ReplicaCounts, Tensor
 
-__all__ = ["Answer", "ServedModel", "output_tensors"]
+__all__ = ["Answer", "ServedModel", "output_tensors", "results_of"]
 
-_LOOKED_AT = 2_000  # characters of a request, from which on it is looked at before it is prepared
 _NOT_ROWS_FAULT = (TryLater, Late, Broken, InvalidInput, OutOfMemory)
 _forward_s = attrgetter("forward_s")
 
@@ -57,7 +56,6 @@ class ServedModel:
         self.derived = derive(engine.cost())  # from the curve that it began with
         self.inputs = engine.runtime.info.inputs
         self.outputs = outputs  # what was seen in its answers; none before the first
-        self._counts_tokens = engine.runtime.info.max_row_tokens > 1
         runtime = engine.runtime
         lookups = runtime if isinstance(runtime, LookupRuntime) else None
         prepare = runtime.prepare if lookups is None else lookups.looked_up
@@ -112,6 +110,10 @@ class ServedModel:
         """On the average, of late."""
         return self._guess.rows_per_request
 
+    def answered_prepared(self, requests: int, rows: int) -> None:
+        """So many requests were answered whose rows somebody else has prepared: their bytes tell nothing of others'."""
+        self._guess.counted(requests, rows)
+
     def finish_in_s(self, size: int, requests: int, left_s: float) -> float:
         """Until so many requests of so many bytes would be answered by the device; 0 where nobody has it."""
         return self.engine.finish_in_s(self._guess.size(size, requests), left_s)
@@ -138,7 +140,7 @@ class ServedModel:
         if visit is not None:
             visit.answered(pending.settled_s, len(rows) * self.engine.host_time.row_s)
             self._guess.seen(visit.size, len(rows), tokens)
-        results = _results(pending)
+        results = results_of(pending)
         ended_s = time.monotonic()
         slowest = results[0] if len(results) == 1 else max(results, key=_forward_s)
         stages.forward, stages.call_rows = slowest.forward_s, slowest.call_rows
@@ -157,19 +159,10 @@ class ServedModel:
 
     def _check(self, request: LiveRequest) -> int:
         """Refuse what can never be answered before it costs anything; about how many characters there are."""
-        rows = request.rows
-        if not rows:
-            raise InvalidInput("input", rows, "at least one row")
-        if len(rows) > self.engine.most_rows:
-            raise TooLarge("input", f"{len(rows):,} rows", f"at most {self.engine.most_rows:,} in a request")
-        sizes = characters_of(rows)
-        total = sum(sizes)
-        if not self._counts_tokens:
-            return total
-        check_lengths(sizes, self.engine.runtime.info.max_row_tokens)
-        if total >= _LOOKED_AT:  # shorter ones are prepared sooner than they are looked at twice
-            self.engine.check_room(least_tokens(sizes), request.deadline_s, request.arrived_s)
-        return total
+        sizes = check_rows(request.rows, self.engine.most_rows, self.engine.runtime.info.max_row_tokens)
+        if least := least_lengths(sizes, self.engine.runtime.info.max_row_tokens):
+            self.engine.check_room(least, request.deadline_s, request.arrived_s)
+        return sum(sizes)
 
 
 def _total(numbers: NDArray[Any]) -> int:
@@ -184,7 +177,8 @@ def output_tensors(columns: Columns) -> tuple[Tensor, ...]:
     )
 
 
-def _results(pending: Pending) -> list[RowResult]:
+def results_of(pending: Pending) -> list[RowResult]:
+    """Of a request all of whose rows are settled; raises what the first that has none failed with."""
     results = list[RowResult]()
     for place, result in enumerate(pending.results):
         if isinstance(result, RowResult):

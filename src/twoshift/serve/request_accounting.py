@@ -13,8 +13,9 @@ from twoshift.endpoints.faults import Fault
 from twoshift.serve.deployments import Deployment
 from twoshift.serve.keys import ANYONE, Caller
 from twoshift.serve.model import Answer
+from twoshift.serve.settings import ServeSettings
 
-__all__ = ["Asked", "Booked", "gone", "log_access", "replied", "request_id", "writes_access"]
+__all__ = ["Asked", "Booked", "gone", "log_access", "log_accesses", "replied", "request_id", "writes_access"]
 
 _access = logging.getLogger("twoshift.access")
 _SHOWN = re.compile(r"[\x21-\x7e]{1,128}")
@@ -73,6 +74,17 @@ def replied(
 def writes_access(is_routine: bool = False) -> bool:
     """Whether there is a log of requests; of routine ones only where it has everything."""
     return _access.isEnabledFor(logging.DEBUG if is_routine else logging.INFO)
+
+
+def log_accesses(settings: ServeSettings) -> None:
+    """A line to stderr for each request from now on, where the settings say so."""
+    if not settings.access_log:
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    _access.addHandler(handler)
+    _access.setLevel(logging.DEBUG if settings.log_probes else logging.INFO)
+    _access.propagate = False
 
 
 def log_access(what: str, status: int, arrived_s: float, caller: str, shown_id: str) -> None:

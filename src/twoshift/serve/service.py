@@ -15,21 +15,22 @@ from twoshift.generation import GenerationRequest
 from twoshift.serve.completions import Completions
 from twoshift.serve.deployments import Deployment, Deployments, Serving, columns_of
 from twoshift.serve.derived import Derived
-from twoshift.serve.host import UNREAD, Host, Visit
+from twoshift.serve.host import UNREAD, Host, HostFacts, Visit
 from twoshift.serve.keys import ANYONE, Caller
 from twoshift.serve.live_model import LiveModel
 from twoshift.serve.live_request import LiveRequest
-from twoshift.serve.llm.derived import LlmDerived
 from twoshift.serve.llm.language_model import is_language_model
 from twoshift.serve.llm.running import Running
+from twoshift.serve.llm_derived import LlmDerived
 from twoshift.serve.model import Answer
 from twoshift.serve.tracing import Traces
 
-__all__ = ["Repository", "Service", "close_models"]
+__all__ = ["Fronts", "Repository", "Service", "close_models"]
 
 _logger = logging.getLogger("twoshift.serve")
 _NOT_READY_S = 1.0
 _WATCH_S = 1.0
+_LONGEST_WAIT_S = 60.0  # that somebody is told to wait
 
 
 class Repository(Protocol):
@@ -40,11 +41,38 @@ class Repository(Protocol):
     def unload(self, name: str) -> Future[None]: ...
 
 
+class Fronts(Protocol):
+    """Front processes, which take live requests in place of this one."""
+
+    def hosts(self) -> list[HostFacts]:
+        """How each is."""
+        ...
+
+    async def refresh(self) -> None:
+        """Until what they have counted by now is known here."""
+        ...
+
+    @property
+    def request_s(self) -> float:
+        """What a request costs, of the time of all of them together; 0 before there were enough to tell."""
+        ...
+
+    def costs(self) -> dict[str, float]:
+        """As `Host.costs`, of one of them."""
+        ...
+
+    def rows_per_request(self, deployment: str) -> float:
+        """On the average, of late."""
+        ...
+
+
 class Service:
     """Requests to results, once each."""
 
     def __init__(self, models: Deployments) -> None:
         self.models = models
+        self.fronts: Fronts | None = None  # None: live requests come to this process
+        self.sharers = 1  # processes among which they are dealt out, where this is one of those
         self._longest_timeout_s = 1.0  # of requests that bring none
         self._completions: Completions | None = None
         self.host = Host()  # the loop that serves
@@ -66,7 +94,7 @@ class Service:
         backend.start(self._completions)
         deployment.traces = self.traces
         before = self.models.serve(deployment, backend)
-        self._follow_curves()
+        self.follow_curves()
         return before
 
     def model_of(self, name: str | None) -> Deployment | None:
@@ -82,7 +110,29 @@ class Service:
         derived = model.derived_now()
         if isinstance(derived, LlmDerived):
             return derived
-        return derived.with_host(self.host.request_s, model.rows_per_request)
+        request_s = self.host.request_s / self.sharers if self.fronts is None else self.fronts.request_s
+        return derived.with_host(request_s, self._rows_per_request(model))
+
+    def _rows_per_request(self, model: Deployment) -> float:
+        return model.rows_per_request if self.fronts is None else self.fronts.rows_per_request(model.name)
+
+    def host_costs(self) -> dict[str, float]:
+        """What requests cost the host, as learned; as the simulator takes it."""
+        return self.host.costs() if self.fronts is None else self.fronts.costs()
+
+    async def refresh(self) -> None:
+        """Until everything that was counted is known here."""
+        if self.fronts is not None:
+            await self.fronts.refresh()
+
+    def device_requests_per_s(self) -> float:
+        """That the devices could answer, whatever is in front of them."""
+        found = [(each, each.derived) for each in self.models.values()]  # as they began: without any host's share
+        return sum(
+            derived.capacity_rows_per_s / self._rows_per_request(model)
+            for model, derived in found
+            if isinstance(derived, Derived)
+        )
 
     def enter(self, model: Deployment, size: int, timeout_s: float | None, arrived_s: float) -> Visit:
         """Lets a request of so many bytes in, that was not looked at before; whoever gets this ends it.
@@ -211,7 +261,8 @@ class Service:
             elif isinstance(error, Late):  # nothing is wrong with its time: there was too much to do
                 error = TryLater("the queue was too long to start the request in time", slo_s)
         if type(error) is TryLater:
-            return TryLater(str(error), host.retry_after_s(error.retry_after_s), error.for_clients)
+            least_s = min(error.retry_after_s, _LONGEST_WAIT_S)  # a curve may say that nobody can tell
+            return TryLater(str(error), host.retry_after_s(least_s), error.for_clients)
         return error
 
     def unready(self, name: str | None = None) -> str | None:
@@ -235,14 +286,15 @@ class Service:
         slow = [f"{name}: {each.warning}" for name, each in derived if isinstance(each, Derived) and each.warning]
         return slow + [why for each in self.models.all.values() if (why := each.why_not or each.reason)]
 
-    def _follow_curves(self) -> None:
+    def follow_curves(self) -> None:
+        """What was learned of the devices, for those who have no time to ask them: to be called every second or so."""
         per_s = 0.0
         for model in self.models.values():
             derived = self.derived(model)
             model.timeout_s = derived.timeout_s if isinstance(derived, Derived) else derived.slo_s
             if isinstance(derived, Derived):
                 per_s += derived.capacity_rows_per_s / model.rows_per_request
-        self.host.policy.capacity_per_s = per_s
+        self.host.policy.capacity_per_s = per_s / self.sharers
         self._longest_timeout_s = max((each.timeout_s for each in self.models.values()), default=1.0)
 
     async def watch(self) -> None:
@@ -250,7 +302,7 @@ class Service:
         before: str | None = None
         while True:
             await asyncio.sleep(_WATCH_S)
-            self._follow_curves()
+            self.follow_curves()
             now = self.unready() if self.is_started else before  # loading is no news
             if now is not None and before is None:
                 _logger.error("not ready: %s", now)

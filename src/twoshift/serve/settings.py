@@ -160,6 +160,10 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         str | None, setting("OpenTelemetry endpoint for traces: http://collector:4318.", text("URL"))
     ] = None
     engine: Annotated[str, setting("Where replicas run.", choice(("local", "ray")))] = "local"
+    fronts: Annotated[
+        int | None,
+        setting("Processes that take live requests.", whole(most=64), shown="1 below 8 cores, else as needed"),
+    ] = None
     address: Annotated[str | None, setting("Ray cluster: auto or host:port.", shown="a local one")] = None
     scale_log: Annotated[
         str | None, setting("Folder for the log of scaling decisions.", text("FOLDER"), shown=f"a folder {_IN_HOME}")
@@ -195,6 +199,8 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             _require(is_fine, "tenant", name, "up to 100 printable characters")
         for name, hook in self.webhooks.items():
             _named(f"webhooks.{name}", lambda hook=hook: check_webhook(hook, self.allow_private_webhooks))
+        accepted = "1: with engine = ray there is one front"
+        _require(self.engine == "local" or self.fronts in (None, 1), "fronts", self.fronts, accepted)
         _require(self.address is None or self.engine == "ray", "address", self.address, "engine = ray as well")
         if not (self.keys or self.open or _is_loopback(self.host)):
             accepted = "127.0.0.1, or keys (twoshift key), or --open where everybody who reaches it may ask"

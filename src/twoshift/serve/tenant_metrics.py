@@ -18,8 +18,9 @@ def tenant_metrics(tenants: Mapping[str, Tenant], counted: Callable[[], Iterable
     """Requests, refusals and device time, by tenant."""
 
     def families() -> Iterator[Any]:
-        requests = [(name, each.requests) for name, each in tenants.items()]
-        refusals = [(name, why, n) for name, each in tenants.items() for why, n in sorted(each.refusals.items())]
+        totals = {name: each.total() for name, each in tenants.items()}
+        requests = [(name, each.requests) for name, each in totals.items()]
+        refusals = [(name, why, n) for name, each in totals.items() for why, n in sorted(each.refusals.items())]
         yield "counter", "tenant_requests", "Requests of a tenant.", ("tenant",), requests
         yield "counter", "tenant_refusals", "Refused requests of a tenant, by reason.", ("tenant", "reason"), refusals
         device_s: dict[tuple[str, str], float] = {}

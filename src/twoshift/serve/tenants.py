@@ -12,6 +12,8 @@ from twoshift.blobs.roots import check_root
 from twoshift.declare import check, key
 from twoshift.errors import OverLimit, TooLarge
 from twoshift.serve.bucket import Bucket
+from twoshift.serve.counts import TenantCounts
+from twoshift.serve.limit_record import NOT_SPENT, LimitRecord
 from twoshift.values import count, names, whole
 
 __all__ = ["DAY_S", "Tenant", "TenantSettings", "day_of"]
@@ -42,6 +44,11 @@ class TenantSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         for root in self.job_roots or ():
             check_root(root, "job_roots")
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is something to count for it with each request."""
+        return self.requests_per_second is not None or self.device_seconds_per_day is not None
+
 
 class Tenant:
     """A tenant in use. The server's loop counts, the ledger's thread says what was spent."""
@@ -52,19 +59,30 @@ class Tenant:
         settings: TenantSettings | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        record: LimitRecord | None = None,  # that other processes count in, too
     ) -> None:
         self.name, self.settings, self._wall = name, settings or TenantSettings(), wall
+        self.record = record or LimitRecord()
         rate = self.settings.requests_per_second
-        self.bucket = None if rate is None else Bucket(rate, clock)
-        self.requests = 0
+        self.bucket = None if rate is None else Bucket(rate, clock, self.record.bucket)
+        self.requests = 0  # of this process, as the next
         self.refusals: dict[str, int] = {}  # by reason
-        self._spent_on = -1  # the day whose device seconds are spent
+        self.elsewhere = TenantCounts()  # by other processes of this server; replaced whole by whoever hears from them
+        self._has_days = self.settings.device_seconds_per_day is not None
 
     def replied(self, refusal: str | None) -> None:
         """A request of it has its reply."""
         self.requests += 1
         if refusal is not None:
             self.refusals[refusal] = self.refusals.get(refusal, 0) + 1
+
+    def counts(self) -> TenantCounts:
+        """By this process so far."""
+        return TenantCounts(self.requests, dict(self.refusals))
+
+    def total(self) -> TenantCounts:
+        """By all processes of the server."""
+        return self.counts().plus(self.elsewhere)
 
     def check_rate(self) -> None:
         """Raises OverLimit where a request is one too many; takes nothing."""
@@ -74,7 +92,7 @@ class Tenant:
 
     def check_device(self) -> None:
         """Raises OverLimit where its device seconds of today are spent."""
-        if self._spent_on >= 0 and (why := self.why_spent()):
+        if self._has_days and (why := self.why_spent()):
             raise OverLimit(why, DAY_S - self._wall() % DAY_S)
 
     def check_storage(self, used_bytes: int, more_bytes: int) -> None:
@@ -89,11 +107,12 @@ class Tenant:
         """What it has had of the devices on a day."""
         most = self.settings.device_seconds_per_day
         if most is not None:
-            self._spent_on = day if device_s >= most else -1
+            self.record.spent_on[0] = day if device_s >= most else NOT_SPENT  # one store: any thread, any process
 
     def why_spent(self) -> str:
         """Why it may have no device until the next day; empty where it may."""
-        if self._spent_on != day_of(self._wall()):
+        spent_on = self.record.spent_on[0]
+        if spent_on == NOT_SPENT or spent_on != day_of(self._wall()):
             return ""
         most = self.settings.device_seconds_per_day
         return f"the tenant {self.name} has used its {most:,.6g} device seconds of today; more from 00:00 UTC on"

@@ -44,7 +44,7 @@ class WindowPolicy(GreedyPolicy):
         self._opened_s: float | None = None  # when the row that now waits longest was first seen
 
     def decide(self, now_s: float, slot: Slot = Slot.SHARED) -> Run | Drop | Idle:
-        if self.running or not len(self.live):
+        if self.running.calls or not len(self.live):
             return super().decide(now_s, slot)
         if self._opened_s is None:
             self._opened_s = now_s

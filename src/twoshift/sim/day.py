@@ -11,12 +11,12 @@ import numpy as np
 from twoshift.errors import InvalidInput
 from twoshift.policy.autoscale import (
     AutoscalePolicy,
+    BatchBacklog,
     FleetScale,
     FleetState,
     ReplicaSettings,
     ReplicaState,
     WorkerSettings,
-    WorkerState,
 )
 from twoshift.policy.reconcile import ReconcilePolicy, ReconcileSettings
 from twoshift.policy.reconcile_values import Replica, ReplicaStage, VersionWanted, Wanted
@@ -232,7 +232,7 @@ class _Day:
             replica_rows_per_s=capacity,
             harvested_rows_per_s=seen.background_per_s * self._ready if self._pending else 0.0,
         )
-        workers = WorkerState(
+        workers = BatchBacklog(
             pending_items=math.ceil(self._pending),
             worker_items_per_s=capacity,
             time_left_s=horizon_s - now_s - self._source.tick_s,

@@ -12,11 +12,11 @@ from twoshift.policy.background_queue import Block
 from twoshift.policy.device_time import DeviceTime
 from twoshift.policy.lane_values import Call, Drop, Idle, LaneLimits, Run, Slot
 from twoshift.policy.lanes import LanePolicy
-from twoshift.sim.events import DECIDE, END, Events
+from twoshift.sim.events import DECIDE, END, EventQueue
 from twoshift.sim.truth import ChangingTruth, DeviceTruth
 from twoshift.types import Item
 
-__all__ = ["Backlog", "DeviceUse", "RowOwner", "SimulatedDevice", "slots_of"]
+__all__ = ["DeviceUse", "RowOwner", "SimBacklog", "SimulatedDevice", "slots_of"]
 
 
 class RowOwner(Protocol):
@@ -36,7 +36,7 @@ class RowOwner(Protocol):
 
 
 @dataclass(slots=True)
-class Backlog:
+class SimBacklog:
     """Background rows without end, until the horizon."""
 
     lengths: Sequence[int]  # of the rows of a block; empty: there are none
@@ -109,12 +109,12 @@ class SimulatedDevice:
 
     def __init__(
         self,
-        events: Events,
+        events: EventQueue,
         policy: LanePolicy,
         truth: DeviceTruth | ChangingTruth,
         luck: Callable[[], float],
         owner: RowOwner,
-        backlog: Backlog,
+        backlog: SimBacklog,
         is_over: Callable[[float], bool],  # nobody will submit more live rows, and the horizon is past
     ) -> None:
         self.policy, self.use = policy, DeviceUse()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import math
 from collections.abc import Callable
 
-__all__ = ["ARRIVE", "DECIDE", "END", "Act", "Events"]
+__all__ = ["ARRIVE", "DECIDE", "END", "Act", "EventQueue"]
 
 Act = Callable[[float], None]  # called with the time
 
@@ -15,17 +14,12 @@ ARRIVE, END, DECIDE = range(3)  # the order at one moment: a decision sees all t
 _REPORT_EVERY = 1024  # events
 
 
-class Events:
+class EventQueue:
     """A heap of moments. Those of one time and rank go in the order in which they were added."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, int, Act]] = []
         self._added = itertools.count()
-
-    @property
-    def next_s(self) -> float:
-        """When the next one happens; inf: nothing more does."""
-        return self._heap[0][0] if self._heap else math.inf
 
     def at(self, at_s: float, rank: int, act: Act) -> None:
         """Call `act` at that time."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from twoshift.policy.host import HostPolicy, HostWork
-from twoshift.sim.events import ARRIVE, Act, Events
+from twoshift.sim.events import ARRIVE, Act, EventQueue
 
 __all__ = ["HostCosts", "SimulatedHost"]
 
@@ -51,7 +51,7 @@ class HostCosts:
 class SimulatedHost:
     """Does one thing after the other, in the order in which they came."""
 
-    def __init__(self, events: Events, costs: HostCosts | None, typical_bytes: int | None) -> None:
+    def __init__(self, events: EventQueue, costs: HostCosts | None, typical_bytes: int | None) -> None:
         """`typical_bytes` of a request; None: nobody is refused here."""
         self.busy_s = 0.0
         self.costs = costs or HostCosts()

@@ -16,7 +16,7 @@ from twoshift.policy.journal import RecordedAdmission, RecordedLanes
 from twoshift.policy.lane_values import LaneLimits, longest_live_s
 from twoshift.policy.lanes import LanePolicy
 from twoshift.sim.baselines import GreedyPolicy, StrictPolicy, WindowPolicy
-from twoshift.sim.events import Events
+from twoshift.sim.events import EventQueue
 from twoshift.sim.host import HostCosts, SimulatedHost
 from twoshift.sim.server import Node, ServerLog, SimulatedServer, bytes_of
 from twoshift.sim.traffic import Arrivals, poisson
@@ -217,7 +217,7 @@ def _serve(
     later = [(at_s, DeviceTruth.of(whole, lane, spread=spec.noise)) for at_s, whole, lane in spec.changes]
     truth = ChangingTruth([(0.0, first), *later]) if later else first
     typical = bytes_of(CallSize.uniform(arrivals.rows, spec.row_tokens)) if spec.policy == "twoshift" else None
-    events = Events()
+    events = EventQueue()
     nodes = [node(SimulatedHost(events, spec.host, typical)) for _ in range(spec.replicas)]
     front = SimulatedHost(events, spec.front, typical) if spec.replicas > 1 else None
     server = SimulatedServer(events, nodes, front, truth, first.luck(rng))

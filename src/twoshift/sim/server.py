@@ -11,14 +11,14 @@ from twoshift.policy.cost import CallCost
 from twoshift.policy.host import HostWork
 from twoshift.policy.lanes import LanePolicy
 from twoshift.policy.routing import RoutingPolicy
-from twoshift.sim.device import Backlog, DeviceUse, SimulatedDevice
-from twoshift.sim.events import ARRIVE, Events
+from twoshift.sim.device import DeviceUse, SimBacklog, SimulatedDevice
+from twoshift.sim.events import ARRIVE, EventQueue
 from twoshift.sim.host import SimulatedHost
 from twoshift.sim.traffic import Arrivals
 from twoshift.sim.truth import ChangingTruth, DeviceTruth
 from twoshift.types import CallSize, Item
 
-__all__ = ["Node", "Request", "ServerLog", "SimulatedServer", "bytes_of"]
+__all__ = ["Node", "ServerLog", "SimRequest", "SimulatedServer", "bytes_of"]
 
 _GATHER_S = 0.001  # the device is woken once all requests that are here have been submitted, or after this
 _TRIES = 2  # at two replicas
@@ -37,7 +37,7 @@ class ServerLog:
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class SimRequest:
     """On its way."""
 
     number: int
@@ -91,7 +91,7 @@ class SimulatedServer:
 
     def __init__(
         self,
-        events: Events,
+        events: EventQueue,
         nodes: Sequence[Node],
         front: SimulatedHost | None,
         truth: DeviceTruth | ChangingTruth,
@@ -102,7 +102,7 @@ class SimulatedServer:
         self._truth, self._luck = truth, luck
         self._routing = RoutingPolicy() if front is not None else None
         self._door = nodes[0].host if front is None else front  # where requests come in
-        self._owners: dict[int, Request] = {}  # by the key of a row
+        self._owners: dict[int, SimRequest] = {}  # by the key of a row
         self._keys = 0
         self._log = ServerLog()
         self._pending = 0  # requests that have no reply
@@ -119,7 +119,7 @@ class SimulatedServer:
         """Serve the arrivals; an endless backlog of rows of these lengths rides along."""
         self._horizon_s = arrivals.horizon_s
         for number, node in enumerate(self.nodes):
-            backlog = Backlog(background, arrivals.horizon_s)
+            backlog = SimBacklog(background, arrivals.horizon_s)
             owner = _Rows(self, node, number)
             node.device = SimulatedDevice(
                 self._events, node.policy, self._truth, self._luck, owner, backlog, self._is_over
@@ -139,14 +139,14 @@ class SimulatedServer:
 
     # A request's way in
 
-    def _next(self, requests: Iterator[Request]) -> None:
+    def _next(self, requests: Iterator[SimRequest]) -> None:
         request = next(requests, None)
         if request is None:
             self._has_more = False
         else:
             self._events.at(request.at_s, ARRIVE, partial(self._arrive, requests, request))
 
-    def _arrive(self, requests: Iterator[Request], request: Request, now_s: float) -> None:
+    def _arrive(self, requests: Iterator[SimRequest], request: SimRequest, now_s: float) -> None:
         self._next(requests)
         self._pending += 1
         door, size_bytes = self._door, request.size_bytes
@@ -158,14 +158,14 @@ class SimulatedServer:
         inside = partial(self._submit, 0) if self._routing is None else self._route
         door.do(door.costs.before(size_bytes), partial(inside, request), now_s)
 
-    def _finish_in_s(self, request: Request, now_s: float) -> float:
+    def _finish_in_s(self, request: SimRequest, now_s: float) -> float:
         """Until a device would have answered it, about; 0 where nobody has one."""
         if self._routing is not None:
             return self._routing.least_s(request.size, now_s)
         policy = self.nodes[0].policy
         return policy.finish_about_s(request.size, now_s) - now_s if policy.has_live else 0.0
 
-    def _route(self, request: Request, now_s: float) -> None:
+    def _route(self, request: SimRequest, now_s: float) -> None:
         assert self._routing is not None  # noqa: S101 - only with several replicas
         found = None
         if len(request.tried) < _TRIES:
@@ -180,7 +180,7 @@ class SimulatedServer:
         request.inner = host.enter(request.size_bytes)
         host.do(host.costs.before(request.size_bytes), partial(self._submit, found, request), now_s)
 
-    def _submit(self, number: int, request: Request, now_s: float) -> None:
+    def _submit(self, number: int, request: SimRequest, now_s: float) -> None:
         node = self.nodes[number]
         reserve_s = self._reserve_s(number, request.deadline_s - request.at_s, now_s)
         due_s, since_s = request.deadline_s - reserve_s, request.at_s - reserve_s
@@ -199,7 +199,7 @@ class SimulatedServer:
         node.host.submitted(request.inner)
         node.wake(now_s)
 
-    def _hand_over(self, request: Request) -> None:
+    def _hand_over(self, request: SimRequest) -> None:
         """The process that it came to is done with it, until its reply."""
         if not request.is_submitted:
             request.is_submitted = True
@@ -210,7 +210,7 @@ class SimulatedServer:
         here_s = self.nodes[number].host.reserve_s(had_s, now_s)
         return here_s if self._routing is None else here_s + self._door.reserve_s(had_s, now_s)
 
-    def _turn_away(self, number: int, request: Request, now_s: float) -> None:
+    def _turn_away(self, number: int, request: SimRequest, now_s: float) -> None:
         host = self.nodes[number].host
         if self._routing is None:
             host.do(host.costs.refusal_s, partial(self._refused, request), now_s)
@@ -221,7 +221,7 @@ class SimulatedServer:
 
     # And out
 
-    def _refused(self, request: Request, now_s: float) -> None:
+    def _refused(self, request: SimRequest, now_s: float) -> None:
         self._door.ended(request.work, request.is_submitted)
         self._log.refused += len(request.lengths)
         self._pending -= 1
@@ -238,7 +238,7 @@ class SimulatedServer:
                 seconds = costs.refusal_s if request.is_dropped else costs.after(request.size_bytes)
                 self.nodes[number].host.do(seconds, partial(self._answered, number, request), now_s)
 
-    def _answered(self, number: int, request: Request, now_s: float) -> None:
+    def _answered(self, number: int, request: SimRequest, now_s: float) -> None:
         if self._routing is None:
             self._reply(request, now_s)
             return
@@ -250,7 +250,7 @@ class SimulatedServer:
         request.result_s = now_s
         self._door.do(self._door.costs.after(request.size_bytes), partial(self._reply, request), now_s)
 
-    def _reply(self, request: Request, now_s: float) -> None:
+    def _reply(self, request: SimRequest, now_s: float) -> None:
         self._pending -= 1
         self._door.ended(request.work, request.is_submitted)
         rows = len(request.lengths)
@@ -272,15 +272,15 @@ class SimulatedServer:
 
     def _join(self, number: int, node: Node) -> None:
         if self._routing is not None:
-            self._routing.joined(number, node.policy.cost)
+            self._routing.joined(number, node.policy.curves.cost)
             self._beat(number, node, 0.0)
 
     def _beat(self, number: int, node: Node, now_s: float) -> None:
         assert self._routing is not None  # noqa: S101 - only with several replicas
-        cost, policy = node.policy.cost, node.policy
+        cost, policy = node.policy.curves.cost, node.policy
         behind_s = policy.limits.budget_s / 2 if policy.background else 0.0
         host_s = 0.0 if node.host.policy is None else node.host.policy.request_s
-        self._routing.learned(number, None if cost is node.told else cost, behind_s, not policy.running, host_s)
+        self._routing.learned(number, None if cost is node.told else cost, behind_s, not policy.running.calls, host_s)
         node.told = cost
         if not self._is_over(now_s):
             self._events.at(now_s + _BEAT_S, ARRIVE, partial(self._beat, number, node))
@@ -311,9 +311,9 @@ def _report(progress: Callable[[float], None], horizon_s: float, now_s: float) -
     progress(min(1.0, now_s / horizon_s))
 
 
-def _requests(arrivals: Arrivals, slo_s: float) -> Iterator[Request]:
+def _requests(arrivals: Arrivals, slo_s: float) -> Iterator[SimRequest]:
     tokens, rows = arrivals.tokens.tolist(), arrivals.rows
     for number, at_s in enumerate(arrivals.times_s.tolist()):
         lengths = tuple(tokens[number * rows : (number + 1) * rows])
         size = CallSize.uniform(1, lengths[0]) if rows == 1 else CallSize.of(lengths)
-        yield Request(number, at_s, at_s + slo_s, size, lengths, bytes_of(size), rows)
+        yield SimRequest(number, at_s, at_s + slo_s, size, lengths, bytes_of(size), rows)

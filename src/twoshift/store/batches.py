@@ -2,39 +2,41 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Select, delete, func, insert, select, update
 
-from twoshift.batch_ports import BatchRecord, BatchStatus, FileRecord, FileStatus
+from twoshift.batch_ports import BatchRecord, FileRecord, FileStatus
 from twoshift.errors import NotFound
+from twoshift.policy.job_states import batch_end, batch_status
 from twoshift.store.claim import SqlClaim
 from twoshift.store.claimed import ClaimedDatabase
 from twoshift.store.database import Database
-from twoshift.store.files import OVER, add_if_new
+from twoshift.store.files import add_if_new
 from twoshift.store.notices import post_notice
 from twoshift.store.tables import batches, files, jobs
 from twoshift.trigger_ports import Notice
-from twoshift.types import JobState
+from twoshift.types import BatchStatus, JobState
 
 __all__ = ["SqlBatches"]
 
 _MOST_UNSWEPT = 1000  # at a time
+_JOB = ("state", "created_unix_s", "updated_unix_s")
 _DETAILS = ("output_id", "error_id", "output_expires_s", "metadata", "models")
 _PLAIN = (
     "id", "owner", "endpoint", "input_file_id", "window", "created_unix_s", "expires_unix_s", "fingerprint", "model",
     "errors", "output_file_id", "error_file_id", "total", "completed", "failed", "tokens",
     "output_tokens", "cached_tokens", "not_run",
 )  # fmt: skip
-_TIMES = tuple(str(status) for status in BatchStatus if status is not BatchStatus.VALIDATING)
-_ENDS = {
-    BatchStatus.FINALIZING: BatchStatus.COMPLETED,
-    BatchStatus.CANCELLING: BatchStatus.CANCELLED,
-    BatchStatus.IN_PROGRESS: BatchStatus.EXPIRED,  # it never came to its end
-}
-_wanted = select(batches, jobs.c.progress).outerjoin(jobs, jobs.c.id == batches.c.id)
+_ENDS = tuple(str(status) for status in BatchStatus if status.is_over)
+_TIMES = ("cancelling", *_ENDS)  # a column each; the other times are its job's
+_IS_OPEN = batches.c.ended_as.is_(None)
+_JOB_OVER = jobs.c.state.in_([str(state) for state in JobState if state.is_over])
+_of_job = (jobs.c.progress, *(getattr(jobs.c, name).label(f"job_{name}") for name in _JOB))
+_wanted = select(batches, *_of_job).outerjoin(jobs, jobs.c.id == batches.c.id)
 
 
 class SqlBatches:
@@ -106,65 +108,69 @@ class SqlBatches:
 
     def open_batches(self, owner: str) -> int:
         """How many of an owner's are not over."""
-        wanted = select(func.count().label("total")).where(batches.c.owner == owner, batches.c.status.not_in(OVER))
+        wanted = select(func.count().label("total")).where(batches.c.owner == owner, _IS_OPEN)
         return int(self._database.found(wanted)[0].total)
 
     def counted_batches(self) -> dict[str, tuple[int, float]]:
         """How many of each status there are, and when the oldest of them was made."""
+        columns = (batches.c.ended_as, batches.c.cancelling_unix_s.is_not(None).label("cancelled"), jobs.c.state)
         total, oldest = func.count().label("total"), func.min(batches.c.created_unix_s).label("oldest")
-        wanted: Any = select(batches.c.status, total, oldest).group_by(batches.c.status)
-        return {row.status: (int(row.total), float(row.oldest)) for row in self._database.found(wanted)}
+        wanted: Any = select(*columns, total, oldest).outerjoin(jobs, jobs.c.id == batches.c.id).group_by(*columns)
+        found = dict[str, tuple[int, float]]()
+        for row in self._database.found(wanted):
+            status = str(batch_status(_end(row), bool(row.cancelled), _job(row.state)))
+            count, since_s = found.get(status, (0, math.inf))
+            found[status] = (count + int(row.total), min(since_s, float(row.oldest)))
+        return found
 
     def stirring_batches(self) -> list[str]:
         """Those with something to be done: not over, and not waiting for a job that is not over. Oldest first."""
-        job_over = jobs.c.state.in_([str(state) for state in JobState if state.is_over])
-        stirs = (batches.c.status != str(BatchStatus.IN_PROGRESS)) | job_over | jobs.c.id.is_(None)
+        stirs = batches.c.cancelling_unix_s.is_not(None) | _JOB_OVER | jobs.c.id.is_(None)
         wanted: Select[Any] = select(batches.c.id).outerjoin(jobs, jobs.c.id == batches.c.id)
-        wanted = wanted.where(batches.c.status.not_in(OVER), stirs).order_by(batches.c.number)
-        return [str(row.id) for row in self._database.found(wanted)]
+        return [str(row.id) for row in self._database.found(wanted.where(_IS_OPEN, stirs).order_by(batches.c.number))]
 
     def due_batches(self, now_unix_s: float) -> list[str]:
-        """Those in progress whose window has passed."""
-        running = batches.c.status == str(BatchStatus.IN_PROGRESS)
-        return [
-            str(row.id)
-            for row in self._database.found(select(batches.c.id).where(running, batches.c.expires_unix_s <= now_unix_s))
-        ]
+        """Those whose window has passed and whose jobs are not over."""
+        wanted: Select[Any] = select(batches.c.id).join(jobs, jobs.c.id == batches.c.id)
+        wanted = wanted.where(_IS_OPEN, ~_JOB_OVER, batches.c.expires_unix_s <= now_unix_s)
+        return [str(row.id) for row in self._database.found(wanted)]
 
-    def move_batch(
-        self, batch_id: str, expected: Collection[BatchStatus], status: BatchStatus, **values: Any
-    ) -> BatchRecord | None:
-        """Another status, if it has one of those that are expected; None where it has not."""
-        change = update(batches).where(batches.c.id == batch_id)
-        change = change.where(batches.c.status.in_([str(each) for each in expected]))
-        change = change.values({"status": str(status), f"{status}_unix_s": self._clock(), **values})
+    def checked_batch(self, batch_id: str, model: str, total: int) -> None:
+        """Its file has been looked through, and can be run."""
+        change = update(batches).where(batches.c.id == batch_id, _IS_OPEN).values(model=model, total=total)
+        self._database.changed(lambda connection: connection.execute(change))
 
-        def moved(connection: Connection) -> BatchRecord | None:
-            return _told(connection, batch_id) if connection.execute(change).rowcount == 1 else None
+    def cancel_batch(self, batch_id: str) -> BatchRecord | None:
+        """Somebody wants it to end; None where it was over."""
+        change = update(batches).where(batches.c.id == batch_id, _IS_OPEN).values(cancelling_unix_s=self._clock())
 
-        return self._database.changed(moved)
+        def cancelled(connection: Connection) -> BatchRecord | None:
+            return _one(connection, batch_id) if connection.execute(change).rowcount == 1 else None
+
+        return self._database.changed(cancelled)
 
     def end_batch(self, batch_id: str, files: Sequence[FileRecord], **values: Any) -> BatchRecord | None:
-        """It is over, as its status says what becomes of it, and its files are there; None where it was over."""
+        """It is over, as `batch_end` says how, and its files are there; None where it was over."""
 
         def ended(connection: Connection) -> BatchRecord | None:
-            locked = select(batches.c.status).where(batches.c.id == batch_id).with_for_update()
-            status = _ENDS.get(BatchStatus(connection.execute(locked).scalar_one()))
-            if status is None:
+            connection.execute(select(batches.c.id).where(batches.c.id == batch_id).with_for_update())
+            before = _one(connection, batch_id)
+            if before.end is not None:
                 return None
             for file in files:
                 add_if_new(connection, file)
-            times = {f"{status}_unix_s": self._clock()}
-            connection.execute(
-                update(batches).where(batches.c.id == batch_id).values({"status": str(status), **times, **values})
-            )
-            return _told(connection, batch_id)
+            end = batch_end("errors" in values, before.is_cancelled, before.job, values.get("not_run", 0))
+            change = {"ended_as": str(end), f"{end}_unix_s": self._clock(), **values}
+            connection.execute(update(batches).where(batches.c.id == batch_id).values(change))
+            after = _one(connection, batch_id)
+            post_notice(connection, _ended(after))
+            return after
 
         return self._database.changed(ended)
 
     def unswept_batches(self) -> list[str]:
         """Those that are over and whose folders are there."""
-        wanted = select(batches.c.id).where(batches.c.swept.is_(False), batches.c.status.in_(OVER))
+        wanted = select(batches.c.id).where(batches.c.swept.is_(False), ~_IS_OPEN)
         return [str(row.id) for row in self._database.found(wanted.limit(_MOST_UNSWEPT))]
 
     def swept_batch(self, batch_id: str) -> None:
@@ -173,12 +179,9 @@ class SqlBatches:
         self._database.changed(lambda connection: connection.execute(change))
 
 
-def _told(connection: Connection, batch_id: str) -> BatchRecord:
-    """The batch as it is now; its end is a notice."""
-    found = _record(connection.execute(_wanted.where(batches.c.id == batch_id)).one())
-    if found.status.is_over:
-        post_notice(connection, _ended(found))
-    return found
+def _one(connection: Connection, batch_id: str) -> BatchRecord:
+    """The batch as it is now."""
+    return _record(connection.execute(_wanted.where(batches.c.id == batch_id)).one())
 
 
 def _ended(batch: BatchRecord) -> Notice:
@@ -192,7 +195,8 @@ def _ended(batch: BatchRecord) -> Notice:
 
 def _same(fingerprint: str, since_unix_s: float) -> Select[Any]:
     made = (batches.c.fingerprint == fingerprint) & (batches.c.created_unix_s >= since_unix_s)
-    usable = batches.c.status != str(BatchStatus.FAILED)  # a request after a failed validation is a new try
+    # a request after a failed validation is a new try
+    usable = _IS_OPEN | (batches.c.ended_as != str(BatchStatus.FAILED))
     return _wanted.where(made, usable).order_by(batches.c.number.desc()).limit(1)
 
 
@@ -208,16 +212,31 @@ def _not_there(field: str, given: str) -> NotFound:
 def _values(batch: BatchRecord) -> dict[str, Any]:
     plain = {name: getattr(batch, name) for name in _PLAIN}
     details = {name: getattr(batch, name) for name in _DETAILS} | {"models": list(batch.models)}
-    return {**plain, "details": details, "status": str(batch.status), "swept": False}
+    return {**plain, "details": details, "ended_as": batch.end, "swept": False}
 
 
 def _record(row: Any) -> BatchRecord:
-    times = {name: getattr(row, f"{name}_unix_s") for name in _TIMES}
+    times = {name: getattr(row, f"{name}_unix_s") for name in _TIMES} | _times_of_job(row)
     return BatchRecord(
         **{name: getattr(row, name) for name in _PLAIN},
         **{name: row.details[name] for name in _DETAILS if name != "models"},
         models=tuple(row.details["models"]),
-        status=BatchStatus(row.status),
+        end=_end(row),
+        job=_job(row.job_state),
         times={name: at for name, at in times.items() if at is not None},
         progress=row.progress,
     )
+
+
+def _times_of_job(row: Any) -> dict[str, float | None]:
+    """A batch is in progress since it has a job, and is put together once that has come to its end."""
+    is_done = _job(row.job_state) in (JobState.DONE, JobState.FAILED)
+    return {"in_progress": row.job_created_unix_s, "finalizing": row.job_updated_unix_s if is_done else None}
+
+
+def _end(row: Any) -> BatchStatus | None:
+    return None if row.ended_as is None else BatchStatus(row.ended_as)
+
+
+def _job(state: str | None) -> JobState | None:
+    return None if state is None else JobState(state)

@@ -19,7 +19,7 @@ from twoshift.errors import Broken, InvalidInput, TryLater
 from twoshift.extras import needed
 from twoshift.policy.retries import RetryPolicy
 from twoshift.retrying import retried
-from twoshift.store.turn import Turn
+from twoshift.store.turn import WriteTurn
 
 __all__ = ["Database"]
 
@@ -29,7 +29,7 @@ _PATIENCE_S = 5.0  # with a database that is started again, before the caller is
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 0.5
 _ACCEPTED = "sqlite:///path/to/file.db, or postgresql://user:password@host/name"
 _READS = "twoshift_reads"
-_turns: dict[Path, Turn] = {}  # SQLite has one writer for each file: others would sleep instead of being woken
+_turns: dict[Path, WriteTurn] = {}  # SQLite has one writer for each file: others would sleep instead of being woken
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _NO_ROOM = (  # to write: what nobody else's end will change
     sqlite3.SQLITE_CANTOPEN,
@@ -56,7 +56,7 @@ class Database:
         self._engine = _engine(self.url, self._closed)
         self._reading = self._engine.execution_options(**{_READS: True})
         self._file = self.file
-        self._writing = None if self._file is None else _turns.setdefault(self._file.resolve(), Turn())
+        self._writing = None if self._file is None else _turns.setdefault(self._file.resolve(), WriteTurn())
         self._is_silent = False  # which the log knows
         try:
             with self._told():

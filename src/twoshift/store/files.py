@@ -8,16 +8,15 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, delete, exists, func, insert, or_, select, update
 
-from twoshift.batch_ports import BatchStatus, FileRecord, FileStatus
+from twoshift.batch_ports import FileRecord, FileStatus
 from twoshift.errors import InvalidInput, NotFound
 from twoshift.store.claim import SqlClaim
 from twoshift.store.claimed import ClaimedDatabase
 from twoshift.store.database import Database
 from twoshift.store.tables import batches, files
 
-__all__ = ["OVER", "SqlFiles", "add_if_new"]
+__all__ = ["SqlFiles", "add_if_new"]
 
-OVER = tuple(str(status) for status in BatchStatus if status.is_over)
 _MOST_UNWANTED = 1000  # at a time
 
 
@@ -74,7 +73,7 @@ class SqlFiles:
         def removed(connection: Connection) -> None:
             if connection.execute(select(files.c.id).where(_seen(file_id, owner)).with_for_update()).first() is None:
                 raise _not_there("file", file_id)
-            using = select(batches.c.id).where(batches.c.input_file_id == file_id, batches.c.status.not_in(OVER))
+            using = select(batches.c.id).where(batches.c.input_file_id == file_id, batches.c.ended_as.is_(None))
             if (batch_id := connection.execute(using).scalar()) is not None:
                 accepted = f"a file that no batch reads: cancel {batch_id} first, or wait for its end"
                 raise InvalidInput("file", file_id, accepted)
@@ -89,7 +88,7 @@ class SqlFiles:
 
     def unwanted_files(self, begun_before_unix_s: float, now_unix_s: float) -> list[str]:
         """Files whose bytes should go; those that expired are nobody's from now on."""
-        needed = exists().where(batches.c.input_file_id == files.c.id, batches.c.status.not_in(OVER))
+        needed = exists().where(batches.c.input_file_id == files.c.id, batches.c.ended_as.is_(None))
         expired = and_(files.c.expires_unix_s <= now_unix_s, files.c.status == str(FileStatus.PROCESSED), ~needed)
         begun = and_(files.c.status == str(FileStatus.UPLOADING), files.c.created_unix_s < begun_before_unix_s)
         unwanted = or_(files.c.status == str(FileStatus.DELETING), begun, expired)

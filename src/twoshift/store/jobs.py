@@ -10,6 +10,7 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select, upda
 from sqlalchemy.exc import IntegrityError
 
 from twoshift.errors import NotFound
+from twoshift.policy.job_states import JobMove
 from twoshift.ports import JobRecord
 from twoshift.store.claim import SqlClaim
 from twoshift.store.claimed import ClaimedDatabase
@@ -108,15 +109,15 @@ class SqlJobs:
         wanted = select(func.count().label("total")).where(_NOT_OVER, jobs.c.owner == owner)
         return int(self._database.found(wanted)[0].total)
 
-    def move(self, job_id: str, expected: Collection[JobState], state: JobState, reason: str = "") -> bool:
-        """Another state, if it is in one of those that are expected; whether it was. Its end is a notice."""
-        change = update(jobs).where(jobs.c.id == job_id, jobs.c.state.in_([str(each) for each in expected]))
-        change = change.values(state=str(state), reason=reason, updated_unix_s=self._clock())
+    def move(self, job_id: str, move: JobMove, reason: str = "") -> bool:
+        """Another state, if it is in one of those before; whether it was. Its end is a notice."""
+        change = update(jobs).where(jobs.c.id == job_id, jobs.c.state.in_([str(each) for each in move.before]))
+        change = change.values(state=str(move.after), reason=reason, updated_unix_s=self._clock())
 
         def moved(connection: Connection) -> bool:
             if connection.execute(change).rowcount != 1:
                 return False
-            if state.is_over:
+            if move.after.is_over:
                 found = _record(connection.execute(select(jobs).where(jobs.c.id == job_id)).one())
                 if found.kind is JobKindName.TABLE:  # of a batch it is the batch's end that is told
                     post_notice(connection, _ended(found))

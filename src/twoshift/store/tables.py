@@ -98,7 +98,7 @@ batches = Table(
     Column("endpoint", String(64), nullable=False),
     Column("input_file_id", String(64), nullable=False, index=True),
     Column("window", String(32), nullable=False),
-    Column("status", String(16), nullable=False, index=True),
+    Column("ended_as", String(16), index=True),  # the status that it ended with; none: it is not over
     Column("created_unix_s", Float, nullable=False),
     Column("expires_unix_s", Float, nullable=False),
     Column("fingerprint", String(64), nullable=False, index=True),
@@ -115,8 +115,6 @@ batches = Table(
     Column("cached_tokens", BigInteger, nullable=False),
     Column("not_run", Integer, nullable=False),
     Column("swept", Boolean, nullable=False, index=True),  # its folder is gone
-    Column("in_progress_unix_s", Float),
-    Column("finalizing_unix_s", Float),
     Column("completed_unix_s", Float),
     Column("failed_unix_s", Float),
     Column("expired_unix_s", Float),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections import deque
 
-__all__ = ["Turn"]
+__all__ = ["WriteTurn"]
 
 
-class Turn:
+class WriteTurn:
     """Of one thread at a time, in the order in which they asked: one that asks again and again holds up nobody."""
 
     def __init__(self) -> None:

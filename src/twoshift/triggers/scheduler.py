@@ -20,7 +20,7 @@ from twoshift.policy.triggers import Fire, trigger
 from twoshift.trigger_ports import ScheduledRun, ScheduleRecord, ScheduleStore
 from twoshift.triggers.capped_threads import CappedThreads
 from twoshift.triggers.spec import ScheduleSpec, run_of
-from twoshift.triggers.submitting import Jobs, Submitter, Tell
+from twoshift.triggers.submitting import JobSubmitter, Submitter, Tell
 from twoshift.triggers.zones import offset_of
 from twoshift.types import RunState
 
@@ -39,7 +39,7 @@ class Scheduler:
     def __init__(
         self,
         store: ScheduleStore,
-        jobs: Jobs,
+        jobs: JobSubmitter,
         # What is another one whenever the marker there is; raises InvalidInput where the owner may not look
         marker_at: Callable[[str, str], str | None],
         tell: Tell,

@@ -16,14 +16,14 @@ from twoshift.trigger_ports import ScheduledRun, ScheduleRecord, ScheduleStore
 from twoshift.triggers.spec import ScheduleSpec
 from twoshift.types import JobState, RunState
 
-__all__ = ["Jobs", "Submitter", "Tell"]
+__all__ = ["JobSubmitter", "Submitter", "Tell"]
 
 _LOOKED_AT = 200  # runs of a schedule: of the others the jobs are over
 
 Tell = Callable[[str, str, str, dict[str, Any], Sequence[str]], None]  # owner, kind, subject, data, webhooks
 
 
-class Jobs(Protocol):
+class JobSubmitter(Protocol):
     """Who runs them."""
 
     def submit(self, data: dict[str, Any], owner: str = "", job_id: str | None = None) -> Any: ...
@@ -38,7 +38,7 @@ class Jobs(Protocol):
 class Submitter:
     """Any thread may call it; of a schedule one at a time does something."""
 
-    def __init__(self, store: ScheduleStore, jobs: Jobs, tell: Tell) -> None:
+    def __init__(self, store: ScheduleStore, jobs: JobSubmitter, tell: Tell) -> None:
         self._store, self._jobs, self._tell = store, jobs, tell
         self.settled: Counter[RunState] = Counter()  # runs, since the start
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)

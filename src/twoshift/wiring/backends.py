@@ -28,24 +28,27 @@ _one_load_here = threading.Lock()
 
 
 def live_model(
-    name: str, settings: ServeSettings, note: Callable[[str], None], cancelled: Future[None] | None = None
+    name: str,
+    settings: ServeSettings,
+    note: Callable[[str], None],
+    cancelled: Future[None] | None = None,
+    apart: bool = False,
 ) -> LiveModel:
     """A model that is served: in this process, by replicas in processes of their own, or by Ray Serve.
 
-    Once `cancelled` is done, nobody waits for it any longer, and replicas that have started end.
+    `apart`: never in this process, since several fronts ask it. Once `cancelled` is done, nobody waits for it any
+    longer, and replicas that have started end.
     """
     each = settings.models[name]
     if language := is_llm(each.model):
         each.check_sequences()
-        if settings.engine != "local":
-            raise InvalidInput("engine", settings.engine, f"local: {each.model} is a language model")
-        _check_remote(each)
+        _check_remote(each, settings.engine)
     else:
         each.check_rows()
     cancelled = cancelled or Future()
     if settings.engine == "ray":
         return ray_model(name, each, settings.address, note, cancelled)
-    if each.first_replicas > 1 or each.is_scaled:
+    if apart or ((each.first_replicas > 1 or each.is_scaled) and not is_address(each.model)):
         return fleet_model(name, each, note, each.max_replicas, cancelled)
     served: OpenModel = served_llm if language else served_model
     with _one_load_here:
@@ -58,10 +61,16 @@ def live_model(
         )
 
 
-def _check_remote(settings: ModelSettings) -> None:
-    if is_address(settings.model) and (settings.first_replicas > 1 or settings.is_scaled):
-        accepted = f"1: {settings.model} is another server, which has replicas of its own"
-        raise InvalidInput("replicas", settings.max_replicas or settings.first_replicas, accepted)
+def _check_remote(settings: ModelSettings, engine: str) -> None:
+    """A model on another server is asked by this process; raises InvalidInput by the setting that says otherwise."""
+    if not is_address(settings.model):
+        return
+    why = f"{settings.model} is another server, which has replicas of its own"
+    if engine != "local":
+        raise InvalidInput("engine", engine, f"local: {why}")
+    for name in ("replicas", "min_replicas", "max_replicas"):
+        if (getattr(settings, name) or 1) > 1:
+            raise InvalidInput(name, getattr(settings, name), f"1: {why}")
 
 
 def ray_model(

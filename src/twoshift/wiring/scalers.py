@@ -21,7 +21,7 @@ from twoshift.serve.http.jobs import NoJobs
 from twoshift.serve.settings import ServeSettings
 
 if TYPE_CHECKING:
-    from twoshift.batch.host import JobHost  # pyarrow: an extra
+    from twoshift.batch.job_host import JobHost  # pyarrow: an extra
 
 __all__ = ["scalers_for", "scaling_metrics"]
 

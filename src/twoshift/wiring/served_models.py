@@ -13,8 +13,8 @@ from twoshift.runtime.llm import LlmOptions, load_llm
 from twoshift.runtime.llm.remote import is_address
 from twoshift.runtime.load_limit import loading_step
 from twoshift.serve.derived import derive
-from twoshift.serve.llm.derived import objective_for
 from twoshift.serve.llm.model import ServedLlm
+from twoshift.serve.llm_derived import objective_for
 from twoshift.serve.model import ServedModel
 from twoshift.serve.profile_keeper import ProfileKeeper
 from twoshift.serve.settings import ModelSettings

@@ -19,20 +19,20 @@ pytest.importorskip("sqlalchemy")
 import msgspec
 
 from twoshift.batch.allowance import Allowance
-from twoshift.batch.host import JobHost
-from twoshift.batch.inputs import Target, cut, resolve
+from twoshift.batch.inputs import ShardTarget, cut, resolve
+from twoshift.batch.job_host import JobHost
 from twoshift.batch.kinds.request_lines import not_run_line, read_line, response_line
 from twoshift.batch.part_stats import PartStats
 from twoshift.batch.plan import Plan, PlannedModel, part_location, plan_location
-from twoshift.batch.requests.files import FileDesk, FileLimits, Upload, staged_path
+from twoshift.batch.requests.batch_host import BatchHost
+from twoshift.batch.requests.files import FileLimits, FileUpload, StoredFiles, staged_path
 from twoshift.batch.requests.finalize import NotDone, finalize
-from twoshift.batch.requests.host import BatchHost
 from twoshift.batch.requests.retry import write_retried
 from twoshift.batch.requests.room import CheckStorage, unlimited
 from twoshift.batch.requests.wanted import BatchWanted
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.sinks.response_lines import LINES, ResponseLinesSink
-from twoshift.batch_ports import BatchRecord, BatchStatus
+from twoshift.batch_ports import BatchRecord
 from twoshift.blobs.local import LocalBlobs
 from twoshift.errors import Broken, InvalidInput, NotFound, TooLarge, TryLater
 from twoshift.ports import JobRecord
@@ -41,7 +41,7 @@ from twoshift.store.batches import SqlBatches
 from twoshift.store.database import Database
 from twoshift.store.files import SqlFiles
 from twoshift.store.jobs import SqlJobs
-from twoshift.types import JobState
+from twoshift.types import BatchStatus, JobState
 
 GONE = NotDone("batch_expired", "too late")
 IDS = [str(k) for k in range(20)]
@@ -60,12 +60,12 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, clock: Clock) -> FileDesk:
+def desk(tmp_path: Path, clock: Clock) -> StoredFiles:
     store = SqlFiles(Database(f"sqlite:///{tmp_path}/state.db"))
-    return FileDesk(store, f"{tmp_path}/files", lambda _: LocalBlobs(), FileLimits(max_bytes=10_000), clock)
+    return StoredFiles(store, f"{tmp_path}/files", lambda _: LocalBlobs(), FileLimits(max_bytes=10_000), clock)
 
 
-def uploaded(desk: FileDesk, data: bytes) -> str:
+def uploaded(desk: StoredFiles, data: bytes) -> str:
     upload = desk.upload("alice")
     upload.begin()
     upload.write(data)
@@ -77,25 +77,25 @@ def limited(most: int) -> CheckStorage:
 
 
 @pytest.fixture
-def batch(desk: FileDesk) -> BatchRecord:
+def batch(desk: StoredFiles) -> BatchRecord:
     data = b"".join(b'{"custom_id":"%b","method":"POST","url":"u","body":{}}\n' % each.encode() for each in IDS)
     return BatchWanted(uploaded(desk, data), "/v1/embeddings", "24h").record("batch_x", "alice", (), desk)
 
 
-def planned(desk: FileDesk, batch: BatchRecord) -> Plan:
+def planned(desk: StoredFiles, batch: BatchRecord) -> Plan:
     location, folder = desk.location(batch.input_file_id), desk.folder(batch.id)
     settings = JobSettings(
         inputs=(location,), output=folder, model="m", endpoint="/v1/embeddings", output_format="lines",
         input_format="jsonl",
     )  # fmt: skip
     files = tuple(resolve([location], desk.blobs_for, "jsonl"))
-    shards = cut(files, desk.blobs_for, Target(rows=5))
+    shards = cut(files, desk.blobs_for, ShardTarget(rows=5))
     plan = Plan.make(settings, PlannedModel("m", "sum", "fp32", ()), files, shards, LINES, 0.01)
     desk.blobs.create(plan_location(folder), msgspec.json.encode(plan))
     return plan
 
 
-def committed(desk: FileDesk, plan: Plan, shard: int) -> None:
+def committed(desk: StoredFiles, plan: Plan, shard: int) -> None:
     """The second of each shard has failed."""
     location = part_location(plan, shard)
     staged = desk.blobs.staging(location) / f"part-{shard}"
@@ -108,7 +108,7 @@ def committed(desk: FileDesk, plan: Plan, shard: int) -> None:
     assert desk.blobs.publish(staged, location)
 
 
-def ids_in(desk: FileDesk, file: Any) -> list[str]:
+def ids_in(desk: StoredFiles, file: Any) -> list[str]:
     return [read_id(line) for line in Path(desk.location(file.id)).read_bytes().splitlines()]
 
 
@@ -116,7 +116,7 @@ def read_id(line: bytes) -> str:
     return json.loads(line)["custom_id"]
 
 
-def test_what_is_done_and_what_is_not_are_told_in_the_order_of_the_input(desk: FileDesk, batch: BatchRecord) -> None:
+def test_what_is_done_and_what_is_not_are_told_in_the_order_of_the_input(desk: StoredFiles, batch: BatchRecord) -> None:
     plan = planned(desk, batch)
     for shard in (3, 0, 1):
         committed(desk, plan, shard)
@@ -131,14 +131,14 @@ def test_what_is_done_and_what_is_not_are_told_in_the_order_of_the_input(desk: F
 
 @pytest.mark.parametrize(("shards", "status"), [(4, BatchStatus.COMPLETED), (3, BatchStatus.EXPIRED)])
 def test_a_batch_whose_window_ends_after_its_last_request_is_completed(
-    desk: FileDesk, batch: BatchRecord, tmp_path: Path, shards: int, status: BatchStatus
+    desk: StoredFiles, batch: BatchRecord, tmp_path: Path, shards: int, status: BatchStatus
 ) -> None:
     plan, database = planned(desk, batch), Database(f"sqlite:///{tmp_path}/state.db")
     for shard in range(shards):
         committed(desk, plan, shard)
     store, jobs = SqlBatches(database), SqlJobs(database)
     store.add_batch(batch, 0.0)
-    store.move_batch(batch.id, [BatchStatus.VALIDATING], BatchStatus.IN_PROGRESS, total=20, model="m")
+    store.checked_batch(batch.id, "m", 20)
     jobs.add(JobRecord(batch.id, {}, JobState.CANCELLED, 1.0, 1.0, owner="alice"))
 
     def no_fleet(name: str) -> Any:
@@ -153,7 +153,7 @@ def test_a_batch_whose_window_ends_after_its_last_request_is_completed(
     assert host.get(batch.id, None).status is status
 
 
-def test_a_part_that_comes_too_late_changes_nothing(desk: FileDesk, batch: BatchRecord) -> None:
+def test_a_part_that_comes_too_late_changes_nothing(desk: StoredFiles, batch: BatchRecord) -> None:
     """As after a kill between the files and the database: who tries again says the same, and not another word."""
     plan = planned(desk, batch)
     committed(desk, plan, 0)
@@ -166,7 +166,7 @@ def test_a_part_that_comes_too_late_changes_nothing(desk: FileDesk, batch: Batch
     assert not list(Path(desk.root, "_twoshift", "staging").iterdir())
 
 
-def test_a_file_that_was_lost_on_the_way_is_made_anew(desk: FileDesk, batch: BatchRecord) -> None:
+def test_a_file_that_was_lost_on_the_way_is_made_anew(desk: StoredFiles, batch: BatchRecord) -> None:
     plan = planned(desk, batch)
     committed(desk, plan, 2)
     first = finalize(desk, batch, GONE)
@@ -175,7 +175,7 @@ def test_a_file_that_was_lost_on_the_way_is_made_anew(desk: FileDesk, batch: Bat
     assert Path(desk.location(batch.error_id)).exists()
 
 
-def test_a_batch_that_was_never_planned_has_errors_alone(desk: FileDesk, batch: BatchRecord) -> None:
+def test_a_batch_that_was_never_planned_has_errors_alone(desk: StoredFiles, batch: BatchRecord) -> None:
     done = finalize(desk, batch, GONE)
     assert (done.output, done.completed, done.failed) == (None, 0, 20)
     assert ids_in(desk, done.error) == IDS
@@ -183,7 +183,7 @@ def test_a_batch_that_was_never_planned_has_errors_alone(desk: FileDesk, batch: 
     assert line == not_run_line("batch_x", "0", "batch_expired", "too late")
 
 
-def test_a_damaged_part_is_named(desk: FileDesk, batch: BatchRecord) -> None:
+def test_a_damaged_part_is_named(desk: StoredFiles, batch: BatchRecord) -> None:
     plan = planned(desk, batch)
     Path(part_location(plan, 0)).write_bytes(b"no part\n")
     with pytest.raises(Broken, match="part-000000"):
@@ -193,7 +193,7 @@ def test_a_damaged_part_is_named(desk: FileDesk, batch: BatchRecord) -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("first_full", [0, 1])
 def test_a_full_disk_is_tried_later_and_leaves_nothing(
-    desk: FileDesk, batch: BatchRecord, monkeypatch: pytest.MonkeyPatch, first_full: int
+    desk: StoredFiles, batch: BatchRecord, monkeypatch: pytest.MonkeyPatch, first_full: int
 ) -> None:
     """Small files stay in the buffer, so that it is their close that fails."""
     plan = planned(desk, batch)
@@ -217,7 +217,7 @@ def test_a_full_disk_is_tried_later_and_leaves_nothing(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_an_upload_to_a_full_disk_is_tried_later_and_leaves_nothing(
-    desk: FileDesk, monkeypatch: pytest.MonkeyPatch
+    desk: StoredFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(blobs: Any, location: str) -> Path:
         path = staged_path(blobs, location)
@@ -234,7 +234,7 @@ def test_an_upload_to_a_full_disk_is_tried_later_and_leaves_nothing(
     assert not list(Path(desk.root, "_twoshift", "staging").iterdir())
 
 
-def test_a_retry_has_only_what_failed(desk: FileDesk, batch: BatchRecord) -> None:
+def test_a_retry_has_only_what_failed(desk: StoredFiles, batch: BatchRecord) -> None:
     plan = planned(desk, batch)
     for shard in range(4):
         committed(desk, plan, shard)
@@ -249,7 +249,7 @@ def test_a_retry_has_only_what_failed(desk: FileDesk, batch: BatchRecord) -> Non
         write_retried(desk, replace(batch, error_file_id=done.error.id), unlimited)
 
 
-def test_a_retry_for_which_there_is_no_room_is_refused(desk: FileDesk, batch: BatchRecord) -> None:
+def test_a_retry_for_which_there_is_no_room_is_refused(desk: StoredFiles, batch: BatchRecord) -> None:
     done = finalize(desk, batch, GONE)
     assert done.error is not None
     desk.store.add_file(done.error)
@@ -262,7 +262,7 @@ def test_a_retry_for_which_there_is_no_room_is_refused(desk: FileDesk, batch: Ba
     write_retried(desk, failed, limited(used + more))
 
 
-def test_files_that_come_side_by_side_do_not_share_the_same_room(desk: FileDesk) -> None:
+def test_files_that_come_side_by_side_do_not_share_the_same_room(desk: StoredFiles) -> None:
     check = limited(100)
     first, second, other = (desk.upload(who, 60, check) for who in ("alice", "alice", "bob"))
     first.begin()
@@ -281,10 +281,10 @@ def test_files_that_come_side_by_side_do_not_share_the_same_room(desk: FileDesk)
         each.abort()
 
 
-def test_of_many_at_once_no_more_begin_than_there_is_room_for(desk: FileDesk) -> None:
+def test_of_many_at_once_no_more_begin_than_there_is_room_for(desk: StoredFiles) -> None:
     uploads = [desk.upload("alice", 300, limited(1000)) for _ in range(16)]
 
-    def begun(upload: Upload) -> bool:
+    def begun(upload: FileUpload) -> bool:
         with contextlib.suppress(TooLarge):
             upload.begin()
             return True
@@ -296,7 +296,7 @@ def test_of_many_at_once_no_more_begin_than_there_is_room_for(desk: FileDesk) ->
         each.abort()
 
 
-def test_files_are_whole_or_not_there(desk: FileDesk) -> None:
+def test_files_are_whole_or_not_there(desk: StoredFiles) -> None:
     upload = desk.upload("alice")
     upload.begin()
     upload.write(b"x" * 10_000)
@@ -314,7 +314,7 @@ def test_files_are_whole_or_not_there(desk: FileDesk) -> None:
         desk.get(file.id, "bob")
 
 
-def test_an_upload_that_is_given_up_before_it_begins_is_never_there(desk: FileDesk) -> None:
+def test_an_upload_that_is_given_up_before_it_begins_is_never_there(desk: StoredFiles) -> None:
     upload = desk.upload("alice")
     upload.abort()
     upload.begin()
@@ -323,7 +323,7 @@ def test_an_upload_that_is_given_up_before_it_begins_is_never_there(desk: FileDe
     assert not [path for path in Path(desk.root).rglob("*") if path.is_file()]
 
 
-def test_the_janitor_takes_what_expired_and_what_nobody_finished(desk: FileDesk, clock: Clock) -> None:
+def test_the_janitor_takes_what_expired_and_what_nobody_finished(desk: StoredFiles, clock: Clock) -> None:
     kept, old = uploaded(desk, b"a"), uploaded(desk, b"b")
     upload = desk.upload("alice")
     upload.begin()

@@ -13,13 +13,12 @@ import pytest
 pytest.importorskip("sqlalchemy")
 
 from twoshift.batch.allowance import Allowance
-from twoshift.batch.host import JobHost
-from twoshift.batch.requests import host as hosts
+from twoshift.batch.job_host import JobHost
+from twoshift.batch.requests import batch_steps
+from twoshift.batch.requests.batch_host import BatchHost
 from twoshift.batch.requests.check import Checked, check_input
-from twoshift.batch.requests.files import FileDesk, FileLimits
-from twoshift.batch.requests.host import BatchHost
+from twoshift.batch.requests.files import FileLimits, StoredFiles
 from twoshift.batch.requests.wanted import BatchWanted
-from twoshift.batch_ports import BatchStatus
 from twoshift.blobs.local import LocalBlobs
 from twoshift.errors import NotFound
 from twoshift.ports import JobRecord
@@ -27,7 +26,7 @@ from twoshift.store.batches import SqlBatches
 from twoshift.store.database import Database
 from twoshift.store.files import SqlFiles
 from twoshift.store.jobs import SqlJobs
-from twoshift.types import JobState
+from twoshift.types import BatchStatus, JobState
 
 LINE = b'{"custom_id":"a","method":"POST","url":"/v1/embeddings","body":{"model":"m","input":"a"}}\n'
 
@@ -39,10 +38,10 @@ class House:
         self.gate = threading.Event()
         database = Database(f"sqlite:///{path}/state.db")
         self.store, self.jobs = SqlBatches(database), SqlJobs(database)
-        self.files = FileDesk(SqlFiles(database), f"{path}/files", lambda _: LocalBlobs(), FileLimits())
+        self.files = StoredFiles(SqlFiles(database), f"{path}/files", lambda _: LocalBlobs(), FileLimits())
         runs = JobHost(self.jobs, self.no_fleet, lambda _: Allowance(self.files.blobs_for))
         self.host = BatchHost(self.store, self.files, runs, list)
-        monkeypatch.setattr(hosts, "check_input", self.check)
+        monkeypatch.setattr(batch_steps, "check_input", self.check)
         self.host.start()
 
     def no_fleet(self, name: str) -> Any:
@@ -84,7 +83,7 @@ def test_long_files_of_one_tenant_hold_up_no_other_and_no_end(house: House) -> N
     house.jobs.add(JobRecord("batch_x", {}, JobState.CANCELLED, 1.0, 1.0, owner="red"))
     wanted = BatchWanted(house.uploaded("red", LINE), "/v1/embeddings", "24h")
     house.store.add_batch(wanted.record("batch_x", "red", (), house.files), 0.0)
-    house.store.move_batch("batch_x", [BatchStatus.VALIDATING], BatchStatus.IN_PROGRESS, model="m", total=1)
+    house.store.checked_batch("batch_x", "m", 1)
     house.host.cancel("batch_x", "red")
     house.wait("batch_x", BatchStatus.CANCELLED)
     assert {house.host.get(each, None).status for each in red} == {BatchStatus.VALIDATING}

@@ -20,8 +20,8 @@ pytest.importorskip("sqlalchemy")
 
 from twoshift.batch.allowance import Allowance
 from twoshift.batch.folder import one_coordinator
-from twoshift.batch.host import JobHost
 from twoshift.batch.hosted import HostedTables
+from twoshift.batch.job_host import JobHost
 from twoshift.batch.job_seats import EngineReplica, LiveFleet
 from twoshift.batch.settings import JobSettings
 from twoshift.blobs.local import LocalBlobs

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from twoshift.batch.inputs import Target, cut, kept_schema, resolve
+from twoshift.batch.inputs import ShardTarget, cut, kept_schema, resolve
 from twoshift.batch.parity_report import ParityReport, _compared, _merged, _row, take_receipt
 from twoshift.batch.plan import Plan, PlannedModel, part_location
 from twoshift.batch.result_columns import output_schema
@@ -158,7 +158,7 @@ def taken(tmp_path: Path, engine: Engine) -> Callable[..., ParityReport]:
         settings = JobSettings(inputs=inputs, output=str(tmp_path / "out"), model="m", columns=("x",))
         files = tuple(resolve(inputs, blobs_for))
         schema = output_schema(kept_schema(files, blobs_for, ()), RESULTS)
-        shards = cut(files, blobs_for, Target(rows=100))
+        shards = cut(files, blobs_for, ShardTarget(rows=100))
         plan = Plan.make(settings, PlannedModel("m", "", "fp32", ()), files, shards, schema, 0.001)
         (tmp_path / "out").mkdir()
         part = pa.table({"v": vectors, "label": labels, "error": errors}, schema=schema)

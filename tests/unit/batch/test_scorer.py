@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from twoshift.batch.inputs import Target, cut, kept_schema, resolve
+from twoshift.batch.inputs import ShardTarget, cut, kept_schema, resolve
 from twoshift.batch.plan import Plan, PlannedModel, part_location
 from twoshift.batch.result_columns import output_schema
 from twoshift.batch.scorer import ShardScorer
@@ -80,7 +80,7 @@ class Bench:
             **options,
         )
         files = tuple(resolve(settings.inputs, blobs_for))
-        shards = cut(files, blobs_for, Target(rows=shard_rows))
+        shards = cut(files, blobs_for, ShardTarget(rows=shard_rows))
         schema = output_schema(kept_schema(files, blobs_for, ("id",)), results)
         return Plan.make(settings, PlannedModel("m", "", "fp32", ()), files, shards, schema, 0.001)
 

@@ -144,5 +144,5 @@ def test_a_missing_server_and_a_key_that_may_not_are_bad_usage(
     def denied(*_: object) -> None:
         raise Denied("no key")
 
-    monkeypatch.setattr("twoshift.cli.server.Server.get", denied)
+    monkeypatch.setattr("twoshift.cli.server.ServerClient.get", denied)
     assert main(["jobs", "list", "--on", "http://127.0.0.1:1"]) == 2

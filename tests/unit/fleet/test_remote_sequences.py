@@ -18,6 +18,7 @@ from twoshift.engine.llm import LlmEngine, LlmObjective
 from twoshift.errors import InvalidInput, TryLater
 from twoshift.fleet.answering import Answering
 from twoshift.fleet.frames import Frames
+from twoshift.fleet.front_connection import FrontConnection
 from twoshift.fleet.link import Link, ReplicaLost
 from twoshift.fleet.remote_sequences import RemoteSequences
 from twoshift.fleet.wire import Heartbeat, generating, prompts_of, to_replica
@@ -53,11 +54,10 @@ class Pair:
 
     async def connect(self) -> None:
         front, live = socket.socketpair()
-        live.setblocking(False)
         loop = asyncio.get_running_loop()
         incoming = live.dup()
-        self._replica, _ = await loop.create_unix_connection(lambda: Answering(self.model, live), sock=incoming)
-        self._live = live
+        connection = FrontConnection(Answering(self.model), live)
+        self._replica, _ = await loop.create_unix_connection(lambda: connection, sock=incoming)
         front.setblocking(False)
         await loop.create_unix_connection(lambda: self.link, sock=front)
 
@@ -70,7 +70,6 @@ class Pair:
     def kill(self) -> None:
         """As a process that ends: its connection is gone."""
         self._replica.abort()
-        self._live.close()
 
     def live(self) -> int:
         lane = self.engine.sequences().lanes[Lane.ONLINE]

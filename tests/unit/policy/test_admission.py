@@ -267,3 +267,27 @@ def test_a_share_that_is_owed_to_background_work_counts_against_admission(owed: 
         lanes.submit(Item(key, SLO_S), 0.0)
     answer = AdmissionPolicy(lanes).decide([Item(99, SLO_S)], 0.0)
     assert isinstance(answer, Refuse if owed else Admit)
+
+
+@given(
+    st.lists(st.integers(1, 30), max_size=20),
+    st.lists(
+        st.tuples(st.lists(st.integers(1, 60), min_size=1, max_size=4), st.floats(0.0, 0.3)), min_size=1, max_size=8
+    ),
+    st.booleans(),
+)
+def test_what_is_surely_admitted_together_is_admitted_one_after_the_other(
+    waiting: list[int], asked: list[tuple[list[int], float]], background: bool
+) -> None:
+    device = Device(8, background)
+    for key, tokens in enumerate(waiting):
+        device.lanes.submit(Item(key, 0.25, tokens), 0.0)
+    device.launch()
+    size = CallSize.of([tokens for lengths, _ in asked for tokens in lengths])
+    if not device.admission.admits_all(size, min(deadline_s for _, deadline_s in asked), 0.0):
+        return
+    for number, (lengths, deadline_s) in enumerate(asked):
+        items = [Item(1000 * (number + 1) + at, deadline_s, tokens) for at, tokens in enumerate(lengths)]
+        assert isinstance(device.admission.decide(items, 0.0), Admit)
+        for item in items:
+            device.lanes.submit(item, 0.0)

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from twoshift.errors import InvalidInput
 from twoshift.policy.autoscale import (
     AutoscalePolicy,
+    BatchBacklog,
     FleetState,
     ReplicaPolicy,
     ReplicaSettings,
     ReplicaState,
     WorkerPolicy,
     WorkerSettings,
-    WorkerState,
 )
 
 UNTIMED = settings(deadline=None)  # a busy machine is not a failure
@@ -35,7 +35,7 @@ loads = st.builds(
     harvested_rows_per_s=st.sampled_from([0.0, 40.0]),
 )
 backlogs = st.builds(
-    WorkerState,
+    BatchBacklog,
     pending_items=st.integers(0, 10**9),
     worker_items_per_s=st.sampled_from([0.0, 1e-300, 5.0, 2000.0]),
     time_left_s=st.floats(-100, 1e6) | st.just(math.inf),
@@ -59,7 +59,7 @@ def follow(policy: ReplicaPolicy, rates: list[float], step_s: float = 10.0, read
 
 def test_no_input_of_the_autoscaler_is_a_utilisation() -> None:
     banned = ("util", "cpu", "gpu", "memory", "ram", "busy")
-    names = [f.name for kind in (FleetState, ReplicaState, WorkerState) for f in dataclasses.fields(kind)]
+    names = [f.name for kind in (FleetState, ReplicaState, BatchBacklog) for f in dataclasses.fields(kind)]
     assert len(names) > 10
     assert [name for name in names if any(word in name.lower() for word in banned)] == []
 
@@ -225,7 +225,7 @@ def test_the_memory_of_the_cool_down_is_bounded_by_the_maximum(rates: list[float
 
 def test_batch_workers_are_sized_to_the_window() -> None:
     # 1e9 items at 2,000 items/s over 12 h is 11.57 workers
-    state = WorkerState(pending_items=10**9, worker_items_per_s=2000.0, time_left_s=43_200.0)
+    state = BatchBacklog(pending_items=10**9, worker_items_per_s=2000.0, time_left_s=43_200.0)
     assert WorkerPolicy(EXACT).decide(state, 0.0).target == 12
     margin = dataclasses.replace(EXACT, straggler_margin=0.1)
     assert WorkerPolicy(margin).decide(state, 0.0).target == 13
@@ -234,12 +234,12 @@ def test_batch_workers_are_sized_to_the_window() -> None:
 
 
 def test_exactly_enough_workers_are_not_one_too_few() -> None:
-    state = WorkerState(pending_items=3000, worker_items_per_s=10.0, time_left_s=100.0)
+    state = BatchBacklog(pending_items=3000, worker_items_per_s=10.0, time_left_s=100.0)
     assert WorkerPolicy(EXACT).decide(state, 0.0).target == 3
 
 
 def test_what_the_live_fleet_delivers_needs_no_dedicated_worker() -> None:
-    state = WorkerState(10_000, worker_items_per_s=10.0, time_left_s=100.0, harvested_items_per_s=60.0)
+    state = BatchBacklog(10_000, worker_items_per_s=10.0, time_left_s=100.0, harvested_items_per_s=60.0)
     assert WorkerPolicy(EXACT).decide(state, 0.0).target == 4
     enough = WorkerPolicy(EXACT).decide(dataclasses.replace(state, harvested_items_per_s=100.0), 0.0)
     assert enough.target == 0
@@ -248,25 +248,25 @@ def test_what_the_live_fleet_delivers_needs_no_dedicated_worker() -> None:
 
 def test_workers_go_to_zero_the_moment_nothing_is_pending() -> None:
     policy = WorkerPolicy()
-    policy.decide(WorkerState(10**6, 10.0, 3600.0), 0.0)
-    scale = policy.decide(WorkerState(0, 10.0, 3600.0, workers=8), 1.0)
+    policy.decide(BatchBacklog(10**6, 10.0, 3600.0), 0.0)
+    scale = policy.decide(BatchBacklog(0, 10.0, 3600.0, workers=8), 1.0)
     assert (scale.target, scale.change, scale.reason) == (0, -8, "remove 8: nothing is pending")
 
 
 def test_the_first_worker_of_an_unmeasured_job_measures_it() -> None:
-    assert WorkerPolicy().decide(WorkerState(10**6, 0.0, 3600.0), 0.0).target == 1
+    assert WorkerPolicy().decide(BatchBacklog(10**6, 0.0, 3600.0), 0.0).target == 1
 
 
 def test_no_worker_is_started_for_less_work_than_its_start_takes() -> None:
     settings = WorkerSettings(quota=1000, start_s=30.0)
-    late = WorkerState(pending_items=700, worker_items_per_s=1.0, time_left_s=5.0, workers=10)
+    late = BatchBacklog(pending_items=700, worker_items_per_s=1.0, time_left_s=5.0, workers=10)
     assert WorkerPolicy(settings).decide(late, 0.0).target == 26  # 770 s of work, 30 s each
     missed = dataclasses.replace(late, time_left_s=-50.0)
     assert WorkerPolicy(settings).decide(missed, 0.0).target == 26
 
 
 def test_a_worker_that_starts_slowly_has_less_of_the_window() -> None:
-    state = WorkerState(pending_items=1000, worker_items_per_s=1.0, time_left_s=100.0)
+    state = BatchBacklog(pending_items=1000, worker_items_per_s=1.0, time_left_s=100.0)
     assert WorkerPolicy(EXACT).decide(state, 0.0).target == 10
     assert WorkerPolicy(dataclasses.replace(EXACT, start_s=50.0)).decide(state, 0.0).target == 20
 
@@ -274,7 +274,7 @@ def test_a_worker_that_starts_slowly_has_less_of_the_window() -> None:
 @UNTIMED
 @given(st.lists(st.tuples(backlogs, st.floats(0, 400)), max_size=20), st.integers(0, 20))
 def test_workers_never_pass_their_quota_and_are_zero_exactly_when_not_needed(
-    seen: list[tuple[WorkerState, float]], quota: int
+    seen: list[tuple[BatchBacklog, float]], quota: int
 ) -> None:
     policy, now_s = WorkerPolicy(WorkerSettings(quota=quota)), 0.0
     for state, wait_s in seen:
@@ -295,7 +295,7 @@ def test_a_job_that_is_followed_to_its_end_makes_its_window(items: int, rate: fl
     policy = WorkerPolicy(WorkerSettings(quota=10**6))
     left, workers, now_s, step_s = float(items), 0, 0.0, 10.0
     while left > 0:
-        workers = policy.decide(WorkerState(math.ceil(left), rate, window_s - now_s, 0.0, workers), now_s).target
+        workers = policy.decide(BatchBacklog(math.ceil(left), rate, window_s - now_s, 0.0, workers), now_s).target
         left -= workers * rate * step_s
         now_s += step_s
     assert now_s <= window_s + step_s
@@ -304,7 +304,7 @@ def test_a_job_that_is_followed_to_its_end_makes_its_window(items: int, rate: fl
 @UNTIMED
 @given(st.lists(st.tuples(loads, backlogs, st.floats(0, 400)), max_size=20))
 def test_batch_neither_evicts_nor_starves_online_replicas_on_shared_devices(
-    seen: list[tuple[ReplicaState, WorkerState, float]],
+    seen: list[tuple[ReplicaState, BatchBacklog, float]],
 ) -> None:
     online = ReplicaSettings(max_replicas=10)
     shared = AutoscalePolicy(online, WorkerSettings(quota=50), device_limit=12)
@@ -320,7 +320,7 @@ def test_batch_neither_evicts_nor_starves_online_replicas_on_shared_devices(
 
 def test_batch_gives_a_shared_device_back_as_soon_as_online_wants_it() -> None:
     policy = AutoscalePolicy(ReplicaSettings(max_replicas=8), WorkerSettings(quota=8), device_limit=8)
-    backlog = WorkerState(10**9, 10.0, 3600.0, workers=6)
+    backlog = BatchBacklog(10**9, 10.0, 3600.0, workers=6)
     assert policy.decide(FleetState(at(10.0, 2), backlog), 0.0).workers.target == 6
     scale = policy.decide(FleetState(at(390.0, 2), backlog), 1.0)
     assert (scale.replicas.target, scale.workers.target) == (5, 3)
@@ -335,7 +335,7 @@ def test_a_device_limit_below_the_replicas_it_must_hold_is_refused() -> None:
 @settings(deadline=None, max_examples=40)
 @given(st.lists(st.tuples(loads, backlogs, st.floats(0, 400)), max_size=15))
 def test_the_same_observations_give_the_same_decisions(
-    seen: list[tuple[ReplicaState, WorkerState, float]],
+    seen: list[tuple[ReplicaState, BatchBacklog, float]],
 ) -> None:
     one, other, now_s = AutoscalePolicy(), AutoscalePolicy(), 0.0
     for replicas, workers, wait_s in seen:
@@ -355,7 +355,7 @@ def test_refusals_add_replicas_in_proportion_and_double_at_most() -> None:
 @UNTIMED
 @given(st.lists(st.tuples(loads, backlogs, st.floats(0, 100)), max_size=25), st.integers(0, 25))
 def test_a_policy_that_is_handed_a_memory_decides_as_the_one_that_had_it(
-    seen: list[tuple[ReplicaState, WorkerState, float]], cut: int
+    seen: list[tuple[ReplicaState, BatchBacklog, float]], cut: int
 ) -> None:
     def made() -> AutoscalePolicy:
         return AutoscalePolicy(
@@ -379,11 +379,11 @@ def test_a_policy_that_is_handed_a_memory_decides_as_the_one_that_had_it(
 def test_replicas_that_live_load_does_not_need_work_for_a_window_and_are_given_back() -> None:
     workers = WorkerSettings(quota=2, straggler_margin=0.0, start_s=0.0, cooldown_s=10.0)
     policy = AutoscalePolicy(ReplicaSettings(max_replicas=4, cooldown_s=10.0), workers, 4, shared=True)
-    backlog = WorkerState(pending_items=30_000, worker_items_per_s=100.0, time_left_s=120.0, harvested_items_per_s=50.0)
+    backlog = BatchBacklog(30_000, worker_items_per_s=100.0, time_left_s=120.0, harvested_items_per_s=50.0)
     first = policy.decide(FleetState(at(10.0, 1), backlog), 0.0)
     assert (first.replicas.target, first.workers.target, first.target) == (1, 2, 3)
     # three are there now, and live load takes two of them: the job keeps one more and the harvest of those
     busier = policy.decide(FleetState(at(150.0, 3), backlog), 20.0)
     assert (busier.replicas.target, busier.target) == (2, 4)
-    assert policy.decide(FleetState(at(10.0, 4), WorkerState()), 30.0).target == 2  # what live load needed a while ago
-    assert policy.decide(FleetState(at(10.0, 2), WorkerState()), 45.0).target == 1
+    assert policy.decide(FleetState(at(10.0, 4), BatchBacklog()), 30.0).target == 2  # what live load needed a while ago
+    assert policy.decide(FleetState(at(10.0, 2), BatchBacklog()), 45.0).target == 1

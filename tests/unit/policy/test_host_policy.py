@@ -123,6 +123,46 @@ def test_time_alone_does_not_change_what_a_request_is_thought_to_cost(
     assert cost.weight > 15
 
 
+@given(
+    st.integers(0, 40),
+    st.lists(st.floats(0.0, 1.0), min_size=1, max_size=40),
+    st.floats(0.0, 0.1),
+    st.floats(0.0, 0.2),
+    st.integers(0, 3),
+)
+def test_who_is_surely_admitted_with_others_is_admitted_after_them(
+    inside: int, left: list[float], lag_s: float, now_s: float, late: int
+) -> None:
+    policy = host()
+    policy.lag_s = lag_s
+    for k in range(late):
+        policy.was_late(0.1, k * 0.05)
+    for _ in range(inside):
+        policy.admitted(100)
+    if policy.takes_all(100, len(left), min(left), now_s):
+        for left_s in left:
+            assert policy.wait_s(100, left_s, now_s) is None
+            policy.admitted(100)
+
+
+def test_requests_that_come_and_go_together_count_as_one_after_the_other() -> None:
+    together, apart = host(), host()
+    work = together.admitted(100, 5)
+    works = [apart.admitted(100) for _ in range(5)]
+    assert together.ahead_s == pytest.approx(apart.ahead_s)
+    assert together.waiting_bytes == apart.waiting_bytes == 500
+    together.submitted(work, BEFORE_S, 5)
+    together.replied(100, AFTER_S, 0.01, 1.0, 5)
+    for each in works:
+        apart.submitted(each, BEFORE_S)
+        apart.replied(100, AFTER_S, 0.01, 1.0)
+        apart.ended(each)
+        together.ended(work)
+    for policy in (together, apart):
+        assert (policy.inside, policy.waiting, policy.waiting_bytes, policy.ahead_s) == (0, 0, 0, 0.0)
+    assert together.request_s == pytest.approx(apart.request_s)
+
+
 def test_whoever_is_alone_is_admitted_whatever_it_was_thought_to_cost() -> None:
     policy = host(before_s=10.0)
     assert policy.wait_s(100, 0.02, 0.0) is None

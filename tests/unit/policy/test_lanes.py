@@ -105,7 +105,7 @@ class LanesMachine(RuleBasedStateMachine):
     @rule()
     def the_device_asks(self) -> None:
         had_live, had_background = bool(self.waiting), any(self.blocks.values())
-        pace = self.policy.background_pace(self.now_s)
+        pace = self.policy.riders.pace(self.now_s)
         match self.policy.decide(self.now_s):
             case Run(call):
                 self.check_length(call, pace)
@@ -118,7 +118,7 @@ class LanesMachine(RuleBasedStateMachine):
             case Idle(until_s):
                 assert not had_live, "idle while a live row waits"
                 # Only after a slow spell, and not for long: the profile is believed again.
-                slow = self.policy.predict_s(CallSize.uniform(1, 20)) > self.policy.limits.budget_s
+                slow = self.policy.curves.predict_s(CallSize.uniform(1, 20)) > self.policy.limits.budget_s
                 slow |= self.policy.limits.live_slowdown is not None  # or to keep what a job may cost live rows
                 assert not had_background or (slow and until_s is not None), "idle while background rows wait"
 
@@ -158,10 +158,10 @@ class LanesMachine(RuleBasedStateMachine):
             rows=call.size.rows - 1, tokens=call.size.tokens - length, squares=call.size.squares - length**2
         )
         if call.live:
-            alone_s = self.policy.predict_s(CallSize.of(item.tokens for item in call.live))
+            alone_s = self.policy.curves.predict_s(CallSize.of(item.tokens for item in call.live))
             assert call.predicted_s <= max(alone_s, min(pace.call_s, alone_s + pace.ride_s)) + 1e-6
         elif rows_of(background) > 1:
-            assert self.policy.predict_s(less) <= pace.call_s, "longer than the knee, or the slowdown, needs"
+            assert self.policy.curves.predict_s(less) <= pace.call_s, "longer than the knee, or the slowdown, needs"
 
     def leave(self, live: tuple[Item, ...]) -> None:
         for item in live:
@@ -190,7 +190,7 @@ class LanesMachine(RuleBasedStateMachine):
     @invariant()
     def the_books_sum_to_what_the_device_did(self) -> None:
         if hasattr(self, "policy"):
-            charged_s = sum(use.device_s for use in self.policy.use.values())
+            charged_s = sum(use.device_s for use in self.policy.accounts.use.values())
             assert charged_s == pytest.approx(self.device_s, abs=1e-9)
 
     @invariant()
@@ -219,7 +219,7 @@ def test_background_rows_ride_along_up_to_the_budget() -> None:
     assert (len(call.live), rows_of(call.background)) == (1, 15)
     assert call.predicted_s == pytest.approx(0.008)
     policy.finished(call, 0.008)
-    assert policy.use[Lane.BATCH].riding_rows == 15
+    assert policy.accounts.use[Lane.BATCH].riding_rows == 15
 
 
 def test_riding_rows_never_make_a_waiting_live_row_late() -> None:
@@ -354,7 +354,7 @@ def test_a_background_lane_that_is_owed_a_share_gets_it_and_no_more(share: float
             policy.finished(decision.call, elapsed_s)
         elif isinstance(decision, Idle):
             now_s += gap_s
-    assert share * 0.9 <= policy.use[Lane.BATCH].device_s / device_s <= share + 0.03
+    assert share * 0.9 <= policy.accounts.use[Lane.BATCH].device_s / device_s <= share + 0.03
 
 
 def test_nothing_is_owed_unless_a_share_is_configured() -> None:
@@ -418,7 +418,7 @@ def test_after_the_cost_has_changed_waiting_rows_are_cut_anew() -> None:
 def test_a_cautious_curve_is_what_decisions_are_made_with() -> None:
     scattered = CallCost(0.004, 0.00025, ratios=tuple(1 + 0.02 * i for i in range(-5, 6)))
     policy = LanePolicy(scattered, LaneLimits(max_rows=1000, slo_s=0.05))
-    assert policy.predict_s(CallSize.uniform(10)) == pytest.approx(1.08 * COST.seconds(CallSize.uniform(10)))
+    assert policy.curves.predict_s(CallSize.uniform(10)) == pytest.approx(1.08 * COST.seconds(CallSize.uniform(10)))
 
 
 @given(st.floats(0.001, 10.0), st.floats(0.0, 0.9))
@@ -472,7 +472,7 @@ def test_live_calls_that_are_slow_beside_background_calls_do_not_shrink_those() 
         call = run_of(policy.decide(float(key), Slot.LIVE))
         policy.finished(call, 3 * COST.seconds(call.size))
     assert run_of(policy.decide(40.0, Slot.BACKGROUND)).size == before.size
-    assert policy.predict_s(before.size) > 2 * policy.predict_s(before.size, Slot.BACKGROUND)
+    assert policy.curves.predict_s(before.size) > 2 * policy.curves.predict_s(before.size, Slot.BACKGROUND)
 
 
 def test_with_a_slot_for_each_lane_live_rows_do_not_wait_for_background_calls() -> None:
@@ -480,19 +480,19 @@ def test_with_a_slot_for_each_lane_live_rows_do_not_wait_for_background_calls() 
     policy.submit_block(Block(0, [1] * 1000), 0.0)
     queued = [policy.decide(0.0, Slot.BACKGROUND) for _ in range(3)]
     assert [type(decision) for decision in queued] == [Run, Run, Idle]  # two keep the device fed
-    assert policy.busy_until_s(0.0) == 0.0
+    assert policy.running.busy_until_s(0.0) == 0.0
     policy.submit(Item(1, 0.05, 1), 0.001)
     decision = policy.decide(0.001, Slot.LIVE)
     assert isinstance(decision, Run)
     assert [item.key for item in decision.call.live] == [1]
     assert decision.call.background == ()  # on a straight line every row costs something
-    assert policy.busy_until_s(0.001) == pytest.approx(0.001 + decision.call.predicted_s)
+    assert policy.running.busy_until_s(0.001) == pytest.approx(0.001 + decision.call.predicted_s)
     policy.finished(decision.call, 0.004)
     assert isinstance(policy.decide(0.005, Slot.BACKGROUND), Idle)
     assert isinstance(queued[0], Run)
     policy.finished(queued[0].call, 0.02, device_s=0.018)
     assert isinstance(policy.decide(0.005, Slot.BACKGROUND), Run)
-    assert policy.use[Lane.BATCH].device_s == pytest.approx(0.018)
+    assert policy.accounts.use[Lane.BATCH].device_s == pytest.approx(0.018)
 
 
 def test_in_the_live_slot_background_rows_ride_only_where_they_cost_nothing() -> None:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twoshift.policy.cost import CallCost, Ceiling
-from twoshift.policy.live_queue import LiveQueue, PlannedCall, Room, ends
+from twoshift.policy.live_queue import LiveQueue
+from twoshift.policy.planned_calls import CallRoom, PlannedCall, ends
 from twoshift.types import CallSize, Item
 
 seconds = st.floats(0.0, 0.01)
@@ -38,7 +39,7 @@ def _plain(cost: CallCost) -> dict[str, float]:
 @st.composite
 def queues(draw: st.DrawFn) -> tuple[LiveQueue, CallCost]:
     cost = draw(costs())
-    room = Room(draw(st.integers(1, 12)), draw(st.integers(10, 300)), draw(st.floats(0.001, 0.2)))
+    room = CallRoom(draw(st.integers(1, 12)), draw(st.integers(10, 300)), draw(st.floats(0.001, 0.2)))
     lanes = draw(st.integers(1, 2))
     whole_s = cost.scaled(0.5).seconds if lanes > 1 else None
     return LiveQueue(room, cost.seconds, lanes, whole_s, draw(st.floats(0.001, 0.2))), cost

@@ -39,7 +39,7 @@ def mean_latency_s(limits: LaneLimits, background: int) -> tuple[float, int]:
         else:
             assert isinstance(decision, Idle)
             now_s = min(due_s, math.inf if decision.until_s is None else decision.until_s)
-    return sum(took_s) / len(took_s), policy.use[Lane.BATCH].rows
+    return sum(took_s) / len(took_s), policy.accounts.use[Lane.BATCH].rows
 
 
 @pytest.mark.parametrize("row_tokens", [1, 20, 150])

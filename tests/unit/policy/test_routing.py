@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -153,3 +155,46 @@ def test_tokens_are_guessed_from_characters_and_learned() -> None:
         guess.seen(100, 50)
     assert 195 <= guess.size([400]).tokens <= 200
     assert TokenGuess(1).size([400, 3]) == CallSize.uniform(2)
+
+
+def test_what_others_have_sent_counts_as_the_replica_says_it() -> None:
+    policy = routing()
+    assert policy.least_s(ONE, 1.0) == 0.0
+    policy.posted(0, 1.5)
+    assert policy.least_s(ONE, 1.0) == 0.0  # the other one is free
+    assert policy.choose(ONE, 1.0) == 1
+    policy.posted(1, 1.2)
+    assert abs(policy.least_s(ONE, 1.0) - 0.2) < 1e-9
+    assert policy.least_s(ONE, 1.0, without=(1,)) > policy.least_s(ONE, 1.0)
+    assert policy.least_s(ONE, 2.0) == policy.seconds(0, ONE, 2.0) > 0.0  # what is overdue is not over
+    policy.posted(0, -math.inf)
+    assert policy.least_s(ONE, 1.0) == 0.0
+    policy.posted(7, 1.5)
+    assert 7 not in policy
+
+
+def test_a_request_that_is_larger_than_a_row_takes_longer_behind_others() -> None:
+    policy = routing(1)
+    policy.posted(0, 1.5)
+    more_s = policy.seconds(0, CallSize.uniform(100), 1.0) - policy.seconds(0, ONE, 1.0)
+    assert abs(more_s - 99 * 0.001) < 1e-9
+
+
+@given(
+    st.lists(st.integers(1, 50), max_size=5),
+    st.floats(0.0, 10.0),
+    st.floats(0.0, 10.0),
+    st.integers(1, 100),
+)
+def test_what_a_replica_says_never_makes_it_look_quicker(
+    sent: list[int], answered_s: float, now_s: float, rows: int
+) -> None:
+    alone, told = routing(1), routing(1)
+    for request, size in enumerate(sent):
+        for policy in (alone, told):
+            policy.sent(0, request, CallSize.uniform(size))
+    told.posted(0, answered_s)
+    size = CallSize.uniform(rows)
+    assert told.seconds(0, size, now_s) >= alone.seconds(0, size, now_s)
+    assert told.seconds(0, size, now_s) >= answered_s - now_s
+    assert told.least_s(size, now_s) >= alone.least_s(size, now_s)

@@ -87,15 +87,6 @@ class ShardLives(RuleBasedStateMachine):
             assert isinstance(answer, Committed)
             self._committed(lease.shard)
 
-    @rule(shard=st.integers(0, 11))
-    def a_part_is_found(self, shard: int) -> None:
-        if shard >= self.shards:
-            return
-        answer = self.policy.found_part(shard, self.now_s)
-        assert isinstance(answer, Duplicate if shard in self.parts else Committed)
-        if isinstance(answer, Committed):
-            self._committed(shard)
-
     @rule(data=st.data(), permanent=st.booleans())
     def a_worker_fails(self, data: st.DataObject, permanent: bool) -> None:
         if lease := self._any(data):
@@ -404,7 +395,6 @@ def test_limits_that_make_no_sense_are_refused_by_name(field: str, limits: dict[
 
 
 def test_a_shard_outside_the_plan_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="shard: 2"):
-        ShardPolicy(2, already_committed=[2])
-    with pytest.raises(InvalidInput, match="shard: -1"):
-        ShardPolicy(2).found_part(-1, 0.0)
+    for shard in (2, -1):
+        with pytest.raises(InvalidInput, match=f"shard: {shard}"):
+            ShardPolicy(2, already_committed=[shard])

@@ -43,7 +43,9 @@ def test_a_call_in_a_lane_is_no_longer_than_makes_it_cheap() -> None:
         policy.submit(Item(key, 10.0), 0.0)
     call = launched(policy)
     assert call.slot is Slot.SHARED
-    assert policy.predict_s(call.size) <= 8 * policy.predict_s(call.size._replace(rows=1, tokens=1, squares=1))
+    assert policy.curves.predict_s(call.size) <= 8 * policy.curves.predict_s(
+        call.size._replace(rows=1, tokens=1, squares=1)
+    )
 
 
 def test_a_row_alone_has_the_device_and_others_wait_for_it() -> None:
@@ -53,7 +55,7 @@ def test_a_row_alone_has_the_device_and_others_wait_for_it() -> None:
     assert (first.slot, first.predicted_s) == (Slot.WHOLE, COST.seconds(first.size))
     policy.submit(Item(2, 0.1), 0.0)
     assert policy.decide(0.0) == Idle()
-    assert policy.free_s(0.0) == [first.predicted_s] * 2
+    assert policy.running.free_s(0.0) == [first.predicted_s] * 2
     policy.finished(first, 0.001)
     assert launched(policy, 0.001).live[0].key == 2
 
@@ -85,5 +87,5 @@ def test_what_a_lane_takes_is_learned_apart_from_the_whole() -> None:
         for call in (launched(policy, float(turn)), launched(policy, float(turn))):
             policy.finished(call, 1.5 * COST.seconds(call.size))  # where twice the time was expected
     size = policy.live.cut([Item(-1, 100.0)], 41.0)[0].size
-    assert policy.predict_s(size) < 1.6 * COST.seconds(size)
-    assert policy.predict_s(size, Slot.WHOLE) == COST.seconds(size)
+    assert policy.curves.predict_s(size) < 1.6 * COST.seconds(size)
+    assert policy.curves.predict_s(size, Slot.WHOLE) == COST.seconds(size)

@@ -83,7 +83,7 @@ class Device:
 
 
 def predictions(policy: LanePolicy) -> tuple[float, float]:
-    return policy.predict_s(ROW, Slot.WHOLE), policy.predict_s(ROW)
+    return policy.curves.predict_s(ROW, Slot.WHOLE), policy.curves.predict_s(ROW)
 
 
 def test_a_burst_is_admitted_by_what_lone_rows_have_shown() -> None:
@@ -100,7 +100,7 @@ def test_a_row_alone_is_predicted_by_what_bursts_have_shown() -> None:
     policy = LanePolicy(COST.scaled(4.0), LIMITS)
     device = Device(policy)
     device.serve(20.0, 0.5, rows=2)
-    assert policy.predict_s(ROW, Slot.WHOLE) <= 1.1 * IN_LANE * COST.seconds(ROW)
+    assert policy.curves.predict_s(ROW, Slot.WHOLE) <= 1.1 * IN_LANE * COST.seconds(ROW)
 
 
 @settings(deadline=None, max_examples=30)
@@ -112,7 +112,7 @@ def test_a_device_that_was_slow_for_a_minute_is_itself_a_minute_later(factor: fl
     usual = predictions(policy)
     device.slow = lambda now_s: factor if 60.0 <= now_s < 120.0 else 1.0
     device.serve(180.0, gap_s, rows)
-    policy.age(device.now_s)
+    policy.curves.age(device.now_s)
     for before_s, after_s in zip(usual, predictions(policy), strict=True):
         assert after_s <= 1.3 * before_s
     device.until(device.now_s + 1.0)
@@ -153,9 +153,9 @@ def test_a_few_scattered_stalls_move_neither_the_curve_nor_its_caution(seed: int
 def test_what_is_so_for_minutes_is_usual_and_survives_a_silence(true: CallCost) -> None:
     policy = LanePolicy(COST, LIMITS)
     Device(policy, true).serve(600.0, 0.5)
-    policy.age(1000.0)
-    assert policy.predict_s(ROW, Slot.WHOLE) == pytest.approx(true.seconds(ROW), rel=0.15)
-    assert policy.usual_pace(ROW) == pytest.approx(true.seconds(ROW) / COST.seconds(ROW), rel=0.15)
+    policy.curves.age(1000.0)
+    assert policy.curves.predict_s(ROW, Slot.WHOLE) == pytest.approx(true.seconds(ROW), rel=0.15)
+    assert policy.curves.usual_pace(ROW) == pytest.approx(true.seconds(ROW) / COST.seconds(ROW), rel=0.15)
 
 
 def test_a_slow_minute_is_not_usual() -> None:
@@ -163,16 +163,16 @@ def test_a_slow_minute_is_not_usual() -> None:
     device = Device(policy)
     device.slow = lambda now_s: 4.0 if 60.0 <= now_s < 120.0 else 1.0
     device.serve(600.0, 0.5)
-    assert policy.usual_pace(ROW) == pytest.approx(1.0, rel=0.1)
+    assert policy.curves.usual_pace(ROW) == pytest.approx(1.0, rel=0.1)
 
 
 def test_a_device_found_busy_is_so_for_now_only() -> None:
     policy = LanePolicy(COST, LIMITS)
     policy.slow_down(3.0, 0.0)
     assert predictions(policy)[0] == pytest.approx(3 * COST.seconds(ROW))
-    policy.age(20.0)
+    policy.curves.age(20.0)
     assert predictions(policy)[0] == pytest.approx(3 * COST.seconds(ROW))
-    policy.age(31.0)
+    policy.curves.age(31.0)
     assert predictions(policy)[0] == pytest.approx(COST.seconds(ROW))
 
 
@@ -193,8 +193,8 @@ def test_a_journal_replays_whoever_looked_at_the_curves(
         device.slow = lambda now_s, factor=factor: factor
         device.until(device.now_s + gap_s)
         if looks:  # nobody records this
-            policy.age(device.now_s)
-            assert policy.whole_cost.seconds(ROW) > 0
+            policy.curves.age(device.now_s)
+            assert policy.curves.whole_cost.seconds(ROW) > 0
         for _ in range(rows):
             device.ask()
     entries: list[Any] = [json.loads(line) for line in lines]

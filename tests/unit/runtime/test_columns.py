@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twoshift.errors import DeviceLost, InvalidInput, OutOfMemory
-from twoshift.runtime.columns import ColumnRows, Done, cast, concat
+from twoshift.runtime.columns import ColumnRows, DoneCall, cast, concat
 from twoshift.runtime.failures import device_failure, device_failures
 
 
@@ -182,7 +182,7 @@ def test_a_string_is_not_a_number_nor_a_number_a_string() -> None:
 
 def test_a_done_call_has_its_result() -> None:
     columns = {"y": np.ones(2)}
-    assert Done(columns).wait() is columns
+    assert DoneCall(columns).wait() is columns
 
 
 class _Named(Exception):

@@ -15,7 +15,9 @@ from twoshift.errors import InvalidInput, TryLater
 from twoshift.generation import GenerationParams, GenerationRequest, Message
 from twoshift.policy.cost import CallCost
 from twoshift.runtime.llm import LlmOptions, is_llm, load_llm
+from twoshift.serve.settings import make_settings
 from twoshift.types import Lane
+from twoshift.wiring.backends import live_model
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -137,3 +139,26 @@ def test_a_reader_who_hangs_up_hangs_up_on_the_server(engine: LlmEngine) -> None
     engine.stream(engine.runtime.prepare([asked("next")]).prompts[0]).text()  # the loop has come round
     Handler.hold.set()
     assert Handler.hung_up.wait(60)
+
+
+REMOTE = "http://127.0.0.1:1/v1#m"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"replicas": 2}, "replicas: 2 "),
+        ({"max_replicas": 2}, "max_replicas: 2 "),
+        ({"min_replicas": 2, "max_replicas": 3}, "min_replicas: 2 "),
+    ],
+)
+def test_a_model_on_another_server_has_one_process_here(given: dict[str, Any], said: str) -> None:
+    settings = make_settings({"models": {"m": {"model": REMOTE, **given}}})
+    with pytest.raises(InvalidInput, match=rf"^{said}.* expected 1: .* another server, which has replicas of its own"):
+        live_model("m", settings, lambda _: None)
+
+
+def test_a_model_on_another_server_is_not_asked_from_ray() -> None:
+    settings = make_settings({"models": {"m": {"model": REMOTE}}, "engine": "ray"})
+    with pytest.raises(InvalidInput, match=r"^engine: 'ray' .* expected local: .* another server"):
+        live_model("m", settings, lambda _: None)

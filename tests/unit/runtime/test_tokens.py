@@ -259,12 +259,39 @@ def test_a_panic_over_a_text_is_that_row_s_error(tmp_path: Path) -> None:
         def encode_batch_fast(self, texts: list[str]) -> Any:
             if "b" in texts:
                 raise Panic("no entry found for key")
-            return []
+            return [None] * len(texts)
 
     texts = tokenizer(tmp_path)
     texts._tokenizer = Panicking()
     with pytest.raises(InvalidInput, match=r"row 2.*that the tokenizer takes \(no entry"):
         texts.rows(["a", "c", "b", "b"])
+
+
+def test_a_copy_in_another_process_makes_batches_of_words_that_it_knows(tmp_path: Path) -> None:
+    made = tokenizer(tmp_path)
+    copy = pickle.loads(pickle.dumps(made))  # noqa: S301 - our own
+    texts = ["a b c", "b", "", "c c a", "a " * 50, [4, 5]]
+    for _ in range(3):
+        found, expected = copy.rows(texts), made.rows(texts)
+        assert listed(found) == listed(expected)
+        assert found.truncated.tolist() == expected.truncated.tolist()
+
+
+def test_only_a_jobs_windows_are_for_the_librarys_pool(tmp_path: Path) -> None:
+    texts, sizes = tokenizer(tmp_path), list[int]()
+    real = texts._tokenizer
+
+    class Counting:
+        def encode_batch_fast(self, given: list[str]) -> Any:
+            sizes.append(len(given))
+            return real.encode_batch_fast(given)
+
+    few = texts.rows(["a", "b c", "c"])
+    texts._tokenizer = Counting()
+    assert listed(texts.rows(["a", "b c", "c"])) == listed(few)
+    assert sizes == [1, 1, 1]
+    assert len(texts.rows(["a"] * 2048)) == 2048
+    assert sizes[3:] == [2048]
 
 
 def test_token_ids_of_the_callers_own_are_used_as_they_are(tmp_path: Path) -> None:

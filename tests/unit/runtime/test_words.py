@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 tokenizers: Any = pytest.importorskip("tokenizers", reason="the encoder extra is not installed")
 
-from twoshift.runtime.encoder.words import WordTokens  # noqa: E402
+from twoshift.runtime.encoder.words import WordTokens, WordUse  # noqa: E402
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LETTERS = [*string.ascii_letters, *string.digits, *string.punctuation]
@@ -155,3 +155,21 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         text = f"{number} {number + 1}"
         assert words.of(text) == made.encode(text).ids
         assert len(words._known) <= 10  # pyright: ignore[reportPrivateUsage]
+
+
+def test_words_of_batches_are_given_up_where_most_of_them_are_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("twoshift.runtime.encoder.words._JUDGED_TEXTS", 10)
+    use = WordUse(WordTokens(bert(), 64))
+    for turn in range(2):
+        assert use.tokens_of([f"{turn}{at}" for at in range(10)]) is not None  # the first are for learning
+    assert use.tokens_of(["hello"]) is None
+
+
+def test_words_of_batches_are_used_as_long_as_they_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("twoshift.runtime.encoder.words._JUDGED_TEXTS", 10)
+    use = WordUse(WordTokens(bert(), 64))
+    for _ in range(10):
+        found = use.tokens_of(["hello world", ("a", "pair"), *["don't"] * 8])
+        assert found is not None
+        assert found[0] == bert().encode("hello world").ids
+        assert found[1] is None

@@ -41,8 +41,8 @@ def closed_loop(policy: LanePolicy, clients: int, calls: int) -> float:
 
 
 def derived_now(policy: LanePolicy) -> Derived:
-    row = policy.live_row.size(RowSize.uniform(32.0))  # the profile was measured with shorter rows
-    return derive(policy.cost, policy.limits, row, 4096, policy.whole_cost)
+    row = policy.accounts.live_row.size(RowSize.uniform(32.0))  # the profile was measured with shorter rows
+    return derive(policy.curves.cost, policy.limits, row, 4096, policy.curves.whole_cost)
 
 
 def test_the_capacity_is_what_a_closed_loop_gets() -> None:

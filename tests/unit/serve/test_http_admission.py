@@ -22,8 +22,9 @@ from tried_server import TriedServer, everything, parted, statuses
 from twoshift.endpoints.known import told_openai
 from twoshift.errors import NotFound
 from twoshift.serve.http.app import App, Exchange
-from twoshift.serve.http.body import Room
-from twoshift.serve.http.messages import HttpError, Reply
+from twoshift.serve.http.body import BodyRoom
+from twoshift.serve.http.http_error import HttpError
+from twoshift.serve.http.messages import Reply
 from twoshift.serve.http.openapi import Operation
 from twoshift.serve.http.peers import HttpLimits
 from twoshift.serve.http.server import HttpServer
@@ -187,7 +188,7 @@ def test_what_cannot_be_read_is_told_as_its_path_tells_errors(server: AppServer,
 
 
 def test_a_client_holds_as_much_as_it_leaves_for_others() -> None:
-    room = Room(100)
+    room = BodyRoom(100)
     room.take("a", 50)
     with pytest.raises(HttpError, match="no room"):
         room.take("a", 1)

@@ -12,7 +12,8 @@ pytest.importorskip("uvloop", reason="the serve extra is not installed")
 
 from tried_server import TriedServer, everything, statuses
 
-from twoshift.serve.http.messages import HttpError
+from twoshift.serve.connection_counts import OwnConnectionCounts
+from twoshift.serve.http.http_error import HttpError
 from twoshift.serve.http.peers import HttpLimits, Peers
 
 GET = b"GET /a HTTP/1.1\r\nhost: a\r\n\r\n"
@@ -76,11 +77,12 @@ def test_an_address_that_many_share_has_the_limit_of_all(address: str) -> None:
 
 
 def test_addresses_are_forgotten_with_their_last_connection() -> None:
-    peers = Peers(HttpLimits())
+    counts = OwnConnectionCounts()
+    peers = Peers(HttpLimits(), counts=counts)
     made = [entered(peers, f"10.0.{number}.1") for number in range(200)]
     for each in made * 2:
         peers.leave(each)
-    assert (peers.open, peers.idle, peers._at_address) == (set(), {}, {})
+    assert (peers.open, peers.idle, counts._at, counts.total()) == (set(), {}, {}, 0)
 
 
 def test_a_new_client_gets_in_at_once_where_idle_ones_fill_the_server() -> None:

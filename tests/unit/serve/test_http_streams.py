@@ -16,7 +16,8 @@ pytest.importorskip("httptools")
 
 import uvloop
 
-from twoshift.serve.http.messages import HttpError, Reply, Request
+from twoshift.serve.http.http_error import HttpError
+from twoshift.serve.http.messages import Reply, Request
 from twoshift.serve.http.peers import HttpLimits
 from twoshift.serve.http.server import HttpServer
 from waiting import until

@@ -8,7 +8,7 @@ from twoshift.engine.llm import LlmObjective
 from twoshift.errors import InvalidInput
 from twoshift.llm_ports import LlmShape
 from twoshift.policy.cost import CallCost
-from twoshift.serve.llm.derived import derive_llm, objective_for
+from twoshift.serve.llm_derived import derive_llm, objective_for
 
 COST = CallCost.line(0.010, 0.001)  # a step, and each of its tokens
 SHAPE = LlmShape(context_tokens=1000, kv_tokens=8000, block_tokens=16, step_tokens=100, max_sequences=64)

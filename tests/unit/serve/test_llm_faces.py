@@ -379,7 +379,7 @@ def test_a_reader_that_stops_reading_costs_no_memory_and_is_left(tmp_path: Path,
             )
             until(lambda: server.engine.stats().lanes[Lane.ONLINE].rows == 1)
             [connection] = server.server.peers.open
-            assert connection._transport.get_write_buffer_size() < 1 << 20
+            assert connection.transport.get_write_buffer_size() < 1 << 20
         until(lambda: not server.server.peers.open)
 
 

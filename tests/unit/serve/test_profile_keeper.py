@@ -45,7 +45,7 @@ def served(policy: LanePolicy, calls: int, true: CallCost, pause_s: float = 0.0)
 
 def test_a_curve_from_a_busy_moment_heals_on_disk(store: FileProfiles) -> None:
     policy = LanePolicy(BUSY, LaneLimits(slo_s=1.0))
-    keeper = ProfileKeeper(store.get("m"), lambda: policy.usual_pace(ONE), store)
+    keeper = ProfileKeeper(store.get("m"), lambda: policy.curves.usual_pace(ONE), store)
     keeper.look()
     assert store.get("m").cost == BUSY, "nothing is known yet"
     served(policy, 40, TRUE)
@@ -64,16 +64,16 @@ def test_a_profile_that_heals_keeps_its_choice_of_threads(store: FileProfiles) -
 
 def test_a_slow_spell_is_never_stored_and_forgets_nothing(store: FileProfiles) -> None:
     policy = LanePolicy(BUSY, LaneLimits(slo_s=1.0))
-    keeper = ProfileKeeper(store.get("m"), lambda: policy.usual_pace(ONE), store)
+    keeper = ProfileKeeper(store.get("m"), lambda: policy.curves.usual_pace(ONE), store)
     served(policy, 40, BUSY.scaled(3.0))
-    assert policy.cost.seconds(ONE) > 2 * BUSY.seconds(ONE)
+    assert policy.curves.cost.seconds(ONE) > 2 * BUSY.seconds(ONE)
     keeper.look()
     assert store.get("m").cost == BUSY
 
 
 def test_a_curve_that_is_far_too_quick_heals_on_disk_after_minutes(store: FileProfiles) -> None:
     policy = LanePolicy(BUSY, LaneLimits(slo_s=1.0))
-    keeper = ProfileKeeper(store.get("m"), lambda: policy.usual_pace(ONE), store)
+    keeper = ProfileKeeper(store.get("m"), lambda: policy.curves.usual_pace(ONE), store)
     slow = BUSY.scaled(3.0)
     served(policy, 40, slow)
     keeper.look()

@@ -10,12 +10,12 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
-from twoshift.batch_ports import BatchStatus
+from twoshift.policy.job_states import JobMove
 from twoshift.store.batches import SqlBatches
 from twoshift.store.database import Database
 from twoshift.store.files import SqlFiles
 from twoshift.store.jobs import SqlJobs
-from twoshift.types import JobKindName, JobState
+from twoshift.types import BatchStatus, JobKindName, JobState
 
 DONE, GOING = "batch_aaaaaaaaaaaaaaaaaaaaaaaa", "batch_bbbbbbbbbbbbbbbbbbbbbbbb"
 
@@ -55,7 +55,8 @@ def test_batches_and_files_of_release_0_1_are_as_they_were(database: Database) -
 def test_only_the_end_of_a_table_is_a_notice_of_a_job(database: Database) -> None:
     jobs = SqlJobs(database)
     for job_id in ("job-aaaaaaaaaaaa", GOING):
-        assert jobs.move(job_id, [JobState.QUEUED, JobState.RUNNING], JobState.DONE)
+        jobs.move(job_id, JobMove.BEGIN)
+        assert jobs.move(job_id, JobMove.FINISH)
     with sqlite3.connect(str(database.file)) as connection:
         told = connection.execute("SELECT subject FROM notices WHERE subject IN ('job-aaaaaaaaaaaa', ?)", [GOING])
         assert told.fetchall() == [("job-aaaaaaaaaaaa",)]

@@ -3,18 +3,18 @@ from __future__ import annotations
 import threading
 import time
 
-from twoshift.store.turn import Turn
+from twoshift.store.turn import WriteTurn
 
 _LONG_S = 60.0
 
 
-def _wait_for(turn: Turn, count: int) -> None:
+def _wait_for(turn: WriteTurn, count: int) -> None:
     while len(turn._waiting) < count:
         time.sleep(1e-3)
 
 
 def test_those_who_wait_have_it_in_the_order_in_which_they_came():
-    turn, had, threads = Turn(), list[int](), list[threading.Thread]()
+    turn, had, threads = WriteTurn(), list[int](), list[threading.Thread]()
     assert turn.take(_LONG_S)
 
     def take(number: int) -> None:
@@ -33,7 +33,7 @@ def test_those_who_wait_have_it_in_the_order_in_which_they_came():
 
 
 def test_who_gives_it_and_asks_again_comes_after_those_who_waited():
-    turn, had = Turn(), list[str]()
+    turn, had = WriteTurn(), list[str]()
     assert turn.take(_LONG_S)
 
     def take() -> None:
@@ -53,7 +53,7 @@ def test_who_gives_it_and_asks_again_comes_after_those_who_waited():
 
 
 def test_who_gave_up_waiting_is_not_called():
-    turn = Turn()
+    turn = WriteTurn()
     assert turn.take(_LONG_S)
     assert not turn.take(0.0)
     turn.give()
@@ -61,7 +61,7 @@ def test_who_gave_up_waiting_is_not_called():
 
 
 def test_one_thread_at_a_time_has_it():
-    turn, inside, seen = Turn(), [0], list[int]()
+    turn, inside, seen = WriteTurn(), [0], list[int]()
 
     def take() -> None:
         for _ in range(200):

@@ -13,6 +13,7 @@ from servers import until
 pytest.importorskip("sqlalchemy")
 
 from twoshift.errors import Elsewhere, InvalidInput
+from twoshift.policy.job_states import JobMove
 from twoshift.ports import JobRecord
 from twoshift.store.claimed import ClaimedDatabase
 from twoshift.store.database import Database
@@ -205,18 +206,14 @@ def test_a_clock_that_is_put_back_does_not_silence_it(office: Office) -> None:
 
 def test_the_end_of_a_job_is_a_notice_in_the_same_moment(office: Office) -> None:
     receiver = office.hook("ops")
-    for name, state in (
-        ("a", JobState.DONE),
-        ("b", JobState.CANCELLED),
-        ("c", JobState.FAILED),
-        ("d", JobState.PAUSED),
-    ):
+    for name, move in (("a", JobMove.FINISH), ("b", JobMove.CANCEL), ("c", JobMove.FAIL), ("d", JobMove.PAUSE)):
         settings = {"model": "m", "output": f"out/{name}"}
         office.jobs.add(JobRecord(f"job-{name}", settings, JobState.RUNNING, 1.0, 1.0, owner="alice"))
-        assert office.jobs.move(f"job-{name}", [JobState.RUNNING], state, "so it is")
-        assert not office.jobs.move(f"job-{name}", [JobState.RUNNING], state)
-    office.jobs.move("job-c", [JobState.FAILED], JobState.QUEUED)
-    office.jobs.move("job-c", [JobState.QUEUED], JobState.FAILED, "again")  # another end
+        assert office.jobs.move(f"job-{name}", move, "so it is")
+        assert not office.jobs.move(f"job-{name}", move)
+    office.jobs.move("job-c", JobMove.RESUME)
+    office.jobs.move("job-c", JobMove.BEGIN)
+    office.jobs.move("job-c", JobMove.FAIL, "again")  # another end
     for _ in range(3):
         office.turn(office.opened())
     heard = sorted((each.event["type"], each.event["data"]["id"]) for each in receiver.posted)

@@ -13,6 +13,7 @@ from servers import until
 pytest.importorskip("sqlalchemy")
 
 from twoshift.errors import Elsewhere, InvalidInput, NotFound, TryLater
+from twoshift.policy.job_states import JobMove
 from twoshift.ports import JobRecord
 from twoshift.store.claimed import ClaimedDatabase
 from twoshift.store.database import Database
@@ -62,7 +63,7 @@ class World:
             raise self.fails
 
     def cancel(self, job_id: str) -> Any:
-        if not self.jobs.move(job_id, [JobState.QUEUED], JobState.CANCELLED):
+        if not self.jobs.move(job_id, JobMove.CANCEL):
             raise InvalidInput("job", job_id, "one that is not over")
 
     def check(self, data: dict[str, Any], owner: str = "") -> None:
@@ -108,7 +109,8 @@ class World:
 
     def end_jobs(self) -> None:
         for each in self.jobs.unfinished():
-            self.jobs.move(each.id, [each.state], JobState.DONE)
+            self.jobs.move(each.id, JobMove.BEGIN)
+            self.jobs.move(each.id, JobMove.FINISH)
 
 
 def shown(at_s: float) -> str:

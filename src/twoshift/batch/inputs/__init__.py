@@ -5,7 +5,7 @@ from twoshift.batch.inputs.conform import conform, fitted
 from twoshift.batch.inputs.cut import cut
 from twoshift.batch.inputs.file import InputFile
 from twoshift.batch.inputs.fingerprint import fingerprint, fingerprinted
-from twoshift.batch.inputs.piece import READ_ERROR, Piece, Shard, Target
+from twoshift.batch.inputs.piece import READ_ERROR, Piece, Shard, ShardTarget
 from twoshift.batch.inputs.read import read
 from twoshift.batch.inputs.resolve import resolve
 from twoshift.batch.inputs.schema import kept_schema, model_types
@@ -18,7 +18,7 @@ __all__ = [
     "InputFile",
     "Piece",
     "Shard",
-    "Target",
+    "ShardTarget",
     "as_typed",
     "conform",
     "cut",

@@ -9,10 +9,10 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from twoshift.batch.inputs.arrow_messages import MAGIC, is_feather_v1, record_batches
-from twoshift.batch.inputs.columns import Wanted, assembled, bounded_batches
+from twoshift.batch.inputs.columns import WantedColumns, assembled, bounded_batches
 from twoshift.batch.inputs.file import InputFile
 from twoshift.batch.inputs.parquet import group_pieces
-from twoshift.batch.inputs.piece import Piece, Target
+from twoshift.batch.inputs.piece import Piece, ShardTarget
 from twoshift.batch.inputs.source import Source, decompressed, opened
 from twoshift.errors import InvalidInput
 from twoshift.ports import Blobs
@@ -20,7 +20,7 @@ from twoshift.ports import Blobs
 __all__ = ["arrow_batches", "arrow_pieces", "arrow_schema"]
 
 
-def arrow_pieces(index: int, file: InputFile, blobs: Blobs, target: Target) -> list[Piece]:
+def arrow_pieces(index: int, file: InputFile, blobs: Blobs, target: ShardTarget) -> list[Piece]:
     """Pieces of about the target."""
     with opened(file, blobs) as source:
         if file.compression is None:
@@ -40,7 +40,7 @@ def arrow_schema(file: InputFile, blobs: Blobs) -> pa.Schema:
 
 
 def arrow_batches(
-    piece: Piece, file: InputFile, blobs: Blobs, wanted: Wanted, batch_rows: int, batch_bytes: int
+    piece: Piece, file: InputFile, blobs: Blobs, wanted: WantedColumns, batch_rows: int, batch_bytes: int
 ) -> Iterator[pa.RecordBatch]:
     """The piece's rows; of a file only the record batches and columns that it needs are read."""
     with opened(file, blobs) as source:
@@ -59,7 +59,7 @@ def arrow_batches(
 
 
 def _of_file(
-    source: Source, file: InputFile, piece: Piece, wanted: Wanted
+    source: Source, file: InputFile, piece: Piece, wanted: WantedColumns
 ) -> tuple[list[str], Iterator[pa.RecordBatch]]:
     rows = [count for count, _ in record_batches(source, file.size_bytes)]
     every = ipc.open_file(source.arrow()).schema.names

@@ -12,13 +12,13 @@ import pyarrow as pa
 from twoshift.batch.inputs.piece import READ_ERROR
 from twoshift.errors import InvalidInput
 
-__all__ = ["Wanted", "assembled", "bounded_batches", "joined", "missing_column", "with_valid_texts"]
+__all__ = ["WantedColumns", "assembled", "bounded_batches", "joined", "missing_column", "with_valid_texts"]
 
 _NAMED_COLUMNS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedColumns:
     """What a reader is asked for: columns (None: all), and the types that some of them will be cast to."""
 
     columns: tuple[str, ...] | None
@@ -56,7 +56,7 @@ def missing_column(name: str, names: Sequence[str], location: str) -> InvalidInp
     return InvalidInput("column", name, f"a column of {location} ({', '.join(names[:_NAMED_COLUMNS])}{more}){hint}")
 
 
-def assembled(arrays: dict[str, pa.Array], rows: int, wanted: Wanted, errors: dict[int, str]) -> pa.RecordBatch:
+def assembled(arrays: dict[str, pa.Array], rows: int, wanted: WantedColumns, errors: dict[int, str]) -> pa.RecordBatch:
     """One batch: the wanted columns in order, and last the errors; what is not valid UTF-8 is an error by now too."""
     names = [*arrays] if wanted.columns is None else [*dict.fromkeys(wanted.columns)]
     columns = {name: with_valid_texts(name, arrays[name], errors) for name in names if name in arrays}

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 from numpy.typing import NDArray
 
-from twoshift.batch.inputs.columns import Wanted, assembled
+from twoshift.batch.inputs.columns import WantedColumns, assembled
 from twoshift.batch.inputs.file import InputFile
 from twoshift.batch.inputs.jsonl import too_long
 from twoshift.batch.inputs.quotes import is_outside, real_quotes
@@ -40,7 +40,7 @@ def header_names(record: bytes, file: InputFile) -> list[str]:
 class CsvRows:
     """Records to batches of strings: empty is null, `""` is an empty string."""
 
-    def __init__(self, header: list[str], file: InputFile, wanted: Wanted) -> None:
+    def __init__(self, header: list[str], file: InputFile, wanted: WantedColumns) -> None:
         self._header, self._file, self._wanted = header, file, wanted
         self._names = wanted.among(header, file.location)
         self._delimiter = delimiter_of(file)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from twoshift.batch.inputs.arrow_ipc import arrow_pieces
 from twoshift.batch.inputs.file import InputFile
 from twoshift.batch.inputs.parquet import parquet_pieces
-from twoshift.batch.inputs.piece import Piece, Shard, Target
+from twoshift.batch.inputs.piece import Piece, Shard, ShardTarget
 from twoshift.batch.inputs.text import text_pieces
 from twoshift.ports import Blobs
 
@@ -22,7 +22,7 @@ _TEXT_RATIO = 4  # how much compression is thought to save, where nobody has loo
 _MOST_PIECES = 1000  # of a shard: each is a file to open
 
 
-def cut(files: Sequence[InputFile], blobs_for: Callable[[str], Blobs], target: Target) -> tuple[Shard, ...]:
+def cut(files: Sequence[InputFile], blobs_for: Callable[[str], Blobs], target: ShardTarget) -> tuple[Shard, ...]:
     """The shards of an input, in order; raises InvalidInput and Broken where a file cannot be used."""
     few = len(files) <= _FEW_FILES
     tiny_bytes = _TINY_SHARE * target.piece_bytes
@@ -38,7 +38,7 @@ def cut(files: Sequence[InputFile], blobs_for: Callable[[str], Blobs], target: T
         return tuple(_shards((piece for some in lists for piece in some), target))
 
 
-def _split(index: int, file: InputFile, blobs: Blobs, target: Target) -> list[Piece]:
+def _split(index: int, file: InputFile, blobs: Blobs, target: ShardTarget) -> list[Piece]:
     """One file's pieces, none for an empty one; `index` is its place in the list of files."""
     if file.size_bytes == 0:
         return []
@@ -52,7 +52,7 @@ def _split(index: int, file: InputFile, blobs: Blobs, target: Target) -> list[Pi
     return text_pieces(index, file, blobs, target, counted=small)
 
 
-def _shards(pieces: Iterable[Piece], target: Target) -> list[Shard]:
+def _shards(pieces: Iterable[Piece], target: ShardTarget) -> list[Shard]:
     """Neighbouring pieces together, up to the target."""
     made: list[Shard] = []
     held: list[Piece] = []

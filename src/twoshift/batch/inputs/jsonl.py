@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from twoshift.batch.inputs import records
-from twoshift.batch.inputs.columns import Wanted, assembled
+from twoshift.batch.inputs.columns import WantedColumns, assembled
 from twoshift.batch.inputs.piece import READ_ERROR
 from twoshift.batch.inputs.records import RecordBlock
 
@@ -27,7 +27,7 @@ _TYPES: dict[frozenset[type], pa.DataType] = {
 class JsonRows:
     """Lines to batches. A line that is no JSON object is a row with an error; nested values are JSON text."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: WantedColumns) -> None:
         self._wanted = wanted
         self._fields = _fields(wanted)  # of the struct that a line is decoded to
         kind = _struct(self._fields)
@@ -73,7 +73,7 @@ def too_long() -> str:
     return f"longer than {records.MOST_ROW_BYTES / 2**20:g} MiB"
 
 
-def _fields(wanted: Wanted) -> dict[str, str]:
+def _fields(wanted: WantedColumns) -> dict[str, str]:
     return {f"c{place}": name for place, name in enumerate(dict.fromkeys(wanted.columns or ()))}
 
 

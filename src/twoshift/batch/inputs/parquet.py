@@ -8,9 +8,9 @@ from itertools import accumulate, pairwise
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from twoshift.batch.inputs.columns import Wanted, assembled, bounded_batches
+from twoshift.batch.inputs.columns import WantedColumns, assembled, bounded_batches
 from twoshift.batch.inputs.file import InputFile
-from twoshift.batch.inputs.piece import Piece, Target
+from twoshift.batch.inputs.piece import Piece, ShardTarget
 from twoshift.batch.inputs.source import Source, opened
 from twoshift.ports import Blobs
 
@@ -20,7 +20,7 @@ _BUFFER_BYTES = 1 << 20  # a column is read in pages, not as a whole
 _DECODED_ROWS = 256  # at a time: a run of rows of megabytes among small ones is not foreseen by any mean
 
 
-def parquet_pieces(index: int, file: InputFile, blobs: Blobs, target: Target) -> list[Piece]:
+def parquet_pieces(index: int, file: InputFile, blobs: Blobs, target: ShardTarget) -> list[Piece]:
     """Pieces of about the target."""
     with opened(file, blobs) as source:
         metadata = _reader(source).metadata
@@ -28,7 +28,7 @@ def parquet_pieces(index: int, file: InputFile, blobs: Blobs, target: Target) ->
         return group_pieces(index, [(group.num_rows, group.total_byte_size) for group in groups], target)
 
 
-def group_pieces(index: int, groups: Sequence[tuple[int, int]], target: Target) -> list[Piece]:
+def group_pieces(index: int, groups: Sequence[tuple[int, int]], target: ShardTarget) -> list[Piece]:
     """Groups of rows and bytes as pieces: small ones together, large ones cut evenly."""
     pieces: list[Piece] = []
     start = stop = size = 0
@@ -62,7 +62,7 @@ def parquet_schema(file: InputFile, blobs: Blobs) -> pa.Schema:
 
 
 def parquet_batches(
-    piece: Piece, file: InputFile, blobs: Blobs, wanted: Wanted, batch_rows: int, batch_bytes: int
+    piece: Piece, file: InputFile, blobs: Blobs, wanted: WantedColumns, batch_rows: int, batch_bytes: int
 ) -> Iterator[pa.RecordBatch]:
     """The piece's rows; only the row groups and columns that it needs are read."""
     with opened(file, blobs) as source:

@@ -8,7 +8,7 @@ import msgspec
 
 from twoshift.errors import InvalidInput
 
-__all__ = ["END", "READ_ERROR", "Piece", "Shard", "Target"]
+__all__ = ["END", "READ_ERROR", "Piece", "Shard", "ShardTarget"]
 
 END = 2**63 - 1  # as a piece's stop: to the end, wherever that is
 READ_ERROR = "__error__"  # the column that says why a row could not be read; null where it could
@@ -31,7 +31,7 @@ Shard = tuple[Piece, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ShardTarget:
     """How much a shard should hold: at most about `rows`."""
 
     rows: int

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from twoshift.batch.inputs.arrow_ipc import arrow_batches
-from twoshift.batch.inputs.columns import Wanted
+from twoshift.batch.inputs.columns import WantedColumns
 from twoshift.batch.inputs.file import InputFile
 from twoshift.batch.inputs.parquet import parquet_batches
 from twoshift.batch.inputs.piece import READ_ERROR, Piece
@@ -37,6 +37,6 @@ def read(
         raise InvalidInput("column", READ_ERROR, "another name: this one is reserved")
     if file.size_bytes == 0:
         return iter(())
-    wanted = Wanted(None if columns is None else tuple(columns), schema)
+    wanted = WantedColumns(None if columns is None else tuple(columns), schema)
     reader = {"parquet": parquet_batches, "arrow": arrow_batches}.get(file.format, text_batches)
     return reader(piece, file, blobs, wanted, max(1, batch_rows), max(1, batch_bytes))

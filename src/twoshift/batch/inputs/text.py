@@ -9,11 +9,11 @@ from itertools import accumulate, pairwise
 import numpy as np
 import pyarrow as pa
 
-from twoshift.batch.inputs.columns import Wanted
+from twoshift.batch.inputs.columns import WantedColumns
 from twoshift.batch.inputs.csv_rows import CsvRows, delimiter_of, header_names
 from twoshift.batch.inputs.file import InputFile
 from twoshift.batch.inputs.jsonl import JsonRows, too_long
-from twoshift.batch.inputs.piece import END, Piece, Target
+from twoshift.batch.inputs.piece import END, Piece, ShardTarget
 from twoshift.batch.inputs.quotes import QuotedEnds, UnclosedQuote
 from twoshift.batch.inputs.records import LineEnds, RecordBlock, RecordEnds, bounded, records, window
 from twoshift.batch.inputs.source import (
@@ -37,7 +37,7 @@ _HEADER_BYTES = 1 << 16
 _HEAD_BYTES, _HEAD_ROWS = 4 << 20, 64  # what is looked at to guess how long a line is
 
 
-def text_pieces(index: int, file: InputFile, blobs: Blobs, target: Target, counted: bool) -> list[Piece]:
+def text_pieces(index: int, file: InputFile, blobs: Blobs, target: ShardTarget, counted: bool) -> list[Piece]:
     """Pieces of about the target; every row is counted on the way, but for plain JSONL unless `counted` is set."""
     with opened(file, blobs) as source:
         if file.format == "jsonl" and file.compression is None and not counted:
@@ -59,7 +59,7 @@ def _fewer(parts: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return [(sum(rows for rows, _ in group), sum(size for _, size in group)) for group in groups]
 
 
-def _cuts(blocks: Iterator[RecordBlock], target: Target) -> Iterator[tuple[int, int, int]]:
+def _cuts(blocks: Iterator[RecordBlock], target: ShardTarget) -> Iterator[tuple[int, int, int]]:
     """For each piece: where it begins in the text, its rows and its bytes."""
     begin, rows, size = -1, 0, 0
     for block in blocks:
@@ -78,7 +78,7 @@ def _cuts(blocks: Iterator[RecordBlock], target: Target) -> Iterator[tuple[int, 
         yield begin, rows, size
 
 
-def _guessed_bytes(source: Source, file: InputFile, target: Target) -> float:
+def _guessed_bytes(source: Source, file: InputFile, target: ShardTarget) -> float:
     """Bytes a piece, by the file's own first lines."""
     rows = size = 0
     for block in records(range_chunks(source, 0, min(file.size_bytes, _HEAD_BYTES)), LineEnds()):
@@ -96,7 +96,7 @@ def _byte_pieces(index: int, file: InputFile, piece_bytes: float) -> list[Piece]
 
 
 def text_batches(
-    piece: Piece, file: InputFile, blobs: Blobs, wanted: Wanted, batch_rows: int, batch_bytes: int
+    piece: Piece, file: InputFile, blobs: Blobs, wanted: WantedColumns, batch_rows: int, batch_bytes: int
 ) -> Iterator[pa.RecordBatch]:
     """The piece's rows."""
     seen = 0
@@ -117,11 +117,11 @@ def piece_lines(piece: Piece, file: InputFile, blobs: Blobs) -> Iterator[bytes]:
             yield from block.rows()
 
 
-def _rows(file: InputFile, source: Source, wanted: Wanted) -> JsonRows | CsvRows:
+def _rows(file: InputFile, source: Source, wanted: WantedColumns) -> JsonRows | CsvRows:
     if file.format == "jsonl":
         return JsonRows(wanted)
     names = csv_header(file, source)
-    return CsvRows(names, file, wanted if names else Wanted(()))  # without a header there is no row either
+    return CsvRows(names, file, wanted if names else WantedColumns(()))  # without a header there is no row either
 
 
 def _ends(file: InputFile) -> RecordEnds:

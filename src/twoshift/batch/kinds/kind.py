@@ -17,7 +17,7 @@ from twoshift.engine.blocks import BlockTaker
 from twoshift.engine.waiting import BlockOwner
 from twoshift.ports import Blobs, RuntimeInfo
 
-__all__ = ["SAMPLE_ROWS", "FirstLook", "JobKind", "Sample", "SampleOf"]
+__all__ = ["SAMPLE_ROWS", "FirstLook", "JobKind", "SampleOf", "SampledRows"]
 
 SAMPLE_ROWS = 64
 
@@ -31,7 +31,7 @@ class FirstLook:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SampledRows:
     """Rows as the model takes them, and where each is: a file and a number, counted from 1."""
 
     rows: list[Any]
@@ -61,7 +61,7 @@ class JobKind(Protocol):
         """Look into the input before a model is loaded; raises InvalidInput."""
         ...
 
-    def samples(self, file: InputFile, blobs: Blobs, asked: SampleOf) -> Iterator[Sample]:
+    def samples(self, file: InputFile, blobs: Blobs, asked: SampleOf) -> Iterator[SampledRows]:
         """The first rows of a file, and on from there."""
         ...
 

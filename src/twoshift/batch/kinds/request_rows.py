@@ -28,14 +28,14 @@ from twoshift.errors import InvalidInput, TooLarge
 from twoshift.generation import RowDetails
 from twoshift.ports import Blobs, RuntimeInfo
 
-__all__ = ["MOST_ROWS", "Asked", "RequestRows", "asked_of"]
+__all__ = ["MOST_ROWS", "AskedLine", "RequestRows", "asked_of"]
 
 MOST_ROWS = 2048  # of a request, at least: as OpenAI has it
 _DETAILS = ("cached_tokens", "logprobs")
 
 
 @dataclass(slots=True)
-class Asked:
+class AskedLine:
     """A line of the input: a call, or why there is none."""
 
     custom_id: str
@@ -52,7 +52,7 @@ class Asked:
 class RequestWindow:
     """Requests, and all of their rows with the engine."""
 
-    asked: list[Asked] = field(default_factory=list[Asked])
+    asked: list[AskedLine] = field(default_factory=list[AskedLine])
     window: Window = field(default_factory=lambda: Window(0))
 
     def cancel(self) -> None:
@@ -84,9 +84,9 @@ class RequestRows:
         self._batch = PurePosixPath(plan.settings.output).name
         self._most_rows = max(MOST_ROWS, getattr(engine, "most_rows", 0))
 
-    def windows(self, shard: int, stop: threading.Event) -> Iterator[list[Asked]]:
+    def windows(self, shard: int, stop: threading.Event) -> Iterator[list[AskedLine]]:
         """The shard's requests; a window has few rows, however many each request has."""
-        held: list[Asked] = []
+        held: list[AskedLine] = []
         rows = size = 0
         for piece in self._plan.shards[shard]:
             file = self._plan.files[piece.file]
@@ -102,7 +102,7 @@ class RequestRows:
         if held:
             yield held
 
-    def begin(self, batch: list[Asked]) -> RequestWindow:
+    def begin(self, batch: list[AskedLine]) -> RequestWindow:
         """Hand them to the engine, all rows together."""
         rows = [row for asked in batch for row in asked.rows]
         window = Window(len(rows))
@@ -124,7 +124,7 @@ class RequestRows:
         return pa.RecordBatch.from_arrays([pa.array(lines, pa.binary()), pa.array(errors, pa.string())], schema=LINES)
 
     def _line(
-        self, asked: Asked, window: Window, columns: dict[str, NDArray[Any]], places: range
+        self, asked: AskedLine, window: Window, columns: dict[str, NDArray[Any]], places: range
     ) -> tuple[bytes, str | None]:
         """The line, and the kind of its error."""
         failed = next((place for place in places if place in window.causes), None)
@@ -146,9 +146,9 @@ def _tokens(window: Window, places: range) -> int:
     return sum(window.row_tokens[place] for place in places)
 
 
-def asked_of(line: bytes, settings: JobSettings, model: RuntimeInfo, most_rows: int) -> Asked:
+def asked_of(line: bytes, settings: JobSettings, model: RuntimeInfo, most_rows: int) -> AskedLine:
     """What a line of the input asks; what is wrong with it is its own."""
-    asked = Asked("")
+    asked = AskedLine("")
     try:
         read = read_line(line)
         asked.custom_id = read.custom_id

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from twoshift.batch.inputs import InputFile, piece_lines
-from twoshift.batch.kinds.kind import SAMPLE_ROWS, FirstLook, Sample, SampleOf
+from twoshift.batch.kinds.kind import SAMPLE_ROWS, FirstLook, SampledRows, SampleOf
 from twoshift.batch.kinds.request_rows import MOST_ROWS, RequestRows, asked_of
 from twoshift.batch.messages import Calibrated
 from twoshift.batch.plan import Plan
@@ -35,14 +35,14 @@ class RequestKind:
         """Nothing: requests have no columns, and every line is checked before there is a job."""
         return FirstLook(pa.schema([]), {})
 
-    def samples(self, file: InputFile, blobs: Blobs, asked: SampleOf) -> Iterator[Sample]:
+    def samples(self, file: InputFile, blobs: Blobs, asked: SampleOf) -> Iterator[SampledRows]:
         """The rows of requests; one that fails has its own reply."""
         lines = piece_lines(file.head(), file, blobs)
         while some := list(itertools.islice(lines, _SAMPLE_REQUESTS)):
             read = [asked_of(line, asked.settings, asked.model, MOST_ROWS) for line in some]
             rows = [row for each in read for row in each.rows]
             row_bytes = sum(map(len, some)) / len(some)
-            yield Sample(rows[:SAMPLE_ROWS], [], row_bytes, max(1.0, len(rows) / len(some)))
+            yield SampledRows(rows[:SAMPLE_ROWS], [], row_bytes, max(1.0, len(rows) / len(some)))
 
     def check_measured(self, settings: JobSettings, measured: Calibrated, seen: int, first_error: str) -> None:
         """Nothing: a request that fails has its own reply, and so have all of them."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from twoshift.batch.inputs import InputFile, kept_schema, model_types, read
-from twoshift.batch.kinds.kind import SAMPLE_ROWS, FirstLook, Sample, SampleOf
+from twoshift.batch.kinds.kind import SAMPLE_ROWS, FirstLook, SampledRows, SampleOf
 from twoshift.batch.messages import Calibrated
 from twoshift.batch.plan import Plan
 from twoshift.batch.result_columns import output_schema
@@ -45,14 +45,14 @@ class TableKind:
         types = model_types(files, blobs_for, settings.model_columns, settings.types)
         return FirstLook(kept, types if settings.takes_rows else {})
 
-    def samples(self, file: InputFile, blobs: Blobs, asked: SampleOf) -> Iterator[Sample]:
+    def samples(self, file: InputFile, blobs: Blobs, asked: SampleOf) -> Iterator[SampledRows]:
         """Rows that can be read, with their numbers."""
         seen = 0
         for batch in read(file.head(), file, blobs, asked.settings.model_columns, SAMPLE_ROWS, _SAMPLE_BYTES):
             row_bytes = batch.nbytes / max(1, batch.num_rows)
             found = readable_rows(batch, asked.settings, asked.types, asked.model.is_ordered).items()
             rows = [(row, seen + place + 1) for place, row in found if row is not None][:SAMPLE_ROWS]
-            yield Sample([row for row, _ in rows], [(file.location, number) for _, number in rows], row_bytes)
+            yield SampledRows([row for row, _ in rows], [(file.location, number) for _, number in rows], row_bytes)
             seen += batch.num_rows
 
     def check_measured(self, settings: JobSettings, measured: Calibrated, seen: int, first_error: str) -> None:

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from twoshift.batch.requests.room import CheckStorage, Room, unlimited
+from twoshift.batch.requests.room import CheckStorage, StorageRoom, unlimited
 from twoshift.batch_ports import FileRecord, FileStore
 from twoshift.errors import Broken, InvalidInput, NotFound, TooLarge, TryLater, TwoshiftError
 from twoshift.ports import Blobs
 
-__all__ = ["FileDesk", "FileLimits", "Upload", "new_id"]
+__all__ = ["FileLimits", "FileUpload", "StoredFiles", "new_id"]
 
 _logger = logging.getLogger("twoshift.files")
 _FULL_S = 60.0
@@ -41,7 +41,7 @@ class FileLimits:
     retention_s: float = 30 * 86_400.0
 
 
-class FileDesk:
+class StoredFiles:
     """Any thread may call it; calls wait for the database and for the disk."""
 
     def __init__(
@@ -54,12 +54,12 @@ class FileDesk:
     ) -> None:
         self.store, self.root, self.limits = store, root.rstrip("/"), limits
         self.blobs, self.blobs_for, self.clock = blobs_for(root), blobs_for, clock
-        self.room = Room(store.stored_bytes)
+        self.room = StorageRoom(store.stored_bytes)
         self._began_unix_s = clock()
 
-    def upload(self, owner: str, size_bytes: int = 0, check: CheckStorage = unlimited) -> Upload:
+    def upload(self, owner: str, size_bytes: int = 0, check: CheckStorage = unlimited) -> FileUpload:
         """A file that is yet to come, of at most that size where `check` matters; this alone waits for nothing."""
-        return Upload(self, FileRecord(new_id("file-"), owner, self.clock()), size_bytes, check)
+        return FileUpload(self, FileRecord(new_id("file-"), owner, self.clock()), size_bytes, check)
 
     def get(self, file_id: str, owner: str | None = None) -> FileRecord:
         """Raises NotFound."""
@@ -123,10 +123,10 @@ class FileDesk:
                 path.unlink(missing_ok=True)
 
 
-class Upload:
+class FileUpload:
     """One file on its way. It is begun, written, and ended by `finish` or, at any moment, by `abort`."""
 
-    def __init__(self, desk: FileDesk, record: FileRecord, most_bytes: int, check: CheckStorage) -> None:
+    def __init__(self, desk: StoredFiles, record: FileRecord, most_bytes: int, check: CheckStorage) -> None:
         self._desk, self._record = desk, record
         self._most_bytes, self._check, self._has_room = most_bytes, check, False
         self._location = desk.location(record.id)

@@ -14,13 +14,13 @@ import msgspec
 from twoshift.batch.inputs import InputFile, piece_lines, resolve
 from twoshift.batch.kinds.request_lines import not_run_line, read_line, response_line
 from twoshift.batch.plan import Plan, part_location, read_plan
-from twoshift.batch.requests.files import FileDesk, staged_path, writing
+from twoshift.batch.requests.files import StoredFiles, staged_path, writing
 from twoshift.batch.sinks.response_lines import Footer, read_footer
 from twoshift.batch_ports import BatchRecord, FileRecord, FileStatus
 from twoshift.endpoints.faults import Fault
 from twoshift.errors import Broken
 
-__all__ = ["Finished", "NotDone", "finalize"]
+__all__ = ["FinalizedBatch", "NotDone", "finalize"]
 
 _COPY_BYTES = 1 << 20
 _PURPOSE = "batch_output"
@@ -41,7 +41,7 @@ class _Frozen(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinalizedBatch:
     """A batch's files and figures."""
 
     output: FileRecord | None
@@ -57,7 +57,7 @@ class Finished:
 class _Side:
     """One of the two files."""
 
-    def __init__(self, desk: FileDesk, batch: BatchRecord, file_id: str, kind: str) -> None:
+    def __init__(self, desk: StoredFiles, batch: BatchRecord, file_id: str, kind: str) -> None:
         self._desk, self._location = desk, desk.location(file_id)
         self._path = staged_path(desk.blobs, self._location)
         with writing():
@@ -100,7 +100,7 @@ class _Side:
             self._path.unlink(missing_ok=True)
 
 
-def finalize(desk: FileDesk, batch: BatchRecord, not_done: NotDone) -> Finished:
+def finalize(desk: StoredFiles, batch: BatchRecord, not_done: NotDone) -> FinalizedBatch:
     """Both files; raises TryLater, Broken."""
     folder = desk.folder(batch.id)
     plan = read_plan(desk.blobs, folder)
@@ -113,8 +113,8 @@ def finalize(desk: FileDesk, batch: BatchRecord, not_done: NotDone) -> Finished:
 
 
 def _written(
-    desk: FileDesk, batch: BatchRecord, plan: Plan | None, frozen: _Frozen, output: _Side, error: _Side
-) -> Finished:
+    desk: StoredFiles, batch: BatchRecord, plan: Plan | None, frozen: _Frozen, output: _Side, error: _Side
+) -> FinalizedBatch:
     completed = failed = tokens = output_tokens = cached_tokens = not_run = 0
     for shard in range(len(plan.shards)) if plan is not None else (0,):
         if plan is not None and shard in frozen.shards:
@@ -128,10 +128,10 @@ def _written(
             failed += 1
             not_run += bool(frozen.not_done.code)
     counts = (completed, failed, tokens, output_tokens, cached_tokens, not_run)
-    return Finished(output.published(), error.published(), *counts)
+    return FinalizedBatch(output.published(), error.published(), *counts)
 
 
-def _frozen(desk: FileDesk, folder: str, plan: Plan | None, not_done: NotDone) -> _Frozen:
+def _frozen(desk: StoredFiles, folder: str, plan: Plan | None, not_done: NotDone) -> _Frozen:
     location = f"{folder}/_twoshift/final.json"
     there = desk.blobs.names(folder) if plan is not None else set[str]()
     shards = range(len(plan.shards)) if plan is not None else ()
@@ -140,7 +140,7 @@ def _frozen(desk: FileDesk, folder: str, plan: Plan | None, not_done: NotDone) -
     return msgspec.json.decode(desk.blobs.read(location) or b"", type=_Frozen)
 
 
-def _copied(desk: FileDesk, location: str, output: _Side, error: _Side) -> Footer:
+def _copied(desk: StoredFiles, location: str, output: _Side, error: _Side) -> Footer:
     with desk.blobs.open(location) as part:
         try:
             footer = read_footer(part)
@@ -152,7 +152,7 @@ def _copied(desk: FileDesk, location: str, output: _Side, error: _Side) -> Foote
     return footer
 
 
-def _lines(desk: FileDesk, batch: BatchRecord, plan: Plan | None, shard: int) -> Iterator[bytes]:
+def _lines(desk: StoredFiles, batch: BatchRecord, plan: Plan | None, shard: int) -> Iterator[bytes]:
     """The requests of a shard; of the whole file where it was never cut."""
     if plan is None:
         file: InputFile = resolve([desk.location(batch.input_file_id)], desk.blobs_for, "jsonl")[0]

@@ -7,7 +7,7 @@ import hashlib
 import msgspec
 
 from twoshift.batch.kinds.request_lines import read_line
-from twoshift.batch.requests.files import FileDesk
+from twoshift.batch.requests.files import StoredFiles
 from twoshift.batch.requests.room import CheckStorage
 from twoshift.batch_ports import BatchRecord
 from twoshift.errors import InvalidInput, NotFound
@@ -19,7 +19,7 @@ class _Named(msgspec.Struct):
     custom_id: str
 
 
-def write_retried(files: FileDesk, batch: BatchRecord, check: CheckStorage) -> str:
+def write_retried(files: StoredFiles, batch: BatchRecord, check: CheckStorage) -> str:
     """The new file's id; raises InvalidInput where what it is made of is deleted, and what `check` does."""
     try:
         given, failed = files.get(batch.input_file_id), files.get(batch.error_file_id or "")

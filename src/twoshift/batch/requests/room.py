@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-__all__ = ["CheckStorage", "Room", "unlimited"]
+__all__ = ["CheckStorage", "StorageRoom", "unlimited"]
 
 CheckStorage = Callable[[int, int], None]  # bytes that are used, and more; raises TooLarge
 
@@ -14,7 +14,7 @@ def unlimited(_used_bytes: int, _more_bytes: int) -> None:
     """Nobody has set a limit."""
 
 
-class Room:
+class StorageRoom:
     """By owner; any thread may call it."""
 
     def __init__(self, stored_bytes: Callable[[str], int]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from twoshift.batch.requests.files import FileDesk, new_id
+from twoshift.batch.requests.files import StoredFiles, new_id
 from twoshift.batch_ports import BatchRecord
 from twoshift.endpoints.known import ENDPOINTS
 from twoshift.errors import InvalidInput
@@ -64,7 +64,7 @@ class BatchWanted:
         parts.append(sorted(models))
         return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
 
-    def record(self, batch_id: str, owner: str, models: tuple[str, ...], files: FileDesk) -> BatchRecord:
+    def record(self, batch_id: str, owner: str, models: tuple[str, ...], files: StoredFiles) -> BatchRecord:
         """As it begins."""
         now_s = files.clock()
         return BatchRecord(

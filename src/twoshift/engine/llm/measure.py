@@ -18,7 +18,7 @@ __all__ = ["StepSample", "measure_steps"]
 _SHORTEST = 8  # tokens of a prompt
 _DECODE_STEPS = 6  # of each number of sequences, in a round
 _MOST_ROUNDS = 20
-_FIRST_ID, _IDS = 100, 20_000  # tokens that every vocabulary has, and that are nothing special
+_FIRST_ID, _IDS = 100, 20_000  # tokens that are nothing special, as far as a vocabulary has so many
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,9 @@ class _Bench:
     def __init__(self, runtime: LlmRuntime) -> None:
         self._runtime, self._keys = runtime, itertools.count()
         self._token = itertools.count()
+        vocabulary = runtime.shape.vocabulary or _FIRST_ID + _IDS
+        self._first_id = min(_FIRST_ID, vocabulary // 2)
+        self._ids = min(_IDS, vocabulary - self._first_id)
 
     def round(self) -> Iterator[Callable[[], list[StepSample]]]:
         """Steps of every kind, from small to large."""
@@ -105,9 +108,12 @@ class _Bench:
     def _add(self, length: int, max_tokens: int) -> int:
         """A prompt that shares no beginning with any before it."""
         number, key = next(self._token), next(self._keys)
-        head = (_FIRST_ID + number % _IDS, _FIRST_ID + number // _IDS)
-        ids = (*head, *(_FIRST_ID + (number * 7 + at * 13) % _IDS for at in range(length - 2)))
-        self._runtime.add(key, Prompt(ids, GenerationParams(temperature=0.0, ignore_eos=True), max_tokens), live=True)
+        first, ids = self._first_id, self._ids
+        head = (first + number % ids, first + number // ids % ids)
+        token_ids = (*head, *(first + (number * 7 + at * 13) % ids for at in range(length - 2)))
+        self._runtime.add(
+            key, Prompt(token_ids, GenerationParams(temperature=0.0, ignore_eos=True), max_tokens), live=True
+        )
         return key
 
 

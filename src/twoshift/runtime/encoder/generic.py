@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from twoshift.errors import Broken, UnusableModel
 from twoshift.extras import needed
 from twoshift.ports import Prepared, RuntimeInfo
-from twoshift.runtime.columns import Done
+from twoshift.runtime.columns import DoneCall
 from twoshift.runtime.companions import needed_transformers
 from twoshift.runtime.devices import cpu_device, usable_threads
 from twoshift.runtime.encoder.answers import answer_width, columns_of, input_tensors, output_names
@@ -142,7 +142,7 @@ class TransformersEncoder:
         """Texts, or pairs of texts, as tokens; any thread may call it."""
         return self.row_preparer.rows(rows)
 
-    def launch(self, parts: Sequence[Prepared], live: bool = False) -> Done:
+    def launch(self, parts: Sequence[Prepared], live: bool = False) -> DoneCall:
         """Run one call over the rows of all parts; the device has one queue, so `live` changes nothing."""
         if self._model is None:
             raise Broken(f"{self.info.model} is closed")
@@ -150,7 +150,7 @@ class TransformersEncoder:
         calls = pack_rows(rows.lengths, streams=1)
         with device_failures():
             answers = [self._run(rows.padded(call, self._pad_id)) for call in calls]
-        return Done(columns_of(self._task, restored(calls, answers, self._width)))
+        return DoneCall(columns_of(self._task, restored(calls, answers, self._width)))
 
     def close(self) -> None:
         """Let the model go."""

@@ -15,14 +15,14 @@ from twoshift.config import home
 from twoshift.errors import Broken, InvalidInput
 from twoshift.policy.packing import PackedCalls, PackLimits, pack
 from twoshift.ports import Prepared, RuntimeInfo
-from twoshift.runtime.columns import Done
+from twoshift.runtime.columns import DoneCall
 from twoshift.runtime.devices import cpu_device, usable_threads
 from twoshift.runtime.encoder.answers import answer_width, columns_of, input_tensors, output_names
 from twoshift.runtime.encoder.cache import GraphCache
 from twoshift.runtime.encoder.folder import ModelFolder
-from twoshift.runtime.encoder.gate import checked_parity, measured_parity
 from twoshift.runtime.encoder.graph import GRAPH_FORMAT, has_type_ids, write_graph
 from twoshift.runtime.encoder.int8 import INT8_FORMAT, write_int8_graph
+from twoshift.runtime.encoder.precision_gate import checked_parity, measured_parity
 from twoshift.runtime.encoder.sessions import Batch, Session, choose_library, open_session, version_of
 from twoshift.runtime.encoder.tokens import TextTokenizer, TokenRows, concat
 from twoshift.runtime.failures import device_failures
@@ -108,12 +108,12 @@ class OnnxEncoder:
         """Texts, or pairs of texts, as tokens; any thread may call it."""
         return self.row_preparer.rows(rows)
 
-    def launch(self, parts: Sequence[Prepared], live: bool = False) -> Done:
+    def launch(self, parts: Sequence[Prepared], live: bool = False) -> DoneCall:
         """Run one call over the rows of all parts; the device has one queue, so `live` changes nothing."""
         session = self._opened()
         return self._done(parts, session.streams, session.run)
 
-    def launch_beside(self, parts: Sequence[Prepared]) -> Done:
+    def launch_beside(self, parts: Sequence[Prepared]) -> DoneCall:
         """The same with a part of the device, beside others."""
         session = self._opened()
         return self._done(parts, session.streams // session.lanes, session.run_beside)
@@ -127,14 +127,14 @@ class OnnxEncoder:
             raise Broken(f"{self.info.model} is closed")
         return self._session
 
-    def _done(self, parts: Sequence[Prepared], streams: int, run: _Run) -> Done:
+    def _done(self, parts: Sequence[Prepared], streams: int, run: _Run) -> DoneCall:
         rows = concat(cast("Sequence[TokenRows]", parts))
         calls = pack_rows(rows.lengths, streams)
         batches = [rows.padded(call, self._pad_id) for call in calls]
         self.padding_tokens += sum(batch["input_ids"].size for batch in batches) - int(rows.lengths.sum())
         with device_failures():
             answers = run(batches)
-        return Done(columns_of(self._task, restored(calls, answers, self._width)))
+        return DoneCall(columns_of(self._task, restored(calls, answers, self._width)))
 
 
 class LossyOnnxEncoder(OnnxEncoder):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from twoshift.errors import Broken, InvalidInput, UnusableModel
 from twoshift.ports import Prepared, RuntimeInfo
 from twoshift.runtime.artifacts import checksum_of_files
-from twoshift.runtime.columns import Done
+from twoshift.runtime.columns import DoneCall
 from twoshift.runtime.devices import cpu_device, cpu_only
 from twoshift.runtime.encoder.answers import input_tensors, output_names
 from twoshift.runtime.encoder.architecture import static_architecture
@@ -154,7 +154,7 @@ class StaticEncoder:
         prepared.truncated = prepared.truncated | long
         return prepared if self._unknown is None else self._without_unknown(prepared, self._unknown)
 
-    def launch(self, parts: Sequence[Prepared], live: bool = False) -> Done:
+    def launch(self, parts: Sequence[Prepared], live: bool = False) -> DoneCall:
         """Run one call over the rows of all parts; the device has one queue, so `live` changes nothing."""
         if self._table is None:
             raise Broken(f"{self.info.model} is closed")
@@ -163,7 +163,7 @@ class StaticEncoder:
         ends = np.searchsorted(rows.offsets, np.arange(rows.offsets[0], rows.offsets[-1], _GATHERED_TOKENS))
         for start, stop in zip(ends, [*ends[1:], len(rows)], strict=True):
             means[start:stop] = _means(self._table, rows.slice(int(start), int(stop)))
-        return Done({"embedding": stepped(means, self._steps, self._truncate_dim)})
+        return DoneCall({"embedding": stepped(means, self._steps, self._truncate_dim)})
 
     def close(self) -> None:
         """Let the table go."""

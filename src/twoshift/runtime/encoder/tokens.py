@@ -18,12 +18,15 @@ from twoshift.extras import needed
 from twoshift.ports import Columns
 from twoshift.runtime.encoder.fields import Fields
 from twoshift.runtime.encoder.folder import ModelFolder
-from twoshift.runtime.encoder.words import WordTokens
+from twoshift.runtime.encoder.words import WordTokens, WordUse
 from twoshift.runtime.load_limit import loading_step
 
 __all__ = ["TextTokenizer", "TokenRows", "concat", "read_tokenizer"]
 
 _LOOKED_AT = 2000  # tokens of a vocabulary, for words
+# Each is tokenised by the thread that has it: it costs the same, and the library's pool, which it wakes for two texts,
+# answers live requests twenty times as late where the cores are busy. A job's windows are for the pool
+_FEW_TEXTS = 256
 _ANY_ID = 1 << 31  # where the config does not say how many there are
 _KEYS = ({"text", "prompt"}, {"text", "prompt_name"})  # of a row that has not the default prompt
 _WHOLE = np.zeros(1, np.bool_)  # shared: nobody writes to it
@@ -108,12 +111,12 @@ def _joined(arrays: list[NDArray[Any]], dtype: Any) -> NDArray[Any]:
 
 
 class _GivenIds:
-    """Token ids of the caller's own, as the library's encodings look."""
+    """Token ids of the caller's own, or of words that were seen before, as the library's encodings look."""
 
     __slots__ = ("ids", "overflowing")
 
-    def __init__(self, ids: Sequence[int], max_tokens: int) -> None:
-        self.ids, self.overflowing = list(ids[:max_tokens]), len(ids) > max_tokens
+    def __init__(self, ids: list[int], is_cut: bool = False) -> None:
+        self.ids, self.overflowing = ids, is_cut
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -126,7 +129,10 @@ class _GivenIds:
 class TextTokenizer:
     """A folder's tokenizer. Any thread may call it: nothing is changed after it is made."""
 
-    def __init__(self, folder: ModelFolder, with_type_ids: bool, tokenizer: Any = None) -> None:
+    def __init__(
+        self, folder: ModelFolder, with_type_ids: bool, tokenizer: Any = None, has_own_core: bool = False
+    ) -> None:
+        """`has_own_core`: batches are made of words that were seen before, too, and not in the library's threads."""
         self._folder = folder
         self._tokenizer = _read(folder) if tokenizer is None else tokenizer
         self._max_tokens = folder.max_tokens
@@ -140,6 +146,7 @@ class TextTokenizer:
             loading_step(f"{folder.tokenizer} was tried")
             self._check_ids(folder)
             self._words = WordTokens(self._tokenizer, self._max_tokens)
+            self._word_use = WordUse(self._words) if has_own_core else None
             self._special = _special_ids(self._tokenizer)
             self._skipped = {text: self._prompt_tokens(text) for text in folder.prompts.texts.values()}
 
@@ -150,6 +157,10 @@ class TextTokenizer:
     def prepare(self, rows: Sequence[Any]) -> TokenRows:
         """As `rows`: it is a RowPreparer."""
         return self.rows(rows)
+
+    def joined(self, parts: Sequence[TokenRows]) -> TokenRows:
+        """One after the other."""
+        return concat(parts)
 
     def arrays_of(self, rows: TokenRows) -> Columns:
         """What it has prepared, to be sent to the process that has the device; beginning at 0."""
@@ -193,7 +204,7 @@ class TextTokenizer:
     def _tokens(self, checked: list[Any]) -> TokenRows:
         if len(checked) == 1 and isinstance(checked[0], str) and (ids := self._words.of(checked[0])):
             return TokenRows(np.array(ids, np.int32), np.array((0, len(ids))), _WHOLE, self._first_types(len(ids)))
-        encodings = self._encoded(checked)
+        encodings = self._encoded(self._with_known(checked))
         if len(encodings) == 1 and 0 < len(encodings[0]) < self._max_tokens:
             return self._one_row(encodings[0])
         lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
@@ -207,6 +218,12 @@ class TextTokenizer:
             types = _below(self._types, _flat((encoding.type_ids for encoding in encodings), len(ids)), offsets)
         return _without_empty(TokenRows(ids, offsets, truncated, types), self._pad_id)
 
+    def _with_known(self, rows: list[Any]) -> list[Any]:
+        """Texts of words that were seen before as their tokens."""
+        if self._word_use is None or (known := self._word_use.tokens_of(rows)) is None:
+            return rows
+        return [row if ids is None else _GivenIds(ids) for row, ids in zip(rows, known, strict=True)]
+
     def _first_types(self, count: int) -> NDArray[np.int32] | None:
         """Tokens of one text alone."""
         return np.zeros(count, np.int32) if self._typed else None
@@ -219,15 +236,18 @@ class TextTokenizer:
         return TokenRows(ids, offsets, _WHOLE, types)
 
     def _encoded(self, rows: list[Any]) -> list[Any]:
-        if not any(isinstance(each, _GivenIds) for each in rows):
-            return self._encoded_texts(rows)
+        given = sum(isinstance(each, _GivenIds) for each in rows)
+        if given in (0, len(rows)):
+            return self._encoded_texts(rows) if not given else rows
         # An empty text keeps the place of each that is given, so that errors name the right row.
         encoded = self._encoded_texts(["" if isinstance(each, _GivenIds) else each for each in rows])
         return [row if isinstance(row, _GivenIds) else made for row, made in zip(rows, encoded, strict=True)]
 
     def _encoded_texts(self, texts: list[Any]) -> list[Any]:
         try:
-            return self._tokenizer.encode_batch_fast(texts)
+            if len(texts) > _FEW_TEXTS:
+                return self._tokenizer.encode_batch_fast(texts)
+            return [self._tokenizer.encode_batch_fast([text])[0] for text in texts]
         except (KeyboardInterrupt, SystemExit, MemoryError):
             raise
         except BaseException as error:  # a panic of the library's is no Exception
@@ -300,7 +320,7 @@ class TextTokenizer:
         raise InvalidInput(f"row {row}", value, pair)
 
     def _ids(self, row: int, given: list[Any]) -> _GivenIds:
-        ids = _GivenIds(given, self._max_tokens)
+        ids = _GivenIds(given[: self._max_tokens], len(given) > self._max_tokens)
         for each in ids.ids:
             if type(each) is not int or not 0 <= each < self._vocabulary:
                 raise InvalidInput(f"row {row}", each, f"the model's own token ids, from 0 to {self._vocabulary - 1}")
@@ -323,7 +343,8 @@ class TextTokenizer:
 
 def _restored(folder: ModelFolder, with_type_ids: bool, tokenizer: str) -> TextTokenizer:
     tokenizers = needed("tokenizers", "encoder", str(folder.path))
-    return TextTokenizer(folder, with_type_ids, tokenizers.Tokenizer.from_str(tokenizer))
+    # In another process, which prepares and does nothing else
+    return TextTokenizer(folder, with_type_ids, tokenizers.Tokenizer.from_str(tokenizer), has_own_core=True)
 
 
 def _prompted(prompt: str, row: Any) -> Any:

@@ -167,6 +167,7 @@ class VllmRuntime:
             block_tokens=config.cache_config.block_size,
             step_tokens=config.scheduler_config.max_num_batched_tokens,
             max_sequences=config.scheduler_config.max_num_seqs,
+            vocabulary=config.model_config.get_vocab_size(),
         )
         self._prompts = PromptMaker(folder.path, self.shape.context_tokens)
         self._scheduler = engine.engine_core.engine_core.scheduler

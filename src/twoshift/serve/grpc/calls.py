@@ -20,7 +20,7 @@ from twoshift.serve.keys import ANYONE, Access, Caller, Keys
 from twoshift.serve.model import Answer
 from twoshift.serve.request_accounting import Asked, gone, log_access, replied, request_id, writes_access
 
-__all__ = ["Call", "Method", "abort", "admit", "begun", "counted", "settled", "shown_details", "unary"]
+__all__ = ["GrpcCall", "Method", "abort", "admit", "begun", "counted", "settled", "shown_details", "unary"]
 
 _PROBES = ("ServerLive", "ServerReady")
 
@@ -41,7 +41,7 @@ _CODES = {
 
 
 @dataclass(slots=True)
-class Call:
+class GrpcCall:
     """A request on its way to a reply."""
 
     name: str  # of the method
@@ -59,15 +59,15 @@ class Call:
         return None if left_s is None else min(left_s, _LONGEST_S)
 
 
-Method = Callable[[Any, Call], Awaitable[Any]]
+Method = Callable[[Any, GrpcCall], Awaitable[Any]]
 
 
-def begun(name: str, context: Any) -> Call:
+def begun(name: str, context: Any) -> GrpcCall:
     """A call that has come in."""
-    return Call(name, context, dict(context.invocation_metadata() or ()), time.monotonic())
+    return GrpcCall(name, context, dict(context.invocation_metadata() or ()), time.monotonic())
 
 
-def admit(call: Call, keys: Keys) -> None:
+def admit(call: GrpcCall, keys: Keys) -> None:
     """Whose call it is; raises Denied, and Forbidden where the key is not for live endpoints."""
     call.caller = keys.caller(call.metadata.get("authorization"))
     call.caller.check(Access.SERVE)
@@ -81,7 +81,7 @@ class Settled(NamedTuple):
     timing: bytes  # what Server-Timing says
 
 
-async def settled(name: str, method: Method, request: Any, call: Call, keys: Keys | None) -> Settled:
+async def settled(name: str, method: Method, request: Any, call: GrpcCall, keys: Keys | None) -> Settled:
     """The reply, or why there is none, counted. Without keys the caller is the call's already, or anybody."""
     try:
         reply, fault = await _tried(name, method, request, call, keys)
@@ -91,7 +91,9 @@ async def settled(name: str, method: Method, request: Any, call: Call, keys: Key
         return Settled(None, _UNFORESEEN, b"total")
 
 
-async def _tried(name: str, method: Method, request: Any, call: Call, keys: Keys | None) -> tuple[Any, Fault | None]:
+async def _tried(
+    name: str, method: Method, request: Any, call: GrpcCall, keys: Keys | None
+) -> tuple[Any, Fault | None]:
     try:
         if keys is not None:
             admit(call, keys)
@@ -126,7 +128,7 @@ def unary(name: str, method: Method, keys: Keys | None) -> Callable[[Any, Any], 
     return handler
 
 
-async def abort(call: Call, fault: Fault, timing: bytes) -> NoReturn:
+async def abort(call: GrpcCall, fault: Fault, timing: bytes) -> NoReturn:
     """Tell the client, and end the call."""
     code = _CODES.get(fault.status, grpc.StatusCode.INTERNAL)
     await call.context.abort(code, shown_details(fault.message), _trailing(call, fault, timing))
@@ -140,7 +142,7 @@ def shown_details(message: str) -> str:
     return message
 
 
-def counted(call: Call, fault: Fault | None) -> bytes:
+def counted(call: GrpcCall, fault: Fault | None) -> bytes:
     """In the books; what Server-Timing says of it."""
     status = 200 if fault is None else fault.status
 
@@ -150,7 +152,7 @@ def counted(call: Call, fault: Fault | None) -> bytes:
     return replied(call.arrived_s, call, status, fault, asked)
 
 
-def _trailing(call: Call, fault: Fault | None, timing: bytes) -> tuple[tuple[str, str], ...]:
+def _trailing(call: GrpcCall, fault: Fault | None, timing: bytes) -> tuple[tuple[str, str], ...]:
     shown = request_id(call.metadata.get("x-request-id"))
     if writes_access(is_routine=fault is None and call.name in _PROBES):
         status = 200 if fault is None else fault.status

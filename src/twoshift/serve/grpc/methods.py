@@ -8,7 +8,7 @@ import msgspec
 from google.protobuf import json_format
 
 from twoshift.errors import NotFound
-from twoshift.serve.grpc.calls import Call, Method
+from twoshift.serve.grpc.calls import GrpcCall, Method
 from twoshift.serve.grpc.messages import message
 from twoshift.serve.grpc.tensors import answer_of, given_of, parameter, wanted_of
 from twoshift.serve.keys import Access
@@ -39,7 +39,7 @@ class Methods:
             "RepositoryModelUnload": self._unload,
         }
 
-    async def infer(self, request: Any, call: Call) -> Any:
+    async def infer(self, request: Any, call: GrpcCall) -> Any:
         """Tensors to tensors."""
         model = call.model = self._protocol.find(request.model_name, request.model_version)
         wanted = wanted_of(request)
@@ -55,16 +55,16 @@ class Methods:
         finally:
             visit.end()
 
-    async def _server_live(self, _request: Any, _call: Call) -> Any:
+    async def _server_live(self, _request: Any, _call: GrpcCall) -> Any:
         return message("ServerLiveResponse")(live=True)
 
-    async def _server_ready(self, _request: Any, _call: Call) -> Any:
+    async def _server_ready(self, _request: Any, _call: GrpcCall) -> Any:
         return message("ServerReadyResponse")(ready=self._service.unready() is None)
 
-    async def _server_metadata(self, _request: Any, _call: Call) -> Any:
+    async def _server_metadata(self, _request: Any, _call: GrpcCall) -> Any:
         return _made("ServerMetadataResponse", ServerMetadata())
 
-    async def _model_ready(self, request: Any, _call: Call) -> Any:
+    async def _model_ready(self, request: Any, _call: GrpcCall) -> Any:
         """False for one that is not there: clients ask until it is true."""
         try:
             name = self._protocol.find(request.name, request.version).name
@@ -72,26 +72,27 @@ class Methods:
             return message("ModelReadyResponse")(ready=False)
         return message("ModelReadyResponse")(ready=self._service.unready(name) is None)
 
-    async def _model_metadata(self, request: Any, _call: Call) -> Any:
+    async def _model_metadata(self, request: Any, _call: GrpcCall) -> Any:
         return _made("ModelMetadataResponse", metadata_of(self._protocol.find(request.name, request.version)))
 
-    async def _model_config(self, request: Any, _call: Call) -> Any:
+    async def _model_config(self, request: Any, _call: GrpcCall) -> Any:
         config = config_of(self._protocol.find(request.name, request.version))
         return _made("ModelConfigResponse", {"config": config})
 
-    async def _model_statistics(self, request: Any, _call: Call) -> Any:
+    async def _model_statistics(self, request: Any, _call: GrpcCall) -> Any:
+        await self._service.refresh()
         named = [self._protocol.find(request.name, request.version)] if request.name else self._service.models.values()
         return _made("ModelStatisticsResponse", statistics_of([*named]))
 
-    async def _repository_index(self, request: Any, _call: Call) -> Any:
+    async def _repository_index(self, request: Any, _call: GrpcCall) -> Any:
         return _made("RepositoryIndexResponse", {"models": index_of(self._service, request.ready)})
 
-    async def _load(self, request: Any, call: Call) -> Any:
+    async def _load(self, request: Any, call: GrpcCall) -> Any:
         call.caller.check(Access.ADMIN)
         await self._protocol.load(request.model_name, changed=bool(request.parameters))
         return message("RepositoryModelLoadResponse")()
 
-    async def _unload(self, request: Any, call: Call) -> Any:
+    async def _unload(self, request: Any, call: GrpcCall) -> Any:
         call.caller.check(Access.ADMIN)
         await self._protocol.unload(request.model_name)
         return message("RepositoryModelUnloadResponse")()

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from twoshift.endpoints.faults import Fault, fault_of
-from twoshift.serve.grpc.calls import Call, Method, abort, admit, begun, counted, settled
+from twoshift.serve.grpc.calls import GrpcCall, Method, abort, admit, begun, counted, settled
 from twoshift.serve.grpc.messages import message
 from twoshift.serve.keys import Keys
 
@@ -56,7 +56,7 @@ class Streams:
             reader.cancel()
 
     async def _read(
-        self, requests: AsyncIterator[Any], call: Call, waiting: asyncio.Queue[_Task | None], running: set[_Task]
+        self, requests: AsyncIterator[Any], call: GrpcCall, waiting: asyncio.Queue[_Task | None], running: set[_Task]
     ) -> None:
         try:
             async for request in requests:
@@ -69,7 +69,7 @@ class Streams:
         finally:
             await waiting.put(None)
 
-    async def _one(self, request: Any, stream: Call) -> Any:
+    async def _one(self, request: Any, stream: GrpcCall) -> Any:
         call = begun(_NAME, stream.context)
         call.caller = stream.caller
         reply, fault, _ = await settled(_NAME, self._infer, request, call, None)

@@ -18,7 +18,8 @@ from twoshift.errors import InvalidInput, Late, NotFound, TwoshiftError
 from twoshift.serve.deployments import Deployment
 from twoshift.serve.host import UNREAD
 from twoshift.serve.http.event_stream import EventStream
-from twoshift.serve.http.messages import HttpError, Reply, Request, refusal
+from twoshift.serve.http.http_error import HttpError
+from twoshift.serve.http.messages import Reply, Request, refusal
 from twoshift.serve.http.openapi import Operation, Route
 from twoshift.serve.keys import ANYONE, Access, Caller, Keys
 from twoshift.serve.model import Answer
@@ -198,6 +199,14 @@ class App:
             return None, _NOTHING
         route = routes.get(request.method)
         return (route, matched) if route is not None and route.gated else (None, _NOTHING)
+
+    def needs_of(self, method: str, path: str) -> Access | None:
+        """What a request needs; None where no face answers it."""
+        try:
+            route = self._looked_up(path).routes.get(method)
+        except TwoshiftError:
+            return None
+        return None if route is None else route.needs
 
     async def handle(self, request: Request) -> Reply:
         """One reply for each request."""

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from twoshift.batch_ports import BatchRecord, BatchStatus, FileRecord
+from twoshift.batch_ports import BatchRecord, FileRecord
+from twoshift.types import BatchStatus
 
 __all__ = ["BatchList", "BatchView", "CreateBatch", "Deleted", "FileList", "FileView", "batch_view", "file_view"]
 

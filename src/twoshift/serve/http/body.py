@@ -5,16 +5,16 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
-from twoshift.serve.http.messages import HttpError
+from twoshift.serve.http.http_error import HttpError
 
-__all__ = ["SMALL_BYTES", "Body", "Packed", "Room", "SkippedBody", "check_encoding", "too_large"]
+__all__ = ["SMALL_BYTES", "Body", "BodyRoom", "Packed", "SkippedBody", "check_encoding", "too_large"]
 
 SMALL_BYTES = 64 << 10  # of a body, that need no room: as many as there may be connections do no harm
 _NO_ROOM_S = 1.0
 _READ_BYTES = 64 << 10  # of a packed body, that are unpacked together
 
 
-class Room:
+class BodyRoom:
     """What large bodies may hold together. A client may hold as much as it leaves for the others.
 
     So one client gets up to a half, two a third each, and there is always room for one more.
@@ -52,7 +52,7 @@ class Body:
 
     __slots__ = ("_most_bytes", "_room", "_whole", "client", "held_bytes")
 
-    def __init__(self, most_bytes: int, room: Room, client: str) -> None:
+    def __init__(self, most_bytes: int, room: BodyRoom, client: str) -> None:
         self._most_bytes, self._room, self.client = most_bytes, room, client
         self._whole: bytes | bytearray = b""
         self.held_bytes = 0  # of the room

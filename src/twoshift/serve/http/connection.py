@@ -12,8 +12,10 @@ from typing import Any
 import httptools
 
 from twoshift.endpoints.faults import forget_frames
+from twoshift.serve.http.departure import Departure
 from twoshift.serve.http.gate import Gate
-from twoshift.serve.http.messages import UNFORESEEN, HttpError, Pieces, Reply, Request
+from twoshift.serve.http.http_error import HttpError
+from twoshift.serve.http.messages import UNFORESEEN, Pieces, Reply, Request
 from twoshift.serve.http.peers import Peers
 from twoshift.serve.http.reading import HeadRefused, Reading, other_version
 
@@ -34,10 +36,12 @@ _SOON_S = 0.001  # a refusal that is due in less is written at once
 class Connection(asyncio.Protocol):
     """Reads requests, hands them to the handler in order, and writes its replies."""
 
-    def __init__(self, handler: Handler, refusal: Refusal, peers: Peers) -> None:
+    def __init__(self, handler: Handler, refusal: Refusal, peers: Peers, taken_over: bytes = b"") -> None:
+        """`taken_over`: what another process has read, which would answer most of what comes after the first reply."""
+        self._taken_over, self._is_guest = taken_over, bool(taken_over)
         self._handler, self._refusal, self._peers, self._limits = handler, refusal, peers, peers.limits
         self._loop = asyncio.get_running_loop()
-        self._transport: Any = None
+        self.transport: Any = None
         self.address = ""  # of the peer
         self._waiting: deque[Request | HttpError] = deque()  # read whole, not yet begun
         self._task: asyncio.Task[None] | None = None
@@ -51,17 +55,21 @@ class Connection(asyncio.Protocol):
         self._pours = False  # a reply in pieces
         self._held: asyncio.TimerHandle | None = None  # a refusal that is not written yet
         self._reading = Reading(peers, self, self._loop.time)
+        self._departure = None if peers.handover is None else Departure(peers.handover, self, self._reading)
 
     # From the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
+        self.transport = transport
         peer = transport.get_extra_info("peername")
         self.address = str(peer[0]) if isinstance(peer, tuple) else ""
         try:
             self._peers.enter(self)
         except HttpError as error:
             self._refuse(error)
+        if self._taken_over:  # before anything else is read
+            self.data_received(self._taken_over)
+            self._taken_over = b""
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._peers.leave(self)
@@ -85,12 +93,20 @@ class Connection(asyncio.Protocol):
         if self._closing and reading.stream is None:
             return
         try:
-            if reading.between and (known := self._peers.heads.find(data)) is not None:
+            departure = self._departure
+            begins = reading.between and not (departure is not None and departure.data)
+            if begins and (known := self._peers.heads.find(data)) is not None:
                 (method, target, headers, _), body = known
                 reading.loose_bytes = 0  # as after a head that was parsed
                 self.take(Request(method, target, headers, body, time.monotonic()))
-            else:
+            elif departure is None:
                 reading.feed(data)
+            elif departure.takes(data):
+                return
+            else:
+                reading.feed(departure.unread(data))
+            if departure is not None and departure.data:
+                departure.begin()
         except HttpError as error:
             self._refuse(error)
         except httptools.HttpParserError as error:
@@ -114,7 +130,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._can_write.clear()
-        self._unsent_bytes = self._transport.get_write_buffer_size()
+        self._unsent_bytes = self.transport.get_write_buffer_size()
         self.due_s = self._loop.time() + self._limits.body_s
 
     def resume_writing(self) -> None:
@@ -124,17 +140,19 @@ class Connection(asyncio.Protocol):
 
     def take(self, request: Request) -> None:
         """In its turn."""
+        if self._departure is not None and self._departure.takes_along(request):
+            return
         if len(self._waiting) >= _MOST_WAITING:
             request.give_room()
             raise HttpError(503, f"more than {_MOST_WAITING} pipelined requests", retry_after_s=_FULL_S)
         gate = self._peers.gate
-        if gate is not None and self._is_free and not gate.admits(request):
+        if gate is not None and self.is_free and not gate.admits(request):
             if self._refused_at_once(gate, request):
                 return
             request.refused = True
         self._waiting.append(request)
         if len(self._waiting) >= _MANY_WAITING:
-            self._fill("queue", True)
+            self.fill("queue", True)
         self._begin()
 
     def head_began(self) -> None:
@@ -153,24 +171,24 @@ class Connection(asyncio.Protocol):
     def go_on(self) -> None:
         """Out of turn, it would be read as another one's reply."""
         if self._task is None:
-            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def stream_full(self, full: bool) -> None:
         """As long as it is, nothing is read."""
-        self._fill("stream", full)
+        self.fill("stream", full)
 
     def last(self) -> None:
         """No request after those that are read."""
         self._closing = True
-        if self._is_free:  # the last one is refused already
-            self._transport.close()
+        if self.is_free:  # the last one is refused already
+            self.transport.close()
 
-    def _fill(self, what: str, full: bool) -> None:
+    def fill(self, what: str, full: bool) -> None:
         """Nothing is read while something is full."""
         before = bool(self._full)
         (self._full.add if full else self._full.discard)(what)
-        if bool(self._full) != before and not self._transport.is_closing():
-            (self._transport.pause_reading if self._full else self._transport.resume_reading)()
+        if bool(self._full) != before and not self.transport.is_closing():
+            (self.transport.pause_reading if self._full else self.transport.resume_reading)()
 
     # The work
 
@@ -185,7 +203,7 @@ class Connection(asyncio.Protocol):
             while self._waiting:
                 asked = self._waiting.popleft()
                 if self._full and not self._waiting:
-                    self._fill("queue", False)
+                    self.fill("queue", False)
                 self.due_s = self._reply_due_s  # the handler knows the deadline
                 self._admit_in_turn(asked)
                 reply = await self._replied(asked)
@@ -205,14 +223,14 @@ class Connection(asyncio.Protocol):
                     encoded = reply.encoded(keep, without_body)
                 if reply.stream is not None:
                     self._pours, self.due_s = True, _NEVER_S
-                if not self._transport.is_closing():
-                    self._transport.write(encoded)
+                if not self.transport.is_closing():
+                    self.transport.write(encoded)
                 if isinstance(asked, Request) and asked.visit is not None:
                     asked.visit.end()
                 if reply.stream is not None:
                     await self._pour(reply.stream, without_body, chunked)
                     self._pours = False
-                if self._transport.is_closing():
+                if self.transport.is_closing():
                     return
                 if not self._can_write.is_set():
                     await self._can_write.wait()
@@ -221,8 +239,10 @@ class Connection(asyncio.Protocol):
                     return
             self.due_s = self._loop.time() + self._limits.idle_s
             self._peers.idle[self] = None
+            if self._departure is not None and self._departure.data:
+                self._loop.call_soon(self._departure.go)
         except Exception:
-            self._transport.abort()  # it would wait for a reply that nobody makes
+            self.transport.abort()  # it would wait for a reply that nobody makes
             raise
         finally:
             self._task = None
@@ -230,7 +250,7 @@ class Connection(asyncio.Protocol):
                 asked.visit.end()
 
     @property
-    def _is_free(self) -> bool:
+    def is_free(self) -> bool:
         """Whether the next request has its turn at once."""
         return self._task is None and not self._waiting and self._held is None
 
@@ -259,18 +279,18 @@ class Connection(asyncio.Protocol):
 
     def _refuse_unread(self, gate: Gate, request: Request, held: bool = False) -> None:
         began_s = time.monotonic()
-        self._transport.write(gate.refused(request, held))
+        self.transport.write(gate.refused(request, held))
         gate.wrote(began_s)
 
     def _release(self, gate: Gate, request: Request) -> None:
         self._held = None
-        if self._transport.is_closing():
+        if self.transport.is_closing():
             return
         self._refuse_unread(gate, request, held=True)
         if self._waiting:
             self._begin()
         elif self._closing:
-            self._transport.close()
+            self.transport.close()
         else:
             self._peers.idle[self] = None
 
@@ -300,23 +320,23 @@ class Connection(asyncio.Protocol):
     @property
     def _is_last(self) -> bool:
         """Whether no request comes after this one."""
-        return self._closing and not self._waiting
+        return (self._closing or self._is_guest) and not self._waiting
 
     async def _pour(self, stream: Pieces, without_body: bool, chunked: bool) -> None:
         """The pieces of a reply, no faster than the peer takes them."""
         try:
             async for piece in stream:  # one that was never begun would not notice its end
-                if without_body or self._transport.is_closing():
+                if without_body or self.transport.is_closing():
                     return
-                self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+                self.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
                 if not self._can_write.is_set():
                     await self._can_write.wait()
                     self.due_s = _NEVER_S
-            if chunked and not self._transport.is_closing():
-                self._transport.write(b"0\r\n\r\n")
+            if chunked and not self.transport.is_closing():
+                self.transport.write(b"0\r\n\r\n")
         except Exception:
             _logger.exception("a reply was cut short")
-            self._transport.abort()  # its length was told, or its end was not: the peer sees that it is not whole
+            self.transport.abort()  # its length was told, or its end was not: the peer sees that it is not whole
         finally:
             await stream.aclose()
 
@@ -325,26 +345,26 @@ class Connection(asyncio.Protocol):
     def stop(self) -> None:
         """No request after those that are read; closed at once where there is none."""
         self._closing = True
-        if self._task is None and self._held is None and self._transport is not None:
-            self._transport.close()
+        if self._task is None and self._held is None and self.transport is not None:
+            self.transport.close()
 
     def abort(self) -> None:
         """Now."""
-        self._transport.abort()
+        self.transport.abort()
 
     def sweep(self, now_s: float) -> None:
         """Ends a connection that has had its time."""
         if now_s < self.due_s:
             return
-        unsent = self._transport.get_write_buffer_size()
+        unsent = self.transport.get_write_buffer_size()
         if unsent and unsent + _TAKEN_BYTES <= self._unsent_bytes:  # slow, but it reads
             self._unsent_bytes, self.due_s = unsent, now_s + self._limits.body_s
         elif self._task is not None or self._closing or unsent:
-            self._transport.abort()
-        elif self._reading.is_amid:
+            self.transport.abort()
+        elif self._reading.is_amid or (self._departure is not None and self._departure.data):
             self._refuse(HttpError(408, "the request did not arrive in time"))
         else:
-            self._transport.close()
+            self.transport.close()
 
     def _refuse(self, why: HttpError | Request) -> None:
         """The last reply: an error, or a request that is answered unread."""
@@ -366,10 +386,10 @@ class Connection(asyncio.Protocol):
 
     def _leave(self, linger: bool) -> None:
         self._closing, self._reading.stream = True, None
-        self._fill("stream", False)
+        self.fill("stream", False)
         self.due_s = self._loop.time() + (self._limits.linger_s if linger else self._limits.body_s)
-        if linger and self in self._peers.open and not self._transport.is_closing():
+        if linger and self in self._peers.open and not self.transport.is_closing():
             # A close with bytes unread is a reset, and the peer would lose our last words: they are read and forgotten.
-            self._transport.write_eof()
+            self.transport.write_eof()
         else:
-            self._transport.close()
+            self.transport.close()

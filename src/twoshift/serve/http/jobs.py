@@ -75,7 +75,7 @@ class LogLine(msgspec.Struct):
     text: str
 
 
-class JobLog(msgspec.Struct, kw_only=True):
+class JobLogView(msgspec.Struct, kw_only=True):
     """The oldest first."""
 
     object: Literal["list"] = "list"
@@ -117,7 +117,7 @@ def add_jobs(app: App, desk: JobDesk | NoJobs) -> None:
         ("POST", "/v1/jobs", face.submit, asking),
         ("GET", "/v1/jobs", face.list, listing),
         ("GET", "/v1/jobs/{job}", face.one(desk.get), _of_one("Show the state and progress of a job.", JobView)),
-        ("GET", "/v1/jobs/{job}/log", face.log, _of_one("Read the log of a job.", JobLog)),
+        ("GET", "/v1/jobs/{job}/log", face.log, _of_one("Read the log of a job.", JobLogView)),
         ("POST", "/v1/jobs/{job}/pause", face.one(desk.pause),
          _of_one("Pause a job after its running shards, until it is resumed.", JobView)),
         ("POST", "/v1/jobs/{job}/resume", face.one(desk.resume, begins=True),
@@ -155,7 +155,7 @@ class _Jobs:
     async def log(self, exchange: Exchange) -> Reply:
         await self._quick.ask(self._own, exchange)
         found = await self._quick.ask(self._desk.notes, exchange.matched["job"])
-        return Reply(200, _encoder.encode(JobLog(data=[LogLine(at, text) for at, text in found])))
+        return Reply(200, _encoder.encode(JobLogView(data=[LogLine(at, text) for at, text in found])))
 
     def one(self, of: Callable[[str], JobRecord], begins: bool = False) -> Callable[[Exchange], Any]:
         """A face over one job; what `begins` work on a model needs a key that may use it."""

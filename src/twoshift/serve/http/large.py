@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from twoshift.serve.http.body import Packed, Room
+from twoshift.serve.http.body import BodyRoom, Packed
 
 __all__ = ["LargeBodies", "LargeBody"]
 
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 class LargeBodies:
     """Threads for all of them: one at a time of each client, so that its many hold up none of another's."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: BodyRoom) -> None:
         self.room = room
         self.threads = ThreadPoolExecutor(_THREADS, "twoshift-bodies")
         self._turns: dict[str, _Turn] = {}  # of clients that have one

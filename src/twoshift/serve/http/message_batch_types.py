@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from twoshift.batch_ports import BatchRecord, BatchStatus
+from twoshift.batch_ports import BatchRecord
 from twoshift.endpoints.faults import Fault
 from twoshift.endpoints.messages import told_anthropic
+from twoshift.types import BatchStatus
 
 __all__ = [
     "CreateMessageBatch",

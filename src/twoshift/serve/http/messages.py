@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http
 import math
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -18,12 +18,11 @@ if TYPE_CHECKING:
     from twoshift.serve.http.streamed import BodyStream
     from twoshift.serve.keys import Caller
 
-__all__ = ["UNFORESEEN", "Admission", "HttpError", "Pieces", "Reply", "Request", "path_of", "refusal"]
+__all__ = ["UNFORESEEN", "Admission", "Pieces", "Reply", "Request", "path_of", "refusal"]
 
 _JSON = b"application/json"
 _FIRST_LINES = {each.value: b"HTTP/1.1 %d %b" % (each.value, each.phrase.encode()) for each in http.HTTPStatus}
 _NOT_MODIFIED = 304
-_KINDS = {408: "request_timeout", 413: "too_large", 503: "overloaded"}
 
 
 class Pieces(Protocol):
@@ -73,6 +72,18 @@ class Request(msgspec.Struct):
         """One header's value."""
         value = self.headers.get(name)
         return None if value is None else value.decode("latin-1")
+
+    @property
+    def has_body(self) -> bool:
+        """Or says that it has one."""
+        return b"content-length" in self.headers or b"transfer-encoding" in self.headers
+
+    def head(self) -> bytes:
+        """Written anew, for another process to read."""
+        version = b"1.1" if self.takes_chunks else b"1.0"
+        lines = [b"%b %b HTTP/%b" % (self.method.encode("latin-1"), self.target, version)]
+        lines += (b"%b: %b" % pair for pair in self.headers.items())
+        return b"\r\n".join((*lines, b"", b""))
 
     def give_room(self) -> None:
         """What its body holds."""
@@ -138,21 +149,3 @@ def path_of(target: bytes) -> str:
     if raw.startswith("/") or "://" not in raw:
         return raw
     return "/" + raw.partition("://")[2].partition("/")[2]  # as proxies are asked; servers must take it, too
-
-
-class HttpError(Exception):
-    """A request that is refused as it is read."""
-
-    def __init__(
-        self, status: int, message: str, allow: Sequence[str] = (), retry_after_s: float | None = None
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.allow = allow  # methods, where it is the wrong one
-        self.retry_after_s = retry_after_s
-        self.path = ""  # of the request, where that was read: errors have the shape that its clients know
-
-    def fault(self) -> Fault:
-        """As the faces tell it."""
-        kind = _KINDS.get(self.status, "invalid_request_error")
-        return Fault(self.status, kind, str(self), retry_after_s=self.retry_after_s)

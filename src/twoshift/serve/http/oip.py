@@ -167,9 +167,11 @@ class _Oip:
         return Reply(200, _encoder.encode(config_of(self._found(exchange))))
 
     async def statistics(self, exchange: Exchange) -> Reply:
+        await self._service.refresh()
         return Reply(200, _encoder.encode(statistics_of([self._found(exchange)])))
 
     async def all_statistics(self, _exchange: Exchange) -> Reply:
+        await self._service.refresh()
         return Reply(200, _encoder.encode(statistics_of([*self._service.models.values()])))
 
     async def index(self, exchange: Exchange) -> Reply:

@@ -17,7 +17,7 @@ from twoshift.serve.http.openai_types import DerivedReply, LlmDerivedReply, Mode
 from twoshift.serve.http.openapi import Operation
 from twoshift.serve.http.row_calls import answered, asking, facts_of
 from twoshift.serve.keys import Access
-from twoshift.serve.llm.derived import LlmDerived
+from twoshift.serve.llm_derived import LlmDerived
 from twoshift.serve.service import Service
 
 __all__ = ["add_openai"]
@@ -69,7 +69,7 @@ class _OpenAi:
         if isinstance(derived, LlmDerived):
             return Reply(200, _encoder.encode(LlmDerivedReply(*about, **derived.to_dict())))
         shown = derived.to_dict()
-        shown["curves"] |= {"max_row_tokens": info.max_row_tokens, "host": self._service.host.costs()}
+        shown["curves"] |= {"max_row_tokens": info.max_row_tokens, "host": self._service.host_costs()}
         return Reply(200, _encoder.encode(DerivedReply(*about, **shown)))
 
     async def embeddings(self, exchange: Exchange) -> Reply:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
 import msgspec
@@ -64,10 +64,18 @@ def add_health(app: App, unready: Health, warnings: Warnings = list) -> None:
         app.add("GET", path, answer, told_openai, what, needs=Access.OPEN, is_probe=True)
 
 
-def add_operations(app: App, unready: Health, metrics: ServerMetrics, warnings: Warnings = list) -> None:
-    """The same, /metrics and /openapi.json."""
+def add_operations(
+    app: App,
+    unready: Health,
+    metrics: ServerMetrics,
+    warnings: Warnings = list,
+    refresh: Callable[[], Awaitable[None]] | None = None,
+) -> None:
+    """The same, /metrics and /openapi.json; `refresh` brings what other processes have counted."""
 
     async def page(_exchange: Exchange) -> Reply:
+        if refresh is not None:
+            await refresh()
         body, kind = metrics.text()
         return Reply(200, body, kind)
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from twoshift.serve.http.body import Room
+from twoshift.serve.connection_counts import ConnectionCounts, OwnConnectionCounts
+from twoshift.serve.http.body import BodyRoom
 from twoshift.serve.http.heads import Heads
+from twoshift.serve.http.http_error import HttpError
 from twoshift.serve.http.large import LargeBodies
-from twoshift.serve.http.messages import Admission, HttpError, Request
+from twoshift.serve.http.messages import Admission, Request
 
 if TYPE_CHECKING:
-    from twoshift.serve.http.connection import Connection
     from twoshift.serve.http.gate import Gate
+    from twoshift.serve.http.handover import Handover
 
-__all__ = ["Admit", "HttpLimits", "Peers", "Streams"]
+__all__ = ["Admit", "HttpLimits", "Peer", "Peers", "Streams"]
 
 Admit = Callable[[Request], Admission | None]  # on a request's head; None: its handler decides
 Streams = Callable[[str, bytes], bool]  # whether a method and target take their body as it comes in
@@ -50,6 +52,25 @@ class HttpLimits:
     proxies: frozenset[str] = frozenset()  # addresses that many clients share; those of this machine always may
 
 
+class Peer(Protocol):
+    """A connection, as the others know it."""
+
+    @property
+    def address(self) -> str: ...
+
+    def stop(self) -> None:
+        """Take no further request."""
+        ...
+
+    def sweep(self, now_s: float) -> None:
+        """End it where its time has passed."""
+        ...
+
+    def abort(self) -> None:
+        """End it now."""
+        ...
+
+
 class Peers:
     """Every connection of a server, and what they share."""
 
@@ -60,42 +81,44 @@ class Peers:
         admit: Admit = _undecided,
         heads: Heads | None = None,
         gate: Gate | None = None,
+        handover: Handover | None = None,
+        counts: ConnectionCounts | None = None,  # those of other processes among them
     ) -> None:
         self.limits, self.streams, self.admit, self.gate = limits, streams, admit, gate
-        self.open: set[Connection] = set()
-        self.idle: dict[Connection, None] = {}  # those without a request, the idlest first
-        self.room = Room(max(limits.bodies_bytes, 2 * limits.body_bytes))
+        self.handover = handover  # of connections whose requests another process answers
+        self.open: set[Peer] = set()
+        self.idle: dict[Peer, None] = {}  # those without a request, the idlest first
+        self.room = BodyRoom(max(limits.bodies_bytes, 2 * limits.body_bytes))
         self.large = LargeBodies(self.room)
         self.heads = heads or Heads()
-        self._at_address: dict[str, int] = {}  # open ones
+        self._counts: ConnectionCounts = counts or OwnConnectionCounts()
 
-    def enter(self, made: Connection) -> None:
+    def enter(self, made: Peer) -> None:
         """One more, in place of an idle one where there are too many; raises HttpError where none is idle."""
-        limits, address = self.limits, made.address
-        own = self._at_address.get(address, 0)
-        most = limits.address_connections or max(1, limits.connections // 4)
-        if own >= most and not _is_shared(address, limits.proxies) and not self._end_idlest(address):
-            raise HttpError(503, f"more than {most:,} connections from {address}", retry_after_s=_FULL_S)
-        if len(self.open) >= limits.connections and not self._end_idlest():
-            raise HttpError(503, "too many connections", retry_after_s=_FULL_S)
+        with self._counts.guard():
+            self._check(made.address)
+            self._counts.add(made.address)
         self.open.add(made)
         self.idle[made] = None
-        self._at_address[address] = self._at_address.get(address, 0) + 1
 
-    def leave(self, gone: Connection) -> None:
+    def leave(self, gone: Peer) -> None:
         """One less; what is gone already stays so."""
         if gone not in self.open:
             return
         self.open.remove(gone)
         self.idle.pop(gone, None)
-        left = self._at_address[gone.address] - 1
-        if left:
-            self._at_address[gone.address] = left
-        else:
-            del self._at_address[gone.address]
+        self._counts.remove(gone.address)
+
+    def _check(self, address: str) -> None:
+        limits, counts = self.limits, self._counts
+        most = limits.address_connections or max(1, limits.connections // 4)
+        if counts.at(address) >= most and not _is_shared(address, limits.proxies) and not self._end_idlest(address):
+            raise HttpError(503, f"more than {most:,} connections from {address}", retry_after_s=_FULL_S)
+        if counts.total() >= limits.connections and not self._end_idlest():
+            raise HttpError(503, "too many connections", retry_after_s=_FULL_S)
 
     def _end_idlest(self, address: str | None = None) -> bool:
-        """Ends the one that has been idle for the longest; False where there is none."""
+        """Ends the one of this process that has been idle for the longest; False where there is none."""
         found = next((each for each in self.idle if address in (None, each.address)), None)
         if found is None:
             return False

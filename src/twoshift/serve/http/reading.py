@@ -8,8 +8,9 @@ from typing import Any, Protocol
 import httptools
 
 from twoshift.serve.http.body import SMALL_BYTES, Body, Packed, SkippedBody, check_encoding, too_large
+from twoshift.serve.http.http_error import HttpError
 from twoshift.serve.http.large import LargeBody
-from twoshift.serve.http.messages import Admission, HttpError, Request, path_of
+from twoshift.serve.http.messages import Admission, Request, path_of
 from twoshift.serve.http.peers import Peers
 from twoshift.serve.http.streamed import BodyStream
 from twoshift.serve.keys import ANYONE

@@ -8,8 +8,10 @@ import socket
 from collections.abc import Sequence
 from dataclasses import replace
 
+from twoshift.serve.connection_counts import ConnectionCounts
 from twoshift.serve.http.connection import Connection, Handler, Refusal
 from twoshift.serve.http.gate import Gate
+from twoshift.serve.http.handover import Handover
 from twoshift.serve.http.listener import Listener
 from twoshift.serve.http.peers import Admit, HttpLimits, Peers, Streams
 
@@ -31,9 +33,12 @@ class HttpServer:
         streams: Streams = lambda _method, _target: False,
         admit: Admit = lambda _request: None,
         gate: Gate | None = None,
+        handover: Handover | None = None,
+        counts: ConnectionCounts | None = None,
     ) -> None:
         wanted = limits or HttpLimits()
-        self.peers = Peers(replace(wanted, connections=_connections(wanted.connections)), streams, admit, gate=gate)
+        limits = replace(wanted, connections=_connections(wanted.connections))
+        self.peers = Peers(limits, streams, admit, gate=gate, handover=handover, counts=counts)
         self._handler, self._refusal, self._sweep_s = handler, refusal, sweep_s
         self._listeners: list[Listener] = []
         self._sweeper: asyncio.Task[None] | None = None
@@ -48,6 +53,14 @@ class HttpServer:
         """On these, which are bound; they are its own from now on."""
         self._listeners = [Listener(each, self._connection) for each in sockets]
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+
+    async def take_over(self, accepted: socket.socket, data: bytes) -> None:
+        """A connection that another process has accepted, with what it has read of it; closed after one reply."""
+
+        def made() -> Connection:
+            return Connection(self._handler, self._refusal, self.peers, data)
+
+        await asyncio.get_running_loop().connect_accepted_socket(made, accepted)
 
     async def drain(self, grace_s: float, hurry: asyncio.Event | None = None) -> bool:
         """Take no connection and no request any more, answer those that are read; False where time ran out.

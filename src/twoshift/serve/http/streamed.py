@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 
-from twoshift.serve.http.messages import HttpError
+from twoshift.serve.http.http_error import HttpError
 
 __all__ = ["BodyStream"]
 

@@ -16,10 +16,10 @@ from twoshift.llm_ports import Prompts
 from twoshift.ports import RuntimeInfo
 from twoshift.runtime.tokenization import TextTokens, Tokenized
 from twoshift.serve.completions import Completions
-from twoshift.serve.llm.derived import LlmDerived, derive_llm
 from twoshift.serve.llm.language_model import TakesPrompts
 from twoshift.serve.llm.metrics import LlmMetrics
 from twoshift.serve.llm.running import Running
+from twoshift.serve.llm_derived import LlmDerived, derive_llm
 from twoshift.serve.stages import Stages
 from twoshift.types import Lane, ReplicaCounts, Tensor
 
@@ -41,6 +41,7 @@ class ServedLlm(TakesPrompts):
         engine.on_finished = self.generated.finished
         self._threads = ThreadPoolExecutor(_PREPARE_THREADS, f"twoshift-prepare-{name}")
         self._preparing = 0
+        self.offered_rows = self.refused_rows = 0  # sequences; those told to come back are in both
 
     @property
     def info(self) -> RuntimeInfo:
@@ -99,6 +100,21 @@ class ServedLlm(TakesPrompts):
         tenant: str = "",
     ) -> Running:
         """Their sequences; raises InvalidInput, TooLarge, TryLater, Late, Broken. `left` is told once it is closed."""
+        self.offered_rows += len(rows)
+        try:
+            return await self._begun(rows, timeout_s, arrived_s, left, tenant)
+        except TryLater:
+            self.refused_rows += len(rows)
+            raise
+
+    async def _begun(
+        self,
+        rows: Sequence[GenerationRequest],
+        timeout_s: float | None,
+        arrived_s: float,
+        left: Callable[[], None],
+        tenant: str,
+    ) -> Running:
         self._check(rows)
         stages = Stages(admit=(began_s := time.monotonic()) - arrived_s, call_rows=len(rows))
         deadline_s = None if timeout_s is None else arrived_s + timeout_s

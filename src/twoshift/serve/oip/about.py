@@ -8,8 +8,8 @@ from typing import Any, Literal
 import msgspec
 
 from twoshift._version import __version__
+from twoshift.serve.counts import HistogramCounts
 from twoshift.serve.deployments import Deployment
-from twoshift.serve.metrics import Histogram
 from twoshift.serve.oip.datatypes import datatype_of
 from twoshift.serve.oip.rows import declared_inputs
 from twoshift.serve.service import Service
@@ -127,7 +127,8 @@ def _config_type(datatype: str) -> str:
 
 
 def _model_statistics(model: Deployment) -> dict[str, Any]:
-    stages, requests = model.metrics.stages, model.metrics.requests
+    counts = model.metrics.total()
+    stages, requests = counts.stages, counts.requests
     engine = model.stats()
     answered_s = sum(each.total for each in stages.values())
     failed = sum(count for status, count in requests.items() if status != 200)
@@ -138,7 +139,7 @@ def _model_statistics(model: Deployment) -> dict[str, Any]:
         "execution_count": sum(engine.call_rows[Lane.ONLINE].counts),
         "inference_stats": {
             "success": _duration(requests.get(200, 0), answered_s),
-            "fail": _duration(failed, max(0.0, model.metrics.latency.total - answered_s)),
+            "fail": _duration(failed, max(0.0, counts.latency.total - answered_s)),
             "queue": _stage(stages["queue"]),
             "compute_input": _stage(stages["lookup"], stages["prepare"]),
             "compute_infer": _stage(stages["forward"]),
@@ -147,7 +148,7 @@ def _model_statistics(model: Deployment) -> dict[str, Any]:
     }
 
 
-def _stage(*parts: Histogram) -> dict[str, int]:
+def _stage(*parts: HistogramCounts) -> dict[str, int]:
     return _duration(sum(parts[0].counts), sum(part.total for part in parts))
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import ipc
 
-from twoshift.batch.inputs import InputFile, Piece, Target, cut, read, resolve
+from twoshift.batch.inputs import InputFile, Piece, ShardTarget, cut, read, resolve
 from twoshift.blobs.local import LocalBlobs
 
 BLOBS = LocalBlobs()
@@ -78,4 +78,4 @@ def rows_of(
 
 
 def cut_in(file: InputFile, rows: int) -> list[Piece]:
-    return [piece for shard in cut([file], blobs_for, Target(rows)) for piece in shard]
+    return [piece for shard in cut([file], blobs_for, ShardTarget(rows)) for piece in shard]

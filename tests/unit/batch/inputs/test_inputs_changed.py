@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from input_files import BLOBS, COMPRESS, arrow, blobs_for, cut_in, jsonl, parquet, put, rows_of
 
-from twoshift.batch.inputs import InputFile, Target, cut, kept_schema, read
+from twoshift.batch.inputs import InputFile, ShardTarget, cut, kept_schema, read
 from twoshift.blobs.local import LocalBlobs
 from twoshift.errors import Broken
 from twoshift.ports import Blob
@@ -66,7 +66,7 @@ def test_a_file_that_is_as_large_as_before_but_newer_is_broken(file: InputFile) 
     with pytest.raises(Broken, match="has changed"):
         rows_of(file)
     with pytest.raises(Broken, match="has changed"):
-        cut([file], blobs_for, Target(10))
+        cut([file], blobs_for, ShardTarget(10))
     with pytest.raises(Broken, match="has changed"):
         kept_schema([file], blobs_for, None)
 

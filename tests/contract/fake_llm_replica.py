@@ -1,4 +1,4 @@
-"""A replica of a language model of arithmetic, for processes of their own."""
+"""A language model of arithmetic for processes of their own: replicas, and workers of jobs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ from pathlib import Path
 
 from fake_llm import SHAPE, FakeLlm
 
-from twoshift.engine.llm import LlmEngine, LlmObjective
+from twoshift.batch.device import WorkDevice
+from twoshift.batch.llm_device import LlmDevice
+from twoshift.batch.settings import JobSettings
+from twoshift.engine.llm import LlmEngine
 from twoshift.llm_ports import LlmShape, Prompt, Step
 from twoshift.policy.cost import CallCost
 from twoshift.serve.llm.model import ServedLlm
+from twoshift.serve.llm_derived import objective_for
 from twoshift.serve.settings import ModelSettings
 
-__all__ = ["open_fake_llm"]
+__all__ = ["open_fake_job", "open_fake_llm"]
 
 _CONTEXT = 1 << 20
+_COST = CallCost(1e-3, 1e-5)
 
 
 class FileGatedLlm(FakeLlm):
@@ -41,5 +46,10 @@ class FileGatedLlm(FakeLlm):
 
 def open_fake_llm(name: str, settings: ModelSettings, _note: Callable[[str], None]) -> ServedLlm:
     """The model is a folder's name."""
-    objective = LlmObjective(ttft_s=60.0, tpot_s=10.0)
-    return ServedLlm(name, LlmEngine(FileGatedLlm(Path(settings.model)), CallCost(1e-3, 1e-5), objective))
+    objective = objective_for(_COST, ttft_s=60.0, tpot_s=10.0, max_waiting=settings.max_waiting)
+    return ServedLlm(name, LlmEngine(FileGatedLlm(Path(settings.model)), _COST, objective))
+
+
+def open_fake_job(_settings: JobSettings) -> WorkDevice:
+    """The same for a job that has a device of its own."""
+    return LlmDevice(LlmEngine(FakeLlm(), _COST, serves=False))

@@ -7,57 +7,45 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from typing import Any
 
-from twoshift.batch.host import JobHost
-from twoshift.batch.requests.check import Checked, check_input
+from twoshift.batch.job_host import JobHost
+from twoshift.batch.requests.batch_steps import BatchSteps, Leaving
 from twoshift.batch.requests.fair_queue import FairQueue
-from twoshift.batch.requests.files import FileDesk, new_id
-from twoshift.batch.requests.finalize import NotDone, finalize
+from twoshift.batch.requests.files import StoredFiles, new_id
 from twoshift.batch.requests.retry import write_retried
 from twoshift.batch.requests.wanted import BatchWanted
-from twoshift.batch.settings import LINES_FORMAT, JobSettings
-from twoshift.batch_ports import BatchRecord, BatchStatus, BatchStore
+from twoshift.batch.settings import JobSettings
+from twoshift.batch_ports import BatchRecord, BatchStore
 from twoshift.errors import InvalidInput, NotFound, TwoshiftError
 from twoshift.ports import Blobs
-from twoshift.types import JobKindName, JobState
+from twoshift.types import BatchStatus, JobKindName
 
 __all__ = ["BatchHost"]
 
 _logger = logging.getLogger("twoshift.batches")
 _WAKE_S, _LOOK_S, _CLEAN_S = 1.0, 5.0, 60.0  # between looks of the keeper
-_YIELD_S = 2e-4
 _SAME_S = 60.0  # within which the same request is one that was sent again
-_SHARD_SECONDS, _SHARD_SHARE = 10.0, 0.01  # of the window: work that may be lost on each replica at its end
-_BEFORE_END = (BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS, BatchStatus.FINALIZING)
-_CANCELLED = NotDone("batch_cancelled", "This request was not run before the batch was cancelled.")
-_EXPIRED = NotDone("batch_expired", "This request was not run within the completion window.")
-
-
 _ID = "batch_"  # how clients know them
 
 
-class _Leaving(Exception):
-    """The server stops: the next one goes on."""
-
-
 class BatchHost:
-    """Any thread may call it. A batch's status is in the store; what it has done lies in its folder."""
+    """Any thread may call it. A batch's status follows from its job's; what it has done lies in its folder."""
 
     def __init__(
         self,
         store: BatchStore,
-        files: FileDesk,
+        files: StoredFiles,
         jobs: JobHost,
         served: Callable[[], Collection[str]],  # names of models, now
     ) -> None:
-        self._store, self.files, self._jobs, self._served = store, files, jobs, served
+        self._store, self.files, self._jobs = store, files, jobs
         self._clerks = FairQueue("twoshift-batches")
         self._at_work: dict[str, bool] = {}  # with a clerk; whether it is to be looked at once more
         self._lock = threading.Lock()  # guards it
         self._creating = threading.Lock()
         self.counts: dict[str, tuple[int, float]] = {}  # of each status, and when the oldest was made: as seen last
         self._closed = threading.Event()
+        self._steps = BatchSteps(store, files, jobs, served, self._closed)
         self._chores = {self._wake_due: _WAKE_S, self._look: _LOOK_S, self._clean_soon: _CLEAN_S}
         self._due_s = dict.fromkeys(self._chores, 0.0)  # when each is done next
         self._cleaning = threading.Lock()  # one clerk at a time
@@ -127,13 +115,13 @@ class BatchHost:
         found = self._store.batch(batch_id, owner)
         if found.status is BatchStatus.CANCELLING:
             return found
-        moved = self._store.move_batch(batch_id, _BEFORE_END, BatchStatus.CANCELLING)
-        if moved is None:
+        cancelled = self._store.cancel_batch(batch_id)
+        if cancelled is None:
             status = str(self._store.batch(batch_id, owner).status)
             raise InvalidInput("batch", status, "a batch that is still running: this one can no longer be cancelled")
         self.wake(batch_id)
-        self._clerks.check_first(moved.owner, batch_id)
-        return moved
+        self._clerks.check_first(cancelled.owner, batch_id)
+        return cancelled
 
     def retry(
         self, batch_id: str, owner: str | None, window: str | None = None, models: tuple[str, ...] = ()
@@ -177,7 +165,7 @@ class BatchHost:
         """To a clerk for whom it is the turn."""
         with self._at_work_on(batch_id):
             batch = self._store.batch(batch_id)
-            is_unread = batch.status in (BatchStatus.VALIDATING, BatchStatus.CANCELLING) and batch.model is None
+            is_unread = batch.end is None and batch.job is None and (not batch.is_cancelled or batch.model is None)
             (self._clerks.check if is_unread else self._clerks.end)(batch.owner, batch_id, self._look_after)
             if batch.status is BatchStatus.CANCELLING:
                 self._clerks.check_first(batch.owner, batch_id)
@@ -188,7 +176,7 @@ class BatchHost:
         with self._lock:
             self._at_work[batch_id] = False
         with self._at_work_on(batch_id):
-            self._advance(self._store.batch(batch_id))
+            self._steps.advance(self._store.batch(batch_id))
         self._leave(batch_id)
 
     @contextlib.contextmanager
@@ -196,7 +184,7 @@ class BatchHost:
         """One batch's failure is its own; the keeper tries again."""
         try:
             yield
-        except (_Leaving, NotFound):
+        except (Leaving, NotFound):
             pass
         except TwoshiftError as error:
             _logger.warning("%s: %s", batch_id, error)
@@ -211,100 +199,6 @@ class BatchHost:
                 del self._at_work[batch_id]
         if again:
             self._clerks.look(batch_id, self._assign)
-
-    def _advance(self, batch: BatchRecord) -> None:
-        match batch.status:
-            case BatchStatus.VALIDATING:
-                self._validate(batch)
-            case BatchStatus.IN_PROGRESS:
-                self._follow(batch)
-            case BatchStatus.FINALIZING:
-                self._finish(batch, self._failure(batch.id))
-            case BatchStatus.CANCELLING:
-                self._cancelled(batch)
-            case _:
-                self._sweep(batch.id)
-
-    def _validate(self, batch: BatchRecord) -> None:
-        checked = self._checked(batch)
-        if checked.errors:
-            self._store.move_batch(
-                batch.id, [BatchStatus.VALIDATING], BatchStatus.FAILED,
-                errors=checked.errors, total=checked.total, model=checked.model,
-            )  # fmt: skip
-            return
-        assert checked.model is not None  # noqa: S101 - a file without a request is an error
-        self._jobs.add(batch.id, self._settings(batch, checked.model), batch.owner)
-        values = {"total": checked.total, "model": checked.model}
-        if self._store.move_batch(batch.id, [BatchStatus.VALIDATING], BatchStatus.IN_PROGRESS, **values) is None:
-            self._jobs.end(batch.id)  # it was cancelled meanwhile
-        self.wake(batch.id)  # its job may have ended before
-
-    def _follow(self, batch: BatchRecord) -> None:
-        if not self._jobs.has_ended(batch.id):
-            if self.files.clock() < batch.expires_unix_s:
-                return
-            self._jobs.end(batch.id, "expired")
-            if not self._jobs.has_ended(batch.id):
-                return  # its end is told
-        if self._jobs.get(batch.id).state is JobState.CANCELLED:
-            self._finish(batch, _EXPIRED)
-        elif self._store.move_batch(batch.id, [BatchStatus.IN_PROGRESS], BatchStatus.FINALIZING) is not None:
-            self._finish(batch, self._failure(batch.id))
-
-    def _cancelled(self, batch: BatchRecord) -> None:
-        with contextlib.suppress(NotFound):  # it may have no job yet
-            self._jobs.end(batch.id)
-            if not self._jobs.has_ended(batch.id):
-                return  # its end is told
-        if batch.model is not None:
-            self._finish(batch, _CANCELLED)
-            return
-        checked = self._checked(batch)  # a file that is no batch has no requests to tell of
-        values = {"total": checked.total, "model": checked.model}
-        if checked.errors:
-            self._store.end_batch(batch.id, [], errors=checked.errors, **values)
-        else:
-            self._finish(batch, _CANCELLED, **values)
-
-    def _finish(self, batch: BatchRecord, not_done: NotDone, **values: Any) -> None:
-        done = finalize(self.files, batch, not_done)
-        files = [file for file in (done.output, done.error) if file is not None]
-        if not_done is _EXPIRED and not done.not_run:  # its window ended with the last request
-            self._store.move_batch(batch.id, [BatchStatus.IN_PROGRESS], BatchStatus.FINALIZING)
-        self._store.end_batch(
-            batch.id, files, completed=done.completed, failed=done.failed, tokens=done.tokens,
-            output_tokens=done.output_tokens, cached_tokens=done.cached_tokens, not_run=done.not_run,
-            output_file_id=done.output.id if done.output else None,
-            error_file_id=done.error.id if done.error else None, **values,
-        )  # fmt: skip
-        self._sweep(batch.id)
-
-    def _checked(self, batch: BatchRecord) -> Checked:
-        served = [name for name in self._served() if not batch.models or name in batch.models]
-        with self.files.open(self.files.get(batch.input_file_id)) as file:
-            return check_input(file, batch.endpoint, served, self.files.limits.max_requests, self._go_on)
-
-    def _go_on(self) -> None:
-        if self._closed.is_set():
-            raise _Leaving
-        time.sleep(_YIELD_S)  # live requests wait for the interpreter, too
-
-    def _settings(self, batch: BatchRecord, model: str) -> JobSettings:
-        return JobSettings(
-            inputs=(self.files.location(batch.input_file_id),), output=self.files.folder(batch.id), model=model,
-            endpoint=batch.endpoint, input_format="jsonl", output_format=LINES_FORMAT, due_unix_s=batch.expires_unix_s,
-            shard_seconds=min(_SHARD_SECONDS, _SHARD_SHARE * (batch.expires_unix_s - batch.created_unix_s)),
-        )  # fmt: skip
-
-    def _failure(self, batch_id: str) -> NotDone:
-        """What is said of requests that its job could not run."""
-        reason = self._jobs.get(batch_id).reason.replace(f"{self.files.root}/", "")  # nobody's to know
-        return NotDone("", f"the request was not run: {reason or 'its job has failed'}")
-
-    def _sweep(self, batch_id: str) -> None:
-        self.files.drop_folder(batch_id)
-        self._store.swept_batch(batch_id)
 
     # For the host of jobs
 
@@ -349,6 +243,6 @@ class BatchHost:
             return
         with self._at_work_on("files"):
             for batch_id in self._store.unswept_batches():
-                self._sweep(batch_id)
+                self._steps.sweep(batch_id)
             self.files.sweep()
         self._cleaning.release()

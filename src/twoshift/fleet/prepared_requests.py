@@ -1,0 +1,240 @@
+"""A replica's side of requests whose rows their front has prepared: no task for any of them, and many in one frame."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+
+from twoshift.engine import Engine, RowResult
+from twoshift.engine.waiting import LiveRows
+from twoshift.error_codec import encode_error
+from twoshift.errors import Late, TryLater, TwoshiftError
+from twoshift.fleet.answering import Answering, Front
+from twoshift.fleet.frames import framed
+from twoshift.fleet.wire import Answered, AskPrepared, Done, PreparedAsk, Refused, Results
+from twoshift.policy.host import HostWork
+from twoshift.ports import PreparedElsewhere
+from twoshift.serve.completions import Completions, Pending
+from twoshift.serve.model import ServedModel, results_of
+
+__all__ = ["PreparedRequests", "result_parts"]
+
+_logger = logging.getLogger("twoshift.fleet")
+_AT_FRONT = (0.0, 0.0, 0.0, 0.0)  # stages that its front knows itself
+_forward_s = attrgetter("forward_s")
+
+
+class _PreparedRequest(Pending):
+    """From its admission to its reply."""
+
+    __slots__ = ("_of", "connection", "had_s", "number", "work")
+
+    def __init__(
+        self, home: Completions, engine: Engine, of: PreparedRequests, asked: PreparedAsk, work: HostWork
+    ) -> None:
+        super().__init__(home, engine, asked.rows)
+        self._of, self.connection, self.number, self.work = of, of.front, asked.id, work
+        self.had_s = asked.deadline_s - asked.arrived_s
+
+    @property
+    def asked(self) -> _PreparedRequest:
+        return self
+
+    def end(self, late: Late | None) -> None:
+        self._of.over(self, late)
+
+
+_Answer = tuple[_PreparedRequest, list[RowResult]]
+_Submitted = tuple[_PreparedRequest, LiveRows, float]  # and its deadline
+
+
+class PreparedRequests:
+    """Of one front; it has exactly one reply for each that was admitted, unless it forgets it."""
+
+    def __init__(self, answering: Answering, model: ServedModel, front: Front) -> None:
+        runtime = model.engine.runtime
+        self._preparer = runtime.row_preparer if isinstance(runtime, PreparedElsewhere) else None
+        self._answering, self._model, self.front = answering, model, front
+        self._loop, self._policy = asyncio.get_running_loop(), answering.host.policy
+        self._open: dict[int, _PreparedRequest] = {}  # by their front's numbers
+        self._answered: list[_Answer] = []  # in this turn of the loop
+        self._frames: list[bytes] = []  # the other replies of this turn
+        self._is_scheduled = False
+
+    def ask(self, message: AskPrepared, frame_bytes: int) -> None:
+        """Admit and submit them together; what would be too late is refused."""
+        began_s = time.monotonic()
+        base_s = 0.0 if self._answering.same_clock else began_s
+        asked, start = list[_Submitted](), 0
+        admitted = self._admitted(message.requests, frame_bytes, base_s, began_s)
+        for each, work in zip(message.requests, admitted, strict=True):
+            if work is not None:
+                asked.append(self._submitted(each, work, start, base_s, began_s))
+            start += each.rows
+        self._answering.offered_rows += start
+        if asked:
+            self._submit(message, asked)
+            now_s = time.monotonic()
+            self._policy.submitted(asked[0][0].work, (now_s - began_s) / len(asked), len(asked))
+            self._policy.worked(0.0, now_s)
+            self._answering.changed()
+
+    def _admitted(
+        self, requests: Sequence[PreparedAsk], frame_bytes: int, base_s: float, now_s: float
+    ) -> list[HostWork | None]:
+        """What the host has to do for each; None: it has no time for it, and it is refused."""
+        policy, count = self._policy, len(requests)
+        size, began_s = frame_bytes // count, now_s - base_s
+        least_s = min([each.deadline_s - each.reserve_s for each in requests]) - began_s
+        if policy.takes_all(size, count, least_s, now_s):
+            return [policy.admitted(size, count)] * count
+        found = list[HostWork | None]()
+        for each in requests:
+            left_s = each.deadline_s - each.reserve_s - began_s
+            wait_s = policy.wait_s(size, left_s, now_s)
+            found.append(policy.admitted(size) if wait_s is None else None)
+            if wait_s is not None:
+                error = TryLater("the queue is too long", min(wait_s, left_s))
+                self._refuse(each.id, each.rows, 0.0, error)
+        return found
+
+    def _submitted(self, asked: PreparedAsk, work: HostWork, start: int, base_s: float, now_s: float) -> _Submitted:
+        """As the engine takes it."""
+        pending = _PreparedRequest(self._answering.completions, self._model.engine, self, asked, work)
+        deadline_s = asked.deadline_s + base_s
+        reserve_s = asked.reserve_s + self._policy.reserve_s(pending.had_s, now_s)
+        since_s = asked.arrived_s + base_s - reserve_s
+        return pending, LiveRows(start, pending.sinks(), deadline_s - reserve_s, asked.tenant, since_s), deadline_s
+
+    def _submit(self, message: AskPrepared, admitted: Sequence[_Submitted]) -> None:
+        try:
+            assert self._preparer is not None  # noqa: S101 - a front has it from here
+            rows = self._preparer.rows_of(message.arrays)
+            refused = self._answering.completions.submit_together(self._model.engine, rows, admitted)
+        except Exception as error:  # the engine is closed
+            refused = [error] * len(admitted)
+        for (pending, _, _), error in zip(admitted, refused, strict=True):
+            if error is None:
+                self._open[pending.number] = pending
+            else:
+                self._fail(pending, error)
+
+    def over(self, pending: _PreparedRequest, late: Late | None) -> None:
+        """It is answered, or its deadline has passed."""
+        del self._open[pending.number]
+        if late is not None:
+            self._fail(pending, late)
+            return
+        try:
+            self._answered.append((pending, results_of(pending)))
+            self._schedule()
+        except Exception as error:
+            self._fail(pending, error)
+
+    def forget(self, number: int) -> bool:
+        """Nobody waits for it any more; whether it was here."""
+        pending = self._open.pop(number, None)
+        if pending is None:
+            return False
+        pending.cancel()
+        self._answering.completions.forget(pending)
+        self._policy.ended(pending.work)
+        self._answering.changed()
+        return True
+
+    def forget_all(self) -> None:
+        """Its front is gone."""
+        for number in [*self._open]:
+            self.forget(number)
+
+    def _fail(self, pending: _PreparedRequest, error: Exception) -> None:
+        self._policy.ended(pending.work)
+        self._refuse(pending.number, len(pending.results), pending.had_s, error)
+
+    def _refuse(self, number: int, rows: int, had_s: float, error: Exception) -> None:
+        if not isinstance(error, TwoshiftError):
+            _logger.error("a request has failed", exc_info=error)
+        self._answering.refused(rows, had_s, error)
+        self._frames.append(framed(Refused(number, encode_error(error))))
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """All replies of this turn of the loop, in one write."""
+        self._is_scheduled, began_s = False, time.monotonic()
+        answered, self._answered = self._answered, []
+        for call in _calls(answered):
+            self._encode(call, began_s)
+        frames, self._frames = self._frames, []
+        self.front.send(frames[0] if len(frames) == 1 else b"".join(frames))
+        if answered:
+            self._account(answered, began_s)
+        self._answering.changed()
+
+    def _encode(self, call: Sequence[_Answer], ended_s: float) -> None:
+        try:
+            self._frames.append(framed(_message(call, ended_s)))
+        except Exception as error:  # an answer that no frame takes
+            for pending, _ in call:
+                self._refuse(pending.number, len(pending.results), pending.had_s, error)
+
+    def _account(self, answered: Sequence[_Answer], began_s: float) -> None:
+        policy, now_s, rows, settled_s = self._policy, time.monotonic(), 0, began_s
+        for pending, results in answered:
+            rows += len(results)
+            settled_s = min(settled_s, pending.settled_s)
+            policy.ended(pending.work)
+        count = len(answered)
+        elsewhere_s = rows * self._model.engine.host_time.row_s
+        size = answered[0][0].work.size
+        policy.replied(size, (now_s - began_s + elsewhere_s) / count, now_s - settled_s, now_s, count)
+        policy.worked(0.0, now_s)
+        self._model.answered_prepared(count, rows)
+
+
+def _calls(answered: Sequence[_Answer]) -> Iterator[Sequence[_Answer]]:
+    """Requests of one row that rode in one call together, each other one by itself."""
+    start = 0
+    for at in range(1, len(answered) + 1):
+        first = answered[start][1]
+        if at < len(answered) and len(first) == 1:
+            next_ = answered[at][1]
+            if len(next_) == 1 and next_[0].columns is first[0].columns:
+                continue
+        yield answered[start:at]
+        start = at
+
+
+def _message(call: Sequence[_Answer], ended_s: float) -> Answered | Done:
+    pending, results = call[0]
+    if len(results) > 1:
+        slowest = max(results, key=_forward_s)
+        stages = (*_AT_FRONT, slowest.forward_s, -ended_s, slowest.call_rows)
+        return Done(pending.number, result_parts(results), 0, 0, stages)
+    first = results[0]
+    places = [each.index for _, (each,) in call]
+    start, stop = places[0], places[0] + len(places)
+    taken = slice(start, stop) if places == [*range(start, stop)] else places
+    columns = {name: values[taken] for name, values in first.columns.items()}
+    return Answered([each.number for each, _ in call], columns, first.forward_s, first.call_rows, ended_s)
+
+
+def result_parts(rows: Sequence[RowResult]) -> list[Results]:
+    """Rows that lie side by side in one call go together, without a copy."""
+    found, start = list[Results](), 0
+    for at in range(1, len(rows) + 1):
+        first = rows[start]
+        if at < len(rows) and rows[at].columns is first.columns and rows[at].index == first.index + at - start:
+            continue
+        stop = first.index + at - start
+        columns = {name: values[first.index : stop] for name, values in first.columns.items()}
+        found.append(Results(columns, at - start, first.forward_s, first.call_rows))
+        start = at
+    return found

@@ -1,0 +1,1 @@
+"""Front processes: they share the server's port, answer live requests, and ask the replicas."""

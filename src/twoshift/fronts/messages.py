@@ -1,0 +1,104 @@
+"""What a server and the front processes that it has started tell each other, over a pipe to its own child."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twoshift.fleet.control import Loaded
+from twoshift.serve.counts import MetricCounts, TenantCounts
+from twoshift.serve.deployments import DeploymentState
+from twoshift.serve.host import HostFacts
+
+__all__ = [
+    "BackendFacts",
+    "DeploymentFacts",
+    "Drain",
+    "FromFront",
+    "FrontReport",
+    "ReplicaLoaded",
+    "Report",
+    "Snapshot",
+    "ToFront",
+]
+
+
+# To a front
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLoaded:
+    """A replica of a backend, before the first snapshot that names it."""
+
+    backend: int
+    number: int
+    loaded: Loaded
+
+
+@dataclass(frozen=True, slots=True)
+class BackendFacts:
+    """What answers for a deployment: replicas, which the fronts ask themselves."""
+
+    number: int
+    is_language: bool
+    replicas: tuple[int, ...]  # that take requests
+    why_none: str  # where there is none
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentFacts:
+    """A deployment as clients see it."""
+
+    name: str
+    version: str
+    created_unix_s: int
+    state: DeploymentState
+    reason: str
+    backend: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that there is, whatever was said before: a message that is missed is healed by the next."""
+
+    number: int
+    deployments: tuple[DeploymentFacts, ...] = ()
+    backends: tuple[BackendFacts, ...] = ()
+    fronts: int = 1  # that there are
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Say how you are, now."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Take nothing new, answer what was admitted, and end."""
+
+    grace_s: float
+
+
+ToFront = ReplicaLoaded | Snapshot | Report | Drain
+
+# From a front
+
+
+@dataclass(frozen=True, slots=True)
+class FrontReport:
+    """How a front is, and what it has counted since its start."""
+
+    snapshot: int  # the last one that it follows
+    asked: int  # the last `Report` that it has heard
+    host: HostFacts
+    outstanding: dict[tuple[int, int], int]  # requests that a backend's replica has not answered; none: not named
+    inside: dict[int, int]  # requests that a backend has not answered
+    rows_per_request: dict[str, float]
+    metrics: dict[str, MetricCounts]  # by deployment, as is the next
+    recent: dict[str, list[tuple[float, float]]]  # since the last report: when requests ended, and their seconds
+    tenants: dict[str, TenantCounts]
+    drained: bool | None = None  # after `Drain`: whether everything was answered in time
+
+
+FromFront = FrontReport

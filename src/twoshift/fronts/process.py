@@ -1,0 +1,258 @@
+"""A front in a process of its own: it reads, admits and prepares live requests, and asks the replicas."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import assert_never
+
+from twoshift.endpoints.known import told_openai
+from twoshift.extras import needed
+from twoshift.fleet.control import Loaded
+from twoshift.fleet.llm_model import FleetLlm
+from twoshift.fleet.model import FleetModel
+from twoshift.fleet.replica_process import SIGNALS
+from twoshift.fronts.following import FollowedFleet
+from twoshift.fronts.messages import (
+    BackendFacts,
+    DeploymentFacts,
+    Drain,
+    FrontReport,
+    ReplicaLoaded,
+    Report,
+    Snapshot,
+    ToFront,
+)
+from twoshift.parent_process import end_with
+from twoshift.serve.deployments import Deployment, Deployments, DeploymentState, Serving
+from twoshift.serve.front import add_live_faces, http_limits
+from twoshift.serve.http.app import App
+from twoshift.serve.http.gate import Gate
+from twoshift.serve.http.handover import Handover
+from twoshift.serve.http.messages import path_of
+from twoshift.serve.http.oip import told_oip
+from twoshift.serve.http.server import HttpServer
+from twoshift.serve.keys import Access, Keys
+from twoshift.serve.request_accounting import log_accesses
+from twoshift.serve.service import Service
+from twoshift.serve.settings import ServeSettings
+from twoshift.serve.shared_limits import SharedLimits
+from twoshift.serve.tracing import Traces
+
+__all__ = ["FrontSpec", "front_main"]
+
+_logger = logging.getLogger("twoshift.fronts")
+_REPORT_S = 0.25
+_GARBAGE = 20_000  # as in the server's own loop
+
+
+@dataclass(frozen=True, slots=True)
+class FrontSpec:
+    """What every front of a server is made of."""
+
+    settings: ServeSettings
+    handover: Path  # where the main process takes the connections that are not for a front
+    limits: Path  # of keys and tenants, which all processes share
+
+
+def front_main(
+    sockets: Sequence[socket.socket], control: Connection, spec: FrontSpec, number: int, parent: int
+) -> None:
+    """The process, from its start to its end."""
+    for each in SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    end_with(parent)
+    log_accesses(spec.settings)
+    gc.set_threshold(_GARBAGE, *gc.get_threshold()[1:])
+    code = 1
+    try:
+        needed("uvloop", "serve", "serve", "twoshift").run(_FrontProcess(spec, number, control).serve(sockets))
+        code = 0
+    except BaseException:
+        _logger.exception("front %d ends", number)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+@dataclass(slots=True)
+class _Backend:
+    model: FleetModel | FleetLlm
+    fleet: FollowedFleet
+    serving: Serving | None = None  # once a deployment has it
+
+
+class _FrontProcess:
+    """On its loop; a thread listens to the main process."""
+
+    def __init__(self, spec: FrontSpec, number: int, control: Connection) -> None:
+        self._settings, self._control = spec.settings, control
+        self._limits = SharedLimits.open(spec.limits, number)
+        self._keys = Keys(spec.settings.keys, tenants=spec.settings.tenants, shared=self._limits)
+        self._service = Service(Deployments())
+        self._app = App(told_openai, self._keys)
+        self._app.tell_below("/v2", told_oip)
+        self._handover = Handover(spec.handover, self._is_local)
+        self._loaded: dict[tuple[int, int], Loaded] = {}
+        self._backends: dict[int, _Backend] = {}
+        self._snapshot = self._asked = 0
+        self._drained: bool | None = None
+        self._following = asyncio.Event()  # a first snapshot
+        self._drain: asyncio.Future[float] | None = None
+
+    async def serve(self, sockets: Sequence[socket.socket]) -> None:
+        """Until it is told to drain."""
+        service, settings = self._service, self._settings
+        service.traces = None if settings.otlp_endpoint is None else Traces(settings.otlp_endpoint)
+        service.start()
+        add_live_faces(self._app, service)
+        gate = Gate(self._app, service.host, service)
+        app = self._app
+        self._http = HttpServer(
+            app.handle,
+            app.refused,
+            http_limits(settings),
+            admit=app.admit,
+            gate=gate,
+            handover=self._handover,
+            counts=self._limits.connections,
+        )
+        loop = asyncio.get_running_loop()
+        self._drain = loop.create_future()
+        threading.Thread(target=self._listen, args=(loop,), name="twoshift-control", daemon=True).start()
+        await self._following.wait()  # before that it would deny to know what is loading
+        await self._http.start_on(sockets)
+        reporting = asyncio.ensure_future(self._report_often())
+        grace_s = await self._drain
+        service.drain()
+        self._drained = await self._http.drain(grace_s)
+        reporting.cancel()
+        if service.traces is not None:
+            service.traces.close()
+        self._report()
+
+    def _is_local(self, method: str, target: bytes) -> bool:
+        """Live requests alone: everything else is the main process's, which has the whole picture."""
+        if method != "POST":
+            return False
+        return self._app.needs_of(method, path_of(target)) is Access.SERVE
+
+    # From the main process
+
+    def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            while True:
+                loop.call_soon_threadsafe(self._hear, self._control.recv())
+        except (EOFError, OSError, RuntimeError):
+            os._exit(0)  # the main process is gone, or this one ends
+
+    def _hear(self, message: ToFront) -> None:
+        match message:
+            case ReplicaLoaded(backend, number, loaded):
+                self._loaded[backend, number] = loaded
+            case Snapshot():
+                self._follow(message)
+                self._report()
+            case Report(number):
+                self._asked = number
+                self._report()
+            case Drain(grace_s):
+                if self._drain is not None and not self._drain.done():
+                    self._drain.set_result(grace_s)
+            case _:
+                assert_never(message)
+
+    def _follow(self, told: Snapshot) -> None:
+        self._service.sharers = told.fronts
+        for facts in told.backends:
+            self._follow_backend(facts, told)
+        wanted = {each.name for each in told.deployments}
+        models = self._service.models
+        for gone in [each for name, each in models.all.items() if name not in wanted]:
+            models.remove(gone)
+        for facts in told.deployments:
+            self._follow_deployment(facts)
+        named = {each.number for each in told.backends}
+        replicas = {(each.number, replica) for each in told.backends for replica in each.replicas}
+        for number in [each for each in self._backends if each not in named]:
+            self._backends.pop(number).model.close()
+        self._loaded = {key: each for key, each in self._loaded.items() if key in replicas}
+        if not self._snapshot:
+            gc.collect()
+            gc.freeze()
+        self._snapshot = told.number
+        self._following.set()
+
+    def _follow_backend(self, facts: BackendFacts, told: Snapshot) -> None:
+        known = self._backends.get(facts.number)
+        if known is not None:
+            known.fleet.follow(facts.replicas, facts.why_none)
+        elif facts.replicas:
+            name = next((each.name for each in told.deployments if each.backend == facts.number), "")
+            model = FleetLlm(name) if facts.is_language else FleetModel(name, prepares=True)
+            fleet = FollowedFleet(model.group, lambda number: self._loaded[facts.number, number])
+            fleet.follow(facts.replicas, facts.why_none)
+            model.open(fleet)
+            self._backends[facts.number] = _Backend(model, fleet)
+
+    def _follow_deployment(self, facts: DeploymentFacts) -> None:
+        models = self._service.models
+        deployment = models.all.get(facts.name)
+        if deployment is None:
+            deployment = models.add(Deployment(facts.name, facts.version, facts.created_unix_s))
+        backend = None if facts.backend is None else self._backends.get(facts.backend)
+        serving = deployment.serving
+        if backend is not None and (serving is None or serving.backend is not backend.model):
+            self._service.deploy(deployment, backend.model)
+            backend.serving = deployment.serving
+        state = facts.state
+        if state is DeploymentState.READY and backend is None:
+            state = DeploymentState.LOADING  # none of its replicas takes requests now
+        if (deployment.state, deployment.reason) != (state, facts.reason):
+            models.move(deployment, state, facts.reason)
+
+    # To the main process
+
+    async def _report_often(self) -> None:
+        while True:
+            await asyncio.sleep(_REPORT_S)
+            self._service.follow_curves()
+            self._report()
+
+    def _report(self) -> None:
+        with contextlib.suppress(OSError):  # the main process is gone, and so is this one in a moment
+            self._control.send(self._told())
+
+    def _told(self) -> FrontReport:
+        models = self._service.models
+        outstanding = {
+            (number, replica): count
+            for number, each in self._backends.items()
+            for replica, count in each.fleet.outstanding().items()
+        }
+        inside = {number: each.serving.inside for number, each in self._backends.items() if each.serving is not None}
+        return FrontReport(
+            self._snapshot,
+            self._asked,
+            self._service.host.facts(self._http.connections),
+            outstanding,
+            inside,
+            {name: each.rows_per_request for name, each in models.items()},
+            {name: each.metrics.counts() for name, each in models.all.items()},
+            {name: each.metrics.take_recent() for name, each in models.all.items()},
+            {name: each.counts() for name, each in self._keys.tenants.items()},
+            self._drained,
+        )

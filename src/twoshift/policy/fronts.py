@@ -1,0 +1,19 @@
+"""How many processes read, prepare and answer requests in front of the devices."""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["FIRST_REQUEST_S", "LEAST_CORES", "fronts_wanted"]
+
+LEAST_CORES = 8  # from which on a front in a process of its own is worth its hop
+FIRST_REQUEST_S = 2e-4  # of the host, that a request is taken to cost until some were measured
+_BUSY = 0.6  # of a front's time: what is left keeps requests from waiting for one another
+_OTHER_CORES = 3  # for a replica, jobs and the main process
+_PER_REPLICA = 3  # each costs a replica a read and a write for a call: with more, its interpreter is full before theirs
+
+
+def fronts_wanted(requests_per_s: float, request_s: float, cores: int, replicas: int = 1) -> int:
+    """For so many requests a second at the devices, each of which costs a host `request_s`; 0: not measured yet."""
+    busy = requests_per_s * (request_s or FIRST_REQUEST_S)
+    return max(1, min(math.ceil(busy / _BUSY), cores - _OTHER_CORES, _PER_REPLICA * replicas))

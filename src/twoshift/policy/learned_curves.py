@@ -1,0 +1,113 @@
+"""What calls of a device cost as its policy has learned it, and the predictions that it decides by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twoshift.policy.cost import CallCost
+from twoshift.policy.lane_values import LaneLimits, Slot, longest_live_s
+from twoshift.policy.running_calls import RunningCalls
+from twoshift.policy.slot_curves import SlotCurves
+from twoshift.types import CallSize
+
+__all__ = ["FORGET_S", "MOST_WRONG", "LearnedCurves"]
+
+_EPSILON_S = 1e-9
+MOST_WRONG = 10.0  # times too slow that a curve may be: more than that needs no evidence
+FORGET_S = 1.0  # of silence, after which what was learned about a slow device is tried anew
+
+
+class LearnedCurves:
+    """The curves of a device's slots, learned from its calls."""
+
+    def __init__(
+        self, cost: CallCost, limits: LaneLimits, running: RunningCalls, lane_cost: CallCost | None = None
+    ) -> None:
+        """`lane_cost` is the curve of a call in a lane, where it is known already."""
+        self._profile, self._limits, self._running = cost, limits, running
+        self.live_slot = Slot.LIVE if limits.background_depth else Slot.SHARED
+        self.background_slot = Slot.BACKGROUND if limits.background_depth else Slot.SHARED
+        self.whole_slot = Slot.WHOLE if limits.lanes > 1 else self.live_slot
+        self.slots = SlotCurves(cost, limits, lane_cost)
+        self.cautious, self._usual = self.slots.cautious, self.slots.usual
+        # Calls to learn from before the next decision, and when they ended: a refit takes its time, answers go first
+        self.lessons: list[tuple[Slot, CallSize, float, float]] = []
+        self.changed: tuple[Callable[[], None], ...] = ()  # told of each new price
+        self._price()
+
+    @property
+    def cost(self) -> CallCost:
+        """The curve as learned so far, of calls with background rows."""
+        self.learn()
+        return self.slots.learners[self.background_slot].cost
+
+    @property
+    def whole_cost(self) -> CallCost:
+        """The same, of live calls that have the device to themselves."""
+        self.learn()
+        return self.slots.learners[self.whole_slot].cost
+
+    def usual_pace(self, size: CallSize) -> float:
+        """How long such a call takes usually, as a share of what the profile says."""
+        self.learn()
+        # In a lane the profile is only a bound: that a call is quicker there says nothing about it.
+        slots = (self.whole_slot,) if self._limits.lanes > 1 else (self.whole_slot, self.background_slot)
+        return min(self.slots.learners[slot].usual.seconds(size) for slot in slots) / self._profile.seconds(size)
+
+    def predict_s(self, size: CallSize, slot: Slot | None = None) -> float:
+        """The cautious prediction that every decision is made with; of a live call unless told."""
+        return (self._live if slot is None else self.cautious[slot]).seconds(size)
+
+    def ever_s(self, size: CallSize, whole: bool = True) -> float:
+        """What it may take at the best, usually or now: decides whether a row can ever fit."""
+        slot = self.whole_slot if whole else self.live_slot
+        return min(self._usual[slot].seconds(size), self.cautious[slot].seconds(size))
+
+    def fastest_s(self, size: CallSize, whole: bool, now_s: float) -> float | None:
+        """What it takes at the least, by the fastest calls of about its size lately; None where there were too few."""
+        self.learn()
+        return self.slots.learners[self.whole_slot if whole else self.live_slot].fastest_s(size, now_s)
+
+    def surely_outlasts(self, size: CallSize, now_s: float) -> bool:
+        """Whether no call with background rows can hold these: calls of about their size have shown it lately."""
+        if size.tokens > self._limits.max_tokens:
+            return True
+        fastest_s = self.fastest_s(size, True, now_s)
+        return (self.ever_s(size) / MOST_WRONG if fastest_s is None else fastest_s) > self._limits.budget_s + _EPSILON_S
+
+    def learn(self) -> None:
+        """From the calls that have ended."""
+        for lesson in self.lessons:
+            if self.slots.observed(*lesson):
+                self._reprice()
+        self.lessons.clear()
+
+    def believe_again(self, now_s: float) -> bool:
+        """A curve that lets nothing run learns nothing: after a silence, try the device as it was measured."""
+        running = self._running
+        if running.calls or now_s - running.quiet_since_s < FORGET_S - _EPSILON_S or not self.slots.forget():
+            return False
+        self._reprice()
+        return True
+
+    def age(self, now_s: float) -> None:
+        """Forget what was learned too long ago, where nothing runs that could say more."""
+        if now_s > self.slots.stale_s and not self._running.calls and not self.lessons and self.slots.forget():
+            self._reprice()
+
+    def slow_down(self, factor: float, now_s: float) -> None:
+        """The device is so many times as slow as the profile says, for now: somebody else's calls have shown it."""
+        self.slots.slow_down(factor, now_s)
+        self._reprice()
+
+    def _reprice(self) -> None:
+        self._price()
+        for tell in self.changed:
+            tell()
+
+    def _price(self) -> None:
+        """What follows from the curves."""
+        self._live = live = self.cautious[self.live_slot]
+        self.margin = self.slots.margin(self.live_slot)  # of a prediction, that is caution
+        self.live_s = longest_live_s(live, self._limits)
+        self.slowest = live.at_least(self.cautious[self.whole_slot])

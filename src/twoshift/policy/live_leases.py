@@ -1,0 +1,101 @@
+"""The leases that are out: of which shards, with which workers, and which expires first."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, KeysView
+from dataclasses import replace
+
+from twoshift.policy.leases import Lease, Worker
+
+__all__ = ["MAX_COPIES", "LiveLeases"]
+
+MAX_COPIES = 2  # leases of one shard
+
+
+class LiveLeases:
+    """Every lease is equally long, so the one that was granted or renewed last expires last."""
+
+    def __init__(self) -> None:
+        self._leases: OrderedDict[int, Lease] = OrderedDict()  # lease id -> lease, in order of expires_s
+        self._of_shard: dict[int, tuple[int, ...]] = {}  # leased shard -> its 1 or 2 lease ids
+        self._of_worker: dict[Worker, tuple[int, ...]] = {}  # worker -> its lease ids, never empty
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def __iter__(self) -> Iterator[Lease]:
+        return iter(self._leases.values())
+
+    def get(self, lease_id: int) -> Lease | None:
+        """None where it has ended."""
+        return self._leases.get(lease_id)
+
+    def find(self, lease: Lease) -> Lease | None:
+        """The lease as it is now; None where it has ended."""
+        live = self._leases.get(lease.id)
+        if live is lease or live is None:
+            return live
+        # a lease from before a restart of the coordinator can carry an id that is in use again
+        return live if (live.shard, live.worker) == (lease.shard, lease.worker) else None
+
+    def first(self) -> Lease | None:
+        """The one that expires first."""
+        return next(iter(self._leases.values())) if self._leases else None
+
+    def shards(self) -> KeysView[int]:
+        """Those that are leased."""
+        return self._of_shard.keys()
+
+    def of_shard(self, shard: int) -> list[Lease]:
+        """One or two; none, where nobody has it."""
+        return [self._leases[lease_id] for lease_id in self._of_shard.get(shard, ())]
+
+    def of_worker(self, worker: Worker) -> list[Lease]:
+        """All that it has."""
+        return [self._leases[lease_id] for lease_id in self._of_worker.get(worker, ())]
+
+    def copies(self, shard: int) -> int:
+        """How many leases of it are out."""
+        return len(self._of_shard.get(shard, ()))
+
+    def is_busy(self, worker: Worker) -> bool:
+        """Whether it has one."""
+        return worker in self._of_worker
+
+    def add(self, lease: Lease) -> None:
+        """It is out."""
+        self._leases[lease.id] = lease
+        self._of_worker[lease.worker] = (*self._of_worker.get(lease.worker, ()), lease.id)
+        self._of_shard[lease.shard] = (*self._of_shard.get(lease.shard, ()), lease.id)
+
+    def renew(self, lease: Lease, expires_s: float) -> Lease:
+        """As it is from now on."""
+        renewed = self._leases[lease.id] = replace(lease, expires_s=expires_s)
+        self._leases.move_to_end(lease.id)
+        return renewed
+
+    def remove(self, lease: Lease) -> Lease | None:
+        """It has ended; the other lease of its shard, where there is one."""
+        del self._leases[lease.id]
+        held = self._of_worker.pop(lease.worker)
+        if len(held) > 1:
+            self._of_worker[lease.worker] = tuple(lease_id for lease_id in held if lease_id != lease.id)
+        holders = self._of_shard.pop(lease.shard)
+        if len(holders) == 1:
+            return None
+        left = holders[0] if holders[1] == lease.id else holders[1]
+        self._of_shard[lease.shard] = (left,)
+        return self._leases[left]
+
+    def validate(self) -> None:
+        """Raises AssertionError where an attribute's invariant does not hold."""
+        for known in (self._of_shard, self._of_worker):
+            assert sorted(lease_id for ids in known.values() for lease_id in ids) == sorted(self._leases)  # noqa: S101
+        assert all(1 <= len(ids) <= MAX_COPIES for ids in self._of_shard.values())  # noqa: S101
+        for lease_id, lease in self._leases.items():
+            assert lease.id == lease_id  # noqa: S101
+            assert lease_id in self._of_shard[lease.shard]  # noqa: S101
+            assert lease_id in self._of_worker[lease.worker]  # noqa: S101
+        expiries = [lease.expires_s for lease in self._leases.values()]
+        assert expiries == sorted(expiries)  # noqa: S101

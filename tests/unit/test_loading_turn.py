@@ -1,0 +1,53 @@
+"""Who waits for whom while models load."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+
+from twoshift.errors import Broken
+from twoshift.runtime.load_limit import load_within
+from twoshift.wiring import loading_turn
+from twoshift.wiring.loading_turn import LoadingTurn
+
+
+@pytest.fixture(autouse=True)
+def patient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TWOSHIFT_HOME", str(tmp_path))
+    monkeypatch.setattr(loading_turn, "_LONGEST_S", 1e9)  # who waits in vain never comes back
+
+
+def test_a_model_that_loads_is_waited_for() -> None:
+    first, second, order = LoadingTurn(), LoadingTurn(), list[str]()
+
+    def measure() -> None:
+        with second:
+            second.alone()
+            order.append("second")
+
+    with first:
+        other = threading.Thread(target=measure)
+        other.start()
+        order.append("first")
+    other.join()
+    assert order == ["first", "second"]
+
+
+def test_a_model_whose_time_is_over_is_waited_for_by_nobody() -> None:
+    go_on, discarded = threading.Event(), threading.Event()
+
+    def hang() -> str:
+        with LoadingTurn() as turn:
+            go_on.wait()
+            turn.alone()
+        return "late"
+
+    with pytest.raises(Broken, match="was not loaded within"):
+        load_within("m", 0.01, hang, lambda _: discarded.set(), Future())
+    with LoadingTurn() as turn:
+        turn.alone()
+        go_on.set()
+        discarded.wait()  # it has no turn any more, and does not wait for this one's
