@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -69,6 +70,7 @@ class _Front:
         """Raises OSError where no process is to be had."""
         context = multiprocessing.get_context("spawn")  # a fork would share locks
         control, theirs = context.Pipe()
+        _limit_waits(control.fileno())
         given = (self.sockets, theirs, spec, self.number, os.getpid())
         process = context.Process(target=front_main, args=given, name=f"twoshift-front-{self.number}")
         resource_tracker.ensure_running()  # its own start would unblock them again
@@ -84,10 +86,15 @@ class _Front:
         self.process, self.control = process, control
 
     def send(self, message: ToFront) -> None:
-        """Lost where it is gone."""
-        with self.lock, contextlib.suppress(OSError):
-            if self.control is not None:
-                self.control.send(message)
+        """Lost where it is gone; one that does not read is made to go."""
+        with self.lock:
+            try:
+                if self.control is not None:
+                    self.control.send(message)
+            except BlockingIOError:
+                self.process.kill()
+            except OSError:
+                pass
 
     def hear(self, tell: Callable[[int, FrontReport], None]) -> bool:
         """What it has said since; whether it lives."""
@@ -247,7 +254,7 @@ class FrontGroup:
             elif now_s - each.heard_s > _SILENT_S:
                 _logger.error("front %d has said nothing for %g s", each.number, _SILENT_S)
                 each.process.kill()
-            if not self._draining and each.told != snapshot:
+            if not self._draining and each.report is not None and each.told != snapshot:
                 self._tell(each, snapshot)
         with self._lock:
             self._lock.notify_all()
@@ -336,6 +343,13 @@ class FrontGroup:
     def _nudge(self) -> None:
         with contextlib.suppress(OSError):  # it is awake, or gone
             os.write(self._wake, b".")
+
+
+def _limit_waits(pipe: int) -> None:
+    """A process that stands still holds up who writes to it, or reads the rest of a message, no longer than that."""
+    with socket.socket(fileno=os.dup(pipe)) as made:
+        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+            made.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(_SILENT_S), 0))
 
 
 def _all(holds: Callable[[_Front], bool], fronts: Iterable[_Front]) -> bool:

@@ -133,6 +133,7 @@ class _FrontProcess:
         loop = asyncio.get_running_loop()
         self._drain = loop.create_future()
         threading.Thread(target=self._listen, args=(loop,), name="twoshift-control", daemon=True).start()
+        self._report()  # it listens: what there is may be long, and nobody waits for it to be read
         await self._following.wait()  # before that it would deny to know what is loading
         await self._http.start_on(sockets)
         reporting = asyncio.ensure_future(self._report_often())
