@@ -87,6 +87,27 @@ def test_every_front_answers_and_what_they_count_is_one_servers(shared: Server) 
     until(lambda: shared.counted("rows_total", lane="online") >= 100)
 
 
+def test_connections_are_dealt_out_evenly(shared: Server) -> None:
+    made = [httpx.Client(base_url=shared.address, timeout=60) for _ in range(24)]
+    try:
+        for each in made:
+            assert embed(each, "a").status_code == 200
+        held = [_established(pid, shared.port) for pid in fronts_of(shared)]
+        assert sum(held) == 24
+        assert max(held) - min(held) <= 4
+    finally:
+        for each in made:
+            each.close()
+
+
+def _established(pid: int, port: int) -> int:
+    links = {str(each.readlink()) for each in Path(f"/proc/{pid}/fd").iterdir()}
+    fields = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    return sum(
+        f"socket:[{each[9]}]" in links for each in fields if each[3] == "01" and each[1].endswith(f":{port:04X}")
+    )
+
+
 def test_clients_find_everything_at_the_one_address(shared: Server) -> None:
     client = openai.OpenAI(base_url=f"{shared.address}/v1", api_key="none")
     assert [each.id for each in client.models.list().data] == ["Sized"]

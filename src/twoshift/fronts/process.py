@@ -35,11 +35,12 @@ from twoshift.fronts.messages import (
     ToFront,
 )
 from twoshift.parent_process import end_with
+from twoshift.policy.fronts import front_for
 from twoshift.serve.deployments import Deployment, Deployments, DeploymentState, Serving
 from twoshift.serve.front import add_live_faces, http_limits
 from twoshift.serve.http.app import App
 from twoshift.serve.http.gate import Gate
-from twoshift.serve.http.handover import Handover
+from twoshift.serve.http.handover import Handover, HandoverListener, hand_over
 from twoshift.serve.http.messages import path_of
 from twoshift.serve.http.oip import told_oip
 from twoshift.serve.http.server import HttpServer
@@ -99,7 +100,7 @@ class _FrontProcess:
     """On its loop; a thread listens to the main process."""
 
     def __init__(self, spec: FrontSpec, number: int, control: Connection) -> None:
-        self._settings, self._control = spec.settings, control
+        self._settings, self._control, self._number, self._folder = spec.settings, control, number, spec.handover.parent
         self._limits = SharedLimits.open(spec.limits, number)
         self._keys = Keys(spec.settings.keys, tenants=spec.settings.tenants, shared=self._limits)
         self._service = Service(Deployments())
@@ -129,21 +130,42 @@ class _FrontProcess:
             gate=gate,
             handover=self._handover,
             counts=self._limits.connections,
+            dealt=self._dealt,
         )
         loop = asyncio.get_running_loop()
         self._drain = loop.create_future()
         threading.Thread(target=self._listen, args=(loop,), name="twoshift-control", daemon=True).start()
         self._report()  # it listens: what there is may be long, and nobody waits for it to be read
         await self._following.wait()  # before that it would deny to know what is loading
+        door = self._door(self._number)
+        door.unlink(missing_ok=True)  # of one of this number that was killed
+        taking = HandoverListener(door, self._http.take_over)
         await self._http.start_on(sockets)
         reporting = asyncio.ensure_future(self._report_often())
         grace_s = await self._drain
         service.drain()
+        taking.close()
         self._drained = await self._http.drain(grace_s)
         reporting.cancel()
         if service.traces is not None:
             service.traces.close()
         self._report()
+
+    def _door(self, front: int) -> Path:
+        """Where a front takes connections that another one has accepted."""
+        return self._folder / f"front-{front}"
+
+    async def _dealt(self, accepted: socket.socket) -> bool:
+        """Whether another front, which has fewer connections, has taken it."""
+        counts = self._limits.connections.by_process()[1 : 1 + self._service.sharers]
+        chosen = front_for(counts, self._number - 1) if self._number <= len(counts) else None
+        if chosen is None:
+            return False
+        try:
+            await hand_over(str(self._door(chosen + 1)), accepted.fileno(), b"")
+        except OSError:  # it is just being replaced
+            return False
+        return True
 
     def _is_local(self, method: str, target: bytes) -> bool:
         """Live requests alone: everything else is the main process's, which has the whole picture."""

@@ -99,6 +99,10 @@ class SharedConnectionCounts:
         """In all."""
         return sum(self._record.running)
 
+    def by_process(self) -> list[int]:
+        """Of each process, by its number."""
+        return self._record.running.tolist()
+
     def at(self, address: str) -> int:
         """From this address."""
         entry, _ = self._find(self._digest(address))

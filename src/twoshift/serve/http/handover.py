@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Handover", "HandoverListener"]
+__all__ = ["Handover", "HandoverListener", "hand_over"]
 
 _logger = logging.getLogger("twoshift.serve")
 _LONGEST_BEGIN = 8 << 10  # without a whole line, from which on the parser says what is wrong with it
@@ -47,18 +47,24 @@ class Handover:
         task.add_done_callback(self._giving.discard)
 
     async def _give(self, given: int, data: bytes) -> None:
-        loop = asyncio.get_running_loop()
         try:
-            with socket.socket(socket.AF_UNIX) as way:
-                way.setblocking(False)
-                async with asyncio.timeout(_GIVE_S):
-                    await loop.sock_connect(way, self._path)
-                    socket.send_fds(way, [b"."], [given])
-                    await loop.sock_sendall(way, data)
-        except (OSError, TimeoutError) as error:  # its client sees that the connection is closed
+            await hand_over(self._path, given, data)
+        except OSError as error:  # its client sees that the connection is closed
             _logger.warning("a connection could not be handed over: %s", error)
         finally:
             os.close(given)
+
+
+async def hand_over(path: str, given: int, data: bytes) -> None:
+    """Give a connection, by its file, and what was read of it to who listens at that path; raises OSError."""
+    loop = asyncio.get_running_loop()
+    with socket.socket(socket.AF_UNIX) as way:
+        way.setblocking(False)
+        async with asyncio.timeout(_GIVE_S):  # a TimeoutError is an OSError
+            await loop.sock_connect(way, path)
+            socket.send_fds(way, [b"."], [given])
+            if data:
+                await loop.sock_sendall(way, data)
 
 
 class HandoverListener:

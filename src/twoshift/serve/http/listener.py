@@ -10,9 +10,11 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
-__all__ = ["Listener"]
+__all__ = ["Dealt", "Listener"]
+
+Dealt = Callable[[socket.socket], Awaitable[bool]]
 
 _logger = logging.getLogger("twoshift.serve")
 _BACKLOG = 2048
@@ -24,8 +26,11 @@ _FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 class Listener:
     """Accepts until it is closed; the socket is bound, and its own."""
 
-    def __init__(self, bound: socket.socket, protocol: Callable[[], asyncio.Protocol]) -> None:
-        self._socket, self._protocol = bound, protocol
+    def __init__(
+        self, bound: socket.socket, protocol: Callable[[], asyncio.Protocol], dealt: Dealt | None = None
+    ) -> None:
+        """`dealt` gives a new connection to another process, where that shall have it; whether it did."""
+        self._socket, self._protocol, self._dealt = bound, protocol, dealt
         self._loop = asyncio.get_running_loop()
         self._entering: set[asyncio.Task[None]] = set()
         self._rest: asyncio.TimerHandle | None = None
@@ -71,6 +76,9 @@ class Listener:
             task.add_done_callback(self._entering.discard)
 
     async def _enter(self, accepted: socket.socket) -> None:
+        if self._dealt is not None and await self._dealt(accepted):
+            accepted.close()
+            return
         try:
             await self._loop.connect_accepted_socket(self._protocol, accepted)
         except OSError:  # it left

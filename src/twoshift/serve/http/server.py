@@ -12,7 +12,7 @@ from twoshift.serve.connection_counts import ConnectionCounts
 from twoshift.serve.http.connection import Connection, Handler, Refusal
 from twoshift.serve.http.gate import Gate
 from twoshift.serve.http.handover import Handover
-from twoshift.serve.http.listener import Listener
+from twoshift.serve.http.listener import Dealt, Listener
 from twoshift.serve.http.peers import Admit, HttpLimits, Peers, Streams
 
 __all__ = ["HttpServer"]
@@ -35,11 +35,12 @@ class HttpServer:
         gate: Gate | None = None,
         handover: Handover | None = None,
         counts: ConnectionCounts | None = None,
+        dealt: Dealt | None = None,
     ) -> None:
         wanted = limits or HttpLimits()
         limits = replace(wanted, connections=_connections(wanted.connections))
         self.peers = Peers(limits, streams, admit, gate=gate, handover=handover, counts=counts)
-        self._handler, self._refusal, self._sweep_s = handler, refusal, sweep_s
+        self._handler, self._refusal, self._sweep_s, self._dealt = handler, refusal, sweep_s, dealt
         self._listeners: list[Listener] = []
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -51,11 +52,11 @@ class HttpServer:
 
     async def start_on(self, sockets: Sequence[socket.socket]) -> None:
         """On these, which are bound; they are its own from now on."""
-        self._listeners = [Listener(each, self._connection) for each in sockets]
+        self._listeners = [Listener(each, self._connection, self._dealt) for each in sockets]
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
 
     async def take_over(self, accepted: socket.socket, data: bytes) -> None:
-        """A connection that another process has accepted, with what it has read of it; closed after one reply."""
+        """A connection that another process has accepted, with what it has read of it; then closed after one reply."""
 
         def made() -> Connection:
             return Connection(self._handler, self._refusal, self.peers, data)
