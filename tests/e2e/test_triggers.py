@@ -204,7 +204,7 @@ def test_what_was_missed_while_the_server_was_down_runs_once(place: Place) -> No
     place.check(place.runs()[-1]["output"])
 
 
-@pytest.mark.parametrize("call", ["batch/host.py:submit", "store/schedules.py:settle"])
+@pytest.mark.parametrize("call", ["batch/job_host.py:submit", "store/schedules.py:settle"])
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_killed_between_deciding_and_submitting_it_has_submitted_once_in_the_end(
     begin: Callable[..., Place], request: pytest.FixtureRequest, call: str, kind: str

@@ -40,6 +40,7 @@ ASKED = JobSettings(
     grace_seconds=0.0,
     load_seconds=90.0,
     lease_seconds=400.0,
+    preparers=3,
     weight=2.0,
     hours="22:00-06:00",
     max_live_load=0.3,
