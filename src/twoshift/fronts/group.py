@@ -14,7 +14,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing import connection, resource_tracker
 from typing import Any
@@ -337,7 +337,7 @@ class FrontGroup:
         """Of all fronts that live."""
         with self._lock:
             return self._lock.wait_for(
-                lambda: self._ended or bool(self.failed) or _all(holds, self._living()), timeout_s
+                lambda: self._ended or bool(self.failed) or all(map(holds, self._living())), timeout_s
             )
 
     def _nudge(self) -> None:
@@ -350,10 +350,6 @@ def _limit_waits(pipe: int) -> None:
     with socket.socket(fileno=os.dup(pipe)) as made:
         for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
             made.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(_SILENT_S), 0))
-
-
-def _all(holds: Callable[[_Front], bool], fronts: Iterable[_Front]) -> bool:
-    return all(map(holds, fronts))
 
 
 def _follows(front: _Front, snapshot: Snapshot) -> bool:
