@@ -7,12 +7,14 @@ Hypothesis tries the same examples every time, so that a run says something abou
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import math
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -47,6 +49,64 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     if config.option.dist != "loadscope":
         return None
     return math.ceil(1.5 * len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else None
+
+
+_HUNG_S = 600.0  # more than pytest-timeout gives a test; it does not watch the end of one that it has stopped
+_stderr = list[int]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    _stderr.append(os.dup(2))  # what tests write is captured
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Failures(config))
+
+
+class _Failures:
+    """Names each as it happens: of a run that is cut off, nothing else would be known."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and (terminal := self._config.pluginmanager.get_plugin("terminalreporter")) is not None:
+            terminal.write_line(f"\nfailed: {report.nodeid} ({report.when}): {str(report.longrepr)[-300:]}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """A test that hangs and cannot be stopped ends its process, with the stacks of all threads."""
+
+    def end() -> None:
+        os.write(_stderr[0], f"\n{item.nodeid} hangs:\n".encode())
+        faulthandler.dump_traceback(_stderr[0])
+        os._exit(1)
+
+    watch = threading.Timer(_HUNG_S, end)
+    watch.daemon = True
+    watch.start()
+    try:
+        return (yield)
+    finally:
+        watch.cancel()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """xdist gives all modules of a worker that died to the others, and one that gets a finished one waits for ever."""
+    assigned = node.config.pluginmanager.get_plugin("dsession").sched.assigned_work.get(node, {})
+    for module in [module for module, tests in assigned.items() if all(tests.values())]:
+        del assigned[module]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem: str, sched: Any) -> None:
+    """The test that a worker died of has failed, and is not tried again."""
+    for module, tests in [*sched.workqueue.items()]:
+        if crashitem in tests:
+            tests[crashitem] = True
+            if all(tests.values()):
+                del sched.workqueue[module]
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from twoshift.batch.verify import (
     refuse_damaged,
     resized,
 )
+from twoshift.decodable import decodable
 from twoshift.ports import Blobs
 
 __all__ = ["finish", "leave", "look_at_parts", "read_runs", "read_summary", "write_run"]
@@ -92,6 +93,7 @@ class _ListedPart(msgspec.Struct, frozen=True):
     bytes: int | None = None
 
 
+@decodable
 class _Manifest(msgspec.Struct, frozen=True):
     parts: tuple[_ListedPart, ...]
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
+from twoshift.decodable import decodable
+
 __all__ = ["PartStats"]
 
 
+@decodable
 class PartStats(msgspec.Struct, frozen=True):
     """What became of a shard; kept in its part."""
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from twoshift.batch.inputs import InputFile, Piece
 from twoshift.batch.settings import JobSettings, Mark
 from twoshift.declare import declared
+from twoshift.decodable import decodable
 from twoshift.errors import Broken, InvalidInput
 from twoshift.ports import Blobs, RuntimeInfo
 
@@ -47,6 +48,7 @@ class PlannedModel(msgspec.Struct, frozen=True):
         return cls(info.model, info.checksum, info.precision, info.outputs, is_ordered=info.is_ordered)
 
 
+@decodable
 class Plan(msgspec.Struct, frozen=True):
     """Written once, before the first shard; everything that a worker needs besides the model."""
 

@@ -15,6 +15,7 @@ import msgspec
 from twoshift.batch.prompting import Prompting, Template
 from twoshift.config import naming_file, read_toml
 from twoshift.declare import check, key, setting, settings_of
+from twoshift.decodable import decodable
 from twoshift.errors import InvalidInput
 from twoshift.generation import GenerationParams
 from twoshift.loading_settings import Device, Precision, Threads, TrustPickle
@@ -63,6 +64,7 @@ _TYPES = mapping("columns with types, such as amount=float,zip=string", "column"
 _AMOUNTS = mapping("names with amounts, such as a=1,b=0.5", "name", float)
 
 
+@decodable
 class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One job."""
 

@@ -18,6 +18,7 @@ from twoshift.batch.parity_report import ParityReport
 from twoshift.batch.part_stats import PartStats
 from twoshift.batch.plan import Plan
 from twoshift.batch.progress import Snapshot
+from twoshift.decodable import decodable
 from twoshift.units import counted
 
 __all__ = ["RunRecord", "Summary", "dollars", "summary_page"]
@@ -27,6 +28,7 @@ _FEWEST_POINTS = 3  # of a chart: fewer show nothing that the numbers do not say
 _NAMED_INPUTS = 3
 
 
+@decodable
 class RunRecord(msgspec.Struct, frozen=True):
     """One run of a job: what it took, whether it came to its end or not."""
 
@@ -54,6 +56,7 @@ class RunRecord(msgspec.Struct, frozen=True):
     preparers: int = 0  # processes that prepared rows, at most at the same time
 
 
+@decodable
 class Summary(msgspec.Struct, frozen=True):
     """Everything that the report says."""
 

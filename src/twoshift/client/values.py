@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from twoshift.decodable import decodable
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -63,6 +65,7 @@ class Chunk(Struct, frozen=True):
     completion_tokens: int | None = None
 
 
+@decodable
 class Job(Struct, frozen=True, kw_only=True):
     """A job on a server: queued, running, paused, done, failed or cancelled."""
 
@@ -90,6 +93,7 @@ class Job(Struct, frozen=True, kw_only=True):
         return str(self.settings.get("output", ""))
 
 
+@decodable
 class File(Struct, frozen=True, kw_only=True):
     """A file on a server."""
 
@@ -109,6 +113,7 @@ class Counts(Struct, frozen=True):
     failed: int = 0
 
 
+@decodable
 class Batch(Struct, frozen=True, kw_only=True):
     """A batch: validating, in_progress, finalizing, completed, failed, expired, cancelling or cancelled."""
 

@@ -63,12 +63,12 @@ class LoadLimit:
 
     def __enter__(self) -> LoadLimit:
         if self._limit_s is not None:
-            self._timer = threading.Timer(self._limit_s, self._expired)
-            self._timer.daemon = True
-            self._timer.start()
+            _active.limits.append(self)
             if sys.__stderr__ is not None:
                 faulthandler.dump_traceback_later(self._limit_s + _GRACE_S, exit=True, file=sys.__stderr__)
-            _active.limits.append(self)
+            self._timer = threading.Timer(self._limit_s, self._expired)  # after the watch that it ends
+            self._timer.daemon = True
+            self._timer.start()
         return self
 
     def __exit__(

@@ -11,6 +11,7 @@ import msgspec
 
 from twoshift.config import naming_file, read_toml
 from twoshift.declare import check, key, setting, settings_of
+from twoshift.decodable import decodable
 from twoshift.errors import InvalidInput
 from twoshift.loading_settings import Device, Precision, Threads, TrustPickle
 from twoshift.serve.keys import KeySettings, tenant_of
@@ -136,6 +137,7 @@ class FileSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         return parse_duration(self.retention, "retention")
 
 
+@decodable
 class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A server: where it listens, what it serves, and to whom."""
 

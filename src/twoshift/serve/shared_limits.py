@@ -16,6 +16,7 @@ from typing import Protocol, Self
 
 import msgspec
 
+from twoshift.decodable import decodable
 from twoshift.errors import Broken, InvalidInput
 from twoshift.serve.connection_counts import SharedConnectionCounts, table_bytes
 from twoshift.serve.limit_record import LimitRecord
@@ -33,6 +34,7 @@ class _Settings(Protocol):
     def is_limited(self) -> bool: ...
 
 
+@decodable
 class _Contents(msgspec.Struct, frozen=True):
     """What the file says of itself."""
 

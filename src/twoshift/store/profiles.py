@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from twoshift.decodable import decodable
 from twoshift.durable import sync_directory
 from twoshift.errors import Broken, InvalidInput
 from twoshift.policy.cost import CallCost
@@ -24,6 +25,7 @@ _READABLE = (1, 2, 3, 4)
 _MOST_BYTES = 1_000_000
 
 
+@decodable
 class _Stored(msgspec.Struct, forbid_unknown_fields=True):
     """The file's fields; `format` changes when they do."""
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from twoshift.decodable import decodable
 from twoshift.errors import InvalidInput
 from twoshift.policy.cron import Cron
 from twoshift.policy.due import next_due_s
@@ -30,6 +31,7 @@ _COMPARED, _AHEAD_S = 1500, 2 * 366 * 86_400  # runs ahead whose outputs must di
 _HOUR_S, _DAY_S = 3600, 86_400
 
 
+@decodable
 class ScheduleSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A schedule. Either `cron` or `after` says when; `job` is a job file's keys, with placeholders."""
 

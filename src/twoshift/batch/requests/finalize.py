@@ -17,6 +17,7 @@ from twoshift.batch.plan import Plan, part_location, read_plan
 from twoshift.batch.requests.files import StoredFiles, staged_path, writing
 from twoshift.batch.sinks.response_lines import Footer, read_footer
 from twoshift.batch_ports import BatchRecord, FileRecord, FileStatus
+from twoshift.decodable import decodable
 from twoshift.endpoints.faults import Fault
 from twoshift.errors import Broken
 
@@ -33,6 +34,7 @@ class NotDone(msgspec.Struct, frozen=True):
     message: str
 
 
+@decodable
 class _Frozen(msgspec.Struct, frozen=True):
     """Decided once: a part that comes later is too late, and what is not there is told in the same words each time."""
 

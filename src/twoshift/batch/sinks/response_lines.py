@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from twoshift.batch.part_file import PartFile, Seal
 from twoshift.batch.part_stats import PartStats
+from twoshift.decodable import decodable
 
 __all__ = ["LINES", "Footer", "ResponseLinesSink", "read_footer"]
 
@@ -19,6 +20,7 @@ _FOOTER_BYTES = 1 << 20
 LINES = pa.schema([pa.field("line", pa.binary()), pa.field("error", pa.string())])  # the columns of a part
 
 
+@decodable
 class Footer(msgspec.Struct, frozen=True):
     """The last line of a part."""
 
