@@ -94,7 +94,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """xdist gives all modules of a worker that died to the others, and one that gets a finished one waits for ever."""
-    assigned = node.config.pluginmanager.get_plugin("dsession").sched.assigned_work.get(node, {})
+    scheduler = node.config.pluginmanager.get_plugin("dsession").sched
+    assigned = getattr(scheduler, "assigned_work", {}).get(node, {})  # of --dist loadscope
     for module in [module for module, tests in assigned.items() if all(tests.values())]:
         del assigned[module]
 
@@ -102,7 +103,7 @@ def pytest_testnodedown(node: Any) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_handlecrashitem(crashitem: str, sched: Any) -> None:
     """The test that a worker died of has failed, and is not tried again."""
-    for module, tests in [*sched.workqueue.items()]:
+    for module, tests in [*getattr(sched, "workqueue", {}).items()]:
         if crashitem in tests:
             tests[crashitem] = True
             if all(tests.values()):
