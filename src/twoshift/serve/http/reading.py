@@ -210,7 +210,7 @@ class Reading:
         request.admission = admission = self._peers.admit(request)
         if admission is not None and admission.fault is not None:
             if length is None or length > SMALL_BYTES or b"expect" in self._headers:
-                request.unread = True
+                request.unread, request.arrived_s = True, time.monotonic()
                 raise HeadRefused(request)
             return
         self._body = self._skipped(length) if admission and not admission.reads_body else self._kept(admission, length)
