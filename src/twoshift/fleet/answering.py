@@ -96,7 +96,7 @@ class Answering:
         self._is_changed = False
         model = self.model
         if self._board is not None and isinstance(model, ServedModel):
-            wait_s = model.engine.finish_in_s(_ONE, 0.0) + self.host.policy.ahead_s
+            wait_s = model.engine.live.finish_in_s(_ONE, 0.0) + self.host.policy.ahead_s
             self._board.write(time.monotonic() + wait_s if wait_s else -math.inf)
 
 
