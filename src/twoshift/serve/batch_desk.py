@@ -6,7 +6,7 @@ from collections.abc import Callable
 from copy import copy
 from typing import Any, BinaryIO, Protocol
 
-from twoshift.batch_ports import BatchRecord, FileRecord
+from twoshift.batch_ports import BatchRecord, BatchWanted, FileRecord
 from twoshift.errors import Disabled, TwoshiftError
 
 __all__ = ["BatchDesk", "FileDesk", "Limits", "NoBatches", "Upload"]
@@ -58,18 +58,7 @@ class BatchDesk(Protocol):
     @property
     def files(self) -> FileDesk: ...
 
-    def ask(
-        self,
-        input_file_id: str,
-        endpoint: str,
-        window: str,
-        metadata: dict[str, str] | None,
-        output_expires_s: float | None,
-        owner: str | None,
-        models: tuple[str, ...],
-        content: str = "",
-        total: int = 0,
-    ) -> BatchRecord: ...
+    def create(self, wanted: BatchWanted, owner: str | None) -> BatchRecord: ...
 
     def get(self, batch_id: str, owner: str | None) -> BatchRecord: ...
 
