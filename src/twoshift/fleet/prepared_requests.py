@@ -13,7 +13,7 @@ from twoshift.engine.live_intake import LiveIntake
 from twoshift.engine.waiting import LiveRows
 from twoshift.error_codec import encode_error
 from twoshift.errors import Late, TryLater, TwoshiftError
-from twoshift.fleet.answering import Answering, Front
+from twoshift.fleet.answering import Answering, AskingFront
 from twoshift.fleet.frames import framed
 from twoshift.fleet.wire import Answered, AskPrepared, Done, PreparedAsk, Refused, Results
 from twoshift.policy.host import HostWork
@@ -55,7 +55,7 @@ _Submitted = tuple[_PreparedRequest, LiveRows, float]  # and its deadline
 class PreparedRequests:
     """Of one front; it has exactly one reply for each that was admitted, unless it forgets it."""
 
-    def __init__(self, answering: Answering, model: ServedModel, front: Front) -> None:
+    def __init__(self, answering: Answering, model: ServedModel, front: AskingFront) -> None:
         runtime = model.engine.runtime
         self._preparer = runtime.row_preparer if isinstance(runtime, PreparedElsewhere) else None
         self._answering, self._model, self.front = answering, model, front

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Protocol
 from twoshift.batch_ports import BatchRecord, BatchWanted, FileRecord
 from twoshift.errors import Disabled, TwoshiftError
 
-__all__ = ["BatchDesk", "FileDesk", "Limits", "NoBatches", "Upload"]
+__all__ = ["BatchDesk", "FileDesk", "FileUpload", "Limits", "NoBatches"]
 
 
 class Limits(Protocol):
@@ -19,7 +19,7 @@ class Limits(Protocol):
     def max_bytes(self) -> int: ...
 
 
-class Upload(Protocol):
+class FileUpload(Protocol):
     """A file on its way; ended by `finish` or `abort`."""
 
     def begin(self) -> None: ...
@@ -37,7 +37,7 @@ class FileDesk(Protocol):
     @property
     def limits(self) -> Limits: ...
 
-    def upload(self, owner: str, size_bytes: int, check: Callable[[int, int], None]) -> Upload:
+    def upload(self, owner: str, size_bytes: int, check: Callable[[int, int], None]) -> FileUpload:
         """One that is yet to begin, where there is room for that size; this alone waits for nothing."""
         ...
 

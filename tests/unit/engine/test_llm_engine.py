@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 from fake_llm import SHAPE, FakeLlm, prompt_of, words_after
 
-from twoshift.engine.llm import Finished, LlmEngine, LlmObjective
+from twoshift.engine.llm import FinishedSequence, LlmEngine, LlmObjective
 from twoshift.engine.waiting import BlockOwner
 from twoshift.errors import Broken, DeviceLost, InvalidInput, TooLarge, TryLater
 from twoshift.generation import FinishReason, GenerationParams, GenerationRequest
@@ -336,7 +336,7 @@ def test_draining_finishes_live_streams_and_hands_blocks_back() -> None:
 
 def test_a_loop_reads_a_stream_and_hangs_up_by_leaving_it() -> None:
     llm = FakeLlm()
-    told: list[Finished] = []
+    told: list[FinishedSequence] = []
     with LlmEngine(llm, llm.cost) as engine:
         engine.on_finished = told.append
 

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Sequence
 
 from twoshift.engine.device_loop import DeviceLoop
-from twoshift.engine.llm.delivery import Delivery
 from twoshift.engine.llm.llm_counters import LlmCounters
 from twoshift.engine.llm.sequence_table import Orders, SequenceTable
 from twoshift.engine.llm.sequences import Background, Live, LiveSink, WholeAnswer
 from twoshift.engine.llm.settings import LlmObjective
-from twoshift.engine.llm.stats import Finished, LlmStats
+from twoshift.engine.llm.stats import FinishedSequence, LlmStats
+from twoshift.engine.llm.step_outcomes import StepOutcomes
 from twoshift.engine.llm.stream import TokenStream
 from twoshift.engine.results import BlockAccumulator, BlockFuture, RowFuture
 from twoshift.engine.stats import EngineStats
@@ -55,11 +55,11 @@ class LlmEngine(DeviceLoop):
         self._table = SequenceTable(runtime.shape, self._counters.lanes)
         super().__init__(runtime, self._table, clock)
         self.runtime, self.objective = runtime, objective or LlmObjective()
-        self.on_finished: Callable[[Finished], None] | None = None  # told in the loop's thread
+        self.on_finished: Callable[[FinishedSequence], None] | None = None  # told in the loop's thread
         self._learner = CostLearner(cost)
         self._governor = GovernorPolicy(cost, self.objective.governed(runtime.shape, serves))
         self._admission = LlmAdmissionPolicy(self.objective.bounds(runtime.shape))
-        self._delivery = Delivery(runtime, self._table, self._counters, self._lock, self._finished)
+        self._outcomes = StepOutcomes(runtime, self._table, self._counters, self._lock, self._finished)
         self._step_began_s: float | None = None
         self._start([threading.Thread(target=self._loop, name="twoshift-llm", daemon=True)], start)
 
@@ -120,7 +120,7 @@ class LlmEngine(DeviceLoop):
             self._table.count()
             return self._counters.stats(self._table.live_held_tokens())
 
-    def recent(self) -> list[Finished]:
+    def recent(self) -> list[FinishedSequence]:
         """The last sequences that ended, oldest first."""
         with self._lock:
             return list(self._counters.recent)
@@ -153,7 +153,7 @@ class LlmEngine(DeviceLoop):
         with self._lock:
             if step.seconds is not None and self._learner.observed(step.size, step.seconds):
                 self._governor.cost = self._learner.cost
-            settle = self._delivery.took(step, inside, self._clock())
+            settle = self._outcomes.took(step, inside, self._clock())
         for act in settle:
             act()
         return True
@@ -180,7 +180,7 @@ class LlmEngine(DeviceLoop):
             except Exception as error:  # the request's own fault, as it seems
                 with self._lock:
                     self._table.inside.pop(each.key, None)
-                self._delivery.fail(each, error)
+                self._outcomes.fail(each, error)
 
     def _orders(self) -> Orders:
         """What is not wanted goes, live sequences come in, and background ones as the governor says."""
@@ -202,7 +202,7 @@ class LlmEngine(DeviceLoop):
         refused = [waiting[key] for key in decision.too_large]
         admitted = [waiting[key] for key in decision.admit]
         table.pending.remove([*refused, *admitted])
-        orders.settle += [lambda each=each: self._delivery.fail(each, _too_large(each)) for each in refused]
+        orders.settle += [lambda each=each: self._outcomes.fail(each, _too_large(each)) for each in refused]
         table.let_in(admitted, orders)
         orders.prefill_tokens = decision.prefill_tokens or None
         return orders
@@ -211,7 +211,7 @@ class LlmEngine(DeviceLoop):
         self._counters.requeued += len(sequences)
         self._counters.reread_tokens += self._table.take_out(sequences, orders)
 
-    def _finished(self, finished: Finished) -> None:
+    def _finished(self, finished: FinishedSequence) -> None:
         if self.on_finished is not None:
             self.on_finished(finished)
 

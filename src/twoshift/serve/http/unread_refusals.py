@@ -9,12 +9,12 @@ from typing import Any, Protocol
 from twoshift.serve.http.gate import Gate
 from twoshift.serve.http.messages import Request
 
-__all__ = ["Refused", "UnreadRefusals"]
+__all__ = ["Refusable", "UnreadRefusals"]
 
 _SOON_S = 0.001  # a refusal that is due in less is written at once
 
 
-class Refused(Protocol):
+class Refusable(Protocol):
     """The connection."""
 
     transport: Any
@@ -27,7 +27,7 @@ class Refused(Protocol):
 class UnreadRefusals:
     """Of one connection, on its loop."""
 
-    def __init__(self, gate: Gate, connection: Refused) -> None:
+    def __init__(self, gate: Gate, connection: Refusable) -> None:
         self.gate, self._connection = gate, connection
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None

@@ -8,15 +8,15 @@ from contextlib import AbstractContextManager
 from twoshift.engine.llm.llm_counters import LlmCounters
 from twoshift.engine.llm.sequence_table import SequenceTable
 from twoshift.engine.llm.sequences import Background, Live, answer_columns
-from twoshift.engine.llm.stats import Finished
+from twoshift.engine.llm.stats import FinishedSequence
 from twoshift.generation import Delta, FinishReason, RowDetails
 from twoshift.llm_ports import Emitted, LlmRuntime, Step
 from twoshift.types import Lane
 
-__all__ = ["Delivery"]
+__all__ = ["StepOutcomes"]
 
 
-class Delivery:
+class StepOutcomes:
     """In the thread of an engine, whose lock guards what it shares with it."""
 
     def __init__(
@@ -25,7 +25,7 @@ class Delivery:
         table: SequenceTable,
         counters: LlmCounters,
         lock: AbstractContextManager[object],
-        finished: Callable[[Finished], None],
+        finished: Callable[[FinishedSequence], None],
     ) -> None:
         """`finished` is told of each sequence that has its whole answer, outside the lock."""
         self._runtime, self._table, self._counters = runtime, table, counters
@@ -108,7 +108,7 @@ class Delivery:
         found = [at for stop in each.prompt.params.stop if (at := text.find(stop)) >= 0]
         return (text[: min(found)], True) if found else (text, False)
 
-    def _ended(self, sequence: Live | Background, lane: Lane, finish: FinishReason, now_s: float) -> Finished:
+    def _ended(self, sequence: Live | Background, lane: Lane, finish: FinishReason, now_s: float) -> FinishedSequence:
         del self._table.inside[sequence.key]
         finished = sequence.finished(lane, finish, now_s)
         self._counters.ended(finished)
