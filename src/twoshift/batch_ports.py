@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from twoshift.policy.job_states import batch_status
 from twoshift.types import BatchStatus, JobState
 
-__all__ = ["BatchRecord", "BatchStore", "FileRecord", "FileStatus", "FileStore"]
+__all__ = ["BatchRecord", "BatchStore", "BatchWanted", "FileRecord", "FileStatus", "FileStore"]
 
 
 class FileStatus(enum.StrEnum):
@@ -34,6 +34,21 @@ class FileRecord:
     sha256: str = ""
     status: FileStatus = FileStatus.UPLOADING
     expires_unix_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchWanted:
+    """A batch as it is asked for."""
+
+    input_file_id: str
+    endpoint: str
+    window: str
+    metadata: dict[str, str] | None = None
+    output_expires_s: float | None = None  # after which its files go
+    models: tuple[str, ...] = ()  # that the key may use; none: all
+    content: str = ""  # a digest of its file, where each copy of a request brings one of its own
+    total: int = 0  # requests, where they are counted already
+    retry_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)

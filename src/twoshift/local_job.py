@@ -9,7 +9,7 @@ from typing import Any
 
 from twoshift.batch.job import JobResult
 from twoshift.batch.part_records import list_output
-from twoshift.batch.progress import NOTHING_YET, Snapshot
+from twoshift.batch.progress import NOTHING_YET, JobSnapshot
 from twoshift.batch.settings import make_settings
 from twoshift.errors import Broken, Late
 from twoshift.wiring.blob_stores import blobs_for
@@ -25,7 +25,7 @@ def run(
     output: str,
     fresh: bool = False,
     retry_errors: str | None = None,
-    on_progress: Callable[[Snapshot], None] | None = None,
+    on_progress: Callable[[JobSnapshot], None] | None = None,
     **settings: Any,
 ) -> RunningJob:
     """Map a model over files in the background; the same call again resumes. `settings` are the keys of a job file.
@@ -48,7 +48,7 @@ class RunningJob:
         settings: Mapping[str, Any],
         fresh: bool,
         retry_errors: str | None,
-        on_progress: Callable[[Snapshot], None] | None,
+        on_progress: Callable[[JobSnapshot], None] | None,
     ) -> None:
         """Start it."""
         self.settings = make_settings(dict(settings))
@@ -59,7 +59,7 @@ class RunningJob:
         self._thread.start()
 
     @property
-    def progress(self) -> Snapshot:
+    def progress(self) -> JobSnapshot:
         """How far it is: `share`, `rows`, `errors`, `rows_per_s`, `left_s` and others."""
         return self._progress
 
@@ -117,7 +117,7 @@ class RunningJob:
         except Exception as error:
             self._error = error
 
-    def _report(self, now: Snapshot) -> None:
+    def _report(self, now: JobSnapshot) -> None:
         self._progress = now
         if self._on_progress is not None:
             self._on_progress(now)

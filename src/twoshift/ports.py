@@ -325,7 +325,7 @@ class JobStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class DeviceUsage:
     """What somebody has had of the devices; of a sum, what it is not divided by is None."""
 
     day: str | None = None  # of UTC: 2026-01-31
@@ -343,14 +343,14 @@ class Usage:
 class UsageStore(Protocol):
     """The ledger of a fleet; any thread may call it. Raises TryLater where the database does not answer."""
 
-    def put(self, writer: str, counted: Sequence[Usage]) -> None:
+    def put(self, writer: str, counted: Sequence[DeviceUsage]) -> None:
         """What a writer has counted in all, of each day, tenant, lane and model: in place of what it said before.
 
         So nothing is counted twice, however often it is said.
         """
         ...
 
-    def sums(self, first: str, last: str, group_by: Sequence[str], tenant: str | None = None) -> list[Usage]:
+    def sums(self, first: str, last: str, group_by: Sequence[str], tenant: str | None = None) -> list[DeviceUsage]:
         """Over all writers, from the first day to the last, of one tenant or of all; in the order of the groups."""
         ...
 

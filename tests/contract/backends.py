@@ -14,15 +14,48 @@ from typing import Any, TypeVar
 import pytest
 from programs import python_path
 
+from twoshift.batch.coordinator import Ending
+from twoshift.batch.engine_pool import EnginePool
+from twoshift.batch.job import Job
+from twoshift.batch.job_on_fleet import JobOnFleet
+from twoshift.batch.job_seats import EngineReplica, LiveFleet
+from twoshift.batch.settings import JobSettings
+from twoshift.errors import TryLater
 from twoshift.serve.deployments import Deployments
 from twoshift.serve.model import Answer
 from twoshift.serve.service import Service
+from twoshift.wiring.blob_stores import blobs_for
 
-__all__ = ["HERE", "KINDS", "NAME", "PROCESSES", "RAY", "SOURCE", "Front", "own_ray", "pids", "values"]
+__all__ = [
+    "HERE",
+    "KINDS",
+    "MARKS",
+    "MOST_WAITING",
+    "NAME",
+    "PROCESSES",
+    "RAY",
+    "SOURCE",
+    "Front",
+    "check_refusals",
+    "each_kind",
+    "own_ray",
+    "pids",
+    "remote",
+    "values",
+]
 
 T = TypeVar("T")
 WAIT_S = 90.0
 HERE, PROCESSES, RAY = KINDS = ("here", "processes", "ray")
+MOST_WAITING = 8
+# Ray itself leaves a socket open now and then
+MARKS = [
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+remote = pytest.mark.parametrize("kind", [PROCESSES, RAY], indirect=True, scope="module")  # whose replicas die alone
 NAME = "Worded"
 SOURCE = '''
 import os
@@ -73,7 +106,16 @@ class Front:
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
-        self.run(_called(self.service.start))
+        self.call(self.service.start)
+
+    @property
+    def replicas(self) -> int:
+        """Of the front that tests share."""
+        return 1 if self.kind == HERE else 2
+
+    def call(self, what: Callable[[], None]) -> None:
+        """On the loop."""
+        self.run(_called(what))
 
     def run(self, what: Awaitable[T]) -> T:
         """To its end, on the loop."""
@@ -112,9 +154,20 @@ class Front:
 
     def lane_replicas(self) -> Sequence[Any]:
         """Those in whose batch lanes jobs may run."""
-        from twoshift.batch.job_seats import EngineReplica
-
         return [EngineReplica(self.backend.engine)] if self.kind == HERE else self.backend.lane_replicas()
+
+    def run_job(self, settings: JobSettings, report: Callable[[], None] = lambda: None) -> JobOnFleet:
+        """In its batch lanes, to its end, with a report now and then; until they have told of all its rows."""
+        seats = self.lane_replicas()
+        lane = JobOnFleet(settings, LiveFleet(lambda: seats, list))
+
+        def tick(_now: Any) -> None:
+            lane.tick()
+            report()
+
+        job = Job(settings, blobs_for, EnginePool(settings, lane, blobs_for), lane)
+        assert job.run(lambda _: None, tick).ending is Ending.DONE
+        return lane
 
     def close(self) -> None:
         """The backend and its loop."""
@@ -138,6 +191,21 @@ def own_ray() -> Iterator[None]:
         ray.serve.shutdown()
         ray.shutdown()
         gc.collect()  # what Ray left open is told here, and not in the next module
+
+
+def each_kind(request: pytest.FixtureRequest) -> str:
+    """A fixture: the kind of the backend; with Ray running where it is that."""
+    if request.param == RAY:
+        request.getfixturevalue("ray_here")
+    return request.param
+
+
+def check_refusals(asked: Sequence[Future[Any]]) -> None:
+    """Of requests that came at once some are refused, each with a time, and as many as can wait are not."""
+    refused = [error for each in asked if (error := each.exception()) is not None]
+    assert len(refused) >= 8
+    assert all(isinstance(error, TryLater) and error.retry_after_s > 0 for error in refused)
+    assert len(asked) - len(refused) >= MOST_WAITING
 
 
 def values(answer: Answer) -> list[float]:

@@ -4,37 +4,46 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("uvloop")
 pytest.importorskip("pyarrow")
 
-from backends import HERE, KINDS, NAME, PROCESSES, RAY, SOURCE, Front, own_ray, pids, values
+import pyarrow as pa
+import pyarrow.parquet as pq
+from backends import (
+    HERE,
+    KINDS,
+    MARKS,
+    MOST_WAITING,
+    NAME,
+    PROCESSES,
+    SOURCE,
+    Front,
+    check_refusals,
+    each_kind,
+    own_ray,
+    pids,
+    remote,
+    values,
+)
 
+from twoshift.batch.settings import JobSettings
 from twoshift.errors import InvalidInput, Late, TooLarge, TryLater
 from twoshift.serve.settings import ModelSettings
 from twoshift.types import Lane
 from twoshift.wiring.backends import fleet_model, ray_model
-from twoshift.wiring.blob_stores import blobs_for
 from twoshift.wiring.served_models import served_model
 from waiting import until
 
-# Ray itself leaves a socket open now and then
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(300),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
-MOST_WAITING = 8
-TEXTS = ["a", "some words", "and others, too", "é", ""]
-
+pytestmark = MARKS
 ray_here = pytest.fixture(scope="module")(own_ray)
+kind = pytest.fixture(scope="module", params=KINDS)(each_kind)
+TEXTS = ["a", "some words", "and others, too", "é", ""]
 
 
 @pytest.fixture(scope="module")
@@ -64,26 +73,11 @@ def opened(kind: str, folder: Path, replicas: int) -> Iterator[Front]:
         front.close()
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
-    """Of the backend; with Ray running where it is that."""
-    if request.param == RAY:
-        request.getfixturevalue("ray_here")
-    return request.param
-
-
 @pytest.fixture(scope="module")
 def front(kind: str, folder: Path) -> Iterator[Front]:
     """For tests that leave it as they found it; with two replicas where it has any."""
     with opened(kind, folder, 2) as made:
         yield made
-
-
-remote = pytest.mark.parametrize("kind", [PROCESSES, RAY], indirect=True, scope="module")  # whose replicas die alone
-
-
-def replicas_of(front: Front) -> int:
-    return 1 if front.kind == HERE else 2
 
 
 def both(front: Front) -> set[int]:
@@ -112,7 +106,7 @@ def test_rows_are_answered_in_order_and_as_the_engine_here_answers_them(front: F
     assert answer.tokens >= len(TEXTS)
     assert answer.stages.forward > 0
     assert 0 < answer.stages.call_rows <= 4
-    assert len({pid for _ in range(100) for pid in pids(front.ask(["a"]).result())}) == replicas_of(front)
+    assert len({pid for _ in range(100) for pid in pids(front.ask(["a"]).result())}) == front.replicas
 
 
 def test_rows_that_can_never_be_answered_are_refused_by_name(front: Front) -> None:
@@ -143,17 +137,14 @@ def test_a_time_that_the_model_gives_and_a_deadline_that_passes_are_told(front: 
 
 
 def test_overload_is_refused_with_a_time_and_what_was_admitted_is_answered(front: Front, tmp_path: Path) -> None:
-    running, held, release = front.hold(tmp_path, replicas_of(front))
+    running, held, release = front.hold(tmp_path, front.replicas)
     try:
-        assert len(set(held)) == replicas_of(front)
-        asked = [front.ask(["a"]) for _ in range(MOST_WAITING * replicas_of(front) + 8)]
+        assert len(set(held)) == front.replicas
+        asked = [front.ask(["a"]) for _ in range(MOST_WAITING * front.replicas + 8)]
         until(lambda: sum(each.done() for each in asked) >= 8)
     finally:
         release()
-    refused = [error for each in asked if (error := each.exception()) is not None]
-    assert len(refused) >= 8
-    assert all(isinstance(error, TryLater) and error.retry_after_s > 0 for error in refused)
-    assert len(asked) - len(refused) >= MOST_WAITING
+    check_refusals(asked)
     assert [pids(each.result()) for each in running] == [{pid} for pid in held]
 
 
@@ -166,7 +157,7 @@ def test_it_says_how_it_is_and_what_it_has_done(front: Front) -> None:
     until(lambda: backend.waiting()[Lane.ONLINE].rows == 0)
     health = backend.health()
     assert (health.healthy, health.reason) == (True, "")
-    until(lambda: backend.replicas().ready == replicas_of(front))
+    until(lambda: backend.replicas().ready == front.replicas)
     assert backend.derived_now().capacity_rows_per_s > 0
     assert backend.info.checksum.startswith("sha256:")
     assert backend.most_rows == MOST_WAITING
@@ -174,33 +165,19 @@ def test_it_says_how_it_is_and_what_it_has_done(front: Front) -> None:
 
 
 def test_a_job_in_its_batch_lanes_answers_as_live_requests_are_answered(front: Front, tmp_path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from twoshift.batch.coordinator import Ending
-    from twoshift.batch.engine_pool import EnginePool
-    from twoshift.batch.job import Job
-    from twoshift.batch.job_on_fleet import JobOnFleet
-    from twoshift.batch.job_seats import LiveFleet
-    from twoshift.batch.settings import JobSettings
-
     texts = [f"w{k}" for k in range(200)]
     pq.write_table(pa.table({"id": range(len(texts)), "text": texts}), tmp_path / "in.parquet")
     settings = JobSettings(
         inputs=(str(tmp_path / "in.parquet"),), output=str(tmp_path / "out"), model=NAME, text="text", keep=("id",),
         shard_rows=20,
     )  # fmt: skip
-    seats = front.lane_replicas()
-    lane = JobOnFleet(settings, LiveFleet(lambda: seats, list))
-    job = Job(settings, blobs_for, EnginePool(settings, lane, blobs_for), lane)
     answered = list[float]()
 
-    def report(_now: Any) -> None:
-        lane.tick()
+    def report() -> None:
         if not answered:
             answered.extend(values(front.ask(texts[:MOST_WAITING]).result()))
 
-    assert job.run(lambda _: None, report).ending is Ending.DONE
+    lane = front.run_job(settings, report)
     table = pq.read_table(tmp_path / "out").sort_by("id")
     assert table["id"].to_pylist() == list(range(len(texts)))
     assert table["value"].to_pylist()[:MOST_WAITING] == answered
@@ -215,16 +192,12 @@ def test_a_server_that_drains_answers_what_it_has_and_takes_nothing_new(
         running, held, release = front.hold(tmp_path, 1)
         waiting = front.ask(["a"])
         until(lambda: front.backend.waiting()[Lane.ONLINE].rows == 1)
-        front.run(called(front.service.drain))
+        front.call(front.service.drain)
         with pytest.raises(TryLater, match="shutting down"):
             front.ask(["b"]).result()
         assert not waiting.done()
         release()
         assert [pids(each.result()) for each in (*running, waiting)] == [{held[0]}] * 2
-
-
-async def called(what: Callable[[], None]) -> None:
-    what()
 
 
 @remote

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,15 +19,12 @@ pytest.importorskip("pyarrow")
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from backends import HERE, KINDS, PROCESSES, RAY, Front, own_ray
+from backends import HERE, KINDS, MARKS, MOST_WAITING, PROCESSES, RAY, Front, check_refusals, each_kind, own_ray, remote
 from fake_llm import FakeLlm, words_after
 from fake_llm_replica import open_fake_job, open_fake_llm
 
 from twoshift.batch.coordinator import Ending
-from twoshift.batch.engine_pool import EnginePool
 from twoshift.batch.job import Job
-from twoshift.batch.job_on_fleet import JobOnFleet
-from twoshift.batch.job_seats import LiveFleet
 from twoshift.batch.settings import JobSettings
 from twoshift.errors import TooLarge, TryLater
 from twoshift.fleet.llm_model import FleetLlm
@@ -42,18 +39,11 @@ from twoshift.types import Lane
 from twoshift.wiring.blob_stores import blobs_for
 from waiting import until
 
-# Ray itself leaves a socket open now and then
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(300),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
-MOST_WAITING = 8
+pytestmark = MARKS
+ray_here = pytest.fixture(scope="module")(own_ray)
+kind = pytest.fixture(scope="module", params=KINDS)(each_kind)
 NAMED = 8  # characters of a prompt that name its file
 ENDLESS = 500_000  # tokens
-
-ray_here = pytest.fixture(scope="module")(own_ray)
 
 
 class Sequences(Front):
@@ -91,7 +81,7 @@ class Sequences(Front):
 
     def close_running(self, running: Running) -> None:
         """Nobody waits for it."""
-        self.run(called(running.close))
+        self.call(running.close)
 
     def has(self, text: str) -> list[int]:
         """Processes that had that prompt."""
@@ -125,14 +115,6 @@ def fleet_of(kind: str, spec: ReplicaSpec, backend: FleetLlm) -> Any:
     return RayFleet(spec, None, backend.group, lambda _: None)
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
-    """Of the backend; with Ray running where it is that."""
-    if request.param == RAY:
-        request.getfixturevalue("ray_here")
-    return request.param
-
-
 @pytest.fixture(scope="module")
 def front(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sequences]:
     """For tests that leave it as they found it; with two replicas where it has any."""
@@ -140,20 +122,11 @@ def front(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seque
         yield made
 
 
-remote = pytest.mark.parametrize("kind", [PROCESSES, RAY], indirect=True, scope="module")  # whose replicas die alone
 on_ray = pytest.mark.parametrize("kind", [RAY], indirect=True, scope="module")  # which scales by itself
-
-
-async def called(what: Callable[[], None]) -> None:
-    what()
 
 
 def expected(text: str, count: int = 5) -> str:
     return FakeLlm().text_of(words_after(tuple(map(ord, text)), count))
-
-
-def replicas_of(front: Sequences) -> int:
-    return 1 if front.kind == HERE else 2
 
 
 def ready(front: Sequences) -> None:
@@ -164,7 +137,7 @@ def ready(front: Sequences) -> None:
 
 def test_sequences_are_streamed_by_every_replica_and_prompts_that_begin_alike_meet_at_one(front: Sequences) -> None:
     ready(front)
-    names = [f"apart-{each}-" for each in range(replicas_of(front))]
+    names = [f"apart-{each}-" for each in range(front.replicas)]
     held = [front.begin(name, max_tokens=ENDLESS).result() for name in names]
     until(lambda: all(front.has(name) for name in names))
     assert len({pid for name in names for pid in front.has(name)}) == len(names)
@@ -208,15 +181,12 @@ def test_overload_is_refused_with_a_time_and_what_was_admitted_is_answered(front
     ready(front)
     front.gate.touch()
     try:
-        asked = [front.text(f"over {each}") for each in range(MOST_WAITING * replicas_of(front) + 8)]
+        asked = [front.text(f"over {each}") for each in range(MOST_WAITING * front.replicas + 8)]
         until(lambda: sum(each.done() for each in asked) >= 8)
     finally:
         front.gate.unlink()
-    refused = [error for each in asked if (error := each.exception()) is not None]
-    assert len(refused) >= 8
-    assert all(isinstance(error, TryLater) and error.retry_after_s > 0 for error in refused)
+    check_refusals(asked)
     answers = {place: each.result() for place, each in enumerate(asked) if each.exception() is None}
-    assert len(answers) >= MOST_WAITING
     assert all(answer == expected(f"over {place}") for place, answer in answers.items())
 
 
@@ -247,10 +217,7 @@ def answered(folder: Path) -> list[str]:
 
 def test_a_job_in_its_batch_lanes_answers_as_live_requests_are_answered(front: Sequences, tmp_path: Path) -> None:
     texts, settings = prompts(tmp_path)
-    seats = front.lane_replicas()
-    lane = JobOnFleet(settings, LiveFleet(lambda: seats, list))
-    job = Job(settings, blobs_for, EnginePool(settings, lane, blobs_for), lane)
-    assert job.run(lambda _: None, lambda _: lane.tick()).ending is Ending.DONE
+    lane = front.run_job(settings)
     assert answered(tmp_path) == [expected(text) for text in texts]
     until(lambda: lane.used().rows >= len(texts))
 
@@ -270,7 +237,7 @@ def test_a_server_that_drains_answers_what_it_has_and_takes_nothing_new(kind: st
         front.gate.touch()
         waiting = front.text("waiting")
         until(lambda: front.has("waiting"))
-        front.run(called(front.service.drain))
+        front.call(front.service.drain)
         with pytest.raises(TryLater, match="shutting down"):
             front.begin("late").result()
         assert not waiting.done()

@@ -15,7 +15,6 @@ from twoshift.batch.messages import (
     Calibrated,
     Failed,
     GiveUp,
-    Heartbeat,
     Loading,
     Ready,
     Rechecked,
@@ -23,11 +22,12 @@ from twoshift.batch.messages import (
     Scored,
     Unusable,
     WasRead,
+    WorkerHeartbeat,
     summed,
 )
 from twoshift.batch.plan import Plan
 from twoshift.batch.pool import Died, FromPool, Joined, Left, WorkerPool
-from twoshift.batch.progress import Snapshot
+from twoshift.batch.progress import JobSnapshot
 from twoshift.batch.summary import RunRecord
 from twoshift.batch.work_left import WorkLeft
 from twoshift.batch.worker_state import WorkerState
@@ -84,7 +84,7 @@ class Coordinator:
             number: WorkerState(ready=ready, moved_s=self._began_s, has_room=True) for number, ready in started.items()
         }
         self._worker_s, self._counted_s = worker_s, self._began_s  # up to then
-        self._gone = Heartbeat(0, 0.0, 0, 0, 0, 0, 0)  # what workers that are no more had done
+        self._gone = WorkerHeartbeat(0, 0.0, 0, 0, 0, 0, 0)  # what workers that are no more had done
         self._lost_rows = 0  # of that: others do them again
         self._preparers = 0  # processes, at most at the same time
         self._rows = self._errors = 0
@@ -106,7 +106,7 @@ class Coordinator:
         at_s = self._clock() + grace_s
         self._stop_at_s = at_s if self._stop_at_s is None else min(self._stop_at_s, at_s)
 
-    def run(self, report: Callable[[Snapshot], None], heard: Iterable[tuple[int, FromPool]] = ()) -> Ending:
+    def run(self, report: Callable[[JobSnapshot], None], heard: Iterable[tuple[int, FromPool]] = ()) -> Ending:
         """Until every shard is committed or dead, or the job is stopped. `heard` is what workers have said by now."""
         for number, message in heard:
             self._hear(number, message)
@@ -143,7 +143,7 @@ class Coordinator:
                 self._end(number, worker, str(error))
             case Calibrated() | Rechecked():
                 pass
-            case Heartbeat():
+            case WorkerHeartbeat():
                 self._beat(worker, message, now_s)
             case WasRead(id_):
                 lease = worker.leases.get(id_)
@@ -166,7 +166,7 @@ class Coordinator:
         self._pool.send(number, Begin(plan.settings.output, plan.seconds_per_row, plan.model.checksum, self._files))
         self._workers[number].ready = True
 
-    def _beat(self, worker: WorkerState, beat: Heartbeat, now_s: float) -> None:
+    def _beat(self, worker: WorkerState, beat: WorkerHeartbeat, now_s: float) -> None:
         before, worker.beat, worker.at_once = worker.beat, beat, beat.at_once
         beats = [each.beat for each in self._workers.values() if each.beat]
         self._preparers = max(self._preparers, sum(each.preparers for each in beats))
@@ -350,10 +350,10 @@ class Coordinator:
             preparers=self._preparers,
         )
 
-    def _total(self) -> Heartbeat:
+    def _total(self) -> WorkerHeartbeat:
         return summed([self._gone, *(worker.beat for worker in self._workers.values() if worker.beat)])
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> JobSnapshot:
         """How far the job is now."""
         now_s, counts = self._clock(), self._shards.counts()
         total = self._total()
@@ -368,7 +368,7 @@ class Coordinator:
         rate = (total.rows - then_rows) / max(1e-9, elapsed_s - then_s)
         price = self._settings.price_usd_per_hour
         workers = sum(worker.ready for worker in self._workers.values())
-        return Snapshot(
+        return JobSnapshot(
             elapsed_s=elapsed_s,
             shards=counts.total,
             shards_done=counts.committed,

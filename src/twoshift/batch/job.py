@@ -37,7 +37,7 @@ from twoshift.batch.plan import (
     same_files,
 )
 from twoshift.batch.pool import Died, WorkerPool
-from twoshift.batch.progress import NOTHING_YET, Snapshot
+from twoshift.batch.progress import NOTHING_YET, JobSnapshot
 from twoshift.batch.samples import Samples, measured_on
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.sinks.known import read_stats
@@ -73,7 +73,7 @@ class JobResult:
     """How a run ended, and how far the job is."""
 
     ending: Ending
-    last: Snapshot
+    last: JobSnapshot
     summary: Summary | None  # of the whole job, once it is done
     dead: dict[int, str]  # shard -> what it read, and why it could not be done
     failures: dict[str, int]
@@ -104,7 +104,7 @@ class Job:
     def run(
         self,
         found: Callable[[Resumed | None], None],
-        report: Callable[[Snapshot], None],
+        report: Callable[[JobSnapshot], None],
         loading: Callable[[], None] = lambda: None,
         *,
         fresh: bool = False,
@@ -128,7 +128,7 @@ class Job:
             self._pool.close(max(0.0, min(_CLOSE_S, self._stop_at_s - time.monotonic())))
 
     def _begun(
-        self, found: Callable[[Resumed | None], None], report: Callable[[Snapshot], None],
+        self, found: Callable[[Resumed | None], None], report: Callable[[JobSnapshot], None],
         loading: Callable[[], None], fresh: bool, retry_errors: str | None,
     ) -> JobResult:  # fmt: skip
         existing = self._existing(fresh)
@@ -321,7 +321,7 @@ class Job:
 
     # The shards, and after the last
 
-    def _run(self, plan: Plan, coordinator: Coordinator, report: Callable[[Snapshot], None]) -> JobResult:
+    def _run(self, plan: Plan, coordinator: Coordinator, report: Callable[[JobSnapshot], None]) -> JobResult:
         self._last = coordinator.snapshot()
         if self._last.shards_done == self._last.shards:
             summary = read_summary(self._output, self.settings.output)
@@ -345,10 +345,10 @@ class Job:
             runs, stats = read_runs(self._output, self.settings.output), coordinator.log.stats
             leave(self._output, plan, Summary.so_far(plan, stats, runs, coordinator.snapshot(), state, reason), stats)
 
-    def _worked(self, plan: Plan, coordinator: Coordinator, report: Callable[[Snapshot], None]) -> JobResult:
+    def _worked(self, plan: Plan, coordinator: Coordinator, report: Callable[[JobSnapshot], None]) -> JobResult:
         with self._recorded(coordinator) as record:
 
-            def tell(now: Snapshot) -> None:
+            def tell(now: JobSnapshot) -> None:
                 self._last = now
                 report(now)
                 record()

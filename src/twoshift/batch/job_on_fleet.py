@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from twoshift.batch.impact import LiveImpact, Percentiles
 from twoshift.batch.job_seats import JobSeat, LaneReplica, LiveFleet, Used
-from twoshift.batch.progress import Snapshot
+from twoshift.batch.progress import JobSnapshot
 from twoshift.batch.settings import JobSettings
 from twoshift.policy.deadline import Verdict
 from twoshift.policy.hours import Hours
@@ -98,7 +98,7 @@ class JobOnFleet:
         self._why = self._held_by(now_s)
         self._set_held(bool(self._why) or self._probes(now_s), now_s)
 
-    def follow(self, now: Snapshot) -> None:
+    def follow(self, now: JobSnapshot) -> None:
         """Put the job's rows in the order of its slack; where there is none left, they may be owed a share."""
         laxity_s = now.outlook.laxity_s
         deadline_s = math.inf if laxity_s is None else self._clock() + laxity_s

@@ -18,7 +18,6 @@ __all__ = [
     "Failed",
     "FromWorker",
     "GiveUp",
-    "Heartbeat",
     "Loading",
     "Ready",
     "Recheck",
@@ -28,6 +27,7 @@ __all__ = [
     "ToWorker",
     "Unusable",
     "WasRead",
+    "WorkerHeartbeat",
     "summed",
 ]
 
@@ -114,7 +114,7 @@ class Calibrated:
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat:
+class WorkerHeartbeat:
     """Alive; since the start: rows done, and what the device did."""
 
     rows: int
@@ -162,12 +162,12 @@ class Rechecked:
     receipt: ParityReport
 
 
-FromWorker = Loading | Ready | Unusable | Calibrated | Heartbeat | WasRead | Scored | Failed | Rechecked
+FromWorker = Loading | Ready | Unusable | Calibrated | WorkerHeartbeat | WasRead | Scored | Failed | Rechecked
 
 
-def summed(beats: list[Heartbeat]) -> Heartbeat:
+def summed(beats: list[WorkerHeartbeat]) -> WorkerHeartbeat:
     """What several workers have done together."""
-    return Heartbeat(
+    return WorkerHeartbeat(
         rows=sum(each.rows for each in beats),
         busy_s=sum(each.busy_s for each in beats),
         tokens=sum(each.tokens for each in beats),

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from twoshift.policy.deadline import Outlook, Verdict
 
-__all__ = ["NOTHING_YET", "Snapshot"]
+__all__ = ["NOTHING_YET", "JobSnapshot"]
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class JobSnapshot:
     """A moment of a job."""
 
     elapsed_s: float  # of this run
@@ -41,7 +41,7 @@ class Snapshot:
         return self.elapsed_s * (1 - self.share) / done if done > 0 and self.share < 1 else None
 
 
-NOTHING_YET = Snapshot(
+NOTHING_YET = JobSnapshot(
     elapsed_s=1e-9,
     shards=0,
     shards_done=0,

@@ -15,7 +15,7 @@ from twoshift.batch.engine_pool import EnginePool
 from twoshift.batch.job import Job, JobResult
 from twoshift.batch.job_on_fleet import JobOnFleet
 from twoshift.batch.job_seats import Used
-from twoshift.batch.progress import NOTHING_YET, Snapshot
+from twoshift.batch.progress import NOTHING_YET, JobSnapshot
 from twoshift.policy.job_states import JobMove
 
 __all__ = ["HELD_S", "MOST_AT_ONCE", "HostedJob", "RunningJobs", "move_after"]
@@ -36,18 +36,18 @@ class HostedJob:
     lane: JobOnFleet
     thread: threading.Thread
     payer: tuple[str, str]  # its owner, and the model
-    now: Snapshot | None = None  # that the store has not heard of yet
-    last: Snapshot = NOTHING_YET
+    now: JobSnapshot | None = None  # that the store has not heard of yet
+    last: JobSnapshot = NOTHING_YET
     is_ours: bool = True  # False: another server goes on with it
     ending: Ending | None = None  # of this run
     handed_back: str = ""  # to the queue, and why
 
-    def heard(self, now: Snapshot) -> None:
+    def heard(self, now: JobSnapshot) -> None:
         """How far it is; who tells the store is another: a job does not wait for the database."""
         self.lane.follow(now)
         self.now = self.last = now
 
-    def progress(self, now: Snapshot) -> dict[str, Any]:
+    def progress(self, now: JobSnapshot) -> dict[str, Any]:
         """For people and programs that ask."""
         used = self.lane.used()
         return {

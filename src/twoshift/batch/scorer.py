@@ -17,7 +17,7 @@ from twoshift.batch.part_records import write_record
 from twoshift.batch.part_stats import PartStats
 from twoshift.batch.plan import Plan, part_location
 from twoshift.batch.sinks.known import SINKS
-from twoshift.batch.windows import Begun, Tally
+from twoshift.batch.windows import BegunWindow, Tally
 from twoshift.engine.blocks import BlockTaker
 from twoshift.engine.waiting import BlockOwner
 from twoshift.ports import Blobs
@@ -77,11 +77,11 @@ class ShardScorer:
         writer = SINKS[self._plan.settings.output_format].open(staged, self._plan.schema)
         tally, begun = (
             Tally(),
-            deque[Future[Begun]](),
+            deque[Future[BegunWindow]](),
         )  # not written yet; the first may be in the writer's hands
         written = deque[Future[None]]()
 
-        def settle(window: Future[Begun]) -> None:
+        def settle(window: Future[BegunWindow]) -> None:
             batch = self._rows.finish(window.result(), tally, stop)
             begun.popleft()  # not before: what is given up is taken back from the engine
             writer.write(batch)
@@ -123,6 +123,6 @@ class ShardScorer:
         )
 
 
-def _abandon(future: Future[Begun]) -> None:
+def _abandon(future: Future[BegunWindow]) -> None:
     if not future.cancel() and future.exception() is None:
         future.result().cancel()

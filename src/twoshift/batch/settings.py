@@ -30,6 +30,7 @@ INPUT_FORMATS = ("parquet", "jsonl", "csv", "tsv", "arrow")
 OUTPUT_FORMATS = ("parquet", "jsonl")
 TYPE_NAMES = ("bool", "float", "int", "string")  # of columns
 LINES_FORMAT = "lines"  # of the parts of a batch: results, errors, and how many bytes each has
+_FORMATS_OF = {JobKindName.TABLE: OUTPUT_FORMATS, JobKindName.REQUESTS: (LINES_FORMAT,)}
 ENGINES = ("local", "ray")
 _RAYS_OWN = ("CPU", "GPU", "memory", "object_store_memory")
 
@@ -167,7 +168,10 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     def __post_init__(self) -> None:
         _require(bool(self.inputs), "inputs", self.inputs, "at least one file, folder or pattern")
-        self._check_endpoint()
+        formats = _FORMATS_OF[self.kind]
+        _require(self.output_format in formats, "output_format", self.output_format, " or ".join(formats))
+        if self.kind is JobKindName.REQUESTS:
+            self._check_requests()
         check(self)
         _require(self.pair is None or self.text is not None, "pair", self.pair, "--text as well, for the first text")
         _require(not (self.text and self.columns), "columns", self.columns, "either --text or --columns")
@@ -186,11 +190,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         self._check_types()
         _ = self.error_budget
 
-    def _check_endpoint(self) -> None:
-        formats = OUTPUT_FORMATS if self.endpoint is None else (LINES_FORMAT,)
-        _require(self.output_format in formats, "output_format", self.output_format, " or ".join(formats))
-        if self.endpoint is None:
-            return
+    def _check_requests(self) -> None:
         from twoshift.endpoints.known import ENDPOINTS  # slow to load, and a command of a job has none
 
         _require(self.endpoint in ENDPOINTS, "endpoint", self.endpoint, f"one of {', '.join(ENDPOINTS)}")
@@ -262,11 +262,6 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     def kind(self) -> JobKindName:
         """What the input is."""
         return JobKindName.TABLE if self.endpoint is None else JobKindName.REQUESTS
-
-    @property
-    def takes_rows(self) -> bool:
-        """Whether the model is given rows of named values; texts, prompts or requests where not."""
-        return self.text is None and self.prompt is None and self.endpoint is None
 
     @property
     def model_columns(self) -> tuple[str, ...] | None:

@@ -17,8 +17,7 @@ from twoshift.batch.impact import LiveImpact, Percentiles
 from twoshift.batch.parity_report import ParityReport
 from twoshift.batch.part_stats import PartStats
 from twoshift.batch.plan import Plan
-from twoshift.batch.progress import Snapshot
-from twoshift.decodable import decodable
+from twoshift.batch.progress import JobSnapshot
 from twoshift.units import counted
 
 __all__ = ["RunRecord", "Summary", "dollars", "summary_page"]
@@ -101,7 +100,13 @@ class Summary(msgspec.Struct, frozen=True):
 
     @classmethod
     def so_far(
-        cls, plan: Plan, stats: Sequence[PartStats], runs: Sequence[RunRecord], last: Snapshot, state: str, reason: str
+        cls,
+        plan: Plan,
+        stats: Sequence[PartStats],
+        runs: Sequence[RunRecord],
+        last: JobSnapshot,
+        state: str,
+        reason: str,
     ) -> Summary:
         """Of a job that stopped: `stats` are those of its last run alone, and what was lost is not known yet."""
         sums = cls.of(plan, stats, runs, None)

@@ -16,7 +16,7 @@ from twoshift.engine.results import BlockResult
 from twoshift.engine.window import Window
 from twoshift.errors import NoRoom, TryLater
 
-__all__ = ["WINDOW_BYTES", "WINDOW_ROWS", "Begun", "ShardRows", "Stopped", "Tally", "columns_of", "waited_for"]
+__all__ = ["WINDOW_BYTES", "WINDOW_ROWS", "BegunWindow", "ShardRows", "Stopped", "Tally", "columns_of", "waited_for"]
 
 WINDOW_ROWS, WINDOW_BYTES = 2048, 4 << 20  # sorted by length within; what memory grows by
 
@@ -51,7 +51,7 @@ class Tally:
         self.kinds.update(kinds)
 
 
-class Begun(Protocol):
+class BegunWindow(Protocol):
     """A window whose rows are with the engine."""
 
     def cancel(self) -> None:
@@ -60,7 +60,7 @@ class Begun(Protocol):
 
 
 W = TypeVar("W")
-B = TypeVar("B", bound=Begun)
+B = TypeVar("B", bound=BegunWindow)
 
 
 class ShardRows(Protocol, Generic[W, B]):

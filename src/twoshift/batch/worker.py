@@ -19,7 +19,6 @@ from twoshift.batch.messages import (
     Failed,
     FromWorker,
     GiveUp,
-    Heartbeat,
     Loading,
     Ready,
     Recheck,
@@ -28,6 +27,7 @@ from twoshift.batch.messages import (
     Scored,
     ToWorker,
     Unusable,
+    WorkerHeartbeat,
 )
 from twoshift.batch.parity_report import ParityReport, take_receipt
 from twoshift.batch.plan import Plan, check_same_weights, read_plan
@@ -175,15 +175,15 @@ class ShardWorker:
             with contextlib.suppress(OSError):  # the coordinator is gone; somebody else will notice
                 self._send(self._state())
 
-    def _state(self) -> Heartbeat:
+    def _state(self) -> WorkerHeartbeat:
         padding = self._device.padding_tokens if self._device else 0
         if self._engine is None:
-            return Heartbeat(0, 0.0, 0, padding, 0, 0, 0)
+            return WorkerHeartbeat(0, 0.0, 0, padding, 0, 0, 0)
         stats, had = self._engine.stats(), self._owner.use
         failed, ran_out = stats.failed_calls, stats.out_of_memory
         rows = had.rows if self._scoring is None else self._scoring.rows_done(had.rows)
         at_once, preparers = (1, 0) if self._scoring is None else (self._scoring.at_once, self._scoring.preparers)
-        return Heartbeat(
+        return WorkerHeartbeat(
             rows, had.device_s, had.tokens, padding, failed, ran_out, stats.max_tokens, at_once, preparers
         )  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from twoshift.batch.messages import Heartbeat
+from twoshift.batch.messages import WorkerHeartbeat
 from twoshift.policy.leases import Lease
 
 __all__ = ["WorkerState"]
@@ -20,7 +20,7 @@ class WorkerState:
     ready: bool = False
     at_once: int = 1  # shards that it reads at the same time
     unread: set[int] = field(default_factory=set[int])  # leases of shards that it still reads
-    beat: Heartbeat | None = None
+    beat: WorkerHeartbeat | None = None
     moved_s: float = 0.0  # when its work last went on
     committed_s: float = -math.inf
     committed_rows: int = 0

@@ -16,7 +16,7 @@ from twoshift.units import counted, format_duration
 
 if TYPE_CHECKING:
     from twoshift.batch.job import Resumed
-    from twoshift.batch.progress import Snapshot
+    from twoshift.batch.progress import JobSnapshot
     from twoshift.batch.settings import JobSettings
 
 __all__ = ["JobProgress"]
@@ -69,7 +69,7 @@ class JobProgress:
             more = f" and {len(resumed.gone) - _NAMED:,} more" if len(resumed.gone) > _NAMED else ""
             note(f"The job had finished; redoing missing parts: {', '.join(resumed.gone[:_NAMED])}{more}.")
 
-    def draw(self, now: Snapshot) -> None:
+    def draw(self, now: JobSnapshot) -> None:
         """A moment of the job."""
         self._loaded()
         self._warn(now)
@@ -78,7 +78,7 @@ class JobProgress:
         elif time.monotonic() >= self._due_s:
             self._write_line(now)
 
-    def ended(self, last: Snapshot) -> None:
+    def ended(self, last: JobSnapshot) -> None:
         """The last moment: a log ends with a line at 100 %, however long ago the one before was."""
         if self._bar is None and last.share >= 1 and last.rows:
             self._write_line(last)
@@ -100,17 +100,17 @@ class JobProgress:
         self._bar.start()
         self._task = self._bar.add_task("", total=1.0)
 
-    def _fitted(self, now: Snapshot) -> str:
+    def _fitted(self, now: JobSnapshot) -> str:
         """As much as the terminal has room for: a line that is too long would push the bar out."""
         width = self._bar.console.width
         parts = _parts(now, self._settings.window is not None, is_wide=width >= _WIDE)
         return _wrapped(parts, width - self._bar_width - _AROUND)
 
-    def _write_line(self, now: Snapshot) -> None:
+    def _write_line(self, now: JobSnapshot) -> None:
         note(f"{now.share:.0%}: {', '.join(_parts(now, self._settings.window is not None, is_wide=True))}")
         self._due_s = time.monotonic() + _LINE_EVERY_S
 
-    def _warn(self, now: Snapshot) -> None:
+    def _warn(self, now: JobSnapshot) -> None:
         if self._settings.window is None or self._warned or now.outlook.verdict is not Verdict.WILL_MISS:
             return
         self._warned = True
@@ -119,7 +119,7 @@ class JobProgress:
         note(f"The job will not finish within {self._settings.window}: {advice}.")
 
 
-def _parts(now: Snapshot, has_window: bool, is_wide: bool) -> list[str]:
+def _parts(now: JobSnapshot, has_window: bool, is_wide: bool) -> list[str]:
     """What there is to tell, the most important first."""
     parts = [
         f"{_short(now.rows)} {'row' if now.rows == 1 else 'rows'}",

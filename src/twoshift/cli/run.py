@@ -24,7 +24,7 @@ from twoshift.errors import InvalidInput
 
 if TYPE_CHECKING:
     from twoshift.batch.job import Job, JobResult
-    from twoshift.batch.progress import Snapshot
+    from twoshift.batch.progress import JobSnapshot
 
 __all__ = ["run_command"]
 
@@ -235,7 +235,7 @@ def _done_lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
     yield f"Report: {_report(settings)}"
 
 
-def _error_lines(settings: JobSettings, last: Snapshot) -> Iterator[str]:
+def _error_lines(settings: JobSettings, last: JobSnapshot) -> Iterator[str]:
     failed = f"{last.errors:,} of {last.committed_rows:,} in this run"
     yield f"Stopped: too many rows failed: {failed}; --max-errors allows {settings.max_errors} over all runs."
     yield "What was committed is kept: see the column `error`. The same command with a higher --max-errors resumes."
@@ -253,7 +253,7 @@ def _dead_lines(result: JobResult) -> Iterator[str]:
     )
 
 
-def _this_run(last: Snapshot) -> str:
+def _this_run(last: JobSnapshot) -> str:
     from twoshift.batch.summary import dollars
     from twoshift.units import counted
 

@@ -81,17 +81,17 @@ class ServerClient:
 
     def upload(self, path: Path, fields: dict[str, str]) -> Any:
         """A file, as a form at /v1/files, piece by piece."""
-        from twoshift.client.calls import Call, Upload, json_of
+        from twoshift.client.calls import ApiCall, Upload, json_of
 
         with path.open("rb") as file:
             upload = Upload(path.name, file, fields)
-            return self._run(Call("POST", "/v1/files", lambda reply: json_of(reply, "/v1/files"), upload=upload))
+            return self._run(ApiCall("POST", "/v1/files", lambda reply: json_of(reply, "/v1/files"), upload=upload))
 
     def download(self, path: str, take: Callable[[bytes], object]) -> None:
         """What lies there, piece by piece."""
-        from twoshift.client.calls import Call
+        from twoshift.client.calls import ApiCall
 
-        self._run(Call("GET", path, lambda _reply: None, sink=take))
+        self._run(ApiCall("GET", path, lambda _reply: None, sink=take))
 
     def _asked(self, method: str, path: str, body: Any = None) -> Any:
         from twoshift.client.requests import request

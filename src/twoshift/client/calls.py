@@ -1,6 +1,6 @@
 """Requests as values, and the flows that send them: what is waited for and retried, without any I/O.
 
-A flow yields a `Call` to have it sent, or a `Pause` to wait, and returns what its caller wants. `transport.py` runs
+A flow yields an `ApiCall` to have it sent, or a `Pause` to wait, and returns what its caller wants. `transport.py` runs
 flows, with threads or with asyncio.
 """
 
@@ -31,11 +31,11 @@ from twoshift.policy.retries import RetryPolicy
 
 __all__ = [
     "RESTARTS",
-    "Call",
+    "ApiCall",
+    "ApiReply",
     "Flow",
     "Lost",
     "Pause",
-    "Reply",
     "Steps",
     "Upload",
     "error_of_event",
@@ -68,7 +68,7 @@ _BY_CODE: dict[str, type[TwoshiftError]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ApiReply:
     """A server's answer; of one that streams, `stream` has the body."""
 
     status: int
@@ -96,12 +96,12 @@ class Upload:
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[T]):
+class ApiCall(Generic[T]):
     """One request, and how its answer is read."""
 
     method: str
     path: str
-    read: Callable[[Reply], T]
+    read: Callable[[ApiReply], T]
     body: bytes | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     upload: Upload | None = None
@@ -118,8 +118,8 @@ class Pause:
     seconds: float
 
 
-Flow = Generator[Call[Any] | Pause, Any, T]  # gets the result of each call
-Steps = Generator[Call[Any] | Pause, Reply | Lost | None, T]  # gets the answers themselves
+Flow = Generator[ApiCall[Any] | Pause, Any, T]  # gets the result of each call
+Steps = Generator[ApiCall[Any] | Pause, ApiReply | Lost | None, T]  # gets the answers themselves
 
 
 def json_call(
@@ -129,18 +129,18 @@ def json_call(
     body: Any = None,
     repeatable: bool = True,
     patience: RetryPolicy | None = None,
-) -> Call[T]:
+) -> ApiCall[T]:
     """A call that sends JSON, where there is a body, and reads JSON."""
     data = None if body is None else json.dumps(body).encode()
     headers = {} if data is None else {"content-type": "application/json"}
-    return Call(
+    return ApiCall(
         method, path, lambda reply: read(json_of(reply, path)), data, headers, repeatable=repeatable, patience=patience
     )
 
 
-def steps(work: Call[T] | Flow[T], most_retries: int) -> Steps[T]:
+def steps(work: ApiCall[T] | Flow[T], most_retries: int) -> Steps[T]:
     """What a transport has to do for it, one step after the other."""
-    if isinstance(work, Call):
+    if isinstance(work, ApiCall):
         return (yield from _sent(work, most_retries))
     result: Any = None
     while True:
@@ -154,7 +154,7 @@ def steps(work: Call[T] | Flow[T], most_retries: int) -> Steps[T]:
             result = yield from _sent(step, most_retries)
 
 
-def _sent(request: Call[T], most_retries: int) -> Steps[T]:
+def _sent(request: ApiCall[T], most_retries: int) -> Steps[T]:
     """The answer; too much load and lost connections are retried; raises what errors.py has for a refusal."""
     policy, most = (_RETRIES, most_retries) if request.patience is None else (request.patience, sys.maxsize)
     attempts, waited_s = 0, 0.0
@@ -162,7 +162,7 @@ def _sent(request: Call[T], most_retries: int) -> Steps[T]:
         reply = yield request
         error, may_retry = _failure(request, reply)
         if error is None:
-            return request.read(cast(Reply, reply))
+            return request.read(cast(ApiReply, reply))
         attempts += 1
         least_s = error.retry_after_s if isinstance(error, TryLater) else 0.0
         pause_s = policy.pause_s(attempts, waited_s, random.random(), least_s)  # noqa: S311 - only spreads attempts
@@ -172,7 +172,7 @@ def _sent(request: Call[T], most_retries: int) -> Steps[T]:
         yield Pause(pause_s)
 
 
-def _failure(request: Call[Any], reply: Reply | Lost | None) -> tuple[TwoshiftError | None, bool]:
+def _failure(request: ApiCall[Any], reply: ApiReply | Lost | None) -> tuple[TwoshiftError | None, bool]:
     """What is wrong, and whether the same request may succeed later."""
     assert reply is not None  # noqa: S101 - a call has an answer
     if isinstance(reply, Lost):
@@ -186,7 +186,7 @@ def _failure(request: Call[Any], reply: Reply | Lost | None) -> tuple[TwoshiftEr
     return error, isinstance(error, TryLater) and reply.headers.get("x-should-retry") != "false"
 
 
-def _error(reply: Reply, request: Call[Any]) -> TwoshiftError:
+def _error(reply: ApiReply, request: ApiCall[Any]) -> TwoshiftError:
     try:
         body = json.loads(reply.body)
     except ValueError:
@@ -225,7 +225,7 @@ def _retry_after_s(headers: Mapping[str, str]) -> float:
     return _LOST_S
 
 
-def json_of(reply: Reply, path: str) -> Any:
+def json_of(reply: ApiReply, path: str) -> Any:
     """A reply's JSON; raises Broken where it is none."""
     try:
         return json.loads(reply.body) if reply.body else None

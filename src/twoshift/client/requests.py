@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
-from twoshift.client.calls import RESTARTS, Call, Flow, Pause, Reply, Upload, error_of_event, json_call
+from twoshift.client.calls import RESTARTS, ApiCall, ApiReply, Flow, Pause, Upload, error_of_event, json_call
 from twoshift.client.tensors import HEADER, read_tensors, write_tensors
 from twoshift.client.values import Batch, Chunk, Completion, Embeddings, File, Inference, Job, Ranked, Reranking
 from twoshift.errors import Broken, Late
@@ -29,17 +29,17 @@ Messages = str | Sequence[Mapping[str, Any]]
 _CHAT, _COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
 
-def request(method: str, path: str, body: Any = None) -> Call[Any]:
+def request(method: str, path: str, body: Any = None) -> ApiCall[Any]:
     """Any path of the server: JSON in, JSON out."""
     return json_call(method, path, lambda found: found, body, repeatable=method == "GET")
 
 
-def models() -> Call[list[str]]:
+def models() -> ApiCall[list[str]]:
     """The names of the models that are served."""
     return json_call("GET", "/v1/models", lambda found: [each["id"] for each in found["data"]])
 
 
-def derived(model: str) -> Call[dict[str, Any]]:
+def derived(model: str) -> ApiCall[dict[str, Any]]:
     """What follows from a model's objective: batch sizes, curves, capacity."""
     return json_call("GET", f"/v1/derived/{_quoted(model)}", dict)
 
@@ -50,47 +50,47 @@ def embeddings(
     *,
     dimensions: int | None = None,
     prompt_name: str | None = None,
-) -> Call[Embeddings]:
+) -> ApiCall[Embeddings]:
     """A vector for each text."""
     asked = {"model": model, "input": input if isinstance(input, str) else list(input), "encoding_format": "base64"}
     more = {"dimensions": dimensions, "prompt_name": prompt_name}
     return json_call("POST", "/v1/embeddings", _embeddings, asked | _given(more))
 
 
-def rerank(model: str, query: str, documents: Sequence[str], *, top_n: int | None = None) -> Call[Reranking]:
+def rerank(model: str, query: str, documents: Sequence[str], *, top_n: int | None = None) -> ApiCall[Reranking]:
     """Documents by how well they answer the query, the best first."""
     asked = {"model": model, "query": query, "documents": list(documents)} | _given({"top_n": top_n})
     return json_call("POST", "/v1/rerank", _reranking, asked)
 
 
-def infer(model: str, inputs: Mapping[str, ArrayLike], *, outputs: Sequence[str] | None = None) -> Call[Inference]:
+def infer(model: str, inputs: Mapping[str, ArrayLike], *, outputs: Sequence[str] | None = None) -> ApiCall[Inference]:
     """A model's outputs for these arrays, whose first axis is rows."""
     body, head_bytes = write_tensors(inputs, None if outputs is None else list(outputs))
     headers = {"content-type": "application/octet-stream", HEADER: str(head_bytes)}
-    return Call("POST", f"/v2/models/{_quoted(model)}/infer", _inference, body, headers)
+    return ApiCall("POST", f"/v2/models/{_quoted(model)}/infer", _inference, body, headers)
 
 
-def chat(model: str, messages: Messages, **options: Any) -> Call[Completion]:
+def chat(model: str, messages: Messages, **options: Any) -> ApiCall[Completion]:
     """A language model's answer to messages, or to a text; `options` as in OpenAI's API: max_tokens, seed ..."""
     return json_call("POST", _CHAT, _completion, _chat_body(model, messages, options))
 
 
-def stream_chat(model: str, messages: Messages, **options: Any) -> Call[Reply]:
+def stream_chat(model: str, messages: Messages, **options: Any) -> ApiCall[ApiReply]:
     """The same, piece by piece as it is generated."""
     return _streamed(_CHAT, _chat_body(model, messages, options))
 
 
-def complete(model: str, prompt: str, **options: Any) -> Call[Completion]:
+def complete(model: str, prompt: str, **options: Any) -> ApiCall[Completion]:
     """How a language model goes on with a text; `options` as in OpenAI's API."""
     return json_call("POST", _COMPLETIONS, _completion, {"model": model, "prompt": prompt, **options})
 
 
-def stream_complete(model: str, prompt: str, **options: Any) -> Call[Reply]:
+def stream_complete(model: str, prompt: str, **options: Any) -> ApiCall[ApiReply]:
     """The same, piece by piece as it is generated."""
     return _streamed(_COMPLETIONS, {"model": model, "prompt": prompt, **options})
 
 
-def submit_job(inputs: str | Sequence[str], *, model: str, output: str, **settings: Any) -> Call[Job]:
+def submit_job(inputs: str | Sequence[str], *, model: str, output: str, **settings: Any) -> ApiCall[Job]:
     """Map a served model over a dataset in the idle time of its replicas; `settings` as in a job file.
 
     A file's name that does not begin at the root is one below the present folder: the server must see the same disk.
@@ -100,28 +100,28 @@ def submit_job(inputs: str | Sequence[str], *, model: str, output: str, **settin
     return json_call("POST", "/v1/jobs", _job, asked | settings, repeatable=False)
 
 
-def get_job(job: str | Job) -> Call[Job]:
+def get_job(job: str | Job) -> ApiCall[Job]:
     """How far it is."""
     return json_call("GET", _job_path(job), _job, patience=RESTARTS)
 
 
-def list_jobs(*, limit: int = 100, after: str | None = None) -> Call[list[Job]]:
+def list_jobs(*, limit: int = 100, after: str | None = None) -> ApiCall[list[Job]]:
     """The newest first."""
     query = urlencode({"limit": limit} | _given({"after": after}))
     return json_call("GET", f"/v1/jobs?{query}", lambda found: [_job(each) for each in found["data"]])
 
 
-def cancel_job(job: str | Job) -> Call[Job]:
+def cancel_job(job: str | Job) -> ApiCall[Job]:
     """Stop it for good; what is committed is kept."""
     return json_call("POST", f"{_job_path(job)}/cancel", _job)
 
 
-def pause_job(job: str | Job) -> Call[Job]:
+def pause_job(job: str | Job) -> ApiCall[Job]:
     """Stop it after the shards in work, until it is resumed."""
     return json_call("POST", f"{_job_path(job)}/pause", _job)
 
 
-def resume_job(job: str | Job) -> Call[Job]:
+def resume_job(job: str | Job) -> ApiCall[Job]:
     """Continue one that was paused, or has failed."""
     return json_call("POST", f"{_job_path(job)}/resume", _job)
 
@@ -139,7 +139,7 @@ def upload_file(path: str | Path, *, purpose: str = "batch") -> Flow[File]:
     path = Path(path)
     with path.open("rb") as file:
         upload = Upload(path.name, file, {"purpose": purpose})
-        return (yield Call("POST", "/v1/files", _file, upload=upload, repeatable=False))
+        return (yield ApiCall("POST", "/v1/files", _file, upload=upload, repeatable=False))
 
 
 def download_file(file: str | File, path: str | Path) -> Flow[Path]:
@@ -147,11 +147,11 @@ def download_file(file: str | File, path: str | Path) -> Flow[Path]:
     path, file_id = Path(path), file if isinstance(file, str) else file.id
     with path.open("wb") as opened:
         path_there = f"/v1/files/{_quoted(file_id)}/content"
-        yield Call("GET", path_there, lambda _reply: None, sink=opened.write, repeatable=False)
+        yield ApiCall("GET", path_there, lambda _reply: None, sink=opened.write, repeatable=False)
     return path
 
 
-def delete_file(file: str | File) -> Call[None]:
+def delete_file(file: str | File) -> ApiCall[None]:
     """Remove it."""
     file_id = file if isinstance(file, str) else file.id
     return json_call("DELETE", f"/v1/files/{_quoted(file_id)}", lambda _found: None)
@@ -159,7 +159,7 @@ def delete_file(file: str | File) -> Call[None]:
 
 def create_batch(
     input_file: str | File, *, endpoint: str, completion_window: str = "24h", metadata: Mapping[str, str] | None = None
-) -> Call[Batch]:
+) -> ApiCall[Batch]:
     """Run a file of requests in the idle time of the server; the server takes an identical one only once."""
     file_id = input_file if isinstance(input_file, str) else input_file.id
     asked = {"input_file_id": file_id, "endpoint": endpoint, "completion_window": completion_window}
@@ -167,18 +167,18 @@ def create_batch(
     return json_call("POST", "/v1/batches", _batch, asked | _given(more))
 
 
-def get_batch(batch: str | Batch) -> Call[Batch]:
+def get_batch(batch: str | Batch) -> ApiCall[Batch]:
     """How far it is."""
     return json_call("GET", _batch_path(batch), _batch, patience=RESTARTS)
 
 
-def list_batches(*, limit: int = 20, after: str | None = None) -> Call[list[Batch]]:
+def list_batches(*, limit: int = 20, after: str | None = None) -> ApiCall[list[Batch]]:
     """The newest first."""
     query = urlencode({"limit": limit} | _given({"after": after}))
     return json_call("GET", f"/v1/batches?{query}", lambda found: [_batch(each) for each in found["data"]])
 
 
-def cancel_batch(batch: str | Batch) -> Call[Batch]:
+def cancel_batch(batch: str | Batch) -> ApiCall[Batch]:
     """Stop it; what is done is kept."""
     return json_call("POST", f"{_batch_path(batch)}/cancel", _batch)
 
@@ -212,9 +212,9 @@ def _turn(why: str, waited_s: float, poll_s: float, timeout_s: float | None) -> 
     return waited_s + poll_s
 
 
-def _streamed(path: str, body: dict[str, Any]) -> Call[Reply]:
+def _streamed(path: str, body: dict[str, Any]) -> ApiCall[ApiReply]:
     sent = json.dumps(body | {"stream": True, "stream_options": {"include_usage": True}}).encode()
-    return Call("POST", path, lambda reply: reply, sent, {"content-type": "application/json"}, streams=True)
+    return ApiCall("POST", path, lambda reply: reply, sent, {"content-type": "application/json"}, streams=True)
 
 
 def _chat_body(model: str, messages: Messages, options: dict[str, Any]) -> dict[str, Any]:
@@ -233,7 +233,7 @@ def _reranking(found: Any) -> Reranking:
     return Reranking(found["model"], ranked, found["usage"]["total_tokens"])
 
 
-def _inference(reply: Reply) -> Inference:
+def _inference(reply: ApiReply) -> Inference:
     try:
         head_bytes = reply.headers.get(HEADER)
         head, outputs = read_tensors(reply.body, None if head_bytes is None else int(head_bytes))
@@ -257,7 +257,7 @@ def _batch(found: Any) -> Batch:
     return msgspec.convert(found, Batch)
 
 
-def _file(reply: Reply) -> File:
+def _file(reply: ApiReply) -> File:
     return msgspec.json.decode(reply.body, type=File)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
 from twoshift._version import __version__
-from twoshift.client.calls import Call, Flow, Lost, Pause, Reply, steps
+from twoshift.client.calls import ApiCall, ApiReply, Flow, Lost, Pause, steps
 from twoshift.client.requests import read_chunk
 from twoshift.client.values import Chunk
 from twoshift.errors import InvalidInput, TryLater
@@ -45,7 +45,7 @@ class _Options:
             "trust_env": not self.is_local,  # no proxy stands between a program and its own machine
         }
 
-    def built(self, client: Any, call: Call[Any]) -> Any:
+    def built(self, client: Any, call: ApiCall[Any]) -> Any:
         """The request as httpx has it."""
         if call.upload is None:
             return client.build_request(call.method, call.path, content=call.body, headers=dict(call.headers))
@@ -71,7 +71,7 @@ class Transport:
         self.url, self.is_local = self._options.url, self._options.is_local
         self._http = self._options.httpx.Client(**self._options.arguments)
 
-    def run(self, work: Call[T] | Flow[T]) -> T:
+    def run(self, work: ApiCall[T] | Flow[T]) -> T:
         """What it returns."""
         flow, answer = steps(work, self._options.max_retries), None
         while True:
@@ -81,7 +81,7 @@ class Transport:
                 return end.value
             answer = time.sleep(step.seconds) if isinstance(step, Pause) else self._sent(step)
 
-    def chunks(self, opened: Reply) -> Iterator[Chunk]:
+    def chunks(self, opened: ApiReply) -> Iterator[Chunk]:
         """The pieces of a streamed answer."""
         try:
             for line in opened.stream.iter_lines():
@@ -96,17 +96,17 @@ class Transport:
         """Close the connections."""
         self._http.close()
 
-    def _sent(self, call: Call[Any]) -> Reply | Lost:
+    def _sent(self, call: ApiCall[Any]) -> ApiReply | Lost:
         try:
             response = self._http.send(self._options.built(self._http, call), stream=True)
             if call.streams and response.status_code < 400:
-                return Reply(response.status_code, response.headers, stream=response)
+                return ApiReply(response.status_code, response.headers, stream=response)
             with contextlib.closing(response):
                 if call.sink is None or response.status_code >= 400:
-                    return Reply(response.status_code, response.headers, response.read())
+                    return ApiReply(response.status_code, response.headers, response.read())
                 for piece in response.iter_bytes(_PIECE_BYTES):
                     call.sink(piece)
-            return Reply(response.status_code, response.headers)
+            return ApiReply(response.status_code, response.headers)
         except Exception as error:
             return self._options.lost(error)
 
@@ -121,7 +121,7 @@ class AsyncTransport:
         self._options = _Options(url, key, timeout_s, max_retries)
         self.url, self._http = self._options.url, self._options.httpx.AsyncClient(**self._options.arguments)
 
-    async def run(self, work: Call[T] | Flow[T]) -> T:
+    async def run(self, work: ApiCall[T] | Flow[T]) -> T:
         """What it returns."""
         flow, answer = steps(work, self._options.max_retries), None
         while True:
@@ -131,7 +131,7 @@ class AsyncTransport:
                 return end.value
             answer = await (asyncio.sleep(step.seconds) if isinstance(step, Pause) else self._sent(step))
 
-    async def chunks(self, opened: Reply) -> AsyncIterator[Chunk]:
+    async def chunks(self, opened: ApiReply) -> AsyncIterator[Chunk]:
         """The pieces of a streamed answer."""
         try:
             async for line in opened.stream.aiter_lines():
@@ -146,17 +146,17 @@ class AsyncTransport:
         """Close the connections."""
         await self._http.aclose()
 
-    async def _sent(self, call: Call[Any]) -> Reply | Lost:
+    async def _sent(self, call: ApiCall[Any]) -> ApiReply | Lost:
         try:
             response = await self._http.send(self._options.built(self._http, call), stream=True)
             if call.streams and response.status_code < 400:
-                return Reply(response.status_code, response.headers, stream=response)
+                return ApiReply(response.status_code, response.headers, stream=response)
             async with contextlib.aclosing(response):
                 if call.sink is None or response.status_code >= 400:
-                    return Reply(response.status_code, response.headers, await response.aread())
+                    return ApiReply(response.status_code, response.headers, await response.aread())
                 async for piece in response.aiter_bytes(_PIECE_BYTES):
                     call.sink(piece)
-            return Reply(response.status_code, response.headers)
+            return ApiReply(response.status_code, response.headers)
         except Exception as error:
             return self._options.lost(error)
 
@@ -175,7 +175,7 @@ class Asynchronous:
         self._transport = transport
 
 
-def blocking(describe: Callable[P, Call[T] | Flow[T]]) -> Callable[Concatenate[Blocking, P], T]:
+def blocking(describe: Callable[P, ApiCall[T] | Flow[T]]) -> Callable[Concatenate[Blocking, P], T]:
     """The method that sends it and returns its result."""
 
     @functools.wraps(describe)
@@ -185,7 +185,7 @@ def blocking(describe: Callable[P, Call[T] | Flow[T]]) -> Callable[Concatenate[B
     return method
 
 
-def blocking_stream(describe: Callable[P, Call[Reply]]) -> Callable[Concatenate[Blocking, P], Iterator[Chunk]]:
+def blocking_stream(describe: Callable[P, ApiCall[ApiReply]]) -> Callable[Concatenate[Blocking, P], Iterator[Chunk]]:
     """The method that sends it and returns its pieces."""
 
     @functools.wraps(describe)
@@ -195,7 +195,7 @@ def blocking_stream(describe: Callable[P, Call[Reply]]) -> Callable[Concatenate[
     return method
 
 
-def asynchronous(describe: Callable[P, Call[T] | Flow[T]]) -> Callable[Concatenate[Asynchronous, P], Awaitable[T]]:
+def asynchronous(describe: Callable[P, ApiCall[T] | Flow[T]]) -> Callable[Concatenate[Asynchronous, P], Awaitable[T]]:
     """The coroutine method that sends it and returns its result."""
 
     @functools.wraps(describe)
@@ -206,7 +206,7 @@ def asynchronous(describe: Callable[P, Call[T] | Flow[T]]) -> Callable[Concatena
 
 
 def asynchronous_stream(
-    describe: Callable[P, Call[Reply]],
+    describe: Callable[P, ApiCall[ApiReply]],
 ) -> Callable[Concatenate[Asynchronous, P], AsyncIterator[Chunk]]:
     """The method that sends it and gives its pieces to `async for`."""
 

@@ -13,7 +13,7 @@ from twoshift.errors import BrokenModel, InvalidInput, TooLarge
 from twoshift.runtime.table import Table
 
 __all__ = [
-    "Call",
+    "EndpointCall",
     "ModelFacts",
     "Row",
     "characters_of",
@@ -50,7 +50,7 @@ class Row(Protocol):
     def __getitem__(self, name: str, /) -> Any: ...
 
 
-class Call(Protocol):
+class EndpointCall(Protocol):
     """A request that was read: what the model is asked, and how its answer is written."""
 
     @property

@@ -18,7 +18,7 @@ from twoshift.endpoints.chat_types import (
     SchemaFormat,
     StreamOptions,
 )
-from twoshift.endpoints.facts import Call, Row
+from twoshift.endpoints.facts import EndpointCall, Row
 from twoshift.errors import InvalidInput
 from twoshift.generation import Delta, GenerationParams, GenerationRequest, TokenLogprob
 
@@ -55,7 +55,7 @@ class Events(Protocol):
         ...
 
 
-class GenerationCall(Call, Protocol):
+class GenerationCall(EndpointCall, Protocol):
     """A call to a language model."""
 
     @property

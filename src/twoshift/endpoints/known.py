@@ -11,7 +11,7 @@ import msgspec
 from twoshift.endpoints.chat import ChatCall, read_chat
 from twoshift.endpoints.completions import CompletionCall, read_completion
 from twoshift.endpoints.embeddings import EmbeddingCall, read_embeddings
-from twoshift.endpoints.facts import Call, ModelFacts
+from twoshift.endpoints.facts import EndpointCall, ModelFacts
 from twoshift.endpoints.faults import Fault
 from twoshift.endpoints.generating import GenerationCall
 from twoshift.endpoints.messages import MESSAGES, MessageCall, read_message
@@ -29,28 +29,28 @@ class _Request(Protocol):
 
 
 _R = TypeVar("_R", bound=_Request)
-ReadCall = Callable[[bytes, ModelFacts], Call]  # a body to a call; raises InvalidInput
+ReadCall = Callable[[bytes, ModelFacts], EndpointCall]  # a body to a call; raises InvalidInput
 _REQUEST_ERROR = "invalid_request_error"
 _encoder = msgspec.json.Encoder()
 
 
-def _embeddings(body: bytes, model: ModelFacts) -> Call:
+def _embeddings(body: bytes, model: ModelFacts) -> EndpointCall:
     return EmbeddingCall(_for(read_embeddings(body), model), model)
 
 
-def _rerank(body: bytes, model: ModelFacts) -> Call:
+def _rerank(body: bytes, model: ModelFacts) -> EndpointCall:
     return RerankCall(_for(read_rerank(body), model), model)
 
 
-def _chat(body: bytes, model: ModelFacts) -> Call:
+def _chat(body: bytes, model: ModelFacts) -> EndpointCall:
     return _whole(ChatCall(_for(read_chat(body), model), model))
 
 
-def _completion(body: bytes, model: ModelFacts) -> Call:
+def _completion(body: bytes, model: ModelFacts) -> EndpointCall:
     return _whole(CompletionCall(_for(read_completion(body), model), model))
 
 
-def _message(body: bytes, model: ModelFacts) -> Call:
+def _message(body: bytes, model: ModelFacts) -> EndpointCall:
     return MessageCall(_for(read_message(body), model), model)
 
 
@@ -61,7 +61,7 @@ def _for(asked: _R, model: ModelFacts) -> _R:
     return asked
 
 
-def _whole(call: GenerationCall) -> Call:
+def _whole(call: GenerationCall) -> EndpointCall:
     if call.streams:
         raise InvalidInput("stream", True, "false in a batch")
     return call

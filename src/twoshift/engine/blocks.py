@@ -10,10 +10,10 @@ from twoshift.engine.stats import EngineStats, Health
 from twoshift.engine.waiting import BlockOwner
 from twoshift.ports import Prepared, RuntimeInfo
 
-__all__ = ["BlockEngine", "BlockTaker", "Preparing"]
+__all__ = ["BlockEngine", "BlockTaker", "PreparingRuntime"]
 
 
-class Preparing(Protocol):
+class PreparingRuntime(Protocol):
     """Of a runtime: what any thread may ask."""
 
     @property
@@ -28,7 +28,7 @@ class BlockTaker(Protocol):
     """Blocks of rows in, futures out; any thread may call it."""
 
     @property
-    def runtime(self) -> Preparing: ...
+    def runtime(self) -> PreparingRuntime: ...
 
     def submit_block(self, rows: Any, *, owner: BlockOwner | None = None) -> BlockFuture:
         """Background rows."""

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, Protocol, Self
 
 from twoshift.engine.flight import as_broken
-from twoshift.engine.stats import Health
+from twoshift.engine.stats import Health, Queue
 from twoshift.engine.waiting import BlockJob, BlockOwner
 from twoshift.errors import Broken, TryLater
+from twoshift.types import Lane
 
 __all__ = ["DeviceLoop"]
 
@@ -30,13 +31,39 @@ class _Device(Protocol):
     def close(self) -> None: ...
 
 
+class _Queues(Protocol):
+    """Who waits for the device; the engine's lock guards it."""
+
+    def queues(self, now_s: float) -> dict[Lane, Queue]: ...
+
+    def oldest_live_s(self, now_s: float) -> float: ...
+
+    def is_overdue(self, now_s: float) -> bool:
+        """Whether a live row waits for longer than it may: some bring much time."""
+        ...
+
+    def hold(self, owner: BlockOwner) -> None: ...
+
+    def release(self, owner: BlockOwner) -> None: ...
+
+    def forget_block(self, job: BlockJob) -> None: ...
+
+    def take_blocks(self, owner: BlockOwner | None = None) -> list[BlockJob]:
+        """Those of an owner, or all."""
+        ...
+
+    def take_live(self) -> list[Callable[[Exception], object]]:
+        """All; how each is told that it fails."""
+        ...
+
+
 class DeviceLoop(ABC):
     """Takes work until it drains, is closed or dies; then nobody waits for ever."""
 
     call: ClassVar[str]  # what runs on the device, for people
 
-    def __init__(self, device: _Device, clock: Callable[[], float]) -> None:
-        self._device, self._clock = device, clock
+    def __init__(self, device: _Device, queues: _Queues, clock: Callable[[], float]) -> None:
+        self._device, self._queues, self._clock = device, queues, clock
         self._nobody = BlockOwner()
         self._lock = threading.RLock()  # guards all of an engine
         self._changed = threading.Condition(self._lock)
@@ -64,20 +91,37 @@ class DeviceLoop(ABC):
         """The watchdog's question: is the loop alive, and is nothing stuck?"""
         with self._lock:
             now_s = self._clock()
-            running_s, oldest_s = self._running_s(now_s), self._oldest_s(now_s)
+            running_s, oldest_s = self._running_s(now_s), self._queues.oldest_live_s(now_s)
             reason = self.why_dead
             if not reason and _forks[0] != self._forks:
                 reason = "this process was forked from the one that the engine runs in"
             elif not reason and running_s > longest_wait_s:
                 reason = f"a {self.call} has been on the device for {running_s:.3g} s"
-            elif not reason and oldest_s > longest_wait_s and self._is_overdue(now_s):
+            elif not reason and oldest_s > longest_wait_s and self._queues.is_overdue(now_s):
                 reason = f"a row has waited for {oldest_s:.3g} s"
             return Health(not reason, reason, running_s, oldest_s)
+
+    def waiting(self) -> dict[Lane, Queue]:
+        """Who waits for the device."""
+        with self._lock:
+            return self._queues.queues(self._clock())
+
+    def hold(self, owner: BlockOwner) -> None:
+        """Its rows wait from the next call on, until `release`."""
+        with self._lock:
+            self._queues.hold(owner)
+            self._changed.notify_all()
+
+    def release(self, owner: BlockOwner) -> None:
+        """Its rows run again."""
+        with self._lock:
+            self._queues.release(owner)
+            self._changed.notify_all()
 
     def retire(self, owner: BlockOwner) -> None:
         """Nobody wants its rows any more: those that wait, held back or not, never run."""
         with self._lock:
-            jobs = self._take_blocks(owner)
+            jobs = self._queues.take_blocks(owner)
             self.release(owner)
         _settle(jobs, TryLater("its owner has left", 1.0))
 
@@ -85,7 +129,7 @@ class DeviceLoop(ABC):
         """Take nothing new, finish what is live, hand unfinished blocks back; False when time ran out first."""
         with self._lock:
             self._stopping = self._stopping or "draining"
-            jobs = self._take_blocks()
+            jobs = self._queues.take_blocks()
             self._changed.notify_all()
         _settle(jobs, TryLater("the engine is draining", 1.0))
         return self._join(timeout_s)
@@ -99,33 +143,16 @@ class DeviceLoop(ABC):
         self._join(None)
         self._device.close()
 
-    # Of each engine
-
-    @abstractmethod
-    def release(self, owner: BlockOwner) -> None:
-        """Its rows run again."""
+    # For each engine
 
     @abstractmethod
     def _running_s(self, now_s: float) -> float:
         """How long the oldest call has been on the device."""
 
-    @abstractmethod
-    def _oldest_s(self, now_s: float) -> float:
-        """How long the oldest live row has waited."""
-
-    @abstractmethod
-    def _is_overdue(self, now_s: float) -> bool:
-        """Whether a live row waits for longer than it may: some bring much time."""
-
-    @abstractmethod
-    def _take_blocks(self, owner: BlockOwner | None = None) -> list[BlockJob]:
-        """Out of all queues: those of an owner, or all."""
-
-    @abstractmethod
-    def _take_live(self) -> list[Callable[[Exception], object]]:
-        """Out of all queues; how each is told that it fails."""
-
-    # For each engine
+    def _forget_block(self, job: BlockJob) -> None:
+        with self._lock:
+            self._queues.forget_block(job)
+            self._changed.notify_all()
 
     def _start(self, threads: Sequence[threading.Thread], start: bool) -> None:
         self._threads = threads
@@ -156,7 +183,7 @@ class DeviceLoop(ABC):
 
     def _fail_everything(self, error: Exception) -> None:
         with self._lock:
-            live, jobs = self._take_live(), self._take_blocks()
+            live, jobs = self._queues.take_live(), self._queues.take_blocks()
         for fail in live:
             fail(error)
         _settle(jobs, error)

@@ -1,14 +1,17 @@
-"""Live rows on their way into the queue: admitted together where one look at the plan is enough, or one by one."""
+"""The live side of an engine: rows admitted together where one look at the plan is enough, or one by one."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import assert_never
 
-from twoshift.engine.waiting import LiveRow, LiveRows, Waiting
+from twoshift.engine.waiting import LiveRow, LiveRows, Waiting, lengths_of
 from twoshift.errors import InvalidInput, Late, TooLarge, TryLater, TwoshiftError
 from twoshift.policy.admission import AdmissionPolicy, Admit, Never, Refuse, Try
+from twoshift.policy.lanes import LanePolicy
 from twoshift.ports import Prepared
 from twoshift.types import CallSize, Item
 
@@ -16,30 +19,73 @@ __all__ = ["LiveIntake"]
 
 
 class LiveIntake:
-    """Of one engine, under its lock."""
+    """Takes live rows of one engine, whose lock guards it, or says when they could be answered. Any thread may ask."""
 
-    def __init__(self, admission: AdmissionPolicy, waiting: Waiting) -> None:
-        self._admission, self._waiting = admission, waiting
+    def __init__(
+        self,
+        policy: LanePolicy,
+        admission: AdmissionPolicy,
+        waiting: Waiting,
+        lock: AbstractContextManager[object],
+        changed: threading.Condition,
+        clock: Callable[[], float],
+        check_open: Callable[[], None],
+    ) -> None:
+        """`changed` is the lock's own, which costs more to enter."""
+        self._policy, self._admission, self._waiting = policy, admission, waiting
+        self._lock, self._changed, self._clock, self._check_open = lock, changed, clock, check_open
+        self.most_rows = admission.max_waiting  # of the largest request that can ever be admitted
+        self.resting = 0  # threads of the engine that look at what was submitted only when they are woken
 
-    def take(
-        self, rows: Prepared, lengths: Sequence[int], asked: Sequence[LiveRows], now_s: float
-    ) -> list[list[int] | Exception]:
-        """Of requests whose rows were prepared together: the keys of each, or why it is not taken."""
-        signature = self._waiting.signatures.number(rows.signature)
-        sure = len(asked) > 1 and self._admits_together(lengths, asked, signature, now_s)
-        found, refused = list[list[int] | Exception](), None
-        for each in asked:
-            if refused is not None and _asks_more(each, refused[0], lengths):
-                found.append(refused[1])
-                continue
-            try:
-                found.append(self._queue(rows, lengths, each, signature, now_s, sure))
-            except TwoshiftError as error:
-                found.append(error)
-                refused = (each, error) if type(error) is TryLater and len(each.sinks) == 1 else refused
-        return found
+    def submit_together(self, rows: Prepared, asked: Sequence[LiveRows]) -> list[list[int] | Exception]:
+        """Requests whose rows were prepared together: the keys of each, which `forget` takes, or why it is not taken.
 
-    def admit(self, items: list[Item], now_s: float, since_s: float | None) -> float | None:
+        The device may rest until `wake` is called: a caller may have more rows to submit at this moment.
+        """
+        with self._lock:
+            self._check_open()
+            now_s, lengths = self._clock(), lengths_of(rows).tolist()
+            signature = self._waiting.signatures.number(rows.signature)
+            sure = len(asked) > 1 and self._admits_together(lengths, asked, signature, now_s)
+            found, refused = list[list[int] | Exception](), None
+            for each in asked:
+                if refused is not None and _asks_more(each, refused[0], lengths):
+                    found.append(refused[1])
+                    continue
+                try:
+                    found.append(self._queue(rows, lengths, each, signature, now_s, sure))
+                except TwoshiftError as error:
+                    found.append(error)
+                    refused = (each, error) if type(error) is TryLater and len(each.sinks) == 1 else refused
+            return found
+
+    def wake(self) -> None:
+        """Let the device look at what was submitted."""
+        with self._lock:
+            self._changed.notify_all()
+
+    def forget(self, keys: Sequence[int]) -> int:
+        """Rows that nobody wants any more: what is not on the device yet never will be; how many those are."""
+        with self._lock:
+            return sum([self._waiting.forget_row(key) for key in keys])
+
+    def finish_in_s(self, size: CallSize, left_s: float) -> float:
+        """Until rows of that size would be answered behind all that wait: about; 0: surely long before `left_s`."""
+        if self._policy.seems_idle(size, left_s):  # without the lock: most requests of most days
+            return 0.0
+        with self._lock:
+            if not self._policy.has_live:
+                return 0.0
+            now_s = self._clock()
+            return self._policy.finish_about_s(size, now_s) - now_s
+
+    def check_room(self, lengths: Sequence[int], deadline_s: float, since_s: float) -> None:
+        """Raises TryLater, TooLarge where rows of at least these lengths would be refused: before they are prepared."""
+        with self._lock:
+            signature = self._policy.live.last_signature  # at the best they join the last call
+            self._admit([Item(-1, deadline_s, n, signature) for n in lengths], self._clock(), since_s)
+
+    def _admit(self, items: list[Item], now_s: float, since_s: float | None) -> float | None:
         """The deadline that its rows are queued with, where that is not their own; raises TryLater, TooLarge."""
         answer = self._admission.decide(items, now_s, since_s)
         match answer:
@@ -80,7 +126,7 @@ class LiveIntake:
             raise Late(why, begun=False, for_clients="the deadline passed before the request could start")
         waiting, stop = self._waiting, start + len(sinks)
         items = [Item(waiting.new_key(), deadline_s, tokens, signature) for tokens in lengths[start:stop]]
-        if not sure and (until_s := self.admit(items, now_s, since_s)) is not None:
+        if not sure and (until_s := self._admit(items, now_s, since_s)) is not None:
             items = [item._replace(deadline_s=until_s) for item in items]
         for at, (item, sink) in enumerate(zip(items, sinks, strict=True), start):
             waiting.add_row(item, LiveRow(rows, at, sink, now_s, deadline_s, item.tokens, tenant))

@@ -12,18 +12,15 @@ from dataclasses import replace
 from functools import partial
 from typing import assert_never
 
-import numpy as np
-from numpy.typing import NDArray
-
 from twoshift.engine.counters import Counters
 from twoshift.engine.device_loop import DeviceLoop
 from twoshift.engine.flight import Flight, as_broken, as_exception, deliver, waited
 from twoshift.engine.host_time import HostTime
 from twoshift.engine.live_intake import LiveIntake
 from twoshift.engine.recovery import Recovery
-from twoshift.engine.results import BlockAccumulator, BlockFuture, RowFuture, RowSink
-from twoshift.engine.stats import EngineStats, Queue
-from twoshift.engine.waiting import BlockJob, BlockOwner, BlockPiece, LiveRow, LiveRows, Waiting, parts_of
+from twoshift.engine.results import BlockAccumulator, BlockFuture, RowFuture
+from twoshift.engine.stats import EngineStats
+from twoshift.engine.waiting import BlockJob, BlockOwner, BlockPiece, LiveRow, LiveRows, Waiting, lengths_of, parts_of
 from twoshift.errors import InvalidInput
 from twoshift.policy.admission import MAX_WAITING, AdmissionPolicy
 from twoshift.policy.cost import CallCost
@@ -32,7 +29,7 @@ from twoshift.policy.lane_values import Call, Drop, Idle, LaneLimits, Run, Slot
 from twoshift.policy.lanes import LanePolicy
 from twoshift.policy.plan.row import RowSize
 from twoshift.ports import Columns, LanedRuntime, Launched, Prepared, Runtime
-from twoshift.types import CallSize, Item, Lane
+from twoshift.types import CallSize, Lane
 
 __all__ = ["Engine"]
 
@@ -60,22 +57,23 @@ class Engine(DeviceLoop):
         clock: Callable[[], float] = time.monotonic,
         start: bool = True,
     ) -> None:
-        super().__init__(runtime, clock)
-        self.runtime = runtime
-        self.on_launch: Callable[[Sequence[LiveRow]], None] | None = None  # told in the loop's thread
         lanes = runtime.lanes if isinstance(runtime, LanedRuntime) else 1
-        self._beside = runtime.launch_beside if isinstance(runtime, LanedRuntime) and lanes > 1 else None
-        self._slots = (Slot.LIVE, Slot.BACKGROUND) if runtime.info.live_stream else (Slot.SHARED,) * lanes
         depth = max(limits.background_depth, _BACKGROUND_DEPTH) if runtime.info.live_stream else 0
         self._policy = LanePolicy(cost, replace(limits, background_depth=depth, lanes=lanes))
-        self._admission = AdmissionPolicy(self._policy, max_waiting)
         self._waiting = Waiting(self._policy)
-        self._intake = LiveIntake(self._admission, self._waiting)
+        super().__init__(runtime, self._waiting, clock)
+        self.runtime = runtime
+        admission = AdmissionPolicy(self._policy, max_waiting)
+        self.live = LiveIntake(
+            self._policy, admission, self._waiting, self._lock, self._changed, clock, self._check_open
+        )
+        self.on_launch: Callable[[Sequence[LiveRow]], None] | None = None  # told in the loop's thread
+        self._beside = runtime.launch_beside if isinstance(runtime, LanedRuntime) and lanes > 1 else None
+        self._slots = (Slot.LIVE, Slot.BACKGROUND) if runtime.info.live_stream else (Slot.SHARED,) * lanes
         self._device_time = DeviceTime()
         self._counters = Counters(self._policy, limits.max_tokens)
         self._flying: list[deque[Flight]] = [deque() for _ in self._slots]  # of each thread
         self._recovery = Recovery(self._changed, self._closed_by, self._policy, self._waiting, self._run_apart, clock)
-        self._resting = 0  # threads that have nothing to do
         # A call must not wait until another thread has formed its own, or answered a dozen requests
         sys.setswitchinterval(min(_SWITCH_S, sys.getswitchinterval()))
         self.host_time = HostTime(runtime.info.runtime == "python")
@@ -89,66 +87,14 @@ class Engine(DeviceLoop):
 
     def submit(self, rows: Prepared, deadline_s: float) -> list[RowFuture]:
         """Live rows, all or none: raises TryLater where they cannot be answered in time, TooLarge where never, Late."""
-        futures = [RowFuture(lambda at=at: self.forget(keys[at : at + 1])) for at in range(len(_lengths(rows)))]
-        keys = self.submit_to(futures, rows, deadline_s)
-        self.wake()
-        return futures
-
-    def submit_to(
-        self,
-        sinks: Sequence[RowSink],
-        rows: Prepared,
-        deadline_s: float,
-        tenant: str = "",
-        since_s: float | None = None,
-    ) -> list[int]:
-        """The same, with something of the caller's own waiting for each row; the rows' keys, which `forget` takes.
-
-        `since_s` is when their time began, where that is not now: what they have lost of it makes none too large.
-        The device may rest until `wake` is called: a caller may have more rows to submit at this moment.
-        """
-        (found,) = self.submit_together(rows, [LiveRows(0, sinks, deadline_s, tenant, since_s)])
+        keys = list[int]()
+        futures = [RowFuture(lambda at=at: self.live.forget(keys[at : at + 1])) for at in range(len(lengths_of(rows)))]
+        (found,) = self.live.submit_together(rows, [LiveRows(0, futures, deadline_s)])
         if isinstance(found, Exception):
             raise found
-        return found
-
-    def submit_together(self, rows: Prepared, asked: Sequence[LiveRows]) -> list[list[int] | Exception]:
-        """The same for requests whose rows were prepared together: the keys of each, or why it is not taken."""
-        with self._lock:
-            self._check_open()
-            now_s, lengths = self._clock(), _lengths(rows).tolist()
-            return self._intake.take(rows, lengths, asked, now_s)
-
-    @property
-    def is_resting(self) -> bool:
-        """Whether some of it looks at what was submitted only when it is woken; asked after that."""
-        return self._resting > 0
-
-    def wake(self) -> None:
-        """Look at what was submitted."""
-        with self._lock:
-            self._changed.notify_all()
-
-    def forget(self, keys: Sequence[int]) -> int:
-        """Live rows that nobody wants any more: what is not on the device yet never will be; how many those are."""
-        with self._lock:
-            return sum([self._waiting.forget_row(key) for key in keys])
-
-    def finish_in_s(self, size: CallSize, left_s: float) -> float:
-        """Until rows of that size would be answered behind all that wait: about; 0: surely long before `left_s`."""
-        if self._policy.seems_idle(size, left_s):  # without the lock: most requests of most days
-            return 0.0
-        with self._lock:
-            if not self._policy.has_live:
-                return 0.0
-            now_s = self._clock()
-            return self._policy.finish_about_s(size, now_s) - now_s
-
-    def check_room(self, lengths: Sequence[int], deadline_s: float, since_s: float) -> None:
-        """Raises as `submit_to` where rows of at least these lengths would be refused now: before they are prepared."""
-        with self._lock:
-            signature = self._policy.live.last_signature  # at the best they join the last call
-            self._intake.admit([Item(-1, deadline_s, n, signature) for n in lengths], self._clock(), since_s)
+        keys += found
+        self.live.wake()
+        return futures
 
     def submit_block(
         self,
@@ -166,7 +112,7 @@ class Engine(DeviceLoop):
             deadline_s, owed = owner.deadline_s, owner.owed
         if math.isnan(deadline_s):
             raise InvalidInput("deadline_s", deadline_s, "a time on the engine's clock, or inf")
-        count = len(_lengths(rows))
+        count = len(lengths_of(rows))
         if lane is Lane.ONLINE or count == 0:
             raise InvalidInput("block", f"{count} rows in the {lane} lane", "rows in the micro or batch lane")
         future = BlockFuture(lambda: self._forget_block(job))
@@ -184,31 +130,10 @@ class Engine(DeviceLoop):
                     self._changed.notify_all()
         return future
 
-    def hold(self, owner: BlockOwner) -> None:
-        """Its rows wait from the next call on, until `release`."""
-        with self._lock:
-            self._policy.hold(owner.key)
-
-    def release(self, owner: BlockOwner) -> None:
-        """Its rows run again."""
-        with self._lock:
-            self._policy.release(owner.key)
-            self._changed.notify_all()
-
     def stats(self) -> EngineStats:
         """Counters since the start."""
         with self._lock:
             return self._counters.stats(self._device_time.busy_s)
-
-    def waiting(self) -> dict[Lane, Queue]:
-        """Who waits for the device."""
-        with self._lock:
-            return self._waiting.queues(self._clock())
-
-    @property
-    def most_rows(self) -> int:
-        """Rows of the largest request that can ever be admitted."""
-        return self._admission.max_waiting
 
     @property
     def limits(self) -> LaneLimits:
@@ -244,12 +169,6 @@ class Engine(DeviceLoop):
 
     def _running_s(self, now_s: float) -> float:
         return max((now_s - flying[0].began_s for flying in self._flying if flying), default=0.0)
-
-    def _oldest_s(self, now_s: float) -> float:
-        return self._waiting.oldest_row_s(now_s)
-
-    def _is_overdue(self, now_s: float) -> bool:
-        return self._waiting.is_overdue(now_s)  # others have brought the time
 
     # The loop
 
@@ -307,9 +226,9 @@ class Engine(DeviceLoop):
         if until_s is not None:
             left_s = max(0.0, until_s - self._clock())
             wait_s = left_s if wait_s is None else min(wait_s, left_s)
-        self._resting += 1
+        self.live.resting += 1
         self._changed.wait(wait_s)
-        self._resting -= 1
+        self.live.resting -= 1
         return True  # and look again: rows may have come in beside the order to stop
 
     def _line_up(self, thread_index: int, call: Call, now_s: float) -> Flight:
@@ -321,7 +240,7 @@ class Engine(DeviceLoop):
         flying.append(flight)
         if len(flying) == 1:
             self._device_time.began(call.number, now_s)
-        if self._beside is not None and self._resting and len(self._policy.live):
+        if self._beside is not None and self.live.resting and len(self._policy.live):
             self._changed.notify_all()  # what is left is for the other lanes
         return flight
 
@@ -397,23 +316,3 @@ class Engine(DeviceLoop):
             self._policy.accounts.charge(Lane.ONLINE, 0, tokens, device_s)
             self._counters.paid(rows, device_s / max(1, tokens), anew=True)
         return result, ended_s - began_s
-
-    # Bookkeeping
-
-    def _forget_block(self, job: BlockJob) -> None:
-        with self._lock:
-            self._waiting.forget_block(job)
-
-    def _take_blocks(self, owner: BlockOwner | None = None) -> list[BlockJob]:
-        return self._waiting.take_all_blocks() if owner is None else self._waiting.take_blocks_of(owner)
-
-    def _take_live(self) -> list[Callable[[Exception], object]]:
-        return [row.future.settle for row in self._waiting.take_all_rows()]
-
-
-def _lengths(rows: Prepared) -> NDArray[np.int64]:
-    """Tokens of each row; raises InvalidInput for rows that were not prepared."""
-    lengths = getattr(rows, "lengths", None)
-    if lengths is None:
-        raise InvalidInput("rows", rows, "rows from engine.runtime.prepare(rows)")
-    return lengths

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from twoshift.engine.blocks import Preparing
+from twoshift.engine.blocks import PreparingRuntime
 from twoshift.errors import Broken, TryLater
 from twoshift.ports import Prepared, RowPreparer
 
 __all__ = ["prepared_parts"]
 
 
-def prepared_parts(runtime: Preparing | RowPreparer, rows: Sequence[Any]) -> Iterator[tuple[int, Prepared | Exception]]:
+def prepared_parts(
+    runtime: PreparingRuntime | RowPreparer, rows: Sequence[Any]
+) -> Iterator[tuple[int, Prepared | Exception]]:
     """Where each stretch of rows begins and the rows, prepared; a row that cannot be is alone with its error."""
     left = [(0, len(rows))] if rows else []
     while left:

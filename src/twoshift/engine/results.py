@@ -79,7 +79,7 @@ class _Cancellable(Future[T]):
 
 
 class RowSink(Protocol):
-    """What waits for a live row: a future, or whatever a caller of `Engine.submit_to` makes."""
+    """What waits for a live row: a future, or whatever a caller of `LiveIntake.submit_together` makes."""
 
     def settle(self, result: RowResult | Exception) -> None:
         """In a thread of the engine's; it may come twice, and the first counts."""

@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from twoshift.engine.results import BlockAccumulator, BlockFuture, RowResult, RowSink
 from twoshift.engine.signatures import Signatures
 from twoshift.engine.stats import Queue
+from twoshift.errors import InvalidInput
 from twoshift.policy.background_queue import Block, Slice
 from twoshift.policy.lane_values import LaneUse
 from twoshift.policy.lanes import LanePolicy
 from twoshift.ports import Prepared
 from twoshift.types import Item, Lane
 
-__all__ = ["BlockJob", "BlockOwner", "BlockPiece", "LiveRow", "LiveRows", "TriedPiece", "Waiting", "parts_of"]
+__all__ = [
+    "BlockJob",
+    "BlockOwner",
+    "BlockPiece",
+    "LiveRow",
+    "LiveRows",
+    "TriedPiece",
+    "Waiting",
+    "lengths_of",
+    "parts_of",
+]
 
 
 class LiveRow(msgspec.Struct):
@@ -33,6 +46,14 @@ class LiveRow(msgspec.Struct):
     deadline_s: float
     tokens: int
     tenant: str = ""  # who pays
+
+
+def lengths_of(rows: Prepared) -> NDArray[np.int64]:
+    """Tokens of each row; raises InvalidInput for rows that were not prepared."""
+    lengths = getattr(rows, "lengths", None)
+    if lengths is None:
+        raise InvalidInput("rows", rows, "rows from engine.runtime.prepare(rows)")
+    return lengths
 
 
 def parts_of(rows: Sequence[LiveRow]) -> list[Prepared]:
@@ -188,6 +209,14 @@ class Waiting:
             del self._rows[key]
         return waited
 
+    def hold(self, owner: BlockOwner) -> None:
+        """Its rows wait from the next call on."""
+        self._policy.hold(owner.key)
+
+    def release(self, owner: BlockOwner) -> None:
+        """They wait no longer."""
+        self._policy.release(owner.key)
+
     def forget_block(self, job: BlockJob) -> None:
         """A block is no longer wanted."""
         for key in job.keys:
@@ -198,34 +227,27 @@ class Waiting:
     def queues(self, now_s: float) -> dict[Lane, Queue]:
         """How many rows wait in each lane, and for how long the first of them has."""
         found = dict.fromkeys(Lane, Queue(0, 0.0))
-        found[Lane.ONLINE] = Queue(len(self._rows), self.oldest_row_s(now_s))
+        found[Lane.ONLINE] = Queue(len(self._rows), self.oldest_live_s(now_s))
         for job in {id(job): job for job, _ in self._parts.values()}.values():
             before = found[job.lane]
             found[job.lane] = Queue(before.rows + job.filling.left, max(before.oldest_s, now_s - job.arrived_s))
         return found
 
-    def take_all_rows(self) -> list[LiveRow]:
-        """Every live row, taken out of the policy."""
+    def take_live(self) -> list[Callable[[Exception], object]]:
+        """Every live row, taken out of the policy; how each is told that it fails."""
         rows = list(self._rows.values())
         for key in tuple(self._rows):
             self.forget_row(key)
-        return rows
+        return [row.future.settle for row in rows]
 
-    def take_blocks_of(self, owner: BlockOwner) -> list[BlockJob]:
-        """Every block of one owner that has rows waiting, taken out of the policy."""
-        jobs = list({id(job): job for job, _ in self._parts.values() if job.owner is owner}.values())
-        for job in jobs:
+    def take_blocks(self, owner: BlockOwner | None = None) -> list[BlockJob]:
+        """Every block that has rows waiting, or every one of an owner's, taken out of the policy."""
+        found = {id(job): job for job, _ in self._parts.values() if owner is None or job.owner is owner}
+        for job in found.values():
             self.forget_block(job)
-        return jobs
+        return list(found.values())
 
-    def take_all_blocks(self) -> list[BlockJob]:
-        """Every block that has rows waiting, taken out of the policy."""
-        jobs = list({id(job): job for job, _ in self._parts.values()}.values())
-        for job in jobs:
-            self.forget_block(job)
-        return jobs
-
-    def oldest_row_s(self, now_s: float) -> float:
+    def oldest_live_s(self, now_s: float) -> float:
         """How long the live row that waits longest has waited."""
         return max((now_s - row.arrived_s for row in self._rows.values()), default=0.0)
 

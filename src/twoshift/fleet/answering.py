@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from twoshift.engine.llm import Finished
+from twoshift.engine.llm import FinishedSequence
 from twoshift.engine.waiting import LiveRow
 from twoshift.errors import Late, TryLater
 from twoshift.fleet.frames import framed
@@ -22,13 +22,13 @@ from twoshift.serve.llm.model import ServedLlm
 from twoshift.serve.model import ServedModel
 from twoshift.types import CallSize
 
-__all__ = ["Answering", "AtFront", "Front"]
+__all__ = ["Answering", "AskingFront", "AtFront"]
 
 _ONE = CallSize.uniform(1)
 _MANY = 4096  # sequences that have ended since the last heartbeat: older ones are not told of
 
 
-class Front(Protocol):
+class AskingFront(Protocol):
     """Who asks."""
 
     def send(self, data: bytes, /) -> None:
@@ -40,7 +40,7 @@ class AtFront(Protocol):
     """A request, and the front whose it is."""
 
     @property
-    def connection(self) -> Front: ...
+    def connection(self) -> AskingFront: ...
 
     @property
     def number(self) -> int:
@@ -57,7 +57,7 @@ class Answering:
         self.host = Host()
         self.completions = Completions(self.host)
         self._loop, self._board, self._is_changed = asyncio.get_running_loop(), board, False
-        self._finished: deque[Finished] = deque(maxlen=_MANY)
+        self._finished: deque[FinishedSequence] = deque(maxlen=_MANY)
         model.start(self.completions)
         if isinstance(model, ServedLlm):
             model.engine.on_finished = self._finished.append  # the front has the histograms
@@ -88,7 +88,7 @@ class Answering:
             reserve_s, llm,
         )  # fmt: skip
 
-    def _taken_finished(self) -> list[Finished]:
+    def _taken_finished(self) -> list[FinishedSequence]:
         """Told to one front: what all of them say sums up."""
         return [self._finished.popleft() for _ in range(len(self._finished))]
 
@@ -96,13 +96,13 @@ class Answering:
         self._is_changed = False
         model = self.model
         if self._board is not None and isinstance(model, ServedModel):
-            wait_s = model.engine.finish_in_s(_ONE, 0.0) + self.host.policy.ahead_s
+            wait_s = model.engine.live.finish_in_s(_ONE, 0.0) + self.host.policy.ahead_s
             self._board.write(time.monotonic() + wait_s if wait_s else -math.inf)
 
 
 def _launching(rows: Sequence[LiveRow]) -> None:
     """In the engine's thread, before it launches them."""
-    started = dict[Front, list[int]]()
+    started = dict[AskingFront, list[int]]()
     for row in rows:
         asked: AtFront | None = getattr(row.future, "asked", None)
         if asked is not None:

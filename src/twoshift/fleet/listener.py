@@ -13,13 +13,13 @@ from twoshift.fleet.front_connection import FrontConnection, connect_front
 from twoshift.serve.llm.model import ServedLlm
 from twoshift.serve.model import ServedModel
 
-__all__ = ["TOKEN_BYTES", "Listener", "dial"]
+__all__ = ["TOKEN_BYTES", "ReplicaListener", "dial"]
 
 TOKEN_BYTES = 32
 _CONNECT_S = 5.0
 
 
-class Listener:
+class ReplicaListener:
     """Answers one server, the first that knows the token, on a loop in a thread of its own."""
 
     def __init__(self, model: ServedModel | ServedLlm, host: str, token: bytes) -> None:

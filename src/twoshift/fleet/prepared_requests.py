@@ -8,11 +8,12 @@ import time
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
-from twoshift.engine import Engine, RowResult
+from twoshift.engine import RowResult
+from twoshift.engine.live_intake import LiveIntake
 from twoshift.engine.waiting import LiveRows
 from twoshift.error_codec import encode_error
 from twoshift.errors import Late, TryLater, TwoshiftError
-from twoshift.fleet.answering import Answering, Front
+from twoshift.fleet.answering import Answering, AskingFront
 from twoshift.fleet.frames import framed
 from twoshift.fleet.wire import Answered, AskPrepared, Done, PreparedAsk, Refused, Results
 from twoshift.policy.host import HostWork
@@ -33,9 +34,9 @@ class _PreparedRequest(Pending):
     __slots__ = ("_of", "connection", "had_s", "number", "work")
 
     def __init__(
-        self, home: Completions, engine: Engine, of: PreparedRequests, asked: PreparedAsk, work: HostWork
+        self, home: Completions, intake: LiveIntake, of: PreparedRequests, asked: PreparedAsk, work: HostWork
     ) -> None:
-        super().__init__(home, engine, asked.rows)
+        super().__init__(home, intake, asked.rows)
         self._of, self.connection, self.number, self.work = of, of.front, asked.id, work
         self.had_s = asked.deadline_s - asked.arrived_s
 
@@ -54,10 +55,11 @@ _Submitted = tuple[_PreparedRequest, LiveRows, float]  # and its deadline
 class PreparedRequests:
     """Of one front; it has exactly one reply for each that was admitted, unless it forgets it."""
 
-    def __init__(self, answering: Answering, model: ServedModel, front: Front) -> None:
+    def __init__(self, answering: Answering, model: ServedModel, front: AskingFront) -> None:
         runtime = model.engine.runtime
         self._preparer = runtime.row_preparer if isinstance(runtime, PreparedElsewhere) else None
         self._answering, self._model, self.front = answering, model, front
+        self._intake = model.engine.live
         self._loop, self._policy = asyncio.get_running_loop(), answering.host.policy
         self._open: dict[int, _PreparedRequest] = {}  # by their front's numbers
         self._answered: list[_Answer] = []  # in this turn of the loop
@@ -103,7 +105,7 @@ class PreparedRequests:
 
     def _submitted(self, asked: PreparedAsk, work: HostWork, start: int, base_s: float, now_s: float) -> _Submitted:
         """As the engine takes it."""
-        pending = _PreparedRequest(self._answering.completions, self._model.engine, self, asked, work)
+        pending = _PreparedRequest(self._answering.completions, self._intake, self, asked, work)
         deadline_s = asked.deadline_s + base_s
         reserve_s = asked.reserve_s + self._policy.reserve_s(pending.had_s, now_s)
         since_s = asked.arrived_s + base_s - reserve_s
@@ -113,7 +115,7 @@ class PreparedRequests:
         try:
             assert self._preparer is not None  # noqa: S101 - a front has it from here
             rows = self._preparer.rows_of(message.arrays)
-            refused = self._answering.completions.submit_together(self._model.engine, rows, admitted)
+            refused = self._answering.completions.submit_together(self._intake, rows, admitted)
         except Exception as error:  # the engine is closed
             refused = [error] * len(admitted)
         for (pending, _, _), error in zip(admitted, refused, strict=True):

@@ -15,9 +15,9 @@ from twoshift.error_codec import encode_error
 from twoshift.errors import Broken
 from twoshift.extras import needed
 from twoshift.fleet.control import Follow, FromChild, Loaded, LoadFailed, Stop
-from twoshift.fleet.listener import Listener
+from twoshift.fleet.listener import ReplicaListener
 from twoshift.fleet.observer import FleetObserver, ModelCounts
-from twoshift.fleet.replica_jobs import JobDesk
+from twoshift.fleet.replica_jobs import ReplicaJobs
 from twoshift.fleet.replica_process import ReplicaSpec, loaded_of
 from twoshift.fleet.scaling import model_counts
 from twoshift.runtime.devices import share_threads
@@ -68,10 +68,10 @@ class RayReplica:
         self._observer = FleetObserver(self._counts, list, _Itself())
         self._released = threading.Event()  # the server needs it no more
         host = needed("ray", "ray", "ray", "engine").util.get_node_ip_address()
-        self._listener = Listener(model, host, given.token)
+        self._listener = ReplicaListener(model, host, given.token)
         self._say(Listening(loaded_of(model), self._listener.address))
-        desk = JobDesk(model.engine, self._say)
-        threading.Thread(target=self._listen, args=(desk,), daemon=True).start()
+        jobs = ReplicaJobs(model.engine, self._say)
+        threading.Thread(target=self._listen, args=(jobs,), daemon=True).start()
 
     def check_health(self) -> None:
         """Ray replaces it where this raises."""
@@ -95,7 +95,7 @@ class RayReplica:
     def _say(self, message: FromChild | Listening | bytes) -> None:
         self._board.say.remote(self._me, message)
 
-    def _listen(self, desk: JobDesk) -> None:
+    def _listen(self, jobs: ReplicaJobs) -> None:
         ray = needed("ray", "ray", "ray", "engine")
         while not self._released.is_set():
             try:
@@ -106,10 +106,10 @@ class RayReplica:
                 return
             for sent_s, message in messages:
                 if isinstance(message, Stop):
-                    desk.close()
+                    jobs.close()
                     self._released.set()
                     return
-                desk.handle(_here(message, time.monotonic() - sent_s))
+                jobs.handle(_here(message, time.monotonic() - sent_s))
 
     def _leave(self) -> None:
         """The front is gone: its application must not stay behind."""

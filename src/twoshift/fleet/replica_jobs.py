@@ -25,12 +25,12 @@ from twoshift.fleet.control import (
     WorkTold,
 )
 
-__all__ = ["JobDesk"]
+__all__ = ["ReplicaJobs"]
 
 _CLOSE_S = 2.0  # for workers to give up what they have
 
 
-class JobDesk:
+class ReplicaJobs:
     """Handles messages one at a time; answers go to `send`, from several threads."""
 
     def __init__(self, engine: BlockEngine, send: Callable[[FromChild], None]) -> None:

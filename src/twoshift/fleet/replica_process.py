@@ -34,7 +34,7 @@ from twoshift.serve.model import ServedModel
 from twoshift.serve.settings import ModelSettings
 
 if TYPE_CHECKING:
-    from twoshift.fleet.replica_jobs import JobDesk
+    from twoshift.fleet.replica_jobs import ReplicaJobs
 
 __all__ = ["SIGNALS", "OpenModel", "ReplicaSpec", "loaded_of", "replica_main"]
 
@@ -118,20 +118,20 @@ class _Line:
 
 
 def _listen(line: _Line, model: ServedModel | ServedLlm) -> None:
-    desk: JobDesk | None = None
+    jobs: ReplicaJobs | None = None
     code = 0
     try:
         while not isinstance(message := line.receive(), Stop):
-            if desk is None:
-                from twoshift.fleet.replica_jobs import JobDesk  # jobs have packages of their own
+            if jobs is None:
+                from twoshift.fleet.replica_jobs import ReplicaJobs  # jobs have packages of their own
 
-                desk = JobDesk(model.engine, line.send)
+                jobs = ReplicaJobs(model.engine, line.send)
             try:
-                desk.handle(message)
+                jobs.handle(message)
             except Exception:  # live requests go on
                 _logger.exception("a job on a replica")
-        if desk is not None:
-            desk.close()
+        if jobs is not None:
+            jobs.close()
         model.close()
     except (EOFError, OSError):
         pass  # the front is gone

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from twoshift.engine.llm.stats import Finished, LlmStats
+from twoshift.engine.llm.stats import FinishedSequence, LlmStats
 from twoshift.engine.stats import EngineStats, Queue
 from twoshift.error_codec import EncodedError
 from twoshift.errors import Malformed
@@ -172,7 +172,7 @@ class LlmBeat(msgspec.Struct, frozen=True, array_like=True):
     """How a language model is."""
 
     stats: LlmStats
-    finished: list[Finished]  # since the last one
+    finished: list[FinishedSequence]  # since the last one
 
 
 class Heartbeat(_Message, frozen=True):

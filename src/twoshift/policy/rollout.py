@@ -10,11 +10,10 @@ from typing import assert_never
 from twoshift.errors import InvalidInput
 
 __all__ = [
-    "Answered",
     "Compared",
+    "Comparison",
     "Crashed",
     "Evidence",
-    "Figure",
     "Keep",
     "Promote",
     "RollBack",
@@ -23,6 +22,7 @@ __all__ = [
     "RolloutSettings",
     "Stage",
     "Version",
+    "VersionAnswered",
     "Warmed",
     "falls_in_share",
     "wilson_bounds",
@@ -56,7 +56,7 @@ class Warmed:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class VersionAnswered:
     """A version answered a request, or failed to."""
 
     version: Version
@@ -83,11 +83,11 @@ class Crashed:
     why: str = "the process died"
 
 
-Evidence = Warmed | Answered | Compared | Crashed
+Evidence = Warmed | VersionAnswered | Compared | Crashed
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Comparison:
     """One comparison: the canary's share with its interval, and what is tolerated."""
 
     name: str
@@ -115,7 +115,7 @@ class Keep:
     """Leave the traffic as it is."""
 
     reason: str
-    figures: tuple[Figure, ...] = ()
+    figures: tuple[Comparison, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Promote:
     """Give the new version all of the traffic."""
 
     reason: str
-    figures: tuple[Figure, ...] = ()
+    figures: tuple[Comparison, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class RollBack:
     """Give the old version all of the traffic and drain the new one."""
 
     reason: str
-    figures: tuple[Figure, ...] = ()
+    figures: tuple[Comparison, ...] = ()
 
 
 RolloutDecision = Keep | Promote | RollBack
@@ -203,7 +203,7 @@ class RolloutPolicy:
             case Warmed():
                 if self.stage is Stage.LOADING:
                     self.stage, self._since_s = Stage.CANARY, now_s
-            case Answered():
+            case VersionAnswered():
                 self._seen[event.version].answered(event.latency_s, event.failed)
             case Compared():
                 self._compared += event.rows
@@ -223,7 +223,7 @@ class RolloutPolicy:
             self._end(decision)
         return decision
 
-    def figures(self) -> tuple[Figure, ...]:
+    def figures(self) -> tuple[Comparison, ...]:
         """The comparisons so far: failures, slow answers and disagreement."""
         stable, canary = self._seen[Version.STABLE], self._seen[Version.CANARY]
         tolerance = self.settings.error_tolerance
@@ -246,18 +246,18 @@ class RolloutPolicy:
             limits.append(("slower than the SLO", _bucket(self.settings.slo_s), self.settings.tail_tolerance))
         return limits
 
-    def _compare(self, name: str, canary: tuple[int, int], stable: tuple[int, int], tolerance: float) -> Figure:
+    def _compare(self, name: str, canary: tuple[int, int], stable: tuple[int, int], tolerance: float) -> Comparison:
         """The canary's share against the stable one's at the same limit, where like versions are alike."""
         worst = wilson_bounds(*stable, self.settings.breach_z)[1] + tolerance
         usual = stable[0] / stable[1] + tolerance if stable[1] else tolerance
         return self._figure(name, canary, breach_above=worst, promote_below=usual)
 
-    def _figure(self, name: str, canary: tuple[int, int], *, breach_above: float, promote_below: float) -> Figure:
+    def _figure(self, name: str, canary: tuple[int, int], *, breach_above: float, promote_below: float) -> Comparison:
         low = wilson_bounds(*canary, self.settings.breach_z)[0]
         high = wilson_bounds(*canary, self.settings.promote_z)[1]
         if canary[1] < self.settings.breach_requests:
             low = 0.0
-        return Figure(name, *canary, low, high, breach_above, promote_below)
+        return Comparison(name, *canary, low, high, breach_above, promote_below)
 
     def _judge_loading(self, now_s: float) -> Keep | RollBack:
         if now_s - self._since_s > self.settings.max_loading_s:

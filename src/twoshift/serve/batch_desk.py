@@ -6,10 +6,10 @@ from collections.abc import Callable
 from copy import copy
 from typing import Any, BinaryIO, Protocol
 
-from twoshift.batch_ports import BatchRecord, FileRecord
+from twoshift.batch_ports import BatchRecord, BatchWanted, FileRecord
 from twoshift.errors import Disabled, TwoshiftError
 
-__all__ = ["BatchDesk", "FileDesk", "Limits", "NoBatches", "Upload"]
+__all__ = ["BatchDesk", "FileDesk", "FileUpload", "Limits", "NoBatches"]
 
 
 class Limits(Protocol):
@@ -19,7 +19,7 @@ class Limits(Protocol):
     def max_bytes(self) -> int: ...
 
 
-class Upload(Protocol):
+class FileUpload(Protocol):
     """A file on its way; ended by `finish` or `abort`."""
 
     def begin(self) -> None: ...
@@ -37,7 +37,7 @@ class FileDesk(Protocol):
     @property
     def limits(self) -> Limits: ...
 
-    def upload(self, owner: str, size_bytes: int, check: Callable[[int, int], None]) -> Upload:
+    def upload(self, owner: str, size_bytes: int, check: Callable[[int, int], None]) -> FileUpload:
         """One that is yet to begin, where there is room for that size; this alone waits for nothing."""
         ...
 
@@ -58,18 +58,7 @@ class BatchDesk(Protocol):
     @property
     def files(self) -> FileDesk: ...
 
-    def ask(
-        self,
-        input_file_id: str,
-        endpoint: str,
-        window: str,
-        metadata: dict[str, str] | None,
-        output_expires_s: float | None,
-        owner: str | None,
-        models: tuple[str, ...],
-        content: str = "",
-        total: int = 0,
-    ) -> BatchRecord: ...
+    def create(self, wanted: BatchWanted, owner: str | None) -> BatchRecord: ...
 
     def get(self, batch_id: str, owner: str | None) -> BatchRecord: ...
 

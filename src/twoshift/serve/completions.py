@@ -8,7 +8,8 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 
-from twoshift.engine import Engine, RowResult
+from twoshift.engine import RowResult
+from twoshift.engine.live_intake import LiveIntake
 from twoshift.engine.waiting import LiveRows
 from twoshift.errors import Late
 from twoshift.ports import Prepared
@@ -24,10 +25,10 @@ _GATHER_S = 0.001  # while requests come in with every turn of the loop; a singl
 class Pending(ABC):
     """The rows of one request, with an engine; it waits for its first row itself, and `_Row` for each other."""
 
-    __slots__ = ("due", "engine", "home", "is_over", "keys", "left", "results", "settled_s")
+    __slots__ = ("due", "home", "intake", "is_over", "keys", "left", "results", "settled_s")
 
-    def __init__(self, home: Completions, engine: Engine, rows: int) -> None:
-        self.home, self.engine, self.left = home, engine, rows
+    def __init__(self, home: Completions, intake: LiveIntake, rows: int) -> None:
+        self.home, self.intake, self.left = home, intake, rows
         self.due = 0  # the tick of its deadline
         self.settled_s = 0.0  # when its last result was there
         self.is_over = False  # it is answered, or nobody waits for it
@@ -49,7 +50,7 @@ class Pending(ABC):
 
     def cancel(self) -> bool:
         """What is not on the device yet never will be; whether that is all of it."""
-        return self.engine.forget(self.keys) == len(self.keys)
+        return self.intake.forget(self.keys) == len(self.keys)
 
     @property
     @abstractmethod
@@ -66,8 +67,8 @@ class Awaited(Pending):
 
     __slots__ = ("_asked", "done")
 
-    def __init__(self, home: Completions, engine: Engine, rows: int, asked: object = None) -> None:
-        super().__init__(home, engine, rows)
+    def __init__(self, home: Completions, intake: LiveIntake, rows: int, asked: object = None) -> None:
+        super().__init__(home, intake, rows)
         self._asked = asked
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -108,31 +109,31 @@ class Completions:
         self._loop, self._host = asyncio.get_running_loop(), host
         self._settled: deque[Pending] = deque()
         self._woken, self._woken_s = False, 0.0
-        self._waiting: set[Engine] = set()  # that have rows to look at
+        self._waiting: set[LiveIntake] = set()  # that have rows to look at
         self._submitted = self._seen = 0  # requests; up to the last turn of the loop
         self._wake_by_s = 0.0
         self._deadlines = Deadlines(_give_up)  # of requests that are not answered
 
-    def submit(self, engine: Engine, rows: Prepared, request: LiveRequest) -> Awaited:
-        """As `Engine.submit_to`, for a task that waits for all rows."""
-        pending = Awaited(self, engine, len(rows.lengths), request.visit)
+    def submit(self, intake: LiveIntake, rows: Prepared, request: LiveRequest) -> Awaited:
+        """As `submit_together`, for one request and a task that waits for all rows."""
+        pending = Awaited(self, intake, len(rows.lengths), request.visit)
         deadline_s, reserve_s = request.deadline_s, request.reserve_s
         asked = LiveRows(0, pending.sinks(), deadline_s - reserve_s, request.tenant, request.arrived_s - reserve_s)
-        (refused,) = self.submit_together(engine, rows, [(pending, asked, deadline_s)])
+        (refused,) = self.submit_together(intake, rows, [(pending, asked, deadline_s)])
         if refused is not None:
             raise refused
         return pending
 
     def submit_together(
-        self, engine: Engine, rows: Prepared, requests: Sequence[tuple[Pending, LiveRows, float]]
+        self, intake: LiveIntake, rows: Prepared, requests: Sequence[tuple[Pending, LiveRows, float]]
     ) -> list[Exception | None]:
-        """As `Engine.submit_together`, each with when it is given up; why one is not taken, or None.
+        """As `LiveIntake.submit_together`, each with when it is given up; why one is not taken, or None.
 
         The engine looks once every request that is here by now has been submitted.
         """
         found = list[Exception | None]()
         for (pending, _, deadline_s), keys in zip(
-            requests, engine.submit_together(rows, [each[1] for each in requests]), strict=True
+            requests, intake.submit_together(rows, [each[1] for each in requests]), strict=True
         ):
             if isinstance(keys, Exception):
                 found.append(keys)
@@ -140,8 +141,8 @@ class Completions:
             pending.keys = keys
             pending.due = self._deadlines.add(pending, deadline_s)
             found.append(None)
-        if engine.is_resting:  # else it will look by itself
-            self._gather(engine, len(requests))
+        if intake.resting:  # else it will look by itself
+            self._gather(intake, len(requests))
         return found
 
     def settled(self, pending: Pending) -> None:
@@ -156,20 +157,20 @@ class Completions:
         pending.is_over = True
         self._deadlines.forget(pending, pending.due)
 
-    def _gather(self, engine: Engine, requests: int) -> None:
+    def _gather(self, intake: LiveIntake, requests: int) -> None:
         self._submitted += requests
         if not self._waiting:
             self._wake_by_s = time.monotonic() + _GATHER_S
             self._loop.call_soon(self._wake)
-        self._waiting.add(engine)
+        self._waiting.add(intake)
 
     def _wake(self) -> None:
         if self._submitted != self._seen and time.monotonic() < self._wake_by_s:
             self._seen = self._submitted
             self._loop.call_soon(self._wake)  # after another look at the connections
             return
-        for engine in self._waiting:
-            engine.wake()
+        for intake in self._waiting:
+            intake.wake()
         self._waiting.clear()
 
     def _deliver(self) -> None:

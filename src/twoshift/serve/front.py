@@ -43,12 +43,12 @@ from twoshift.serve.settings import ServeSettings
 if TYPE_CHECKING:
     from twoshift.serve.grpc.server import GrpcServer
 
-__all__ = ["Front", "ServerServices", "add_faces", "add_live_faces", "http_limits"]
+__all__ = ["Front", "FrontServices", "add_faces", "add_live_faces", "http_limits"]
 
 _RETRY_S = 2.0
 
 
-class ServerServices(Protocol):
+class FrontServices(Protocol):
     """Who does what is not a live request."""
 
     @property
@@ -94,7 +94,7 @@ class Front:
         bound = await self._grpc.start(settings.host, settings.grpc_port or 0)
         return shown_address(settings.host, bound)
 
-    def add_faces(self, services: ServerServices, usage: UsageDesk, metrics: Sequence[MoreMetrics]) -> None:
+    def add_faces(self, services: FrontServices, usage: UsageDesk, metrics: Sequence[MoreMetrics]) -> None:
         """Everything that the server can be asked, from now on."""
         add_faces(self._app, self._http, self._service, services, usage, metrics)
 
@@ -138,7 +138,7 @@ def add_faces(
     app: App,
     server: HttpServer,
     service: Service,
-    services: ServerServices,
+    services: FrontServices,
     usage: UsageDesk,
     metrics: Sequence[MoreMetrics],
 ) -> None:

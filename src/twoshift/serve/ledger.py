@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from twoshift.errors import TryLater
-from twoshift.ports import Usage, UsageStore
+from twoshift.ports import DeviceUsage, UsageStore
 from twoshift.serve.tenants import Tenant, day_of
 
 __all__ = ["BATCH", "LIVE", "Counted", "Ledger", "Prices", "day_name"]
@@ -66,7 +66,7 @@ class Ledger:
             uuid.uuid4().hex
         )  # a day of this start: what it says replaces what it said, and nothing of others
         self._seen: dict[tuple[str, str, str], Counted] = {}
-        self._days: dict[tuple[str, str, str, str], Usage] = {}  # by day, tenant, lane and model
+        self._days: dict[tuple[str, str, str, str], DeviceUsage] = {}  # by day, tenant, lane and model
         self._unwritten: set[tuple[str, str, str, str]] = set()
         self._others: tuple[str, dict[str, float]] = ("", {})  # a day, and what other writers have counted of it
         self._is_lost = False  # whether the database does not answer
@@ -86,7 +86,7 @@ class Ledger:
             self._thread.join(_CLOSE_S)
         self._store.close()
 
-    def sums(self, first: str, last: str, group_by: Sequence[str], tenant: str | None = None) -> list[Usage]:
+    def sums(self, first: str, last: str, group_by: Sequence[str], tenant: str | None = None) -> list[DeviceUsage]:
         """As the store has it: what was counted in the last second may be missing."""
         return self._store.sums(first, last, group_by, tenant)
 
@@ -126,10 +126,10 @@ class Ledger:
                 continue
             self._seen[who] = most
             key = (day, *who)
-            self._days[key] = self._added(self._days.get(key) or Usage(*key), before, most)
+            self._days[key] = self._added(self._days.get(key) or DeviceUsage(*key), before, most)
             self._unwritten.add(key)
 
-    def _added(self, day: Usage, before: Counted, now: Counted) -> Usage:
+    def _added(self, day: DeviceUsage, before: Counted, now: Counted) -> DeviceUsage:
         device_s = now.device_s - before.device_s
         usd = self._prices.usd(now.lane, now.model, device_s)
         return replace(

@@ -53,6 +53,7 @@ class ServedModel:
         keeper: ProfileKeeper | None = None,
     ) -> None:
         self.name, self.engine, self.derive = name, engine, derive
+        self._intake, self.most_rows = engine.live, engine.live.most_rows
         self.derived = derive(engine.cost())  # from the curve that it began with
         self.inputs = engine.runtime.info.inputs
         self.outputs = outputs  # what was seen in its answers; none before the first
@@ -79,11 +80,6 @@ class ServedModel:
     def info(self) -> RuntimeInfo:
         """Of the model."""
         return self.engine.runtime.info
-
-    @property
-    def most_rows(self) -> int:
-        """Of the largest request that can ever be admitted."""
-        return self.engine.most_rows
 
     def start(self, completions: Completions) -> None:
         """Its engine runs already; its results come back by these."""
@@ -116,7 +112,7 @@ class ServedModel:
 
     def finish_in_s(self, size: int, requests: int, left_s: float) -> float:
         """Until so many requests of so many bytes would be answered by the device; 0 where nobody has it."""
-        return self.engine.finish_in_s(self._guess.size(size, requests), left_s)
+        return self._intake.finish_in_s(self._guess.size(size, requests), left_s)
 
     async def answer(self, request: LiveRequest) -> Answer:
         """The results; raises InvalidInput, TooLarge, TryLater, Late, Broken, or what the model raised for a row."""
@@ -127,7 +123,7 @@ class ServedModel:
         queued_s = time.monotonic()
         completions = self._completions
         assert completions is not None  # noqa: S101 - start came before
-        pending = completions.submit(self.engine, prepared, request)
+        pending = completions.submit(self._intake, prepared, request)
         if visit is not None:
             visit.submitted()
         try:
@@ -159,9 +155,9 @@ class ServedModel:
 
     def _check(self, request: LiveRequest) -> int:
         """Refuse what can never be answered before it costs anything; about how many characters there are."""
-        sizes = check_rows(request.rows, self.engine.most_rows, self.engine.runtime.info.max_row_tokens)
+        sizes = check_rows(request.rows, self.most_rows, self.engine.runtime.info.max_row_tokens)
         if least := least_lengths(sizes, self.engine.runtime.info.max_row_tokens):
-            self.engine.check_room(least, request.deadline_s, request.arrived_s)
+            self._intake.check_room(least, request.deadline_s, request.arrived_s)
         return sum(sizes)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from twoshift.ports import Usage
+from twoshift.ports import DeviceUsage
 from twoshift.store.database import Database
 from twoshift.store.tables import usage_days
 
@@ -24,7 +24,7 @@ class SqlUsage:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def put(self, writer: str, counted: Sequence[Usage]) -> None:
+    def put(self, writer: str, counted: Sequence[DeviceUsage]) -> None:
         """What a writer has counted in all: in place of what it said before."""
         values = [{**asdict(each), "writer": writer} for each in counted]
 
@@ -39,7 +39,7 @@ class SqlUsage:
         if values:
             self._database.run(put)
 
-    def sums(self, first: str, last: str, group_by: Sequence[str], tenant: str | None = None) -> list[Usage]:
+    def sums(self, first: str, last: str, group_by: Sequence[str], tenant: str | None = None) -> list[DeviceUsage]:
         """Over all writers, from the first day to the last, of one tenant or of all; in the order of the groups."""
         groups = [usage_days.c[name] for name in group_by]
         wanted = select(*groups, *(func.sum(usage_days.c[name]).label(name) for name in _COUNTED))
@@ -63,5 +63,5 @@ class SqlUsage:
         self._database.close()
 
 
-def _usage(row: Any) -> Usage:
-    return Usage(**{**row, "rows": int(row["rows"]), "tokens": int(row["tokens"])})  # PostgreSQL's are decimals
+def _usage(row: Any) -> DeviceUsage:
+    return DeviceUsage(**{**row, "rows": int(row["rows"]), "tokens": int(row["tokens"])})  # PostgreSQL's are decimals

@@ -18,7 +18,8 @@ from twoshift.batch.requests import batch_steps
 from twoshift.batch.requests.batch_host import BatchHost
 from twoshift.batch.requests.check import Checked, check_input
 from twoshift.batch.requests.files import FileLimits, StoredFiles
-from twoshift.batch.requests.wanted import BatchWanted
+from twoshift.batch.requests.wanted import new_record
+from twoshift.batch_ports import BatchWanted
 from twoshift.blobs.local import LocalBlobs
 from twoshift.errors import NotFound
 from twoshift.ports import JobRecord
@@ -60,7 +61,7 @@ class House:
         return upload.finish("r.jsonl", "batch", None).id
 
     def ask(self, owner: str, data: bytes) -> str:
-        return self.host.ask(self.uploaded(owner, data), "/v1/embeddings", "24h", None, None, owner).id
+        return self.host.create(BatchWanted(self.uploaded(owner, data), "/v1/embeddings", "24h"), owner).id
 
     def wait(self, batch_id: str, status: BatchStatus) -> None:
         until_s = time.monotonic() + 30
@@ -82,7 +83,7 @@ def test_long_files_of_one_tenant_hold_up_no_other_and_no_end(house: House) -> N
     house.wait(house.ask("blue", b"blue"), BatchStatus.FAILED)  # looked through, and no batch
     house.jobs.add(JobRecord("batch_x", {}, JobState.CANCELLED, 1.0, 1.0, owner="red"))
     wanted = BatchWanted(house.uploaded("red", LINE), "/v1/embeddings", "24h")
-    house.store.add_batch(wanted.record("batch_x", "red", (), house.files), 0.0)
+    house.store.add_batch(new_record(wanted, "batch_x", "red", house.files), 0.0)
     house.store.checked_batch("batch_x", "m", 1)
     house.host.cancel("batch_x", "red")
     house.wait("batch_x", BatchStatus.CANCELLED)

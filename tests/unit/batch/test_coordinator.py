@@ -13,11 +13,11 @@ import pytest
 
 from twoshift.batch.coordinator import Coordinator, Ending
 from twoshift.batch.inputs import InputFile, Piece
-from twoshift.batch.messages import Begin, Failed, GiveUp, Heartbeat, Ready, Score, Scored, Unusable, WasRead
+from twoshift.batch.messages import Begin, Failed, GiveUp, Ready, Score, Scored, Unusable, WasRead, WorkerHeartbeat
 from twoshift.batch.part_stats import PartStats
 from twoshift.batch.plan import Plan, PlannedModel
 from twoshift.batch.pool import Died
-from twoshift.batch.progress import Snapshot
+from twoshift.batch.progress import JobSnapshot
 from twoshift.batch.settings import JobSettings
 from twoshift.errors import Broken, TryLater
 from twoshift.ports import RuntimeInfo
@@ -105,7 +105,7 @@ def run(
     )  # fmt: skip
     act = more.get("act", lambda _coordinator, _now: None)
 
-    def report(now: Snapshot) -> None:
+    def report(now: JobSnapshot) -> None:
         assert pool.now_s < most_s, "it does not end"
         act(coordinator, now)
 
@@ -173,9 +173,13 @@ def test_rows_that_a_worker_takes_to_its_end_are_not_counted_twice() -> None:
     def scores(worker: int, lease: int, shard: int) -> Replies:
         workers.append(worker)
         if worker == workers[0]:
-            return [(0.1, WasRead(lease)), (0.5, Heartbeat(8, 0.5, 8, 0, 0, 0, 0)), (1.0, Died("ended with code 7"))]
+            return [
+                (0.1, WasRead(lease)),
+                (0.5, WorkerHeartbeat(8, 0.5, 8, 0, 0, 0, 0)),
+                (1.0, Died("ended with code 7")),
+            ]
         count = ROWS * workers.count(worker)
-        return [*done(lease, shard), (0.9, Heartbeat(count, count / 10, count, 0, 0, 0, 0))]
+        return [*done(lease, shard), (0.9, WorkerHeartbeat(count, count / 10, count, 0, 0, 0, 0))]
 
     shown: list[int] = []
     ending, coordinator = run(FakePool(scores), plan_of(3), act=lambda _, now: shown.append(now.rows))
@@ -264,7 +268,7 @@ def test_a_worker_that_cannot_begin_costs_no_shard_an_attempt() -> None:
 
 
 def test_a_worker_without_progress_is_killed_once_and_its_shard_done_elsewhere() -> None:
-    beat = Heartbeat(5, 1.0, 5, 0, 0, 0, 0)
+    beat = WorkerHeartbeat(5, 1.0, 5, 0, 0, 0, 0)
 
     def scores(worker: int, lease: int, shard: int) -> Replies:
         return [(float(k), beat) for k in range(1, 200)] if worker == 0 else done(lease, shard)
@@ -279,7 +283,7 @@ def test_a_worker_without_progress_is_killed_once_and_its_shard_done_elsewhere()
 
 def test_a_slow_worker_that_goes_on_is_left_alone() -> None:
     def scores(_: int, lease: int, shard: int) -> Replies:
-        beats: Replies = [(float(k), Heartbeat(k, float(k), k, 0, 0, 0, 0)) for k in range(1, 300)]
+        beats: Replies = [(float(k), WorkerHeartbeat(k, float(k), k, 0, 0, 0, 0)) for k in range(1, 300)]
         return [*beats, *done(lease, shard, after_s=300.0)]
 
     pool = FakePool(scores)
@@ -336,7 +340,9 @@ def test_a_straggler_gets_a_second_copy_and_the_loser_is_told_to_give_up() -> No
     def scores(worker: int, lease: int, shard: int) -> Replies:
         held.extend([worker] if shard == 9 else [])
         slow = shard == 9 and len(held) == 1
-        beats: Replies = [(float(k), Heartbeat(k, float(k), k, 0, 0, 0, 0)) for k in range(1, 1000, 10)] if slow else []
+        beats: Replies = (
+            [(float(k), WorkerHeartbeat(k, float(k), k, 0, 0, 0, 0)) for k in range(1, 1000, 10)] if slow else []
+        )
         return [*beats, *done(lease, shard, after_s=1000.0 if slow else 1.0)]
 
     pool = FakePool(scores)
@@ -393,7 +399,7 @@ def test_what_the_parts_say_counts_and_not_what_a_run_that_was_killed_has_record
 
 def test_a_worker_whose_model_is_never_loaded_is_replaced() -> None:
     pool = FakePool(lambda _, lease, shard: done(lease, shard))
-    pool.loads = lambda number: Ready(INFO) if number else Heartbeat(0, 0.0, 0, 0, 0, 0, 0)
+    pool.loads = lambda number: Ready(INFO) if number else WorkerHeartbeat(0, 0.0, 0, 0, 0, 0, 0)
     ending, coordinator = run(pool, plan_of(3, load_seconds=60.0))
     assert ending is Ending.DONE
     assert pool.killed == [0]
@@ -401,7 +407,7 @@ def test_a_worker_whose_model_is_never_loaded_is_replaced() -> None:
 
 
 def test_a_stop_lets_what_is_in_work_finish() -> None:
-    def act(coordinator: Coordinator, now: Snapshot) -> None:
+    def act(coordinator: Coordinator, now: JobSnapshot) -> None:
         if now.elapsed_s > 5 and not asked:
             asked.append(len(pool.scored()))
             coordinator.stop()
@@ -418,7 +424,7 @@ def test_a_stop_lets_what_is_in_work_finish() -> None:
 def test_a_stop_waits_no_longer_than_its_grace(now: bool, within_s: float) -> None:
     asked: list[float] = []
 
-    def act(coordinator: Coordinator, at: Snapshot) -> None:
+    def act(coordinator: Coordinator, at: JobSnapshot) -> None:
         if at.elapsed_s > 5 and not asked:
             asked.append(pool.now_s)
             coordinator.stop(now)
@@ -430,7 +436,7 @@ def test_a_stop_waits_no_longer_than_its_grace(now: bool, within_s: float) -> No
 
 
 def test_a_worker_that_dies_while_it_stops_is_not_replaced() -> None:
-    def act(coordinator: Coordinator, at: Snapshot) -> None:
+    def act(coordinator: Coordinator, at: JobSnapshot) -> None:
         if at.elapsed_s > 2:
             coordinator.stop()
 

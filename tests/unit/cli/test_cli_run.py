@@ -17,7 +17,7 @@ from rich.console import Console
 
 from twoshift.batch.coordinator import Ending
 from twoshift.batch.job import JobResult
-from twoshift.batch.progress import NOTHING_YET, Snapshot
+from twoshift.batch.progress import NOTHING_YET, JobSnapshot
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.summary import RunRecord, Summary
 from twoshift.cli import run
@@ -27,7 +27,7 @@ from twoshift.policy.deadline import Outlook, Verdict
 
 Run = Callable[[str], Any]
 SETTINGS = JobSettings(inputs=("in",), output="out/", model="m", window="2h", price_usd_per_hour=1.0, max_errors="20")
-NOW = Snapshot(
+NOW = JobSnapshot(
     elapsed_s=3600.0, shards=500, shards_done=418, share=0.836, share_before=0.0, rows=12_345_678,
     committed_rows=12_000_000, errors=1234, rows_per_s=123_456.0, tokens_per_s=1e6, padding=0.1, workers=2, usd=12.34,
     outlook=Outlook(Verdict.ON_TRACK, 1.0, 1.0, 1.0, 0.97, 1.0, 1),
@@ -35,7 +35,7 @@ NOW = Snapshot(
 MOST = ("12.3M rows", "123k rows/s", "418/500 shards", "12 min left", "97% in time", "$12.34", "1,234 errors")
 
 
-def drawn(now: Snapshot, width: int) -> str:
+def drawn(now: JobSnapshot, width: int) -> str:
     screen = io.StringIO()
     progress = JobProgress(SETTINGS)
     progress._start_bar(Console(file=screen, width=width, force_terminal=True, color_system=None, legacy_windows=False))
@@ -113,7 +113,7 @@ def summary(*runs: RunRecord) -> Summary:
     )  # fmt: skip
 
 
-def ended(ending: Ending, last: Snapshot = NOW, whole: Summary | None = None, **more: Any) -> JobResult:
+def ended(ending: Ending, last: JobSnapshot = NOW, whole: Summary | None = None, **more: Any) -> JobResult:
     return JobResult(ending, last, whole, more.get("dead", {}), more.get("failures", {}))
 
 

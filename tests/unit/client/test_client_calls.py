@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from twoshift.client.calls import Call, Lost, Pause, Reply, json_call, steps
+from twoshift.client.calls import ApiCall, ApiReply, Lost, Pause, json_call, steps
 from twoshift.client.requests import read_chunk, wait_job
 from twoshift.errors import Broken, Denied, Late, NotFound, OverLimit, TooLarge, TooLong, TryLater, TwoshiftError
 
 GET = json_call("GET", "/v1/models", lambda found: found)
 SUBMIT = json_call("POST", "/v1/jobs", lambda found: found, {}, repeatable=False)
-OK = Reply(200, {}, b'{"a": 1}')
+OK = ApiReply(200, {}, b'{"a": 1}')
 
 
-def refusal(status: int, code: str = "", **headers: str) -> Reply:
+def refusal(status: int, code: str = "", **headers: str) -> ApiReply:
     told = {"message": "so", "type": code, "param": "input", "code": code}
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Reply(status, named, json.dumps({"error": told}).encode())
+    return ApiReply(status, named, json.dumps({"error": told}).encode())
 
 
-def played(work: Any, answers: list[Reply | Lost], most: int = 2) -> tuple[Any, list[float]]:
+def played(work: Any, answers: list[ApiReply | Lost], most: int = 2) -> tuple[Any, list[float]]:
     """What comes of it, and the pauses on the way."""
     flow, answer, pauses, left = steps(work, most), None, list[float](), iter(answers)
     while True:
@@ -38,7 +38,7 @@ def played(work: Any, answers: list[Reply | Lost], most: int = 2) -> tuple[Any, 
             pauses.append(step.seconds)
             answer = None
         else:
-            assert isinstance(step, Call)
+            assert isinstance(step, ApiCall)
             answer = next(left)
 
 
@@ -79,7 +79,7 @@ def test_a_refusal_has_the_class_of_its_status(status: int, code: str, kind: typ
 
 
 def test_a_refusal_without_json_is_told_by_its_status() -> None:
-    error, _ = played(GET, [Reply(502, {}, b"<html>")])
+    error, _ = played(GET, [ApiReply(502, {}, b"<html>")])
     assert isinstance(error, Broken)
     assert "502" in str(error)
 
@@ -91,12 +91,12 @@ def test_a_lost_connection_is_repeated_unless_that_could_submit_twice() -> None:
     assert isinstance(played(SUBMIT, [lost])[0], TryLater)
 
 
-def job(state: str) -> Reply:
-    return Reply(200, {}, json.dumps({"id": "job_1", "state": state, "newer": 1}).encode())
+def job(state: str) -> ApiReply:
+    return ApiReply(200, {}, json.dumps({"id": "job_1", "state": state, "newer": 1}).encode())
 
 
 def test_waiting_for_a_job_survives_a_restart_of_its_server() -> None:
-    restart: list[Reply | Lost] = [Lost(OSError("refused"), sent=False)] * 10
+    restart: list[ApiReply | Lost] = [Lost(OSError("refused"), sent=False)] * 10
     found, _ = played(wait_job("job_1"), [job("running"), *restart, job("done")], most=0)
     assert found.state == "done"
     assert found.share == 1.0

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from twoshift.engine import BlockResult, Engine
 from twoshift.engine.results import RowFuture
-from twoshift.engine.waiting import BlockOwner
+from twoshift.engine.waiting import BlockOwner, LiveRows
 from twoshift.errors import Broken, DeviceLost, InvalidInput, Late, OutOfMemory, TooLarge, TryLater
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import LaneLimits
@@ -174,7 +174,7 @@ def test_whoever_rides_with_a_bad_row_is_served_and_the_books_balance(
     for tenant, values in requests:
         if tenant:
             futures = [RowFuture(lambda: None) for _ in values]
-            engine.submit_to(futures, rows(*values), 1000.0, tenant)
+            engine.live.submit_together(rows(*values), [LiveRows(0, futures, 1000.0, tenant)])
             lives.append((values, futures))
         else:
             blocks.append((values, engine.submit_block(rows(*values))))
@@ -202,7 +202,8 @@ def test_the_time_of_a_call_is_shared_among_tenants_by_tokens() -> None:
     engine = driven(device)
     for tenant, lengths in (("red", [6, 2]), ("blue", [4])):
         given = FakeRows(np.arange(len(lengths)), np.array(lengths))
-        engine.submit_to([RowFuture(lambda: None) for _ in lengths], given, 0.05, tenant)
+        futures = [RowFuture(lambda: None) for _ in lengths]
+        engine.live.submit_together(given, [LiveRows(0, futures, 0.05, tenant)])
     engine.submit_block(rows(10, 11))
     crank(engine)
     assert len(device.calls) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,14 +36,17 @@ class Intake:
     def __init__(self) -> None:
         policy = LanePolicy(CallCost.line(0.0, ROW_S / 10), LaneLimits(slo_s=1.0, max_rows=1))
         self.admission = CountedAdmission(policy)
-        self._intake = LiveIntake(self.admission, Waiting(policy))
+        changed = threading.Condition()
+        self._intake = LiveIntake(
+            policy, self.admission, Waiting(policy), changed, changed, clock=lambda: 0.0, check_open=lambda: None
+        )
 
     def take(self, *deadlines_s: float) -> list[list[int] | Exception]:
         count = len(deadlines_s)
         rows = TokenRows(np.zeros(10 * count, np.int32), np.arange(0, 10 * count + 1, 10), np.zeros(count, np.bool_))
         sinks: list[Any] = [object() for _ in deadlines_s]
         asked = [LiveRows(at, [sinks[at]], deadline_s) for at, deadline_s in enumerate(deadlines_s)]
-        return self._intake.take(rows, [10] * count, asked, 0.0)
+        return self._intake.submit_together(rows, asked)
 
 
 def test_requests_out_of_the_order_of_their_deadlines_are_admitted_by_one_look() -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 from fake_llm import SHAPE, FakeLlm, prompt_of, words_after
 
-from twoshift.engine.llm import Finished, LlmEngine, LlmObjective
+from twoshift.engine.llm import FinishedSequence, LlmEngine, LlmObjective
 from twoshift.engine.waiting import BlockOwner
 from twoshift.errors import Broken, DeviceLost, InvalidInput, TooLarge, TryLater
 from twoshift.generation import FinishReason, GenerationParams, GenerationRequest
@@ -264,14 +264,16 @@ def test_too_many_that_wait_for_a_first_token_are_told_to_come_back() -> None:
 
 def test_where_every_place_is_taken_a_first_token_comes_after_another_one_s_last() -> None:
     bench = Bench()
-    free_s = bench.engine.predicted_ttft_s(4)
     for number in range(SHAPE.max_sequences):
         bench.engine.stream(prompt_of(number, max_tokens=20 + 10 * number))
     bench.until(lambda: not bench.engine.sequences().lanes[Lane.ONLINE].waiting)
     step_s = bench.llm.cost.seconds(CallSize.uniform(SHAPE.max_sequences))
-    one_s, two_s = (bench.engine.predicted_ttft_s(4, sequences) for sequences in (1, 2))
-    assert one_s > free_s + 10 * step_s
-    assert two_s - one_s == pytest.approx(10 * step_s)
+    prompt, soon_s = prompt_of(1, 2, 3, 4), 21 * step_s  # the first one ends in fewer steps, the second one in more
+    with pytest.raises(TryLater):
+        bench.engine.streams([prompt], within_s=10 * step_s)
+    with pytest.raises(TryLater):
+        bench.engine.streams([prompt, prompt], within_s=soon_s)
+    assert len(bench.engine.streams([prompt], within_s=soon_s)) == 1
 
 
 def test_whole_answers_come_as_rows() -> None:
@@ -334,7 +336,7 @@ def test_draining_finishes_live_streams_and_hands_blocks_back() -> None:
 
 def test_a_loop_reads_a_stream_and_hangs_up_by_leaving_it() -> None:
     llm = FakeLlm()
-    told: list[Finished] = []
+    told: list[FinishedSequence] = []
     with LlmEngine(llm, llm.cost) as engine:
         engine.on_finished = told.append
 

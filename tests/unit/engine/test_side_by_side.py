@@ -140,7 +140,7 @@ def test_a_lane_that_rests_gets_its_part_once_a_row_for_all_lanes_is_given_up() 
         long = engine.submit(Long(7), 300.0)[0]
         rows = engine.submit(Numbers(100, 100), 1e6)
         seen = len(looks)
-        engine.wake()
+        engine.live.wake()
         while len(looks) == seen:  # until the other lane has seen that it is not its turn
             time.sleep(0.001)
         now_s[0] = 45.0  # it can no longer be in time

@@ -1,4 +1,4 @@
-"""A replica's desk for jobs: what concerns a job that has left is no error."""
+"""The jobs at a replica: what concerns a job that has left is no error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from twoshift.engine import Engine
 from twoshift.fleet.control import Follow, FromChild, Hold, Leave, Resume, TakePlace, ToChild, Work, WorkEnded, WorkTold
-from twoshift.fleet.replica_jobs import JobDesk
+from twoshift.fleet.replica_jobs import ReplicaJobs
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import LaneLimits
 from twoshift.wiring.blob_stores import blobs_for
@@ -26,16 +26,16 @@ def engine(tmp_path: Any) -> Any:
 
 @pytest.mark.parametrize("late", [Hold(7), Resume(7), Follow(7, 1.0, True), Leave(7), WorkTold(3, None)])
 def test_words_for_a_job_that_has_left_are_let_pass(engine: Engine, late: ToChild) -> None:
-    desk = JobDesk(engine, lambda _: None)
-    desk.handle(TakePlace(7, 1.0))
-    desk.handle(Leave(7))
-    desk.handle(late)
-    desk.handle(TakePlace(8, 1.0))  # and others are served
-    desk.handle(Hold(8))
+    jobs = ReplicaJobs(engine, lambda _: None)
+    jobs.handle(TakePlace(7, 1.0))
+    jobs.handle(Leave(7))
+    jobs.handle(late)
+    jobs.handle(TakePlace(8, 1.0))  # and others are served
+    jobs.handle(Hold(8))
 
 
 def test_work_for_a_job_that_has_left_ends_at_once(engine: Engine) -> None:
     said = list[FromChild]()
-    desk = JobDesk(engine, said.append)
-    desk.handle(Work(place=7, work=3, settings=None, name="w", blobs_for=blobs_for))  # type: ignore[arg-type]
+    jobs = ReplicaJobs(engine, said.append)
+    jobs.handle(Work(place=7, work=3, settings=None, name="w", blobs_for=blobs_for))  # type: ignore[arg-type]
     assert said == [WorkEnded(3)]

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from twoshift.errors import InvalidInput
 from twoshift.policy.rollout import (
-    Answered,
     Compared,
     Crashed,
     Evidence,
@@ -21,6 +20,7 @@ from twoshift.policy.rollout import (
     RolloutSettings,
     Stage,
     Version,
+    VersionAnswered,
     Warmed,
     falls_in_share,
     wilson_bounds,
@@ -31,7 +31,7 @@ STABLE, CANARY = Version.STABLE, Version.CANARY
 
 events = st.one_of(
     st.just(Warmed()),
-    st.builds(Answered, st.sampled_from(Version), st.floats(0, 10), st.booleans()),
+    st.builds(VersionAnswered, st.sampled_from(Version), st.floats(0, 10), st.booleans()),
     st.builds(Compared, st.integers(10, 50), st.integers(0, 10)),
     st.builds(Crashed, st.just(STABLE)),
 )
@@ -45,7 +45,7 @@ def warm(settings: RolloutSettings | None = None) -> RolloutPolicy:
 
 def feed(policy: RolloutPolicy, version: Version, latencies_s: Iterable[float], failed: bool = False) -> None:
     for latency_s in latencies_s:
-        policy.observe(Answered(version, latency_s, failed), 1.0)
+        policy.observe(VersionAnswered(version, latency_s, failed), 1.0)
 
 
 def draw(rng: random.Random, count: int, scale: float = 1.0) -> list[float]:
@@ -269,7 +269,7 @@ def test_a_promotion_always_has_the_evidence_it_needs(seen: list[tuple[Evidence,
         now_s += wait_s
         if isinstance(event, Warmed):
             warm_s = min(warm_s, now_s)
-        elif isinstance(event, Answered):
+        elif isinstance(event, VersionAnswered):
             counts[event.version] += 1
         elif isinstance(event, Compared):
             compared += event.rows
@@ -288,8 +288,8 @@ def test_like_versions_looked_at_after_every_request_are_not_rolled_back(seed: i
     stable = iter(draw(rng, 15_000))
     for number, latency_s in enumerate(draw(rng, 1500)):
         for _ in range(10):
-            policy.observe(Answered(STABLE, next(stable), rng.random() < 0.003), 1.0)
-        policy.observe(Answered(CANARY, latency_s, rng.random() < 0.003), 1.0)
+            policy.observe(VersionAnswered(STABLE, next(stable), rng.random() < 0.003), 1.0)
+        policy.observe(VersionAnswered(CANARY, latency_s, rng.random() < 0.003), 1.0)
         if number % 5 == 0:
             assert isinstance(policy.decide(1.0), Keep)
     policy.observe(Compared(400, 0), 1.0)

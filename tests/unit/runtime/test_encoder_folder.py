@@ -20,8 +20,8 @@ from twoshift.runtime.encoder import load_encoder
 from twoshift.runtime.encoder.architecture import Family
 from twoshift.runtime.encoder.cache import DIGEST_FILE, GRAPH_FILE, WEIGHTS_FILE, GraphCache
 from twoshift.runtime.encoder.folder import find_minilm, is_encoder, read_folder, read_minilm
-from twoshift.runtime.encoder.prompts import Prompts
-from twoshift.runtime.encoder.task import Classification, Embedding, Normalize, Reranking
+from twoshift.runtime.encoder.prompts import EncoderPrompts
+from twoshift.runtime.encoder.task import ClassificationTask, EmbeddingTask, Normalize, RerankingTask
 from twoshift.runtime.encoder.weights import Weights
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy", reason="the encoder extra is not installed")
@@ -94,7 +94,7 @@ def with_config(model: Path, **more: Any) -> Path:
 def test_a_bare_folder_is_an_embedding_model_with_mean_pooling(model: Path) -> None:
     read = read_folder(model)
     assert read.architecture.family is Family.BERT
-    assert read.task == Embedding(("mean",))
+    assert read.task == EmbeddingTask(("mean",))
     assert read.max_tokens == 12
     assert read.weights_checksum.startswith("sha256:")
     assert is_encoder(model)
@@ -106,25 +106,25 @@ def test_the_modules_of_sentence_transformers_are_followed(model: Path) -> None:
     put(model / "1_Pooling/config.json", POOLING)
     put(model / "sentence_bert_config.json", {"max_seq_length": 7, "do_lower_case": True})
     read = read_folder(model)
-    assert read.task == Embedding(("cls",), (Normalize(),))
+    assert read.task == EmbeddingTask(("cls",), (Normalize(),))
     assert (read.max_tokens, read.do_lower_case) == (7, True)
 
 
 def test_a_default_prompt_is_read(model: Path) -> None:
     put(model / "config_sentence_transformers.json", {"prompts": {"q": "query: "}, "default_prompt_name": "q"})
-    assert read_folder(model).prompts == Prompts({"q": "query: "}, "q")
+    assert read_folder(model).prompts == EncoderPrompts({"q": "query: "}, "q")
 
 
 def test_labels_make_a_classifier_and_a_single_one_a_reranker(model: Path) -> None:
     classes = {"architectures": ["BertForSequenceClassification"]}
     many = read_folder(with_config(model, **classes, id2label={"0": "no", "1": "yes"}))
-    assert many.task == Classification(("no", "yes"), multi_label=False)
+    assert many.task == ClassificationTask(("no", "yes"), multi_label=False)
     assert (many.takes_pairs, many.needs_pairs) == (True, False)
     one = read_folder(with_config(model, **classes, id2label={"0": "x"}))
-    assert one.task == Reranking("sigmoid")
+    assert one.task == RerankingTask("sigmoid")
     assert one.needs_pairs
     bare = {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}}
-    assert read_folder(with_config(model, **classes, **bare, id2label={"0": "x"})).task == Reranking("identity")
+    assert read_folder(with_config(model, **classes, **bare, id2label={"0": "x"})).task == RerankingTask("identity")
 
 
 def test_the_checksum_changes_with_every_file_that_changes_an_answer(model: Path) -> None:

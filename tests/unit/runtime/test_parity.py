@@ -11,11 +11,11 @@ import pytest
 from twoshift.runtime.encoder.figures import FigureCache
 from twoshift.runtime.encoder.parity import parity, parity_meaning
 from twoshift.runtime.encoder.sample import calibration_rows, parity_rows
-from twoshift.runtime.encoder.task import Classification, Embedding, Reranking
+from twoshift.runtime.encoder.task import ClassificationTask, EmbeddingTask, RerankingTask
 
-EMBEDDING = Embedding(("mean",))
-LABELS = Classification(("no", "yes"), False)
-SCORE = Reranking("identity")
+EMBEDDING = EmbeddingTask(("mean",))
+LABELS = ClassificationTask(("no", "yes"), False)
+SCORE = RerankingTask("identity")
 
 
 def vectors(*rows: list[float]) -> dict[str, np.ndarray]:

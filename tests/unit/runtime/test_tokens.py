@@ -17,14 +17,14 @@ from twoshift.errors import Broken, InvalidInput
 from twoshift.runtime.encoder.architecture import Architecture, Family
 from twoshift.runtime.encoder.folder import ModelFolder
 from twoshift.runtime.encoder.onnx_encoder import pack_rows
-from twoshift.runtime.encoder.prompts import Prompts
-from twoshift.runtime.encoder.task import Classification, Embedding, Reranking, Task
+from twoshift.runtime.encoder.prompts import EncoderPrompts
+from twoshift.runtime.encoder.task import ClassificationTask, EmbeddingTask, RerankingTask, Task
 from twoshift.runtime.encoder.tokens import TextTokenizer, TokenRows, concat
 
 pytest.importorskip("tokenizers", reason="the encoder extra is not installed")
 
 WORDS = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "a", "b", "c", "A"]
-EMBED = Embedding(("mean",))
+EMBED = EmbeddingTask(("mean",))
 BERT = Architecture(Family.BERT, "bert", (), 8, 1, 2, 16, len(WORDS), 8, 2, 1e-12, "gelu", 0)
 
 
@@ -61,7 +61,7 @@ def tokenizer(path: Path, task: Task = EMBED, normalizer: Any = None, **more: An
     }  # fmt: skip
     (path / "tokenizer.json").write_text(json.dumps(content))
     folder = ModelFolder(path, BERT, task, 8, more.pop("do_lower_case", False), (), "", "", **more)
-    return TextTokenizer(folder, with_type_ids=not isinstance(task, Embedding))
+    return TextTokenizer(folder, with_type_ids=not isinstance(task, EmbeddingTask))
 
 
 def listed(rows: TokenRows) -> list[list[int]]:
@@ -99,12 +99,12 @@ def test_a_tokenizer_without_special_tokens_gives_an_empty_text_one_token(tmp_pa
 
 
 def test_a_default_prompt_stands_before_every_text(tmp_path: Path) -> None:
-    prompted = Prompts({"query": "c "}, "query")
+    prompted = EncoderPrompts({"query": "c "}, "query")
     assert listed(tokenizer(tmp_path, prompts=prompted).rows(["a"])) == [[1, 6, 4, 2]]
 
 
 def test_pairs_have_the_types_of_their_texts(tmp_path: Path) -> None:
-    rows = tokenizer(tmp_path, Reranking("sigmoid")).rows([("a b", "c"), ["a", "a b c a b c"]])
+    rows = tokenizer(tmp_path, RerankingTask("sigmoid")).rows([("a b", "c"), ["a", "a b c a b c"]])
     assert listed(rows) == [[1, 4, 5, 2, 6, 2], [1, 4, 2, 4, 5, 6, 4, 2]]
     assert rows.type_ids is not None
     assert rows.type_ids.tolist() == [0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1, 1, 1]
@@ -112,14 +112,14 @@ def test_pairs_have_the_types_of_their_texts(tmp_path: Path) -> None:
 
 
 def test_a_classifier_takes_texts_and_pairs(tmp_path: Path) -> None:
-    rows = tokenizer(tmp_path, Classification(("x", "y"), False)).rows(["a", ("a", "b")])
+    rows = tokenizer(tmp_path, ClassificationTask(("x", "y"), False)).rows(["a", ("a", "b")])
     assert rows.lengths.tolist() == [3, 5]
 
 
 @pytest.mark.parametrize("value", [None, 3, b"a", ["a"], ("a", 3), {"text": "a"}, ("a", "b", "c")])
-@pytest.mark.parametrize("task", [EMBED, Reranking("sigmoid"), Classification(("x", "y"), False)])
+@pytest.mark.parametrize("task", [EMBED, RerankingTask("sigmoid"), ClassificationTask(("x", "y"), False)])
 def test_a_row_that_is_no_text_is_named(tmp_path: Path, value: Any, task: Task) -> None:
-    good = ("a", "b") if isinstance(task, Reranking) else "a"
+    good = ("a", "b") if isinstance(task, RerankingTask) else "a"
     with pytest.raises(InvalidInput, match="row 2"):
         tokenizer(tmp_path, task).rows([good, good, value])
 
@@ -133,14 +133,14 @@ def test_a_lone_surrogate_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"row 1.*surrogates"):
         tokenizer(tmp_path).rows(["a", "\ud800 b"])
     with pytest.raises(InvalidInput, match=r"row 0.*surrogates"):
-        tokenizer(tmp_path, Reranking("sigmoid")).rows([("a", "\udfff"), ("a", "b")])
+        tokenizer(tmp_path, RerankingTask("sigmoid")).rows([("a", "\udfff"), ("a", "b")])
 
 
 def test_a_pair_for_an_embedding_and_a_text_for_a_reranker_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"row 0.*a text$"):
         tokenizer(tmp_path).rows([("a", "b")])
     with pytest.raises(InvalidInput, match=r"row 1.*a pair of texts"):
-        tokenizer(tmp_path, Reranking("sigmoid")).rows([("a", "b"), "a"])
+        tokenizer(tmp_path, RerankingTask("sigmoid")).rows([("a", "b"), "a"])
 
 
 def test_lower_case_is_added_where_the_folder_asks_for_it(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_padding_fills_the_named_rows_only(tmp_path: Path) -> None:
     rows = tokenizer(tmp_path).rows(["a b", "c", "a"]).slice(1, 3)
     batch = rows.padded(np.array([1, 0]), 9)
     assert batch["input_ids"].tolist() == [[1, 4, 2], [1, 6, 2]]
-    wide = tokenizer(tmp_path, Reranking("sigmoid")).rows([("a", "b"), ("a b", "b")]).padded(np.array([0, 1]), 9)
+    wide = tokenizer(tmp_path, RerankingTask("sigmoid")).rows([("a", "b"), ("a b", "b")]).padded(np.array([0, 1]), 9)
     assert wide["input_ids"].tolist() == [[1, 4, 2, 5, 2, 9], [1, 4, 5, 2, 5, 2]]
     assert wide["type_ids"].tolist() == [[0, 0, 0, 1, 1, 0], [0, 0, 0, 0, 1, 1]]
     assert wide["lengths"].tolist() == [5, 6]
@@ -217,7 +217,9 @@ def changed(path: Path, change: Callable[[dict[str, Any]], Any], task: Task = EM
     change(content)
     (path / "tokenizer.json").write_text(json.dumps(content))
     architecture = dataclasses.replace(BERT, **more)
-    return TextTokenizer(ModelFolder(path, architecture, task, 8, False, (), "", ""), not isinstance(task, Embedding))
+    return TextTokenizer(
+        ModelFolder(path, architecture, task, 8, False, (), "", ""), not isinstance(task, EmbeddingTask)
+    )
 
 
 @pytest.mark.parametrize("number", [len(WORDS), 1_000_000, 4_000_000_000])
@@ -233,7 +235,7 @@ def test_padding_outside_the_vocabulary_is_refused(tmp_path: Path) -> None:
 
 def test_a_batch_never_holds_what_the_network_has_no_vector_for(tmp_path: Path) -> None:
     typed = template("[CLS]:0", "$A:0", "[SEP]:0", "$B:7", "[SEP]:7")
-    pairs = changed(tmp_path, lambda content: content["post_processor"].update(pair=typed), Reranking("sigmoid"))
+    pairs = changed(tmp_path, lambda content: content["post_processor"].update(pair=typed), RerankingTask("sigmoid"))
     with pytest.raises(InvalidInput, match=r"row 0.*below the model's 2"):
         pairs.rows([("a", "b")])
     texts = tokenizer(tmp_path)
@@ -299,12 +301,12 @@ def test_token_ids_of_the_callers_own_are_used_as_they_are(tmp_path: Path) -> No
     rows = made.rows([[1, 4, 5, 2], "c", [4] * 8, [5] * 9, [7]])
     assert listed(rows) == [[1, 4, 5, 2], [1, 6, 2], [4] * 8, [5] * 8, [7]]
     assert rows.truncated.tolist() == [False, False, False, True, False]
-    prompted = tokenizer(tmp_path, prompts=Prompts({"query": "a "}, "query"))
+    prompted = tokenizer(tmp_path, prompts=EncoderPrompts({"query": "a "}, "query"))
     assert listed(prompted.rows(["b", [1, 5, 2]])) == [[1, 4, 5, 2], [1, 5, 2]]
 
 
 def test_a_classifiers_token_ids_are_of_its_first_text(tmp_path: Path) -> None:
-    rows = tokenizer(tmp_path, Classification(("no", "yes"), False)).rows([("a", "b"), [1, 4, 2]])
+    rows = tokenizer(tmp_path, ClassificationTask(("no", "yes"), False)).rows([("a", "b"), [1, 4, 2]])
     assert rows.type_ids is not None
     assert rows.type_ids.tolist() == [0, 0, 0, 1, 1, 0, 0, 0]
 
@@ -333,7 +335,7 @@ def test_a_bad_text_among_token_ids_is_named_by_its_own_row(tmp_path: Path) -> N
 
 def test_token_ids_are_no_pair_of_texts(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"row 0.*a pair of texts"):
-        tokenizer(tmp_path, Reranking("sigmoid")).rows([[1, 4, 2]])
+        tokenizer(tmp_path, RerankingTask("sigmoid")).rows([[1, 4, 2]])
 
 
 def test_a_pickled_tokenizer_prepares_the_same_rows_and_sends_them_as_arrays(tmp_path: Path) -> None:

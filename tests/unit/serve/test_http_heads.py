@@ -15,6 +15,7 @@ from twoshift.serve.http.connection import Connection
 from twoshift.serve.http.heads import Heads
 from twoshift.serve.http.messages import Reply, Request
 from twoshift.serve.http.peers import HttpLimits, Peers
+from twoshift.serve.http.replies import Replies
 
 ASKED = b"POST /v1/a HTTP/1.1\r\nhost: b\r\ncontent-length: %d\r\n%b\r\n%b"
 
@@ -83,7 +84,8 @@ def read(heads: Heads, *connections: list[bytes]) -> list[tuple[list[Any], bytes
                 return Reply(200, b"%d" % len(request.body))
 
             transport: Any = _Transport()
-            made = Connection(handle, lambda error: Reply(error.status, str(error).encode(), close=True), peers)
+            replies = Replies(handle, lambda error: Reply(error.status, str(error).encode(), close=True))
+            made = Connection(replies, peers)
             made.connection_made(transport)
             for piece in pieces:
                 made.data_received(piece)

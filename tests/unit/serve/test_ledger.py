@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from twoshift.errors import OverLimit, TryLater
-from twoshift.ports import Usage
+from twoshift.ports import DeviceUsage
 from twoshift.serve.ledger import BATCH, LIVE, Counted, Ledger, Prices, day_name
 from twoshift.serve.tenants import DAY_S, Tenant, TenantSettings
 
@@ -19,12 +19,12 @@ NOON = 20_000 * DAY_S + DAY_S / 2
 class Kept:
     """A store in memory, which may fail before or after it has written."""
 
-    rows: dict[tuple[str | None, ...], Usage] = field(default_factory=dict[tuple[str | None, ...], Usage])
+    rows: dict[tuple[str | None, ...], DeviceUsage] = field(default_factory=dict[tuple[str | None, ...], DeviceUsage])
     fails: str = ""
     before: dict[str, float] = field(default_factory=dict[str, float])
     puts: int = 0
 
-    def put(self, writer: str, counted: Sequence[Usage]) -> None:
+    def put(self, writer: str, counted: Sequence[DeviceUsage]) -> None:
         if self.fails == "before":
             raise TryLater("silent", 1.0)
         self.puts += bool(counted)
@@ -33,7 +33,7 @@ class Kept:
         if self.fails == "after":
             raise TryLater("lost on its way back", 1.0)
 
-    def sums(self, first: str, last: str, group_by: Sequence[str], tenant: str | None = None) -> list[Usage]:
+    def sums(self, first: str, last: str, group_by: Sequence[str], tenant: str | None = None) -> list[DeviceUsage]:
         return list(self.rows.values())
 
     def spent(self, day: str, besides: str) -> dict[str, float]:
@@ -71,10 +71,10 @@ class LlmCounters:
         prices = Prices(lambda _: self.price, 0.5)
         return Ledger(self.store, lambda: self.now, {"red": self.tenant}, prices, self.clock)
 
-    def total(self) -> Usage:
+    def total(self) -> DeviceUsage:
         found = [*self.store.rows.values()]
         usd = [each.usd for each in found if each.usd is not None]
-        return Usage(
+        return DeviceUsage(
             rows=sum(each.rows for each in found),
             tokens=sum(each.tokens for each in found),
             device_s=sum(each.device_s for each in found),
@@ -92,7 +92,7 @@ def test_live_time_has_its_full_price_and_batch_time_a_share() -> None:
     books = LlmCounters()
     books.now = [live(3, 2.0), Counted("red", BATCH, "m", 5, 50, 4.0, 4.0)]
     books.ledger.keep()
-    assert books.total() == Usage(rows=8, tokens=80, device_s=6.0, harvested_s=4.0, usd=2.0 + 4.0 * 0.5)
+    assert books.total() == DeviceUsage(rows=8, tokens=80, device_s=6.0, harvested_s=4.0, usd=2.0 + 4.0 * 0.5)
 
 
 def test_without_a_price_there_are_no_dollars_rather_than_none_to_pay() -> None:
@@ -104,7 +104,7 @@ def test_without_a_price_there_are_no_dollars_rather_than_none_to_pay() -> None:
     books.price = 0.0
     books.now = [live(1, 5.0)]
     books.ledger.keep()
-    assert books.total() == Usage(rows=1, tokens=10, device_s=5.0, usd=0.0, unpriced_s=2.0)
+    assert books.total() == DeviceUsage(rows=1, tokens=10, device_s=5.0, usd=0.0, unpriced_s=2.0)
 
 
 def test_only_what_has_changed_is_written() -> None:
@@ -127,7 +127,7 @@ def test_a_database_that_fails_loses_nothing_and_counts_nothing_twice(when: str)
         books.ledger.keep()
     books.store.fails = ""
     books.ledger.keep()
-    assert books.total() == Usage(rows=9, tokens=90, device_s=9.0, usd=9.0)
+    assert books.total() == DeviceUsage(rows=9, tokens=90, device_s=9.0, usd=9.0)
 
 
 def test_counters_that_begin_anew_with_a_server_add_to_what_the_last_one_wrote() -> None:
@@ -136,7 +136,7 @@ def test_counters_that_begin_anew_with_a_server_add_to_what_the_last_one_wrote()
     books.ledger.keep()
     books.ledger, books.now = books.again(), [live(1, 1.0)]
     books.ledger.keep()
-    assert books.total() == Usage(rows=5, tokens=50, device_s=5.0, usd=5.0)
+    assert books.total() == DeviceUsage(rows=5, tokens=50, device_s=5.0, usd=5.0)
 
 
 def test_a_replica_that_is_missing_for_a_moment_is_not_counted_again() -> None:
@@ -144,7 +144,7 @@ def test_a_replica_that_is_missing_for_a_moment_is_not_counted_again() -> None:
     for rows in (4, 2, 4, 5):
         books.now = [live(rows, float(rows))]
         books.ledger.keep()
-    assert books.total() == Usage(rows=5, tokens=50, device_s=5.0, usd=5.0)
+    assert books.total() == DeviceUsage(rows=5, tokens=50, device_s=5.0, usd=5.0)
 
 
 def test_each_day_has_its_own() -> None:
@@ -198,4 +198,4 @@ def test_the_end_of_a_server_writes_what_is_left() -> None:
     books.ledger.start()
     books.now = [live(1, 1.0)]
     books.ledger.close()
-    assert books.total() == replace(Usage(rows=1, tokens=10, device_s=1.0, usd=1.0))
+    assert books.total() == replace(DeviceUsage(rows=1, tokens=10, device_s=1.0, usd=1.0))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from twoshift.errors import InvalidInput
 from twoshift.serve.http.form import Form, read_form
 from twoshift.serve.http.messages import Request
-from twoshift.serve.http.multipart import Begin, Data, End, FormEvent, FormReader, boundary_of
+from twoshift.serve.http.multipart import FormEvent, FormReader, PartBegin, PartData, PartEnd, boundary_of
 from twoshift.serve.http.streamed import BodyStream
 
 BOUNDARY = b"x-y"
@@ -39,12 +39,12 @@ def read(pieces: list[bytes]) -> list[tuple[str, bytes]]:
 
 def _with(found: list[tuple[str, bytes]], event: FormEvent) -> list[tuple[str, bytes]]:
     match event:
-        case Begin(name, _):
+        case PartBegin(name, _):
             return [*found, (name, b"")]
-        case Data(data):
+        case PartData(data):
             name, before = found[-1]
             return [*found[:-1], (name, before + data)]
-        case End():
+        case PartEnd():
             return found
 
 
@@ -113,7 +113,7 @@ def test_the_boundary_is_read_or_refused(given_type: str | None, boundary: bytes
 def test_a_name_may_have_quotes_and_letters_of_any_kind() -> None:
     head = 'content-disposition: form-data; name="file"; filename="a \\"größer\\" 文.jsonl"'.encode()
     events = list(FormReader(BOUNDARY).feed(b"--x-y\r\n" + head + b"\r\n\r\n"))
-    assert events == [Begin("file", 'a "größer" 文.jsonl')]
+    assert events == [PartBegin("file", 'a "größer" 文.jsonl')]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from twoshift.errors import BrokenModel, InvalidInput
 from twoshift.ports import RuntimeInfo
 from twoshift.serve.oip.outputs import outputs_of
 from twoshift.serve.oip.rows import declared_inputs, row_reader
-from twoshift.serve.oip.tensors import Given
+from twoshift.serve.oip.tensors import GivenTensor
 from twoshift.types import Tensor
 
 TEXT, QUERY = Tensor("text", "text"), Tensor("query", "text")
@@ -24,13 +24,13 @@ def info(*inputs: Tensor, example: Any = None) -> RuntimeInfo:
     return RuntimeInfo("m", "0", "python", "cpu", "fp32", 1, (), inputs=inputs, example=example)
 
 
-def texts(name: str, *values: str, shape: Sequence[int] | None = None) -> Given:
-    return Given(name, "BYTES", [len(values)] if shape is None else shape, list(values))
+def texts(name: str, *values: str, shape: Sequence[int] | None = None) -> GivenTensor:
+    return GivenTensor(name, "BYTES", [len(values)] if shape is None else shape, list(values))
 
 
-def floats(name: str, values: Any, datatype: str = "FP32", dtype: str = "f4") -> Given:
+def floats(name: str, values: Any, datatype: str = "FP32", dtype: str = "f4") -> GivenTensor:
     array = np.array(values, dtype)
-    return Given(name, datatype, array.shape, array.ravel())
+    return GivenTensor(name, datatype, array.shape, array.ravel())
 
 
 def test_a_text_model_takes_a_column_of_texts() -> None:
@@ -78,8 +78,8 @@ def test_a_model_that_is_not_sure_of_its_types_takes_others() -> None:
 
 def test_a_class_that_declares_nothing_takes_what_comes() -> None:
     read = row_reader(info())
-    words = Given("w", "BYTES", [2, 2], ["a", "b", "c", "d"])
-    wide = Given("n", "UINT64", [2], np.array([1, 2**64 - 1], np.uint64))
+    words = GivenTensor("w", "BYTES", [2, 2], ["a", "b", "c", "d"])
+    wide = GivenTensor("n", "UINT64", [2], np.array([1, 2**64 - 1], np.uint64))
     assert list(read([words, wide])) == [{"w": ["a", "b"], "n": 1}, {"w": ["c", "d"], "n": 2**64 - 1}]
 
 
@@ -113,7 +113,7 @@ def test_rows_look_like_the_example_of_a_class() -> None:
     ],
 )
 def test_tensors_that_are_not_the_models_are_refused_by_name(
-    inputs: tuple[Tensor, ...], given: list[Given], told: str
+    inputs: tuple[Tensor, ...], given: list[GivenTensor], told: str
 ) -> None:
     with pytest.raises(InvalidInput, match=told):
         row_reader(info(*inputs, example={} if inputs else None))(given)

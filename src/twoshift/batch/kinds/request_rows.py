@@ -18,7 +18,7 @@ from twoshift.batch.plan import Plan
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.sinks.response_lines import LINES
 from twoshift.batch.windows import WINDOW_BYTES, WINDOW_ROWS, Stopped, Tally, waited_for
-from twoshift.endpoints.facts import Call, ModelFacts, characters_of, check_lengths
+from twoshift.endpoints.facts import EndpointCall, ModelFacts, characters_of, check_lengths
 from twoshift.endpoints.faults import fault_of
 from twoshift.endpoints.known import ENDPOINTS, with_request_field
 from twoshift.engine.blocks import BlockTaker
@@ -39,7 +39,7 @@ class AskedLine:
     """A line of the input: a call, or why there is none."""
 
     custom_id: str
-    call: Call | None = None
+    call: EndpointCall | None = None
     error: Exception | None = None
 
     @property
@@ -158,7 +158,7 @@ def asked_of(line: bytes, settings: JobSettings, model: RuntimeInfo, most_rows: 
     return asked
 
 
-def _call(body: msgspec.Raw, settings: JobSettings, model: RuntimeInfo, most_rows: int) -> Call:
+def _call(body: msgspec.Raw, settings: JobSettings, model: RuntimeInfo, most_rows: int) -> EndpointCall:
     facts = ModelFacts(settings.model, model.outputs, {}, most_rows, model.max_row_tokens, model.prompts)
     call = ENDPOINTS[settings.endpoint or ""](bytes(body), facts)
     _check(call.rows, model, most_rows)

@@ -43,7 +43,8 @@ class TableKind:
         kept = pa.schema([found.field(name) for name in settings.keep])
         SINKS[settings.output_format].check_kept(kept)
         types = model_types(files, blobs_for, settings.model_columns, settings.types)
-        return FirstLook(kept, types if settings.takes_rows else {})
+        takes_named_values = settings.text is None and settings.prompt is None
+        return FirstLook(kept, types if takes_named_values else {})
 
     def samples(self, file: InputFile, blobs: Blobs, asked: SampleOf) -> Iterator[SampledRows]:
         """Rows that can be read, with their numbers."""

@@ -7,15 +7,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 
 from twoshift.batch.job_host import JobHost
 from twoshift.batch.requests.batch_steps import BatchSteps, Leaving
 from twoshift.batch.requests.fair_queue import FairQueue
 from twoshift.batch.requests.files import StoredFiles, new_id
 from twoshift.batch.requests.retry import write_retried
-from twoshift.batch.requests.wanted import BatchWanted
+from twoshift.batch.requests.wanted import check_wanted, fingerprint, new_record, retried
 from twoshift.batch.settings import JobSettings
-from twoshift.batch_ports import BatchRecord, BatchStore
+from twoshift.batch_ports import BatchRecord, BatchStore, BatchWanted
 from twoshift.errors import InvalidInput, NotFound, TwoshiftError
 from twoshift.ports import Blobs
 from twoshift.types import BatchStatus, JobKindName
@@ -63,22 +64,11 @@ class BatchHost:
         self._closed.set()
         return self._clerks.close(time.monotonic() + grace_s)
 
-    def ask(
-        self,
-        input_file_id: str,
-        endpoint: str,
-        window: str,
-        metadata: dict[str, str] | None,
-        output_expires_s: float | None,
-        owner: str | None,
-        models: tuple[str, ...] = (),  # that the key may use; none: all
-        content: str = "",  # a digest of the file, where each copy of a request brings one of its own
-        total: int = 0,  # requests, where they are counted already
-    ) -> BatchRecord:
+    def create(self, wanted: BatchWanted, owner: str | None) -> BatchRecord:
         """A new one, or that of the same request just now; raises NotFound, InvalidInput, OverLimit."""
-        wanted = BatchWanted(input_file_id, endpoint, window, metadata, output_expires_s, content=content, total=total)
-        file = self.files.get(input_file_id, owner)
-        record = wanted.record(new_id(_ID), file.owner, models, self.files)
+        check_wanted(wanted)
+        file = self.files.get(wanted.input_file_id, owner)
+        record = new_record(wanted, new_id(_ID), file.owner, self.files)
         allowance = self._jobs.allowance_of(file.owner)
         with self._creating:  # of several that come at once, each is counted with those before it
             if (same := self._same(record.fingerprint)) is not None:
@@ -134,14 +124,15 @@ class BatchHost:
         if not found.status.is_over or found.error_file_id is None:
             told = f"{found.status}, {found.failed} failed"
             raise InvalidInput("batch", told, "a batch that has ended with failed requests")
-        wanted, models = BatchWanted.again(found, window), models or found.models
+        wanted = retried(found, window, models)
+        check_wanted(wanted)
         allowance = self._jobs.allowance_of(found.owner)
         with self._creating:
-            if (same := self._same(wanted.fingerprint(found.owner, models))) is not None:
+            if (same := self._same(fingerprint(wanted, found.owner))) is not None:
                 return same
             allowance.check_open(self._store.open_batches(found.owner))
-            wanted.input_file_id = write_retried(self.files, found, allowance.check_storage)
-            record = wanted.record(new_id(_ID), found.owner, models, self.files)
+            written = replace(wanted, input_file_id=write_retried(self.files, found, allowance.check_storage))
+            record = new_record(written, new_id(_ID), found.owner, self.files)
             made = self._store.add_batch(record, self.files.clock() - _SAME_S)
         self.wake(made.id)
         return made

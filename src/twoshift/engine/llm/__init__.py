@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twoshift.engine.llm.loop import LlmEngine
 from twoshift.engine.llm.settings import LlmObjective
-from twoshift.engine.llm.stats import Finished, LlmLane, LlmStats
+from twoshift.engine.llm.stats import FinishedSequence, LlmLane, LlmStats
 from twoshift.engine.llm.stream import TokenStream
 
-__all__ = ["Finished", "LlmEngine", "LlmLane", "LlmObjective", "LlmStats", "TokenStream"]
+__all__ = ["FinishedSequence", "LlmEngine", "LlmLane", "LlmObjective", "LlmStats", "TokenStream"]

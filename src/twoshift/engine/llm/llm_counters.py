@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 
 from twoshift.engine.llm.sequences import Background, Live
-from twoshift.engine.llm.stats import Finished, LlmLane, LlmStats
+from twoshift.engine.llm.stats import FinishedSequence, LlmLane, LlmStats
 from twoshift.engine.stats import CallRows, EngineStats
 from twoshift.llm_ports import LlmShape, Step
 from twoshift.policy.lane_values import LaneUse
@@ -31,7 +31,7 @@ class LlmCounters:
     reread_tokens: int = 0
     why: str = ""
     lanes: dict[Lane, LlmLane] = field(default_factory=lambda: {lane: LlmLane() for lane in Lane})
-    recent: deque[Finished] = field(default_factory=lambda: deque[Finished](maxlen=_RECENT))
+    recent: deque[FinishedSequence] = field(default_factory=lambda: deque[FinishedSequence](maxlen=_RECENT))
     _use: dict[Lane, LaneUse] = field(default_factory=lambda: {lane: LaneUse() for lane in Lane})
     _tenants: dict[str, LaneUse] = field(default_factory=dict[str, LaneUse])  # of live sequences
     _waits_s: dict[Lane, float] = field(default_factory=lambda: dict.fromkeys(Lane, 0.0))
@@ -62,7 +62,7 @@ class LlmCounters:
         each.cached_tokens += sequence.cached_tokens
         self._waits_s[lane] += now_s - sequence.arrived_s
 
-    def ended(self, finished: Finished) -> None:
+    def ended(self, finished: FinishedSequence) -> None:
         """It has its last."""
         self.lanes[finished.lane].finished += 1
         self._use[finished.lane].rows += 1

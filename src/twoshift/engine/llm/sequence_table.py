@@ -10,7 +10,7 @@ from twoshift.engine.llm.pending_sequences import PendingSequences, prefix_order
 from twoshift.engine.llm.sequences import Background, Live, LiveSink
 from twoshift.engine.llm.stats import LlmLane
 from twoshift.engine.stats import Queue
-from twoshift.engine.waiting import BlockJob
+from twoshift.engine.waiting import BlockJob, BlockOwner
 from twoshift.llm_ports import LlmShape, Prompt
 from twoshift.policy.governor_values import LiveLoad
 from twoshift.types import Lane
@@ -36,9 +36,10 @@ class Orders:
 class SequenceTable:
     """The engine's lock guards it."""
 
-    def __init__(self, shape: LlmShape) -> None:
-        self._shape = shape
-        self.line = PendingSequences()  # of background sequences that are not let in
+    def __init__(self, shape: LlmShape, lanes: dict[Lane, LlmLane]) -> None:
+        """`lanes` is where who runs, waits and is cancelled is counted."""
+        self._shape, self._lanes = shape, lanes
+        self.pending = PendingSequences()  # of background sequences that are not let in
         self.inside: dict[int, Live | Background] = {}
         self.leaving: list[int] = []  # in the runtime, and not wanted any more
         self._arrived: list[Live] = []  # not in the runtime yet
@@ -52,8 +53,8 @@ class SequenceTable:
         self._arrived.append(Live(key, prompt, now_s, sink=sink, tenant=tenant))
         return key
 
-    def in_line(self, prompts: Sequence[Prompt], job: BlockJob) -> list[Background]:
-        """A block's sequences, those that begin alike beside each other; they are not in line yet."""
+    def sequences_of(self, prompts: Sequence[Prompt], job: BlockJob) -> list[Background]:
+        """A block's sequences, those that begin alike beside each other; they do not wait yet."""
         found: list[Background] = []
         for place in prefix_order([each.token_ids for each in prompts]):
             prompt, before = prompts[place], found[-1].prompt.token_ids if found else ()
@@ -85,28 +86,51 @@ class SequenceTable:
             orders.abort.append(each.key)
             del self.inside[each.key]
             again += each.taken_out(self._shape.continues)
-            self.line.put_back(each)
+            self.pending.put_back(each)
         return again
 
     # Going
 
-    def forget_live(self, key: int) -> bool:
-        """Nobody wants it any more; whether it was there."""
+    def forget_live(self, key: int) -> None:
+        """Nobody wants it any more."""
         before = len(self._arrived)
         self._arrived = [each for each in self._arrived if each.key != key]
-        if self.inside.pop(key, None) is None:
-            return len(self._arrived) < before
-        self.leaving.append(key)
-        return True
+        was_inside = self.inside.pop(key, None) is not None
+        if was_inside:
+            self.leaving.append(key)
+        self._lanes[Lane.ONLINE].cancelled += was_inside or len(self._arrived) < before
 
-    def forget_block(self, job: BlockJob) -> int:
-        """Nobody wants its sequences any more; how many there were."""
-        inside, waiting = [each for each in self.background() if each.job is job], self.line.of(job)
-        self.line.remove(waiting)
+    def forget_block(self, job: BlockJob) -> None:
+        """Nobody wants its sequences any more."""
+        inside, waiting = [each for each in self.background() if each.job is job], self.pending.of(job)
+        self.pending.remove(waiting)
         for each in inside:
             del self.inside[each.key]
             self.leaving.append(each.key)
-        return len(inside) + len(waiting)
+        self._lanes[job.lane].cancelled += len(inside) + len(waiting)
+
+    def take_live(self) -> list[Callable[[Exception], object]]:
+        """All of them; how each is told that it fails."""
+        live = self.live()
+        for each in live:
+            self.forget_live(each.key)
+        return [each.sink.fail for each in live]
+
+    def take_blocks(self, owner: BlockOwner | None = None) -> list[BlockJob]:
+        """Every block that has sequences here, or every one of an owner's."""
+        jobs = {id(each.job): each.job for each in [*self.pending, *self.background()]}
+        found = [each for each in jobs.values() if owner is None or each.owner is owner]
+        for job in found:
+            self.forget_block(job)
+        return found
+
+    def hold(self, owner: BlockOwner) -> None:
+        """None of its sequences are let in any more, and those inside are taken out before the next step."""
+        self.pending.hold(owner)
+
+    def release(self, owner: BlockOwner) -> None:
+        """They are let in again."""
+        self.pending.release(owner)
 
     # Who is there
 
@@ -121,14 +145,6 @@ class SequenceTable:
     def live_held_tokens(self) -> int:
         """Of the KV cache, by live sequences inside; a prefix that they share is counted for each."""
         return sum(each.held_tokens for each in self.inside.values() if isinstance(each, Live))
-
-    def early(self) -> list[Live]:
-        """Live ones without a first token."""
-        return [each for each in self.live() if each.first_s is None]
-
-    def jobs(self) -> list[BlockJob]:
-        """Every block that has sequences here."""
-        return list({id(each.job): each.job for each in [*self.line, *self.background()]}.values())
 
     def live_load(self) -> LiveLoad:
         """As the governor sees it."""
@@ -145,14 +161,23 @@ class SequenceTable:
     def queues(self, now_s: float) -> dict[Lane, Queue]:
         """Who waits in each lane: for a first token, or to be let in."""
         found = dict.fromkeys(Lane, Queue(0, 0.0))
-        early = [(Lane.ONLINE, each.arrived_s) for each in self.early()]
-        for lane, arrived_s in [*early, *((each.job.lane, each.arrived_s) for each in self.line)]:
+        early = [(Lane.ONLINE, each.arrived_s) for each in self.live() if each.first_s is None]
+        for lane, arrived_s in [*early, *((each.job.lane, each.arrived_s) for each in self.pending)]:
             before = found[lane]
             found[lane] = Queue(before.rows + 1, max(before.oldest_s, now_s - arrived_s))
         return found
 
-    def count(self, lanes: dict[Lane, LlmLane]) -> None:
+    def oldest_live_s(self, now_s: float) -> float:
+        """How long the one that has waited longest for its first token has."""
+        return max((now_s - each.arrived_s for each in self.live() if each.first_s is None), default=0.0)
+
+    def is_overdue(self, now_s: float) -> bool:
+        """Never: who waits for long is the model's to judge, by its objective."""
+        return False
+
+    def count(self) -> None:
         """How many run and wait, put into the lanes' numbers."""
+        lanes = self._lanes
         for each in lanes.values():
             each.waiting = each.running = 0
         for sequence in self.live():
@@ -160,5 +185,5 @@ class SequenceTable:
             lanes[Lane.ONLINE].waiting += sequence.first_s is None
         for sequence in self.background():
             lanes[sequence.job.lane].running += 1
-        for sequence in self.line:
+        for sequence in self.pending:
             lanes[sequence.job.lane].waiting += 1

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from twoshift.engine.llm.stats import Finished
+from twoshift.engine.llm.stats import FinishedSequence
 from twoshift.engine.results import RowFuture, RowResult
 from twoshift.engine.waiting import BlockJob
 from twoshift.generation import Delta, FinishReason, TokenLogprob, TokenUsage
@@ -24,7 +24,7 @@ TEXT, FINISH, OUTPUT_TOKENS = "text", "finish_reason", "output_tokens"
 class LiveSink(Protocol):
     """Who waits for a live sequence; called in the engine's thread."""
 
-    def put(self, delta: Delta, finished: Finished | None = None) -> None:
+    def put(self, delta: Delta, finished: FinishedSequence | None = None) -> None:
         """More of it; the last one with what it all took."""
         ...
 
@@ -91,10 +91,10 @@ class _Sequence:
         generated = len(self.prompt.begun) + len(self.token_ids)
         return TokenUsage(len(self.prompt.token_ids), generated, self.cached_tokens)
 
-    def finished(self, lane: Lane, finish: FinishReason, now_s: float) -> Finished:
+    def finished(self, lane: Lane, finish: FinishReason, now_s: float) -> FinishedSequence:
         """It has its whole answer."""
         first_s = now_s if self.first_s is None else self.first_s
-        return Finished(lane, finish, self.usage(), now_s, first_s - self.arrived_s, now_s - self.arrived_s)
+        return FinishedSequence(lane, finish, self.usage(), now_s, first_s - self.arrived_s, now_s - self.arrived_s)
 
 
 @dataclass(slots=True, eq=False)
@@ -137,7 +137,7 @@ class WholeAnswer:
     def __init__(self, future: RowFuture) -> None:
         self._future, self._text = future, ""
 
-    def put(self, delta: Delta, finished: Finished | None = None) -> None:
+    def put(self, delta: Delta, finished: FinishedSequence | None = None) -> None:
         """More of it."""
         self._text += delta.text
         if finished is not None:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from twoshift.generation import FinishReason, TokenUsage
 from twoshift.types import Lane
 
-__all__ = ["Finished", "LlmLane", "LlmStats"]
+__all__ = ["FinishedSequence", "LlmLane", "LlmStats"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishedSequence:
     """A sequence that has its whole answer."""
 
     lane: Lane

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 
-from twoshift.engine.llm.stats import Finished
+from twoshift.engine.llm.stats import FinishedSequence
 from twoshift.generation import Delta
 
 __all__ = ["TokenStream"]
@@ -26,7 +26,7 @@ class TokenStream:
         self._over = False
         self._changed = threading.Condition()
         self._wake: Callable[[], object] | None = None  # a loop that waits
-        self.finished: Finished | None = None  # once the last delta is here
+        self.finished: FinishedSequence | None = None  # once the last delta is here
 
     def cancel(self, why: Exception | None = None) -> None:
         """Nobody reads any more, or gets this instead: the sequence leaves the device before its next step."""
@@ -84,7 +84,7 @@ class TokenStream:
 
     # For the engine
 
-    def put(self, delta: Delta, finished: Finished | None = None) -> None:
+    def put(self, delta: Delta, finished: FinishedSequence | None = None) -> None:
         """One more; the last one with what it all took."""
         with self._changed:
             if self._over:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.ports import Columns
-from twoshift.runtime.encoder.task import Classification, Dense, Embedding, Regression, Reranking, Task
+from twoshift.runtime.encoder.task import ClassificationTask, Dense, EmbeddingTask, RegressionTask, RerankingTask, Task
 from twoshift.types import Tensor
 
 __all__ = ["answer_width", "columns_of", "input_tensors", "output_names"]
@@ -17,19 +17,19 @@ __all__ = ["answer_width", "columns_of", "input_tensors", "output_names"]
 def input_tensors(task: Task) -> tuple[Tensor, ...]:
     """What a row has: a text, or a query and a text."""
     text = Tensor("text", "text")
-    return (Tensor("query", "text"), text) if isinstance(task, Reranking) else (text,)
+    return (Tensor("query", "text"), text) if isinstance(task, RerankingTask) else (text,)
 
 
 def output_names(task: Task) -> tuple[str, ...]:
     """The names of a task's columns."""
     match task:
-        case Embedding():
+        case EmbeddingTask():
             return ("embedding",)
-        case Classification():
+        case ClassificationTask():
             return ("label", "scores")
-        case Reranking():
+        case RerankingTask():
             return ("score",)
-        case Regression():
+        case RegressionTask():
             return ("prediction",)
         case _:
             assert_never(task)
@@ -38,13 +38,13 @@ def output_names(task: Task) -> tuple[str, ...]:
 def answer_width(task: Task, hidden: int) -> int:
     """How many numbers a row's answer has, where the network's states have `hidden`."""
     match task:
-        case Embedding():
+        case EmbeddingTask():
             dense = [step.outputs for step in task.steps if isinstance(step, Dense)]
             width = dense[-1] if dense else hidden * len(task.poolings)
             return min(width, task.truncate_dim or width)
-        case Classification():
+        case ClassificationTask():
             return len(task.labels)
-        case Reranking() | Regression():
+        case RerankingTask() | RegressionTask():
             return 1
         case _:
             assert_never(task)
@@ -53,14 +53,14 @@ def answer_width(task: Task, hidden: int) -> int:
 def columns_of(task: Task, answer: NDArray[np.float32]) -> Columns:
     """`embedding` [rows, width]; or `label` [rows] and `scores` [rows, labels]; or `score` or `prediction` [rows]."""
     match task:
-        case Embedding():
+        case EmbeddingTask():
             return {"embedding": answer}
-        case Classification():
+        case ClassificationTask():
             labels = np.array(task.labels)
             return {"label": labels[answer.argmax(axis=1)], "scores": answer}
-        case Reranking():
+        case RerankingTask():
             return {"score": answer[:, 0]}
-        case Regression():
+        case RegressionTask():
             return {"prediction": answer[:, 0]}
         case _:
             assert_never(task)

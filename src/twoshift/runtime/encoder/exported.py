@@ -24,10 +24,10 @@ from twoshift.runtime.encoder.pooling import Pooler, activated
 from twoshift.runtime.encoder.prompts import read_prompts
 from twoshift.runtime.encoder.sessions import Batch
 from twoshift.runtime.encoder.task import (
-    Classification,
-    Embedding,
-    Regression,
-    Reranking,
+    ClassificationTask,
+    EmbeddingTask,
+    RegressionTask,
+    RerankingTask,
     Task,
     is_classifier,
     read_classifier,
@@ -139,13 +139,15 @@ def _task(folder: Path, config: Fields, graph: ExportedGraph) -> tuple[Task, Fin
         labelled = _labelled(folder, config, graph)
         return labelled, partial(_scores, labelled)
     most = truncate_dim(folder)
-    return Embedding(("mean",), truncate_dim=most), partial(_cut, most)
+    return EmbeddingTask(("mean",), truncate_dim=most), partial(_cut, most)
 
 
-def _labelled(folder: Path, config: Fields, graph: ExportedGraph) -> Classification | Reranking | Regression:
+def _labelled(
+    folder: Path, config: Fields, graph: ExportedGraph
+) -> ClassificationTask | RerankingTask | RegressionTask:
     named = config if config.items() else Fields(config.path, {"num_labels": graph.width})
     task = read_classifier(folder, named)
-    labels = len(task.labels) if isinstance(task, Classification) else 1
+    labels = len(task.labels) if isinstance(task, ClassificationTask) else 1
     if labels != graph.width:
         raise InvalidInput(f"{config.path}: id2label", labels, f"{graph.width} labels, as many as the graph has logits")
     return task
@@ -155,10 +157,10 @@ def _cut(truncate_dim: int | None, given: Floats, _batch: Batch) -> Floats:
     return given[:, :truncate_dim]
 
 
-def _scores(task: Classification | Reranking | Regression, logits: Floats, _batch: Batch) -> Floats:
-    if isinstance(task, Regression):
+def _scores(task: ClassificationTask | RerankingTask | RegressionTask, logits: Floats, _batch: Batch) -> Floats:
+    if isinstance(task, RegressionTask):
         return logits
-    if isinstance(task, Reranking):
+    if isinstance(task, RerankingTask):
         return activated(task.activation, logits)
     if task.multi_label:
         return activated("sigmoid", logits)

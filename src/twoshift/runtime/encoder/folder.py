@@ -12,8 +12,8 @@ from twoshift.runtime.artifacts import checksum_of_bytes, checksum_of_files
 from twoshift.runtime.encoder.architecture import Architecture, Family, read_architecture
 from twoshift.runtime.encoder.fields import Fields
 from twoshift.runtime.encoder.kinds import check_folder
-from twoshift.runtime.encoder.prompts import Prompts, read_prompts
-from twoshift.runtime.encoder.task import Embedding, Normalize, Reranking, Task, read_task
+from twoshift.runtime.encoder.prompts import EncoderPrompts, read_prompts
+from twoshift.runtime.encoder.task import EmbeddingTask, Normalize, RerankingTask, Task, read_task
 from twoshift.runtime.encoder.weights import weight_files
 
 __all__ = ["MINILM", "ModelFolder", "checksum_of_folder", "find_minilm", "is_encoder", "max_tokens", "read_folder"]
@@ -36,7 +36,7 @@ class ModelFolder:
     weights: tuple[Path, ...]
     weights_checksum: str  # of the safetensors alone: what a hub shows
     checksum: str  # of everything that decides an answer
-    prompts: Prompts = field(default_factory=Prompts)
+    prompts: EncoderPrompts = field(default_factory=EncoderPrompts)
     special_tokens: bool = True  # whether the tokenizer puts its own around a text
 
     @property
@@ -47,17 +47,17 @@ class ModelFolder:
     @property
     def takes_pairs(self) -> bool:
         """Whether a row may be a pair of texts."""
-        return not isinstance(self.task, Embedding)
+        return not isinstance(self.task, EmbeddingTask)
 
     @property
     def skips_prompts(self) -> bool:
         """Whether the tokens of a prompt are read by the network and left out of the pooling."""
-        return isinstance(self.task, Embedding) and not self.task.include_prompt
+        return isinstance(self.task, EmbeddingTask) and not self.task.include_prompt
 
     @property
     def needs_pairs(self) -> bool:
         """Whether a row must be a pair of texts."""
-        return isinstance(self.task, Reranking)
+        return isinstance(self.task, RerankingTask)
 
 
 def is_encoder(path: Path) -> bool:
@@ -127,7 +127,7 @@ def checksum_of_folder(path: Path, task: Task, weights_checksum: str) -> str:
     """One digest over the weights and every small file that changes an answer."""
     names = ["config.json", "tokenizer.json", "tokenizer_config.json", "sentence_bert_config.json", "modules.json"]
     files = [path / name for name in (*names, "config_sentence_transformers.json")]
-    if isinstance(task, Embedding):
+    if isinstance(task, EmbeddingTask):
         files += [task.pooling_folder / "config.json"] if task.pooling_folder else []
         inside = [step.folder for step in task.steps if not isinstance(step, Normalize)]
         files += [file for folder in inside for file in (folder / "config.json", *weight_files(folder))]

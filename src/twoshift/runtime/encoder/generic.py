@@ -21,7 +21,7 @@ from twoshift.runtime.encoder.answers import answer_width, columns_of, input_ten
 from twoshift.runtime.encoder.folder import ModelFolder
 from twoshift.runtime.encoder.onnx_encoder import pack_rows, restored
 from twoshift.runtime.encoder.pooling import Pooler
-from twoshift.runtime.encoder.task import Classification, Embedding, Regression, Reranking
+from twoshift.runtime.encoder.task import ClassificationTask, EmbeddingTask, RegressionTask, RerankingTask
 from twoshift.runtime.encoder.tensor_names import check_finite, check_tensors, is_pooler, is_spare
 from twoshift.runtime.encoder.tokens import TextTokenizer, TokenRows, concat
 from twoshift.runtime.failures import device_failures
@@ -62,7 +62,7 @@ def load_generic_encoder(
 
 def network_class(folder: ModelFolder, transformers: Any) -> Any:
     """The class of transformers that answers the folder's task."""
-    if not isinstance(folder.task, Embedding):
+    if not isinstance(folder.task, EmbeddingTask):
         return transformers.AutoModelForSequenceClassification
     return body_class(folder, transformers)
 
@@ -97,7 +97,7 @@ def load_network(folder: ModelFolder, kind: Any, dtype: Any) -> Any:
 
 def _check_loaded(folder: ModelFolder, is_body: bool, found: dict[str, Any]) -> None:
     """A class makes up what it misses, and drops what it does not know."""
-    others = () if not is_body or isinstance(folder.task, Embedding) else ("classifier",)  # its head is read apart
+    others = () if not is_body or isinstance(folder.task, EmbeddingTask) else ("classifier",)  # its head is read apart
     check_tensors(
         folder.path,
         missing=[name for name in found["missing_keys"] if not (is_body and is_pooler(name))],
@@ -133,7 +133,7 @@ class TransformersEncoder:
         self._pad_id = folder.architecture.pad_id
         hidden = int(getattr(model.config, "hidden_size", 0)) or folder.architecture.hidden
         self._width = answer_width(folder.task, hidden)
-        self._pooler = Pooler(folder.task, hidden) if isinstance(folder.task, Embedding) else None
+        self._pooler = Pooler(folder.task, hidden) if isinstance(folder.task, EmbeddingTask) else None
         self.row_preparer = tokenizer
         self._model: Any = model
         self._torch = needed("torch", "torch", info.model)
@@ -171,11 +171,11 @@ class TransformersEncoder:
 
     def _activated(self, first: Any) -> Any:
         match self._task:
-            case Embedding() | Regression():
+            case EmbeddingTask() | RegressionTask():
                 return first
-            case Classification(multi_label=multi_label):
+            case ClassificationTask(multi_label=multi_label):
                 return first.sigmoid() if multi_label else first.softmax(-1)
-            case Reranking(activation=activation):
+            case RerankingTask(activation=activation):
                 return first if activation == "identity" else getattr(self._torch.nn.functional, activation)(first)
             case _:
                 assert_never(self._task)

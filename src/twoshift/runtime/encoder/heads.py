@@ -12,13 +12,13 @@ from twoshift.runtime.encoder.layers import FLOAT, activated, at_token, linear, 
 from twoshift.runtime.encoder.nodes import GraphWriter
 from twoshift.runtime.encoder.pooling import TORCH_NORM_EPS
 from twoshift.runtime.encoder.task import (
-    Classification,
+    ClassificationTask,
     Dense,
-    Embedding,
+    EmbeddingTask,
     LayerNorm,
     Normalize,
-    Regression,
-    Reranking,
+    RegressionTask,
+    RerankingTask,
     Task,
 )
 from twoshift.runtime.encoder.weights import Weights, weight_files
@@ -31,20 +31,20 @@ SKIPPED = "skipped"  # an input: tokens at the front of each row that are not po
 def answer(writer: GraphWriter, arch: Architecture, task: Task, weights: Weights, hidden: str) -> str:
     """The task's fp32 output, [rows, columns]."""
     match task:
-        case Embedding():
+        case EmbeddingTask():
             return _embedding(writer, arch, task, hidden)
-        case Classification():
+        case ClassificationTask():
             logits = _logits(writer, arch, weights, hidden, len(task.labels))
             return activated(writer, "sigmoid", logits) if task.multi_label else writer.op("Softmax", logits, axis=-1)
-        case Reranking():
+        case RerankingTask():
             return activated(writer, task.activation, _logits(writer, arch, weights, hidden, 1))
-        case Regression():
+        case RegressionTask():
             return _logits(writer, arch, weights, hidden, 1)
         case _:
             assert_never(task)
 
 
-def _embedding(writer: GraphWriter, arch: Architecture, task: Embedding, hidden: str) -> str:
+def _embedding(writer: GraphWriter, arch: Architecture, task: EmbeddingTask, hidden: str) -> str:
     counted = _counted(writer, task)
     pooled = [_pooled(writer, kind, hidden, counted, task.include_prompt) for kind in task.poolings]
     result = pooled[0] if len(pooled) == 1 else writer.op("Concat", *pooled, axis=1)
@@ -65,7 +65,7 @@ def _embedding(writer: GraphWriter, arch: Architecture, task: Embedding, hidden:
     return result
 
 
-def _counted(writer: GraphWriter, task: Embedding) -> str:
+def _counted(writer: GraphWriter, task: EmbeddingTask) -> str:
     """Which tokens are pooled, bool [rows, tokens]: all but padding and, in some models, the prompt."""
     real = real_tokens(writer)
     if task.include_prompt:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.ports import Columns
-from twoshift.runtime.encoder.task import Classification, Embedding, Regression, Reranking, Task
+from twoshift.runtime.encoder.task import ClassificationTask, EmbeddingTask, RegressionTask, RerankingTask, Task
 
 __all__ = ["parity", "parity_meaning"]
 
@@ -16,13 +16,13 @@ __all__ = ["parity", "parity_meaning"]
 def parity(task: Task, exact: Columns, lossy: Columns) -> float:
     """1 for the same answers; the worst row's figure, at least -1, which it is where an answer is not finite."""
     match task:
-        case Embedding():
+        case EmbeddingTask():
             name, measure = "embedding", _worst_cosine
-        case Classification():
+        case ClassificationTask():
             name, measure = "scores", _worst_score
-        case Reranking():
+        case RerankingTask():
             name, measure = "score", _worst_score
-        case Regression():
+        case RegressionTask():
             name, measure = "prediction", _worst_score
         case _:
             assert_never(task)
@@ -32,7 +32,7 @@ def parity(task: Task, exact: Columns, lossy: Columns) -> float:
 
 def parity_meaning(task: Task) -> str:
     """What the figure is, in words."""
-    if isinstance(task, Embedding):
+    if isinstance(task, EmbeddingTask):
         return "the worst cosine against fp32"
     return "1 less the largest difference of a score from fp32"
 

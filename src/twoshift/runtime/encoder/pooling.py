@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.errors import InvalidInput
-from twoshift.runtime.encoder.task import Dense, Embedding, LayerNorm, Normalize, Step
+from twoshift.runtime.encoder.task import Dense, EmbeddingTask, LayerNorm, Normalize, Step
 from twoshift.runtime.encoder.weights import Weights, weight_files
 
 __all__ = ["TORCH_NORM_EPS", "Pooler", "activated", "read_steps", "stepped"]
@@ -24,7 +24,7 @@ _erf = np.frompyfunc(math.erf, 1, 1)  # numpy has none
 class Pooler:
     """Hidden states -> embeddings, as the folder's modules say."""
 
-    def __init__(self, task: Embedding, hidden: int) -> None:
+    def __init__(self, task: EmbeddingTask, hidden: int) -> None:
         self._task = task
         self._steps = read_steps(task, hidden)
 
@@ -38,7 +38,7 @@ class Pooler:
         return stepped(np.concatenate(pooled, axis=1), self._steps, self._task.truncate_dim)
 
 
-def read_steps(task: Embedding, width: int) -> list[tuple[Step, Floats, Floats]]:
+def read_steps(task: EmbeddingTask, width: int) -> list[tuple[Step, Floats, Floats]]:
     """The steps after a pooling of `width`, with the weights of each; raises InvalidInput where they do not fit."""
     read: list[tuple[Step, Floats, Floats]] = []
     width *= len(task.poolings)

@@ -10,11 +10,11 @@ from typing import Any
 from twoshift.errors import InvalidInput
 from twoshift.runtime.encoder.fields import Fields
 
-__all__ = ["Prompts", "read_prompts"]
+__all__ = ["EncoderPrompts", "read_prompts"]
 
 
 @dataclass(frozen=True, slots=True)
-class Prompts:
+class EncoderPrompts:
     """The prompts of a model, and which one a row has that names none."""
 
     texts: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
@@ -44,7 +44,7 @@ class Prompts:
         return f"one of {', '.join(sorted(self.texts))}" if self.texts else "none: this model has no prompts"
 
 
-def read_prompts(folder: Path) -> Prompts:
+def read_prompts(folder: Path) -> EncoderPrompts:
     """The `prompts` and `default_prompt_name` of config_sentence_transformers.json; raises InvalidInput."""
     config = Fields.read_if_there(folder / "config_sentence_transformers.json")
     prompts = config.inner("prompts")
@@ -53,4 +53,4 @@ def read_prompts(folder: Path) -> Prompts:
     if default is not None and default not in texts:
         accepted = f"one of its prompts: {', '.join(sorted(texts))}" if texts else "none: the file has no prompts"
         raise InvalidInput(f"{config.path}: default_prompt_name", default, accepted)
-    return Prompts(texts, default)
+    return EncoderPrompts(texts, default)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import string
 from typing import Any
 
-from twoshift.runtime.encoder.task import Embedding, Task
+from twoshift.runtime.encoder.task import EmbeddingTask, Task
 
 __all__ = ["calibration_rows", "parity_rows"]
 
@@ -27,7 +27,7 @@ def _rows(texts: tuple[str, ...], task: Task) -> list[Any]:
     """Texts alone and joined; pairs of them where a model scores pairs."""
     joined = [" ".join(texts[at : at + size]) for size in _WINDOWS for at in range(0, len(texts), 2 * size)]
     every = [*texts, *joined]
-    if isinstance(task, Embedding):
+    if isinstance(task, EmbeddingTask):
         return every
     return [(text, every[(row + _APART) % len(every)]) for row, text in enumerate(every)]
 

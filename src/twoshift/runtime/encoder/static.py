@@ -21,7 +21,7 @@ from twoshift.runtime.encoder.fields import Fields
 from twoshift.runtime.encoder.folder import ModelFolder, checksum_of_folder
 from twoshift.runtime.encoder.pooling import read_steps, stepped
 from twoshift.runtime.encoder.prompts import read_prompts
-from twoshift.runtime.encoder.task import Embedding, Normalize, read_static_steps, static_folder, truncate_dim
+from twoshift.runtime.encoder.task import EmbeddingTask, Normalize, read_static_steps, static_folder, truncate_dim
 from twoshift.runtime.encoder.tensor_names import check_finite, is_finite
 from twoshift.runtime.encoder.tokens import TextTokenizer, TokenRows, concat
 from twoshift.runtime.encoder.weights import opened, weight_files
@@ -51,7 +51,7 @@ def load_static_encoder(path: Path, name: str, device: str = "auto", precision: 
     table, is_model2vec = _table(weights[0])
     config = Fields.read_if_there(path / "config.json") if is_model2vec else Fields(path, {})
     steps = read_static_steps(path) if not is_model2vec else (Normalize(),) * config.flag("normalize")
-    task = Embedding(("mean",), steps, truncate_dim(path))
+    task = EmbeddingTask(("mean",), steps, truncate_dim(path))
     weights_checksum = checksum_of_files(weights)
     folder = ModelFolder(
         path=inside,
@@ -135,7 +135,7 @@ class StaticEncoder:
     """A Runtime over a table of vectors."""
 
     def __init__(self, info: RuntimeInfo, folder: ModelFolder, table: Floats, is_model2vec: bool) -> None:
-        task = cast("Embedding", folder.task)
+        task = cast("EmbeddingTask", folder.task)
         self._tokenizer = TextTokenizer(folder, False)
         self._steps, self._truncate_dim = read_steps(task, table.shape[1]), task.truncate_dim
         self._unknown = _unknown(folder.path) if is_model2vec else None

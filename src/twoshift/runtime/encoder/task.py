@@ -10,13 +10,13 @@ from twoshift.errors import Broken, InvalidInput, UnusableModel
 from twoshift.runtime.encoder.fields import Fields, decoded
 
 __all__ = [
-    "Classification",
+    "ClassificationTask",
     "Dense",
-    "Embedding",
+    "EmbeddingTask",
     "LayerNorm",
     "Normalize",
-    "Regression",
-    "Reranking",
+    "RegressionTask",
+    "RerankingTask",
     "Step",
     "Task",
     "is_classifier",
@@ -69,7 +69,7 @@ Step = Dense | LayerNorm | Normalize
 
 
 @dataclass(frozen=True, slots=True)
-class Embedding:
+class EmbeddingTask:
     """A vector a text; several poolings stand side by side in it."""
 
     poolings: tuple[str, ...]
@@ -80,7 +80,7 @@ class Embedding:
 
 
 @dataclass(frozen=True, slots=True)
-class Classification:
+class ClassificationTask:
     """A label a text or pair, and the score of every label."""
 
     labels: tuple[str, ...]
@@ -88,18 +88,18 @@ class Classification:
 
 
 @dataclass(frozen=True, slots=True)
-class Reranking:
+class RerankingTask:
     """One score a pair of texts."""
 
     activation: str  # "sigmoid" unless the model says otherwise, as in sentence-transformers' CrossEncoder
 
 
 @dataclass(frozen=True, slots=True)
-class Regression:
+class RegressionTask:
     """A number a text or pair."""
 
 
-Task = Embedding | Classification | Reranking | Regression
+Task = EmbeddingTask | ClassificationTask | RerankingTask | RegressionTask
 
 
 def read_task(folder: Path, config: Fields) -> Task:
@@ -113,7 +113,7 @@ def is_classifier(config: Fields) -> bool:
     return any(name.endswith("ForSequenceClassification") for name in config.texts("architectures"))
 
 
-def read_embedding(folder: Path) -> Embedding:
+def read_embedding(folder: Path) -> EmbeddingTask:
     """What modules.json says is done with the hidden states; where there is none, their mean."""
     modules = folder / "modules.json"
     return _embedding(folder, _after_transformer(modules) if modules.is_file() else ())
@@ -125,7 +125,7 @@ def truncate_dim(folder: Path) -> int | None:
     return config.count("truncate_dim") if "truncate_dim" in config else None
 
 
-def read_classifier(folder: Path, config: Fields) -> Classification | Reranking | Regression:
+def read_classifier(folder: Path, config: Fields) -> ClassificationTask | RerankingTask | RegressionTask:
     """The labels that config.json names; one alone is a pair's score, or a regression's."""
     names = {key: name for key, name in config.inner("id2label").items() if isinstance(name, str)}
     count = len(names) if names else config.count("num_labels", 2, most=_MOST_LABELS)
@@ -134,8 +134,8 @@ def read_classifier(folder: Path, config: Fields) -> Classification | Reranking 
     labels = tuple(names.get(str(number), f"LABEL_{number}") for number in range(count))
     if len(labels) == 1:
         regression = config.text("problem_type") == "regression" and not _is_cross_encoder(folder, config)
-        return Regression() if regression else Reranking(_score_activation(folder, config))
-    return Classification(labels, config.text("problem_type") == "multi_label_classification")
+        return RegressionTask() if regression else RerankingTask(_score_activation(folder, config))
+    return ClassificationTask(labels, config.text("problem_type") == "multi_label_classification")
 
 
 def _is_cross_encoder(folder: Path, config: Fields) -> bool:
@@ -192,14 +192,14 @@ def read_static_steps(folder: Path) -> tuple[Step, ...]:
     return _steps(folder, _modules(folder / "modules.json")[1:])
 
 
-def _embedding(folder: Path, modules: tuple[tuple[str, Path], ...]) -> Embedding:
+def _embedding(folder: Path, modules: tuple[tuple[str, Path], ...]) -> EmbeddingTask:
     if not modules:  # as sentence-transformers does with a bare folder
-        return Embedding(("mean",), truncate_dim=truncate_dim(folder))
+        return EmbeddingTask(("mean",), truncate_dim=truncate_dim(folder))
     if modules[0][0] != "Pooling":
         raise _unknown_modules(folder, modules)
     where = modules[0][1]
     pooling = Fields.read(where / "config.json")
-    return Embedding(
+    return EmbeddingTask(
         poolings=_poolings(pooling),
         steps=_steps(folder, modules[1:]),
         truncate_dim=truncate_dim(folder),

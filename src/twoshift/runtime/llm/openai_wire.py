@@ -16,7 +16,7 @@ from twoshift.errors import Broken, InvalidInput, TooLarge, TryLater, TwoshiftEr
 from twoshift.generation import FinishReason, GenerationRequest, Message, TokenUsage
 from twoshift.llm_ports import Emitted
 
-__all__ = ["Endpoint", "Reply"]
+__all__ = ["Endpoint", "StreamedAnswer"]
 
 _TIMEOUT_S = 300.0
 _KV_USE = re.compile(r"^vllm:(?:gpu|kv)_cache_usage_perc(?:\{[^}]*\})?\s+(\S+)", re.MULTILINE)
@@ -69,7 +69,7 @@ class Endpoint:
         return reply.text
 
 
-class Reply:
+class StreamedAnswer:
     """One answer as it comes; in a thread of its own."""
 
     def __init__(

@@ -17,7 +17,7 @@ from twoshift.generation import GenerationRequest, Message
 from twoshift.llm_ports import Emitted, LlmShape, Prompt, Prompts, Step
 from twoshift.ports import RuntimeInfo
 from twoshift.runtime.artifacts import checksum_of_bytes
-from twoshift.runtime.llm.openai_wire import Endpoint, Reply
+from twoshift.runtime.llm.openai_wire import Endpoint, StreamedAnswer
 from twoshift.runtime.llm.options import LlmOptions
 from twoshift.types import Tensor
 
@@ -46,7 +46,7 @@ def load_remote(model: str, options: LlmOptions) -> RemoteRuntime:
 
 @dataclass(slots=True)
 class _Running:
-    reply: Reply
+    reply: StreamedAnswer
     last_s: float | None = None  # when its last token came
 
 
@@ -88,7 +88,7 @@ class RemoteRuntime:
     def add(self, key: int, prompt: Prompt, live: bool) -> None:
         """Begin to stream it."""
         assert prompt.request is not None  # noqa: S101 - `prepare` was here
-        reply = Reply(self._endpoint, key, prompt.request, prompt.max_tokens, self._events.put)
+        reply = StreamedAnswer(self._endpoint, key, prompt.request, prompt.max_tokens, self._events.put)
         self._running[key] = _Running(reply)
         self._threads.submit(reply.run)
 

@@ -12,7 +12,7 @@ from twoshift.serve.deployments import Deployment
 from twoshift.serve.grpc.messages import message
 from twoshift.serve.oip.datatypes import BYTES, DTYPES
 from twoshift.serve.oip.outputs import Output
-from twoshift.serve.oip.tensors import Given, bad_tensor, from_raw, from_values, texts_of
+from twoshift.serve.oip.tensors import GivenTensor, bad_tensor, from_raw, from_values, texts_of
 
 __all__ = ["answer_of", "given_of", "parameter", "wanted_of"]
 
@@ -26,7 +26,7 @@ _MOST_VALUES = 1 << 20  # in a message: they are read one by one, bytes all at o
 _Reply = message("ModelInferResponse")
 
 
-def given_of(request: Any) -> list[Given]:
+def given_of(request: Any) -> list[GivenTensor]:
     """A request's inputs; the bytes of all of them stand beside, or the values of each in it."""
     raw = request.raw_input_contents
     if raw and len(raw) != len(request.inputs):
@@ -69,7 +69,7 @@ def answer_of(request_id: str, model: Deployment, outputs: Sequence[Output]) -> 
     return reply
 
 
-def _from_contents(given: Any) -> Given:
+def _from_contents(given: Any) -> GivenTensor:
     name, datatype, shape = given.name, given.datatype, tuple(given.shape)
     field = _CONTENTS.get(datatype)
     if field is None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from twoshift.batch_ports import BatchRecord
+from twoshift.batch_ports import BatchRecord, BatchWanted
 from twoshift.endpoints.json_body import decoded
 from twoshift.endpoints.known import told_openai
 from twoshift.endpoints.types import ErrorReply
@@ -68,11 +68,12 @@ class _Batches:
         refuse_pages(exchange)
         asked: CreateBatch = await exchange.read(decoded, _asked, exchange.request.body)
         expiry = asked.output_expires_after
-        made = await self._clerks.ask(
-            self._desk.ask, asked.input_file_id, asked.endpoint, asked.completion_window, asked.metadata,
-            None if expiry is None else float(expiry.seconds), owner_of(exchange), exchange.caller.models,
+        expires_s = None if expiry is None else float(expiry.seconds)
+        wanted = BatchWanted(
+            asked.input_file_id, asked.endpoint, asked.completion_window, asked.metadata, expires_s,
+            exchange.caller.models,
         )  # fmt: skip
-        return _told(made)
+        return _told(await self._clerks.ask(self._desk.create, wanted, owner_of(exchange)))
 
     async def list(self, exchange: Exchange) -> Reply:
         asked = query_of(exchange.request, _LIST)

@@ -6,23 +6,20 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httptools
 
 from twoshift.endpoints.faults import forget_frames
 from twoshift.serve.http.departure import Departure
-from twoshift.serve.http.gate import Gate
 from twoshift.serve.http.http_error import HttpError
-from twoshift.serve.http.messages import UNFORESEEN, Pieces, Reply, Request
+from twoshift.serve.http.messages import UNFORESEEN, Pieces, Request
 from twoshift.serve.http.peers import Peers
 from twoshift.serve.http.reading import HeadRefused, Reading, other_version
+from twoshift.serve.http.replies import Replies
+from twoshift.serve.http.unread_refusals import UnreadRefusals
 
-__all__ = ["Connection", "Handler", "Refusal"]
-
-Handler = Callable[[Request], Awaitable[Reply]]
-Refusal = Callable[[HttpError], Reply]
+__all__ = ["Connection"]
 
 _logger = logging.getLogger("twoshift.serve")
 _MANY_WAITING = 16  # requests sent ahead, from which no more is read
@@ -30,16 +27,15 @@ _MOST_WAITING = 256  # that one piece of data may hold
 _TAKEN_BYTES = 64 << 10  # of a reply, that a peer takes at least in the time that it has
 _NEVER_S = float("inf")
 _FULL_S = 1.0
-_SOON_S = 0.001  # a refusal that is due in less is written at once
 
 
 class Connection(asyncio.Protocol):
-    """Reads requests, hands them to the handler in order, and writes its replies."""
+    """Reads requests, has them answered in order, and writes the replies."""
 
-    def __init__(self, handler: Handler, refusal: Refusal, peers: Peers, taken_over: bytes = b"") -> None:
+    def __init__(self, replies: Replies, peers: Peers, taken_over: bytes = b"") -> None:
         """`taken_over`: what another process has read, which would answer most of what comes after the first reply."""
         self._taken_over, self._is_guest = taken_over, bool(taken_over)
-        self._handler, self._refusal, self._peers, self._limits = handler, refusal, peers, peers.limits
+        self._reply_to, self._peers, self._limits = replies.to, peers, peers.limits
         self._loop = asyncio.get_running_loop()
         self.transport: Any = None
         self.address = ""  # of the peer
@@ -53,7 +49,8 @@ class Connection(asyncio.Protocol):
         self.due_s = self._loop.time() + self._limits.head_s  # when the sweep ends it
         self._reply_due_s = _NEVER_S  # for replies, once the peer has ended its side
         self._pours = False  # a reply in pieces
-        self._held: asyncio.TimerHandle | None = None  # a refusal that is not written yet
+        self._is_held = False  # by a refusal that is not written yet
+        self._refusals = None if peers.gate is None else UnreadRefusals(peers.gate, self)
         self._reading = Reading(peers, self, self._loop.time)
         self._departure = None if peers.handover is None else Departure(peers.handover, self, self._reading)
 
@@ -83,8 +80,8 @@ class Connection(asyncio.Protocol):
         self._reading.stream = None
         self._reading.reset()
         self._can_write.set()
-        if self._held is not None:
-            self._held.cancel()
+        if self._refusals is not None:
+            self._refusals.cancel()
         if self._task is not None:
             self._task.cancel()  # nobody is there to answer: what waits for the device is taken back
 
@@ -121,7 +118,7 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """A peer that has ended its side waits for its replies, or has gone: nobody can tell, so it has some time."""
-        if (self._task is None and self._held is None) or self._reading.stream is not None:
+        if (self._task is None and not self._is_held) or self._reading.stream is not None:
             return False  # the transport closes, and `connection_lost` follows
         self._closing = True
         if not self._pours:  # one that has gone is found out by what is written
@@ -145,11 +142,15 @@ class Connection(asyncio.Protocol):
         if len(self._waiting) >= _MOST_WAITING:
             request.give_room()
             raise HttpError(503, f"more than {_MOST_WAITING} pipelined requests", retry_after_s=_FULL_S)
-        gate = self._peers.gate
-        if gate is not None and self.is_free and not gate.admits(request):
-            if self._refused_at_once(gate, request):
+        refusals = self._refusals
+        if refusals is not None and self.is_free and not refusals.gate.admits(request):
+            if not self._closing and self._can_write.is_set():
+                self.due_s = self._loop.time() + self._limits.idle_s
+                if refusals.refuse(request):
+                    self._is_held = True
+                    self._peers.idle.pop(self, None)
                 return
-            request.refused = True
+            request.refused = True  # what was written before is not taken yet
         self._waiting.append(request)
         if len(self._waiting) >= _MANY_WAITING:
             self.fill("queue", True)
@@ -173,10 +174,6 @@ class Connection(asyncio.Protocol):
         if self._task is None:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
-    def stream_full(self, full: bool) -> None:
-        """As long as it is, nothing is read."""
-        self.fill("stream", full)
-
     def last(self) -> None:
         """No request after those that are read."""
         self._closing = True
@@ -193,7 +190,7 @@ class Connection(asyncio.Protocol):
     # The work
 
     def _begin(self) -> None:
-        if self._task is None and self._waiting and self._held is None:
+        if self._task is None and self._waiting and not self._is_held:
             self._peers.idle.pop(self, None)
             self._task = self._loop.create_task(self._answer())
 
@@ -205,8 +202,9 @@ class Connection(asyncio.Protocol):
                 if self._full and not self._waiting:
                     self.fill("queue", False)
                 self.due_s = self._reply_due_s  # the handler knows the deadline
-                self._admit_in_turn(asked)
-                reply = await self._replied(asked)
+                if self._refusals is not None and isinstance(asked, Request):
+                    self._refusals.gate.admit_in_turn(asked)
+                reply = await self._reply_to(asked)
                 if isinstance(asked, HttpError):
                     unread, without_body, takes_chunks = True, False, False
                 else:
@@ -252,70 +250,17 @@ class Connection(asyncio.Protocol):
     @property
     def is_free(self) -> bool:
         """Whether the next request has its turn at once."""
-        return self._task is None and not self._waiting and self._held is None
+        return self._task is None and not self._waiting and not self._is_held
 
-    def _admit_in_turn(self, asked: Request | HttpError) -> None:
-        """One that has waited for others: until now it would have held a place that nobody works for."""
-        gate = self._peers.gate
-        if gate is None or isinstance(asked, HttpError) or asked.visit is not None or asked.refused or asked.unread:
-            return
-        asked.refused = not gate.admits(asked, in_turn=True)
-
-    def _refused_at_once(self, gate: Gate, request: Request) -> bool:
-        """Without a task, since it may cost but little. False where what was written before is not taken yet.
-
-        Where there are too many to be written at once, it waits for its turn.
-        """
-        if self._closing or not self._can_write.is_set():
-            return False
-        request.give_room()
-        self.due_s = self._loop.time() + self._limits.idle_s
-        if (wait_s := gate.refuse_in_s()) > _SOON_S:
-            self._peers.idle.pop(self, None)
-            self._held = self._loop.call_later(wait_s, self._release, gate, request)
-        else:
-            self._refuse_unread(gate, request)
-        return True
-
-    def _refuse_unread(self, gate: Gate, request: Request, held: bool = False) -> None:
-        began_s = time.monotonic()
-        self.transport.write(gate.refused(request, held))
-        gate.wrote(began_s)
-
-    def _release(self, gate: Gate, request: Request) -> None:
-        self._held = None
-        if self.transport.is_closing():
-            return
-        self._refuse_unread(gate, request, held=True)
+    def resume(self) -> None:
+        """Its refusal is written: what came behind it has its turn."""
+        self._is_held = False
         if self._waiting:
             self._begin()
         elif self._closing:
             self.transport.close()
         else:
             self._peers.idle[self] = None
-
-    async def _replied(self, asked: Request | HttpError) -> Reply:
-        """What a handler that fails leaves unsaid is a 500: a closed connection would say nothing."""
-        try:
-            if isinstance(asked, HttpError):
-                return self._refusal(asked)
-            return await (self._handler(asked) if asked.large is None else self._large(asked))
-        except Exception:
-            _logger.exception("a request has failed")
-            return UNFORESEEN
-
-    async def _large(self, asked: Request) -> Reply:
-        """One whose body holds some of the room until it is answered."""
-        try:
-            if asked.packed is not None and asked.large is not None:
-                asked.body, asked.packed = await asked.large.unpacked(asked.packed), None
-            return await self._handler(asked)
-        except HttpError as error:
-            forget_frames(error)
-            error.path = asked.path
-            return self._refusal(error)
-        finally:
-            asked.give_room()
 
     @property
     def _is_last(self) -> bool:
@@ -345,7 +290,7 @@ class Connection(asyncio.Protocol):
     def stop(self) -> None:
         """No request after those that are read; closed at once where there is none."""
         self._closing = True
-        if self._task is None and self._held is None and self.transport is not None:
+        if self._task is None and not self._is_held and self.transport is not None:
             self.transport.close()
 
     def abort(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from twoshift.errors import InvalidInput, Malformed
 from twoshift.serve.http.messages import Request
-from twoshift.serve.http.multipart import Begin, Data, End, FormEvent, FormReader, boundary_of
+from twoshift.serve.http.multipart import FormEvent, FormReader, PartBegin, PartData, PartEnd, boundary_of
 
 __all__ = ["Form", "read_form"]
 
@@ -32,27 +32,27 @@ class _Filling:
 
     def __init__(self, write: Callable[[bytes], Awaitable[None]]) -> None:
         self.form, self._write = Form(), write
-        self._part: Begin | None = None
+        self._part: PartBegin | None = None
         self._data = bytearray()
 
     async def take(self, event: FormEvent) -> None:
         match event:
-            case Begin():
+            case PartBegin():
                 self._begin(event)
-            case Data(data):
+            case PartData(data):
                 self._data += data
                 if self._is_file and len(self._data) >= _WRITTEN_BYTES:
                     await self._flush()
                 elif not self._is_file and len(self._data) > _MOST_FIELD_BYTES:
                     raise Malformed(self._name, f"at most {_MOST_FIELD_BYTES:,} bytes")
-            case End():
+            case PartEnd():
                 if self._is_file:
                     await self._flush()
                 else:
                     self.form.fields[self._name] = self._data.decode("utf-8", "replace")
                     self._data.clear()
 
-    def _begin(self, part: Begin) -> None:
+    def _begin(self, part: PartBegin) -> None:
         self._part = part
         if self._is_file:
             if self.form.has_file:

@@ -61,6 +61,11 @@ class Gate:
         request.visit = Visit(self._host, size)
         return True
 
+    def admit_in_turn(self, request: Request) -> None:
+        """One that has waited for other replies of its connection: until now it would have held a place for nothing."""
+        if request.visit is None and not request.refused and not request.unread:
+            request.refused = not self.admits(request, in_turn=True)
+
     def refuse_in_s(self) -> float:
         """How long the next refusal waits."""
         return self._policy.refuse_in_s(time.monotonic())

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from twoshift.batch_ports import BatchRecord
+from twoshift.batch_ports import BatchRecord, BatchWanted
 from twoshift.endpoints.json_body import malformed
 from twoshift.endpoints.messages import MESSAGES, AnthropicErrorReply, told_anthropic
 from twoshift.errors import InvalidInput, NotFound
@@ -178,7 +178,8 @@ class _MessageBatches:
         ]
         digest = hashlib.sha256(b"".join(lines)).hexdigest()
         file_id = self._uploaded(lines, owner, check)
-        made = self._desk.ask(file_id, MESSAGES, _WINDOW, None, None, owner, tuple(models), digest, len(lines))
+        wanted = BatchWanted(file_id, MESSAGES, _WINDOW, models=tuple(models), content=digest, total=len(lines))
+        made = self._desk.create(wanted, owner)
         if made.input_file_id != file_id:  # it was asked for before
             self._desk.files.remove(file_id, owner)
         return made

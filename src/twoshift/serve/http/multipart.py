@@ -14,7 +14,7 @@ from python_multipart.exceptions import ParseError
 
 from twoshift.errors import InvalidInput, Malformed
 
-__all__ = ["Begin", "Data", "End", "FormEvent", "FormReader", "boundary_of"]
+__all__ = ["FormEvent", "FormReader", "PartBegin", "PartData", "PartEnd", "boundary_of"]
 
 _MOST_PARTS = 16
 _MOST_HEADERS = 8  # of a part
@@ -27,7 +27,7 @@ _CHARSETS = ("utf-8", "iso-8859-1")
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class PartBegin:
     """A part."""
 
     name: str
@@ -35,18 +35,18 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
-class Data:
+class PartData:
     """Some of its bytes."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class PartEnd:
     """It was all."""
 
 
-FormEvent = Begin | Data | End
+FormEvent = PartBegin | PartData | PartEnd
 
 
 def boundary_of(content_type: str | None) -> bytes:
@@ -74,8 +74,8 @@ class FormReader:
             "on_header_value": self._header_value,
             "on_header_end": self._header_ends,
             "on_headers_finished": lambda: self._events.append(_begin(self._disposition)),
-            "on_part_data": lambda data, start, end: self._events.append(Data(data[start:end])),
-            "on_part_end": lambda: self._events.append(End()),
+            "on_part_data": lambda data, start, end: self._events.append(PartData(data[start:end])),
+            "on_part_end": lambda: self._events.append(PartEnd()),
             "on_end": self._ends,
         }
         parser = python_multipart.MultipartParser(
@@ -120,12 +120,12 @@ class FormReader:
         self._is_over = True
 
 
-def _begin(disposition: bytes) -> Begin:
+def _begin(disposition: bytes) -> PartBegin:
     kind, _, rest = disposition.decode("utf-8", "replace").partition(";")
     given = dict(_parameters(f";{rest}"))
     if kind.strip().lower() != "form-data" or not given.get("name"):
         raise Malformed("body", "a content-disposition of form-data with a name in each part of the form")
-    return Begin(given["name"], given.get("filename", _extended(given.get("filename*", ""))))
+    return PartBegin(given["name"], given.get("filename", _extended(given.get("filename*", ""))))
 
 
 def _extended(value: str) -> str | None:

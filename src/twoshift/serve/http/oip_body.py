@@ -8,7 +8,7 @@ from msgspec import Raw, Struct
 from twoshift.endpoints.json_body import decoded
 from twoshift.errors import InvalidInput, TooLarge
 from twoshift.serve.http.oip_types import InferRequest
-from twoshift.serve.oip.tensors import Given, bad_tensor, from_json, from_raw
+from twoshift.serve.oip.tensors import GivenTensor, bad_tensor, from_json, from_raw
 
 __all__ = ["HEADER", "given_inputs", "read_infer"]
 
@@ -56,9 +56,9 @@ def _check_outline(json: memoryview) -> None:
         raise TooLarge("body", f"{other_bytes:,} bytes of JSON beside data", f"at most {_MOST_BYTES:,}")
 
 
-def given_inputs(asked: InferRequest, binary: memoryview) -> list[Given]:
+def given_inputs(asked: InferRequest, binary: memoryview) -> list[GivenTensor]:
     """The inputs, with those that are binary taken from the bytes, in order."""
-    found, at = list[Given](), 0
+    found, at = list[GivenTensor](), 0
     for each in asked.inputs:
         size = each.parameters.binary_data_size
         if each.parameters.shared_memory_region is not None:

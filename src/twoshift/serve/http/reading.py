@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any, Protocol
 
 import httptools
@@ -50,7 +51,9 @@ class Reader(Protocol):
         """The peer waits to be told that before it sends the body."""
         ...
 
-    def stream_full(self, full: bool) -> None: ...
+    def fill(self, what: str, full: bool) -> None:
+        """Nothing is read while something is full."""
+        ...
 
     def last(self) -> None:
         """Nothing comes after this request."""
@@ -251,7 +254,7 @@ class Reading:
         """The request is handed on before its body is there."""
         if self._headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
             raise HttpError(415, "a content-encoding, which this path does not support")
-        request.stream = self.stream = BodyStream(self._limits.body_s, self._reader.stream_full)
+        request.stream = self.stream = BodyStream(self._limits.body_s, partial(self._reader.fill, "stream"))
         self._tell_to_go_on()
         request.arrived_s = time.monotonic()
         self._reader.take(request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from twoshift.endpoints.facts import Call, ModelFacts
+from twoshift.endpoints.facts import EndpointCall, ModelFacts
 from twoshift.endpoints.known import with_request_field
 from twoshift.endpoints.types import ErrorReply
 from twoshift.errors import InvalidInput
@@ -30,7 +30,7 @@ def facts_of(model: Deployment) -> ModelFacts:
     )
 
 
-async def answered(service: Service, exchange: Exchange, model: Deployment, call: Call, endpoint: str) -> Reply:
+async def answered(service: Service, exchange: Exchange, model: Deployment, call: EndpointCall, endpoint: str) -> Reply:
     """The model's answer; errors name fields as a request to that endpoint has them."""
     request, caller = exchange.request, exchange.caller
     try:

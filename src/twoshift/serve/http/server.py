@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from twoshift.serve.connection_counts import ConnectionCounts
-from twoshift.serve.http.connection import Connection, Handler, Refusal
+from twoshift.serve.http.connection import Connection
 from twoshift.serve.http.gate import Gate
 from twoshift.serve.http.handover import Handover
 from twoshift.serve.http.listener import Dealt, Listener
 from twoshift.serve.http.peers import Admit, HttpLimits, Peers, Streams
+from twoshift.serve.http.replies import Handler, Refusal, Replies
 
 __all__ = ["HttpServer"]
 
@@ -40,7 +41,7 @@ class HttpServer:
         wanted = limits or HttpLimits()
         limits = replace(wanted, connections=_connections(wanted.connections))
         self.peers = Peers(limits, streams, admit, gate=gate, handover=handover, counts=counts)
-        self._handler, self._refusal, self._sweep_s, self._dealt = handler, refusal, sweep_s, dealt
+        self._replies, self._sweep_s, self._dealt = Replies(handler, refusal), sweep_s, dealt
         self._listeners: list[Listener] = []
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -59,7 +60,7 @@ class HttpServer:
         """A connection that another process has accepted, with what it has read of it; then closed after one reply."""
 
         def made() -> Connection:
-            return Connection(self._handler, self._refusal, self.peers, data)
+            return Connection(self._replies, self.peers, data)
 
         await asyncio.get_running_loop().connect_accepted_socket(made, accepted)
 
@@ -92,7 +93,7 @@ class HttpServer:
         return len(self.peers.open)
 
     def _connection(self) -> Connection:
-        return Connection(self._handler, self._refusal, self.peers)
+        return Connection(self._replies, self.peers)
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()

@@ -16,7 +16,7 @@ import msgspec
 from twoshift.endpoints.known import told_openai
 from twoshift.endpoints.types import ErrorReply
 from twoshift.errors import Disabled, Forbidden, InvalidInput, TwoshiftError
-from twoshift.ports import Usage
+from twoshift.ports import DeviceUsage
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.blocking_calls import BlockingCalls
 from twoshift.serve.http.messages import Reply
@@ -36,7 +36,7 @@ _encoder = msgspec.json.Encoder()
 class UsageDesk(Protocol):
     """Who keeps the ledger; its calls are made in threads."""
 
-    def sums(self, first: str, last: str, group_by: Sequence[str], tenant: str | None = None) -> list[Usage]: ...
+    def sums(self, first: str, last: str, group_by: Sequence[str], tenant: str | None = None) -> list[DeviceUsage]: ...
 
 
 class NoUsage:
@@ -51,7 +51,7 @@ class NoUsage:
     def close(self) -> None:
         """There is nothing to write."""
 
-    def sums(self, first: str, last: str, group_by: Sequence[str], tenant: str | None = None) -> list[Usage]:
+    def sums(self, first: str, last: str, group_by: Sequence[str], tenant: str | None = None) -> list[DeviceUsage]:
         """Says why there is none."""
         raise Disabled("usage", self._why) if isinstance(self._why, str) else copy(self._why)
 
@@ -157,11 +157,11 @@ def _day(name: str, given: str) -> str:
     raise InvalidInput(name, given, "a day such as 2026-01-31")
 
 
-def _row(each: Usage) -> UsageRow:
+def _row(each: DeviceUsage) -> UsageRow:
     return UsageRow(**{name: getattr(each, name) for name in (*_GROUPS, *_COUNTED)})
 
 
-def _csv(groups: Sequence[str], found: Sequence[Usage]) -> bytes:
+def _csv(groups: Sequence[str], found: Sequence[DeviceUsage]) -> bytes:
     made, columns = io.StringIO(), (*groups, *_COUNTED)
     writer = csv.writer(made, lineterminator="\n")
     writer.writerow(columns)

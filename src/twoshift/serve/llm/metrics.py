@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 
-from twoshift.engine.llm import Finished
+from twoshift.engine.llm import FinishedSequence
 from twoshift.serve.metrics import Histogram
 from twoshift.types import Lane
 
@@ -22,13 +22,13 @@ class LlmMetrics:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._new: deque[Finished] = deque()
+        self._new: deque[FinishedSequence] = deque()
         self._ttft = {lane: Histogram(_TTFT_S) for lane in Lane}
         self._tpot = {lane: Histogram(_TPOT_S) for lane in Lane}
         self._all = {lane: Histogram(_ALL_S) for lane in Lane}
         self._reasons: dict[Lane, dict[str, int]] = {lane: {} for lane in Lane}
 
-    def finished(self, sequence: Finished) -> None:
+    def finished(self, sequence: FinishedSequence) -> None:
         """A sequence that has its whole answer."""
         with self._lock:
             self._new.append(sequence)

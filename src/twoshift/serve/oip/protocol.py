@@ -12,7 +12,7 @@ from twoshift.ports import RuntimeInfo
 from twoshift.serve.deployments import Deployment
 from twoshift.serve.oip.outputs import unknown_output
 from twoshift.serve.oip.rows import row_reader
-from twoshift.serve.oip.tensors import Given
+from twoshift.serve.oip.tensors import GivenTensor
 from twoshift.serve.service import Repository, Service
 
 __all__ = ["InferenceProtocol", "asked_timeout_s", "sooner"]
@@ -25,7 +25,7 @@ class InferenceProtocol:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self._readers: dict[str, tuple[RuntimeInfo, Callable[[Sequence[Given]], Sequence[Any]]]] = {}
+        self._readers: dict[str, tuple[RuntimeInfo, Callable[[Sequence[GivenTensor]], Sequence[Any]]]] = {}
 
     def find(self, name: str, version: str = "") -> Deployment:
         """The model; raises NotFound where there is none of that name or version."""
@@ -34,7 +34,7 @@ class InferenceProtocol:
             raise NotFound("version", version, f"{model.version}, the version of {model.name}")
         return model
 
-    def rows(self, model: Deployment, given: Sequence[Given], outputs: Sequence[str]) -> Sequence[Any]:
+    def rows(self, model: Deployment, given: Sequence[GivenTensor], outputs: Sequence[str]) -> Sequence[Any]:
         """A request's rows; raises InvalidInput for tensors that are not the model's, before they cost anything."""
         for each in given:
             if each.shape[0] > model.most_rows:  # not after: a row costs more than its byte
@@ -46,7 +46,7 @@ class InferenceProtocol:
                 raise unknown_output(name, known)
         return self._reader(model)(given)
 
-    def _reader(self, model: Deployment) -> Callable[[Sequence[Given]], Sequence[Any]]:
+    def _reader(self, model: Deployment) -> Callable[[Sequence[GivenTensor]], Sequence[Any]]:
         """Made once for what answers now."""
         info, known = model.info, self._readers.get(model.name)
         if known is None or known[0] is not info:

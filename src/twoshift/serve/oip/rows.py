@@ -12,12 +12,12 @@ from twoshift.errors import InvalidInput
 from twoshift.ports import RuntimeInfo
 from twoshift.runtime.table import Table
 from twoshift.serve.oip.datatypes import BYTES, datatype_of
-from twoshift.serve.oip.tensors import Given, bad_tensor
+from twoshift.serve.oip.tensors import GivenTensor, bad_tensor
 from twoshift.types import Tensor
 
 __all__ = ["RowReader", "declared_inputs", "row_reader"]
 
-RowReader = Callable[[Sequence[Given]], Sequence[Any]]
+RowReader = Callable[[Sequence[GivenTensor]], Sequence[Any]]
 
 _TEXT, _QUERY = Tensor("text", "text"), Tensor("query", "text")
 _FEATURES = "features"
@@ -65,12 +65,12 @@ def _undeclared(example: object) -> RowReader:
     return _any_rows if example is None or isinstance(example, Mapping) else _bare_rows
 
 
-def _text_rows(given: Sequence[Given]) -> list[Any]:
+def _text_rows(given: Sequence[GivenTensor]) -> list[Any]:
     (text,) = _named(given, ("text",))
     return _texts(text)
 
 
-def _pair_rows(given: Sequence[Given]) -> list[Any]:
+def _pair_rows(given: Sequence[GivenTensor]) -> list[Any]:
     query, text = _named(given, ("query", "text"))
     queries, texts = _texts(query), _texts(text)
     if len(queries) == 1:
@@ -80,14 +80,14 @@ def _pair_rows(given: Sequence[Given]) -> list[Any]:
     return list(zip(queries, texts, strict=True))
 
 
-def _any_rows(given: Sequence[Given]) -> Table:
+def _any_rows(given: Sequence[GivenTensor]) -> Table:
     """As they come: only the user's class knows."""
     if len(given) != 1:
         _check_rows(_named(given, [each.name for each in given]))
     return Table({each.name: _column(each.values, each.shape) for each in given})
 
 
-def _bare_rows(given: Sequence[Given]) -> list[Any]:
+def _bare_rows(given: Sequence[GivenTensor]) -> list[Any]:
     (one,) = _named(given, (_FEATURES,))
     column = _column(one.values, one.shape)
     return column.tolist() if column.ndim == 1 or column.dtype.kind == "O" else list(column)
@@ -100,12 +100,12 @@ class _Declared:
         self._names = [tensor.name for tensor in inputs]
         self._inputs = [(tensor.shape, datatype_of(tensor) if typed else None) for tensor in inputs]
 
-    def rows(self, given: Sequence[Given]) -> Table:
+    def rows(self, given: Sequence[GivenTensor]) -> Table:
         found = _named(given, self._names)
         _check_rows(found)
         return Table({each.name: self._values(at, each) for at, each in enumerate(found)})
 
-    def _values(self, at: int, given: Given) -> NDArray[Any]:
+    def _values(self, at: int, given: GivenTensor) -> NDArray[Any]:
         shape, datatype = self._inputs[at]
         if datatype not in (None, given.datatype) and (given.datatype, datatype) != ("BF16", "FP32"):
             raise bad_tensor(given.name, given.datatype, f"{datatype}")
@@ -117,7 +117,7 @@ class _Declared:
         return _column(given.values, given.shape)
 
 
-def _named(given: Sequence[Given], names: Sequence[str]) -> list[Given]:
+def _named(given: Sequence[GivenTensor], names: Sequence[str]) -> list[GivenTensor]:
     """The tensors of those names, in that order: each once, and no others."""
     if len(given) == 1 and len(names) == 1 and given[0].name == names[0]:
         return [given[0]]
@@ -128,7 +128,7 @@ def _named(given: Sequence[Given], names: Sequence[str]) -> list[Given]:
     return [found[name] for name in names]
 
 
-def _texts(given: Given) -> list[str]:
+def _texts(given: GivenTensor) -> list[str]:
     if given.datatype != BYTES or not isinstance(given.values, list):
         raise bad_tensor(given.name, given.datatype, f"{BYTES}: texts in UTF-8")
     if tuple(given.shape[1:]) not in _ONE_VALUE:
@@ -136,7 +136,7 @@ def _texts(given: Given) -> list[str]:
     return given.values
 
 
-def _check_rows(given: Sequence[Given]) -> None:
+def _check_rows(given: Sequence[GivenTensor]) -> None:
     rows = given[0].shape[0]
     for each in given:
         if each.shape[0] != rows:

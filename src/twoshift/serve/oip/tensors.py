@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from twoshift.errors import InvalidInput, Malformed, TooLarge
 from twoshift.serve.oip.datatypes import BF16, BYTES, DTYPES, KINDS
 
-__all__ = ["Given", "bad_tensor", "from_json", "from_raw", "from_values", "texts_of"]
+__all__ = ["GivenTensor", "bad_tensor", "from_json", "from_raw", "from_values", "texts_of"]
 
 _MOST_AXES = 16
 _LARGEST_AXIS = 1 << 40
@@ -27,7 +27,7 @@ _anything = msgspec.json.Decoder(list[Any])
 _flat = {datatype: msgspec.json.Decoder(list[kind]) for datatype, kind in KINDS.items()}
 
 
-class Given(msgspec.Struct):
+class GivenTensor(msgspec.Struct):
     """One tensor: numbers in an array, texts in a list; both flat, row after row."""
 
     name: str
@@ -45,21 +45,21 @@ def _where(name: str) -> str:
     return f"input {name[:80]!r}"
 
 
-def from_raw(name: str, datatype: str, shape: Sequence[int], raw: bytes | memoryview) -> Given:
+def from_raw(name: str, datatype: str, shape: Sequence[int], raw: bytes | memoryview) -> GivenTensor:
     """From bytes as the binary extension and gRPC have them."""
     count = _count(name, shape)
     if datatype == BYTES:
-        return Given(name, datatype, shape, _texts(name, raw, count))
+        return GivenTensor(name, datatype, shape, _texts(name, raw, count))
     dtype = np.dtype("<u2") if datatype == BF16 else DTYPES.get(datatype)
     if dtype is None:
         raise _unknown(name, datatype)
     if len(raw) != count * dtype.itemsize:
         accepted = f"{count * dtype.itemsize:,} bytes: {datatype} of shape {list(shape)}"
         raise bad_tensor(name, f"{len(raw):,} bytes", accepted)
-    return Given(name, datatype, shape, _numbers(datatype, raw, dtype))
+    return GivenTensor(name, datatype, shape, _numbers(datatype, raw, dtype))
 
 
-def from_json(name: str, datatype: str, shape: Sequence[int], data: msgspec.Raw) -> Given:
+def from_json(name: str, datatype: str, shape: Sequence[int], data: msgspec.Raw) -> GivenTensor:
     """From a JSON list, flat or nested: its order is what counts."""
     decoder = _flat.get(datatype)
     if decoder is None:
@@ -76,15 +76,15 @@ def from_json(name: str, datatype: str, shape: Sequence[int], data: msgspec.Raw)
         raise _no_text(name, data) from None
 
 
-def from_values(name: str, datatype: str, shape: Sequence[int], values: list[Any]) -> Given:
+def from_values(name: str, datatype: str, shape: Sequence[int], values: list[Any]) -> GivenTensor:
     """From a flat list of values that the datatype holds."""
     count = _count(name, shape)
     if len(values) != count:
         raise bad_tensor(name, f"{len(values):,} values", f"{count:,} values: shape {list(shape)}")
     if datatype == BYTES:
-        return Given(name, datatype, shape, values)
+        return GivenTensor(name, datatype, shape, values)
     try:
-        return Given(name, datatype, shape, np.array(values, DTYPES[datatype]))
+        return GivenTensor(name, datatype, shape, np.array(values, DTYPES[datatype]))
     except OverflowError:
         raise bad_tensor(name, "a number that is too large", f"values of {datatype}") from None
 
@@ -95,7 +95,7 @@ def texts_of(name: str, elements: Sequence[bytes]) -> list[str]:
     return [_text(name, number, element) for number, element in enumerate(elements)]
 
 
-def _from_pieces(name: str, datatype: str, shape: Sequence[int], text: bytes) -> Given:
+def _from_pieces(name: str, datatype: str, shape: Sequence[int], text: bytes) -> GivenTensor:
     """Numbers, many at a time: a decoder holds up every thread until it is done."""
     inner, decoder = text.translate(None, b"[]"), _flat[datatype]  # their order is what counts
     arrays, at = list[NDArray[Any]](), 0
@@ -112,7 +112,7 @@ def _from_pieces(name: str, datatype: str, shape: Sequence[int], text: bytes) ->
     whole = np.concatenate(arrays)
     if len(whole) != (count := _count(name, shape)):
         raise bad_tensor(name, f"{len(whole):,} values", f"{count:,} values: shape {list(shape)}")
-    return Given(name, datatype, shape, whole)
+    return GivenTensor(name, datatype, shape, whole)
 
 
 def _no_text(name: str, data: msgspec.Raw) -> InvalidInput:
@@ -134,7 +134,7 @@ def _elements(data: msgspec.Raw) -> Iterator[msgspec.Raw]:
             yield each
 
 
-def _from_nested(name: str, datatype: str, shape: Sequence[int], data: msgspec.Raw) -> Given:
+def _from_nested(name: str, datatype: str, shape: Sequence[int], data: msgspec.Raw) -> GivenTensor:
     try:
         values = _anything.decode(data)
         for _ in range(_MOST_AXES):

@@ -16,13 +16,13 @@ from twoshift.runtime.encoder.cuda.rows import PackedRows
 from twoshift.runtime.encoder.folder import ModelFolder
 from twoshift.runtime.encoder.pooling import TORCH_NORM_EPS, read_steps
 from twoshift.runtime.encoder.task import (
-    Classification,
+    ClassificationTask,
     Dense,
-    Embedding,
+    EmbeddingTask,
     LayerNorm,
     Normalize,
-    Regression,
-    Reranking,
+    RegressionTask,
+    RerankingTask,
     Step,
 )
 from twoshift.runtime.encoder.weights import Weights
@@ -36,7 +36,7 @@ _SCORES["gelu"] = functional.gelu
 
 def has_head(folder: ModelFolder) -> bool:
     """Whether the answer can be made here: a classifier must be of a family whose own is known."""
-    if isinstance(folder.task, Embedding):
+    if isinstance(folder.task, EmbeddingTask):
         return not folder.skips_prompts  # its pooling counts every token
     return folder.architecture.family is not Family.OTHER
 
@@ -50,29 +50,29 @@ class PackedHead:
         self._classifier: dict[str, _Linear] = {}
         self.read: frozenset[str] = frozenset()  # tensors of the folder's own weights
         match folder.task:
-            case Embedding():
+            case EmbeddingTask():
                 read = read_steps(folder.task, folder.architecture.hidden)
                 self._steps = [(step, (self._put(weight), self._put(bias))) for step, weight, bias in read]
-            case Classification(labels=labels):
+            case ClassificationTask(labels=labels):
                 self._classifier = self._read_classifier(folder, len(labels))
-            case Reranking() | Regression():
+            case RerankingTask() | RegressionTask():
                 self._classifier = self._read_classifier(folder, 1)
             case _:
                 assert_never(folder.task)
 
     def __call__(self, hidden: Tensor, rows: PackedRows) -> Tensor:
         match self._task:
-            case Embedding(poolings=poolings, truncate_dim=truncate_dim):
+            case EmbeddingTask(poolings=poolings, truncate_dim=truncate_dim):
                 result = torch.cat([_pooled(kind, hidden, rows) for kind in poolings], dim=1)
                 for step, (weight, bias) in self._steps:
                     result = _stepped(step, result, weight, bias)
                 return result[:, :truncate_dim].contiguous()
-            case Classification(multi_label=multi_label):
+            case ClassificationTask(multi_label=multi_label):
                 logits = self._logits(hidden, rows)
                 return logits.sigmoid() if multi_label else logits.softmax(-1)
-            case Reranking(activation=activation):
+            case RerankingTask(activation=activation):
                 return _SCORES[activation](self._logits(hidden, rows))
-            case Regression():
+            case RegressionTask():
                 return self._logits(hidden, rows)
             case _:
                 assert_never(self._task)
