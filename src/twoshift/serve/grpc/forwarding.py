@@ -31,11 +31,13 @@ class Forwarding:
 
         async def handler(request: bytes, context: Any) -> bytes:
             call = method(request, timeout=context.time_remaining(), metadata=_passed(context))
-            code, trailing = await call.code(), tuple(await call.trailing_metadata())
-            if code is not grpc.StatusCode.OK:
-                await context.abort(code, await call.details() or "", trailing)
-            context.set_trailing_metadata(trailing)
-            return await call
+            try:
+                reply = await call  # and not its status alone: who is cancelled here cancels it there
+            except grpc.aio.AioRpcError as error:
+                await context.abort(error.code(), error.details() or "", tuple(error.trailing_metadata()))
+                raise AssertionError from None  # abort has raised
+            context.set_trailing_metadata(tuple(await call.trailing_metadata()))
+            return reply
 
         return handler
 
