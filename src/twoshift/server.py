@@ -190,7 +190,6 @@ class Server:
         if settings.grpc_port is not None:
             needed("grpc", "grpc", f"{settings.grpc_port}", "grpc_port")
             needed("google.protobuf", "grpc", f"{settings.grpc_port}", "grpc_port")
-            check_address(settings.host, settings.grpc_port, "grpc_port")
         for name, each in settings.models.items() if settings.engine == "local" else ():
             try:
                 check_named(each.model)
@@ -201,6 +200,8 @@ class Server:
             self._fronts = FrontProcesses(settings, self._service, usable_threads())
             self._keys, port = self._fronts.keys, self._fronts.port
         else:
+            if settings.grpc_port is not None:
+                check_address(settings.host, settings.grpc_port, "grpc_port")
             self._sockets = bound_sockets(settings.host, settings.port, "port")
             port = self._sockets[0].getsockname()[1]
         self.address = f"http://{shown_address(settings.host, port)}"
@@ -231,8 +232,11 @@ class Server:
             self._take_signals()
         self._note(f"Listening at {self.address}; loading {', '.join(settings.models)}")
         try:
-            self.grpc_address = await front.open(sockets, self._fronts and self._fronts.handover)
-            if self._fronts is not None:
+            if self._fronts is None:
+                self.grpc_address = await front.open(sockets)
+            else:
+                self.grpc_address = self._fronts.grpc_address
+                await front.open_behind(self._fronts.handover, self._fronts.grpc_path)
                 self._fronts.group.start()
             await asyncio.wait((begun, stopped), return_when=asyncio.FIRST_COMPLETED)
             if begun.done():

@@ -32,20 +32,25 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(2 + ASKED) as made:
+    with ThreadPoolExecutor(3 + ASKED) as made:
         yield made
 
 
 @pytest.fixture
 def full(server: Server, pool: ThreadPoolExecutor, tmp_path: Path) -> Iterator[None]:
     """A call on the device of each, and nobody is answered meanwhile."""
-    held = [tmp_path / f"told-{k}" for k in range(2)]
-    running = list[Any]()
-    for each in held:
-        running.append(pool.submit(server.embed, "Sized", f"sleep 4 {each}", **PATIENT))
-        until(each.exists)
-    assert held[0].read_text() != held[1].read_text()
-    yield
+    gate, running = tmp_path / "gate", list[Any]()
+
+    def held() -> int:
+        return len([*tmp_path.glob("gate.*")])
+
+    try:
+        while held() < 2:  # two fronts may choose the same one at first
+            running.append(pool.submit(server.embed, "Sized", f"wait {gate}", **PATIENT))
+            until(lambda: held() == 2 or held() + server.counted("waiting_rows") == len(running))
+        yield
+    finally:
+        gate.touch()
     assert {each.result().status for each in running} == {200}
 
 

@@ -18,6 +18,7 @@ from twoshift.batch.parity_report import ParityReport
 from twoshift.batch.part_stats import PartStats
 from twoshift.batch.plan import Plan
 from twoshift.batch.progress import JobSnapshot
+from twoshift.decodable import decodable
 from twoshift.units import counted
 
 __all__ = ["RunRecord", "Summary", "dollars", "summary_page"]

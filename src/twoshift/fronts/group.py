@@ -15,6 +15,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from multiprocessing import connection, resource_tracker
 from typing import Any
@@ -36,8 +37,9 @@ from twoshift.fronts.messages import (
     ToFront,
 )
 from twoshift.fronts.process import FrontSpec, front_main
-from twoshift.serve.deployments import Deployment, Deployments, DeploymentState
+from twoshift.serve.deployments import Deployment, DeploymentState
 from twoshift.serve.keys import Keys
+from twoshift.serve.service import Service
 
 __all__ = ["FrontGroup"]
 
@@ -125,14 +127,14 @@ class FrontGroup:
     def __init__(
         self,
         spec: FrontSpec,
-        models: Deployments,
+        service: Service,
         keys: Keys,
         wanted: Callable[[], int],
         bind: Callable[[], Sequence[socket.socket]],
     ) -> None:
         """`wanted` says how many there should be; they never become fewer. `bind`: sockets of another one."""
-        self._spec, self._models, self._wanted, self._bind = spec, models, wanted, bind
-        self.counts = FrontCounts(models, keys.tenants, self.refresh)
+        self._spec, self._service, self._wanted, self._bind = spec, service, wanted, bind
+        self.counts = FrontCounts(service.models, keys.tenants, self.refresh)
         self._fronts: list[_Front] = []
         self._backends: dict[int, FleetBackend[Any]] = {}
         self._numbers, self._asked = itertools.count(1), itertools.count(1)
@@ -298,11 +300,12 @@ class FrontGroup:
     def _snapshot(self) -> Snapshot:
         """The same as the last one where nothing has changed."""
         with self._lock:
-            deployments = [self._deployment(each) for each in self._models.all.values()]
+            deployments = [self._deployment(each) for each in self._service.models.all.values()]
             backends = [self._backend(number, each) for number, each in self._backends.items()]
-            made = (tuple(deployments), tuple(backends), max(1, len(self._fronts)))
-            if (self._last.deployments, self._last.backends, self._last.fronts) != made:
-                self._last = Snapshot(self._last.number + 1, *made)
+            known = tuple(deployments), tuple(backends), max(1, len(self._fronts)), self._service.is_started
+            made = Snapshot(self._last.number, *known)
+            if made != self._last:
+                self._last = replace(made, number=made.number + 1)
             return self._last
 
     def _deployment(self, each: Deployment) -> DeploymentFacts:

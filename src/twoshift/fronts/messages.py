@@ -64,6 +64,7 @@ class Snapshot:
     deployments: tuple[DeploymentFacts, ...] = ()
     backends: tuple[BackendFacts, ...] = ()
     fronts: int = 1  # that there are
+    is_started: bool = False  # every deployment of the start is loaded, or has failed
 
 
 @dataclass(frozen=True, slots=True)

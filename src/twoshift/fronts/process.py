@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from twoshift.endpoints.known import told_openai
 from twoshift.extras import needed
@@ -37,7 +37,7 @@ from twoshift.fronts.messages import (
 from twoshift.parent_process import end_with
 from twoshift.policy.fronts import front_for
 from twoshift.serve.deployments import Deployment, Deployments, DeploymentState, Serving
-from twoshift.serve.front import add_live_faces, http_limits
+from twoshift.serve.front import add_live_faces, grpc_server, http_limits
 from twoshift.serve.http.app import App
 from twoshift.serve.http.gate import Gate
 from twoshift.serve.http.handover import Handover, HandoverListener, hand_over
@@ -50,6 +50,9 @@ from twoshift.serve.service import Service
 from twoshift.serve.settings import ServeSettings
 from twoshift.serve.shared_limits import SharedLimits
 from twoshift.serve.tracing import Traces
+
+if TYPE_CHECKING:
+    from twoshift.serve.grpc.server import GrpcServer
 
 __all__ = ["FrontSpec", "front_main"]
 
@@ -64,6 +67,8 @@ class FrontSpec:
 
     settings: ServeSettings
     handover: Path  # where the main process takes the connections that are not for a front
+    grpc_address: str | None  # of all fronts; None: no gRPC
+    grpc_path: Path  # where the main process takes the calls that are not for a front
     limits: Path  # of keys and tenants, which all processes share
 
 
@@ -100,7 +105,7 @@ class _FrontProcess:
     """On its loop; a thread listens to the main process."""
 
     def __init__(self, spec: FrontSpec, number: int, control: Connection) -> None:
-        self._settings, self._control, self._number, self._folder = spec.settings, control, number, spec.handover.parent
+        self._spec, self._settings, self._control, self._number = spec, spec.settings, control, number
         self._limits = SharedLimits.open(spec.limits, number)
         self._keys = Keys(spec.settings.keys, tenants=spec.settings.tenants, shared=self._limits)
         self._service = Service(Deployments())
@@ -132,6 +137,7 @@ class _FrontProcess:
             counts=self._limits.connections,
             dealt=self._dealt,
         )
+        grpc = self._bound_grpc()
         loop = asyncio.get_running_loop()
         self._drain = loop.create_future()
         threading.Thread(target=self._listen, args=(loop,), name="twoshift-control", daemon=True).start()
@@ -141,19 +147,31 @@ class _FrontProcess:
         door.unlink(missing_ok=True)  # of one of this number that was killed
         taking = HandoverListener(door, self._http.take_over)
         await self._http.start_on(sockets)
+        if grpc is not None:
+            await grpc.start()
         reporting = asyncio.ensure_future(self._report_often())
         grace_s = await self._drain
         service.drain()
         taking.close()
-        self._drained = await self._http.drain(grace_s)
+        doors = [each for each in (self._http, grpc) if each is not None]
+        self._drained = all(await asyncio.gather(*(each.drain(grace_s) for each in doors)))
         reporting.cancel()
         if service.traces is not None:
             service.traces.close()
         self._report()
 
+    def _bound_grpc(self) -> GrpcServer | None:
+        """Raises OSError; connections that come before there is something to follow wait."""
+        spec = self._spec
+        if spec.grpc_address is None:
+            return None
+        made = grpc_server(self._service, spec.settings, self._keys, forward_to=spec.grpc_path)
+        made.bind(spec.grpc_address)
+        return made
+
     def _door(self, front: int) -> Path:
         """Where a front takes connections that another one has accepted."""
-        return self._folder / f"front-{front}"
+        return self._spec.handover.parent / f"front-{front}"
 
     async def _dealt(self, accepted: socket.socket) -> bool:
         """Whether another front, which has fewer connections, has taken it."""
@@ -199,7 +217,7 @@ class _FrontProcess:
                 assert_never(message)
 
     def _follow(self, told: Snapshot) -> None:
-        self._service.sharers = told.fronts
+        self._service.sharers, self._service.is_started = told.fronts, told.is_started
         for facts in told.backends:
             self._follow_backend(facts, told)
         wanted = {each.name for each in told.deployments}

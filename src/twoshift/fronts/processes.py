@@ -12,7 +12,7 @@ from twoshift.fronts.group import FrontGroup
 from twoshift.fronts.process import FrontSpec
 from twoshift.policy.fronts import LEAST_CORES, fronts_wanted
 from twoshift.serve.keys import Keys
-from twoshift.serve.listening import bound_sockets, check_address
+from twoshift.serve.listening import bound_sockets, check_address, reserved_sockets, shown_address
 from twoshift.serve.service import Service
 from twoshift.serve.settings import ServeSettings
 from twoshift.serve.shared_limits import SharedLimits
@@ -33,7 +33,7 @@ def uses_fronts(settings: ServeSettings, cores: int, is_program: bool) -> bool:
 
 
 class FrontProcesses:
-    """Bound to the port; they start with `group.start`."""
+    """Bound to the ports; they start with `group.start`."""
 
     def __init__(self, settings: ServeSettings, service: Service, cores: int) -> None:
         """Raises InvalidInput where nobody can listen there."""
@@ -41,19 +41,23 @@ class FrontProcesses:
         check_address(settings.host, settings.port, "port")  # alone: whoever shares a port sees no other server there
         self._first: list[socket.socket] | None = bound_sockets(settings.host, settings.port, "port", shared=True)
         self.port: int = self._first[0].getsockname()[1]
+        self._grpc_sockets = _reserved_for_grpc(settings)
+        self.grpc_address = (
+            shown_address(settings.host, self._grpc_sockets[0].getsockname()[1]) if self._grpc_sockets else None
+        )
         self._folder = LiveFolder.make(_in_memory())
-        self.handover, limits = self._folder.path / "handover", self._folder.path / "limits"
+        self.handover, self.grpc_path, limits = (self._folder.path / name for name in ("handover", "grpc", "limits"))
         SharedLimits.create(limits, settings.keys, settings.tenants, _MOST_FRONTS + 1)
         self.limits = SharedLimits.open(limits, _MAIN)
         self.keys = Keys(settings.keys, tenants=settings.tenants, shared=self.limits)
-        spec = FrontSpec(settings, self.handover, limits)
-        self.group = FrontGroup(spec, service.models, self.keys, self._wanted, self._bind)
+        spec = FrontSpec(settings, self.handover, self.grpc_address, self.grpc_path, limits)
+        self.group = FrontGroup(spec, service, self.keys, self._wanted, self._bind)
         service.fronts = self.group.counts
 
     def close(self) -> None:
         """End them."""
         self.group.close()
-        for each in self._first or ():
+        for each in (*(self._first or ()), *self._grpc_sockets):
             each.close()
         self._folder.remove()
 
@@ -68,6 +72,14 @@ class FrontProcesses:
     def _bind(self) -> list[socket.socket]:
         first, self._first = self._first, None
         return first or bound_sockets(self._settings.host, self.port, "port", shared=True)
+
+
+def _reserved_for_grpc(settings: ServeSettings) -> list[socket.socket]:
+    """Fronts listen there with sockets that gRPC makes itself; the port stays this server's when all of them crash."""
+    if settings.grpc_port is None:
+        return []
+    check_address(settings.host, settings.grpc_port, "grpc_port")
+    return reserved_sockets(settings.host, settings.grpc_port, "grpc_port")
 
 
 def _in_memory() -> Path | None:

@@ -43,7 +43,7 @@ from twoshift.serve.settings import ServeSettings
 if TYPE_CHECKING:
     from twoshift.serve.grpc.server import GrpcServer
 
-__all__ = ["Front", "FrontServices", "add_faces", "add_live_faces", "http_limits"]
+__all__ = ["Front", "FrontServices", "add_faces", "add_live_faces", "grpc_server", "http_limits"]
 
 _RETRY_S = 2.0
 
@@ -79,20 +79,27 @@ class Front:
         self._http = HttpServer(
             app.handle, app.refused, limits, streams=app.streams, admit=app.admit, gate=gate, counts=counts
         )
-        self._grpc = None if settings.grpc_port is None else _grpc_server(service, settings, keys)
+        self._grpc = None if settings.grpc_port is None else grpc_server(service, settings, keys)
         self._taking: HandoverListener | None = None
 
-    async def open(self, sockets: Sequence[socket.socket], handover: Path | None = None) -> str | None:
-        """Listen; the address of gRPC, where there is one. `handover`: where front processes hand connections over."""
+    async def open(self, sockets: Sequence[socket.socket]) -> str | None:
+        """Listen; the address of gRPC, where there is one."""
         await self._http.start_on(sockets)
-        if handover is not None:
-            self._taking = HandoverListener(handover, self._http.take_over)
         if self._grpc is None:
             return None
-        settings = self._settings
-        check_address(settings.host, settings.grpc_port or 0, "grpc_port")
-        bound = await self._grpc.start(settings.host, settings.grpc_port or 0)
-        return shown_address(settings.host, bound)
+        host, port = self._settings.host, self._settings.grpc_port or 0
+        check_address(host, port, "grpc_port")
+        bound = self._grpc.bind(shown_address(host, port))
+        await self._grpc.start()
+        return shown_address(host, bound)
+
+    async def open_behind(self, handover: Path, grpc_path: Path) -> None:
+        """Take what front processes do not answer: HTTP's connections at the one path, gRPC's calls at the other."""
+        await self._http.start_on(())
+        self._taking = HandoverListener(handover, self._http.take_over)
+        if self._grpc is not None:
+            self._grpc.bind(f"unix:{grpc_path}")
+            await self._grpc.start()
 
     def add_faces(self, services: FrontServices, usage: UsageDesk, metrics: Sequence[MoreMetrics]) -> None:
         """Everything that the server can be asked, from now on."""
@@ -195,7 +202,10 @@ def http_limits(settings: ServeSettings) -> HttpLimits:
     )
 
 
-def _grpc_server(service: Service, settings: ServeSettings, keys: Keys) -> GrpcServer:
-    from twoshift.serve.grpc.server import GrpcServer  # its packages are an extra
+def grpc_server(service: Service, settings: ServeSettings, keys: Keys, forward_to: Path | None = None) -> GrpcServer:
+    """`forward_to`: of a front process, where calls go that it does not answer."""
+    from twoshift.serve.grpc.forwarding import Forwarding  # their packages are an extra
+    from twoshift.serve.grpc.server import GrpcServer
 
-    return GrpcServer(service, keys, int(settings.max_body_mib * (1 << 20)), settings.max_connections)
+    forwarding = None if forward_to is None else Forwarding(forward_to)
+    return GrpcServer(service, keys, int(settings.max_body_mib * (1 << 20)), settings.max_connections, forwarding)

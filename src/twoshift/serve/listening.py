@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 
 from twoshift.errors import InvalidInput
 
-__all__ = ["bound_sockets", "check_address", "shown_address"]
+__all__ = ["bound_sockets", "check_address", "reserved_sockets", "shown_address"]
 
 _BACKLOG = 2048
 
@@ -16,6 +17,27 @@ def bound_sockets(host: str, port: int, field: str, shared: bool = False) -> lis
 
     `shared`: others of this server may listen there, too, and the system deals connections out among them.
     """
+
+    def listen(made: socket.socket) -> None:
+        made.listen(_BACKLOG)
+        made.setblocking(False)
+
+    return _bound(host, port, field, shared, listen)
+
+
+def reserved_sockets(host: str, port: int, field: str) -> list[socket.socket]:
+    """The same without listening: while they are open, this user's processes that share the port may, and no others."""
+
+    def keep(made: socket.socket) -> None:
+        # or who comes with this option could listen as long as nobody else does
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+
+    return _bound(host, port, field, True, keep)
+
+
+def _bound(
+    host: str, port: int, field: str, shared: bool, then: Callable[[socket.socket], None]
+) -> list[socket.socket]:
     found = list[socket.socket]()
     try:
         for family, kind, protocol, _, address in _addresses(host, port):
@@ -28,8 +50,7 @@ def bound_sockets(host: str, port: int, field: str, shared: bool = False) -> lis
                 made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             bound = port or (found[0].getsockname()[1] if len(found) > 1 else 0)
             made.bind((address[0], bound, *address[2:]))
-            made.listen(_BACKLOG)
-            made.setblocking(False)
+            then(made)
     except OSError as error:
         for each in found:
             each.close()

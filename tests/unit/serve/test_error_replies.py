@@ -126,7 +126,8 @@ def test_grpc_has_a_status_for_every_error(monkeypatch: pytest.MonkeyPatch) -> N
     async def run(service: Any) -> None:
         service.start()
         server = GrpcServer(service, Keys({}), 1 << 20, 100)
-        port = await server.start("127.0.0.1", 0)
+        port = server.bind("127.0.0.1:0")
+        await server.start()
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
             for error in ERRORS:
                 raising[:] = [from_a_replica(error)]

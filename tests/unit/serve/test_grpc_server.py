@@ -88,7 +88,8 @@ def run(
     async def started() -> Any:
         service.start()
         server = GrpcServer(service, keys or Keys({}), limit, 100)
-        port = await server.start("127.0.0.1", 0)
+        port = server.bind("127.0.0.1:0")
+        await server.start()
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
             try:
                 return await test(Client(channel), server)
@@ -315,6 +316,6 @@ def test_a_drain_ends_when_it_is_hurried(service: tuple[Service, Doubling]) -> N
 def test_a_port_that_somebody_has_is_refused(service: tuple[Service, Doubling]) -> None:
     async def test(_client: Client, _server: GrpcServer) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match=r"127\.0\.0\.1"):
-            await GrpcServer(service[0], Keys({}), 1 << 20, 100).start("127.0.0.1", taken.getsockname()[1])
+            GrpcServer(service[0], Keys({}), 1 << 20, 100).bind(f"127.0.0.1:{taken.getsockname()[1]}")
 
     run(service[0], test)

@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 
 from twoshift.serve.grpc.calls import unary
+from twoshift.serve.grpc.forwarding import FORWARDED, Forwarding
 from twoshift.serve.grpc.messages import SERVICE, message
 from twoshift.serve.grpc.methods import Methods
 from twoshift.serve.grpc.streams import Streams
@@ -20,9 +21,18 @@ _OPEN = frozenset(("ServerLive", "ServerReady"))  # no key is needed
 
 
 class GrpcServer:
-    """Listens once `start` was awaited; `drain` ends it in peace."""
+    """Answers once `start` was awaited; `drain` ends it in peace."""
 
-    def __init__(self, service: Service, keys: Keys, max_message_bytes: int, max_calls: int) -> None:
+    def __init__(
+        self,
+        service: Service,
+        keys: Keys,
+        max_message_bytes: int,
+        max_calls: int,
+        forwarding: Forwarding | None = None,
+    ) -> None:
+        """`forwarding`: this is one of several processes that share a port, and another one has the whole picture."""
+        self._forwarding = forwarding
         self._methods = Methods(service)
         self._streams = Streams(self._methods.infer, keys)
         self._server = grpc.aio.server(
@@ -31,20 +41,22 @@ class GrpcServer:
                 ("grpc.max_send_message_length", -1),
                 ("grpc.server.max_pending_requests", 10_000),  # those beyond are cancelled without a word
                 ("grpc.server.max_pending_requests_hard_limit", 20_000),
-                ("grpc.so_reuseport", 0),  # a port that somebody has is refused, not shared
+                ("grpc.so_reuseport", int(forwarding is not None)),  # 0: a port that somebody has is refused
             ],
             maximum_concurrent_rpcs=max_calls,
         )
         self._server.add_generic_rpc_handlers((self._handlers(keys),))
 
-    async def start(self, host: str, port: int) -> int:
-        """The port that it listens on; raises OSError where it cannot."""
+    def bind(self, address: str) -> int:
+        """The port of `host:port` or `unix:path`, where connections wait for `start`; raises OSError."""
         try:
-            bound = self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+            return self._server.add_insecure_port(address)
         except RuntimeError as error:
             raise OSError(str(error).partition(";")[0]) from error  # its rest is for those who develop gRPC
+
+    async def start(self) -> None:
+        """From now on."""
         await self._server.start()
-        return bound
 
     async def drain(self, grace_s: float, hurry: asyncio.Event | None = None) -> bool:
         """Take no call any more, answer those that have come; False where time ran out.
@@ -60,6 +72,8 @@ class GrpcServer:
         in_peace = stopped.done() and loop.time() < until_s
         await self._server.stop(None)
         await stopped
+        if self._forwarding is not None:
+            await self._forwarding.close()
         return in_peace
 
     def _handlers(self, keys: Keys) -> Any:
@@ -71,6 +85,8 @@ class GrpcServer:
             )
             for name, method in self._methods.by_name.items()
         }
+        if self._forwarding is not None:
+            handlers |= {name: grpc.unary_unary_rpc_method_handler(self._forwarding.unary(name)) for name in FORWARDED}
         handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
             self._streams.handler,
             request_deserializer=message("ModelInferRequest").FromString,
