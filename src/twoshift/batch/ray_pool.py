@@ -21,7 +21,7 @@ from twoshift._version import __version__
 from twoshift.batch.device import WorkDevice
 from twoshift.batch.messages import FromWorker, ToWorker
 from twoshift.batch.pool import Died
-from twoshift.batch.preparing.preparers import NO_ROOM
+from twoshift.batch.preparing.preparers import NOT_RUNNING
 from twoshift.batch.ray_actor import SAY, Given, lost_reason
 from twoshift.batch.ray_worker import Note, RayWorker
 from twoshift.batch.settings import JobSettings
@@ -32,6 +32,9 @@ from twoshift.ports import Blobs
 
 __all__ = ["RayPool", "connected", "fitting_threads"]
 
+_NO_ROOM = (
+    "The cluster has no room for every preparing process, one CPU each: until it has, workers prepare the other rows"
+)
 _SIGACTION_BYTES = 1024  # more than any system's struct sigaction has
 _logger = logging.getLogger("twoshift")
 
@@ -162,7 +165,8 @@ class RayPool:
             threads = min(threads, SPARED_CORES)  # the others are for what prepares its rows
         free_cpus = max(0, total - threads * workers)
         if asked is not None and asked > free_cpus:
-            self._warn_once(NO_ROOM)
+            self._warn_once(_NO_ROOM)
+            self._noted.add(NOT_RUNNING)  # is told by that
         return threads, PreparersPolicy.on_cluster(free_cpus, workers, on_cpu, asked)
 
     def _warn_once(self, told: str) -> None:

@@ -18,7 +18,7 @@ from twoshift.batch.preparing.line import Unfit
 from twoshift.batch.preparing.local_line import LocalLine
 from twoshift.batch.preparing.messages import Given
 from twoshift.batch.preparing.object_store import StoredBlocks
-from twoshift.batch.preparing.preparers import NO_ROOM, Preparers
+from twoshift.batch.preparing.preparers import NOT_RUNNING, Preparers
 from twoshift.batch.preparing.scoring import ScoringProcesses
 from twoshift.policy.preparing import PreparersPolicy
 from twoshift.runtime.encoder.tokens import TokenRows
@@ -120,7 +120,7 @@ def test_who_waits_for_room_for_long_is_told_of(bench: Bench, monkeypatch: pytes
     cluster = Cluster()
     scoring, _ = begun(bench, cluster)
     until(lambda: scoring.at_once and cluster.noted)
-    assert set(cluster.noted) == {NO_ROOM}
+    assert set(cluster.noted) == {NOT_RUNNING}
 
 
 def test_closing_ends_those_that_wait_for_room(bench: Bench) -> None:

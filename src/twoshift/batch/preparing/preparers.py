@@ -16,10 +16,10 @@ from twoshift.policy.preparing import HOST_S_PER_ROW, PreparersPolicy
 from twoshift.ports import RowPreparer
 from twoshift.runtime.devices import visible_gpus
 
-__all__ = ["NO_ROOM", "Places", "Preparers"]
+__all__ = ["NOT_RUNNING", "Places", "Preparers"]
 
-NO_ROOM = (
-    "The cluster has no room for every preparing process, one CPU each: until it has, workers prepare the other rows"
+NOT_RUNNING = (
+    "Preparing processes do not run yet, as if the cluster had no CPU for them; until they do, workers prepare the rows"
 )
 
 _READ_AND_WRITTEN_S = 10e-6  # a row, besides its preparation: of Parquet, with 384 numbers as its answer
@@ -28,7 +28,7 @@ _FEWEST_ROWS, _MOST_ROWS = 64, 128  # of a sample
 _SHORT_ROWS = 16_384  # of a job: a second of work
 _WARM = 4  # started before it is known how many shards there are
 _ANY = 1 << 30
-_ROOM_S = 10.0  # after which one that still waits for room is told of
+_ROOM_S = 30.0  # after which one that still waits for room, or starts, is told of
 _MOST_UNFIT = 3  # in a row, and no more are started: the next would be placed no better
 
 
@@ -105,7 +105,7 @@ class Preparers:
             self._start(count)
         now_s = time.monotonic()
         if any(not each.is_up and now_s - each.started_s > _ROOM_S for each in self._warm):
-            self._places.note(NO_ROOM)
+            self._places.note(NOT_RUNNING)
 
     @property
     def can_take(self) -> int:
