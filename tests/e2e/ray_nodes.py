@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,11 +32,16 @@ class Nodes:
         self.address = str(self._cluster.address)
         self._added: list[Any] = []
 
-    def add(self, **resources: float) -> Any:
-        """One more node, with room for one worker."""
-        node = self._cluster.add_node(num_cpus=1, object_store_memory=80 << 20, wait=False, resources=resources)
+    def add(self, cpus: int = 1, gpus: int = 0, **resources: float) -> Any:
+        """One more node, with room for one worker; GPUs that it says it has."""
+        given = {"num_cpus": cpus, "num_gpus": gpus, "object_store_memory": 80 << 20, "resources": resources}
+        node = self._cluster.add_node(wait=False, **given)
         self._added.append(node)
         return node
+
+    def processes(self, actor: str) -> dict[int, Any]:
+        """Those of this class, by their ids, each with its node."""
+        return {pid: node for node in self._added for pid in _children(_raylet(node), f"ray::{actor}".encode())}
 
     def kill(self, node: Any) -> None:
         """As if its machine were gone."""
@@ -60,3 +66,21 @@ def own_cluster() -> Iterator[Nodes]:
         yield made
         made.close()
         gc.collect()  # what Ray left open is told here
+
+
+def _raylet(node: Any) -> int:
+    [raylet] = node.all_processes["raylet"]
+    return raylet.process.pid
+
+
+def _children(parent: int, name: bytes) -> list[int]:
+    found = list[int]()
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if int((entry / "stat").read_text().rpartition(") ")[2].split()[1]) == parent and (
+                entry / "cmdline"
+            ).read_bytes().startswith(name):
+                found.append(int(entry.name))
+        except OSError:  # it is gone by now
+            continue
+    return found

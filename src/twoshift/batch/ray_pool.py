@@ -21,15 +21,20 @@ from twoshift._version import __version__
 from twoshift.batch.device import WorkDevice
 from twoshift.batch.messages import FromWorker, ToWorker
 from twoshift.batch.pool import Died
-from twoshift.batch.ray_worker import Given, RayWorker
+from twoshift.batch.preparing.preparers import NOT_RUNNING
+from twoshift.batch.ray_actor import SAY, Given, lost_reason
+from twoshift.batch.ray_worker import Note, RayWorker
 from twoshift.batch.settings import JobSettings
 from twoshift.errors import InvalidInput
 from twoshift.extras import needed
+from twoshift.policy.preparing import SPARED_CORES, PreparersPolicy
 from twoshift.ports import Blobs
 
 __all__ = ["RayPool", "connected", "fitting_threads"]
 
-_MOST_REASON = 300  # characters
+_NO_ROOM = (
+    "The cluster has no room for every preparing process, one CPU each: until it has, workers prepare the other rows"
+)
 _SIGACTION_BYTES = 1024  # more than any system's struct sigaction has
 _logger = logging.getLogger("twoshift")
 
@@ -37,6 +42,7 @@ _logger = logging.getLogger("twoshift")
 @dataclass(slots=True)
 class _Actor:
     handle: Any
+    place: int  # among the workers of the job: of one that is lost the next has it
     had: int = 0  # messages of it
     is_up: bool = False  # it has been placed and has said something
 
@@ -51,9 +57,9 @@ class RayPool:
         self, settings: JobSettings, load: Callable[[JobSettings], WorkDevice], blobs_for: Callable[[str], Blobs]
     ) -> None:
         self._ray, self._is_ours = connected(settings.address)
+        self._noted = set[str]()  # what the user was told
         device = _device(settings.device)
-        cpus = [int(node.get("CPU", 0)) for node in self._nodes(settings.resources)]
-        threads = settings.threads or fitting_threads(cpus, settings.workers)
+        threads, self._preparers = self._shares(settings, device)
         self._needs = {"num_cpus": threads, "num_gpus": int(device == "cuda"), "resources": settings.resources}
         self._warn_of_no_room()
         settings = msgspec.structs.replace(settings, device=device)
@@ -66,14 +72,16 @@ class RayPool:
 
     def start(self) -> int:
         """A new worker, loading its model as soon as there is room for it."""
-        number = next(self._numbers)
+        number, taken = next(self._numbers), {actor.place for actor in self._actors.values()}
+        place = next(each for each in itertools.count() if each not in taken)
         actor = self._ray.remote(
             **self._needs,
             max_restarts=0,
-            concurrency_groups={"say": 2},  # a second one where the first was lost on the way
+            concurrency_groups={SAY: 2},  # a second one where the first was lost on the way
             scheduling_strategy="SPREAD",
         )(RayWorker)
-        self._actors[number] = _Actor(actor.remote(self._given, number))
+        preparers = self._preparers[place % len(self._preparers)]
+        self._actors[number] = _Actor(actor.remote(self._given, number, preparers), place)
         self._listen(number)
         return number
 
@@ -116,7 +124,7 @@ class RayPool:
     def _listen(self, number: int) -> None:
         actor = self._actors[number]
         # Asking twice does no harm, so Ray may ask again where a connection is lost and the actor is not
-        say = actor.handle.say.options(concurrency_group="say", max_task_retries=-1)
+        say = actor.handle.say.options(concurrency_group=SAY, max_task_retries=-1)
         self._calls[say.remote(actor.had)] = number
 
     def _answered(self, call: Any) -> list[tuple[int, FromWorker | Died]]:
@@ -126,13 +134,16 @@ class RayPool:
         try:
             said = self._ray.get(call)
         except self._ray.exceptions.RayError as error:
-            return [(number, self._bury(number, _reason(error)))]
+            return [(number, self._bury(number, lost_reason(error)))]
         if said is None:  # it has heard
             return []
         actor = self._actors[number]
         actor.had, actor.is_up = actor.had + len(said), True
         self._listen(number)
-        return [(number, message) for message in said]
+        for message in said:
+            if isinstance(message, Note):
+                self._warn_once(message.told)
+        return [(number, message) for message in said if not isinstance(message, Note)]
 
     def _bury(self, number: int, reason: str) -> Died:
         gone = self._actors.pop(number)
@@ -142,6 +153,27 @@ class RayPool:
         return Died(reason)
 
     # Where there is room
+
+    def _shares(self, settings: JobSettings, device: str) -> tuple[int, tuple[PreparersPolicy, ...]]:
+        """Threads of a worker, and how many preparing actors each one may have beside them."""
+        on_cpu, workers = device == "cpu", settings.workers
+        fitting = self._nodes({**settings.resources, "GPU": int(not on_cpu)})
+        cpus, total = _cpus(fitting), sum(_cpus(self._nodes({})))
+        asked = settings.preparers if settings.text is not None else 0  # only texts are prepared elsewhere
+        threads = settings.threads or fitting_threads(cpus, workers, asked or 0, total - sum(cpus))
+        if settings.threads is None and asked is None and not on_cpu:
+            threads = min(threads, SPARED_CORES)  # the others are for what prepares its rows
+        free_cpus = max(0, total - threads * workers)
+        if asked is not None and asked > free_cpus:
+            self._warn_once(_NO_ROOM)
+            self._noted.add(NOT_RUNNING)  # is told by that
+        return threads, PreparersPolicy.on_cluster(free_cpus, workers, on_cpu, asked)
+
+    def _warn_once(self, told: str) -> None:
+        """Several workers may say the same."""
+        if told not in self._noted:
+            self._noted.add(told)
+            _logger.warning("%s", told)
 
     def _nodes(self, wanted: dict[str, float]) -> list[dict[str, float]]:
         """The resources of each node that has as much as is wanted of each."""
@@ -155,9 +187,13 @@ class RayPool:
             _logger.warning("No node of the Ray cluster has %s, which each worker needs; waiting for one", told)
 
 
-def fitting_threads(cpus: list[int], workers: int) -> int:
-    """The most threads of each worker with which all of them have room on nodes of so many CPUs."""
-    fitting = (n for n in range(max(cpus, default=1), 1, -1) if sum(count // n for count in cpus) >= workers)
+def fitting_threads(cpus: list[int], workers: int, beside: int = 0, elsewhere: int = 0) -> int:
+    """The most threads of each worker with which all of them have room on nodes of so many CPUs.
+
+    So many more CPUs are to be left `beside` them, which may also lie `elsewhere`: on nodes without room for a worker.
+    """
+    most = min(max(cpus, default=1), (sum(cpus) + elsewhere - beside) // workers)
+    fitting = (n for n in range(most, 1, -1) if sum(count // n for count in cpus) >= workers)
     return next(fitting, 1)
 
 
@@ -207,6 +243,10 @@ def _sigterm_as_it_is() -> Iterator[None]:
         libc.sigaction(signal.SIGTERM, before, None)
 
 
+def _cpus(nodes: list[dict[str, float]]) -> list[int]:
+    return [int(node.get("CPU", 0)) for node in nodes]
+
+
 def _device(asked: str) -> str:
     """As a worker knows it: Ray shows each one its own GPU and no other."""
     if asked.startswith("cuda:"):
@@ -219,11 +259,3 @@ def _environment(settings: JobSettings) -> dict[str, str]:
     if not any(name.removeprefix("@").startswith("s3://") for name in (*settings.inputs, settings.output)):
         return {}
     return {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
-
-
-def _reason(error: Exception) -> str:
-    """One line of what Ray says in many."""
-    cause = getattr(error, "cause", None)
-    lines = [line.strip() for line in str(cause or error).splitlines() if line.strip()] or [type(error).__name__]
-    told = next((line for line in lines if line.startswith("The actor died because")), lines[0])
-    return told[:_MOST_REASON]

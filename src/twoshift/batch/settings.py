@@ -135,9 +135,10 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     threads: Annotated[Threads, HERE] = None
     preparers: Annotated[
         int | None,
-        setting("Processes per worker that read, tokenise and write; 0: its own threads.", whole(0, 1024),
-                shown="on a GPU as many as it needs, on a CPU 0",
-                more="For encoders. Never more than the usable cores. See [jobs](jobs.md#preparing-processes).")] = None
+        setting("Processes per worker (on Ray: in all) that read, tokenise and write; 0: its own threads.",
+                whole(0, 1024), shown="on a GPU as many as it needs, on a CPU 0",
+                more="For encoders. Never more than the usable cores. On Ray: actors of one CPU each, shared out "
+                "among the workers. See [jobs](jobs.md#preparing-processes).")] = None
     trust_pickle: Annotated[TrustPickle, HERE] = False
     load_seconds: Annotated[
         float,

@@ -31,8 +31,10 @@ from twoshift.batch.messages import (
 )
 from twoshift.batch.parity_report import ParityReport, take_receipt
 from twoshift.batch.plan import Plan, check_same_weights, read_plan
+from twoshift.batch.preparing.fingerprint import rows_fingerprint
+from twoshift.batch.preparing.local_line import LocalPlaces
 from twoshift.batch.preparing.messages import Given
-from twoshift.batch.preparing.preparers import Preparers
+from twoshift.batch.preparing.preparers import Places, Preparers
 from twoshift.batch.preparing.scoring import ScoringProcesses
 from twoshift.batch.scorer import ShardScorer
 from twoshift.batch.scoring import Scoring, ScoringThreads, message_for
@@ -41,9 +43,7 @@ from twoshift.engine.blocks import BlockEngine
 from twoshift.engine.waiting import BlockOwner
 from twoshift.engine.window import described
 from twoshift.errors import Broken, TwoshiftError
-from twoshift.policy.preparing import PreparersPolicy
 from twoshift.ports import Blobs
-from twoshift.runtime.devices import usable_threads
 
 __all__ = ["ShardWorker"]
 
@@ -61,6 +61,7 @@ class ShardWorker:
         blobs_for: Callable[[str], Blobs],
         send: Callable[[FromWorker], None],
         owner: BlockOwner | None = None,
+        places: Places | None = None,  # of its preparing processes; None: this machine
     ) -> None:
         self._settings, self._name, self._open, self._blobs_for, self._send = (
             settings, name, open_device, blobs_for, send,
@@ -69,7 +70,7 @@ class ShardWorker:
         self._engine: BlockEngine | None = None
         self._plan: Plan | None = None
         self._scoring: Scoring | None = None
-        self._preparers = Preparers(PreparersPolicy(1, on_cpu=True))  # until the device is known
+        self._preparers = Preparers(places or LocalPlaces(settings.preparers))
         self._owner, self._is_alone = owner or BlockOwner(), owner is None
         self._closed = threading.Event()
 
@@ -85,9 +86,7 @@ class ShardWorker:
         except Exception as error:
             self._send(_unusable(error))
             return
-        self._preparers.policy = _policy(self._device, self._settings.preparers)
-        if not self._preparers.policy.most:
-            self._preparers.close()
+        self._preparers.device_known(self._device)
         self._send(Ready(self._device.info, self._name, max(1, self._preparers.policy.most)))
         threading.Thread(target=self._beat, name="twoshift-beat", daemon=True).start()
 
@@ -150,7 +149,8 @@ class ShardWorker:
             scorer = ShardScorer(engine, plan, self._blobs_for, self._name, self._owner)
             return ScoringThreads(scorer, self._say)
         info, most_rows = self._loaded().info, getattr(engine, "most_rows", 0)
-        given = Given(preparer, info, most_rows, plan, self._blobs_for, self._name)
+        fingerprint = rows_fingerprint(preparer) if self._preparers.are_elsewhere else ""
+        given = Given(preparer, info, most_rows, plan, self._blobs_for, self._name, fingerprint)
         return ScoringProcesses(given, engine, self._owner, self._preparers, self._say)
 
     def _receipt(self, shards: list[int], rows: int) -> ParityReport:
@@ -191,12 +191,6 @@ class ShardWorker:
         if self._device is None:
             raise Broken("the model is not loaded")
         return self._device
-
-
-def _policy(device: WorkDevice, asked: int | None) -> PreparersPolicy:
-    """How many processes prepare rows for the device; none where only this one can."""
-    on_cpu = device.info.device.startswith("cpu")
-    return PreparersPolicy(usable_threads(), on_cpu, 0 if device.row_preparer is None else asked)
 
 
 def _unusable(error: BaseException, is_beginning: bool = False) -> Unusable:

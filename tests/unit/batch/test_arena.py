@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from texts_runtime import INFO, CharacterPreparer
 
-from twoshift.batch.preparing.arena import ARENA_BYTES, Arena, ArenaSpace, Placed, arena_file, placed_bytes
+from twoshift.batch.preparing.arena import ARENA_BYTES, Arena, ArenaBlocks, ArenaSpace, Placed, arena_file, placed_bytes
 from twoshift.batch.preparing.messages import Answered, Cancelled, FromPreparer, Given, Submitted
 from twoshift.batch.preparing.remote_engine import RemoteEngine
 from twoshift.error_codec import encode_error
@@ -104,7 +104,7 @@ class Remote:
         self.sent, self.arena = list[FromPreparer](), arena
         plan: Any = None
         given = Given(CharacterPreparer(), INFO, 0, plan, lambda _: plan, "here")
-        self.engine = RemoteEngine(given, arena, self.sent.append)
+        self.engine = RemoteEngine(given, ArenaBlocks(arena), self.sent.append)
 
     def block(self, rows: int) -> tuple[Any, Submitted]:
         future = self.engine.submit_block(self.engine.runtime.prepare(["ab"] * rows))

@@ -13,10 +13,12 @@ from test_coordinator import plan_of
 
 from twoshift import __version__
 from twoshift.batch.messages import Begin, FromWorker, Loading, Ready, Unusable
+from twoshift.batch.ray_actor import Given
 from twoshift.batch.ray_pool import fitting_threads
-from twoshift.batch.ray_worker import Given, RayWorker
+from twoshift.batch.ray_worker import RayWorker
 from twoshift.batch.settings import JobSettings
 from twoshift.errors import InvalidInput
+from twoshift.policy.preparing import PreparersPolicy
 from twoshift.wiring.blob_stores import blobs_for
 from twoshift.wiring.job_workers import open_job_device
 
@@ -56,7 +58,7 @@ def said(worker: RayWorker) -> FromWorker:
 
 
 def test_messages_are_said_again_until_the_pool_has_them(folder: Path) -> None:
-    worker = RayWorker(given(folder), 0)
+    worker = RayWorker(given(folder), 0, PreparersPolicy())
     assert isinstance(worker.say(0)[0], Loading)
     assert isinstance(worker.say(0)[0], Loading)
     assert isinstance(worker.say(1)[0], Ready)
@@ -75,13 +77,13 @@ def test_messages_are_said_again_until_the_pool_has_them(folder: Path) -> None:
     ],
 )
 def test_a_node_on_which_nothing_can_be_done_says_why(folder: Path, changes: dict[str, Any], why: str) -> None:
-    message = said(RayWorker(given(folder, **changes), 0))
+    message = said(RayWorker(given(folder, **changes), 0, PreparersPolicy()))
     assert isinstance(message, Unusable)
     assert why in str(message.error)
 
 
 def test_a_plan_that_a_node_cannot_see_is_named_with_what_to_do(folder: Path) -> None:
-    worker = RayWorker(given(folder), 0)
+    worker = RayWorker(given(folder), 0, PreparersPolicy())
     assert isinstance(worker.say(1)[0], Ready)  # or its folder would become that of the next test
     worker.hear(Begin("out", 0.1, "sha256:any"))
     (message,) = (each for each in worker.say(0) if isinstance(each, Unusable))
@@ -93,7 +95,7 @@ def test_a_plan_that_a_node_cannot_see_is_named_with_what_to_do(folder: Path) ->
 def test_a_node_with_another_model_than_the_jobs_is_refused_by_name_with_what_to_do(folder: Path) -> None:
     plan = plan_of(3)
     (folder / "out" / "_twoshift" / "plan.json").write_bytes(msgspec.json.encode(plan))
-    worker = RayWorker(given(folder), 7)
+    worker = RayWorker(given(folder), 7, PreparersPolicy())
     assert isinstance(worker.say(1)[0], Ready)
     worker.hear(Begin("out", 0.1, "sha256:first"))
     (message,) = (each for each in worker.say(0) if isinstance(each, Unusable))
@@ -103,7 +105,7 @@ def test_a_node_with_another_model_than_the_jobs_is_refused_by_name_with_what_to
 
 
 def test_storage_is_reached_as_by_the_command_and_never_half_so(folder: Path) -> None:
-    worker = RayWorker(given(folder, environment={"AWS_REGION": "here"}), 0)
+    worker = RayWorker(given(folder, environment={"AWS_REGION": "here"}), 0, PreparersPolicy())
     assert isinstance(worker.say(1)[0], Ready)
     worker.close()
     assert os.environ["AWS_REGION"] == "here"
@@ -116,6 +118,16 @@ def test_storage_is_reached_as_by_the_command_and_never_half_so(folder: Path) ->
 )
 def test_every_worker_has_room_with_the_threads_it_is_given(cpus: list[int], workers: int, threads: int) -> None:
     assert fitting_threads(cpus, workers) == threads
+
+
+@pytest.mark.parametrize(
+    ("cpus", "elsewhere", "beside", "threads"),
+    [([4, 4], 0, 2, 3), ([8], 0, 2, 6), ([8], 2, 2, 8), ([2], 0, 2, 1), ([8], 64, 16, 8)],
+)
+def test_workers_leave_the_cpus_that_were_asked_for_beside_them(
+    cpus: list[int], elsewhere: int, beside: int, threads: int
+) -> None:
+    assert fitting_threads(cpus, len(cpus), beside, elsewhere) == threads
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from twoshift.batch.job_on_fleet import JobOnFleet
 from twoshift.batch.job_seats import EngineReplica, LiveFleet
 from twoshift.batch.messages import Failed, FromWorker, Scored, WasRead
 from twoshift.batch.plan import Plan, PlannedModel, part_location
+from twoshift.batch.preparing.local_line import LocalPlaces
 from twoshift.batch.preparing.messages import Given
 from twoshift.batch.preparing.preparers import Preparers
 from twoshift.batch.preparing.scoring import ScoringProcesses
@@ -85,7 +86,8 @@ class Bench:
 
     def processes(self, plan: Plan, count: int = 2) -> ScoringProcesses:
         given = Given(self.runtime.row_preparer, self.runtime.info, 0, plan, blobs_for, "here")
-        asked = Preparers(PreparersPolicy(cores=8, on_cpu=False, asked=count))
+        asked = Preparers(LocalPlaces())
+        asked.policy = PreparersPolicy(count, is_asked=True)
         made = ScoringProcesses(given, self.engine, self.owner, asked, self.said.append)
         assert made.at_once == count
         self.opened.append(made)
@@ -307,7 +309,7 @@ def test_closing_leaves_no_process_and_no_part(bench: Bench) -> None:
 def test_a_device_that_is_no_cpu_has_processes_for_a_job_that_is_worth_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, preparers: int
 ) -> None:
-    monkeypatch.setattr("twoshift.batch.worker.usable_threads", lambda: 3)
+    monkeypatch.setattr("twoshift.batch.preparing.local_line.usable_threads", lambda: 3)
     runtime = SumRuntime()
     result = job_of(tmp_path, runtime, rows)
     assert result.ending is Ending.DONE

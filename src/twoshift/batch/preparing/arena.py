@@ -1,4 +1,4 @@
-"""Memory that a worker and one preparing process share: arrays lie in it, messages say where."""
+"""Memory that a worker and one preparing process of its machine share: arrays lie in it, messages say where."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from twoshift.batch.preparing.line import PutBlock
 from twoshift.ports import Columns
 
-__all__ = ["ARENA_BYTES", "Arena", "ArenaSpace", "Arrays", "Placed", "arena_file", "placed_bytes"]
+__all__ = ["ARENA_BYTES", "Arena", "ArenaBlocks", "ArenaSpace", "Arrays", "Placed", "arena_file", "placed_bytes"]
 
 ARENA_BYTES = 64 << 20  # twenty windows of short texts with their answers; only what is used takes memory
 _ALIGNED_BYTES = 64
+_SLACK_BYTES = 1024  # of a result's room: each column begins at a round place
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,32 @@ class ArenaSpace:
                 at, size_bytes = at - 1, size_bytes + before
             self._free.insert(at, (start, size_bytes))
             self._changed.notify_all()
+
+
+class ArenaBlocks:
+    """A BlockMemory: what has no room in the arena at all is sent through the line."""
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena, self._space = arena, ArenaSpace()
+
+    def put(self, columns: Columns, result_bytes: int) -> PutBlock:
+        """Rows, and room for results of that size once it is known."""
+        rows_bytes = placed_bytes(columns)
+        room_bytes = result_bytes + _SLACK_BYTES if result_bytes else 0
+        start = None if rows_bytes is None else self._space.take(rows_bytes + room_bytes)
+        if start is None or rows_bytes is None:
+            return PutBlock(columns, None, None)
+        room = (start + rows_bytes, room_bytes) if room_bytes else None
+        return PutBlock(self._arena.put(columns, start), room, (start, rows_bytes + room_bytes))
+
+    def results(self, columns: Arrays) -> dict[str, NDArray[Any]]:
+        """Copies of them: their place is used again."""
+        return self._arena.copies(columns)
+
+    def give_back(self, block: PutBlock) -> None:
+        """Its place is free."""
+        if block.held is not None:
+            self._space.give_back(*block.held)
 
 
 def _aligned(size_bytes: int) -> int:

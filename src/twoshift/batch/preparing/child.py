@@ -1,23 +1,18 @@
-"""A preparing process, as its worker sees it."""
+"""A preparing process, as its worker sees it, wherever it runs."""
 
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import queue
 import signal
-import socket
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from typing import assert_never
 
 from twoshift.batch.messages import Failed, Scored, WasRead
-from twoshift.batch.preparing.arena import Arena, arena_file, placed_bytes
+from twoshift.batch.preparing.line import PreparerLine, Unfit
 from twoshift.batch.preparing.messages import Answered, Cancelled, FromPreparer, Submitted, ToPreparer, Wrote
 from twoshift.batch.preparing.process import SIGNALS
 from twoshift.engine.blocks import BlockTaker
@@ -29,13 +24,6 @@ from twoshift.ports import RowPreparer
 
 __all__ = ["ChildTask", "Heard", "PreparingChild"]
 
-# As multiprocessing starts its own; but whoever is a daemon of that, as a job's worker is, may have no children of it
-_PROGRAM = (
-    "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
-    "from twoshift.batch.preparing.process import main; main(*map(int, sys.argv[2:]))"
-)
-_ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "false"}  # its siblings have the other cores
-_END_S = 5.0  # for a process whose line is closed
 _CANCELLED = encode_error(TryLater("the block was cancelled", 1.0))
 Heard = Submitted | Wrote | WasRead | Scored | Failed
 
@@ -68,14 +56,19 @@ class PreparingChild:
     """Two threads serve it: one hears what it says, one tells it the rest.
 
     It is started at once, because that takes a while, and waits for its task. The task's functions are called in the
-    first thread, which has also started it: the system ends it with that thread.
+    first thread, which has also started it: the system ends a process of this machine with that thread.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, start: Callable[[], PreparerLine]) -> None:
+        self.started_s = time.monotonic()
+        self.is_up = False  # it runs
+        self.unfit = ""  # why it can do nothing
+        self._start = start
         self._tasks = queue.SimpleQueue[ChildTask | None]()  # one
         self._blocks = dict[int, BlockFuture]()  # with the engine
         self._to_tell = queue.SimpleQueue[ToPreparer | _Landed | _Over | None]()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._line: PreparerLine | None = None
+        self._is_killed = False
         self._thread = threading.Thread(target=self._live, name="twoshift-preparer", daemon=True)
         self._thread.start()
 
@@ -88,9 +81,10 @@ class PreparingChild:
         self._to_tell.put(message)
 
     def kill(self) -> None:
-        """Whatever it does."""
-        if self._process is not None:
-            self._process.kill()
+        """Whatever it does, and where it waits for room, too."""
+        self._is_killed = True  # first: whoever starts it right now looks at this after that
+        if self._line is not None:
+            self._line.kill()
 
     def join(self, timeout_s: float | None = None) -> bool:
         """Wait for its end; whether it came."""
@@ -100,38 +94,48 @@ class PreparingChild:
     def _live(self) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # in it from its first moment: Ctrl-C goes to every process
         try:
-            with _started() as (self._process, line, arena):
+            with contextlib.closing(self._start()) as line:
+                self._line = line
+                if self._is_killed:
+                    line.kill()
+                line.wait_for_room()
+                self.is_up = True
                 if (task := self._tasks.get()) is None:
-                    self._process.kill()
+                    line.kill()
                     return
-                how = self._served(task, self._process, line, arena)
-        except OSError as error:
+                how = self._served(task, line)
+        except (Unfit, OSError) as error:
+            how = self.unfit = str(error) if isinstance(error, Unfit) else f"could not be started: {error}"
             if (task := self._tasks.get()) is None:
                 return
-            how = f"could not be started: {error}"
         for future in list(self._blocks.values()):
             future.cancel()
         task.ended(self, how)
 
-    def _served(self, task: ChildTask, process: subprocess.Popen[bytes], line: Connection, arena: Arena) -> str:
+    def _served(self, task: ChildTask, line: PreparerLine) -> str:
         """To its end; how that came."""
-        given = (task.given, line, arena)
-        telling = threading.Thread(target=self._tell_all, args=given, name="twoshift-prepared", daemon=True)
+        try:
+            line.begin(task.given)
+        except Unfit as error:
+            self.unfit = str(error)
+            return self.unfit
+        except (EOFError, OSError):
+            return line.ending()
+        telling = threading.Thread(target=self._tell_all, args=(line,), name="twoshift-prepared", daemon=True)
         telling.start()
         try:
             while True:
-                self._take(task, line.recv(), arena)
+                self._take(task, line.receive(), line)
         except (EOFError, OSError):  # it is gone
-            code = _ended(process)
-            return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+            return line.ending()
         finally:
             self._to_tell.put(_Over())
             telling.join()
 
-    def _take(self, task: ChildTask, message: FromPreparer, arena: Arena) -> None:
+    def _take(self, task: ChildTask, message: FromPreparer, line: PreparerLine) -> None:
         match message:
             case Submitted():
-                self._submit(task, message, arena)
+                self._submit(task, message, line)
                 task.hear(self, message)
             case Cancelled(number):
                 if (future := self._blocks.get(number)) is not None:
@@ -141,9 +145,9 @@ class PreparingChild:
             case _:
                 assert_never(message)
 
-    def _submit(self, task: ChildTask, block: Submitted, arena: Arena) -> None:
+    def _submit(self, task: ChildTask, block: Submitted, line: PreparerLine) -> None:
         try:
-            rows = task.preparer.rows_of(arena.copies(block.arrays))
+            rows = task.preparer.rows_of(line.rows_of(block))
             future = task.engine.submit_block(rows, owner=task.owner)
         except Exception as error:
             self._to_tell.put(Answered(block.number, encode_error(error), is_refusal=True))
@@ -152,13 +156,12 @@ class PreparingChild:
         # Copied and sent by the other thread: this may be called in the engine's, which has a device to feed
         future.add_done_callback(lambda _: self._to_tell.put(_Landed(block, future)))
 
-    def _tell_all(self, given: bytes, line: Connection, arena: Arena) -> None:
+    def _tell_all(self, line: PreparerLine) -> None:
         with contextlib.suppress(OSError):  # it is gone
-            line.send_bytes(given)
             while not isinstance(message := self._to_tell.get(), _Over):
-                line.send(self._answer(message, arena) if isinstance(message, _Landed) else message)
+                line.send(self._answer(message, line) if isinstance(message, _Landed) else message)
 
-    def _answer(self, landed: _Landed, arena: Arena) -> Answered:
+    def _answer(self, landed: _Landed, line: PreparerLine) -> Answered:
         block, future = landed.submitted, landed.future
         self._blocks.pop(block.number, None)
         if future.cancelled():
@@ -168,42 +171,6 @@ class PreparingChild:
         result = future.result()
         known = {id(error): encode_error(error) for error in result.errors.values()}
         errors = {row: known[id(error)] for row, error in result.errors.items()}
-        size = placed_bytes(result.columns)
-        fits = size is not None and block.room is not None and size <= block.room[1]
-        columns = arena.put(result.columns, block.room[0]) if fits and block.room else result.columns
-        return Answered(block.number, None, False, columns, errors, result.device_s)
-
-
-@contextlib.contextmanager
-def _started() -> Iterator[tuple[subprocess.Popen[bytes], Connection, Arena]]:
-    """A process, a line to it, and the memory that it shares with us."""
-    with contextlib.ExitStack() as made:
-        file = arena_file()
-        made.callback(os.close, file)
-        ours, theirs = socket.socketpair()
-        line = Connection(ours.detach())
-        made.callback(line.close)
-        with theirs:  # or its end would never be seen
-            files = (theirs.fileno(), file)
-            words = [sys.executable, "-c", _PROGRAM, json.dumps(sys.path), *map(str, (*files, os.getpid()))]
-            process = subprocess.Popen(  # noqa: S603 - a program of our own
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=2,  # what is printed must not get between the lines of --json
-                pass_fds=files,
-                env={**os.environ, **_ENVIRONMENT},
-            )
-        made.callback(_ended, process)
-        made.callback(line.close)  # before that: it ends with its line
-        arena = Arena(file)
-        made.callback(arena.close)
-        yield process, line, arena
-
-
-def _ended(process: subprocess.Popen[bytes]) -> int:
-    """The exit code of one that has closed its line."""
-    try:
-        return process.wait(_END_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        return process.wait()
+        return Answered(
+            block.number, None, False, line.put_results(block, result.columns), errors, result.device_s
+        )  # fmt: skip

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from twoshift.batch.messages import Failed, GiveUp, Score, Scored, WasRead
 from twoshift.batch.plan import Plan
-from twoshift.batch.preparing.arena import Arrays
 from twoshift.error_codec import EncodedError
 from twoshift.ports import Blobs, RowPreparer, RuntimeInfo
 
@@ -24,6 +24,7 @@ class Given:
     plan: Plan
     blobs_for: Callable[[str], Blobs]
     worker: str
+    fingerprint: str = ""  # of rows that the worker has prepared; empty: of this machine, on which nothing differs
 
 
 # To a worker
@@ -35,7 +36,7 @@ class Submitted:
 
     number: int
     rows: int
-    arrays: Arrays
+    arrays: Any  # as its line has put them
     room: tuple[int, int] | None  # where its results may be put, and how many bytes; None: they are sent
     host_s: float  # of the processor, since the process was ready
 
@@ -64,7 +65,7 @@ class Answered:
     number: int
     failed: EncodedError | None = None
     is_refusal: bool = False  # the engine has not even taken it: it would not take the next one either
-    columns: Arrays = field(default_factory=dict)
+    columns: Any = field(default_factory=dict)  # as its line has put them
     errors: Mapping[int, EncodedError] = field(default_factory=dict)
     device_s: float = 0.0
 

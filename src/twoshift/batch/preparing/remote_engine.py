@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from twoshift.batch.preparing.arena import Arena, ArenaSpace, placed_bytes
+from twoshift.batch.preparing.line import BlockMemory, PutBlock
 from twoshift.batch.preparing.messages import Answered, Cancelled, FromPreparer, Given, Submitted
 from twoshift.engine.results import BlockFuture, BlockResult
 from twoshift.engine.waiting import BlockOwner
@@ -17,8 +17,6 @@ from twoshift.error_codec import EncodedError, decode_error
 from twoshift.ports import Prepared, RowPreparer, RuntimeInfo
 
 __all__ = ["RemoteEngine"]
-
-_SLACK_BYTES = 1024  # of a result's room: each column begins at a round place
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +35,16 @@ class _Block:
 
     future: BlockFuture
     rows: int
-    span: tuple[int, int] | None  # of the arena
+    put: PutBlock
 
 
 class RemoteEngine:
     """A BlockTaker: rows are prepared here and run there."""
 
-    def __init__(self, given: Given, arena: Arena, send: Callable[[FromPreparer], None]) -> None:
+    def __init__(self, given: Given, memory: BlockMemory, send: Callable[[FromPreparer], None]) -> None:
         self.runtime = _LocalPreparing(given.info, given.preparer)
         self.most_rows = given.most_rows
-        self._preparer, self._arena, self._send = given.preparer, arena, send
-        self._space = ArenaSpace()
+        self._preparer, self._memory, self._send = given.preparer, memory, send
         self._blocks = dict[int, _Block]()
         self._numbers = itertools.count()
         self._row_bytes = 0  # of the results, as far as they are known
@@ -56,22 +53,16 @@ class RemoteEngine:
         self._began_s = time.process_time()
 
     def submit_block(self, rows: Any, *, owner: BlockOwner | None = None) -> BlockFuture:
-        """Background rows; waits until the arena has room for them. Whose they are is for the worker to say."""
+        """Background rows; waits until there is room for them. Whose they are is for the worker to say."""
         if (refused := self._refused) is not None:
             self._refused = None
             raise decode_error(refused)
         columns, count, number = self._preparer.arrays_of(rows), len(rows.lengths), next(self._numbers)
-        rows_bytes = placed_bytes(columns)
-        room_bytes = count * self._row_bytes + _SLACK_BYTES if self._row_bytes else 0
-        start = None if rows_bytes is None else self._space.take(rows_bytes + room_bytes)
+        put = self._memory.put(columns, count * self._row_bytes)
         future = BlockFuture(lambda: self._send(Cancelled(number)))
-        arrays, room, span = columns, None, None
-        if start is not None and rows_bytes is not None:
-            arrays, span = self._arena.put(columns, start), (start, rows_bytes + room_bytes)
-            room = (start + rows_bytes, room_bytes) if room_bytes else None
         with self._lock:
-            self._blocks[number] = _Block(future, count, span)
-        self._send(Submitted(number, count, arrays, room, time.process_time() - self._began_s))
+            self._blocks[number] = _Block(future, count, put)
+        self._send(Submitted(number, count, put.arrays, put.room, time.process_time() - self._began_s))
         return future
 
     def answered(self, message: Answered) -> None:
@@ -79,16 +70,16 @@ class RemoteEngine:
         with self._lock:
             block = self._blocks.pop(message.number)
         result = self._result(block, message)
-        if block.span is not None:
-            self._space.give_back(*block.span)
+        self._memory.give_back(block.put)
         block.future.settle(result)
 
     def _result(self, block: _Block, message: Answered) -> BlockResult | Exception:
         if message.failed is not None:
             self._refused = message.failed if message.is_refusal else self._refused
             return decode_error(message.failed)
-        columns = self._arena.copies(message.columns)
-        self._row_bytes = max(self._row_bytes, -(-(placed_bytes(columns) or 0) // block.rows))
+        columns = self._memory.results(message.columns)
+        result_bytes = sum(values.nbytes for values in columns.values())
+        self._row_bytes = max(self._row_bytes, -(-result_bytes // block.rows))
         known = {id(encoded): decode_error(encoded) for encoded in message.errors.values()}
         errors: dict[int, Exception] = {row: known[id(encoded)] for row, encoded in message.errors.items()}
         return BlockResult(columns, errors, message.device_s)

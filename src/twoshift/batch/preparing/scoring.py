@@ -1,4 +1,4 @@
-"""Shards in work in preparing processes, which hand their rows to the engine of this one."""
+"""Shards in work in preparing processes, which hand their rows to this one's engine; in threads until one runs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from twoshift.batch.messages import Failed, FromWorker, GiveUp, Score, Scored, W
 from twoshift.batch.preparing.child import ChildTask, Heard, PreparingChild
 from twoshift.batch.preparing.messages import Given, Submitted, Wrote
 from twoshift.batch.preparing.preparers import Preparers
+from twoshift.batch.scorer import ShardScorer
+from twoshift.batch.scoring import ScoringThreads
 from twoshift.engine.blocks import BlockTaker
 from twoshift.engine.waiting import BlockOwner
 
@@ -35,7 +37,11 @@ class _Work:
 
 
 class ScoringProcesses:
-    """A Scoring. A process is started with the first shard that finds none free; one that dies loses its own shards."""
+    """A Scoring. A shard that finds no process free gets a new one; one that dies loses its own shards.
+
+    Where processes may have to wait for room, they are asked for ahead, and have shards once they run; until then
+    threads of this process do what they would.
+    """
 
     def __init__(
         self, given: Given, engine: BlockTaker, owner: BlockOwner, preparers: Preparers,
@@ -44,6 +50,8 @@ class ScoringProcesses:
         self._owner, self._preparers, self._send = owner, preparers, send
         self._kind, self._planned_s = kind_of(given.plan.settings), given.plan.seconds_per_row
         self._task = ChildTask(pickle.dumps(given), given.preparer, engine, owner, self._hear, self._ended)
+        scorer = ShardScorer(engine, given.plan, given.blobs_for, given.worker, owner, self._wrote)
+        self._threads = ScoringThreads(scorer, self._say)
         self._work = dict[PreparingChild, _Work]()
         self._gone = _Work()  # what processes that are no more have cost
         self._written = 0  # rows of the input
@@ -53,11 +61,13 @@ class ScoringProcesses:
 
     @property
     def at_once(self) -> int:
-        """As many as there should be processes: more, where the measured cost of rows says so, and never fewer."""
+        """As many as there should be processes, and can be: more, where the measured cost says so, and never fewer."""
         with self._lock:
             wanted = self._preparers.policy.wanted(self._device_s_per_row(), self._host_s_per_row())
             self._count = max(self._count, wanted)
-            return self._count
+            if not self._closing:
+                self._preparers.want(self._count - len(self._work))
+            return max(1, min(self._count, len(self._work) + self._preparers.can_take))
 
     @property
     def preparers(self) -> int:
@@ -69,9 +79,13 @@ class ScoringProcesses:
         """Score a shard under this lease."""
         with self._lock:
             child = self._free_child()
-            self._work[child].leases.add(lease)
-            self._work[child].unread.add(lease)
-        child.tell(Score(lease, shard))
+            if child is not None:
+                self._work[child].leases.add(lease)
+                self._work[child].unread.add(lease)
+        if child is None:
+            self._threads.begin(lease, shard)
+        else:
+            child.tell(Score(lease, shard))
 
     def give_up(self, lease: int | None) -> None:
         """Nobody wants that shard any more; None: all of them."""
@@ -79,6 +93,7 @@ class ScoringProcesses:
             having = [child for child, work in self._work.items() if lease is None or lease in work.leases]
         for child in having:
             child.tell(GiveUp(lease))
+        self._threads.give_up(lease)
 
     def rows_done(self, by_model: int) -> int:
         """Rows of the input, where the model has done so many of its own."""
@@ -96,15 +111,18 @@ class ScoringProcesses:
                 child.kill()
                 child.join()
         self._preparers.close()
+        self._threads.close()
 
-    def _free_child(self) -> PreparingChild:
+    def _free_child(self) -> PreparingChild | None:
         """The one with the least to do; a new one where all have something to read and there may be more."""
         found = min(self._work, key=lambda child: self._load(child), default=None)
-        if found is None or (self._work[found].unread and len(self._work) < self._count):
-            found = self._preparers.take()
-            self._work[found] = _Work()
-            found.begin(self._task)
-        return found
+        if found is not None and not (self._work[found].unread and len(self._work) < self._count):
+            return found
+        if (new := self._preparers.take()) is None:
+            return found
+        self._work[new] = _Work()
+        new.begin(self._task)
+        return new
 
     def _load(self, child: PreparingChild) -> tuple[int, int]:
         return len(self._work[child].unread), len(self._work[child].leases)
@@ -115,6 +133,7 @@ class ScoringProcesses:
             match message:
                 case Submitted(_, rows):
                     work.rows, work.host_s = work.rows + rows, message.host_s
+                    self._preparers.was_fit()
                 case Wrote(rows):
                     self._written += rows
                 case WasRead(lease):
@@ -131,8 +150,15 @@ class ScoringProcesses:
         with self._lock:
             work, closing = self._work.pop(child), self._closing
             self._gone.rows, self._gone.host_s = self._gone.rows + work.rows, self._gone.host_s + work.host_s
+            if child.unfit:
+                self._preparers.was_unfit(child)
         for lease in work.leases:
-            self._say(Failed(lease, f"the preparing process {how}", given_up=closing))
+            self._say(Failed(lease, f"the preparing process {how}", given_up=closing or bool(child.unfit)))
+
+    def _wrote(self, rows: int) -> None:
+        """By threads of ours."""
+        with self._lock:
+            self._written += rows
 
     def _say(self, message: FromWorker) -> None:
         with contextlib.suppress(OSError):  # the coordinator is gone, and so are we in a moment

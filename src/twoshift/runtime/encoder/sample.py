@@ -7,7 +7,7 @@ from typing import Any
 
 from twoshift.runtime.encoder.task import EmbeddingTask, Task
 
-__all__ = ["calibration_rows", "parity_rows"]
+__all__ = ["calibration_rows", "parity_rows", "varied_texts"]
 
 _WINDOWS = (2, 3, 5, 8, 13, 40)  # texts that are joined to a longer one; the last is longer than most models take
 _APART = 7  # how far the two texts of a pair stand from each other in the list
@@ -21,6 +21,11 @@ def calibration_rows(task: Task) -> list[Any]:
 def parity_rows(task: Task) -> list[Any]:
     """Rows on which a lower precision is compared with full precision; but for the shortest, not the calibration's."""
     return _rows(_PARITY, task)
+
+
+def varied_texts() -> tuple[str, ...]:
+    """Of many languages and kinds, some of no language at all."""
+    return _PARITY
 
 
 def _rows(texts: tuple[str, ...], task: Task) -> list[Any]:
