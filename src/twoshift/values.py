@@ -185,7 +185,7 @@ def mapping(accepted: str, noun: str, read: Callable[[str], Any] = str) -> Value
         if not all(name and value for name, _, value in pairs):
             raise InvalidInput(flag, raw, accepted)
         if twice := next((name for name in named if named.count(name) > 1), None):
-            raise InvalidInput(flag, raw, f"each {noun} once; {twice} is there {named.count(twice)} times")
+            raise InvalidInput(flag, raw, f"each {noun} once; {twice} occurs {named.count(twice)} times")
         return found
 
     return Value("TEXT", parse, write=lambda value: ",".join(f"{name}={each}" for name, each in value.items()))

@@ -81,7 +81,7 @@ def test_what_is_not_given_is_left_to_the_file_and_the_defaults() -> None:
         ("--name x --part 2", "--part: '2' cannot be used; expected a share above 0, up to 1, such as 0.4 or 40%"),
         ("--name x --pause 0", "--pause: '0' cannot be used; expected a duration above 0"),
         ("--part 0.5", "--name is missing"),
-        ("--name x --amounts a=1,a=2", "--amounts: 'a=1,a=2' cannot be used; expected each name once; a is there"),
+        ("--name x --amounts a=1,a=2", "--amounts: 'a=1,a=2' cannot be used; expected each name once; a occurs"),
     ],
 )
 def test_an_option_is_refused_by_its_flag(words: str, said: str) -> None:

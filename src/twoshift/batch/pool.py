@@ -165,7 +165,7 @@ class LocalPool:
         code = gone.process.exitcode
         if code is not None and code < 0:
             return Died(f"killed by {signal.Signals(-code).name}")
-        return Died(f"ended with code {code}")
+        return Died(f"exited with code {code}")
 
 
 @contextlib.contextmanager

@@ -25,8 +25,8 @@ __all__ = ["Given", "RayWorker"]
 
 _LONG_POLL_S = 10.0
 _SHARED = (
-    "on Ray the output folder, and the inputs and the model where they are files, must be reachable from every node by "
-    "the same name: on a shared filesystem, or as s3://"
+    "on Ray, every node must reach the output folder, the input files and the model under the same path: use a shared "
+    "filesystem or s3://"
 )
 
 
@@ -62,7 +62,9 @@ class RayWorker:
         """Do what it says, or begin to."""
         if isinstance(message, Begin) and not self._sees(plan_location(message.output)):
             self._outbox.put(
-                Unusable(Broken(f"node {self._node}: {message.output} has no plan; {_SHARED}"), is_beginning=True)
+                Unusable(
+                    Broken(f"node {self._node}: {message.output} contains no plan.json; {_SHARED}"), is_beginning=True
+                )
             )
             return
         self._worker.handle(message)
@@ -122,12 +124,15 @@ def _settle_in(given: Given) -> None:
 def _problem(given: Given) -> str | None:
     """Why a worker could do nothing on this node; found out before a shard is blamed for it."""
     if given.version != __version__:
-        return f"it has Twoshift {__version__}, the command {given.version}: install the same on every node"
+        return (
+            f"this node has Twoshift {__version__}, the command has {given.version}: install the same version "
+            "on every node"
+        )
     for name in given.settings.inputs:
         place = (pattern_folder(name) or ".") if is_pattern(name) else name
         if "://" not in name and not name.startswith("@") and not Path(place).exists():
-            return f"the input {name} is not there; {_SHARED}"
+            return f"the input {name} does not exist; {_SHARED}"
     output = given.settings.output
     if "://" not in output and not Path(output, "_twoshift").is_dir():  # the coordinator has made it by now
-        return f"the output folder {output} is not there; {_SHARED}"
+        return f"the output folder {output} does not exist; {_SHARED}"
     return None

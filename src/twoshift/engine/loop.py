@@ -165,10 +165,12 @@ class Engine(DeviceLoop):
         if owner is not None:
             deadline_s, owed = owner.deadline_s, owner.owed
         if math.isnan(deadline_s):
-            raise InvalidInput("deadline_s", deadline_s, "a time on the engine's clock, or inf")
+            raise InvalidInput("deadline_s", deadline_s, "a time on the clock of engine.now_s(), or inf")
         count = len(_lengths(rows))
         if lane is Lane.ONLINE or count == 0:
-            raise InvalidInput("block", f"{count} rows in the {lane} lane", "rows in the micro or batch lane")
+            raise InvalidInput(
+                "block", f"{count} rows in the {lane} lane", "at least one row, in the lane `micro` or `batch`"
+            )
         future = BlockFuture(lambda: self._forget_block(job))
         job = BlockJob(
             rows, lane, deadline_s, owed, future, BlockAccumulator(count), self._clock(), owner or self._nobody
@@ -415,5 +417,5 @@ def _lengths(rows: Prepared) -> NDArray[np.int64]:
     """Tokens of each row; raises InvalidInput for rows that were not prepared."""
     lengths = getattr(rows, "lengths", None)
     if lengths is None:
-        raise InvalidInput("rows", rows, "rows from engine.runtime.prepare(rows)")
+        raise InvalidInput("rows", rows, "rows returned by engine.runtime.prepare(rows)")
     return lengths

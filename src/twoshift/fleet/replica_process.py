@@ -95,7 +95,7 @@ async def _serve(
         try:
             more, _ = await loop.sock_accept(listening)
         except OSError:  # no more files are to be had: those that are connected go on
-            _logger.exception("a front could not connect to a replica")
+            _logger.exception("a front-end process could not connect to a replica")
             await asyncio.sleep(_ACCEPT_S)
             continue
         more.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LIVE_BYTES)
@@ -129,14 +129,14 @@ def _listen(line: _Line, model: ServedModel | ServedLlm) -> None:
             try:
                 desk.handle(message)
             except Exception:  # live requests go on
-                _logger.exception("a job on a replica")
+                _logger.exception("a message about a job has failed on a replica")
         if desk is not None:
             desk.close()
         model.close()
     except (EOFError, OSError):
         pass  # the front is gone
     except BaseException:
-        _logger.exception("a replica ends")
+        _logger.exception("a replica process ends because of an error")
         code = 1
     finally:
         sys.stdout.flush()

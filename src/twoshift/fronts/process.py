@@ -82,7 +82,7 @@ def front_main(
         needed("uvloop", "serve", "serve", "twoshift").run(_FrontProcess(spec, number, control).serve(sockets))
         code = 0
     except BaseException:
-        _logger.exception("front %d ends", number)
+        _logger.exception("front-end process %d ends because of an error", number)
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

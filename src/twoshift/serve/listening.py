@@ -33,7 +33,7 @@ def bound_sockets(host: str, port: int, field: str, shared: bool = False) -> lis
     except OSError as error:
         for each in found:
             each.close()
-        accepted = f"an address that is free and ours ({error.strerror or error})"
+        accepted = f"a free address of this machine ({error.strerror or error})"
         raise InvalidInput(field, f"{host}:{port}", accepted) from error
     return found
 

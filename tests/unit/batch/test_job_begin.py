@@ -79,7 +79,7 @@ def test_workers_that_have_loaded_different_models_are_refused_by_name_before_a_
     other = replace(INFO, checksum="another")
     pool = ScriptedPool([(0, Loading()), (1, Loading()), (1, Ready(INFO, "a:1")), (0, Ready(other, "b:0"))])
     with pytest.raises(
-        Broken, match="worker b:0 has loaded other weights of m: another, the job has sum; put the same"
+        Broken, match="worker b:0 has loaded different weights of m: checksum another, expected sum; put the same"
     ):
         run(tmp_path, pool, workers=2)
     assert read_plan(LocalBlobs(), str(tmp_path / "out")) is None
@@ -95,7 +95,7 @@ def test_a_worker_that_dies_beside_one_that_is_ready_is_replaced(tmp_path: Path)
 def test_a_model_that_is_never_loaded_ends_it(tmp_path: Path) -> None:
     pool = ScriptedPool()
     pool.begins = [Loading()]
-    with pytest.raises(Broken, match="its model was never loaded"):
+    with pytest.raises(Broken, match="the worker did not load the model in time"):
         run(tmp_path, pool, load_seconds=1e-9)
     assert pool.killed == [0, 1, 2]
 

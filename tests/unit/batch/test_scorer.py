@@ -261,7 +261,7 @@ def test_a_column_that_can_never_be_text_is_refused_with_its_type(option: str, c
     batch = pa.RecordBatch.from_arrays([pa.array(["a"]), column], ["good", "tags"])
     options: dict[str, Any] = {"text": "good", option: "tags"}
     settings = JobSettings(inputs=("i",), output="o", model="m", **options)
-    with pytest.raises(InvalidInput, match=rf"^{option}: 'tags' .*a column of texts; tags is a (list|struct|map)<"):
+    with pytest.raises(InvalidInput, match=rf"^{option}: 'tags' .*a text column; tags has the type (list|struct|map)<"):
         model_rows(batch, settings)
 
 

@@ -150,7 +150,7 @@ def test_files_are_named_as_the_user_named_the_folder(
 
 def test_a_name_of_the_greatest_length_is_written(blobs: LocalBlobs, tmp_path: Path) -> None:
     blobs.write(f"{tmp_path}/{'x' * 255}", b"1")
-    with pytest.raises(InvalidInput, match="a shorter name"):
+    with pytest.raises(InvalidInput, match="a shorter file name"):
         blobs.write(f"{tmp_path}/{'x' * 256}", b"1")
     assert len(list(tmp_path.iterdir())) == 1
 

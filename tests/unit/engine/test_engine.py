@@ -388,7 +388,7 @@ def test_the_watchdog_sees_a_row_that_waits_too_long() -> None:
     device.now_s = 10.2
     assert engine.health().healthy  # it has brought the time
     device.now_s = 11.0
-    assert engine.health().reason == "a row has waited for 11 s"
+    assert engine.health().reason == "a row has been waiting in the queue for 11 s"
 
 
 def test_waits_and_riding_rows_are_counted_by_lane() -> None:

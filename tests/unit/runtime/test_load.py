@@ -222,7 +222,7 @@ class TestXgboost:
         assert what in refused(saved / "hostile.json", Broken)
 
     def test_it_runs_on_the_cpu_in_its_own_precision(self, saved: Path) -> None:
-        assert "runs on the CPU" in refused(saved / "m.ubj", InvalidInput, device="cuda")
+        assert "runs only on the CPU" in refused(saved / "m.ubj", InvalidInput, device="cuda")
         assert "fp32" in refused(saved / "m.ubj", InvalidInput, precision="int8")
 
 

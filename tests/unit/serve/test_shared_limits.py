@@ -72,7 +72,7 @@ def test_all_processes_together_take_no_more_than_a_keys_rate(shared: Shared) ->
     (later,) = callers(shared.path, 0, *made, now_s=2.0)
     for _ in range(60):
         later.enter("m")
-    with pytest.raises(OverLimit, match="the key alice is over its 1800 requests a minute"):
+    with pytest.raises(OverLimit, match="the key alice is over its limit of 1800 requests per minute"):
         later.enter("m")
 
 
@@ -89,7 +89,7 @@ def test_all_processes_together_run_no_more_requests_than_a_key_may(shared: Shar
     assert max(shared.together(come_and_go, 200, SPAWN.Value("q", 0), *made)) == 1
     (who,) = callers(shared.path, 0, *made)
     who.enter("m")
-    with pytest.raises(OverLimit, match="alice has 1 requests running, its limit"):
+    with pytest.raises(OverLimit, match="alice has 1 requests running, which is its limit"):
         who.enter("m")
 
 
@@ -127,7 +127,7 @@ def test_a_process_that_is_started_again_finds_what_was_taken_and_runs_nothing(s
         first.enter("m")
     (again,) = callers(shared.path, 1, *made)
     again.enter("m")
-    with pytest.raises(OverLimit, match="24 requests a minute"):
+    with pytest.raises(OverLimit, match="24 requests per minute"):
         again.enter("m")
 
 

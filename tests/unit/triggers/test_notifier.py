@@ -121,7 +121,7 @@ def test_it_is_given_up_after_a_day_or_where_nobody_wants_it(office: Office) -> 
     ((_, state, attempts),) = [each for each in office.states() if each[0] == "ops"]
     assert state == "failed"
     assert 20 < attempts < 60
-    assert "given up after" in office.notes[-1][1]
+    assert "no further attempt after" in office.notes[-1][1]
 
 
 def test_who_is_told_of_what(office: Office) -> None:

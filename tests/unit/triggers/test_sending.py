@@ -199,8 +199,8 @@ def test_tls_is_by_the_name_and_not_by_the_address(start: Start, tmp_path: Path)
 
     assert sender(ours).post(f"https://hooks.example.com:{receiver.port}/", {}, BODY) == 204
     for host in ("other.example.com", "127.0.0.1"):
-        with pytest.raises(Undelivered, match="its certificate is not trusted"):
+        with pytest.raises(Undelivered, match="the TLS certificate is not trusted"):
             sender(ours).post(f"https://{host}:{receiver.port}/", {}, BODY)
-    with pytest.raises(Undelivered, match="its certificate is not trusted"):
+    with pytest.raises(Undelivered, match="the TLS certificate is not trusted"):
         sender(None).post(f"https://hooks.example.com:{receiver.port}/", {}, BODY)
     assert len(receiver.posted) == 1

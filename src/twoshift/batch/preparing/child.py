@@ -123,7 +123,7 @@ class PreparingChild:
                 self._take(task, line.recv(), arena)
         except (EOFError, OSError):  # it is gone
             code = _ended(process)
-            return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+            return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
         finally:
             self._to_tell.put(_Over())
             telling.join()

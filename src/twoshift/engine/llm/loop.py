@@ -96,7 +96,9 @@ class LlmEngine(DeviceLoop):
         """
         if lane is Lane.ONLINE or not rows.prompts:
             raise InvalidInput(
-                "block", f"{len(rows.prompts)} rows in the {lane} lane", "rows in the micro or batch lane"
+                "block",
+                f"{len(rows.prompts)} rows in the {lane} lane",
+                "at least one row, in the lane `micro` or `batch`",
             )
         future = BlockFuture(lambda: self._forget_block(job))
         filling = BlockAccumulator(len(rows.prompts))
@@ -396,7 +398,9 @@ class LlmEngine(DeviceLoop):
 
 def _too_large(sequence: Background) -> TooLarge:
     tokens = sequence.prompt.tokens + sequence.prompt.max_tokens
-    return TooLarge("prompt", f"{tokens:,} tokens with its answer", "fewer: the KV cache has less for jobs")
+    return TooLarge(
+        "prompt", f"{tokens:,} tokens for prompt and answer", "fewer tokens: the KV cache has less space for jobs"
+    )
 
 
 def _nothing() -> None:

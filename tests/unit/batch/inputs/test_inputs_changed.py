@@ -57,7 +57,7 @@ def file(request: pytest.FixtureRequest, tmp_path: Path) -> InputFile:
 def test_a_file_that_was_replaced_before_it_is_read_is_broken(file: InputFile) -> None:
     pieces = cut_in(file, 1000)
     replace(Path(file.location), content(file.location, ROWS))
-    with pytest.raises(Broken, match=rf"{file.location} has changed since it was listed; put it back"):
+    with pytest.raises(Broken, match=rf"{file.location} has changed after the job listed its input; restore the file"):
         rows_of(file, pieces)
 
 

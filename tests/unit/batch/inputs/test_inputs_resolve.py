@@ -55,7 +55,7 @@ def test_a_link_that_leads_nowhere_is_left_out_where_a_file_of_its_name_would_be
     assert names("docs") == before
     (tree / "docs" / "sub" / "z.csv").symlink_to("nowhere")  # these rows would be lost in silence
     for given in ("docs", "docs/**/*.csv"):
-        with pytest.raises(InvalidInput, match=r"docs/sub/z\.csv.*a link that leads to a file"):
+        with pytest.raises(InvalidInput, match=r"docs/sub/z\.csv.*a symbolic link that points to an existing file"):
             names(given)
 
 
@@ -105,7 +105,7 @@ def test_formats_are_told_by_suffix_or_by_the_option(tree: Path) -> None:
         (["odd"], None, r"odd.*\.arrow, or --input-format\)"),
         (["docs/*.xml"], None, "some file matches"),
         ([], None, "at least one"),
-        (["docs", "docs/b.parquet"], None, "each file once; it is in 'docs' and in"),
+        (["docs", "docs/b.parquet"], None, "each input file once; both 'docs' and"),
         (["docs/b.parquet", "./docs/../docs/b.parquet"], None, "each file once"),
     ],
 )

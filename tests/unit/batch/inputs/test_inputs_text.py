@@ -178,10 +178,10 @@ def test_csv_rows_that_do_not_fit_the_header_are_errors(tmp_path: Path) -> None:
     rows = rows_of(file)
     assert [row["b"] for row in rows] == ["2", None, None, "5", None, "10"]
     assert told(rows)[1:5] == [
-        "1 field where the header has 2",
-        "3 fields where the header has 2",
+        "the row has 1 field, the header has 2",
+        "the row has 3 fields, the header has 2",
         "column a is not UTF-8",
-        "a carriage return outside of quotes",
+        "the row has a carriage return outside of quotes",
     ]
 
 
