@@ -104,7 +104,7 @@ def test_a_second_notice_does_not_wait_for_the_grace(
     running = pool.submit(patient, server, f"sleep 50 {tmp_path / 'told'}")
     until((tmp_path / "told").exists)
     server.process.send_signal(signal.SIGINT)
-    until(lambda: "a second signal stops now" in server.said)
+    until(lambda: "send a second signal to stop now" in server.said)
     assert server.process.poll() is None
     assert server.stop(signal.SIGINT) == 1
     assert running.result() == 0

@@ -21,6 +21,7 @@ from twoshift.batch.settings import JobSettings, Mark, make_settings
 from twoshift.declare import declared
 from twoshift.errors import Broken, InvalidInput, NotFound, TryLater
 from twoshift.ports import JobRecord
+from twoshift.runtime.devices import usable_threads
 from twoshift.types import JobState
 from twoshift.units import parse_duration
 
@@ -114,6 +115,7 @@ class JobIntake:
         if why := fleet.why_away():
             raise TryLater(why, HELD_S)
         settings.check_model(fleet.is_llm)
+        settings.check_preparers(usable_threads())
         return msgspec.structs.replace(settings, workers=max(1, len(fleet.replicas())))
 
 

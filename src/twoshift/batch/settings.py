@@ -145,7 +145,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         int | None,
         setting("Processes per worker that read, tokenise and write rows; 0 uses threads instead.", whole(0, 1024),
                 shown="as many as a GPU needs; 0 on a CPU",
-                more="For encoders. Never more than the usable cores. See [jobs](jobs.md#preparing-processes).")] = None
+                more="For encoders. At most the number of usable cores. See [jobs](jobs.md#preparing-processes).")] = None
     trust_pickle: Annotated[TrustPickle, HERE] = False
     load_seconds: Annotated[
         float,
@@ -266,6 +266,11 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         )
         system = None if self.system is None else Template.parse(self.system, "system")
         return Prompting(Template.parse(self.prompt, "prompt", is_column=True), system, params)
+
+    def check_preparers(self, cores: int) -> None:
+        """Raises InvalidInput where the machine of the workers has fewer cores than processes are asked for."""
+        accepted = f"at most {cores}, the number of usable cores"
+        _require(self.preparers is None or self.preparers <= cores, "preparers", self.preparers, accepted)
 
     def check_model(self, is_llm: bool) -> None:
         """Whether the model takes rows as these settings make them; raises InvalidInput."""

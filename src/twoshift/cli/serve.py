@@ -92,6 +92,9 @@ def _serve(settings: ServeSettings) -> int:
 
 def _leave(code: int) -> NoReturn:
     """Ends the process as it is: what does not come back would hold it for ever."""
+    from twoshift.fleet.live_folder import LiveFolder
+
+    LiveFolder.remove_all()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -18,7 +18,7 @@ from twoshift.batch.preparing.messages import Answered, FromPreparer, Given, ToP
 from twoshift.batch.preparing.remote_engine import RemoteEngine
 from twoshift.batch.scorer import ShardScorer
 from twoshift.batch.scoring import ScoringThreads
-from twoshift.parent_process import end_with
+from twoshift.parent_process import end_with, name_process
 
 __all__ = ["SIGNALS", "main"]
 
@@ -32,6 +32,7 @@ def main(line: int, arena: int, worker: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     end_with(worker)
+    name_process("ts-preparer")
     os.nice(_NICER)
     pa.set_cpu_count(1)  # its siblings have the other cores
     with contextlib.suppress(EOFError, OSError):  # the worker is gone
