@@ -322,20 +322,20 @@ def test_who_has_spent_its_device_seconds_is_refused_and_its_jobs_wait_also_afte
         answered += 1
     assert answered
     got = house.embed("poor")
-    assert "device seconds of today" in got.message
+    assert "device seconds for today" in got.message
     assert 0 < int(got.headers["retry-after"]) <= 86_400
     assert house.embed("alice").status == 200
     shared = house.path / "data" / "shared"
     made = house.job("poor", f"{shared}/in.parquet", f"{shared}/waits")
     assert made.status == 200, made.body
     job = made.json()["id"]
-    until(lambda: "device seconds of today" in house.state("poor", job)["reason"])
+    until(lambda: "device seconds for today" in house.state("poor", job)["reason"])
     assert house.state("poor", job)["state"] == "running"
     house.server.stop()
     house.server.end()
     house.server = started(house.path, house.keys).server
     assert house.embed("poor").status == 429
-    until(lambda: "device seconds of today" in house.state("poor", job)["reason"])
+    until(lambda: "device seconds for today" in house.state("poor", job)["reason"])
     assert not list((shared / "waits").glob("part-*"))
     assert {each["lane"]: each["rows"] for each in house.usage("poor", "group_by=lane")}["live"] == answered
     assert house.ask("poor", "POST", f"/v1/jobs/{job}/cancel").status == 200

@@ -78,7 +78,7 @@ def test_what_is_not_given_is_left_to_the_file_and_the_defaults() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--name x --part 2", "--part: '2' cannot be used; expected a share above 0, up to 1, such as 0.4 or 40%"),
+        ("--name x --part 2", "--part: '2' cannot be used; expected a share above 0, up to 1, such as 0.4"),
         ("--name x --pause 0", "--pause: '0' cannot be used; expected a duration above 0"),
         ("--part 0.5", "--name is missing"),
         ("--name x --amounts a=1,a=2", "--amounts: 'a=1,a=2' cannot be used; expected each name once; a occurs"),

@@ -134,7 +134,7 @@ class DeviceLoop(ABC):
 
     def _check_open(self) -> None:
         if _forks[0] != self._forks:
-            raise Broken("the engine runs only in the process that started it, not in a fork of that process")
+            raise Broken("the engine runs only in the process that started it, and this process was forked from it")
         if self._dead is not None:
             raise self._dead.with_traceback(None)  # it is raised again and again: its traceback must not grow
         if self._stopping == "closed":

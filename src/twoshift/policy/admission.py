@@ -164,10 +164,7 @@ class AdmissionPolicy:
         fastest_s = self._fastest_s(calls, now_s) or needed_s / MOST_WRONG
         if fastest_s <= left_s:
             return Try(now_s + _TRY_FOR * needed_s)
-        return Never(
-            f"the request takes {needed_s * 1e3:.3g} ms on an idle device, but its deadline is in "
-            f"{max(0.0, left_s) * 1e3:.3g} ms"
-        )
+        return Never(f"needs {needed_s * 1e3:.3g} ms on an idle device and has {max(0.0, left_s) * 1e3:.3g} ms left")
 
     def _fastest_s(self, calls: Sequence[PlannedCall], now_s: float) -> float | None:
         """What these calls take at the least, as others of their sizes have lately; None where that is not known."""

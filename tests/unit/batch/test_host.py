@@ -118,7 +118,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 def test_a_job_whose_model_has_died_waits_for_the_next_server(fleet: Fleet) -> None:
     fleet.model.loses = True
     job = fleet.host.submit(fleet.settings())
-    fleet.wait(job.id, lambda _: fleet.host.get(job.id).reason.startswith("its model has died"))
+    fleet.wait(job.id, lambda _: fleet.host.get(job.id).reason.startswith("the engine of the model has failed"))
     assert fleet.host.get(job.id).state is JobState.QUEUED
     fleet.host.close(20)
     fleet.model.loses = False
@@ -200,7 +200,7 @@ def test_a_job_whose_folder_another_run_has_waits_for_it(fleet: Fleet) -> None:
     with one_coordinator(str(fleet.path / "out")):
         job = fleet.host.submit(fleet.settings())
         fleet.wait(job.id, lambda state: state is JobState.QUEUED and bool(fleet.host.get(job.id).reason))
-        assert "no other run works on" in fleet.host.get(job.id).reason
+        assert "no other run is using" in fleet.host.get(job.id).reason
     assert fleet.wait(job.id, lambda state: state.is_over) is JobState.DONE
     fleet.check()
 
@@ -297,7 +297,7 @@ def test_an_owner_has_only_so_many_jobs_at_a_time_and_others_go_on(fleet: Fleet)
     first, second = (
         fleet.host.submit(fleet.settings(output=str(fleet.path / name)), "red") for name in ("red-1", "red-2")
     )
-    with pytest.raises(OverLimit, match="2 jobs are queued or running"):
+    with pytest.raises(OverLimit, match="2 jobs of this tenant are queued or running"):
         fleet.host.submit(fleet.settings(output=str(fleet.path / "red-3")), "red")
     other = fleet.host.submit(fleet.settings(output=str(fleet.path / "blue-1")), "blue")
     fleet.wait(other.id, lambda state: state is JobState.RUNNING)
@@ -425,7 +425,7 @@ def test_an_output_that_is_not_ones_own_is_refused_before_anything_is_said_about
         raise InvalidInput("output", output, "a location below /data/red")
 
     job = fleet.host.submit(fleet.settings(), "blue")
-    for owner, told in (("red", "a location below"), ("green", "this one is taken")):
+    for owner, told in (("red", "a location below"), ("green", "another job uses this one")):
         fleet.allowed["red"] = allowed(check_output=check)
         with pytest.raises(InvalidInput, match=told) as refused:
             fleet.host.submit(fleet.settings(), owner)

@@ -126,7 +126,7 @@ def test_changed_files_are_named_a_few_at_least() -> None:
         same_files(plan(), settings(), changed, unread)
     with pytest.raises(InvalidInput, match=r"gone: docs/5\.parquet"):
         same_files(plan(), settings(), FILES[:-1], unread)
-    with pytest.raises(InvalidInput, match="another order"):
+    with pytest.raises(InvalidInput, match="a different order"):
         same_files(plan(), settings(), FILES[::-1], unread)
 
 

@@ -68,9 +68,9 @@ def test_messages_are_said_again_until_the_pool_has_them(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"inputs": ("gone/*.jsonl",)}, "the input gone/*.jsonl is not there"),
-        ({"inputs": ("gone.jsonl",)}, "the input gone.jsonl is not there"),
-        ({"output": "elsewhere"}, "the output folder elsewhere is not there"),
+        ({"inputs": ("gone/*.jsonl",)}, "the input gone/*.jsonl does not exist"),
+        ({"inputs": ("gone.jsonl",)}, "the input gone.jsonl does not exist"),
+        ({"output": "elsewhere"}, "the output folder elsewhere does not exist"),
         ({"version": "0.0.1"}, "install the same version on every node"),
     ],
 )

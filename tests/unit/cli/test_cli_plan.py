@@ -70,7 +70,7 @@ def test_plan_cap_gives_170_items_and_says_what_preemption_changes(twoshift: Run
     assert ran.json["call_ms"] == pytest.approx(40.0)
     assert ran.json["efficiency"] == pytest.approx(0.85)
     assert "between two background calls" in ran.json["words"]
-    assert "between two of them" in " ".join(twoshift(line).out.split())
+    assert "between two background calls" in " ".join(twoshift(line).out.split())
 
 
 def test_plan_fleet_shows_over_right_and_under(twoshift: Run) -> None:

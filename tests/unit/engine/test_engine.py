@@ -433,7 +433,7 @@ def test_a_later_call_may_answer_with_a_wider_type() -> None:
     ("later", "told"),
     [
         ({"d": np.zeros((2, 4))}, r"rows of shape \[3\] first and of \[4\] later"),
-        ({"e": np.zeros((2, 3))}, r"answered with \['d'\] first and with \['e'\] later"),
+        ({"e": np.zeros((2, 3))}, r"returned the columns \['d'\] at first and \['e'\] later"),
         ({"d": np.full((2, 3), "x")}, "was float64 first and <U1 later"),
     ],
 )

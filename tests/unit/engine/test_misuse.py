@@ -50,9 +50,9 @@ def test_a_class_that_returns_too_few_rows_fails_its_calls_and_is_not_tried_row_
 def test_what_cannot_be_submitted_is_told_what_to_do(tmp_path: Path) -> None:
     engine = engine_of(tmp_path, "Model")
     prepared = engine.runtime.prepare(ROWS)
-    with pytest.raises(InvalidInput, match=r"rows from engine\.runtime\.prepare"):
+    with pytest.raises(InvalidInput, match=r"rows returned by engine\.runtime\.prepare"):
         engine.submit(["raw text"], engine.now_s() + 5)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(InvalidInput, match=r"rows from engine\.runtime\.prepare"):
+    with pytest.raises(InvalidInput, match=r"rows returned by engine\.runtime\.prepare"):
         engine.submit_block(["raw text"])  # pyright: ignore[reportArgumentType]
     with pytest.raises(Late, match=r"has passed on the clock of engine\.now_s"):
         engine.submit(prepared, 5.0 - engine.now_s())

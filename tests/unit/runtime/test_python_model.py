@@ -101,7 +101,7 @@ def test_a_missing_module_is_named() -> None:
 def test_a_missing_class_suggests_the_nearest(tmp_path: Path) -> None:
     path = written(tmp_path)
     assert "did you mean Doubler?" in refused(f"{path}:Dubler")
-    assert "which has Doubler" in refused(f"{path}:Zzz")
+    assert "which defines Doubler" in refused(f"{path}:Zzz")
 
 
 def test_a_constructor_with_arguments_is_refused(tmp_path: Path) -> None:

@@ -210,7 +210,7 @@ def test_spent_device_seconds_refuse_live_requests_and_let_jobs_wait() -> None:
     import time
 
     alice.of.spent(day=int(time.time() // 86_400), device_s=5.0)
-    with pytest.raises(OverLimit, match="5 device seconds of today"):
+    with pytest.raises(OverLimit, match="5 device seconds for today"):
         asked(alice)
     alice.enter("m", live=False)
     alice.leave()

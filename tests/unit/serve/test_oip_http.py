@@ -310,4 +310,4 @@ def test_text_that_is_no_utf_8_is_a_400_that_names_tensor_and_element(face: Face
     reply = face.infer(head, b"" if size is None else b"\x01\0\0\0\xff")
     assert reply.status == 400
     assert b"input 'x': b'\\xff" in reply.body.replace(b"\\\\", b"\\")
-    assert (b"element 1 is none" if size is None else b"element 0 is none") in reply.body
+    assert (b"element 1 is invalid" if size is None else b"element 0 is invalid") in reply.body

@@ -71,7 +71,7 @@ def test_this_machine_alone_needs_no_keys(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "", "example.org", "localhost.example.org"])  # noqa: S104
 def test_beyond_this_machine_there_must_be_keys_or_the_word_for_none(host: str) -> None:
-    with pytest.raises(InvalidInput, match=r"host.*keys \(twoshift key\), or --open"):
+    with pytest.raises(InvalidInput, match=r"host.*keys \(`twoshift key`\), or --open"):
         made(host=host)
     assert made(host=host, open=True).open
     assert made(host=host, keys={"a": {"sha256": DIGEST}}).keys

@@ -136,7 +136,7 @@ def test_what_one_process_says_is_spent_is_refused_by_all(shared: Shared) -> Non
     ledger, front = (Keys(keys, tenants=tenants, shared=SharedLimits.open(shared.path, each)) for each in (0, 1))
     front.caller("Bearer alice").enter("m")
     ledger.tenants["red"].spent(day_of(time.time()), 5.0)
-    with pytest.raises(OverLimit, match="5 device seconds of today"):
+    with pytest.raises(OverLimit, match="5 device seconds for today"):
         front.caller("Bearer alice").enter("m")
     ledger.tenants["red"].spent(day_of(time.time()), 4.0)
     front.caller("Bearer alice").enter("m")
@@ -147,7 +147,7 @@ def test_only_what_is_limited_has_a_place_in_the_file(shared: Shared) -> None:
     limits = SharedLimits.open(shared.path, 0)
     limits.key("anna")
     for missing in (limits.key, limits.tenant):
-        with pytest.raises(Broken, match="were not known"):
+        with pytest.raises(Broken, match="did not exist"):
             missing("alice" if missing == limits.key else "red")
     who = Keys(keys, tenants=tenants, shared=limits).caller("Bearer alice")
     limits.close()  # it is not looked at for her

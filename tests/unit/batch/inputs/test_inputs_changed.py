@@ -73,7 +73,7 @@ def test_a_file_that_is_as_large_as_before_but_newer_is_broken(file: InputFile) 
 
 def test_a_file_that_is_gone_is_broken(file: InputFile) -> None:
     Path(file.location).unlink()
-    with pytest.raises(Broken, match=f"{file.location} is gone"):
+    with pytest.raises(Broken, match=f"{file.location} was deleted"):
         rows_of(file)
 
 
