@@ -184,7 +184,7 @@ def tell(figures: Figures) -> None:
     slower = data["live_with_job"]["p50_ms"] / data["live_without_job"]["p50_ms"]
     print(f"The job cost live callers a factor of {slower:.1f} in the median.")
     print(
-        f"The fleet as it is paid, idle time included: ${alone:.2f} per million rows with live requests alone, ${both:.2f} with both."
+        f"The fleet as it is paid, idle time included: ${alone:.2f} per million rows live alone, ${both:.2f} with both."
     )
     print(f"Rows with an error: {data['row_errors']}. All of it took {data['seconds']:.0f} s.")
 

@@ -56,7 +56,7 @@ def test_a_graph_that_never_ends_ends_embed_with_the_step_that_hangs(tmp_path: P
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     ended = run("embed", str(path), "--load-timeout", "2s", input="a\n")
     assert ended.returncode == 1
-    told = f"twoshift: {path} was not loaded within 2 s: loading has hung since the first call of {path} began; raise --load"
+    told = f"twoshift: {path} was not loaded within 2 s: loading has hung since the first call of {path} began; raise"
     assert told in ended.stderr
 
 

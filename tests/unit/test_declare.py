@@ -11,10 +11,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from twoshift.batch.settings import JobSettings
 from twoshift.cli.commands import command
 from twoshift.cli.params import flags_of, given_of, text, with_settings
 from twoshift.declare import check, declared, differing, key, setting, settings_of
 from twoshift.errors import InvalidInput
+from twoshift.serve.settings import ServeSettings
 from twoshift.values import EACH, FLAG, duration, mapping, names, share, whole
 
 
@@ -144,3 +146,32 @@ def test_a_large_whole_number_loses_no_digit() -> None:
 
 def test_further_words_of_an_annotation_are_marks() -> None:
     assert {name for name, each in declared(Told).items() if Mark.SECRET in each.marks} == {"part"}
+
+
+@pytest.mark.parametrize("settings", [JobSettings, ServeSettings])
+def test_a_bad_value_is_refused_with_the_same_words_as_an_option_and_in_a_file(settings: type[msgspec.Struct]) -> None:
+    needed = {"inputs": ["a"], "output": "o", "model": "m", "models": {"m": {"model": "minilm"}}}
+    given = {name: value for name, value in needed.items() if name in declared(settings)}
+    for name, each in declared(settings).items():
+        if each.type is not int or not each.has_option:
+            continue
+        for raw, value in (("x", "x"), ("1.5", 1.5), ("-1", -1)):
+            if each.setting.value.fits(-1) and raw == "-1":
+                continue
+            with pytest.raises(InvalidInput) as option:
+                each.setting.value.parse(raw, name)
+            with pytest.raises(InvalidInput) as file:
+                settings_of(settings, {**given, name: value})
+            assert option.value.accepted == file.value.accepted, name
+
+
+def test_a_word_that_is_not_known_is_refused_with_the_nearest_as_an_option_and_in_a_file() -> None:
+    with pytest.raises(InvalidInput) as file:
+        settings_of(JobSettings, {"inputs": ["a"], "output": "o", "model": "m", "engine": "rai"})
+    with pytest.raises(InvalidInput) as option:
+        declared(JobSettings)["engine"].setting.value.parse("rai", "engine")
+    assert (
+        str(file.value)
+        == str(option.value)
+        == "engine: 'rai' cannot be used; expected local or ray (did you mean ray?)"
+    )

@@ -145,7 +145,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         int | None,
         setting("Processes per worker that read, tokenise and write rows; 0 uses threads instead.", whole(0, 1024),
                 shown="as many as a GPU needs; 0 on a CPU",
-                more="For encoders. At most the number of usable cores. See [jobs](jobs.md#preparing-processes).")] = None
+                more="For encoders. At most the usable cores. See [jobs](jobs.md#preparing-processes).")] = None
     trust_pickle: Annotated[TrustPickle, HERE] = False
     load_seconds: Annotated[
         float,

@@ -192,6 +192,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             "Number of front-end processes that accept live requests.",
             whole(most=64),
             shown="1 with fewer than 8 cores, else as many as needed",
+            more="See [front-end processes](serving.md#front-end-processes).",
         ),
     ] = None
     address: Annotated[str | None, setting("Address of the Ray cluster: auto or host:port.", shown="a local Ray")] = (

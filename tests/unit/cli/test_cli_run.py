@@ -24,6 +24,7 @@ from twoshift.cli import run
 from twoshift.cli.job_progress import JobProgress
 from twoshift.cli.run_warning import failed_rows_warning
 from twoshift.policy.deadline import Outlook, Verdict
+from twoshift.runtime.devices import usable_threads
 
 Run = Callable[[str], Any]
 SETTINGS = JobSettings(inputs=("in",), output="out/", model="m", window="2h", price_usd_per_hour=1.0, max_errors="20")
@@ -262,6 +263,12 @@ def test_an_option_of_a_job_on_a_server_or_of_one_here_is_refused_for_the_other(
 ) -> None:
     ran = twoshift(f"run in.csv -o out --model m --text body {options}")
     assert (ran.code, ran.err.startswith(f"twoshift: {said}")) == (2, True)
+
+
+def test_more_preparing_processes_than_cores_are_refused(twoshift: Run) -> None:
+    ran = twoshift("run in.csv -o out --model minilm --text body --preparers 1000")
+    told = f"--preparers: 1000 cannot be used; expected at most {usable_threads()}, the number of usable cores"
+    assert (ran.code, told in ran.err) == (2, True)
 
 
 def test_a_job_files_placeholder_is_named_as_the_file_does(twoshift: Run) -> None:
