@@ -106,7 +106,7 @@ def test_own_options_stand_before_those_of_settings_and_keyword_ones_behind() ->
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ({"part": 0.0}, "part: 0.0 cannot be used; expected a share above 0, up to 1"),
+        ({"part": 0.0}, "part: 0.0 cannot be used; expected a share above 0, up to 1, such as 0.4"),
         ({"pause_seconds": -1.0}, "pause_seconds: -1.0 cannot be used; expected seconds above 0"),
         ({"lease": 0}, "lease: 0 cannot be used; expected a whole number of at least 1"),
         ({"pause": 5}, "pause: 5 cannot be used; expected a known key, such as pause_seconds"),
@@ -170,8 +170,5 @@ def test_a_word_that_is_not_known_is_refused_with_the_nearest_as_an_option_and_i
         settings_of(JobSettings, {"inputs": ["a"], "output": "o", "model": "m", "engine": "rai"})
     with pytest.raises(InvalidInput) as option:
         declared(JobSettings)["engine"].setting.value.parse("rai", "engine")
-    assert (
-        str(file.value)
-        == str(option.value)
-        == "engine: 'rai' cannot be used; expected local or ray (did you mean ray?)"
-    )
+    told = "engine: 'rai' cannot be used; expected local or ray (did you mean ray?)"
+    assert (str(file.value), str(option.value)) == (told, told)
