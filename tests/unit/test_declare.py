@@ -113,7 +113,7 @@ def test_own_options_stand_before_those_of_settings_and_keyword_ones_behind() ->
         ({"one": {"depth": 10}}, "one.depth: 10 cannot be used; expected a whole number from 1 to 9"),
         ({"one": {"dept": 1}}, "one.dept: 1 cannot be used; expected a known key, such as depth"),
         ({"one": 1}, "one: 1 cannot be used; expected a table: [one]"),
-        ({"many": {"a": {"depth": "x"}}}, "many.a.depth: 'x' cannot be used; expected a whole number"),
+        ({"many": {"a": {"depth": "x"}}}, "many.a.depth: 'x' cannot be used; expected a whole number from 1 to 9"),
         ({"many": [1]}, "many: [1] cannot be used; expected tables such as [many.first]"),
     ],
 )
