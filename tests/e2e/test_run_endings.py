@@ -68,7 +68,7 @@ def test_a_signal_ends_it_with_what_is_in_work_done(job: JobFolder, number: sign
     out, err = process.communicate(timeout=30)
     assert process.returncode == 3, err
     assert "Traceback" not in err
-    assert "The same command resumes" in out
+    assert "Run the same command again to resume" in out
     done = len(list(job.out.glob("part-*")))
     assert 1 <= done < 6
     job.check_clean()
