@@ -67,7 +67,7 @@ def test_a_timeout_of_the_callers_own_is_kept_all_the_same(hopeless: Server) -> 
 def test_readiness_and_what_is_derived_say_what_cannot_be_kept(hopeless: Server) -> None:
     ready = hopeless.ask("GET", "/readyz")
     assert ready.status == 200
-    assert "cannot keep the SLO" in ready.json()["warnings"][0]
+    assert "cannot meet the SLO" in ready.json()["warnings"][0]
     derived = hopeless.ask("GET", "/v1/derived/Slow").json()
     assert (derived["keeps_slo"], derived["least_slo_s"] > 0.08) == (False, True)
 
