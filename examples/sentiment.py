@@ -2,11 +2,11 @@ import numpy as np
 
 
 class Sentiment:
-    def load(self):  # once in a process
+    def load(self):  # called once per process
         self.good = {"good", "great", "love"}
 
-    def prepare(self, rows):  # rows as they come -> arrays; on threads, before the device
+    def prepare(self, rows):  # raw rows -> arrays; runs in threads, before the device
         return {"hits": np.array([sum(word in self.good for word in row["text"].lower().split()) for row in rows])}
 
-    def predict(self, batch):  # arrays in, arrays out, in both shifts: a row out for each row in
+    def predict(self, batch):  # arrays in, arrays out: one output row per input row
         return {"score": 1 - np.exp(-batch["hits"])}

@@ -176,7 +176,7 @@ def tell(figures: Figures) -> None:
     prices = f"live ${LIVE_PRICE:.2f}/h", f"batch ${BATCH_PRICE:.2f}/h"
     out = console()
     out.print(table(columns, shown, title="What live callers saw"))
-    out.print(table(["<dollars a million rows", *prices, "apart"], dollars))
+    out.print(table(["<dollars per million rows", *prices, "apart"], dollars))
     alone, both = usd["fleet"]["live_alone"], usd["fleet"]["both_shifts"]
     print(
         f"Harvested: {data['harvested_rows_per_s']:,.0f} rows/s for {data['job_seconds']:.0f} s, beside live requests."
@@ -184,7 +184,7 @@ def tell(figures: Figures) -> None:
     slower = data["live_with_job"]["p50_ms"] / data["live_without_job"]["p50_ms"]
     print(f"The job cost live callers a factor of {slower:.1f} in the median.")
     print(
-        f"The fleet as it is paid, idle time included: ${alone:.2f} a million rows live alone, ${both:.2f} with both."
+        f"The fleet as it is paid, idle time included: ${alone:.2f} per million rows live alone, ${both:.2f} with both."
     )
     print(f"Rows with an error: {data['row_errors']}. All of it took {data['seconds']:.0f} s.")
 

@@ -25,7 +25,7 @@ def write_report(folder: Path, figures: Figures, promises: list[Promise]) -> Pat
     sections = [
         report.Section("Result", [report.figures_row(_cards(figures))]),
         report.Section("Live requests", [_latency(figures)], _events(figures)),
-        report.Section("What a million rows cost", [_dollars(figures)], _prices(figures)),
+        report.Section("Cost per million rows", [_dollars(figures)], _prices(figures)),
     ]
     subtitle = f"minilm on {figures.replicas} replicas, SLO {figures.slo_ms:g} ms, {figures.live_per_s:.0f} requests/s"
     path.write_text(report.page("One fleet, both shifts", subtitle, sections, f"Made by twoshift {__version__}, demo"))
@@ -89,7 +89,7 @@ def _dollars(figures: Figures) -> report.Figure:
         report.Bar("Reference, live", figures.reference[0], tone="orange"),
         report.Bar("Reference, batch", figures.reference[1], tone="orange"),
     ]
-    return report.bar_chart("Dollars a million rows", bars, report.Axis(kind="usd"))
+    return report.bar_chart("Dollars per million rows", bars, report.Axis(kind="usd"))
 
 
 def _prices(figures: Figures) -> str:

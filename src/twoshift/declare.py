@@ -122,6 +122,8 @@ def check(settings: msgspec.Struct) -> None:
     for name, each in declared(type(settings)).items():
         value, kind = getattr(settings, name), each.setting.value
         if value is not None and not kind.fits(value):
+            if kind.options and isinstance(value, str):
+                kind.parse(value, name)  # it says the same of an option, with the nearest word
             raise InvalidInput(name, ",".join(value) if isinstance(value, tuple) else value, kind.plain)
 
 
@@ -152,7 +154,7 @@ def settings_of(kind: type[T], data: dict[str, Any], table: str = "") -> T:
     except msgspec.ValidationError as error:
         if isinstance(error.__cause__, InvalidInput):  # ours, and it says it better
             raise error.__cause__.renamed(_key(table, error.__cause__.field)) from None
-        raise _misfit(str(error), data, table) from error
+        raise _misfit(str(error), data, table, fields) from error
 
 
 def _read(kind: Any, value: Any, key: str) -> Any:
@@ -175,8 +177,8 @@ def _key(table: str, key: str) -> str:
     return f"{table}.{key}" if table else key
 
 
-def _misfit(told: str, data: dict[str, Any], table: str) -> InvalidInput:
-    """What msgspec says of a value, about the value."""
+def _misfit(told: str, data: dict[str, Any], table: str, fields: Mapping[str, Declared]) -> InvalidInput:
+    """What msgspec says of a value, about the value; in the words that its option has for it, where there are some."""
     what, _, place = told.partition(" - at `$")
     place = place.removeprefix(".").removesuffix("`")
     if missing := _MISSING.fullmatch(what):
@@ -190,6 +192,8 @@ def _misfit(told: str, data: dict[str, Any], table: str) -> InvalidInput:
                 value = value[int(index)]
             case _:
                 break
+    if place in fields and (plain := fields[place].setting.value.plain):
+        return InvalidInput(_key(table, place), value, plain)
     typed = _TYPED.fullmatch(what)
     kinds = [_KINDS.get(each, each) for each in typed[1].split(" | ") if each != "null"] if typed else []
     return InvalidInput(_key(table, place), value, " or ".join(dict.fromkeys(kinds)) or what)

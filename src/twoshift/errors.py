@@ -277,4 +277,4 @@ def message_of(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:
-        return "its message cannot be made"
+        return "the error has no readable message"

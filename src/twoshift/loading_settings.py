@@ -9,15 +9,23 @@ from twoshift.values import FLAG, text, whole
 
 __all__ = ["Device", "Precision", "Threads", "TrustPickle"]
 
-Device = Annotated[str, setting("Device: auto, cpu, cuda or cuda:N.", text("NAME"))]
-Precision = Annotated[str | None, setting("Precision: fp32, bf16 or int8.", text("NAME"), shown="the model's own")]
+Device = Annotated[str, setting("Device to run the model on: auto, cpu, cuda or cuda:N.", text("NAME"))]
+Precision = Annotated[
+    str | None, setting("Precision to run the model in: fp32, bf16 or int8.", text("NAME"), shown="the model's own")
+]
 Threads = Annotated[
     int | None,
-    setting("CPU threads per call.", whole(most=4096), shown="all usable cores, or fewer if that is faster"),
+    setting(
+        "Number of CPU threads per forward call.",
+        whole(most=4096),
+        shown="all usable cores, or fewer if that is faster",
+    ),
 ]
 TrustPickle = Annotated[
     bool,
     setting(
-        "Load pickle and joblib files. They can run any code: load only files that you trust.", FLAG, "--trust-pickle"
+        "Allow pickle and joblib model files. Such files can run any code: load only files that you trust.",
+        FLAG,
+        "--trust-pickle",
     ),
 ]

@@ -126,6 +126,6 @@ class RunningJob:
 def _why(result: JobResult, output: str) -> str:
     if result.dead:
         shard, what = next(iter(result.dead.items()))
-        return f"{len(result.dead):,} shards in {output} could not be done; shard {shard}: {what}"
+        return f"{len(result.dead):,} shards in {output} failed; shard {shard}: {what}"
     last = result.last
     return f"too many rows failed in {output}: {last.errors:,} of {last.committed_rows:,}; see the column `error`"

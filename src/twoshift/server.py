@@ -246,7 +246,9 @@ class Server:
         except BaseException:
             await front.drain(_NOW_S, self._hurry)
             raise
-        _logger.warning("stopping: admitted requests are answered within %s; a second signal stops now", settings.grace)
+        _logger.warning(
+            "stopping: waiting up to %s for admitted requests; send a second signal to stop now", settings.grace
+        )
         until_s, in_peace = time.monotonic() + settings.grace_s, True
         service.drain()
         if self._fronts is not None:  # first: they hand connections over
@@ -325,9 +327,9 @@ class Server:
         if (scaler := self._scalers.pop(deployment.name, None)) is not None:
             scaler.close()
         assert self._services is not None  # noqa: S101 - they are there before any deployment is loaded
-        jobs, why = self._services.jobs, deployment.why_not or f"{deployment.name} was loaded anew"
+        jobs, why = self._services.jobs, deployment.why_not or f"{deployment.name} was reloaded"
         if not isinstance(jobs, NoJobs) and not jobs.let_go(deployment.name, why, self.settings.grace_s):
-            raise Broken(f"a job of {deployment.name} did not let it go within {self.settings.grace}")
+            raise Broken(f"a job still uses {deployment.name} after {self.settings.grace}")
 
     def _close_all(self, left_s: float) -> bool:
         until_s = time.monotonic() + left_s
@@ -349,7 +351,9 @@ def _check_guarded(settings: ServeSettings) -> None:
     """A script that is imported again by the processes that it starts would start a server in each of them."""
     starts = (settings.fronts or 1) > 1 or any(each.first_replicas > 1 for each in settings.models.values())
     if starts and getattr(multiprocessing.current_process(), "_inheriting", False):
-        raise Broken('a server with fronts or replicas starts processes: put it below `if __name__ == "__main__":`')
+        raise Broken(
+            'a server with `fronts` or `replicas` starts processes: create it inside `if __name__ == "__main__":`'
+        )
 
 
 def _settings_for(model: str, name: str | None, options: dict[str, Any]) -> ServeSettings:

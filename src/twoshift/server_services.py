@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ServerServices", "confined_blobs", "ledger_for", "marker_in", "service_metrics", "services_for"]
 
-_UNUSABLE = TryLater("the server cannot use its database: its operator finds the cause in the server's log", 60.0)
+_UNUSABLE = TryLater("the server cannot use its database; the cause is in the server's log", 60.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,19 +138,25 @@ def _held_database(
     except (TwoshiftError, OSError) as why:
         if settings.database is not None:
             raise
-        note(f"No jobs, batches, schedules or usage here: {why}. Live requests are served{_without_quotas(settings)}.")
+        note(
+            f"Jobs, batches, schedules and usage are disabled: {why}. Live requests are "
+            f"served{_without_quotas(settings)}."
+        )
         return _UNUSABLE
     if not is_ours:
         if settings.database is None:  # a server of something else, as it may be
             database.close()
-            note(f"No jobs here: another server has {database.shown}; set --database to one of its own.")
-            return "another server has its database: ask that one, or give this one a --database of its own"
-        note(f"Jobs wait: {claim.told}. They resume here when that server ends.")
+            note(f"Jobs are disabled: another server uses {database.shown}. Set --database to use a different one.")
+            return (
+                "another server uses the same database: send jobs to that server, or start this one with its "
+                "own --database"
+            )
+        note(f"Jobs wait, because {claim.told}. This server takes them over when that server ends.")
     return database, claim
 
 
 def _needs_packages() -> str:
-    return f"it needs {not_installed('fleet', '').accepted}"
+    return f"jobs need {not_installed('fleet', '').accepted}"
 
 
 def _job_host(
@@ -200,12 +206,12 @@ def _fleets(models: Deployments) -> Callable[[str], LiveFleet]:
 
     def why_away(name: str) -> str:
         known = models.all.get(name)
-        return f"{name} is not deployed here" if known is None else known.why_not
+        return f"{name} is not deployed on this server" if known is None else known.why_not
 
     def fleet_of(name: str) -> LiveFleet:
         known = models.all.get(name)
         if known is None:
-            raise NotFound("model", name, f"one of {', '.join(sorted(models.all))}, which are served here")
+            raise NotFound("model", name, f"one of {', '.join(sorted(models.all))}, which this server serves")
         serving = models.get(name)
         is_llm = serving is not None and is_language_model(serving.backend)
         latencies = known.metrics.recent

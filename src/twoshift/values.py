@@ -54,16 +54,14 @@ def count(zero: bool = False, least: float | None = None, most: float = LARGEST)
         if least
         else f"above 0, up to {most:g}"
     )
-    accepted = f"a number {bounds}, such as 1e9, 400M or 7B"
-    return _number(
-        "NUMBER", accepted, f"a number {bounds}", parse_count, _between(zero, least, most), wide=least is None
-    )
+    accepted = f"a number {bounds}"
+    return _number("NUMBER", accepted, accepted, parse_count, _between(zero, least, most), wide=least is None)
 
 
 def whole(least: int = 1, most: int = 10**12) -> Value:
     """A whole number, as an int."""
-    accepted = "a whole number of 64 bits" if least == -(2**63) else f"a whole number from {least:,} to {most:,}"
-    plain = accepted if least < 0 or most < 10**12 else f"a whole number of at least {least}"
+    bounds = f"from {least:,} to {most:,}" if most < 10**12 else f"of at least {least}"
+    accepted = "a whole number of 64 bits" if least == -(2**63) else f"a whole number {bounds}"
 
     def fits(value: float) -> bool:
         return least <= value <= most and value == math.floor(value)
@@ -71,7 +69,7 @@ def whole(least: int = 1, most: int = 10**12) -> Value:
     def read(raw: str, flag: str) -> float:
         return int(raw) if _DIGITS.fullmatch(raw.strip()) else parse_count(raw, flag)  # beyond 2**53 floats have gaps
 
-    return _number("N", accepted, plain, read, fits, int, wide=False)
+    return _number("N", accepted, accepted, read, fits, int, wide=False)
 
 
 def duration(zero: bool = False) -> Value:
@@ -109,7 +107,7 @@ def millis(zero: bool = False) -> Value:
         has_unit = any(character.isalpha() and character not in "eE" for character in raw)
         return 1e3 * parse_duration(raw, flag) if has_unit else parse_count(raw, flag)
 
-    return _number("MS", accepted, f"milliseconds {_bounds(zero)}", read, _between(zero))
+    return _number("MS", accepted, f"a number of milliseconds {_bounds(zero)}", read, _between(zero))
 
 
 def size() -> Value:
@@ -130,12 +128,13 @@ def usd(zero: bool = False) -> Value:
     def read(raw: str, flag: str) -> float:
         return parse_count(raw.strip().removeprefix("$"), flag)
 
-    return _number("USD", accepted, f"dollars {_bounds(zero)}", read, _between(zero))
+    return _number("USD", accepted, accepted, read, _between(zero))
 
 
 def share(zero: bool = True, one: bool = True, most: float = 1.0) -> Value:
     """A share such as 0.4 or 40%; `zero` and `one` say whether the ends are allowed."""
-    plain = f"a share {'from 0' if zero else 'above 0, up'} {f'to {most:g}' if one else 'to below 1'}"
+    bounds = f"{'from 0' if zero else 'above 0, up'} {f'to {most:g}' if one else 'to below 1'}"
+    plain = f"a share {bounds}, such as 0.4"
 
     def read(raw: str, flag: str) -> float:
         plain = raw.strip()
@@ -144,22 +143,22 @@ def share(zero: bool = True, one: bool = True, most: float = 1.0) -> Value:
     def fits(value: float) -> bool:
         return zero if value == 0 else SMALLEST <= value <= most and (value < 1 or one)
 
-    return _number("SHARE", f"{plain}, such as 0.4 or 40%", plain, read, fits, wide=False)
+    return _number("SHARE", plain, plain, read, fits, wide=False)
 
 
 def choice(options: Sequence[str], metavar: str = "NAME") -> Value:
     """One of a few words, upper or lower case on a command line."""
     known = {each.lower(): each for each in options}
+    plain = " or ".join(options) if len(options) < 3 else f"one of {', '.join(options)}"
 
     def parse(raw: str, flag: str) -> str:
         found = known.get(raw.strip().lower())
         if found is None:
             near = get_close_matches(raw.lower(), known, n=1)
             hint = f" (did you mean {known[near[0]]}?)" if near else ""
-            raise InvalidInput(flag, raw, f"one of {', '.join(options)}{hint}")
+            raise InvalidInput(flag, raw, f"{plain}{hint}")
         return found
 
-    plain = " or ".join(options) if len(options) < 3 else f"one of {', '.join(options)}"
     return Value(metavar, parse, plain, lambda value: value in options, options=tuple(options))
 
 
@@ -185,7 +184,7 @@ def mapping(accepted: str, noun: str, read: Callable[[str], Any] = str) -> Value
         if not all(name and value for name, _, value in pairs):
             raise InvalidInput(flag, raw, accepted)
         if twice := next((name for name in named if named.count(name) > 1), None):
-            raise InvalidInput(flag, raw, f"each {noun} once; {twice} is there {named.count(twice)} times")
+            raise InvalidInput(flag, raw, f"each {noun} once; {twice} occurs {named.count(twice)} times")
         return found
 
     return Value("TEXT", parse, write=lambda value: ",".join(f"{name}={each}" for name, each in value.items()))

@@ -392,10 +392,10 @@ def test_the_command_does_the_same(server: Server, tmp_path: Path) -> None:
     assert run("retry", named[1], "--window", "soon").returncode == 2
     bad = tmp_path / "bad.jsonl"
     bad.write_text("")
-    assert "it is empty" in run("submit", str(bad)).stderr
+    assert "the file is empty" in run("submit", str(bad)).stderr
     bad.write_text("no json\n")
     refused = run("submit", str(bad))
-    assert (refused.returncode, "its first line is not JSON" in refused.stderr) == (2, True)
+    assert (refused.returncode, "the first line is not JSON" in refused.stderr) == (2, True)
     assert run("submit", "nofile.jsonl").stderr.startswith("twoshift: requests: 'nofile.jsonl'")
     failed = run("submit", str(bad), "--wait", "--endpoint", "/v1/embeddings")
     assert failed.returncode == 2
@@ -415,7 +415,7 @@ def test_the_command_says_why_a_batch_waits(server: Server, tmp_path: Path) -> N
         ]
         return "".join(each.stdout for each in ran)
 
-    until(lambda: "waits for its turn" in shown())
+    until(lambda: "jobs run at once" in shown())
     until(lambda: re.search(r"requests done, 0 failed, [\d.]+ ?\w+ left", shown()) is not None)
     listed = subprocess.run([PROGRAM, "batch", "list"], env=env, capture_output=True, text=True).stdout
     assert re.search(r"failed\s+left\s+created", listed)

@@ -91,7 +91,7 @@ def test_a_home_without_room_for_a_database_does_not_stop_live_serving(
     server = Server(home, f"{written(tmp_path)}:Embed", "--slo-ms", "2000")
     try:
         assert server.embed("Embed", "a").status == 200
-        assert f"No jobs, batches, schedules or usage here: the database file {home}/fleet.db" in server.said
+        assert f"Jobs, batches, schedules and usage are disabled: the database file {home}/fleet.db" in server.said
         for path in ("/v1/jobs", "/v1/usage"):
             got = server.ask("GET", path)
             assert (got.status, got.headers["retry-after"]) == (503, "60"), got.body

@@ -59,7 +59,7 @@ def test_a_file_on_its_way_takes_room_until_it_is_given_up(server: Server, tmp_p
         refused = sent(server, "red", 50_000)
         assert refused.status == 413
         declared = len(PURPOSE + FILE) + 50_000 + len(b"\r\n--b--\r\n")
-        assert f"room for {declared:,} bytes" in refused.json()["error"]["message"]
+        assert f"a file of {declared:,} bytes" in refused.json()["error"]["message"]
         assert sent(server, "blue", 500_000).status == 200
     until(lambda: sent(server, "red", 50_000).status == 200)
     assert sent(server, "red", 50_000).status == 413
@@ -89,4 +89,4 @@ def test_a_retry_without_room_is_refused(server: Server) -> None:
     assert sent(server, "red", QUOTA_BYTES - used - 1000).status == 200
     refused = server.ask("POST", f"/v1/batches/{batch.id}/retry", {}, {"authorization": "Bearer red"})
     assert refused.status == 413
-    assert f"room for {file.bytes:,} bytes" in refused.json()["error"]["message"]
+    assert f"a file of {file.bytes:,} bytes" in refused.json()["error"]["message"]

@@ -126,7 +126,7 @@ def test_a_server_that_goes_down_in_mid_job_goes_on_with_it(fleet: Fleet, number
     until(lambda: fleet.server.ask("GET", f"/v1/jobs/{job['id']}").json()["state"] == "done")
     fleet.check()
     lines = [line["text"] for line in fleet.run("jobs", "logs", job["id"])["data"]]
-    assert any("shards done before" in line for line in lines)
+    assert any("shards were already done" in line for line in lines)
 
 
 def test_a_job_is_paused_resumed_and_cancelled_by_command(fleet: Fleet) -> None:
@@ -146,9 +146,11 @@ def test_a_job_of_a_server_goes_on_here_by_the_command_that_it_shows(fleet: Flee
     job = fleet.job("--detach")["id"]
     until(lambda: len(list((fleet.path / "out").glob("part-*"))) >= 2)
     fleet.run("jobs", "pause", job)
-    until(lambda: "To resume here: " in _told(fleet, "jobs", "show", job))
+    until(lambda: "To resume the job on this machine: " in _told(fleet, "jobs", "show", job))
     fleet.run("jobs", "cancel", job)
-    words = shlex.split(_told(fleet, "jobs", "show", job).partition("To resume here: ")[2].splitlines()[0])
+    words = shlex.split(
+        _told(fleet, "jobs", "show", job).partition("To resume the job on this machine: ")[2].splitlines()[0]
+    )
     (tmp_path / "elsewhere").mkdir()
     done = subprocess.run([PROGRAM, *words[1:]], cwd=tmp_path / "elsewhere", capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -186,7 +188,7 @@ def test_a_job_outside_its_hours_waits(fleet: Fleet) -> None:
     ("words", "said"),
     [
         (("--model", "other"), "Square"),
-        (("--model", "Square", "--engine", "ray"), "no such option beside --on"),
+        (("--model", "Square", "--engine", "ray"), "no value: this option cannot be combined with --on"),
         (("--model", "Square", "--fresh"), "--fresh"),
     ],
 )

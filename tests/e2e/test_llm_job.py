@@ -47,7 +47,7 @@ def test_a_job_writes_answers_their_json_and_every_error_once(
     assert len(parts) == 2
     assert [row["id"] for row in rows] == list(range(6))
     assert [row["error"] is None for row in rows] == [True, True, False, True, False, True]
-    assert rows[2]["error"].endswith(", row 3: column country of the prompt is null")
+    assert rows[2]["error"].endswith(", row 3: column country, which the prompt uses, is null")
     assert "tokens" in rows[4]["error"]
     for row in (rows[0], rows[1], rows[3], rows[5]):
         assert json.loads(row["text"]) == {"city": row["city"], "known": row["known"]}

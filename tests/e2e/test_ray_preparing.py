@@ -144,8 +144,8 @@ def test_actors_on_nodes_without_gpus_write_what_a_worker_alone_would(folder: Fo
     with_them, alone = folder.table(), folder.table("alone")
     assert with_them.schema == alone.schema
     assert with_them.drop_columns("embedding") == alone.drop_columns("embedding")
-    vectors = [np.stack(each["embedding"].drop_null().to_numpy()) for each in (with_them, alone)]
-    np.testing.assert_allclose(*vectors, atol=1e-6)
+    first, second = (np.stack(each["embedding"].drop_null().to_numpy()) for each in (with_them, alone))
+    np.testing.assert_allclose(first, second, atol=1e-6)
 
 
 @pytest.mark.parametrize("who", ["preparer", "worker", "node of the preparers"])

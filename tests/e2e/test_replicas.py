@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
@@ -127,6 +128,35 @@ def both_are_ready(server: Server) -> bool:
     return server.counted("replicas", state="ready") == 2
 
 
+def test_ps_tells_a_replica_from_the_main_process(shared: Server) -> None:
+    assert {Path(f"/proc/{pid}/comm").read_text() for pid in children(shared.process.pid)} == {"ts-rep-Sized\n"}
+
+
+def test_a_second_signal_leaves_no_folder_of_sockets_behind(
+    folder: Path, pool: ThreadPoolExecutor, tmp_path: Path
+) -> None:
+    temporary = tmp_path / "t"
+    temporary.mkdir()
+    words = (f"{folder}/m.py:Sized", "--slo-ms", "500", "--replicas", "2", "--grace", "10m")
+    server = Server(folder / "home", *words, more={"TMPDIR": str(temporary)})
+    assert len([*temporary.glob("twoshift-live-*")]) == 2
+    running = pool.submit(_lost, server, f"sleep 50 {tmp_path / 'told'}")
+    until((tmp_path / "told").exists)
+    server.process.send_signal(signal.SIGTERM)
+    until(lambda: "send a second signal" in server.said)
+    assert server.stop() == 1
+    assert running.result()
+    assert [*temporary.glob("twoshift-live-*")] == []
+    server.end()
+
+
+def _lost(server: Server, text: str) -> bool:
+    try:
+        return embedded(server, text, **PATIENT)[0] != 200
+    except (OSError, http.client.HTTPException):
+        return True
+
+
 def test_two_replicas_answer_as_one_and_are_counted_together(shared: Server) -> None:
     whole = children(shared.process.pid)
     assert len(whole) == 2
@@ -171,7 +201,7 @@ def test_a_replica_that_hangs_is_replaced(shared: Server, tmp_path: Path) -> Non
     assert shared.embed("Sized", "a").status == 200
     until(lambda: not lives(victim))
     until(lambda: both_are_ready(shared))
-    until(lambda: re.search("a call has been on the device|it has said nothing", shared.said) is not None)
+    until(lambda: re.search("a call has been running on the device|has sent no heartbeat", shared.said) is not None)
     assert shared.ask("GET", "/readyz").status == 200
 
 

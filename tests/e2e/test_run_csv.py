@@ -139,7 +139,7 @@ def test_types_are_frozen_with_the_plan(job: JobFolder) -> None:
         ("y=float", "--types: 'y' cannot be used; expected a column of in.csv (id, x)"),
         ("x=decimal", "--types: 'x=decimal' cannot be used; expected bool, float, int or string"),
         ("x", "--types: 'x' cannot be used; expected columns with types, such as amount=float,zip=string"),
-        ("x=float,x=int", "--types: 'x=float,x=int' cannot be used; expected each column once; x is there 2 times"),
+        ("x=float,x=int", "--types: 'x=float,x=int' cannot be used; expected each column once; x occurs 2 times"),
     ],
 )
 def test_types_that_cannot_be_are_refused(job: JobFolder, types: str, said: str) -> None:
@@ -168,5 +168,5 @@ def test_a_stray_quote_is_refused_and_no_row_is_lost_in_silence(job: JobFolder) 
     job.options = ["in.csv", "--model", "m.py:Square", "--columns", "x", "--keep", "id"]
     said = job.run(expect=2).err
     assert "in.csv" in said
-    assert "the quote that opens on line 602 swallows the rows after it" in said
+    assert "the quote that opens on line 602 never closes" in said
     assert not (job.out / "_SUCCESS").exists()

@@ -68,7 +68,7 @@ def test_a_signal_ends_it_with_what_is_in_work_done(job: JobFolder, number: sign
     out, err = process.communicate(timeout=30)
     assert process.returncode == 3, err
     assert "Traceback" not in err
-    assert "The same command resumes" in out
+    assert "Run the same command again to resume" in out
     done = len(list(job.out.glob("part-*")))
     assert 1 <= done < 6
     job.check_clean()
@@ -165,7 +165,7 @@ def test_a_shard_that_cannot_be_done_is_named_with_the_cause(job: JobFolder) -> 
     path.write_bytes(data)
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     done = job.run(expect=5)
-    assert "Shard 2 could not be done: docs/001.parquet" in done.out
+    assert "Shard 2 failed: docs/001.parquet" in done.out
     assert "is damaged" in done.out
     assert max(path.name for path in job.out.glob("part-*")) == "part-000005.parquet"
     assert _report(job)["state"] == "dead shards"

@@ -94,7 +94,7 @@ def test_where_the_grace_runs_out_it_ends_all_the_same_and_says_so(
     until((tmp_path / "told").exists)
     assert server.stop() == 1
     assert running.result() == 0
-    assert "Not everything ended within 1s" in server.said
+    assert "Some requests or processes did not end within 1s" in server.said
 
 
 def test_a_second_notice_does_not_wait_for_the_grace(
@@ -104,7 +104,7 @@ def test_a_second_notice_does_not_wait_for_the_grace(
     running = pool.submit(patient, server, f"sleep 50 {tmp_path / 'told'}")
     until((tmp_path / "told").exists)
     server.process.send_signal(signal.SIGINT)
-    until(lambda: "a second signal stops now" in server.said)
+    until(lambda: "send a second signal to stop now" in server.said)
     assert server.process.poll() is None
     assert server.stop(signal.SIGINT) == 1
     assert running.result() == 0
@@ -123,12 +123,12 @@ def test_a_model_that_is_stuck_makes_the_server_unready_until_it_comes_back(star
     until(lambda: server.ask("GET", "/readyz").status == 503)
     got = server.ask("GET", "/readyz")
     assert got.headers["retry-after"] == "1"
-    assert f"{MODEL}: a call has been on the device for" in got.json()["reason"]
+    assert f"{MODEL}: a call has been running on the device for" in got.json()["reason"]
     assert server.ask("GET", "/healthz").status == 200
     assert server.counted("healthy") == 0
     until(lambda: "not ready: Troubled: a call has been on the device" in server.said)
     until(lambda: server.ask("GET", "/readyz").status == 200)
-    until(lambda: "ready again" in server.said)
+    until(lambda: "the server is ready again" in server.said)
     assert server.embed(MODEL, "a").status == 200
     assert server.embed(MODEL, "wait 8").status == 504
     until(lambda: "in preparation" in server.ask("GET", "/readyz").body.decode())

@@ -92,7 +92,7 @@ def test_openais_client_shows_its_key_and_is_told_what_it_may_not(server: Server
     once = openai.OpenAI(base_url=address, api_key=keys["alice"], max_retries=0)
     with once as client:
         client.embeddings.create(model="troubled", input="a")
-        with pytest.raises(openai.RateLimitError, match="6 requests a minute") as told:
+        with pytest.raises(openai.RateLimitError, match="6 requests per minute") as told:
             client.embeddings.create(model="troubled", input="a")
     assert 1 <= int(told.value.response.headers["retry-after"]) <= 10
     assert float(told.value.response.headers["retry-after-ms"]) > 0

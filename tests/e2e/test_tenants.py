@@ -322,20 +322,20 @@ def test_who_has_spent_its_device_seconds_is_refused_and_its_jobs_wait_also_afte
         answered += 1
     assert answered
     got = house.embed("poor")
-    assert "device seconds of today" in got.message
+    assert "device seconds for today" in got.message
     assert 0 < int(got.headers["retry-after"]) <= 86_400
     assert house.embed("alice").status == 200
     shared = house.path / "data" / "shared"
     made = house.job("poor", f"{shared}/in.parquet", f"{shared}/waits")
     assert made.status == 200, made.body
     job = made.json()["id"]
-    until(lambda: "device seconds of today" in house.state("poor", job)["reason"])
+    until(lambda: "device seconds for today" in house.state("poor", job)["reason"])
     assert house.state("poor", job)["state"] == "running"
     house.server.stop()
     house.server.end()
     house.server = started(house.path, house.keys).server
     assert house.embed("poor").status == 429
-    until(lambda: "device seconds of today" in house.state("poor", job)["reason"])
+    until(lambda: "device seconds for today" in house.state("poor", job)["reason"])
     assert not list((shared / "waits").glob("part-*"))
     assert {each["lane"]: each["rows"] for each in house.usage("poor", "group_by=lane")}["live"] == answered
     assert house.ask("poor", "POST", f"/v1/jobs/{job}/cancel").status == 200
@@ -363,7 +363,7 @@ def test_a_tenant_has_a_rate_over_all_its_keys_and_so_many_jobs(house: House) ->
 
     def submitted(output: str) -> Got:
         got = None
-        while got is None or "requests a second" in got.body.decode():
+        while got is None or "requests per second" in got.body.decode():
             got = house.job("busy", f"{shared}/in.parquet", f"{shared}/{output}", hours=_not_now())
         return got
 
@@ -372,7 +372,7 @@ def test_a_tenant_has_a_rate_over_all_its_keys_and_so_many_jobs(house: House) ->
     assert third.status == 429
     assert int(third.headers["retry-after"]) >= 1
     waits = second.json()["id"]
-    until(lambda: "waits for its turn" in house.state("busy", waits)["reason"])
+    until(lambda: "queued: " in house.state("busy", waits)["reason"])
     assert house.state("busy", waits)["state"] == "queued"
     house.ask("busy", "POST", f"/v1/jobs/{first.json()['id']}/cancel")
     until(lambda: house.state("busy", waits)["state"] == "running")
@@ -400,7 +400,7 @@ def test_metrics_name_the_tenants_of_the_file_and_no_others(house: House) -> Non
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
-        ("[tenants.nobody]\n", "one that a key has"),
+        ("[tenants.nobody]\n", "the tenant of a key"),
         ('[tenants.red]\njob_roots = ["data"]\n', "a folder such as"),
         ("[tenants.red]\nrequests_per_minute = 5\n", "such as requests_per_second"),
         ("[tenants.red]\nconcurrent_jobs = 0\n", "at least 1"),

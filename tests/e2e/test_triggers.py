@@ -172,7 +172,7 @@ def test_what_cannot_be_is_refused_with_what_to_write(place: Place) -> None:
     (place.path / "job.toml").write_text(JOB.replace("out/{run}", "out"))
     assert "out/{run}" in place.run(*add, "--cron", "@daily", code=2)
     (place.path / "job.toml").write_text(JOB.replace("Square", "Other"))
-    assert "which are served here" in place.run(*add, "--cron", "@daily", code=2)
+    assert "which this server serves" in place.run(*add, "--cron", "@daily", code=2)
     assert place.server.ask("POST", "/v1/schedules", {"name": "x", "job": {"output": 3}}).status == 400
     assert place.server.ask("GET", "/v1/schedules/x").status == 404
 

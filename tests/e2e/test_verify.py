@@ -55,7 +55,7 @@ def test_a_part_that_was_cut_short_is_refused_as_the_job_resumes(job: JobFolder,
     part.write_bytes(b"".join(lines[:-5]) if kind == "jsonl" else whole[:-1])
     cut = part.read_bytes()
     said = job.run("--output-format", kind, expect=1).err
-    assert f"part-000001.{kind} has {len(cut):,} bytes where {len(whole):,} were written" in said
+    assert f"part-000001.{kind} has {len(cut):,} bytes, but {len(whole):,} were written" in said
     assert "Delete it and run the same command again" in said
     assert part.read_bytes() == cut  # nothing is done to it
     assert not (job.out / "_SUCCESS").exists()
@@ -97,12 +97,12 @@ def test_a_part_that_is_no_file_is_named_as_damaged(job: JobFolder) -> None:
     (job.out / "part-000001.parquet").symlink_to("/nowhere")
     (job.out / "part-000003.parquet").mkdir()
     said = job.run(expect=1).err
-    assert "part-000001.parquet is a link that leads nowhere; part-000003.parquet is a folder. Delete them" in said
+    assert "part-000001.parquet is a broken symbolic link; part-000003.parquet is a folder. Delete them" in said
     assert not (job.out / "_SUCCESS").exists()
     found, said = verify(job, expect=1)
     assert (found["verified"], found["missing"]) == (4, [])
     assert "part-000001.parquet" in said
-    assert "is a link that leads nowhere" in said
+    assert "is a broken symbolic link" in said
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
@@ -118,7 +118,7 @@ def test_verify_names_what_is_damaged_missing_or_somebody_elses(job: JobFolder, 
     assert found["damaged"] == [{"part": f"part-000003.{kind}", "why": "is damaged: its checksum differs"}]
     assert found["missing"] == [f"part-000001.{kind}"]
     assert found["unexpected"] == [f"part-000000 copy.{kind}"]
-    assert "run the job's command again: only those shards are done anew" in " ".join(said.split())
+    assert "run the job's command again: only those shards are computed again" in " ".join(said.split())
 
 
 def test_verify_tells_a_job_that_is_not_done_from_one_that_is_damaged(job: JobFolder) -> None:
@@ -145,7 +145,7 @@ def test_parts_of_an_earlier_release_still_open_and_their_rows_are_counted(job: 
     job.run("--output-format", kind)
     found, said = verify(job)
     assert (found["verified"], len(found["not_verifiable"]), found["rows"]) == (1, 5, 300)
-    assert "5 parts not verifiable: no checksum was recorded; the rows were counted" in said
+    assert "5 parts cannot be verified, because no checksum was recorded; only their rows were counted" in said
     if kind == "jsonl":
         part = job.out / "part-000001.jsonl"
         part.write_bytes(b"".join(part.read_bytes().splitlines(keepends=True)[:-5]))

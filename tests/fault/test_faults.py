@@ -96,8 +96,8 @@ def test_a_worker_that_commits_late_changes_nothing(job: JobFolder) -> None:
 def test_a_row_that_kills_every_worker_costs_its_shard_and_no_other(job: JobFolder) -> None:
     job.model(f"if (x == {LATE_ROW}).any(): os._exit(7)")
     done = job.run(expect=5)
-    assert "Shard 3 could not be done: docs/001.parquet" in done.out
-    assert "the worker died: ended with code 7" in done.out
+    assert "Shard 3 failed: docs/001.parquet" in done.out
+    assert "the worker died: exited with code 7" in done.out
     ids = [row["id"] for row in job.rows()]
     assert ids == [k for k in range(300) if not 150 <= k < 200]
     assert not (job.out / "_SUCCESS").exists()

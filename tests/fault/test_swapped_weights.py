@@ -36,7 +36,7 @@ def test_a_worker_that_finds_other_weights_in_mid_job_is_refused(job: JobFolder)
     os.kill(children(process.pid)[0], signal.SIGKILL)
     _, told = process.communicate(timeout=120)
     assert process.returncode == 1, told
-    assert "has loaded other weights of model.ubj: " in told
+    assert "has loaded different weights of model.ubj: " in told
     assert "put the same files on every machine" in told
     assert not (job.out / "_SUCCESS").exists()
     column = next(name for name in job.rows()[0] if name != "error")

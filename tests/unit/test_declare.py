@@ -11,10 +11,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from twoshift.batch.settings import JobSettings
 from twoshift.cli.commands import command
 from twoshift.cli.params import flags_of, given_of, text, with_settings
 from twoshift.declare import check, declared, differing, key, setting, settings_of
 from twoshift.errors import InvalidInput
+from twoshift.serve.settings import ServeSettings
 from twoshift.values import EACH, FLAG, duration, mapping, names, share, whole
 
 
@@ -78,10 +80,10 @@ def test_what_is_not_given_is_left_to_the_file_and_the_defaults() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--name x --part 2", "--part: '2' cannot be used; expected a share above 0, up to 1, such as 0.4 or 40%"),
+        ("--name x --part 2", "--part: '2' cannot be used; expected a share above 0, up to 1, such as 0.4"),
         ("--name x --pause 0", "--pause: '0' cannot be used; expected a duration above 0"),
         ("--part 0.5", "--name is missing"),
-        ("--name x --amounts a=1,a=2", "--amounts: 'a=1,a=2' cannot be used; expected each name once; a is there"),
+        ("--name x --amounts a=1,a=2", "--amounts: 'a=1,a=2' cannot be used; expected each name once; a occurs"),
     ],
 )
 def test_an_option_is_refused_by_its_flag(words: str, said: str) -> None:
@@ -104,14 +106,14 @@ def test_own_options_stand_before_those_of_settings_and_keyword_ones_behind() ->
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ({"part": 0.0}, "part: 0.0 cannot be used; expected a share above 0, up to 1"),
+        ({"part": 0.0}, "part: 0.0 cannot be used; expected a share above 0, up to 1, such as 0.4"),
         ({"pause_seconds": -1.0}, "pause_seconds: -1.0 cannot be used; expected seconds above 0"),
         ({"lease": 0}, "lease: 0 cannot be used; expected a whole number of at least 1"),
         ({"pause": 5}, "pause: 5 cannot be used; expected a known key, such as pause_seconds"),
         ({"one": {"depth": 10}}, "one.depth: 10 cannot be used; expected a whole number from 1 to 9"),
         ({"one": {"dept": 1}}, "one.dept: 1 cannot be used; expected a known key, such as depth"),
         ({"one": 1}, "one: 1 cannot be used; expected a table: [one]"),
-        ({"many": {"a": {"depth": "x"}}}, "many.a.depth: 'x' cannot be used; expected a whole number"),
+        ({"many": {"a": {"depth": "x"}}}, "many.a.depth: 'x' cannot be used; expected a whole number from 1 to 9"),
         ({"many": [1]}, "many: [1] cannot be used; expected tables such as [many.first]"),
     ],
 )
@@ -144,3 +146,29 @@ def test_a_large_whole_number_loses_no_digit() -> None:
 
 def test_further_words_of_an_annotation_are_marks() -> None:
     assert {name for name, each in declared(Told).items() if Mark.SECRET in each.marks} == {"part"}
+
+
+@pytest.mark.parametrize("settings", [JobSettings, ServeSettings])
+def test_a_bad_value_is_refused_with_the_same_words_as_an_option_and_in_a_file(settings: type[msgspec.Struct]) -> None:
+    needed = {"inputs": ["a"], "output": "o", "model": "m", "models": {"m": {"model": "minilm"}}}
+    given = {name: value for name, value in needed.items() if name in declared(settings)}
+    for name, each in declared(settings).items():
+        if each.type is not int or not each.has_option:
+            continue
+        for raw, value in (("x", "x"), ("1.5", 1.5), ("-1", -1)):
+            if each.setting.value.fits(-1) and raw == "-1":
+                continue
+            with pytest.raises(InvalidInput) as option:
+                each.setting.value.parse(raw, name)
+            with pytest.raises(InvalidInput) as file:
+                settings_of(settings, {**given, name: value})
+            assert option.value.accepted == file.value.accepted, name
+
+
+def test_a_word_that_is_not_known_is_refused_with_the_nearest_as_an_option_and_in_a_file() -> None:
+    with pytest.raises(InvalidInput) as file:
+        settings_of(JobSettings, {"inputs": ["a"], "output": "o", "model": "m", "engine": "rai"})
+    with pytest.raises(InvalidInput) as option:
+        declared(JobSettings)["engine"].setting.value.parse("rai", "engine")
+    told = "engine: 'rai' cannot be used; expected local or ray (did you mean ray?)"
+    assert (str(file.value), str(option.value)) == (told, told)

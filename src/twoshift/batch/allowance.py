@@ -28,11 +28,12 @@ class Allowance:
         """Raises OverLimit where so many jobs that are not over leave no room for another."""
         if self.open_jobs is not None and count >= self.open_jobs:
             raise OverLimit(
-                f"{count:,} jobs are queued or running, the limit: wait for one to end, or cancel it", _RETRY_S
+                f"{count:,} jobs of this tenant are queued or running, its limit: wait until one ends, or cancel one",
+                _RETRY_S,
             )
 
     def why_waits(self, running: int) -> str:
         """Why no other job begins beside so many; empty where one may."""
         if self.concurrent_jobs is None or running < self.concurrent_jobs:
             return ""
-        return f"waits for its turn: {running:,} jobs of its owner run, the limit"
+        return f"queued: {running:,} jobs of the same tenant are running, which is its limit"

@@ -242,7 +242,7 @@ class Coordinator:
             self._ending = Ending.DEAD_SHARDS
         self._idle_deaths += not worker.leases
         if self._idle_deaths >= _IDLE_DEATHS + self._settings.workers:
-            raise Broken(f"{self._idle_deaths} workers in a row died before they had a shard: {reason}")
+            raise Broken(f"{self._idle_deaths} workers in a row died before they got a shard: {reason}")
         if self._stop_at_s is None and self._shards.counts().pending + self._shards.counts().leased:
             self._workers[self._pool.start()] = WorkerState(moved_s=now_s)
 
@@ -271,9 +271,9 @@ class Coordinator:
         for number, worker in tuple(self._workers.items()):
             still_s, settings = now_s - worker.moved_s, self._settings
             if worker.leases and still_s > settings.lease_seconds:
-                self._end(number, worker, f"it made no progress for {settings.lease_seconds:.3g} s")
+                self._end(number, worker, f"no progress for {settings.lease_seconds:.3g} s")
             if worker.has_room and not worker.ready and still_s > settings.load_seconds:
-                self._end(number, worker, f"its model was not loaded within {settings.load_seconds:.3g} s")
+                self._end(number, worker, f"the model was not loaded within {settings.load_seconds:.3g} s")
 
     def _end(self, number: int, worker: WorkerState, reason: str) -> None:
         """Kill a worker that is of no use; the rest happens when its death is heard of."""

@@ -65,7 +65,7 @@ class EnginePool:
 
     def kill(self, worker: int) -> None:
         """Forget a worker that hangs; `poll` will say that it died."""
-        self._forget(worker, Died("it hung, and was given up"))
+        self._forget(worker, Died("the worker hung and was abandoned"))
 
     def close(self, grace_s: float) -> None:
         """End them all: in peace where they go in time."""

@@ -34,7 +34,7 @@ def one_coordinator(output: str) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             file.seek(0)
-            accepted = f"a folder that no other run works on (process {file.read()} does)"
+            accepted = f"an output folder that no other run is using; process {file.read()} is using this one"
             raise FolderTaken("output", output, accepted) from error
         with contextlib.suppress(OSError):  # a full disk: it is locked all the same
             file.truncate(0)

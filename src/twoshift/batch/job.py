@@ -182,7 +182,7 @@ class Job:
     def _existing(self, fresh: bool) -> Plan | None:
         plan = read_plan(self._output, self.settings.output)
         if plan is not None and fresh:
-            accepted = "a folder without a job: --fresh resumes nothing; give another folder, or leave --fresh out"
+            accepted = "a folder without a job, because --fresh never resumes one: use another folder, or omit --fresh"
             raise InvalidInput("output", self.settings.output, accepted)
         if plan is None:
             self._refuse_others_files()
@@ -206,7 +206,7 @@ class Job:
         except NotFound:
             return
         if shown := {name for name in names if not name.startswith((".", "_"))}:
-            accepted = f"an empty or new folder; this one holds {min(shown)} and no job's plan"
+            accepted = f"an empty or new folder; this one contains {min(shown)}, and no plan of a job"
             raise InvalidInput("output", self.settings.output, accepted)
 
     def _files(self) -> tuple[InputFile, ...]:
@@ -214,7 +214,9 @@ class Job:
         found = resolve(self.settings.inputs, self._blobs_for, self.settings.input_format)
         files = tuple(file for file in found if not is_below(file.location, self.settings.output))
         if found and not files:
-            raise InvalidInput("output", self.settings.output, "a folder outside the input: this one holds all of it")
+            raise InvalidInput(
+                "output", self.settings.output, "an output folder outside the input: all input files are in this folder"
+            )
         return files
 
     def _planned(
@@ -228,7 +230,7 @@ class Job:
             now = same_files(earlier, self.settings, files, self._content, is_retry=True)
             earlier = msgspec.structs.replace(earlier, files=now, folder=str(Path.cwd()))
         if existing is not None and earlier is not None and existing.retry_of != earlier.settings.output.rstrip("/"):
-            accepted = f"a new folder: this one holds a job that is no retry of {earlier.settings.output}"
+            accepted = f"a new folder: this one contains a job that does not retry {earlier.settings.output}"
             raise InvalidInput("output", self.settings.output, accepted)
         if existing is not None:
             check_same_model(existing, self.settings, model, is_retry=existing.retry_of is not None)
@@ -240,7 +242,9 @@ class Job:
         else:
             plan = self._new_plan(files, looked or FirstLook(pa.schema([]), {}), info)
         if not self._output.create(plan_location(self.settings.output), msgspec.json.encode(plan)):
-            raise InvalidInput("output", self.settings.output, "another folder: a job has just started in this one")
+            raise InvalidInput(
+                "output", self.settings.output, "another output folder: another job has just started in this one"
+            )
         return plan
 
     def _new_plan(self, files: tuple[InputFile, ...], looked: FirstLook, info: RuntimeInfo) -> Plan:
@@ -278,7 +282,9 @@ class Job:
         if plan is None:
             raise InvalidInput("retry_errors", folder, "the output folder of a job")
         if os.path.abspath(folder) == os.path.abspath(self.settings.output):  # noqa: PTH100 - links do not matter here
-            raise InvalidInput("output", self.settings.output, "another folder than the one whose errors are retried")
+            raise InvalidInput(
+                "output", self.settings.output, "an output folder other than the one given with --retry-errors"
+            )
         return msgspec.structs.replace(plan, settings=msgspec.structs.replace(plan.settings, output=folder))
 
     def _take_over(self, earlier: Plan, plan: Plan) -> None:
@@ -360,7 +366,9 @@ class Job:
             self._coordinator = None
             if ending is Ending.DONE and len(there := self._committed(plan)) < len(plan.shards):
                 missing = min(set(range(len(plan.shards))) - there)
-                raise Broken(f"{part_location(plan, missing)} was removed while the job ran; run the command again")
+                raise Broken(
+                    f"{part_location(plan, missing)} was deleted while the job was running; run the same command again"
+                )
             self._last = coordinator.snapshot()
             receipt = self._receipt(coordinator, plan) if ending is Ending.DONE else None
         summary = None

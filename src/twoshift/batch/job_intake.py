@@ -21,12 +21,13 @@ from twoshift.batch.settings import JobSettings, Mark, make_settings
 from twoshift.declare import declared
 from twoshift.errors import Broken, InvalidInput, NotFound, TryLater
 from twoshift.ports import JobRecord
+from twoshift.runtime.devices import usable_threads
 from twoshift.types import JobState
 from twoshift.units import parse_duration
 
 __all__ = ["JobIntake"]
 
-_QUEUED = f"waits for its turn: at most {MOST_AT_ONCE} jobs run at once"
+_QUEUED = f"queued: at most {MOST_AT_ONCE} jobs run at once on a server"
 _NOT_THEIRS = [name for name, each in declared(JobSettings).items() if Mark.HERE in each.marks and name != "workers"]
 
 
@@ -77,9 +78,9 @@ class JobIntake:
             return None
         before = msgspec.structs.replace(msgspec.convert(same.settings, JobSettings), workers=settings.workers)
         if same.owner != owner:
-            raise InvalidInput("output", settings.output, "another folder: this one is taken")
+            raise InvalidInput("output", settings.output, "another output folder: another job uses this one")
         if before != settings:
-            raise InvalidInput("output", settings.output, f"another folder: {same.id} writes to this one")
+            raise InvalidInput("output", settings.output, f"another output folder: job {same.id} writes to this one")
         return same
 
     def add(self, job_id: str, settings: JobSettings, owner: str) -> None:
@@ -103,10 +104,10 @@ class JobIntake:
     def _settings(self, data: dict[str, Any], owner: str) -> JobSettings:
         for name in _NOT_THEIRS:
             if data.get(name) is not None:
-                raise InvalidInput(name, data[name], "a job without it: it runs on the server's own replicas")
+                raise InvalidInput(name, data[name], "no value: a job on a server runs on the server's own replicas")
         if data.get("endpoint") is not None or data.get("due_unix_s") is not None:
             raise InvalidInput(
-                "endpoint", data.get("endpoint"), "a job without it; for a file of requests use POST /v1/batches"
+                "endpoint", data.get("endpoint"), "no value: to run a file of requests, use POST /v1/batches"
             )
         settings = make_settings(data)
         self._check_notify(settings.notify, owner)
@@ -114,6 +115,7 @@ class JobIntake:
         if why := fleet.why_away():
             raise TryLater(why, HELD_S)
         settings.check_model(fleet.is_llm)
+        settings.check_preparers(usable_threads())
         return msgspec.structs.replace(settings, workers=max(1, len(fleet.replicas())))
 
 

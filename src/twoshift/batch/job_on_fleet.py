@@ -154,10 +154,10 @@ class JobOnFleet:
         if why := self._withheld():
             return why
         if self._hours is not None and not self._hours.contains(self._minute()):
-            return f"outside its hours, {self._hours}"
+            return f"the job may run only during its hours, {self._hours}"
         if self._max_load is None or load <= self._max_load * (_GIVE_BACK if self._why else 1.0):
             return ""
-        return f"live rows have {load:.0%} of a device, and it gives way above {self._max_load:.0%}"
+        return f"live requests use {load:.0%} of a device, and this job pauses above {self._max_load:.0%}"
 
     def _live_load(self, now_s: float) -> float:
         """The largest share that live rows have of a device."""

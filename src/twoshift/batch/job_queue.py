@@ -207,7 +207,10 @@ class JobQueue:
             begun.lane.close()
             if move is JobMove.FAIL and (why := begun.lane.why_dead()):
                 self.running.hold_off(job_id)
-                move, reason = JobMove.STOP, f"its model has died, and waits for the server's next start: {why}"
+                move, reason = (
+                    JobMove.STOP,
+                    f"the engine of the model has failed; the job resumes when the server restarts: {why}",
+                )
             self._settle(job_id, begun, move, reason)
             self.running.ended(job_id)
             kind.ended(job_id)
@@ -234,9 +237,11 @@ class JobQueue:
         if found is None:
             return
         with contextlib.suppress(TwoshiftError):
-            self._jobs.store.note(job_id, f"{found.done:,} of {found.shards:,} shards done before")
+            self._jobs.store.note(job_id, f"{found.done:,} of {found.shards:,} shards were already done")
             if found.gone:
-                self._jobs.store.note(job_id, f"redone because missing: {', '.join(found.gone[:_NAMED])}")
+                self._jobs.store.note(
+                    job_id, f"these parts were missing and are redone: {', '.join(found.gone[:_NAMED])}"
+                )
 
     def _tick(self) -> None:
         while not self._closed.wait(_TICK_S):

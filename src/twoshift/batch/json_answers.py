@@ -39,7 +39,9 @@ class AnswerSchema:
             raise InvalidInput("json_schema", text, accepted)
         for name in properties:
             if name in _TAKEN:
-                raise InvalidInput("json_schema", name, f"properties with other names than {', '.join(_TAKEN)}")
+                raise InvalidInput(
+                    "json_schema", name, f"property names other than {', '.join(_TAKEN)}, which are reserved"
+                )
         self._kinds: dict[str, Any] = {name: each.get("type") for name, each in properties.items()}
 
     def columns(self, texts: NDArray[Any], failed: Collection[int]) -> tuple[_Columns, dict[int, str]]:
@@ -50,21 +52,21 @@ class AnswerSchema:
                 rows.append({} if place in failed else self._read(text))
             except ValueError as error:
                 rows.append({})
-                errors[place] = f"the answer is not what the schema says: {error}"
+                errors[place] = f"the answer does not match the JSON schema: {error}"
         return {name: _column(kind, [row.get(name) for row in rows]) for name, kind in self._kinds.items()}, errors
 
     def _read(self, text: str) -> dict[str, Any]:
         try:
             row = msgspec.json.decode(text)
         except msgspec.DecodeError as error:
-            raise ValueError(f"{error} (--max-tokens may have cut it)") from None
+            raise ValueError(f"{error} (--max-tokens may have truncated the answer)") from None
         if not isinstance(row, dict):
-            raise ValueError("no object")  # noqa: TRY004 - the caller knows one error
+            raise ValueError("the answer is not a JSON object")  # noqa: TRY004 - the caller knows one error
         for name, kind in self._kinds.items():
             value, wanted = row.get(name), _NUMBERS.get(kind, (None, (str,)))[1]
             is_plain = kind == "string" or kind in _NUMBERS
             if is_plain and value is not None and (not isinstance(value, wanted) or _is_odd(value, kind)):
-                raise ValueError(f"{name} is no {kind}")
+                raise ValueError(f"property {name} is not of type {kind}")
         return row
 
 

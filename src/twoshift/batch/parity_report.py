@@ -46,7 +46,7 @@ def take_receipt(engine: BlockEngine, plan: Plan, shards: list[int], rows: int, 
     for shard in shards:
         seen = _merged(seen, _shard_receipt(engine, plan, shard, max(1, rows // max(1, len(shards))), blobs_for))
     if shards and not seen.rows:
-        return msgspec.structs.replace(seen, problem="none of the rows that were looked at has a result")
+        return msgspec.structs.replace(seen, problem="none of the sampled rows has a result")
     return seen
 
 

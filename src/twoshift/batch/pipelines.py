@@ -52,9 +52,9 @@ class Scorer:
         from twoshift.runtime.load import load_model
 
         if pair is not None and text is None:
-            raise InvalidInput("pair", pair, "`text` as well: the column with the first text")
+            raise InvalidInput("pair", pair, "`text` as well: the name of the column with the first text")
         if text is not None and columns:
-            raise InvalidInput("columns", columns, "either text or columns")
+            raise InvalidInput("columns", columns, "either `text` or `columns`, not both")
         self._texts = tuple(name for name in (text, pair) if name is not None)
         self._columns, self._keep = tuple(columns), keep
         options.setdefault("threads", _given_threads())

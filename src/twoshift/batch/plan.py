@@ -134,11 +134,13 @@ def read_plan(blobs: Blobs, output: str) -> Plan | None:
     try:
         plan = msgspec.json.decode(data, type=Plan)
     except (msgspec.DecodeError, InvalidInput) as error:
-        raise Broken(f"{plan_location(output)} is damaged ({error}); start the job again in another folder") from error
+        raise Broken(
+            f"{plan_location(output)} is damaged ({error}); start the job again with another output folder"
+        ) from error
     if plan.format != _FORMAT:
         raise Broken(f"{plan_location(output)} has format {plan.format}; this version reads {_FORMAT}")
     if (what := _damage(plan)) is not None:
-        raise Broken(f"{plan_location(output)} is damaged ({what}); start the job again in another folder")
+        raise Broken(f"{plan_location(output)} is damaged ({what}); start the job again with another output folder")
     return plan
 
 
@@ -146,11 +148,11 @@ def _damage(plan: Plan) -> str | None:
     """What no plan of ours can have."""
     pieces = [(piece.file, piece.start, piece.stop) for shard in plan.shards for piece in shard]
     if any(not 0 <= file < len(plan.files) for file, _, _ in pieces):
-        return "a shard of a file that is not listed"
+        return "a shard refers to a file that is not listed"
     if len(set(pieces)) < len(pieces):
-        return "the same rows in two shards"
+        return "two shards contain the same rows"
     if not plan.seconds_per_row > 0:
-        return "rows that take no time"
+        return "the predicted time of some rows is zero"
     try:
         _ = plan.schema
     except (pa.ArrowException, ValueError) as error:
@@ -180,15 +182,18 @@ def check_same_model(plan: Plan, settings: JobSettings, model: PlannedModel, is_
 def check_same_weights(worker: str, model: RuntimeInfo, checksum: str) -> None:
     """Raises Broken where a worker has loaded another model than the job runs with, a user's class included."""
     if model.checksum != checksum:
-        what = f"worker {worker} has loaded other weights of {model.model}: {model.checksum}, the job has {checksum}"
+        what = (
+            f"worker {worker} has loaded different weights of {model.model}: checksum {model.checksum}, "
+            f"expected {checksum}"
+        )
         raise Broken(f"{what}; put the same files on every machine, then run the same command again")
 
 
 def _refuse(plan: Plan, settings: JobSettings, differences: list[str], is_retry: bool) -> None:
     if not differences:
         return
-    ways = "or run all of it into a new folder" if is_retry else "or give another output folder"
-    accepted = f"the job in {plan.settings.output}, which differs: {'; '.join(differences)}. Put that back, {ways}"
+    ways = "or run the whole job again with a new output folder" if is_retry else "or use another output folder"
+    accepted = f"the same job as in {plan.settings.output}, but {'; '.join(differences)}. Undo this change, {ways}"
     raise InvalidInput("output", settings.output, accepted)
 
 
@@ -245,7 +250,7 @@ def _changed_files(before: _Files, now: _Files, content: Content) -> Iterator[st
             more = f" and {len(names) - _NAMED_FILES} more" if len(names) > _NAMED_FILES else ""
             yield f"input files {what}: {', '.join(names[:_NAMED_FILES])}{more}"
     if not (gone or added or changed) and list(before) != list(now):
-        yield "the input files are in another order"
+        yield "the input files are in a different order"
 
 
 def _change(was: InputFile, new: InputFile, content: Content) -> str:
@@ -255,8 +260,8 @@ def _change(was: InputFile, new: InputFile, content: Content) -> str:
     if was.size_bytes != new.size_bytes:
         return f"{was.size_bytes:,} bytes then, {new.size_bytes:,} now"
     if not was.fingerprint:
-        return "of the same size, with another time of change or etag"
-    return "" if content(new) == was.fingerprint else "of the same size, with another content"
+        return "same size, different modification time or ETag"
+    return "" if content(new) == was.fingerprint else "same size, different content"
 
 
 def _shown(value: Any) -> str:

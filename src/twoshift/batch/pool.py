@@ -21,6 +21,7 @@ import msgspec
 from twoshift.batch.device import WorkDevice
 from twoshift.batch.messages import FromWorker, ToWorker
 from twoshift.batch.settings import JobSettings
+from twoshift.parent_process import name_process
 from twoshift.ports import Blobs
 
 __all__ = ["Died", "FromPool", "Joined", "Left", "LocalPool", "WorkerPool"]
@@ -165,7 +166,7 @@ class LocalPool:
         code = gone.process.exitcode
         if code is not None and code < 0:
             return Died(f"killed by {signal.Signals(-code).name}")
-        return Died(f"ended with code {code}")
+        return Died(f"exited with code {code}")
 
 
 @contextlib.contextmanager
@@ -183,6 +184,7 @@ def _main(pipe: Any, number: int, encoded: bytes, threads: int, load: Any, blobs
     """A worker process: the coordinator decides when it ends, not the terminal."""
     for each in _SIGNALS:
         signal.signal(each, signal.SIG_IGN)
+    name_process(f"ts-worker-{number}")
     os.dup2(2, 1)  # what a model prints must not get between the lines of --json
     from twoshift.batch.worker import ShardWorker
     from twoshift.runtime.devices import share_threads

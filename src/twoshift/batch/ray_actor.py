@@ -22,8 +22,8 @@ __all__ = ["SAY", "SHARED", "Given", "Outbox", "lost_reason", "problem_here", "s
 
 SAY = "say"  # the concurrency group of that method: it waits beside all others
 SHARED = (
-    "on Ray the output folder, and the inputs and the model where they are files, must be reachable from every node by "
-    "the same name: on a shared filesystem, or as s3://"
+    "on Ray, every node must reach the output folder, the input files and the model under the same path: use a shared "
+    "filesystem or s3://"
 )
 _LONG_POLL_S = 10.0
 _MOST_REASON = 300  # characters
@@ -88,14 +88,17 @@ def settle_in(given: Given, threads: int) -> None:
 def problem_here(given: Given) -> str | None:
     """Why an actor could do nothing on this node; found out before a shard is blamed for it."""
     if given.version != __version__:
-        return f"it has Twoshift {__version__}, the command {given.version}: install the same on every node"
+        return (
+            f"this node has Twoshift {__version__}, the command has {given.version}: install the same version "
+            "on every node"
+        )
     for name in given.settings.inputs:
         place = (pattern_folder(name) or ".") if is_pattern(name) else name
         if "://" not in name and not name.startswith("@") and not Path(place).exists():
-            return f"the input {name} is not there; {SHARED}"
+            return f"the input {name} does not exist; {SHARED}"
     output = given.settings.output
     if "://" not in output and not Path(output, "_twoshift").is_dir():  # the coordinator has made it by now
-        return f"the output folder {output} is not there; {SHARED}"
+        return f"the output folder {output} does not exist; {SHARED}"
     return None
 
 

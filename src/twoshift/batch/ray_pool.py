@@ -210,7 +210,9 @@ def connected(address: str | None) -> tuple[Any, bool]:
         _connect(ray, address)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
         why = str(error).strip().splitlines()[0]
-        raise InvalidInput("address", address, f"auto or host:port, of a Ray cluster that runs ({why})") from error
+        raise InvalidInput(
+            "address", address, f"the address of a running Ray cluster: auto or host:port ({why})"
+        ) from error
     return ray, True
 
 

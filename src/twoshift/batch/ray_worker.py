@@ -45,7 +45,9 @@ class RayWorker:
         """Do what it says, or begin to."""
         if isinstance(message, Begin) and not self._sees(plan_location(message.output)):
             self._outbox.put(
-                Unusable(Broken(f"node {self._node}: {message.output} has no plan; {SHARED}"), is_beginning=True)
+                Unusable(
+                    Broken(f"node {self._node}: {message.output} contains no plan.json; {SHARED}"), is_beginning=True
+                )
             )
             return
         self._worker.handle(message)

@@ -156,7 +156,7 @@ class RunningJobs:
         at_work = self.owners()[owner]
         why = allowed.why_waits(at_work + self.owners(held=True)[owner])
         if owner and at_work >= MOST_OF_ONE:
-            why = why or f"waits for its turn: {at_work} of its owner's jobs run, and others come, too"
+            why = why or f"queued: {at_work} jobs of the same tenant are running, and other tenants have a turn, too"
         return why
 
     def hand_back(self) -> None:
@@ -204,13 +204,13 @@ def move_after(result: JobResult) -> tuple[JobMove, str]:
         case Ending.DONE:
             return JobMove.FINISH, ""
         case Ending.STOPPED:
-            return JobMove.STOP, "stopped with its server"  # unless the store knows better
+            return JobMove.STOP, "the server was stopped"  # unless the store knows better
         case Ending.TOO_MANY_ERRORS:
             failed = result.last.errors_before + result.last.errors
             return (
                 JobMove.FAIL,
-                f"too many rows failed: {failed:,}, over max_errors; what was committed is kept",
+                f"{failed:,} rows failed, more than max_errors allows; committed parts are kept",
             )
         case Ending.DEAD_SHARDS:
-            dead = (f"shard {shard} could not be done: {why}" for shard, why in result.dead.items())
-            return JobMove.FAIL, next(dead, "; ".join(result.failures) or "its shards could not be done")
+            dead = (f"shard {shard} failed: {why}" for shard, why in result.dead.items())
+            return JobMove.FAIL, next(dead, "; ".join(result.failures) or "shards of the job failed")

@@ -89,7 +89,7 @@ class ScoringThreads:
             stats, published = self._scorer.score(shard, stop, lambda: self._send(WasRead(lease)))
             self._send(Scored(lease, stats, published))
         except Stopped:
-            self._send(Failed(lease, "given up", given_up=True))
+            self._send(Failed(lease, "the shard was abandoned because the job is stopping", given_up=True))
         except BaseException as error:  # whatever it was, the coordinator has to know
             self._send(failed_by(lease, error))
         finally:
@@ -100,7 +100,7 @@ class ScoringThreads:
 def failed_by(lease: int, error: BaseException) -> Failed:
     """What became of a shard that raised this."""
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    message = "no space is left for the output: free disk space" if full else message_for(error)
+    message = "the disk of the output folder is full: free some disk space" if full else message_for(error)
     delayed = full or isinstance(error, TryLater)
     return Failed(lease, message, permanent=isinstance(error, InvalidInput), delayed=delayed)
 

@@ -71,94 +71,107 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     # fmt: off
     inputs: Annotated[
-        tuple[str, ...], setting("Files, folders, patterns, @lists or s3:// prefixes.", names(), "INPUTS")]
+        tuple[str, ...], setting("Input: files, folders, patterns, @list-files or s3:// prefixes.", names(), "INPUTS")]
     output: Annotated[str, setting("Output folder, local or s3://.", _LOCATION, "-o", "--output")]
-    model: Annotated[str, setting("Model: minilm, smollm, a folder, a file, file.py:Class.")]
+    model: Annotated[str, setting("Model: minilm, smollm, a model folder, a model file, or file.py:Class.")]
     text: Annotated[
-        str | None, ROWS, setting("Column with the text; of pairs, the first text: the query.", _COLUMN)] = None
+        str | None, ROWS,
+        setting("Input column with the text; for pairs of texts (rerankers), the query.", _COLUMN)] = None
     pair: Annotated[
         str | None, ROWS,
-        setting("Column with the second text of pairs: the document, as in live reranking.", _COLUMN)] = None
+        setting("Input column with the second text of each pair: the document to rerank.", _COLUMN)] = None
     prompt_name: Annotated[
         str | None, ROWS,
-        setting("Prompt of the model that goes before each text.", shown="the model's default prompt")] = None
+        setting("Name of the model's prompt to put before each text.", shown="the model's default prompt")] = None
     prompt: Annotated[
         str | None, ROWS,
-        setting("Prompt for a language model: a column, or a template such as '{title}: {body}'.",
+        setting("Prompt for a language model: an input column, or a template such as '{title}: {body}'.",
                 more="See [language models](llms.md).")] = None
     system: Annotated[
-        str | None, ROWS, setting("System message for a language model; columns in braces are filled in.")] = None
-    max_tokens: Annotated[int, ROWS, setting("Most tokens per answer.", whole(most=10**6))] = 256
+        str | None, ROWS,
+        setting("System message for a language model; {column} inserts the value of an input column.")] = None
+    max_tokens: Annotated[int, ROWS, setting("Maximum number of tokens per answer.", whole(most=10**6))] = 256
     temperature: Annotated[
-        float, ROWS, setting("Sampling temperature; 0 always takes the likeliest token.", count(zero=True))] = 0.0
+        float, ROWS, setting("Sampling temperature; 0 always picks the most likely token.", count(zero=True))] = 0.0
     top_p: Annotated[
-        float, ROWS, setting("Sample from the likeliest tokens that have this share.", share(zero=False))] = 1.0
+        float, ROWS,
+        setting("Top-p: sample from the most likely tokens with this total probability.", share(zero=False))] = 1.0
     seed: Annotated[int | None, ROWS, setting("Sampling seed.", whole(-(2**63), 2**63 - 1))] = None
-    stop: Annotated[tuple[str, ...], ROWS, setting("Text that ends an answer; repeat it for several.", EACH)] = ()
+    stop: Annotated[
+        tuple[str, ...], ROWS,
+        setting("Stop string: ends an answer when generated; repeat the option for several.", EACH)] = ()
     json_schema: Annotated[
         str | None, ROWS,
-        setting("JSON schema of the answers; its properties become columns.", contents(),
-                more="In a file: the schema itself. vLLM takes only [these schemas](llm-serving.md#schemas).")] = None
+        setting("JSON schema for the answers; each of its properties becomes an output column.", contents(),
+                more="In a job file, write the schema itself. vLLM supports [these](llm-serving.md#schemas).")] = None
     columns: Annotated[
-        tuple[str, ...], ROWS, setting("Columns that a model over rows reads: a,b,c.", _COLUMNS, shown="all")] = ()
+        tuple[str, ...], ROWS,
+        setting("Input columns for a model that takes named values: a,b,c.", _COLUMNS, shown="all")] = ()
     types: Annotated[
         dict[str, str], ROWS,
-        setting("Types of CSV columns, if not as found: amount=float,zip=string (bool, float, int, string).", _TYPES,
-                more='In a file: `{amount = "float", zip = "string"}`.')] = {}
+        setting("Override detected types of CSV columns (bool, float, int, string): amount=float,zip=string.", _TYPES,
+                more='In a job file: `{amount = "float", zip = "string"}`.')] = {}
     keep: Annotated[
-        tuple[str, ...], ROWS, setting("Input columns to keep beside the results: a,b,c.", _COLUMNS)] = ()
+        tuple[str, ...], ROWS, setting("Input columns to copy to the output: a,b,c.", _COLUMNS)] = ()
     input_format: Annotated[
-        str | None, ROWS, setting("Input format, if the file's suffix does not say.", _INPUT)] = None
+        str | None, ROWS, setting("Input format, if the suffix of the file name does not show it.", _INPUT)] = None
     output_format: Annotated[str, ROWS, setting("Output format.", _OUTPUT)] = "parquet"
     workers: Annotated[
-        int, HERE, setting("Worker processes, each with a model of its own.", whole(most=1024))] = 1
-    engine: Annotated[str, HERE, setting("Where workers run.", choice(ENGINES))] = "local"
-    address: Annotated[str | None, HERE, setting("Ray cluster: auto or host:port.", shown="a local one")] = None
+        int, HERE, setting("Number of worker processes; each loads its own copy of the model.", whole(most=1024))] = 1
+    engine: Annotated[
+        str, HERE, setting("Where the workers run: as local processes or on Ray.", choice(ENGINES))] = "local"
+    address: Annotated[
+        str | None, HERE, setting("Address of the Ray cluster: auto or host:port.", shown="a local Ray")] = None
     resources: Annotated[
         dict[str, float], HERE,
-        setting("Custom Ray resources of a worker: a=1,b=0.5.", _AMOUNTS, more="In a file: `{a = 1, b = 0.5}`.")] = {}
-    shard_rows: Annotated[int | None, SHARDS, setting("Most rows per shard.", whole())] = None
+        setting("Custom Ray resources that each worker needs: a=1,b=0.5.", _AMOUNTS,
+                more="In a job file: `{a = 1, b = 0.5}`.")] = {}
+    shard_rows: Annotated[int | None, SHARDS, setting("Maximum number of rows per shard.", whole())] = None
     shard_seconds: Annotated[
         float, SHARDS,
-        setting("Target time of a shard.", duration(), shown="30s",
-                more="More where there would be over 10,000 shards and no `shard_rows` is given.")] = 30.0
-    max_errors: Annotated[str | None, setting("Stop the job when more rows than this fail: 100 or 1%.")] = None
-    window: Annotated[str | None, setting("Deadline of the job, from its start: 2h.", span(zero=True))] = None
+        setting("Target processing time of one shard.", duration(), shown="30s",
+                more="A very large job without `shard_rows` gets longer shards, so that it has at most 10,000.")] = 30.0
+    max_errors: Annotated[
+        str | None, setting("Stop the job if more rows than this fail: a count (100) or a share (1%).")] = None
+    window: Annotated[
+        str | None, setting("Time until the job must be done, counted from its start: 2h.", span(zero=True))] = None
     price_usd_per_hour: Annotated[
-        float | None, setting("Price of a worker in dollars an hour.", usd(zero=True), "--price")] = None
+        float | None, setting("Price of one worker in dollars per hour.", usd(zero=True), "--price")] = None
     grace_seconds: Annotated[
         float,
-        setting("On SIGTERM, time for the shards in work to finish.", duration(zero=True), "--grace", shown="30s"),
+        setting("On SIGTERM, time that running shards get to finish.", duration(zero=True), "--grace", shown="30s"),
     ] = 30.0
     device: Annotated[Device, HERE] = "auto"
     precision: Annotated[Precision, HERE] = None
     threads: Annotated[Threads, HERE] = None
     preparers: Annotated[
         int | None,
-        setting("Processes per worker (on Ray: in all) that read, tokenise and write; 0: its own threads.",
-                whole(0, 1024), shown="on a GPU as many as it needs, on a CPU 0",
-                more="For encoders. Never more than the usable cores. On Ray: actors of one CPU each, shared out "
-                "among the workers. See [jobs](jobs.md#preparing-processes).")] = None
+        setting("Processes per worker (on Ray: in total) that read, tokenise and write rows; 0 uses threads instead.",
+                whole(0, 1024), shown="as many as a GPU needs; 0 on a CPU",
+                more="For encoders. At most the usable cores. On Ray: actors of one CPU each, divided among the "
+                "workers. See [jobs](jobs.md#preparing-processes).")] = None
     trust_pickle: Annotated[TrustPickle, HERE] = False
     load_seconds: Annotated[
         float,
-        setting("Replace a worker that has not loaded its model by then.", duration(), "--load-timeout", shown="30m"),
+        setting("Replace a worker that needs longer to load the model.", duration(), "--load-timeout", shown="30m"),
     ] = 1800.0
     lease_seconds: Annotated[  # longer than S3 is asked again
-        float, key("End a worker that makes no progress within this time.", duration())] = 300.0
+        float, key("Replace a worker that makes no progress for this time.", duration())] = 300.0
     weight: Annotated[
         float, SERVER,
-        setting("With --on: share beside other jobs, relative to theirs.", count(least=0.001, most=1000))] = 1.0
+        setting("With --on: weight of the job beside other jobs; 2 gets twice the capacity of 1.",
+                count(least=0.001, most=1000))] = 1.0
     hours: Annotated[
         str | None, SERVER,
-        setting("With --on: hours of the day in which the job may run: 22:00-06:00.",
-                more="In the server's time zone.")] = None
+        setting("With --on: time of day during which the job may run: 22:00-06:00.",
+                more="Times are in the server's time zone.")] = None
     max_live_load: Annotated[
         float | None, SERVER,
-        setting("With --on: hold the job while live load is above this share.", share(zero=False))] = None
+        setting("With --on: pause the job while live requests use more than this share of a device.",
+                share(zero=False))] = None
     notify: Annotated[
         tuple[str, ...], SERVER,
-        setting("With --on: webhooks of the server to call when the job ends: a,b.", names(),
+        setting("With --on: names of the server's webhooks to call when the job ends: a,b.", names(),
                 more="See [webhooks](triggers.md).")] = ()
     endpoint: Annotated[
         str | None, BATCH, ROWS,
@@ -174,8 +187,13 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         if self.kind is JobKindName.REQUESTS:
             self._check_requests()
         check(self)
-        _require(self.pair is None or self.text is not None, "pair", self.pair, "--text as well, for the first text")
-        _require(not (self.text and self.columns), "columns", self.columns, "either --text or --columns")
+        _require(
+            self.pair is None or self.text is not None,
+            "pair",
+            self.pair,
+            "--text as well, with the column of the first text",
+        )
+        _require(not (self.text and self.columns), "columns", self.columns, "either --text or --columns, not both")
         _require(self.prompt_name is None or self.text is not None, "prompt_name", self.prompt_name, "--text as well")
         for value in self.inputs:
             _require(_is_location(value), "inputs", value, "the name of a file or folder")
@@ -186,7 +204,9 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             value = getattr(self, name)
             _require(not value or self.engine == "ray", name, value, "--engine ray as well")
         for name, amount in self.resources.items():
-            _require(name not in _RAYS_OWN, "resources", name, "custom ones: --threads and --device say CPUs and GPUs")
+            _require(
+                name not in _RAYS_OWN, "resources", name, "custom resources: --threads and --device set CPUs and GPUs"
+            )
             _require(0 < amount < math.inf, "resources", amount, f"an amount of {name} above 0")
         self._check_types()
         _ = self.error_budget
@@ -196,7 +216,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
         _require(self.endpoint in ENDPOINTS, "endpoint", self.endpoint, f"one of {', '.join(ENDPOINTS)}")
         alone = not (self.text or self.columns or self.keep)
-        _require(alone, "endpoint", self.endpoint, "no columns beside it: the input has requests")
+        _require(alone, "endpoint", self.endpoint, "no --text, --columns or --keep: the input is a file of requests")
 
     def _check_prompt(self) -> None:
         given = self.text or self.columns
@@ -205,7 +225,12 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             value = getattr(self, name)
             _require(self.prompt is not None or value in (None, ()), name, value, "--prompt as well")
         prompting = self.prompting
-        _require(prompting is None or bool(prompting.columns), "prompt", self.prompt, "at least one column in it")
+        _require(
+            prompting is None or bool(prompting.columns),
+            "prompt",
+            self.prompt,
+            "a template with at least one {column} in it",
+        )
         if self.json_schema is not None:
             from twoshift.batch.json_answers import AnswerSchema  # slow to load: numpy
 
@@ -216,7 +241,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         for name, kind in self.types.items():
             _require(kind in TYPE_NAMES, "types", f"{name}={kind}", f"{', '.join(TYPE_NAMES[:-1])} or {TYPE_NAMES[-1]}")
             is_fine = kind == "string" or name not in as_text
-            _require(is_fine, "types", f"{name}={kind}", f"{name}=string: the model is given this column as text")
+            _require(is_fine, "types", f"{name}={kind}", f"{name}=string: the model reads this column as text")
 
     @property
     def error_budget(self) -> ErrorBudget | None:
@@ -245,10 +270,15 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         system = None if self.system is None else Template.parse(self.system, "system")
         return Prompting(Template.parse(self.prompt, "prompt", is_column=True), system, params)
 
+    def check_preparers(self, cores: int) -> None:
+        """Raises InvalidInput where the machine of the workers has fewer cores than processes are asked for."""
+        accepted = f"at most {cores}, the number of usable cores"
+        _require(self.preparers is None or self.preparers <= cores, "preparers", self.preparers, accepted)
+
     def check_model(self, is_llm: bool) -> None:
         """Whether the model takes rows as these settings make them; raises InvalidInput."""
         if not is_llm:
-            _require(self.prompt is None, "prompt", self.prompt, f"a language model, and {self.model} is none")
+            _require(self.prompt is None, "prompt", self.prompt, f"no value: {self.model} is not a language model")
             return
         instead = " instead of --text" if self.text else " instead of --columns" if self.columns else ""
         wanted = f"--prompt with a column or a template{instead}: {self.model} is a language model"
@@ -256,7 +286,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     def check_prompt_name(self, prompts: Mapping[str, str]) -> None:
         """Whether the model has the prompt that is named; raises InvalidInput."""
-        accepted = f"one of {', '.join(sorted(prompts))}" if prompts else f"none: {self.model} has no prompts"
+        accepted = f"one of {', '.join(sorted(prompts))}" if prompts else f"no value: {self.model} has no prompts"
         _require(self.prompt_name is None or self.prompt_name in prompts, "prompt_name", self.prompt_name, accepted)
 
     @property

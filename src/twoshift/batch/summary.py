@@ -202,7 +202,7 @@ def dollars(usd: float) -> str:
 def summary_page(summary: Summary, stats: Sequence[PartStats]) -> str:
     """The report as one HTML file."""
     words = [*_state_words(summary), *_words(summary)]
-    sections = [report.Section("In short", [report.figures_row(_cards(summary)), report.text(words)])]
+    sections = [report.Section("Summary", [report.figures_row(_cards(summary)), report.text(words)])]
     if over_time := tuple(_time_figures(summary)):
         sections.append(report.Section("Over time", [over_time]))
     if len(stats) >= _FEWEST_POINTS:
@@ -210,7 +210,7 @@ def summary_page(summary: Summary, stats: Sequence[PartStats]) -> str:
     if summary.error_kinds or summary.failures:
         rows: list[Sequence[Any]] = [("rows", kind, count) for kind, count in sorted(summary.error_kinds.items())]
         rows += [("shards", message, count) for message, count in sorted(summary.failures.items())]
-        sections.append(report.Section("What went wrong", [report.table(("of", "what", "times"), rows)]))
+        sections.append(report.Section("Errors", [report.table(("of", "what", "times"), rows)]))
     title = f"{summary.model} in {summary.precision} over {counted(summary.rows, 'row')}"
     return report.page(title, _what_ran(summary), sections, f"Made by twoshift {__version__}")
 
@@ -220,8 +220,11 @@ def _state_words(summary: Summary) -> Iterator[str]:
     if summary.shards_done is None:
         return
     why = f": {summary.reason}" if summary.reason else ""
-    yield f"Not done: {summary.state}{why}."
-    yield f"{summary.shards_done:,} of {counted(summary.shards, 'shard')} are committed; the same command resumes."
+    yield f"The job is not done: {summary.state}{why}."
+    yield (
+        f"{summary.shards_done:,} of {counted(summary.shards, 'shard')} are committed; run the same command "
+        "again to resume the job."
+    )
 
 
 def _what_ran(summary: Summary) -> str:
@@ -243,14 +246,16 @@ def _cards(summary: Summary) -> list[report.Card]:
     share = summary.errors / max(1, summary.rows)
     cards = [
         report.Card("rows", f"{summary.rows:,}", counted(summary.shards_done or summary.shards, "shard")),
-        report.Card("rows a second", f"{summary.rows_per_s:,.1f}", f"{summary.elapsed_s:,.0f} s in all"),
+        report.Card("rows per second", f"{summary.rows_per_s:,.1f}", f"{summary.elapsed_s:,.0f} s in all"),
         report.Card("errors", f"{summary.errors:,}", f"{share:.2%}", "bad" if summary.errors else "good"),
         report.Card("device busy", f"{summary.busy:.0%}", f"{summary.padding:.1%} padding" if summary.padding else ""),
     ]
     if summary.output_tokens:
-        cards.append(report.Card("tokens a second", f"{summary.output_tokens_per_s:,.1f}", "generated"))
+        cards.append(report.Card("tokens per second", f"{summary.output_tokens_per_s:,.1f}", "generated"))
     if summary.usd is not None and summary.usd_per_million is not None:
-        cards.append(report.Card("dollars", dollars(summary.usd), f"{dollars(summary.usd_per_million)} a million rows"))
+        cards.append(
+            report.Card("dollars", dollars(summary.usd), f"{dollars(summary.usd_per_million)} per million rows")
+        )
     return cards
 
 
@@ -260,18 +265,18 @@ def _words(summary: Summary) -> list[str]:
         near = f"{summary.precision_parity:.4f}"
         words.append(f"In {summary.precision} the answers' parity with fp32 is {near} on the job's first rows.")
     if summary.out_of_memory:
-        cap = f"; the cap of a call went down to {summary.max_tokens:,} tokens" if summary.max_tokens else ""
+        cap = f"; the limit of a call was lowered to {summary.max_tokens:,} tokens" if summary.max_tokens else ""
         calls = counted(summary.out_of_memory, "call")
-        words.append(f"{calls} ran out of memory: split and tried again{cap}.")
+        words.append(f"{calls} ran out of memory: the rows were split and retried{cap}.")
     words += _token_words(summary)
     words += _lane_words(summary)
     words.append(
-        f"{counted(summary.retries, 'shard')} tried again, "
+        f"{counted(summary.retries, 'shard')} retried, "
         f"{counted(summary.speculated, 'second copy', 'second copies')}, "
-        f"{counted(len(summary.deaths), 'worker')} lost, "
-        f"{counted(summary.failed_calls, 'call')} split and tried again, "
-        f"{counted(summary.truncated, 'row')} cut to the model's length. {summary.wasted_s:,.1f} of "
-        f"{summary.device_s + summary.wasted_s:,.1f} device seconds went into work that was lost or done twice."
+        f"{counted(len(summary.deaths), 'worker')} died, "
+        f"{counted(summary.failed_calls, 'call')} split and retried, "
+        f"{counted(summary.truncated, 'row')} truncated to the model's maximum length. {summary.wasted_s:,.1f} of "
+        f"{summary.device_s + summary.wasted_s:,.1f} device seconds were spent on work that was lost or done twice."
     )
     return words
 
@@ -281,24 +286,24 @@ def _token_words(summary: Summary) -> Iterator[str]:
     if summary.output_tokens:
         read, made = f"{summary.tokens:,} prompt tokens", f"{summary.output_tokens:,} generated"
         saved = summary.cached_tokens / max(1, summary.tokens)
-        yield f"{read}, {summary.cached_tokens:,} of them ({saved:.0%}) saved by shared prefixes; {made}."
+        yield f"{read}, {summary.cached_tokens:,} of them ({saved:.0%}) read from the prefix cache; {made}."
 
 
 def _lane_words(summary: Summary) -> Iterator[str]:
     """What it took from replicas that serve, and whether anybody noticed."""
     if not summary.harvested_s:
         return
-    riding = f"{summary.riding_s:,.1f} of them in calls with live rows"
+    riding = f"{summary.riding_s:,.1f} of them in calls that also contained live rows"
     yield (
-        f"{summary.harvested_s:,.1f} device seconds were harvested from replicas that serve, {riding}; "
-        f"{summary.dedicated_s:,.1f} were of workers of its own."
+        f"{summary.harvested_s:,.1f} device seconds came from idle time of serving replicas, {riding}; "
+        f"{summary.dedicated_s:,.1f} came from dedicated workers."
     )
     if summary.live is not None and summary.live.beside is not None:
         told = _latency(summary.live.beside)
-        alone = f"; with its rows held back: {_latency(summary.live.alone)}" if summary.live.alone else ""
+        alone = f"; while the job was paused: {_latency(summary.live.alone)}" if summary.live.alone else ""
         slowdown = summary.live.slowdown
-        cost = "" if slowdown is None else f" It cost live callers a factor of {slowdown:.2f} in the median."
-        yield f"Live requests beside it: {told}{alone}.{cost}"
+        cost = "" if slowdown is None else f" The job multiplied the median live latency by {slowdown:.2f}."
+        yield f"Latency of live requests while the job was running: {told}{alone}.{cost}"
 
 
 def _latency(seen: Percentiles) -> str:
@@ -316,8 +321,8 @@ def _parity_words(parity: ParityReport) -> Iterator[str]:
     if parity.worst_difference is not None:
         told.append(f"largest difference {parity.worst_difference:.3g}")
     if parity.unequal or not told:  # a model that answers with numbers has no labels to tell of
-        told.append(f"{counted(parity.unequal, 'row')} with another label")
-    again = f"{counted(parity.rows, 'row')} scored again one at a time, as live requests"
+        told.append(f"{counted(parity.unequal, 'row')} with a different label")
+    again = f"{counted(parity.rows, 'row')} scored again one row at a time, as for live requests"
     yield f"Parity: {again}: {', '.join(told)}."
 
 
@@ -334,7 +339,7 @@ def _time_figures(summary: Summary) -> Iterator[report.Figure]:
     if len(xs) < _FEWEST_POINTS:
         return
     at, rate = report.Axis("time", kind="seconds"), report.Axis("rows/s", lo=0)
-    yield report.line_chart("Rows a second", [report.Series("rows/s", xs, rates)], at, rate)
+    yield report.line_chart("Rows per second", [report.Series("rows/s", xs, rates)], at, rate)
     busy = report.Axis("busy", kind="share", lo=0, hi=1)
     yield report.line_chart("Device busy", [report.Series("busy", xs, shares)], at, busy)
 
@@ -350,4 +355,6 @@ def _moved(timeline: Sequence[tuple[float, int, float]]) -> Iterator[tuple[float
 
 def _shard_figure(stats: Sequence[PartStats]) -> report.Figure:
     seconds = [each.seconds for each in stats]
-    return report.histogram("Time of a shard", [report.Sample("shards", seconds)], report.Axis("time", kind="seconds"))
+    return report.histogram(
+        "Processing time per shard", [report.Sample("shards", seconds)], report.Axis("time", kind="seconds")
+    )

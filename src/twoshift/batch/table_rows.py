@@ -152,7 +152,9 @@ class TableRows:
     def _batch(self, begun: TableWindow, values: dict[str, NDArray[Any]]) -> pa.RecordBatch:
         kept, window = begun.kept, begun.window
         if unplanned := values.keys() - self._schema.names:
-            raise Broken(f"the model answers with {min(unplanned)}, a column that the job's first rows did not have")
+            raise Broken(
+                f"the model returned the column {min(unplanned)}, which it did not return for the job's first rows"
+            )
         failed = np.zeros(window.rows, np.bool_)
         failed[list(window.errors)] = True
         arrays = [kept.column(name) for name in self._kept.names]
@@ -232,7 +234,7 @@ def without_place(error: str) -> str:
 def _null(batch: pa.RecordBatch, of_prompts: tuple[str, ...], place: int) -> str:
     """What is null in a row."""
     names = [name for name in of_prompts if not batch.column(name)[place].is_valid]
-    return f"column {names[0]} of the prompt is null" if names else "the text is null"
+    return f"column {names[0]}, which the prompt uses, is null" if names else "the text is null"
 
 
 def _texts(batch: pa.RecordBatch, option: str, name: str) -> tuple[list[str | None], dict[int, str]]:
@@ -243,22 +245,24 @@ def _texts(batch: pa.RecordBatch, option: str, name: str) -> tuple[list[str | No
     try:
         column.slice(0, 0).cast(pa.string())
     except pa.ArrowNotImplementedError:
-        raise InvalidInput(option, name, f"a column of texts; {name} is a {column.type}") from None
+        raise InvalidInput(option, name, f"a text column; {name} has the type {column.type}") from None
     texts, unfit = fitted(column, pa.string())
-    why = "no text" if pa.types.is_temporal(column.type) else "invalid UTF-8"  # a time's zone may be unknown
+    why = "not text" if pa.types.is_temporal(column.type) else "invalid UTF-8"  # a time's zone may be unknown
     return texts.to_pylist(), {place: f"column {name}: {value} is {why}" for place, value in unfit.items()}
 
 
 def _cast(array: pa.Array, planned: pa.Field) -> pa.Array:
     if array.type == planned.type:
         return array
-    expected = f"expected {planned.type}, as it was in the job's first rows"
+    expected = f"expected {planned.type}, as for the job's first rows"
     try:
         fitted = array.cast(planned.type)
     except pa.ArrowException as error:
-        raise Broken(f"the model's column {planned.name} is {array.type} here; {expected}") from error
+        raise Broken(f"the model's output column {planned.name} has the type {array.type}; {expected}") from error
     if _infinities(fitted) > _infinities(array):  # a narrower float does not say so by itself
-        raise Broken(f"the model's column {planned.name} has numbers too large for its type; {expected}")
+        raise Broken(
+            f"the model's output column {planned.name} has numbers that are too large for its type; {expected}"
+        )
     return fitted
 
 

@@ -108,7 +108,7 @@ def damaged_parts(listing: Listing) -> list[PartCheck]:
 
 
 def blocked_parts(plan: Plan, listing: Listing) -> list[PartCheck]:
-    """Parts in whose place something lies that is no file; on this machine's disks alone."""
+    """Parts in whose place something lies that is not a regular file; on this machine's disks alone."""
     folder = plan.settings.output
     if "://" in folder:
         return []
@@ -121,7 +121,13 @@ def _no_file(path: Path) -> str:
     """What lies there instead of a file; nothing where there is none, or where one was put there meanwhile."""
     if not os.path.lexists(path) or path.is_file():
         return ""
-    return "is a folder" if path.is_dir() else "is a link that leads nowhere" if path.is_symlink() else "is no file"
+    return (
+        "is a folder"
+        if path.is_dir()
+        else "is a broken symbolic link"
+        if path.is_symlink()
+        else "is not a regular file"
+    )
 
 
 def check_parts(output: Blobs, plan: Plan, shards: Iterable[int], listing: Listing) -> Iterator[PartCheck]:
@@ -141,7 +147,7 @@ def refuse_damaged(folder: str, damaged: list[PartCheck]) -> None:
     more = f"; and {len(damaged) - _NAMED:,} more" if len(damaged) > _NAMED else ""
     them, what = ("it", "its shard is") if len(damaged) == 1 else ("them", "their shards are")
     see = f" `twoshift verify {folder}` names them all." if more else ""
-    raise Broken(f"{folder}: {named}{more}. Delete {them} and run the same command again: only {what} redone.{see}")
+    raise Broken(f"{folder}: {named}{more}. Delete {them} and run the same command again: only {what} recomputed.{see}")
 
 
 def _name(plan: Plan, shard: int) -> str:
@@ -150,7 +156,7 @@ def _name(plan: Plan, shard: int) -> str:
 
 def resized(size: int, wanted: int) -> str:
     """What is said of a part whose size is not what it was."""
-    return f"has {size:,} bytes where {wanted:,} were written"
+    return f"has {size:,} bytes, but {wanted:,} were written"
 
 
 def _checked(output: Blobs, plan: Plan, shard: int, listing: Listing) -> PartCheck:
@@ -184,7 +190,7 @@ def _stats(output: Blobs, plan: Plan, shard: int) -> PartStats:
 def _with_rows(plan: Plan, shard: int, name: str, state: PartState, stats: PartStats) -> PartCheck:
     rows = plan.shard_rows(shard)
     if stats.shard != shard:
-        return PartCheck(name, PartState.DAMAGED, f"is the part of shard {stats.shard}")
+        return PartCheck(name, PartState.DAMAGED, f"contains the output of another shard, {stats.shard}")
     if rows is not None and stats.rows != rows:
-        return PartCheck(name, PartState.DAMAGED, f"has {stats.rows:,} rows where its shard has {rows:,}")
+        return PartCheck(name, PartState.DAMAGED, f"has {stats.rows:,} rows, but its shard has {rows:,}")
     return PartCheck(name, state, stats=stats)

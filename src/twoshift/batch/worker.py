@@ -132,7 +132,7 @@ class ShardWorker:
     def _begin(self, told: Begin) -> None:
         plan = read_plan(self._blobs_for(told.output), told.output)
         if plan is None:
-            raise Broken(f"{told.output} has no plan")
+            raise Broken(f"{told.output} contains no plan.json")
         # The folder may have been moved since the job was begun, and the command may be run elsewhere
         settings = msgspec.structs.replace(plan.settings, output=told.output)
         plan = msgspec.structs.replace(plan, settings=settings).with_files(told.files)

@@ -101,5 +101,9 @@ class WorkerStartup:
             is_loaded = self.workers.get(number, False)
             limit_s = settings.lease_seconds if is_loaded else settings.load_seconds
             if number not in self._hung and now_s - since_s > limit_s:
-                self._hung[number] = "it did not answer the first rows" if is_loaded else "its model was never loaded"
+                self._hung[number] = (
+                    "the worker did not return results for the first rows"
+                    if is_loaded
+                    else "the worker did not load the model in time"
+                )
                 self._pool.kill(number)

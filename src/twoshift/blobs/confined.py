@@ -47,7 +47,9 @@ class ConfinedBlobs:
         opened = self._inner.open(location)
         if "://" not in location and not self._roots.holds_file(_opened_path(opened, location)):
             opened.close()
-            raise InvalidInput("location", location, "a file that is not replaced by a link while it is read")
+            raise InvalidInput(
+                "location", location, "a file that is not replaced by a symbolic link while it is being read"
+            )
         return opened
 
     def read(self, location: str) -> bytes | None:

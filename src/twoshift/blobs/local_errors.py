@@ -14,14 +14,14 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FULL_RETRY_S = 60.0
 _ACCEPTED = {
     errno.ENOENT: "a file or folder that exists",
-    errno.ENOTDIR: "a path on which everything but the end is a folder",
+    errno.ENOTDIR: "a path whose parents are all folders",
     errno.EISDIR: "a file, not a folder",
-    errno.ELOOP: "a path whose links lead somewhere",
-    errno.ENAMETOOLONG: "a shorter name",
-    errno.EACCES: "a path that this user may use",
-    errno.EPERM: "a path that this user may use",
-    errno.EROFS: "a folder that can be written to",
-    errno.EXDEV: "a file that was staged on the same filesystem",
+    errno.ELOOP: "a path without circular symbolic links",
+    errno.ENAMETOOLONG: "a shorter file name",
+    errno.EACCES: "a path that the current user has permission for",
+    errno.EPERM: "a path that the current user has permission for",
+    errno.EROFS: "a folder on a writable filesystem",
+    errno.EXDEV: "a temporary file on the same filesystem as the output",
 }
 
 
@@ -33,7 +33,9 @@ def explained(location: str) -> Iterator[None]:
     except OSError as error:
         where = str(error.filename or location)
         if error.errno in _FULL:
-            raise TryLater(f"no space is left for {location}: free disk space", _FULL_RETRY_S) from error
+            raise TryLater(
+                f"the disk is full, so {location} cannot be written: free some disk space", _FULL_RETRY_S
+            ) from error
         if accepted := _ACCEPTED.get(error.errno or 0):
             raise InvalidInput("location", where, accepted) from error
         raise Broken(f"{where} cannot be used: {error.strerror or error}") from error

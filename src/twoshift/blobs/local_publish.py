@@ -65,6 +65,6 @@ def _rename_if_absent(written: Path, path: Path) -> bool:
     if code == errno.EEXIST:
         return False
     if code in (errno.EINVAL, errno.ENOSYS, *_NO_LINKS):
-        accepted = "a folder that may be written to, on a filesystem with hard links (not FAT, nor some network drives)"
+        accepted = "a writable folder on a filesystem that supports hard links (FAT and some network drives do not)"
         raise InvalidInput("output", str(path.parent), accepted)
     raise OSError(code, os.strerror(code), str(path))

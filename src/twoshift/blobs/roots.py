@@ -30,7 +30,7 @@ class Roots:
     def check(self, location: str, field: str = "location") -> None:
         """Raises InvalidInput where the place is not its own; of a file of this machine links are followed first."""
         if not self.holds(location):
-            allowed = ", ".join(self.own) or "one of the server's `job_roots`, of which it has none for this key"
+            allowed = ", ".join(self.own) or "a folder listed in the server's `job_roots`; this key has none"
             raise InvalidInput(field, location, f"a location below {allowed}")
 
     def holds(self, location: str) -> bool:

@@ -113,7 +113,11 @@ class S3Blobs:
 
     def _put_if_absent(self, location: str, data: bytes | Path, size_bytes: int) -> bool:
         if size_bytes > _MOST_PUT_BYTES:
-            raise TooLarge("part", f"{location} of {size_bytes:,} bytes", "at most 5 GB: make the shards smaller")
+            raise TooLarge(
+                "part",
+                f"{location} of {size_bytes:,} bytes",
+                "at most 5 GB per file: use smaller shards (--shard-rows)",
+            )
         bucket, key = _split_file(location)
         store = self._connection.store(bucket, size_bytes)
         mark = uuid.uuid4().hex
@@ -159,9 +163,9 @@ class S3Blobs:
                 location, lambda: memoryview(self._obstore.get(store, key, options=options).bytes())
             )
         except FileNotFoundError as error:
-            raise Broken(f"{location} was removed while it was read") from error
+            raise Broken(f"{location} was deleted while it was being read") from error
         if len(data) != stop - start:
-            raise Broken(f"{location} gave {len(data):,} bytes instead of {stop - start:,}")
+            raise Broken(f"{location} returned {len(data):,} bytes instead of {stop - start:,}")
         return data
 
 

@@ -51,13 +51,15 @@ def explained(error: Exception, location: str, endpoint: str) -> TwoshiftError:
     if is_transient(error):
         return TryLater(f"{endpoint} does not answer for {location} ({_short(text)})", _RETRY_S)
     if any(sign in text for sign in _WRONG_REGION):
-        return InvalidInput("location", location, "the region of the bucket: set AWS_REGION")
+        return InvalidInput("location", location, "the correct region of the bucket: set AWS_REGION")
     if isinstance(error, ValueError):
-        return InvalidInput("location", location, f"a key that can be a path ({_short(text)})")
+        return InvalidInput("location", location, f"a key that is a valid path ({_short(text)})")
     if type(error).__name__ == "PreconditionError":
-        return Broken(f"{location} was replaced while it was read")
+        return Broken(f"{location} was replaced while it was being read")
     if "501 Not Implemented" in text:
-        return InvalidInput("location", location, f"an endpoint with conditional puts (If-None-Match), not {endpoint}")
+        return InvalidInput(
+            "location", location, f"an S3 endpoint that supports conditional puts (If-None-Match); {endpoint} does not"
+        )
     if _NO_CREDENTIALS.search(text):
         return InvalidInput("location", location, _SET_CREDENTIALS)
     return Broken(f"{location} cannot be used at {endpoint}: {_short(text)}")

@@ -44,7 +44,7 @@ class _RangeReader(io.RawIOBase):
         """Go there; nothing is asked for until it is read."""
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         if start + offset < 0:
-            raise ValueError(f"seek to {start + offset}: there is nothing before the beginning")
+            raise ValueError(f"seek to {start + offset}: the position is before the start of the file")
         self._at = start + offset
         return self._at
 

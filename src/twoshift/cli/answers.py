@@ -62,7 +62,7 @@ def answer_lines(runtime: Runtime, stream: BinaryIO, parse: Parse, out: Answers,
                 out.write(answer)
             out.flush()
         if not out.rows:
-            raise InvalidInput("input", "nothing", "at least one line, in the file or on standard input")
+            raise InvalidInput("input", "nothing", "at least one input line, in the file or on standard input")
         return out.finish()
 
 
@@ -108,7 +108,7 @@ def _answers(engine: Engine, lines: list[Line], parse: Parse) -> Iterator[_Answe
 def _check_names(names: Collection[str], info: RuntimeInfo) -> None:
     """Refuse columns that would take the place of our own fields."""
     if taken := sorted(_OWN_FIELDS.intersection(names)):
-        accepted = f"output columns of other names than {', '.join(taken)}, which each answer has of its own: rename it"
+        accepted = f"a model without an output column named {', '.join(taken)}, which is reserved: rename that column"
         raise InvalidInput("model", info.model, accepted)
 
 
@@ -176,5 +176,5 @@ class Answers:
             more = ", ..." if len(self._truncated) > _NAMED_LINES else ""
             rows = "1 row was" if len(self._truncated) == 1 else f"{len(self._truncated):,} rows were"
             limit = self._info.max_row_tokens
-            note(f"{rows} longer than the model's {limit:,} tokens and cut there: line {some}{more}")
+            note(f"{rows} longer than the model's {limit:,} tokens and truncated: line {some}{more}")
         return 2 if self._failed else 0

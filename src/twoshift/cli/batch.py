@@ -23,7 +23,9 @@ from twoshift.errors import InvalidInput
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Batches of requests: submit, list, show, cancel, retry, results.", no_args_is_help=True)
+app = typer.Typer(
+    help="Submit, list, show, cancel and retry batches of API requests on a server.", no_args_is_help=True
+)
 _COLUMNS = ("<<batch", "<status", "done", "failed", "left", "<created", "<expires", "<model")
 _OVER = ("completed", "failed", "expired", "cancelled")
 _CODES = {"completed": EXIT_CODES["done"], "failed": 2}
@@ -33,7 +35,7 @@ _HEAD_BYTES = 1 << 20
 BatchId = Annotated[str, typer.Argument(help="Batch id, as `twoshift batch list` shows it.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until the batch ends, with a progress bar.")]
 Output = Annotated[
-    str | None, typer.Option("--output", "-o", help="With --wait: file for the results.", metavar="FILE")
+    str | None, typer.Option("--output", "-o", help="With --wait: write the results to this file.", metavar="FILE")
 ]
 
 
@@ -41,15 +43,15 @@ Output = Annotated[
 def submit_command(
     requests: Annotated[Path, typer.Argument(help="File with one JSON object per line: custom_id, method, url, body.")],
     on: On = None,
-    window: Annotated[str, text("Deadline, from now: 24h, 90m.")] = "24h",
+    window: Annotated[str, text("Time until the batch must be done, counted from now: 24h, 90m.")] = "24h",
     endpoint: Annotated[
-        str | None, text("Endpoint, such as /v1/embeddings.", shown="the url of the first line")
+        str | None, text("API endpoint of the requests, such as /v1/embeddings.", shown="the url of the first line")
     ] = None,
     wait: Wait = False,
     output: Output = None,
     as_json: JsonFlag = False,
 ) -> int:
-    """Upload a file of requests and run it."""
+    """Upload a file of API requests to a server and run it as a batch."""
     _check_output(output, wait)
     if not requests.is_file():
         raise InvalidInput("requests", str(requests), "a file that can be read")
@@ -63,7 +65,7 @@ def submit_command(
 
 @command(app, "list", "twoshift batch list --on http://127.0.0.1:8000", SERVER_FIELDS)
 def list_command(
-    on: On = None, limit: Annotated[int, whole("Show at most N.", most=100)] = 20, as_json: JsonFlag = False
+    on: On = None, limit: Annotated[int, whole("Show at most N batches.", most=100)] = 20, as_json: JsonFlag = False
 ) -> None:
     """List the newest batches of a server."""
     found = server_at(on).get(f"/v1/batches?limit={limit}")
@@ -90,7 +92,12 @@ def cancel_command(batch: BatchId, on: On = None, as_json: JsonFlag = False) -> 
 def retry_command(
     batch: BatchId,
     on: On = None,
-    window: Annotated[str | None, text("Deadline, from now: 24h, 90m.", shown="that of the batch")] = None,
+    window: Annotated[
+        str | None,
+        text(
+            "Time until the batch must be done, counted from now: 24h, 90m.", shown="the window of the original batch"
+        ),
+    ] = None,
     wait: Wait = False,
     output: Output = None,
     as_json: JsonFlag = False,
@@ -107,7 +114,8 @@ def results_command(
     batch: BatchId,
     on: On = None,
     output: Annotated[
-        str | None, typer.Option("--output", "-o", help="Output file.", metavar="FILE", show_default="stdout")
+        str | None,
+        typer.Option("--output", "-o", help="Write the results to this file.", metavar="FILE", show_default="stdout"),
     ] = None,
     errors: Annotated[bool, typer.Option("--errors", help="Print the failed requests instead of the results.")] = False,
 ) -> None:
@@ -151,7 +159,7 @@ def _followed_and_told(
 
 def _check_output(output: str | None, wait: bool) -> None:
     if output is not None and not wait:
-        raise InvalidInput("output", output, "--wait with it, or `twoshift batch results` later")
+        raise InvalidInput("output", output, "--wait as well; without it, run `twoshift batch results` later")
 
 
 def _followed(server: ServerClient, batch: dict[str, Any]) -> dict[str, Any]:
@@ -166,7 +174,7 @@ def _followed(server: ServerClient, batch: dict[str, Any]) -> dict[str, Any]:
                 counts = batch["request_counts"]
                 progress((counts["completed"] + counts["failed"]) / max(1, counts["total"]))
     except KeyboardInterrupt:
-        note(f"It keeps running: `twoshift batch cancel {batch['id']}{server.option}` stops it.")
+        note(f"The batch keeps running: `twoshift batch cancel {batch['id']}{server.option}` stops it.")
     return batch
 
 
@@ -186,9 +194,11 @@ def _endpoint_of(requests: Path) -> str:
     try:
         return str(json.loads(line)["url"])
     except ValueError:
-        wrong = "its first line is not JSON" if line.strip() else "its first line is empty" if line else "it is empty"
+        wrong = (
+            "the first line is not JSON" if line.strip() else "the first line is empty" if line else "the file is empty"
+        )
     except (KeyError, TypeError):
-        wrong = "its first line has no url, and there is no --endpoint"
+        wrong = "the first line has no `url`, and --endpoint is not set"
     raise InvalidInput("requests", str(requests), f"a file with one JSON request per line: {wrong}")
 
 
@@ -206,10 +216,10 @@ def _why_it_waits(server: ServerClient, batch: dict[str, Any]) -> list[str]:
 def _why_no_file(server: ServerClient, batch: dict[str, Any], errors: bool) -> str:
     if batch["status"] == "failed":
         shown = f"twoshift batch show {batch['id']}{server.option}"
-        return f"There are no results: the input file is invalid; `{shown}` says why."
+        return f"There are no results: the input file is invalid; `{shown}` shows the reason."
     if errors:
         return "There are no errors: no request has failed."
-    return f"There are no results: no request was done. `{_errors_of(server, batch)}` says why."
+    return f"There are no results: no request was completed. `{_errors_of(server, batch)}` shows the reasons."
 
 
 def _write(server: ServerClient, file_id: str, output: str | None) -> None:

@@ -20,14 +20,14 @@ __all__ = ["embed_command"]
 @command(app, "embed", "twoshift embed minilm texts.txt", ERROR_FIELDS)
 def embed_command(
     model: RowModel,
-    texts: Annotated[str, typer.Argument(help="File with one text per line; - is stdin.")] = "-",
+    texts: Annotated[str, typer.Argument(help="Input file with one text per line; - reads stdin.")] = "-",
     device: Device = "auto",
     precision: Precision = None,
     threads: Threads = None,
     load_timeout: LoadTimeout = None,
     as_json: JsonFlag = False,
 ) -> int:
-    """Turn texts into vectors: one JSON object per input line, in order."""
+    """Compute embeddings of texts: print one JSON object per input line, in order."""
     with opened(texts, "TEXTS") as stream:
         from twoshift.cli.answers import Answers, answer_lines
         from twoshift.wiring.model_loading import load_model
@@ -43,6 +43,6 @@ def embed_command(
             outputs = runtime.info.outputs
             if outputs and "embedding" not in outputs:
                 runtime.close()
-                accepted = f"a model that embeds; this one answers with {', '.join(outputs)}: use twoshift score"
+                accepted = f"an embedding model; this model returns {', '.join(outputs)}: use `twoshift score`"
                 raise InvalidInput("model", model, accepted)
             return answer_lines(runtime, stream, text_row, Answers(out, as_json, runtime.info))

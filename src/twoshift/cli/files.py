@@ -35,9 +35,9 @@ def read_text(path: str, field: str, kind: str) -> str:
         line = data.count(b"\n", 0, error.start) + 1
         raise InvalidInput(field, path, f"{kind} in UTF-8 (line {line} is not)") from None
     if "\0" in text:
-        raise InvalidInput(field, path, f"{kind}, and this is a binary one")
+        raise InvalidInput(field, path, f"{kind}; this file is binary")
     if not text.strip():
-        raise InvalidInput(field, path, f"{kind}, and this one is empty")
+        raise InvalidInput(field, path, f"{kind}; this file is empty")
     return text
 
 
@@ -50,11 +50,11 @@ def check_writable(path: str | None, field: str, *, others: Sequence[str | None]
         if path == "-" or path.endswith("/") or not target.name or (target.exists() and not target.is_file()):
             raise InvalidInput(field, path, "the name of a file to write")
         if not target.parent.is_dir():
-            raise InvalidInput(field, path, f"a file in a folder that exists ({target.parent} does not)")
+            raise InvalidInput(field, path, f"a file in an existing folder; {target.parent} does not exist")
         if _is_device(Path(path), target) or any(other and Path(other).resolve() == target for other in others):
-            raise InvalidInput(field, path, "a file of its own: not a device, and not another file of this command")
+            raise InvalidInput(field, path, "a regular file that no other option of this command names")
         if not os.access(target if target.exists() else target.parent, os.W_OK):
-            raise InvalidInput(field, path, "a file that may be written")
+            raise InvalidInput(field, path, "a file that the current user may write")
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InvalidInput(field, path, f"a file that can be written ({reason})") from None

@@ -29,14 +29,19 @@ def local_lines(job: dict[str, Any], on: str = "") -> list[str]:
     if loaded["precision"] == _LOSSY:
         words += ["--precision", _LOSSY]
     words += [word for each in said if Mark.SERVER not in each.marks for word in _words(each, settings)]
-    lines = [f"To resume here: {shlex.join(words)}"]
+    lines = [f"To resume the job on this machine: {shlex.join(words)}"]
     if settings.get("json_schema") is not None:
         shown = f"twoshift jobs show {job['id']}{on} --json"
-        lines.append(f"Save settings.json_schema of `{shown}` as {_SCHEMA_FILE} first.")
+        lines.append(f"First save settings.json_schema of `{shown}` as {_SCHEMA_FILE}.")
     if there := [word for each in said if Mark.SERVER in each.marks for word in _words(each, settings)]:
-        lines.append(f"Only a server has {shlex.join(there)}: `twoshift jobs resume {job['id']}{on}` keeps it.")
+        lines.append(
+            f"These options apply only on a server: {shlex.join(there)}. `twoshift jobs resume {job['id']}{on}` "
+            "keeps them."
+        )
     file_only = [each.name for each in said if not each.setting.has_option]
-    return lines + [f"Only a job file has {name} = {settings[name]}." for name in file_only]
+    return lines + [
+        f"Put this line into a job file, because it has no option: {name} = {settings[name]}" for name in file_only
+    ]
 
 
 def _words(each: Declared, settings: dict[str, Any]) -> list[str]:

@@ -67,7 +67,10 @@ class JobProgress:
             note(f"Resuming: {resumed.done:,} of {resumed.shards:,} shards done.")
         if resumed is not None and resumed.gone:
             more = f" and {len(resumed.gone) - _NAMED:,} more" if len(resumed.gone) > _NAMED else ""
-            note(f"The job had finished; redoing missing parts: {', '.join(resumed.gone[:_NAMED])}{more}.")
+            note(
+                "The job was done, but these parts are missing and are computed again: "
+                f"{', '.join(resumed.gone[:_NAMED])}{more}."
+            )
 
     def draw(self, now: JobSnapshot) -> None:
         """A moment of the job."""
@@ -115,7 +118,11 @@ class JobProgress:
             return
         self._warned = True
         needed = now.outlook.workers_needed
-        advice = f"{counted(needed, 'worker')} would make it" if needed else "no number of workers would make it"
+        advice = (
+            f"{counted(needed, 'worker')} would finish in time"
+            if needed
+            else "no number of workers would finish in time"
+        )
         note(f"The job will not finish within {self._settings.window}: {advice}.")
 
 

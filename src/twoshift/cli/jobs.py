@@ -18,7 +18,10 @@ from twoshift.units import format_duration
 
 __all__ = ["app", "job_lines", "shown_left", "shown_time"]
 
-app = typer.Typer(help="Jobs on a server: list, show, pause, resume, cancel, logs, deliveries.", no_args_is_help=True)
+app = typer.Typer(
+    help="List, show, pause, resume and cancel jobs on a server; show their logs and webhook deliveries.",
+    no_args_is_help=True,
+)
 _COLUMNS = ("<<job", "<<state", "done", "rows", "errors", "left", "<<model")
 _LESS = ("left", "rows", "model", "errors")  # left out on a narrow terminal, in this order
 _DELIVERY_COLUMNS = ("<<at", "<what", "<<of", "<webhook", "<state", "attempts", "<last")
@@ -29,7 +32,7 @@ JobId = Annotated[str, typer.Argument(help="Job id, as `twoshift jobs list` show
 @command(app, "list", "twoshift jobs list --on http://127.0.0.1:8000", SERVER_FIELDS)
 def list_command(
     on: On = None,
-    limit: Annotated[int, whole("Show at most N.", most=1000)] = 20,
+    limit: Annotated[int, whole("Show at most N entries.", most=1000)] = 20,
     as_json: JsonFlag = False,
 ) -> None:
     """List the newest jobs of a server."""
@@ -50,7 +53,7 @@ def show_command(job: JobId, on: On = None, as_json: JsonFlag = False) -> None:
 
 @command(app, "pause", "twoshift jobs pause job-0123456789ab --on http://127.0.0.1:8000", SERVER_FIELDS)
 def pause_command(job: JobId, on: On = None, as_json: JsonFlag = False) -> None:
-    """Pause a job after its running shards, until it is resumed."""
+    """Pause a job: running shards finish, and no new ones start until `jobs resume`."""
     _change(job, "pause", on, as_json)
 
 
@@ -76,10 +79,10 @@ def logs_command(job: JobId, on: On = None, as_json: JsonFlag = False) -> None:
 @command(app, "deliveries", "twoshift jobs deliveries --on http://127.0.0.1:8000", SERVER_FIELDS)
 def deliveries_command(
     on: On = None,
-    limit: Annotated[int, whole("Show at most N.", most=1000)] = 20,
+    limit: Annotated[int, whole("Show at most N entries.", most=1000)] = 20,
     as_json: JsonFlag = False,
 ) -> None:
-    """List the newest webhook deliveries and their replies."""
+    """List the newest webhook deliveries and the status of each reply."""
     found = server_at(on).get(f"/v1/deliveries?limit={limit}")
     rows = [
         (shown_time(each["created_at"]), each["type"], each["subject"], each["webhook"], each["state"],
@@ -173,7 +176,10 @@ def job_lines(job: dict[str, Any]) -> list[str]:
         left = f", {_left(job)} left" if _left(job) else ""
         lines.append(
             f"{done['shards_done']:,} of {done['shards']:,} shards, {_rows(done)} rows at "
-            f"{done['rows_per_s']:,.1f} rows/s{left}; {done['errors']:,} with an error"
+            f"{done['rows_per_s']:,.1f} rows/s{left}; {done['errors']:,} rows with an error"
         )
-        lines.append(f"{done['harvested_s']:,.1f} device seconds harvested, {done['riding_s']:,.1f} of them riding")
+        lines.append(
+            f"{done['harvested_s']:,.1f} device seconds of idle time used, {done['riding_s']:,.1f} of them in "
+            "calls shared with live requests"
+        )
     return lines

@@ -19,10 +19,13 @@ _SCOPES = ("serve", "batch", "admin")  # as `Access` has them, whose module a pl
 
 @command(app, "key", "twoshift key alice")
 def key_command(
-    name: Annotated[str, typer.Argument(help="Name of the key.")],
-    tenant: Annotated[str | None, text("Tenant whose jobs, files and quotas the key shares.", metavar="NAME")] = None,
+    name: Annotated[str, typer.Argument(help="Name of the new key.")],
+    tenant: Annotated[
+        str | None, text("Tenant of the key; keys of one tenant share jobs, files and quotas.", metavar="NAME")
+    ] = None,
     scope: Annotated[
-        list[str] | None, choice("Scope of the key; repeat it for several.", _SCOPES, shown="serve and batch")
+        list[str] | None,
+        choice("Scope of the key; repeat the option for several scopes.", _SCOPES, shown="serve and batch"),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:

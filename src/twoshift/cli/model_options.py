@@ -26,14 +26,17 @@ __all__ = [
 ERROR_FIELDS = {"model": "MODEL"}
 
 _ROWS = "an .onnx, .json, .ubj, .txt, .lgb, .cbm or .skops file, file.py:Class or package.module:Class"
-MODELS = f"minilm, smollm, the folder of an encoder or a language model, http://host/v1#name, {_ROWS}."
+MODELS = f"Model: minilm, smollm, the folder of an encoder or language model, http://host/v1#name, {_ROWS}."
 Model = Annotated[str, typer.Argument(help=MODELS)]
 RowModel = Annotated[
-    str, typer.Argument(help=f"minilm, an encoder's folder, {_ROWS}. Language models: `run --prompt`, `serve`.")
+    str,
+    typer.Argument(
+        help=f"Model: minilm, the folder of an encoder, {_ROWS}. For language models use `run --prompt` or `serve`."
+    ),
 ]
 Device = Annotated[str, option_of(loading_settings.Device)]
 Precision = Annotated[str | None, option_of(loading_settings.Precision)]
 Threads = Annotated[int | None, option_of(loading_settings.Threads)]
 TrustPickle = Annotated[bool, option_of(loading_settings.TrustPickle)]
-LoadTimeout = Annotated[float | None, duration("Fail if the model is not loaded within this time.", shown="10m")]
+LoadTimeout = Annotated[float | None, duration("Fail if the model does not load within this time.", shown="10m")]
 LOAD_TIMEOUT_S = 600.0

@@ -20,7 +20,7 @@ __all__ = ["models_command"]
 
 @command(app, "models", "twoshift models")
 def models_command(as_json: JsonFlag = False) -> None:
-    """List the models with a name of their own, and the profiles measured on this machine."""
+    """List the built-in model names and the profiles that were measured on this machine."""
     from twoshift.wiring.known_models import known_models
 
     known = known_models()
@@ -31,9 +31,9 @@ def models_command(as_json: JsonFlag = False) -> None:
         "damaged": damaged,
         "home": str(home()),
     }
-    lines = ["Models that go by a name:", *(_known_line(model) for model in known), ""]
+    lines = ["Built-in models:", *(_known_line(model) for model in known), ""]
     if found:
-        lines += ["Profiles, for --profile NAME:", *(_profile_line(profile) for profile in found)]
+        lines += ["Stored profiles, for --profile NAME:", *(_profile_line(profile) for profile in found)]
     else:
         lines.append(f"No profile in {home()} yet: `twoshift profile MODEL` measures one.")
     show(as_json, data, *lines, *(f"  {name}\n    {reason}" for name, reason in damaged.items()))

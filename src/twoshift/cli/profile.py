@@ -51,22 +51,23 @@ def profile_command(
     slo_ms: Annotated[float, millis("Latency objective of a live request.")] = 50.0,
     price: Annotated[float, usd("Price of this device in dollars per hour.")] = 2.5,
     rows: Annotated[
-        str | None, text("File with example rows, as `twoshift score` reads them; encoders need none.", metavar="FILE")
+        str | None,
+        text("File with example rows, in the format of `twoshift score`; not needed for encoders.", metavar="FILE"),
     ] = None,
     row_tokens: Annotated[
-        int | None, whole("Tokens per generated row, for an encoder without --rows.", most=10**6, shown="64")
+        int | None, whole("For an encoder without --rows: tokens per generated example row.", most=10**6, shown="64")
     ] = None,
     device: Device = "auto",
     precision: Precision = None,
     threads: Threads = None,
     load_timeout: LoadTimeout = None,
     trust_pickle: TrustPickle = False,
-    seconds: Annotated[float, duration("Time to measure, roughly.")] = 5.0,
-    max_rows: Annotated[int, whole("Largest call to measure, in rows.", most=10**6)] = 1024,
+    seconds: Annotated[float, duration("Approximate measuring time.")] = 5.0,
+    max_rows: Annotated[int, whole("Number of rows in the largest call to measure.", most=10**6)] = 1024,
     report: Annotated[str | None, text("Write a report with the curve to this HTML file.", metavar="FILE")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Measure a model's calls on this device: its cost curve, the knee, the call budget and caps for an SLO."""
+    """Measure the forward calls of a model on this device; print the cost curve and the batch sizes for an SLO."""
     from twoshift.cli.profile_report import profile_data, profile_parts, profile_report
     from twoshift.engine.measure import MeasureLimits
     from twoshift.wiring.model_loading import is_llm, load_model, threads_of
@@ -77,7 +78,7 @@ def profile_command(
 
         for flag, value in (("--rows", rows), ("--report", report)):
             if value is not None:
-                raise InvalidInput(flag, value, f"no value: {model} is a language model, and makes its own prompts")
+                raise InvalidInput(flag, value, f"no value: {model} is a language model and generates its own prompts")
         profile_llm(model, LlmOptions(device, precision, threads), seconds, slo_ms / 1e3, price, as_json)
         return
     check_writable(report, "--report", others=[rows])
@@ -111,13 +112,16 @@ def _examples(runtime: Runtime, path: str | None, row_tokens: int | None) -> Exa
         return given_rows(runtime, _read_examples(runtime, path))
     made = examples_of(runtime, row_tokens or _ROW_TOKENS)
     if made is None:
-        accepted = f"a file of example rows, one JSON object per line: {runtime.info.model} cannot make its own"
+        accepted = (
+            f"a file of example rows, one JSON object per line: {runtime.info.model} has no built-in example rows"
+        )
         raise InvalidInput("rows", None, accepted)
     if row_tokens is not None and runtime.info.max_row_tokens == 1:
-        note(f"--row-tokens {row_tokens:,} changes nothing: rows of {runtime.info.model} are not counted in tokens.")
+        note(f"--row-tokens {row_tokens:,} has no effect: {runtime.info.model} does not count tokens.")
     elif row_tokens is not None and made.row.tokens < row_tokens:
         note(
-            f"--row-tokens {row_tokens:,}: {runtime.info.model} takes {made.row.tokens:,.0f} at most; measuring those."
+            f"--row-tokens {row_tokens:,}: {runtime.info.model} takes at most {made.row.tokens:,.0f} tokens; "
+            "measuring with that."
         )
     return made
 
@@ -138,7 +142,7 @@ def _read_examples(runtime: Runtime, path: str) -> list[Any]:
     for start, part in prepared_parts(runtime, rows):
         if isinstance(part, Exception):
             line = some[start]
-            raise InvalidInput(f"{path} line {line.number}", line.text, f"a row that the model takes ({part})")
+            raise InvalidInput(f"{path} line {line.number}", line.text, f"a row that the model accepts ({part})")
     return rows
 
 
@@ -158,7 +162,7 @@ def _measured(runtime: Runtime, examples: ExampleRows, limits: MeasureLimits, pa
     except TwoshiftError:
         raise
     except Exception as error:  # a user's own class may raise anything
-        accepted = f"rows that the model takes: a call of them failed with {type(error).__name__}: {error}"
+        accepted = f"rows that the model accepts: a call failed with {type(error).__name__}: {error}"
         raise InvalidInput("rows", path or "made here", accepted) from error
 
 

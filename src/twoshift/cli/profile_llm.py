@@ -123,10 +123,10 @@ def _cells(point: dict[str, Any], name: str) -> list[str]:
 
 
 def _words(data: dict[str, Any]) -> str:
-    tpot, within = f"{data['tpot_ms']:.3g} ms a token", data["within_tpot"]
+    tpot, within = f"{data['tpot_ms']:.3g} ms per token", data["within_tpot"]
     if within is None:
-        least = f"--slo-ms {data['least_tpot_ms']} is the least that one alone keeps"
-        return f"Not even one sequence keeps {tpot} in nine steps of ten: {least}."
+        least = f"--slo-ms {data['least_tpot_ms']} is the shortest objective that one sequence meets"
+        return f"Not even one sequence meets {tpot} in nine of ten steps: {least}."
     sequences = f"{within['sequences']:,} sequence{'' if within['sequences'] == 1 else 's'}"
-    cost = f"${data['usd_per_million_tokens']:.3g} a million output tokens"
-    return f"Up to {sequences} at once keep {tpot}: {within['tokens_per_s']:,.0f} tokens a second, {cost}."
+    cost = f"${data['usd_per_million_tokens']:.3g} per million output tokens"
+    return f"Up to {sequences} at once meet {tpot}: {within['tokens_per_s']:,.0f} tokens per second, {cost}."

@@ -75,9 +75,9 @@ def profile_parts(made: Measurement) -> list[RenderableType]:
 def profile_report(made: Measurement) -> str:
     """The page: figures, the curve over its measurements, every size."""
     sections = [
-        report.Section("What follows", [report.figures_row(_cards(made)), report.text(_words(made))]),
-        report.Section("What a call costs", [(_call_figure(made), _item_figure(made))]),
-        report.Section("Everything that was measured", [_every_point(made)]),
+        report.Section("Derived values", [report.figures_row(_cards(made)), report.text(_words(made))]),
+        report.Section("Cost of a call", [(_call_figure(made), _item_figure(made))]),
+        report.Section("All measurements", [_every_point(made)]),
     ]
     return report.page(f"Profile of {made.info.model}", _title(made), sections, f"Made by twoshift {__version__}")
 
@@ -122,35 +122,40 @@ def _points_table(made: Measurement) -> FittingTable:
                 ("yes" if p.measured_s <= made.slo_s else "no") + ("  < predicted" if kept else ""),
             ]
         )
-    return table(["batch", "ms a call", "fitted", "ms a row", "$/million", "<in SLO"], cells)
+    return table(["batch", "ms per call", "fitted", "ms per row", "$/million", "<in SLO"], cells)
 
 
 def _words(made: Measurement) -> list[str]:
     cost, fit = made.cost, made.fit
     floor = f", never under {pretty(cost.floor_s * 1e3, 3)} ms" if cost.floor_s else ""
     lines = [
-        f"Curve ({cost.shape}): {pretty(cost.overhead_s * 1e3, 3)} ms a call + {pretty(_item_s(made) * 1e3, 3)} ms a "
-        f"row{floor}; fitted to {fit.samples:,} calls, {fit.outliers:,} of them stalled."
+        f"Curve ({cost.shape}): {pretty(cost.overhead_s * 1e3, 3)} ms per call + {pretty(_item_s(made) * 1e3, 3)} ms a "
+        f"row{floor}; fitted to {fit.samples:,} calls, {fit.outliers:,} of which stalled."
     ]
     if cost.ceilings:
         sizes = "1 size was" if len(cost.ceilings) == 1 else f"{len(cost.ceilings)} sizes were"
-        lines.append(f"{sizes} cheaper than that curve says: such calls, and smaller ones, are taken as measured.")
+        lines.append(
+            f"{sizes} faster than the curve predicts: for calls of up to those sizes, the measured times are used."
+        )
     if made.threads is not None:
         lines.append(f"A call uses {made.threads}{_choice_words(made)}.")
     if (held := made.held_out) is not None:
         lines.append(
-            f"Prediction: {held.rows:,} rows, kept from the fit, should take {pretty(held.predicted_s * 1e3, 3)} ms "
-            f"and took {pretty(held.measured_s * 1e3, 3)} ms: {held.error:.1%} off."
+            f"Prediction: {held.rows:,} rows, excluded from the fit, were predicted to take "
+            f"{pretty(held.predicted_s * 1e3, 3)} ms and took {pretty(held.measured_s * 1e3, 3)} ms: "
+            f"{held.error:.1%} off."
         )
     if made.noise > _NOISY:
         lines.append(
-            f"Calls of the same size differ by {made.noise:.0%}: something else may use this device, or the calls are "
-            "too short to time. Measure again when it is quiet, or for longer with --seconds."
+            f"Calls of the same size differ by {made.noise:.0%}: another program may be using this device, or the "
+            "calls are too short to time. Measure again when the device is idle, or for longer with --seconds."
         )
     if (parity := made.info.parity) is not None:
-        lines.append(f"Parity with fp32: {parity:.4f} for the worst answer of the built-in sample; 1 is equal.")
+        lines.append(f"Parity with fp32: {parity:.4f} for the worst answer of the built-in sample; 1 means equal.")
     if made.largest_rows >= made.max_rows:
-        lines.append(f"{made.largest_rows:,} rows is the largest call that was measured; --max-rows goes further.")
+        lines.append(
+            f"{made.largest_rows:,} rows is the largest call that was measured; use --max-rows to measure larger calls."
+        )
     return [*lines, _knee_words(made), _cap_words(made), _stored_words(made)]
 
 
@@ -169,12 +174,15 @@ def _stored_words(made: Measurement) -> str:
 
 def _knee_words(made: Measurement) -> str:
     if made.knee is None:
-        return f"No knee up to {made.largest_rows:,} rows, the largest call measured: doubling still saves 5 % a row."
+        return (
+            f"No knee up to {made.largest_rows:,} rows, the largest call measured: doubling still saves at "
+            "least 5 % per row."
+        )
     call_s = made.call_s(made.knee)
     fits = "inside" if call_s <= made.slo_s else "over"
     rows = "1 row" if made.knee == 1 else f"{made.knee:,} rows"
     return (
-        f"Knee: {rows} a call; doubling saves less than 5 % a row. Such a call takes {pretty(call_s * 1e3, 3)} ms, "
+        f"Knee: {rows} per call; doubling saves less than 5 % per row. Such a call takes {pretty(call_s * 1e3, 3)} ms, "
         f"{fits} the SLO of {pretty(made.slo_s * 1e3)} ms."
     )
 
@@ -183,16 +191,16 @@ def _cap_words(made: Measurement) -> str:
     cap = made.cap
     budget = f"Call budget: {pretty(cap.budget_s * 1e3)} ms, half of the SLO"
     each = pretty(made.usd_per_million(made.background_rows), 3)
-    usd = f"${each} a million rows by the curve, at ${made.price_usd:.2f} an hour"
+    usd = f"${each} per million rows by the curve, at ${made.price_usd:.2f} per hour"
     if cap.batch == 0:
         return (
-            f"{budget}; not even one row fits it ({pretty(cap.call_s * 1e3, 3)} ms at the {QUANTILE:.0%} quantile): no "
-            f"background call may run beside live requests here. One row a call costs {usd}."
+            f"{budget}; not even one row fits this budget ({pretty(cap.call_s * 1e3, 3)} ms at the {QUANTILE:.0%} "
+            f"quantile): no background call may run beside live requests. One row per call costs {usd}."
         )
     return (
         f"{budget}. Largest background call: {cap.batch:,} {'row' if cap.batch == 1 else 'rows'}, "
         f"{pretty(cap.call_s * 1e3, 3)} ms at the {QUANTILE:.0%} quantile, {_efficiency(cap.efficiency)} the "
-        f"throughput of endless calls: {usd}."
+        f"throughput of unlimited calls: {usd}."
     )
 
 
@@ -230,11 +238,11 @@ def _cards(made: Measurement) -> list[report.Card]:
     what = "mean over held-out sizes" if held is None else f"for a call of {held.rows:,} rows"
     return [
         report.Card("Prediction off by", f"{error:.1%}", what, "good" if error < 0.1 else "plain"),
-        report.Card("Knee", "-" if made.knee is None else f"{made.knee:,}", "rows a call"),
+        report.Card("Knee", "-" if made.knee is None else f"{made.knee:,}", "rows per call"),
         report.Card("Call budget", f"{cap.budget_s * 1e3:.3g} ms", f"of an SLO of {made.slo_s * 1e3:g} ms"),
         report.Card("Background call", f"{cap.batch:,}", "rows at most", "good" if cap.batch else "bad"),
         report.Card(
-            "A million rows", f"${made.usd_per_million(made.background_rows):.3g}", f"at ${made.price_usd:.2f} an hour"
+            "A million rows", f"${made.usd_per_million(made.background_rows):.3g}", f"at ${made.price_usd:.2f} per hour"
         ),
     ]
 
@@ -263,7 +271,7 @@ def _item_figure(made: Measurement) -> report.Figure:
 
 
 def _figure(title: str, series: Sequence[report.Series], marks: Sequence[report.Mark]) -> report.Figure:
-    x = report.Axis("rows a call", scale="log")
+    x = report.Axis("rows per call", scale="log")
     return report.line_chart(title, series, x, report.Axis("time", kind="ms", scale="log"), marks=marks)
 
 

@@ -39,9 +39,9 @@ def opened(path: str, field: str) -> Iterator[BinaryIO]:
     """The file's bytes (`-`: standard input, which stays open)."""
     if path == "-":
         if sys.stdin is None:
-            raise InvalidInput(field, path, "an open standard input")
+            raise InvalidInput(field, path, "standard input that is open")
         if sys.stdin.isatty():
-            note("Reading from the terminal, one row a line; Ctrl-D stops it.")
+            note("Reading rows from the terminal, one per line; press Ctrl-D to end the input.")
         yield sys.stdin.buffer
         return
     try:
@@ -77,7 +77,7 @@ def json_row(line: Line) -> Any:
     except json.JSONDecodeError as error:
         why = f"{error.msg.lower()} at column {error.colno}"
     except RecursionError:
-        why = "too deep"
+        why = "nested too deeply"
     raise InvalidInput(f"line {line.number}", line.text, f'JSON such as {{"x": 1.5}} ({why})')
 
 

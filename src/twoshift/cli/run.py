@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["run_command"]
 
 _NAMED_SHARDS = 10
-_INPUTS = f"{declared(JobSettings)['inputs'].setting.about} Or one .toml file that holds a job."
+_INPUTS = f"{declared(JobSettings)['inputs'].setting.about} Or one .toml job file."
 
 
 @command(
@@ -40,28 +40,32 @@ def run_command(
     inputs: Annotated[list[str], typer.Argument(help=_INPUTS)],
     *,
     retry_errors: Annotated[
-        str | None, text("Folder of an earlier run: link its parts without errors, and do the others again.")
+        str | None,
+        text("Output folder of an earlier run: keep its parts without errors, and score the shards with errors again."),
     ] = None,
     on: Annotated[
-        str | None, text("Run the job in the batch lane of this server: http://host:8000", metavar="URL")
+        str | None,
+        text("Run the job on this server, in the idle time of its replicas: http://host:8000", metavar="URL"),
     ] = None,
-    detach: Annotated[bool, typer.Option("--detach", help="With --on: return at once, and let the job run.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="With --on: return immediately, while the job runs on the server.")
+    ] = False,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Resume nothing: refuse an output folder that holds a job.")
+        bool, typer.Option("--fresh", help="Start a new job: fail if the output folder already contains one.")
     ] = False,
     as_json: JsonFlag = False,
     **given: Any,
 ) -> int:
-    """Map a model over a dataset; the same command again resumes.
+    """Run a model over a dataset; run the same command again to resume it.
 
-    Results are committed shard by shard, each exactly once; nothing is lost when anything dies.
+    The output is written shard by shard, each exactly once. After a crash, only unfinished shards run again.
     """
     said = given_of(JobSettings, given)
     if on is None:
         _refuse("--on as well", _marked(said, Mark.SERVER) | {"detach": detach or None})
     else:
         here = {"fresh": fresh or None, "retry_errors": retry_errors}
-        _refuse("no such option beside --on", here | _marked(said, Mark.HERE))
+        _refuse("no value: this option cannot be combined with --on", here | _marked(said, Mark.HERE))
     fields = declared(JobSettings)
     with naming_file(inputs[0], said, fields) if _is_job_file(inputs) else contextlib.nullcontext():
         settings = _settings(inputs, said)
@@ -106,7 +110,7 @@ def _settings(inputs: list[str], given: dict[str, Any]) -> JobSettings:
         return read_settings(Path(inputs[0]), given)
     for name in ("model", "output"):
         if name not in given:
-            raise InvalidInput(f"--{name}", None, "this option, or a .toml file that holds it")
+            raise InvalidInput(f"--{name}", None, "this option, or a .toml job file that sets it")
     return make_settings({"inputs": inputs, **given})
 
 
@@ -117,7 +121,7 @@ def _refuse_placeholders(settings: JobSettings) -> None:
     for name, values in (("inputs", settings.inputs), ("output", (settings.output,))):
         for value in values:
             if found := placeholder_in(value):
-                accepted = f"a name without {found}: only `twoshift schedule add` fills that in"
+                accepted = f"a name without {found}, which only `twoshift schedule add` replaces"
                 raise InvalidInput(name, value, accepted)
 
 
@@ -134,7 +138,7 @@ def _signals(job: Job) -> Iterator[None]:
             return
         asked.add(now)
         with contextlib.suppress(RuntimeError):  # stderr is in the middle of a line
-            note("Stopping now." if now else "Stopping: running shards may finish. Press Ctrl-C again to stop now.")
+            note("Stopping now." if now else "Stopping after the running shards. Press Ctrl-C again to stop now.")
         job.stop(now=now)
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -201,10 +205,13 @@ def _lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
         case "done":
             yield from _done_lines(settings, result)
         case "stopped" if not last.shards:
-            yield "Stopped before the first shard. The same command resumes."
+            yield "Stopped before the first shard. Run the same command again to resume."
         case "stopped":
             yield f"Stopped. {_this_run(last)}"
-            yield f"The whole job: {last.shards_done:,} of {last.shards:,} shards done. The same command resumes."
+            yield (
+                f"The whole job: {last.shards_done:,} of {last.shards:,} shards done. Run the same command "
+                "again to resume."
+            )
         case "too many errors":
             yield from _error_lines(settings, last)
         case "dead shards":
@@ -221,35 +228,38 @@ def _done_lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
     whole, last = result.summary, result.last
     if whole is not None:
         rows, parts = counted(whole.rows, "row"), counted(last.shards, "part")
-        yield f"Done: {rows}, {_errors(whole.errors)}; {settings.output} holds {parts} and _SUCCESS."
+        yield f"Done: {rows}, {_errors(whole.errors)}; {settings.output} contains {parts} and _SUCCESS."
         if whole.output_tokens:
-            read = f"{whole.tokens:,} prompt tokens, {whole.cached_tokens:,} saved by shared prefixes"
-            yield f"{read}; {whole.output_tokens:,} generated, {whole.output_tokens_per_s:,.1f} a second."
+            read = f"{whole.tokens:,} prompt tokens, {whole.cached_tokens:,} of them read from the prefix cache"
+            yield f"{read}; {whole.output_tokens:,} tokens generated, {whole.output_tokens_per_s:,.1f} per second."
         if whole.usd is not None:
             yield f"The whole job: {dollars(whole.usd)}."
-    checked = f"sizes compared; `twoshift verify {shlex.quote(settings.output)}` reads all"
+    checked = f"only file sizes were compared; `twoshift verify {shlex.quote(settings.output)}` compares checksums"
     yield _this_run(last) if last.committed_rows else f"This run: nothing was left to do ({checked})."
     made = _made_window(settings, result)
     if made is not None:
-        yield f"The window of {settings.window} was {'made' if made else 'missed'}."
+        yield f"The window of {settings.window} was {'met' if made else 'missed'}."
     yield f"Report: {_report(settings)}"
 
 
 def _error_lines(settings: JobSettings, last: JobSnapshot) -> Iterator[str]:
     failed = f"{last.errors:,} of {last.committed_rows:,} in this run"
     yield f"Stopped: too many rows failed: {failed}; --max-errors allows {settings.max_errors} over all runs."
-    yield "What was committed is kept: see the column `error`. The same command with a higher --max-errors resumes."
+    yield (
+        "Committed parts are kept; their column `error` shows the reasons. To resume, run the same command "
+        "with a higher --max-errors."
+    )
 
 
 def _dead_lines(result: JobResult) -> Iterator[str]:
     last, named = result.last, list(result.dead.items())[:_NAMED_SHARDS]
-    yield from (f"Shard {shard} could not be done: {what}" for shard, what in named)
+    yield from (f"Shard {shard} failed: {what}" for shard, what in named)
     if len(result.dead) > len(named):
         yield f"and {len(result.dead) - len(named):,} more"
     yield _this_run(last)
     yield (
         f"The whole job: {last.shards_done:,} of {last.shards:,} shards are committed. "
-        "The same command tries the others."
+        "Run the same command again to retry the others."
     )
 
 

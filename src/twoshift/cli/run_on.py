@@ -77,13 +77,15 @@ def _followed(server: ServerClient, job: dict[str, Any]) -> dict[str, Any]:
                 progress((job["progress"] or {}).get("share", 0.0))
                 why = (job["reason"] if job["state"] == "queued" else "") or (job["progress"] or {}).get("held") or ""
                 if why and not told:  # nobody should have to ask why nothing happens
-                    note(f"{job['id']} waits: {why}")
+                    note(f"Job {job['id']} is waiting: {why}")
                 told = why
     except KeyboardInterrupt:
-        note(f"It keeps running: `twoshift jobs cancel {job['id']}{server.option}` stops it.")
+        note(f"The job keeps running: `twoshift jobs cancel {job['id']}{server.option}` stops it.")
     return job
 
 
 def _asked(server: ServerClient, job_id: str) -> dict[str, Any]:
     """How far it is; a server that is started again goes on with it, so it is asked again for a while."""
-    return server.get(f"/v1/jobs/{job_id}", lambda error: note(f"{error}: {job_id} continues when the server is back"))
+    return server.get(
+        f"/v1/jobs/{job_id}", lambda error: note(f"{error}: job {job_id} continues when the server is back")
+    )

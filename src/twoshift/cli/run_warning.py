@@ -16,6 +16,6 @@ def failed_rows_warning(errors: int, rows: int, kinds: Mapping[str, int], output
     most = max(kinds, key=lambda kind: kinds[kind], default="")
     often = f", most often: {most} ({kinds[most]:,})" if most else ""
     return (
-        f"Warning: {errors:,} of {rows:,} rows failed{often}. The column `error` of {output} says why. "
-        f"--max-errors 1% stops such a job; --retry-errors {output} with a new -o does the failed parts again."
+        f"Warning: {errors:,} of {rows:,} rows failed{often}. The column `error` in {output} shows the reasons. "
+        f"--max-errors 1% stops such a job; --retry-errors {output} with a new -o scores the failed shards again."
     )

@@ -16,9 +16,7 @@ from twoshift.cli.server import SERVER_FIELDS, On, server_at
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    help="Schedules on a server: add, list, show, pause, resume, remove, history, run.", no_args_is_help=True
-)
+app = typer.Typer(help="Add, list, pause, resume, run and remove schedules of jobs on a server.", no_args_is_help=True)
 _COLUMNS = ("<<schedule", "<when", "<state", "<next", "<model", "<output")
 _RUN_COLUMNS = ("<<due", "<state", "<<job", "<its state", "<reason")
 _ON = "--on http://127.0.0.1:8000"
@@ -29,28 +27,37 @@ Name = Annotated[str, typer.Argument(help="Name of the schedule.")]
 def add_command(
     name: Annotated[str, typer.Argument(help="Name of the schedule.")],
     job: Annotated[
-        str, typer.Argument(help="Job file, as `twoshift run` takes it; {date}, {time} and {run} are filled in.")
+        str,
+        typer.Argument(
+            help="Job file in the format of `twoshift run`; {date}, {time} and {run} are replaced for each run."
+        ),
     ],
     cron: Annotated[
-        str | None, text("When to run: minute hour day month weekday, or @daily.", metavar="EXPRESSION")
+        str | None, text("Cron expression: minute hour day month weekday, or @daily.", metavar="EXPRESSION")
     ] = None,
     after: Annotated[
         str | None, text("Run whenever this file appears or is replaced: a path or s3://.", metavar="LOCATION")
     ] = None,
-    every: Annotated[str | None, text("With --after: polling interval.", metavar="DURATION", shown="30s")] = None,
+    every: Annotated[
+        str | None, text("With --after: interval between checks for the file.", metavar="DURATION", shown="30s")
+    ] = None,
     tz: Annotated[str | None, text("Time zone of --cron, {date} and {time}.", shown="UTC")] = None,
     missed: Annotated[
         str | None,
-        choice("What to do with runs that were missed while the server was down.", ("skip", "once"), shown="skip"),
+        choice("What to do about runs that were missed while the server was down.", ("skip", "once"), shown="skip"),
     ] = None,
     overlap: Annotated[
-        str | None, choice("What to do if the last run has not ended.", ("skip", "queue", "cancel"), shown="skip")
+        str | None,
+        choice("What to do if the previous run is still running.", ("skip", "queue", "cancel"), shown="skip"),
     ] = None,
-    notify: Annotated[str | None, text("Webhooks of the server to call when a run ends: a,b.")] = None,
+    notify: Annotated[str | None, text("Names of the server's webhooks to call when a run ends: a,b.")] = None,
     on: On = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run a job by cron, or whenever a marker appears; {date}, {time} and {run} give each run its own folder."""
+    """Run a job by cron, or whenever a marker file appears.
+
+    In the job's paths, {date}, {time} and {run} are replaced, so that each run has its own folder.
+    """
     from twoshift.batch.settings import read_settings
     from twoshift.cli.run_on import absolute, job_data
 
@@ -89,7 +96,7 @@ def pause_command(schedule: Name, on: On = None, as_json: JsonFlag = False) -> N
 
 @command(app, "resume", f"twoshift schedule resume nightly {_ON}", SERVER_FIELDS)
 def resume_command(schedule: Name, on: On = None, as_json: JsonFlag = False) -> None:
-    """Resume a schedule from its next time on."""
+    """Resume a paused schedule, starting with its next scheduled time."""
     found = server_at(on).post(f"{_path(schedule)}/resume")
     show(as_json, found, *_lines(found))
 
@@ -105,13 +112,13 @@ def remove_command(schedule: Name, on: On = None, as_json: JsonFlag = False) -> 
 def history_command(
     schedule: Name,
     on: On = None,
-    limit: Annotated[int, whole("Show at most N.", most=1000)] = 20,
+    limit: Annotated[int, whole("Show at most N runs.", most=1000)] = 20,
     as_json: JsonFlag = False,
 ) -> None:
-    """List the runs of a schedule, also those that were skipped, missed or failed."""
+    """List the runs of a schedule, including skipped, missed and failed ones."""
     found = server_at(on).get(f"{_path(schedule)}/history?limit={limit}")
     rows = [_run_row(each) for each in found["data"]]
-    show(as_json, found, table(_RUN_COLUMNS, rows) if rows else "It has not run yet.")
+    show(as_json, found, table(_RUN_COLUMNS, rows) if rows else "The schedule has not run yet.")
 
 
 @command(app, "run", f"twoshift schedule run nightly {_ON}", SERVER_FIELDS)
@@ -136,7 +143,7 @@ def _row(schedule: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _state(schedule: dict[str, Any]) -> str:
-    return "paused" if schedule["paused"] else "in trouble" if schedule["problem"] else "on"
+    return "paused" if schedule["paused"] else "failing" if schedule["problem"] else "on"
 
 
 def _run_row(run: dict[str, Any]) -> tuple[str, ...]:
@@ -148,9 +155,9 @@ def _lines(schedule: dict[str, Any]) -> list[str]:
     lines = [f"{schedule['name']}: {_when(schedule)}; {_state(schedule)}"]
     if next_at is not None:
         lines.append(f"next run: {shown_time(next_at)}, local time")
-    lines.append(f"missed runs: {spec['missed']}; while the last run is still going: {spec['overlap']}")
+    lines.append(f"missed runs: {spec['missed']}; if the previous run is still running: {spec['overlap']}")
     lines.append(f"{spec['job']['model']} over {_listed(spec['job']['inputs'])} to {spec['job']['output']}")
-    return [*lines, *([f"trouble: {schedule['problem']}"] if schedule["problem"] else [])]
+    return [*lines, *([f"problem: {schedule['problem']}"] if schedule["problem"] else [])]
 
 
 def _listed(inputs: Any) -> str:

@@ -46,7 +46,7 @@ def score_command(
     trust_pickle: TrustPickle = False,
     as_json: JsonFlag = False,
 ) -> int:
-    """Score rows with any model: one JSON object per input line, in order."""
+    """Score rows with a model: print one JSON object per input line, in order."""
     with opened(rows, "ROWS") as stream:
         from twoshift.cli.answers import Answers, answer_lines
         from twoshift.wiring.model_loading import load_model
@@ -62,7 +62,7 @@ def score_command(
             )
             if runtime.info.outputs == ("embedding",) and runtime.info.runtime != "python":
                 runtime.close()
-                raise InvalidInput("model", model, "a model that scores; this one embeds: use twoshift embed")
+                raise InvalidInput("model", model, "a scoring model; this is an embedding model: use `twoshift embed`")
             answers = Answers(out, as_json, runtime.info)
             return answer_lines(runtime, stream, row_parser(runtime.info), answers, skip_blank=True)
 

@@ -42,13 +42,15 @@ _SETTINGS = (ModelSettings, ScaleSettings, ServeSettings)
 @with_settings(*_SETTINGS)
 def serve_command(
     model: Annotated[str | None, typer.Argument(help=MODELS)] = None,
-    config: Annotated[str | None, text("TOML file with models, keys and limits.", metavar="FILE")] = None,
+    config: Annotated[
+        str | None, text("TOML configuration file with models, API keys and limits.", metavar="FILE")
+    ] = None,
     name: Annotated[
         str | None, text("Name that clients use for the model.", metavar="NAME", shown="the file's name")
     ] = None,
     **given: Any,
 ) -> int:
-    """Answer live requests inside an SLO, over OpenAI's API, the Open Inference Protocol and reranking."""
+    """Serve models within a latency SLO, over OpenAI's API, the Open Inference Protocol and rerank APIs."""
     for module in EXTRAS["serve"]:
         needed(module, "serve", "serve", "twoshift")
     of_model, of_scale, of_server = (given_of(kind, given) for kind in _SETTINGS)
@@ -63,7 +65,7 @@ def _settings(
     if config is not None:
         if said := ({} if model is None else {"model": model}) | of_model.pop("scale", {}) | of_model:
             key, value = next(iter(said.items()))
-            raise InvalidInput(key, value, f"a table in {config}, not an option")
+            raise InvalidInput(key, value, f"a setting in the model's table in {config} instead of an option")
         return read_settings(Path(config), of_server)
     if model is None:
         raise InvalidInput("MODEL", None, "a model, or --config FILE")
@@ -81,7 +83,7 @@ def _serve(settings: ServeSettings) -> int:
     server = Server(settings, note=note, progress=Ongoing)
     ended = server.run(partial(_tell, server, bool(settings.keys)))
     if not ended:
-        note(f"Not everything ended within {settings.grace}")
+        note(f"Some requests or processes did not end within {settings.grace}")
         _leave(1)
     if is_loading():
         _leave(0)
@@ -90,6 +92,9 @@ def _serve(settings: ServeSettings) -> int:
 
 def _leave(code: int) -> NoReturn:
     """Ends the process as it is: what does not come back would hold it for ever."""
+    from twoshift.fleet.live_folder import LiveFolder
+
+    LiveFolder.remove_all()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -105,10 +110,10 @@ def _tell(server: Server, needs_key: bool) -> None:
         if isinstance(derived, LlmDerived):
             _tell_llm(derived)
             continue
-        note(f"  SLO {1e3 * derived.slo_s:g} ms: up to {counted(derived.largest_live_rows, 'live row')} a call;")
+        note(f"  SLO {1e3 * derived.slo_s:g} ms: up to {counted(derived.largest_live_rows, 'live row')} per call;")
         note(f"  {_beside_a_job(derived)};")
         admitted, capacity = counted(derived.admission_rows, "row"), f"{derived.capacity_rows_per_s:,.0f}"
-        note(f"  {admitted} may wait and more are refused; {capacity} rows/s")
+        note(f"  {admitted} may wait in the queue, further ones are refused; capacity {capacity} rows/s")
         if derived.threads is not None:
             note(f"  {derived.threads}")
         if derived.warning:
@@ -116,7 +121,7 @@ def _tell(server: Server, needs_key: bool) -> None:
     if server.grpc_address is not None:
         note(f"gRPC at {server.grpc_address}")
     if server.front_processes:
-        note(f"{server.front_processes} front processes take live requests")
+        note(f"{server.front_processes} front-end processes accept live requests")
     note(f"Ready at {address}")
     key = ' -H "Authorization: Bearer $KEY"' if needs_key else ""
     note(f"curl{key} {address}{_curl(models[0])}")
@@ -125,20 +130,20 @@ def _tell(server: Server, needs_key: bool) -> None:
 def _beside_a_job(derived: Derived) -> str:
     """How jobs run here, and what that costs live callers."""
     if not derived.background_share:
-        return "rows of jobs do not run: live requests may not be slowed down at all"
+        return "jobs have no calls of their own, because live requests may not be slowed down at all"
     if not derived.background_call_s:
-        return f"no call of {1e3 * derived.call_budget_s:.3g} ms has room for a row of a job"
+        return f"no call of {1e3 * derived.call_budget_s:.3g} ms is long enough for one row of a job"
     often = "" if derived.background_share == 1.0 else f", in {derived.background_share:.0%} of the time"
     call, most = (f"{1e3 * each:.3g}" for each in (derived.background_call_s, derived.call_budget_s))
     slower = f"live requests take about {derived.live_slowdown:.2g} x as long on the device"
-    return f"a job's calls take {call} of at most {most} ms{often}: {slower}"
+    return f"calls with batch rows take {call} ms (limit {most} ms){often}; beside a job, {slower}"
 
 
 def _tell_llm(derived: LlmDerived) -> None:
-    objective = f"{1e3 * derived.ttft_s:,.0f} ms to the first token, {1e3 * derived.tpot_s:,.0f} ms for each more"
-    note(f"  {objective}: up to {derived.sequences:,} sequences a step, {derived.output_tokens_per_s:,.0f} tokens/s;")
+    objective = f"{1e3 * derived.ttft_s:,.0f} ms to the first token, {1e3 * derived.tpot_s:,.0f} ms per further token"
+    note(f"  {objective}: up to {derived.sequences:,} sequences per step, {derived.output_tokens_per_s:,.0f} tokens/s;")
     waiting, context = f"{derived.max_waiting:,}", f"{derived.context_tokens:,}"
-    note(f"  {waiting} requests may wait and more are refused; {context} tokens of context")
+    note(f"  {waiting} requests may wait in the queue, further ones are refused; {context} tokens of context")
 
 
 def _curl(model: Deployment) -> str:

@@ -19,7 +19,12 @@ _TIMEOUT_S = 30.0
 _RESTARTS = RetryPolicy(5.0, 5.0, 120.0)
 SERVER_FIELDS = {"server": "--on"}
 On = Annotated[
-    str | None, text("Server: http://host:8000. TWOSHIFT_KEY holds the key.", metavar="URL", shown="TWOSHIFT_SERVER")
+    str | None,
+    text(
+        "URL of the server: http://host:8000. The API key is read from TWOSHIFT_KEY.",
+        metavar="URL",
+        shown="TWOSHIFT_SERVER",
+    ),
 ]
 
 
@@ -27,7 +32,7 @@ def server_at(given: str | None) -> ServerClient:
     """The one that was named, or the environment's; raises InvalidInput where there is none."""
     url = given or os.environ.get("TWOSHIFT_SERVER", "").strip()
     if not url:
-        raise InvalidInput("server", None, "the URL of a `twoshift serve`, or TWOSHIFT_SERVER")
+        raise InvalidInput("server", None, "the URL of a running `twoshift serve`, or the variable TWOSHIFT_SERVER")
     return ServerClient(url, named=bool(given))
 
 
@@ -104,6 +109,6 @@ class ServerClient:
         except InvalidInput as error:
             raise _Refused(str(error)) from None
         except Denied as error:
-            raise Denied(f"{error} (TWOSHIFT_KEY holds the key)") from None
+            raise Denied(f"{error} (set the API key in TWOSHIFT_KEY)") from None
         except Broken as error:
             raise Broken(f"the server: {error}") from None

@@ -61,7 +61,10 @@ class FittingTable:
             if widths is not None:
                 yield shown._table(widths)
                 if count:
-                    yield Text(f"Left out: {', '.join(self.less[:count])}. --json or a wider terminal shows all.")
+                    yield Text(
+                        f"Columns not shown: {', '.join(self.less[:count])}. Use --json or a wider terminal "
+                        "to see them."
+                    )
                 return
         yield from self._blocks()
 

@@ -25,19 +25,21 @@ _COUNTED = ("rows", "tokens", "device s", "harvested s", "usd")
 def usage_command(
     on: On = None,
     first: Annotated[
-        str | None, text("First day (UTC).", "--from", metavar="DAY", shown="the first of this month")
+        str | None, text("First day of the period (UTC).", "--from", metavar="DAY", shown="the first of this month")
     ] = None,
-    last: Annotated[str | None, text("Last day (UTC).", "--to", metavar="DAY", shown="today")] = None,
+    last: Annotated[str | None, text("Last day of the period (UTC).", "--to", metavar="DAY", shown="today")] = None,
     group_by: Annotated[
-        str, text("Group by some of day, tenant, lane, model.", metavar="NAMES")
+        str, text("Group by one or several of: day, tenant, lane, model.", metavar="NAMES")
     ] = "day,tenant,lane,model",
-    tenant: Annotated[str | None, text("Show one tenant; an admin key may show any.", metavar="NAME")] = None,
+    tenant: Annotated[
+        str | None, text("Show only this tenant; other tenants than your own need an admin key.", metavar="NAME")
+    ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show device seconds, tokens, rows and dollars by day, tenant, lane and model."""
+    """Show device seconds, tokens, rows and dollars by day, tenant, lane (live or batch) and model."""
     if as_csv and as_json:
-        raise InvalidInput("--csv", "--json", "one of the two")
+        raise InvalidInput("--csv", "--json", "either --csv or --json, not both")
     asked = {"from": first, "to": last, "group_by": group_by, "tenant": tenant, "format": "csv" if as_csv else None}
     given = urllib.parse.urlencode({name: value for name, value in asked.items() if value is not None})
     server = server_at(on)
@@ -45,12 +47,12 @@ def usage_command(
         sys.stdout.write(server.text(f"/v1/usage?{given}"))
         return
     found = server.get(f"/v1/usage?{given}")
-    shown = f"Nothing was used from {found['from']} to {found['to']}."
+    shown = f"No usage from {found['from']} to {found['to']}."
     show(as_json, found, usage_table(found["group_by"], found["data"]) if found["data"] else shown)
     unpriced_s = sum(each["unpriced_s"] for each in found["data"])
     if unpriced_s and not as_json:
         sets = "`twoshift serve --price` sets one (price_usd_per_hour in its file)"
-        typer.echo(f"{unpriced_s:,.1f} device seconds had no price: {sets}.")
+        typer.echo(f"{unpriced_s:,.1f} device seconds have no price: {sets}.")
 
 
 def usage_table(groups: list[str], data: list[dict[str, Any]]) -> FittingTable:

@@ -66,14 +66,17 @@ def _lines(output: str, found: Verification) -> Iterator[str]:
     yield from (f"{check.name} {check.why}." for check in damaged)
     if found.is_finished:
         yield from (f"{name} is missing." for name in found.missing)
-    yield from (f"{name} is not a part of this job: move it elsewhere." for name in found.unexpected)
+    yield from (f"{name} is not an output file of this job: move it to another folder." for name in found.unexpected)
     if damaged:
-        yield "Delete what is damaged and run the job's command again: only those shards are done anew."
+        yield "Delete the damaged files and run the job's command again: only those shards are computed again."
     elif found.is_finished and found.missing:
-        yield "Run the job's command again: only the shards that are missing are done anew."
+        yield "Run the job's command again: only the missing shards are computed."
     verified = counted(len(found.named(PartState.VERIFIED)), "part")
     yield f"{verified} of {found.shards:,} verified in {output}."
     if unsealed:
-        yield f"{counted(len(unsealed), 'part')} not verifiable: no checksum was recorded; the rows were counted."
+        yield (
+            f"{counted(len(unsealed), 'part')} cannot be verified, because no checksum was recorded; only their "
+            "rows were counted."
+        )
     if not found.is_finished:
-        yield "The job is not done: its command goes on with it."
+        yield "The job is not done: run its command again to continue it."

@@ -177,7 +177,7 @@ def _failure(request: ApiCall[Any], reply: ApiReply | Lost | None) -> tuple[Twos
     assert reply is not None  # noqa: S101 - a call has an answer
     if isinstance(reply, Lost):
         said = str(reply.error) or type(reply.error).__name__
-        error = TryLater(f"{reply.url} does not answer ({said})", _LOST_S)
+        error = TryLater(f"the server at {reply.url} does not answer ({said})", _LOST_S)
         error.__cause__ = reply.error
         return error, request.repeatable or not reply.sent
     if reply.status < 400:
@@ -190,7 +190,7 @@ def _error(reply: ApiReply, request: ApiCall[Any]) -> TwoshiftError:
     try:
         body = json.loads(reply.body)
     except ValueError:
-        return Broken(f"{request.method} {request.path} was answered with status {reply.status} and no JSON")
+        return Broken(f"{request.method} {request.path} returned status {reply.status} without a JSON body")
     found = body.get("error") if isinstance(body, dict) else None
     told = found if isinstance(found, dict) else {"message": found or f"status {reply.status}"}
     kind = _BY_CODE.get(str(told.get("code")), Broken) if reply.status == 400 else _KINDS.get(reply.status, Broken)
@@ -230,4 +230,4 @@ def json_of(reply: ApiReply, path: str) -> Any:
     try:
         return json.loads(reply.body) if reply.body else None
     except ValueError:
-        raise Broken(f"{path} was answered with something other than JSON") from None
+        raise Broken(f"the reply of {path} is not JSON") from None

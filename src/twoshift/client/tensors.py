@@ -73,7 +73,7 @@ def _values(datatype: str, data: bytes) -> NDArray[Any]:
     if datatype in _DTYPES:
         return np.frombuffer(data, _DTYPES[datatype])
     if datatype != "BYTES":
-        raise Broken(f"the server answered with a tensor of {datatype}, which is not known here")
+        raise Broken(f"the server returned a tensor of type {datatype}, which this client does not support")
     texts, at = list[str](), 0
     while at < len(data):
         (size,) = _LENGTH.unpack_from(data, at)

@@ -219,12 +219,12 @@ def asynchronous_stream(
 
 
 def _broke_off(error: Exception) -> TryLater:
-    return TryLater(f"the server closed the connection in the middle of its answer ({error})", 1.0)
+    return TryLater(f"the server closed the connection in the middle of its reply ({error})", 1.0)
 
 
 def _checked(url: str) -> str:
     if not url:
-        raise InvalidInput("url", None, "the address of a `twoshift serve`, or TWOSHIFT_SERVER")
+        raise InvalidInput("url", None, "the URL of a running `twoshift serve`, or the variable TWOSHIFT_SERVER")
     full = url if "://" in url else f"http://{url}"
     parsed = urlsplit(full)
     try:
@@ -232,5 +232,5 @@ def _checked(url: str) -> str:
     except ValueError:
         is_usable = False
     if not is_usable:
-        raise InvalidInput("url", url, "an address such as http://127.0.0.1:8000")
+        raise InvalidInput("url", url, "a URL such as http://127.0.0.1:8000")
     return full.rstrip("/")

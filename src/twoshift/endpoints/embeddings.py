@@ -68,7 +68,7 @@ def _check_ids(asked: EmbeddingRequest) -> None:
         raise InvalidInput("input", "token ids", _OWN_IDS)
     for name in ("prompt_name", "input_type"):
         if (value := getattr(asked, name)) is not None:
-            raise InvalidInput(name, value, f"texts beside {name}: token ids already contain their prompt")
+            raise InvalidInput(name, value, f"texts with {name}: token ids already contain their prompt")
 
 
 def _shortened(vectors: list[NDArray[Any]], dimensions: int) -> list[NDArray[Any]]:

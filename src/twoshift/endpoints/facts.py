@@ -66,8 +66,10 @@ class EndpointCall(Protocol):
 def requires(model: ModelFacts, column: str, what: str) -> None:
     """Raises InvalidInput where the model has no such output."""
     if model.outputs and column not in model.outputs:
-        answers = f"answers with {', '.join(model.outputs)}"
-        raise InvalidInput("model", model.name, f"a model for {what}, whose output is `{column}`; this one {answers}")
+        answers = f"returns {', '.join(model.outputs)}"
+        raise InvalidInput(
+            "model", model.name, f"a model for {what}, with an output named `{column}`; this model {answers}"
+        )
 
 
 def check_cut(model: ModelFacts, field: str, tokens: int | None) -> None:
@@ -81,12 +83,12 @@ def finite(row: Row, column: str, axes: int, place: int) -> Any:
     try:
         values = row[column]
     except KeyError:
-        raise InvalidInput("model", column, f"a model whose output is `{column}`") from None
+        raise InvalidInput("model", column, f"a model with an output named `{column}`") from None
     if np.ndim(values) != axes:
-        raise BrokenModel(f"the model's {column} of a row has {np.ndim(values)} axes; expected {axes}")
+        raise BrokenModel(f"the model's output {column} has {np.ndim(values)} axes per row; expected {axes}")
     # The product is the cheap look at all of them.
     if not math.isfinite(np.dot(values, values)) and not np.isfinite(values).all():
-        raise BrokenModel(f"the model's {column} of row {place} has numbers that are not finite")
+        raise BrokenModel(f"the model's output {column} for row {place} contains NaN or infinity")
     return values
 
 

@@ -110,7 +110,7 @@ class Written:
 def params_of(asked: GeneratingRequest, max_tokens: int | None, logprobs: int | None) -> GenerationParams:
     """Raises InvalidInput."""
     if asked.stream_options is not None and not asked.stream:
-        raise InvalidInput("stream_options", "given", "`stream` to be true as well")
+        raise InvalidInput("stream_options", "given", "`stream: true` as well")
     given = {
         "temperature": asked.temperature,
         "top_p": asked.top_p,

@@ -82,7 +82,7 @@ def malformed(error: Exception, field: str = "body", known: Sequence[str] = (), 
     if _UNKNOWN.search(told) or told.startswith(_NO_USE):
         return Malformed(named, "no value: this field is not supported")
     if _MISSING.search(told):
-        return Malformed(named, "a value: it is required")
+        return Malformed(named, "a value: this field is required")
     accepted = _expected(told) or _choices(told, read, named)
     return Malformed(named or field, accepted or f"a request as /openapi.json describes it: {told}")
 

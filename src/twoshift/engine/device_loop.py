@@ -94,11 +94,11 @@ class DeviceLoop(ABC):
             running_s, oldest_s = self._running_s(now_s), self._queues.oldest_live_s(now_s)
             reason = self.why_dead
             if not reason and _forks[0] != self._forks:
-                reason = "this process was forked from the one that the engine runs in"
+                reason = "this process was forked from the process that runs the engine"
             elif not reason and running_s > longest_wait_s:
-                reason = f"a {self.call} has been on the device for {running_s:.3g} s"
+                reason = f"a {self.call} has been running on the device for {running_s:.3g} s"
             elif not reason and oldest_s > longest_wait_s and self._queues.is_overdue(now_s):
-                reason = f"a row has waited for {oldest_s:.3g} s"
+                reason = f"a row has been waiting in the queue for {oldest_s:.3g} s"
             return Health(not reason, reason, running_s, oldest_s)
 
     def waiting(self) -> dict[Lane, Queue]:
@@ -123,7 +123,7 @@ class DeviceLoop(ABC):
         with self._lock:
             jobs = self._queues.take_blocks(owner)
             self.release(owner)
-        _settle(jobs, TryLater("its owner has left", 1.0))
+        _settle(jobs, TryLater("the job that submitted these rows has left the engine", 1.0))
 
     def drain(self, timeout_s: float | None = None) -> bool:
         """Take nothing new, finish what is live, hand unfinished blocks back; False when time ran out first."""
@@ -161,7 +161,7 @@ class DeviceLoop(ABC):
 
     def _check_open(self) -> None:
         if _forks[0] != self._forks:
-            raise Broken("the engine runs in the process that started it, and this one was forked from that")
+            raise Broken("the engine runs only in the process that started it, and this process was forked from it")
         if self._dead is not None:
             raise self._dead.with_traceback(None)  # it is raised again and again: its traceback must not grow
         if self._stopping == "closed":

@@ -120,7 +120,7 @@ class LiveIntake:
         """`sure`: it is known to be admitted."""
         start, sinks, deadline_s, tenant, since_s = asked
         if math.isnan(deadline_s):
-            raise InvalidInput("deadline_s", deadline_s, "a time on the engine's clock, or inf")
+            raise InvalidInput("deadline_s", deadline_s, "a time on the clock of engine.now_s(), or inf")
         if deadline_s <= now_s and sinks:
             why = f"the deadline {deadline_s:.3f} has passed on the clock of engine.now_s(): {now_s:.3f}"
             raise Late(why, begun=False, for_clients="the deadline passed before the request could start")
@@ -141,4 +141,4 @@ def _asks_more(asked: LiveRows, refused: LiveRows, lengths: Sequence[int]) -> bo
 
 
 def _too_large(never: Never) -> TooLarge:
-    return TooLarge("request", never.reason, "a smaller request, or more time (x-request-timeout-ms)")
+    return TooLarge("request", never.reason, "a smaller request, or a larger x-request-timeout-ms")

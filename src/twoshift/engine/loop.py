@@ -111,10 +111,12 @@ class Engine(DeviceLoop):
         if owner is not None:
             deadline_s, owed = owner.deadline_s, owner.owed
         if math.isnan(deadline_s):
-            raise InvalidInput("deadline_s", deadline_s, "a time on the engine's clock, or inf")
+            raise InvalidInput("deadline_s", deadline_s, "a time on the clock of engine.now_s(), or inf")
         count = len(lengths_of(rows))
         if lane is Lane.ONLINE or count == 0:
-            raise InvalidInput("block", f"{count} rows in the {lane} lane", "rows in the micro or batch lane")
+            raise InvalidInput(
+                "block", f"{count} rows in the {lane} lane", "at least one row, in the lane `micro` or `batch`"
+            )
         future = BlockFuture(lambda: self._forget_block(job))
         job = BlockJob(
             rows, lane, deadline_s, owed, future, BlockAccumulator(count), self._clock(), owner or self._nobody

@@ -52,7 +52,7 @@ def lengths_of(rows: Prepared) -> NDArray[np.int64]:
     """Tokens of each row; raises InvalidInput for rows that were not prepared."""
     lengths = getattr(rows, "lengths", None)
     if lengths is None:
-        raise InvalidInput("rows", rows, "rows from engine.runtime.prepare(rows)")
+        raise InvalidInput("rows", rows, "rows returned by engine.runtime.prepare(rows)")
     return lengths
 
 

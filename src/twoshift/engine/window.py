@@ -97,7 +97,7 @@ def described(error: BaseException) -> str:
     try:
         message = str(error)
     except Exception:
-        message = "it cannot be shown"
+        message = "the value cannot be printed"
     if not isinstance(error, InvalidInput):
         message = f"{type(error).__name__}: {message}"
     message = _VALUES.sub(lambda found: _begun(found[0], _MOST_VALUE), message[:_LOOKED_AT])

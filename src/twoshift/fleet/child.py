@@ -112,4 +112,6 @@ class Child:
         self.control.close()
         if self._live is not None:
             self._live.close()
-        return f"killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"ended with code {code}"
+        return (
+            f"killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exited with code {code}"
+        )

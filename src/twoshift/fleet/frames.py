@@ -28,7 +28,7 @@ def framed(message: msgspec.Struct) -> bytes:
     _encoder.encode_into(message, buffer, _LENGTH.size)
     size = len(buffer) - _LENGTH.size
     if size > _MOST_BYTES:
-        raise TooLarge("request", f"{size:,} bytes", f"at most {_MOST_BYTES:,} to or from a replica")
+        raise TooLarge("request", f"{size:,} bytes", f"at most {_MOST_BYTES:,} bytes per message to or from a replica")
     _LENGTH.pack_into(buffer, 0, size)
     return bytes(buffer)
 

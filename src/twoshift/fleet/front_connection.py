@@ -115,7 +115,14 @@ class FrontConnection(asyncio.Protocol):
             answering.changed()
         else:
             answering.refused_rows += len(ask.rows)
-            self._reply(framed(Refused(ask.id, encode_error(TryLater("the queue is too long", min(wait_s, left_s))))))
+            self._reply(
+                framed(
+                    Refused(
+                        ask.id,
+                        encode_error(TryLater("the queue is too long to answer by the deadline", min(wait_s, left_s))),
+                    )
+                )
+            )
 
     async def _answer(self, ask: Ask, request: LiveRequest, visit: _AskVisit) -> None:
         had_s = ask.deadline_s - ask.arrived_s
@@ -131,7 +138,7 @@ class FrontConnection(asyncio.Protocol):
             return
         except BaseException as error:  # a library's panic is no Exception, and its request wants a reply, too
             if not isinstance(error, TwoshiftError):
-                _logger.exception("a request has failed")
+                _logger.exception("a request has failed on a replica")
             self.answering.refused(len(ask.rows), had_s, error)
             reply = framed(Refused(ask.id, encode_error(error)))
         finally:

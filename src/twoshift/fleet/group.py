@@ -115,8 +115,8 @@ def other_model(first: Loaded, other: Loaded) -> str:
     if first.info.checksum == other.info.checksum:
         return ""
     return (
-        f"it has loaded other weights of {other.info.model}: {other.info.checksum}, the first replica has "
-        f"{first.info.checksum}; put the same files on every machine, and restart the server to serve new ones"
+        f"this replica has loaded different weights of {other.info.model}: checksum {other.info.checksum}, the first "
+        f"replica has {first.info.checksum}; put the same files on every machine, then restart the server"
     )
 
 
@@ -215,7 +215,7 @@ class ReplicaGroup:
 
         def look() -> None:
             if not member.gone and member in self.fleet.members():
-                self.fleet.replace(member, "its connection to the server broke")
+                self.fleet.replace(member, "the connection between the server and the replica broke")
 
         asyncio.get_running_loop().call_later(_BROKEN_S, look)
 
@@ -246,7 +246,7 @@ class ReplicaGroup:
                     link.heard_s = time.monotonic()
                 elif time.monotonic() - link.heard_s > silent_s:
                     self._leave(member)
-                    self.fleet.replace(member, f"it has said nothing for {silent_s:.3g} s")
+                    self.fleet.replace(member, f"the replica has sent no heartbeat for {silent_s:.3g} s")
 
     def _remove(self, member: LiveReplica) -> None:
         self._leave(member)

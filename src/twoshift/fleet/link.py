@@ -45,7 +45,7 @@ class ReplicaLost(Exception):
 
     def __init__(self, started: bool) -> None:
         self.started = started
-        super().__init__("the replica is gone")
+        super().__init__("the replica has ended")
 
 
 Reply = Done | tuple[Answered, int]  # and which of its rows

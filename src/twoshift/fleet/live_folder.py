@@ -38,6 +38,7 @@ class LiveFolder:
             root = Path("/tmp")  # noqa: S108 - what is made in it is private
         _sweep(root)
         made = LiveFolder(Path(tempfile.mkdtemp(prefix=_PREFIX, dir=root)))
+        _made.add(made)
         made._lock = os.open(made.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(made._lock, fcntl.LOCK_EX)  # the system gives it back, however this process ends
         return made
@@ -53,12 +54,22 @@ class LiveFolder:
             raise
         return listening
 
+    @staticmethod
+    def remove_all() -> None:
+        """All that this process has made: for one that ends without closing what uses them."""
+        for each in [*_made]:
+            each.remove()
+
     def remove(self) -> None:
         """With all that is in it."""
+        _made.discard(self)
         shutil.rmtree(self.path, ignore_errors=True)
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+_made = set[LiveFolder]()  # by this process, and not removed yet
 
 
 def _sweep(root: Path) -> None:

@@ -90,12 +90,12 @@ class FleetLlm(TakesPrompts, FleetBackend[LlmDerived]):
             try:
                 sequences = await self._first_token(found, asked, rows, timeout_s, arrived_s, tenant)
             except ReplicaLost:
-                refused = refused or TryLater("the replica that had it was lost", _RETRY_S)
+                refused = refused or TryLater("the replica that ran the request was lost", _RETRY_S)
             except TryLater as error:
                 refused = error if refused is None or error.retry_after_s < refused.retry_after_s else refused
             else:
                 return self._running(sequences, timeout_s, arrived_s, left)
-        raise refused or TryLater(f"no replica can be asked: {self._fleet.why_none()}", _RETRY_S)
+        raise refused or TryLater(f"no replica is available: {self._fleet.why_none()}", _RETRY_S)
 
     async def _first_token(
         self,
@@ -123,7 +123,7 @@ class FleetLlm(TakesPrompts, FleetBackend[LlmDerived]):
         except BaseException as error:
             sequences.close()
             if isinstance(error, TimeoutError):
-                raise Late("it was not answered by its deadline") from None
+                raise Late("the request was not answered by its deadline") from None
             raise
         self._sizes.seen(rows, sequences.tokens)
         return sequences

@@ -99,7 +99,7 @@ class PreparedRequests:
             wait_s = policy.wait_s(size, left_s, now_s)
             found.append(policy.admitted(size) if wait_s is None else None)
             if wait_s is not None:
-                error = TryLater("the queue is too long", min(wait_s, left_s))
+                error = TryLater("the queue is too long to answer by the deadline", min(wait_s, left_s))
                 self._refuse(each.id, each.rows, 0.0, error)
         return found
 
@@ -158,7 +158,7 @@ class PreparedRequests:
 
     def _refuse(self, number: int, rows: int, had_s: float, error: Exception) -> None:
         if not isinstance(error, TwoshiftError):
-            _logger.error("a request has failed", exc_info=error)
+            _logger.error("a request has failed on a replica", exc_info=error)
         self._answering.refused(rows, had_s, error)
         self._frames.append(framed(Refused(number, encode_error(error))))
         self._schedule()

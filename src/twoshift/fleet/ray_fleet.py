@@ -116,7 +116,7 @@ class RayFleet:
             lambda: self._refused is not None or len(self.members()) >= wanted or self._closed.is_set(), _START_S
         )
         if self._refused is not None or not self.members():
-            raise self._refused or Broken(f"no replica of {self._name} on Ray Serve reported within {_START_S:g} s")
+            raise self._refused or Broken(f"no replica of {self._name} on Ray Serve connected within {_START_S:g} s")
 
     def members(self) -> list[_Member]:
         """Those that take requests."""
@@ -139,7 +139,7 @@ class RayFleet:
 
     def why_none(self) -> str:
         """Why there is no replica, for people."""
-        return f"Ray Serve has no replica of it, and starts {self._starting}"
+        return f"Ray Serve has no running replica of this model; {self._starting} are starting"
 
     def close(self) -> None:
         """Take the application away; what was connected to stays as it was."""

@@ -25,7 +25,7 @@ from twoshift.fleet.front_connection import connect_front
 from twoshift.fleet.live_folder import LiveFolder
 from twoshift.fleet.load_board import LoadBoard
 from twoshift.fleet.sent_preparer import SentPreparer
-from twoshift.parent_process import end_with
+from twoshift.parent_process import end_with, name_process
 from twoshift.ports import PreparedElsewhere, RuntimeInfo
 from twoshift.runtime.devices import share_threads
 from twoshift.runtime.load_limit import LoadLimit
@@ -63,6 +63,7 @@ def replica_main(
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     end_with(front)
+    name_process(f"ts-rep-{spec.name}")
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     if spec.cores is not None:
@@ -95,7 +96,7 @@ async def _serve(
         try:
             more, _ = await loop.sock_accept(listening)
         except OSError:  # no more files are to be had: those that are connected go on
-            _logger.exception("a front could not connect to a replica")
+            _logger.exception("a front-end process could not connect to a replica")
             await asyncio.sleep(_ACCEPT_S)
             continue
         more.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LIVE_BYTES)
@@ -129,14 +130,14 @@ def _listen(line: _Line, model: ServedModel | ServedLlm) -> None:
             try:
                 jobs.handle(message)
             except Exception:  # live requests go on
-                _logger.exception("a job on a replica")
+                _logger.exception("a message about a job has failed on a replica")
         if jobs is not None:
             jobs.close()
         model.close()
     except (EOFError, OSError):
         pass  # the front is gone
     except BaseException:
-        _logger.exception("a replica ends")
+        _logger.exception("a replica process ends because of an error")
         code = 1
     finally:
         sys.stdout.flush()

@@ -38,7 +38,7 @@ class ScaleLog:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._lock.close()
-            raise InvalidInput("scale_log", str(path), "a file of its own: another server writes this one") from None
+            raise InvalidInput("scale_log", str(path), "a log file that no other server writes") from None
 
     @property
     def needs_header(self) -> bool:
@@ -82,7 +82,7 @@ class ScaleLog:
 
     def _failed(self, error: OSError) -> None:
         if not self._failing:
-            _logger.warning("decisions are not logged: %s: %s", self.path, error.strerror or error)
+            _logger.warning("scaling decisions are not logged: %s: %s", self.path, error.strerror or error)
         self._whole, self._failing = False, True
 
     @staticmethod

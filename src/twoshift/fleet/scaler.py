@@ -96,7 +96,11 @@ class Scaler:
             why = scale.workers.reason if for_jobs else scale.replicas.reason
             _logger.warning("%sscaling replicas to %d: %s", self._of, scale.target, why)
         if _borrows(scale) and not _borrows(self._last):
-            _logger.warning("%sbatch rows yield, no replica is added: %s", self._of, scale.replicas.reason)
+            _logger.warning(
+                "%sno replica is added, because batch rows leave capacity to live requests: %s",
+                self._of,
+                scale.replicas.reason,
+            )
         self._last = scale
 
 

@@ -60,11 +60,11 @@ def signals(models: Mapping[str, Deployment], backlogs: Callable[[str], Iterable
     label = ("model",)
     yield ("gauge", "job_rows_left", "Rows that jobs still have to process.", label,
            each(lambda jobs, _: sum(job.pending_rows for job in jobs)))  # fmt: skip
-    yield ("gauge", "urgent_rows_left", "Rows of jobs up to the window that needs the highest rate.", label,
+    yield ("gauge", "urgent_rows_left", "Rows to process within the most urgent job window.", label,
            each(lambda jobs, _: most_urgent(jobs).pending_rows))  # fmt: skip
-    yield ("gauge", "urgent_seconds_left", "Seconds to the end of that window; infinite without a window.", label,
+    yield ("gauge", "urgent_seconds_left", "Seconds left in the most urgent job window; infinite without one.", label,
            each(lambda jobs, _: most_urgent(jobs).time_left_s))  # fmt: skip
-    yield ("gauge", "replica_rows_per_second", "Capacity of one replica inside the SLO.", label,
+    yield ("gauge", "replica_rows_per_second", "Rows per second that one replica can process within the SLO.", label,
            each(lambda _, counts: counts.rows_per_s_since(None)))  # fmt: skip
 
 

@@ -38,5 +38,5 @@ class SequenceReplies:
             return
         except BaseException as error:  # a library's panic is no Exception, and its request wants a reply, too
             if not isinstance(error, TwoshiftError):
-                _logger.exception("a request has failed")
+                _logger.exception("a request has failed on a replica")
             self._reply(Refused(asked.id, encode_error(error)))

@@ -134,7 +134,7 @@ class Supervisor:
     def why_none(self) -> str:
         """Why there is no replica, for people."""
         with self._lock:
-            return self.policy.gave_up(self._wanted, self._observed()) or "its replicas are starting"
+            return self.policy.gave_up(self._wanted, self._observed()) or "the replicas are starting"
 
     def close(self) -> None:
         """End them all."""
@@ -152,7 +152,7 @@ class Supervisor:
             try:
                 self._step()
             except Exception:  # the replicas would end with this thread
-                _logger.exception("the supervisor of %s", self._spec.name)
+                _logger.exception("the supervisor of the replicas of %s has failed", self._spec.name)
                 time.sleep(_TICK_S)
         self._end_all()
 
@@ -256,7 +256,7 @@ class Supervisor:
             wait_s = self.policy.wait_s(failure.version, observed, failure.at_s)
             _logger.error("%s: %s; retrying every %g s", self._spec.name, gave_up, wait_s)
         if not self._settled:
-            self._fail(Broken(f"{text}, before it was ready"))
+            self._fail(Broken(f"{text} before it was ready"))
 
     def _say(self, text: str) -> None:
         with contextlib.suppress(Exception):  # nobody reads it

@@ -64,7 +64,7 @@ def _roots(settings: ServeSettings, owner: str, ours: Sequence[str]) -> Roots:
 
 def _check_private(roots: Roots, output: str) -> None:
     if "://" not in output and not roots.holds_file(os.path.realpath(output)):
-        raise InvalidInput("output", output, "a folder that is not the server's own")
+        raise InvalidInput("output", output, "a folder that is not private to the server")
 
 
 def _check_output(roots: Roots, output: str) -> None:

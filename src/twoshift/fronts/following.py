@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FollowedFleet", "FollowedReplica"]
 
-_GONE = "it takes no more requests"
+_GONE = "the replica accepts no more requests"
 
 
 class _Door:
@@ -66,7 +66,7 @@ class FollowedFleet:
         self._group, self._loaded = group, loaded
         self._members: dict[int, FollowedReplica] = {}
         self._leaving: list[FollowedReplica] = []  # that answer what they have
-        self._why_none = "its replicas are starting"
+        self._why_none = "the replicas are starting"
 
     def start(self) -> None:
         """They have started."""
@@ -111,7 +111,7 @@ class FollowedFleet:
 
     def why_none(self) -> str:
         """As the main process says it."""
-        return self._why_none or "none of its replicas answers"
+        return self._why_none or "none of the replicas answers"
 
     def close(self) -> None:
         """Ask them nothing more; they live on."""

@@ -174,7 +174,7 @@ class FrontGroup:
     def check(self) -> None:
         """Raises Broken where fronts cannot be started."""
         if self.failed:
-            raise Broken(f"{self.failed}; see what it has printed. --fronts 1 does without")
+            raise Broken(f"{self.failed}; its error is printed above. --fronts 1 runs without front-end processes")
 
     def let_go(self, backend: Any, timeout_s: float) -> bool:
         """Until no front has a request inside a backend that answers for no deployment any more; then none asks it."""
@@ -254,7 +254,7 @@ class FrontGroup:
             if stood_still:  # this process: nobody is blamed
                 each.heard_s = now_s
             elif now_s - each.heard_s > _SILENT_S:
-                _logger.error("front %d has said nothing for %g s", each.number, _SILENT_S)
+                _logger.error("front-end process %d has sent no heartbeat for %g s", each.number, _SILENT_S)
                 each.process.kill()
             if not self._draining and each.report is not None and each.told != snapshot:
                 self._tell(each, snapshot)
@@ -279,9 +279,12 @@ class FrontGroup:
         self.counts.ended(front.number, self._draining)
         code = front.end()
         if front.failures >= _FAILURES:
-            self.failed = f"front {front.number} ended with code {code} {_FAILURES} times before it could serve"
+            self.failed = (
+                f"front-end process {front.number} exited with code {code}; it failed {_FAILURES} times "
+                "before it was ready"
+            )
         if not self._draining:
-            _logger.error("front %d has ended with code %s; another one is started", front.number, code)
+            _logger.error("front-end process %d exited with code %s; starting another one", front.number, code)
 
     def _tell(self, front: _Front, snapshot: Snapshot) -> None:
         with self._lock:

@@ -34,7 +34,7 @@ from twoshift.fronts.messages import (
     Snapshot,
     ToFront,
 )
-from twoshift.parent_process import end_with
+from twoshift.parent_process import end_with, name_process
 from twoshift.policy.fronts import front_for
 from twoshift.serve.deployments import Deployment, Deployments, DeploymentState, Serving
 from twoshift.serve.front import add_live_faces, grpc_server, http_limits
@@ -80,6 +80,7 @@ def front_main(
         signal.signal(each, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     end_with(parent)
+    name_process(f"ts-front-{number}")
     log_accesses(spec.settings)
     gc.set_threshold(_GARBAGE, *gc.get_threshold()[1:])
     code = 1
@@ -87,7 +88,7 @@ def front_main(
         needed("uvloop", "serve", "serve", "twoshift").run(_FrontProcess(spec, number, control).serve(sockets))
         code = 0
     except BaseException:
-        _logger.exception("front %d ends", number)
+        _logger.exception("front-end process %d ends because of an error", number)
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

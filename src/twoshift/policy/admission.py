@@ -72,9 +72,12 @@ class AdmissionPolicy:
         if unlikely := self.unlikely(items, size, left_s, now_s):
             if isinstance(unlikely, Never) or not self._lanes.has_live:
                 return unlikely
-            return Refuse(self._idle_in_s(now_s), "it may exceed its deadline: it runs once no other request waits")
+            return Refuse(
+                self._idle_in_s(now_s),
+                "the request may miss its deadline, so it runs only when no other request is waiting",
+            )
         if len(self._lanes.live) + len(items) > self.max_waiting:
-            return Refuse(self._wait_s(items, now_s), f"{len(self._lanes.live)} rows wait already")
+            return Refuse(self._wait_s(items, now_s), f"{len(self._lanes.live)} rows are already waiting")
         finish_s = self._finish_s(items, now_s)
         if finish_s is None and not len(self._lanes.live) and self._lanes.curves.believe_again(now_s):
             finish_s = self._finish_s(items, now_s)
@@ -148,9 +151,9 @@ class AdmissionPolicy:
         """
         limits = self._lanes.limits
         if size.longest > limits.max_tokens:
-            return Never(f"a row of {size.longest} tokens; a call holds {limits.max_tokens}")
+            return Never(f"a row has {size.longest} tokens, more than one call may have: {limits.max_tokens}")
         if len(items) > self.max_waiting:
-            return Never(f"{len(items)} rows; the queue holds {self.max_waiting}")
+            return Never(f"the request has {len(items)} rows, more than the queue may hold: {self.max_waiting}")
         one_call = size.rows <= limits.max_rows and size.tokens <= limits.max_tokens
         if one_call and self._lanes.curves.ever_s(size, len(items) == 1) <= min(left_s, limits.live_call_s):
             return None
@@ -161,7 +164,7 @@ class AdmissionPolicy:
         fastest_s = self._fastest_s(calls, now_s) or needed_s / MOST_WRONG
         if fastest_s <= left_s:
             return Try(now_s + _TRY_FOR * needed_s)
-        return Never(f"it takes {needed_s * 1e3:.3g} ms on an idle device and has {max(0.0, left_s) * 1e3:.3g} ms")
+        return Never(f"needs {needed_s * 1e3:.3g} ms on an idle device and has {max(0.0, left_s) * 1e3:.3g} ms left")
 
     def _fastest_s(self, calls: Sequence[PlannedCall], now_s: float) -> float | None:
         """What these calls take at the least, as others of their sizes have lately; None where that is not known."""

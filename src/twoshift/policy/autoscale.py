@@ -65,7 +65,7 @@ class ReplicaPolicy:
 
 
 class WorkerPolicy:
-    """Sizes dedicated batch workers to finish at the window, and to zero when nothing is pending."""
+    """Sizes dedicated batch workers to finish at the window, and to zero when no job has rows to process."""
 
     def __init__(self, settings: WorkerSettings | None = None) -> None:
         self.settings = settings or WorkerSettings()
@@ -76,7 +76,7 @@ class WorkerPolicy:
         limit = self.settings.quota if devices is None else max(0, min(self.settings.quota, devices))
         if state.pending_items == 0:
             self.window = HighestNeed(self.settings.cooldown_s)
-            return _scale(0, state.workers, "nothing is pending", Signal.IDLE)
+            return _scale(0, state.workers, "no job has rows to process", Signal.IDLE)
         found = self._need(state)
         wanted, why, signal = found.count, found.why, found.signal
         need = min(wanted, self.settings.quota)
@@ -85,7 +85,7 @@ class WorkerPolicy:
         self.window.add(need, now_s)
         target = max(need, min(state.workers, self.window.highest))
         if max(target, wanted) > limit:
-            why, signal = f"{why}, but the quota and the live replicas leave {limit}", Signal.QUOTA
+            why, signal = f"{why}, but the quota and the live replicas leave only {limit}", Signal.QUOTA
         elif need < max(target, state.workers):
             why, signal = f"{why}; {self.window}", Signal.COOLDOWN
         return _scale(min(target, limit), state.workers, why, signal)
@@ -94,16 +94,21 @@ class WorkerPolicy:
         rate, left_s = state.worker_items_per_s, min(max(state.time_left_s, 0.0), _FOREVER_S)
         items = state.pending_items * self.settings.work_factor - state.harvested_items_per_s * left_s
         if items <= 0:
-            why = f"harvesting {state.harvested_items_per_s:g} items/s finishes inside the window"
+            why = (
+                f"idle time of the live replicas ({state.harvested_items_per_s:g} items/s) is enough to finish "
+                "within the window"
+            )
             return Need(0, Signal.HARVEST, why)
         if rate == 0:
-            return Need(max(1, state.workers), Signal.UNMEASURED, "no rate is measured yet: one worker measures it")
+            return Need(
+                max(1, state.workers), Signal.UNMEASURED, "no throughput is measured yet: one worker measures it"
+            )
         need = min(self._to_finish(items / rate, left_s, state.workers), self._worth_starting(items / rate, state))
         return Need(
             need,
             Signal.WINDOW,
-            f"{state.pending_items} items pending, {left_s:g} s left, {rate:g} items/s a worker and "
-            f"{state.harvested_items_per_s:g} harvested need {need} workers",
+            f"{state.pending_items} items pending, {left_s:g} s left, {rate:g} items/s per worker and "
+            f"{state.harvested_items_per_s:g} items/s in idle time need {need} workers",
         )
 
     def _to_finish(self, work_s: float, left_s: float, workers: int) -> int:

@@ -85,7 +85,7 @@ class CallCost:
         if any(not (math.isfinite(c.seconds) and c.seconds > 0 and 0 <= c.scatter <= 1) for c in self.ceilings):
             raise InvalidInput("ceilings", self.ceilings, "finite numbers of seconds above 0, scatter from 0 to 1")
         if list(self.ceilings) != sorted(self.ceilings, key=lambda c: -c.tokens):
-            raise InvalidInput("ceilings", self.ceilings, "the ones of most tokens first")
+            raise InvalidInput("ceilings", self.ceilings, "ceilings in descending order of tokens")
 
     @classmethod
     def line(cls, overhead_s: float, per_token_s: float) -> CallCost:

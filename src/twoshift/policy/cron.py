@@ -79,7 +79,9 @@ class Cron:
             near = difflib.get_close_matches(given.strip().lower(), _SHORT, 1, 0.3)
             raise InvalidInput(field, given, f"one of {', '.join(_SHORT)}{f'; {near[0]}?' if near else ''}")
         if len(words) != len(_FIELDS) or len(given) > 1000:
-            raise InvalidInput(field, given, "five fields: minute hour day-of-month month day-of-week, as 0 2 * * *")
+            raise InvalidInput(
+                field, given, "five fields: minute hour day-of-month month day-of-week, such as 0 2 * * *"
+            )
         sets = [_parsed(word, each, field) for word, each in zip(words, _FIELDS, strict=True)]
         minutes, hours, days, months, weekdays = sets
         either = not words[2].startswith("*") and not words[4].startswith("*")
@@ -92,7 +94,7 @@ class Cron:
             either,
         )
         if not either and not any(day <= _DAYS_IN[month - 1] for day in days for month in months):
-            raise InvalidInput(field, given, "a day that exists in one of its months")
+            raise InvalidInput(field, given, "a day that exists in one of the given months")
         return made
 
     def matches(self, minute: int) -> bool:
@@ -161,9 +163,11 @@ def _parsed(word: str, of: _Field, field: str) -> set[int]:
         span, slash, step = part.partition("/")
         first, last = _span(span, of, field, part)
         if slash and (not re.fullmatch(r"[0-9]{1,3}", step) or int(step) < 1):
-            raise InvalidInput(field, part, f"a step of at least 1 in the {of.name}, as */5")
+            raise InvalidInput(field, part, f"a step of at least 1 in the {of.name}, such as */5")
         if slash and span != "*" and "-" not in span:
-            raise InvalidInput(field, part, f"a range before the step in the {of.name}, as {span}-{of.most}/{step}")
+            raise InvalidInput(
+                field, part, f"a range before the step in the {of.name}, such as {span}-{of.most}/{step}"
+            )
         found.update(range(first, last + 1, int(step) if slash else 1))
     return found
 
@@ -175,7 +179,7 @@ def _span(span: str, of: _Field, field: str, part: str) -> tuple[int, int]:
     begin = _number(first, of, field, part)
     end = _number(last, of, field, part) if dash else begin
     if end < begin:
-        raise InvalidInput(field, part, f"a {of.name} range that goes up; two with a comma go over the end")
+        raise InvalidInput(field, part, f"an ascending {of.name} range; to wrap around, write two ranges with a comma")
     return begin, end
 
 

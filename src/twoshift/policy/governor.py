@@ -64,12 +64,18 @@ class GovernorPolicy:
         if aborted:
             self._aborted_s = now_s
         if aborted or paused:
-            reason = "live load needs the room" if aborted else "live prompts are read first"
+            reason = "live requests need the capacity" if aborted else "live prompts are processed first"
             return self._decision(live, _without(left, paused), bounds, aborted=[*aborted, *paused], reason=reason)
         ahead = tuple(islice(waiting, self.settings.lookahead))
         too_large = [each for each in ahead if not self._can_ever_fit(each)]
         if now_s - self._aborted_s < self.settings.settle_s:
-            return self._decision(live, running, bounds, too_large=too_large, reason="settling after an abort")
+            return self._decision(
+                live,
+                running,
+                bounds,
+                too_large=too_large,
+                reason="waiting a moment after background sequences were aborted",
+            )
         fitting = [each for each in ahead if self._can_ever_fit(each)]
         admitted, reason = self._to_admit(live, running, fitting, bounds, now_s)
         held = [*running, *admitted]
@@ -174,7 +180,7 @@ class GovernorPolicy:
         """What may join, in order; a first one that has been passed for long is passed no more."""
         if not waiting:
             self._first = None
-            return [], "nothing waits"
+            return [], "no background sequence is waiting"
         share, settings = bounds.admit_share, self.settings
         whole = math.floor(settings.kv_mark_tokens * share) - live.kv_tokens - live.waiting_kv_tokens
         free = whole - sum(each.kv_tokens for each in running)
@@ -198,8 +204,8 @@ class GovernorPolicy:
             free -= each.kv_tokens
             unread = more
         if not admitted:
-            return [], "the step, the KV cache or the prefill ration has no room for another sequence"
-        return admitted, f"room for {len(admitted)} of {len(waiting)} seen waiting"
+            return [], "the step, the KV cache or the prefill budget has no capacity for another sequence"
+        return admitted, f"capacity for {len(admitted)} of {len(waiting)} waiting sequences"
 
     def _readable(self, live: LiveLoad, count: int, bounds: _Bounds) -> int:
         """Background prompt tokens that a step has time for beside so many sequences; at least one."""

@@ -30,7 +30,7 @@ class HighestNeed:
         return [*self._needs]
 
     def __str__(self) -> str:
-        return f"the highest need of the last {self._span_s:g} s is {self.highest}"
+        return f"the highest number needed in the last {self._span_s:g} s is {self.highest}"
 
     def add(self, need: int, now_s: float) -> None:
         if self._needs:

@@ -50,9 +50,15 @@ class LaneLimits:
         if self.background_depth < 0:
             raise InvalidInput("background_depth", self.background_depth, "at least 0")
         if self.lanes < 1 or (self.lanes > 1 and self.background_depth):
-            raise InvalidInput("lanes", self.lanes, "at least 1, and 1 where live calls overtake")
+            raise InvalidInput(
+                "lanes", self.lanes, "at least 1, and exactly 1 if live calls can overtake background calls"
+            )
         if self.slo_s is not None and not (math.isfinite(self.slo_s) and self.slo_s > self.outside_s >= 0):
-            raise InvalidInput("slo_s", self.slo_s, f"a finite SLO above the {self.outside_s} s spent outside")
+            raise InvalidInput(
+                "slo_s",
+                self.slo_s,
+                f"a finite SLO above the {self.outside_s} s that a request spends outside the device",
+            )
         most_s = math.inf if self.slo_s is None else self.slo_s - self.outside_s
         if self.call_budget_s is not None and not 0 < self.call_budget_s <= most_s:
             accepted = f"above 0 and at most {most_s:g} s: a live row may have to wait for such a call"

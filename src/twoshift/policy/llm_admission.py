@@ -61,11 +61,13 @@ class LlmAdmissionPolicy:
         """
         if load.waiting + sequences > self.bounds.max_waiting:
             soon_s, _ = self._first_token_s(cost, load, 0, 1)
-            return Refuse(max(_LEAST_WAIT_S, soon_s), f"{load.waiting} sequences wait for their first token")
+            return Refuse(
+                max(_LEAST_WAIT_S, soon_s), f"{load.waiting} sequences are already waiting for their first token"
+            )
         first_s, why = self._first_token_s(cost, load, prompt_tokens, sequences)
         if first_s <= within_s or not load.live:
             return Admit(first_s)
-        reason = f"the first token would come after {first_s:.3g} s, and not within {within_s:.3g} s{why}"
+        reason = f"the first token would take {first_s:.3g} s, but {within_s:.3g} s are allowed{why}"
         return Refuse(max(_LEAST_WAIT_S, first_s - within_s), reason)
 
     def first_token_s(self, cost: CallCost, load: LlmLoad, prompt_tokens: int, sequences: int = 1) -> float:
@@ -84,13 +86,13 @@ class LlmAdmissionPolicy:
     def _room_after(self, cost: CallCost, load: LlmLoad, prompt_tokens: int, sequences: int) -> tuple[int, str]:
         """The steps until enough others have ended, each with as many tokens as it may have; what it waits for."""
         most = min(self.bounds.max_sequences, self._in_pace(cost))
-        slow = " without slowing others below their objective" if most < self.bounds.max_sequences else ""
+        slow = " without missing their objective" if most < self.bounds.max_sequences else ""
         why = ""
         for steps, others, held in _as_they_end(load):
             if others and others + sequences > most:
-                why = why or f": {len(load.live)} sequences run, and {most} can{slow}"
+                why = why or f": {len(load.live)} sequences are running, and at most {most} can run{slow}"
             elif others and held + prompt_tokens > self.bounds.kv_tokens:
-                why = why or ": the KV cache has no room for it"
+                why = why or ": the KV cache is full"
             else:
                 return steps, why
         raise AssertionError("once all have ended there is room")

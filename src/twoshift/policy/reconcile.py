@@ -95,7 +95,7 @@ class ReconcilePolicy:
         if failed < self.settings.failed_starts:
             return ""
         why = next(one.why for one in reversed(observed.failures) if one.version == each.version)
-        return f"{failed} replicas one after the other could not be started: {why}"
+        return f"{failed} replicas in a row failed to start: {why}"
 
     def wait_s(self, version: str, observed: Observed, now_s: float) -> float:
         """How long the next start waits after the last failure."""
@@ -125,7 +125,7 @@ class ReconcilePolicy:
             return Kill(replica.number, replica.fault)  # it answers nobody: first its device is freed
         match replica.stage:
             case ReplicaStage.STARTING if for_s >= self.settings.start_s:
-                return Kill(replica.number, f"it was not ready within {self.settings.start_s:g} s")
+                return Kill(replica.number, f"the replica was not ready within {self.settings.start_s:g} s")
             case ReplicaStage.DRAINING if not replica.load or for_s >= self.settings.drain_s:
                 return Stop(replica.number)
             case ReplicaStage.STOPPING if for_s >= self.settings.stop_s:

@@ -45,13 +45,13 @@ def _by_rate(state: ReplicaState, settings: ReplicaSettings) -> Need:
     rate, each = state.live_rows_per_s, state.replica_rows_per_s
     if each == 0:
         need = int(rate > 0 or state.waiting > 0)
-        return Need(need, Signal.UNMEASURED, "there is traffic and no measured capacity yet")
+        return Need(need, Signal.UNMEASURED, "requests arrive, and the capacity of a replica is not measured yet")
     need = ceil_to(rate / (each * settings.target_load), settings.max_replicas)
     present = state.ready + state.starting
     if need > present and _can_borrow(state, settings.borrow_load):
-        why = f"{rate:g} rows/s fit {_replicas(state.ready)} as batch work gives way"
+        why = f"{rate:g} rows/s fit on {_replicas(state.ready)} if batch rows leave them the capacity"
         return Need(present, Signal.BORROW, why)
-    return Need(need, Signal.RATE, f"{rate:g} rows/s need {_replicas(need)} at {each:g} each")
+    return Need(need, Signal.RATE, f"{rate:g} rows/s need {_replicas(need)} at {each:g} rows/s each")
 
 
 def _can_borrow(state: ReplicaState, borrow_load: float) -> bool:
@@ -80,7 +80,7 @@ def _by_oldest_wait(state: ReplicaState, settings: ReplicaSettings) -> Need | No
 
 def _by_kv(state: ReplicaState, settings: ReplicaSettings) -> Need:
     need = ceil_to(state.ready * state.kv_saturation / settings.kv_mark, settings.max_replicas)
-    why = f"live sequences hold {state.kv_saturation:.0%} of the KV cache, the mark is {settings.kv_mark:.0%}"
+    why = f"live sequences hold {state.kv_saturation:.0%} of the KV cache; the limit is {settings.kv_mark:.0%}"
     return Need(need, Signal.KV, why)
 
 
@@ -184,7 +184,7 @@ def together(told: Callable[[str], Iterable[float]]) -> dict[str, float]:
 
 def needs(state: ReplicaState, settings: ReplicaSettings) -> list[Need]:
     """What every signal asks for, in the order in which equal ones count."""
-    floor = Need(settings.min_replicas, Signal.FLOOR, f"the floor is {settings.min_replicas}")
+    floor = Need(settings.min_replicas, Signal.FLOOR, f"the minimum number of replicas is {settings.min_replicas}")
     rate, *others = (each.need(state, settings) for _, each in _observed() if each.need is not None)
     # the rate before the floor: of two that are the same it says more
     return [each for each in (rate, floor, *others) if each is not None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from twoshift.errors import InvalidInput
 
@@ -60,7 +60,7 @@ class Scale:
 
     target: int
     change: int
-    reason: str
+    reason: str = field(compare=False)  # words may improve between releases: the decision is the rest
     signal: Signal
 
 
@@ -120,7 +120,7 @@ class WorkerSettings:
         for name in ("quota", "straggler_margin", "preemptions_per_hour", "shard_s", "start_s", "cooldown_s"):
             check_at_least(name, getattr(self, name), 0)
         if self.lost_share >= 1:
-            accepted = "fewer: at this rate preemptions lose all of the work"
+            accepted = "fewer preemptions: at this rate all work would be lost"
             raise InvalidInput("preemptions_per_hour", self.preemptions_per_hour, accepted)
 
     @property

@@ -58,7 +58,7 @@ class Fire:
     def missed_shown(self) -> str:
         """For people."""
         many = f"{self.missed:,}" if self.missed < _MOST_COUNTED else f"{_MOST_COUNTED:,} or more"
-        return f"{many} missed" + (", for which this one runs" if self.run else "")
+        return f"{many} missed" + (", replaced by this run" if self.run else "")
 
 
 def trigger(cron: Cron, since_s: float, now_s: float, offset: Offset, missed: Missed) -> Fire | Wait:

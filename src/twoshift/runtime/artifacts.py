@@ -18,7 +18,7 @@ def full_file(path: Path) -> Path:
     if not path.is_file():
         raise InvalidInput("model", str(path), "a regular file that exists")
     if path.stat().st_size == 0:
-        raise InvalidInput("model", str(path), "a file with a model in it: it is empty")
+        raise InvalidInput("model", str(path), "a model file that is not empty")
     return path
 
 

@@ -33,9 +33,12 @@ def load_catboost(
         raise InvalidInput("precision", precision, "fp32: CatBoost has no other precision")
     data = full_file(path).read_bytes()
     if not data.startswith(_MAGIC):
-        raise Broken(f"{path}: expected a model that CatBoost saved with save_model: it does not begin with CBM1")
+        raise Broken(f"{path}: expected a model that CatBoost saved with save_model: the file does not begin with CBM1")
     if len(data) != 8 + int.from_bytes(data[4:8], "little"):
-        raise Broken(f"{path}: it has {len(data)} bytes, fewer than its header says; it was cut short: copy it again")
+        raise Broken(
+            f"{path}: the file has {len(data)} bytes, fewer than its header says, so the file is truncated: "
+            "copy it again"
+        )
     used = Threads(threads)
     catboost = needed("catboost", "catboost", str(path))
     try:
@@ -46,7 +49,7 @@ def load_catboost(
         raise
     except Exception as error:  # what it raises depends on where it stumbles
         line = str(error).strip().partition("\n")[0][:300]
-        raise Broken(f"{path}: CatBoost {catboost.__version__} cannot read it: {line}") from error
+        raise Broken(f"{path}: CatBoost {catboost.__version__} cannot read the file: {line}") from error
     info = RuntimeInfo(
         model=str(path),
         checksum=checksum_of_bytes(data),
@@ -75,7 +78,7 @@ def _loaded(catboost: Any, data: bytes) -> Any:
 def _check_numbers(model: _Boosted, path: Path) -> None:
     if model.others:
         names = ", ".join(model.others[:3]) + (", ..." if len(model.others) > 3 else "")
-        told = f"has features that are not numbers ({names}); wrap it in a class of your own: file.py:Class"
+        told = f"has features that are not numbers ({names}); wrap the model in your own Python class: file.py:Class"
         raise UnusableModel("model", str(path), told)
 
 

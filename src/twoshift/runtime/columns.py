@@ -15,7 +15,7 @@ from twoshift.runtime.table import Table
 __all__ = ["ColumnRows", "DoneCall", "array_of", "bad_row", "cast", "concat"]
 
 _ACCEPTED = "a number, a bool, a string, or a list of the same size in every row"
-_MISSING = "a value: this model does not take missing ones"
+_MISSING = "a value: this model does not accept missing values"
 _NUMBERS = (bool, int, float, np.bool_, np.integer, np.floating)
 _LISTS = (list, tuple, np.ndarray)
 _ONE, _WHOLE = np.ones(1, np.int64), np.zeros(1, np.bool_)  # shared: nobody writes to them
@@ -110,7 +110,7 @@ def concat(parts: Sequence[ColumnRows]) -> dict[str, NDArray[Any]]:
     first = full[0].columns
     for part in full:
         if part.columns.keys() != first.keys():
-            raise InvalidInput("fields", sorted(part.columns), f"{sorted(first)}, as the rows before it have")
+            raise InvalidInput("fields", sorted(part.columns), f"{sorted(first)}, the fields of the earlier rows")
     return {name: _joined(name, [part.columns[name] for part in full]) for name in first}
 
 
@@ -153,7 +153,7 @@ def array_of(values: Sequence[Any], field: str, missing: bool = False) -> NDArra
     if row < 0:  # good kinds, but mixed
         kind = type(values[0])
         row = _first(values, lambda value: type(value) is not kind)
-        raise bad_row(row, field, values[row], f"a {kind.__name__}, as in the rows before it")
+        raise bad_row(row, field, values[row], f"a {kind.__name__}, as in the earlier rows")
     raise bad_row(row, field, values[row], _ACCEPTED)
 
 
@@ -166,10 +166,10 @@ def _fields(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     for number, row in enumerate(rows[1:], 1):
         if row.keys() != first:
             wrong = min(map(str, row.keys() ^ first))
-            found = "it is not in the rows before it" if wrong in row else "it is missing"
+            found = "the earlier rows do not have this field" if wrong in row else "this field is missing"
             raise bad_row(number, wrong, dict(row), f"the fields {sorted(map(str, first))} in every row: {found}")
     if any(not isinstance(name, str) for name in first) or not first:
-        raise bad_row(0, None, dict(rows[0]), "fields with names")
+        raise bad_row(0, None, dict(rows[0]), "named fields")
     return tuple(first)
 
 
@@ -222,7 +222,7 @@ def _lists(values: Sequence[Any], field: str, missing: bool) -> NDArray[Any]:
     except (ValueError, OverflowError):
         size = _shape(values[0])  # None: the first row is ragged in itself, and the one to name
         row = 0 if size is None else max(0, _first(values, lambda value: _shape(value) != size))
-        raise bad_row(row, field, values[row], f"a list of size {_shape(values[0])}, as in the rows before") from None
+        raise bad_row(row, field, values[row], f"a list of size {_shape(values[0])}, as in the earlier rows") from None
     if array.dtype.kind in "bifu":
         return array
     return _listed_objects(np.array(values, object), field, missing)
@@ -237,7 +237,7 @@ def _listed_objects(array: NDArray[Any], field: str, missing: bool) -> NDArray[A
     for number, row in enumerate(array):
         wrong = [value for value in np.ravel(row).tolist() if not isinstance(value, allowed) or not _fits(value)]
         if wrong:
-            accepted = _MISSING if wrong[0] is None else "numbers, or strings, and nothing else in the list"
+            accepted = _MISSING if wrong[0] is None else "a list of only numbers or only strings"
             raise bad_row(number, field, wrong[0], accepted)
     return array.astype(np.float64)
 

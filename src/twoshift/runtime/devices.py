@@ -36,7 +36,7 @@ def checked_device(device: str) -> str:
 def cpu_only(device: str, what: str) -> None:
     """Refuse a device other than the CPU for a kind of model that runs nowhere else."""
     if checked_device(device) not in ("auto", "cpu"):
-        raise InvalidInput("device", device, f"cpu or auto: {what} runs on the CPU")
+        raise InvalidInput("device", device, f"cpu or auto: {what} runs only on the CPU")
 
 
 def chosen_cuda(device: str) -> str | None:
@@ -50,8 +50,8 @@ def chosen_cuda(device: str) -> str | None:
         return f"cuda:{index}"
     if device == "auto":
         return None
-    seen = f"PyTorch {torch.__version__} sees {count} GPUs" if count else f"PyTorch {torch.__version__} sees no GPU"
-    raise InvalidInput("device", device, f"cpu, or a GPU that is there: {seen}")
+    seen = f"PyTorch {torch.__version__} finds {count} GPUs" if count else f"PyTorch {torch.__version__} finds no GPU"
+    raise InvalidInput("device", device, f"cpu, or a GPU that this machine has: {seen}")
 
 
 def _may_have_gpu() -> bool:

@@ -98,7 +98,7 @@ class LookupModel(HostModel):
 
 def _checked(result: object, rows: int, info: RuntimeInfo) -> Columns:
     """The columns, if they are arrays with one row for each that was given; raises BrokenModel."""
-    expected = f"a dict of arrays with {rows} row{'' if rows == 1 else 's'} each: a row out for each row in"
+    expected = f"a dict of arrays with {rows} row{'' if rows == 1 else 's'} each: one output row per input row"
     if not isinstance(result, dict) or not result:
         raise BrokenModel(f"{info.model}: predict returned {_shown(result)}; expected {expected}")
     for name, array in result.items():
@@ -107,7 +107,9 @@ def _checked(result: object, rows: int, info: RuntimeInfo) -> Columns:
         if array.dtype.kind == "O":
             _check_values(array, name, info)
     if info.outputs and set(result) != set(info.outputs):
-        raise BrokenModel(f"{info.model}: predict returned {sorted(result)}; it says outputs = {sorted(info.outputs)}")
+        raise BrokenModel(
+            f"{info.model}: predict returned {sorted(result)}; its attribute `outputs` is {sorted(info.outputs)}"
+        )
     return result
 
 

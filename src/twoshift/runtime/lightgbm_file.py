@@ -23,15 +23,15 @@ def check_lightgbm_file(data: bytes, path: Path) -> None:
     try:
         text = data.decode("utf-8")
         head, *trees = text.split("\nTree=")
-        _check(head.startswith("tree\n"), "it does not begin with `tree`")
-        _check("\nend of trees" in text and "\nend of parameters" in text, "it ends too early")
+        _check(head.startswith("tree\n"), "the file does not begin with `tree`")
+        _check("\nend of trees" in text and "\nend of parameters" in text, "the file is truncated")
         fields = _fields(head)
-        _check(len(trees) == len(fields.get("tree_sizes", "").split()), "its trees are not all there")
+        _check(len(trees) == len(fields.get("tree_sizes", "").split()), "some trees are missing")
         _check_counts(fields, len(trees))
         for number, tree in enumerate(trees):
             _check_tree(number, _fields(tree), int(fields["max_feature_idx"]) + 1)
     except (_Damaged, UnicodeDecodeError, ValueError, KeyError) as error:
-        what = str(error) if isinstance(error, _Damaged) else f"part of it is missing or no number ({error})"
+        what = str(error) if isinstance(error, _Damaged) else f"a value is missing or not a number ({error})"
         raise Broken(f"{path}: {_EXPECTED}: {what[:200]}") from error
 
 
@@ -43,10 +43,10 @@ def _check(good: bool, otherwise: str) -> None:
 def _check_counts(head: dict[str, str], trees: int) -> None:
     """The library allocates by these counts before it looks for what they count."""
     for name in ("num_class", "num_tree_per_iteration"):
-        _check(1 <= int(head[name]) <= max(1, trees), f"{name} is {head[name]} where there are {trees} trees")
+        _check(1 <= int(head[name]) <= max(1, trees), f"{name} is {head[name]} but the file has {trees} trees")
     names = len(head["feature_names"].split())
     last = head["max_feature_idx"]
-    _check(int(last) + 1 == names, f"max_feature_idx is {last} where there are {names} feature names")
+    _check(int(last) + 1 == names, f"max_feature_idx is {last} but the file has {names} feature names")
 
 
 def _fields(text: str) -> dict[str, str]:
@@ -57,7 +57,7 @@ def _fields(text: str) -> dict[str, str]:
 def _check_tree(number: int, tree: dict[str, str], features: int) -> None:
     leaves = int(tree["num_leaves"])
     nodes = leaves - 1
-    _check(leaves >= 1 and len(tree["leaf_value"].split()) == leaves, f"tree {number}: its leaves are not all there")
+    _check(leaves >= 1 and len(tree["leaf_value"].split()) == leaves, f"tree {number}: some leaves are missing")
     if not nodes:
         return
     split, left, right, kinds = (
@@ -65,14 +65,14 @@ def _check_tree(number: int, tree: dict[str, str], features: int) -> None:
     )
     thresholds = tree["threshold"].split()
     whole = len(split) == len(left) == len(right) == len(kinds) == len(thresholds) == nodes
-    _check(whole, f"tree {number}: its nodes are not all there")
-    _check(split.min() >= 0 and split.max() < features, f"tree {number}: it uses a feature that does not exist")
+    _check(whole, f"tree {number}: some nodes are missing")
+    _check(split.min() >= 0 and split.max() < features, f"tree {number}: the tree uses a feature that does not exist")
     children = np.concatenate([left, right])  # a leaf is counted down from -1
     inner = children[children >= 0]
     # one parent each and none for the root: every walk from the root ends
     inside = -leaves <= children.min() and children.max() < nodes
     once = 0 not in inner and len(np.unique(children)) == len(children)
-    _check(inside and once, f"tree {number}: its nodes do not make a tree")
+    _check(inside and once, f"tree {number}: the nodes do not form a tree")
     _check_categories(number, tree, kinds, thresholds)
 
 
@@ -84,7 +84,7 @@ def _check_categories(number: int, tree: dict[str, str], kinds: NDArray[np.int64
     bounds = _whole(tree["cat_boundaries"])
     ordered = len(bounds) == count + 1 and bounds[0] == 0 and bool(np.all(np.diff(bounds) >= 0))
     inside = ordered and bounds[-1] == len(tree["cat_threshold"].split()) and max(places, default=0) < count
-    _check(inside, f"tree {number}: its categories are not all there")
+    _check(inside, f"tree {number}: some categories are missing")
 
 
 def _whole(text: str) -> NDArray[np.int64]:

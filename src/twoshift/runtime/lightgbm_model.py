@@ -40,9 +40,9 @@ def load_lightgbm(
         model.predict({FEATURES: np.full((1, model.width), np.nan)})  # some damage shows only in a call
     except Exception as error:  # what it raises depends on where it stumbles
         line = str(error).strip().partition("\n")[0][:300]
-        raise Broken(f"{path}: LightGBM {lightgbm.__version__} cannot read it: {line}") from error
+        raise Broken(f"{path}: LightGBM {lightgbm.__version__} cannot read the file: {line}") from error
     if booster.pandas_categorical:
-        told = "was trained on pandas categories, whose codes rows do not have; train it on numbers, or wrap it in a "
+        told = "was trained on pandas categories, which are not supported; train it on numbers, or wrap it in a "
         raise UnusableModel("model", str(path), f"{told}class of your own: file.py:Class")
     info = RuntimeInfo(
         model=str(path),

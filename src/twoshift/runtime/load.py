@@ -36,7 +36,7 @@ _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
 def check_named(model: str) -> None:
-    """Raises InvalidInput where nothing of that name is here; looks at names alone, and imports nothing."""
+    """Raises InvalidInput where no file, folder or model has this name; looks at names alone, and imports nothing."""
     if model in KNOWN_MODELS or is_llm(model):
         return
     if is_python_model(model):
@@ -66,7 +66,9 @@ def load_model(
     if not model.strip():
         raise InvalidInput("model", model, ACCEPTED)
     if is_llm(model):
-        raise InvalidInput("model", model, "a model over rows: this one generates text, for `run --prompt` and `serve`")
+        raise InvalidInput(
+            "model", model, "a model that scores rows: this is a language model, for `run --prompt` and `serve`"
+        )
     if model in KNOWN_MODELS:
         return _encoder(model, options)
     if is_python_model(model):
@@ -106,7 +108,9 @@ def _load_file(path: Path, options: dict[str, Any], trust_pickle: bool) -> HostM
         load = load_skops if suffix == ".skops" else load_pickle
         return load(path, trust_pickle=trust_pickle, **options)
     check_file(path)
-    raise InvalidInput("model", str(path), f"the class in it too: {path}:YourClass" if suffix == ".py" else ACCEPTED)
+    raise InvalidInput(
+        "model", str(path), f"the name of the class as well: {path}:YourClass" if suffix == ".py" else ACCEPTED
+    )
 
 
 def _load_onnx(path: Path, options: dict[str, Any]) -> HostModel | OnnxEncoder:
@@ -144,14 +148,14 @@ def _nearest(model: str, path: Path) -> str:
     """What was probably meant, for a name that is nothing here."""
     if _HUB_NAME.fullmatch(model) and path.suffix.lower() not in (*_SUFFIXES, ".py") and not path.parent.exists():
         known = next((name for name in KNOWN_MODELS if name in path.name.lower()), None)
-        what = f"the name {known}, where that is meant" if known else "the folder that it was downloaded to"
-        return f"{what}: nothing is downloaded from a hub here"
+        what = f"the name {known}, if you mean that model" if known else "the local folder of the downloaded model"
+        return f"{what}: Twoshift downloads nothing from a model hub"
     if path.suffix.lower() in (*_SUFFIXES, ".py") or path.parent != Path():
         near = difflib.get_close_matches(path.name, _names_in(path.parent), 1)
         hint = f"; did you mean {path.parent / near[0]}?" if near else f" (looked in {path.parent.absolute()})"
         return f"a file or folder that exists{hint}"
     near = difflib.get_close_matches(model, [*KNOWN_MODELS, *_names_in(Path())], 1)
-    return f"{ACCEPTED}; did you mean {near[0]}?" if near else f"{ACCEPTED}; nothing of that name is here"
+    return f"{ACCEPTED}; did you mean {near[0]}?" if near else f"{ACCEPTED}; no file, folder or model has this name"
 
 
 def _names_in(folder: Path) -> list[str]:
@@ -165,5 +169,5 @@ def _folder_hint(path: Path) -> str:
     found = sorted(name for name in _names_in(path) if Path(name).suffix.lower() in _SUFFIXES)
     models = [name for name in found if Path(name).suffix.lower() not in (".json", ".txt")]
     if models:
-        return f"the model file itself: {', '.join(str(path / name) for name in models[:5])}"
+        return f"the path of the model file: {', '.join(str(path / name) for name in models[:5])}"
     return "a folder with config.json, model.safetensors and tokenizer.json, or a model file"

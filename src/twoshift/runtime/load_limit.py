@@ -56,7 +56,7 @@ class LoadLimit:
 
     def __init__(self, model: str, limit_s: float | None, give_up: Callable[[str], None] = _end_process) -> None:
         self._model, self._limit_s, self._give_up = model, limit_s, give_up
-        self.step = "it was opened"
+        self.step = "the model was opened"
         self.when_given_up: list[Callable[[], None]] = []
         self._timer: threading.Timer | None = None
         self._gave_up = False
@@ -84,8 +84,8 @@ class LoadLimit:
         """What happened, where, and what to do."""
         limit = format_duration(self._limit_s or 0.0)
         return (
-            f"{self._model} was not loaded within {limit}: it has hung since {self.step}; "
-            "give it more time with --load-timeout (load_timeout in a file), or fix the model"
+            f"{self._model} was not loaded within {limit}: loading has hung since {self.step}; "
+            "raise --load-timeout (load_timeout in a file), or fix the model"
         )
 
     def _expired(self) -> None:
@@ -126,7 +126,7 @@ def load_within(
         except InvalidStateError:
             discard(found)
 
-    cancelled.add_done_callback(lambda _: give_up(f"{model} was not loaded: the server stops"))
+    cancelled.add_done_callback(lambda _: give_up(f"{model} was not loaded, because the server is shutting down"))
     if not loaded.done():
         threading.Thread(target=work, name=_THREAD, daemon=True).start()
     return loaded.result()

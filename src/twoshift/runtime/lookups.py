@@ -74,9 +74,11 @@ class Lookups:
             except TwoshiftError:
                 raise
             except OSError as error:  # the store does not answer: no row is to blame
-                raise TryLater(f"row {number}: its lookup failed: {type(error).__name__}: {error}", _AGAIN_S) from error
+                raise TryLater(
+                    f"row {number}: the feature lookup failed: {type(error).__name__}: {error}", _AGAIN_S
+                ) from error
             except (SystemExit, KeyboardInterrupt) as error:  # they would end the loop, and with it every lookup
-                raise UserExit(f"prepare has raised {type(error).__name__}: {error}") from error
+                raise UserExit(f"the method prepare raised {type(error).__name__}: {error}") from error
             except Exception as error:  # the user's own code may raise anything
-                told = f"a row that prepare takes: {type(error).__name__}: {error}"
+                told = f"a row that the method prepare accepts: {type(error).__name__}: {error}"
                 raise bad_row(number, None, row, told) from error

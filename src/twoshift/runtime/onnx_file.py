@@ -27,7 +27,11 @@ class OnnxFile:
     def check_precision(self, asked: str | None) -> None:
         """Refuse a precision other than the file's own: a graph runs as it was written."""
         if asked not in (None, self.precision):
-            raise InvalidInput("precision", asked, f"{self.precision}, which the file's weights are in; convert it")
+            raise InvalidInput(
+                "precision",
+                asked,
+                f"{self.precision}, the precision of the weights in the file; to change it, convert the file",
+            )
 
 
 def read_onnx(path: Path) -> OnnxFile:
@@ -38,7 +42,7 @@ def read_onnx(path: Path) -> OnnxFile:
     except Exception as error:  # protobuf's errors differ between its implementations
         raise Broken(f"{path}: expected a complete ONNX model: {_first_line(error)}") from error
     if not model.graph.node and not model.graph.output:
-        raise Broken(f"{path}: expected an ONNX model; there is no graph in it")
+        raise Broken(f"{path}: expected an ONNX model; the file contains no graph")
     tensors = list(_tensors_of_model(model))
     places = {place for tensor in tensors for place in _places(tensor)}
     held = {tensor.name for tensor in model.graph.initializer}
@@ -51,13 +55,13 @@ def read_onnx(path: Path) -> OnnxFile:
 
 def _inside(path: Path, place: str) -> Path:
     """The external file, which must lie in the model's own folder, links followed."""
-    folder, told = path.parent.resolve(), f"{path}: it keeps weights in {place[:80]!r}"
+    folder, told = path.parent.resolve(), f"{path}: the model keeps weights in {place[:80]!r}"
     try:
         file = (folder / place).resolve()
         if Path(place).is_absolute() or not file.is_relative_to(folder):
             raise Broken(f"{told}; expected a file inside its own folder")
         if not file.is_file():
-            raise Broken(f"{told}, which is not there")
+            raise Broken(f"{told}, which does not exist")
     except (OSError, ValueError) as error:  # a name that no file can have
         raise Broken(f"{told}; expected the name of a file") from error
     return file

@@ -76,7 +76,7 @@ class _Input:
         if node.type not in _DTYPES:
             raise InvalidInput("model", str(path), f"inputs that are plain tensors; {node.name!r} is a {node.type}")
         if not node.shape:
-            raise InvalidInput("model", str(path), f"inputs whose first axis is rows; {node.name!r} has no axes")
+            raise InvalidInput("model", str(path), f"inputs whose first axis is the rows; {node.name!r} has no axes")
         sizes = [size if isinstance(size, int) and size > 0 else None for size in node.shape]
         _check_sizes(node, sizes, path)
         return cls(node.name, np.dtype(_DTYPES[node.type]), sizes[0], tuple(sizes[1:]))
@@ -167,7 +167,9 @@ def open_graph(path: Path, device: str, threads: int, may_spin: bool = True) -> 
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=providers)
     except Exception as error:  # onnxruntime's errors have no common parent
-        raise Broken(f"{path}: onnxruntime {onnxruntime.__version__} cannot load it: {_first_line(error)}") from error
+        raise Broken(
+            f"{path}: onnxruntime {onnxruntime.__version__} cannot load the file: {_first_line(error)}"
+        ) from error
     on_cuda = session.get_providers()[0] == _CUDA
     if device.startswith("cuda") and not on_cuda:
         raise InvalidInput("device", device, "cpu or auto: onnxruntime has no working CUDA provider here")
@@ -181,7 +183,7 @@ def _check_sizes(node: Any, sizes: list[int | None], path: Path) -> None:
         return
     axis, size = max(enumerate(size or 1 for size in sizes), key=lambda each: each[1])
     told = f"has the input {node.name!r} with {size:,} numbers on axis {axis}, more than {_MOST_INPUT_BYTES >> 30} GiB"
-    raise UnusableModel("model", str(path), f"{told}; export it with a smaller or a free axis")
+    raise UnusableModel("model", str(path), f"{told}; export the model with a smaller or dynamic axis")
 
 
 def _output(node: Any, path: Path) -> str:
@@ -189,7 +191,7 @@ def _output(node: Any, path: Path) -> str:
         hint = "; convert with zipmap=False" if "map" in node.type else ""
         raise InvalidInput("model", str(path), f"outputs that are tensors; {node.name!r} is a {node.type}{hint}")
     if node.shape == []:  # None would mean that the graph does not say
-        raise InvalidInput("model", str(path), f"outputs with a row for each input row; {node.name!r} has no axes")
+        raise InvalidInput("model", str(path), f"outputs with one row per input row; {node.name!r} has no axes")
     return node.name
 
 

@@ -44,11 +44,11 @@ def load_python_model(
     checked_device(device)
     found, checksum = load_class(model)
     _check_class(found, model)
-    user = call_user(model, f"make {found.__name__}()", found)
+    user = call_user(model, f"create {found.__name__}()", found)
     call_user(model, "load", user.load)
-    info = call_user(model, "say what it is", _info, user, model, checksum, threads)
+    info = call_user(model, "read its attributes", _info, user, model, checksum, threads)
     if precision not in (None, info.precision):
-        raise InvalidInput("precision", precision, f"{info.precision}, which {found.__name__} says it runs in")
+        raise InvalidInput("precision", precision, f"{info.precision}, the precision that {found.__name__} declares")
     if _looks_up(user):
         return LookupModel(info, _LookupUserModel(user, info))
     return HostModel(info, _UserModel(user, info))
@@ -119,7 +119,9 @@ class _UserModel:
             raise
         except Exception as error:
             number, cause = self._guilty(rows, error)
-            raise bad_row(number, None, rows[number], f"a row that prepare takes: {_told(cause)}") from cause
+            raise bad_row(
+                number, None, rows[number], f"a row that the method prepare accepts: {_told(cause)}"
+            ) from cause
         return _checked_columns(columns, len(rows), self._info.model)
 
     def _guilty(self, rows: list[Any], error: Exception) -> tuple[int, Exception]:
@@ -177,7 +179,7 @@ def _check_class(found: type, model: str) -> None:
     lacking = [name for name in ("load", "predict") if not callable(getattr(found, name, None))]
     if lacking:
         has_no = " and no ".join(lacking)
-        raise InvalidInput("model", model, f"a class with the methods load and predict; it has no {has_no}")
+        raise InvalidInput("model", model, f"a class with the methods load and predict; this class has no {has_no}")
     needs = [
         name
         for name, parameter in _parameters(found)
@@ -185,7 +187,9 @@ def _check_class(found: type, model: str) -> None:
         and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
     if needs:
-        raise InvalidInput("model", model, f"a class made without arguments; its constructor needs {', '.join(needs)}")
+        raise InvalidInput(
+            "model", model, f"a class that can be created without arguments; its constructor needs {', '.join(needs)}"
+        )
 
 
 def _parameters(found: type) -> list[tuple[str, inspect.Parameter]]:
@@ -216,7 +220,7 @@ def _checked_columns(columns: object, rows: int, model: str) -> dict[str, NDArra
         for name, array in columns.items()
     )
     if not good or not columns:
-        expected = f"a dict of arrays with {rows} rows each, one for each row it was given"
+        expected = f"a dict of arrays with {rows} rows each, one per input row"
         raise BrokenModel(f"{model}: prepare returned {_shapes(columns)}; expected {expected}")
     return dict(columns)  # type: ignore[call-overload]
 

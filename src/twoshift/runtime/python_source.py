@@ -176,7 +176,7 @@ def _class_hint(module: ModuleType, name: str, source: str) -> str:
     near = difflib.get_close_matches(name, known, 1)
     if near:
         return f"a class of {source}; did you mean {near[0]}?"
-    return f"a class of {source}, which has {', '.join(known) if known else 'none'}"
+    return f"a class of {source}, which defines {', '.join(known) if known else 'no class'}"
 
 
 def _user_line(error: BaseException) -> str:

@@ -205,7 +205,7 @@ def _tags(first: Any) -> tuple[bool, bool]:
 def _width(estimator: Any, first: Any, path: str) -> int:
     width = getattr(estimator, "n_features_in_", None) or getattr(first, "n_features_in_", None)
     if width is None:
-        raise InvalidInput("model", path, "an estimator that was fitted: this one does not know its features")
+        raise InvalidInput("model", path, "a fitted estimator: this estimator does not know its features")
     if not isinstance(width, int | np.integer) or width < 1:
         raise Broken(f"{path}: expected a whole number of features, not {str(width)[:80]!r}")
     return int(width)
@@ -223,7 +223,7 @@ def _refuse_nan(prepared: ColumnRows) -> None:
     for name, array in prepared.columns.items():
         if array.dtype.kind == "f" and np.isnan(array).any():
             row = int(np.argwhere(np.isnan(array))[0][0])
-            raise bad_row(row, name, array[row], "a value: this model does not take missing ones")
+            raise bad_row(row, name, array[row], "a value: this model does not accept missing values")
 
 
 def _dense(result: Any) -> NDArray[Any]:
@@ -242,14 +242,14 @@ def _check_archive(path: Path) -> None:
         with zipfile.ZipFile(path) as archive:
             swollen = sum(entry.file_size for entry in archive.infolist())
             if "schema.json" not in archive.namelist():
-                raise Broken(f"{path}: expected a skops archive; there is no schema.json in it")
+                raise Broken(f"{path}: expected a skops archive; the file contains no schema.json")
             damaged = None if swollen > _BOMB_BYTES else archive.testzip()
     except (zipfile.BadZipFile, NotImplementedError, EOFError, RuntimeError, ValueError, OSError) as error:
         raise Broken(f"{path}: expected a complete skops archive, which is a zip file: {_told(error)}") from error
     if damaged is not None:
         raise Broken(f"{path}: expected a complete skops archive; {damaged} in it is damaged")
     if swollen > _BOMB_BYTES and swollen > _BOMB_RATIO * path.stat().st_size:
-        raise Broken(f"{path}: {path.stat().st_size:,} bytes would swell to {swollen:,}; expected an estimator")
+        raise Broken(f"{path}: {path.stat().st_size:,} bytes would grow to {swollen:,}; expected an estimator")
 
 
 def _untrusted_hint(types: list[str]) -> str:

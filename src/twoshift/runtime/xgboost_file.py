@@ -33,34 +33,42 @@ def check_xgboost_file(data: bytes) -> None:
         learner = document["learner"]
         booster = learner["gradient_booster"]
         features = int(learner["learner_model_param"]["num_feature"])
-        _check(0 <= features < _MOST_FEATURES, "its number of features is impossible")
+        _check(0 <= features < _MOST_FEATURES, "the number of features is invalid")
         targets = _outputs(learner["learner_model_param"])
         if booster["name"] == "gblinear":
-            _check(len(booster["model"]["weights"]) == (features + 1) * targets, "its weights do not fit its features")
+            _check(
+                len(booster["model"]["weights"]) == (features + 1) * targets, "the weights do not match the features"
+            )
             return
         _check_forest(booster["gbtree"]["model"] if booster["name"] == "dart" else booster["model"], features, targets)
         if booster["name"] == "dart":
-            _check(len(booster["weight_drop"]) == len(booster["gbtree"]["model"]["trees"]), "weight_drop does not fit")
+            _check(
+                len(booster["weight_drop"]) == len(booster["gbtree"]["model"]["trees"]),
+                "weight_drop does not match the trees",
+            )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise DamagedModel(f"part of it is missing or of the wrong kind: {error}") from error
+        raise DamagedModel(f"a field is missing or of the wrong type: {error}") from error
 
 
 def _outputs(parameters: Mapping[str, Any]) -> int:
     classes, targets = int(parameters.get("num_class", 0)), int(parameters.get("num_target", 1))
-    _check(0 <= classes < _MOST_OUTPUTS and 1 <= targets < _MOST_OUTPUTS, "its number of outputs is impossible")
+    _check(0 <= classes < _MOST_OUTPUTS and 1 <= targets < _MOST_OUTPUTS, "the number of outputs is invalid")
     return max(1, classes, targets)
 
 
 def _check_forest(forest: Mapping[str, Any], features: int, groups: int) -> None:
     trees = forest["trees"]
     info = np.asarray(forest["tree_info"], np.int64)
-    _check(len(trees) == int(forest["gbtree_model_param"]["num_trees"]) == len(info), "its trees are not all there")
+    _check(len(trees) == int(forest["gbtree_model_param"]["num_trees"]) == len(info), "some trees are missing")
     _check(bool(np.all((info >= 0) & (info < groups))), "a tree belongs to no output")
     pointers = np.asarray(forest.get("iteration_indptr", [0, len(trees)]), np.int64)
-    _check(bool(len(pointers) and pointers[0] == 0 and pointers[-1] == len(trees)), "its rounds do not fit its trees")
-    _check(bool(np.all(np.diff(pointers) >= 0)), "its rounds are out of order")
+    _check(
+        bool(len(pointers) and pointers[0] == 0 and pointers[-1] == len(trees)),
+        "the boosting rounds do not match the trees",
+    )
+    _check(bool(np.all(np.diff(pointers) >= 0)), "the boosting rounds are out of order")
     for number, tree in enumerate(trees):
-        _check(tree["id"] == number, "its trees are out of order")
+        _check(tree["id"] == number, "the trees are out of order")
         try:
             _check_tree(tree, features)
         except DamagedModel as error:
@@ -70,14 +78,16 @@ def _check_forest(forest: Mapping[str, Any], features: int, groups: int) -> None
 def _check_tree(tree: Mapping[str, Any], features: int) -> None:
     nodes = int(tree["tree_param"]["num_nodes"])
     arrays = {name: np.asarray(tree[name]) for name in _BY_NODE + _BY_NODE_FIGURES}
-    _check(nodes >= 1 and all(array.shape == (nodes,) for array in arrays.values()), "its nodes are not all there")
+    _check(nodes >= 1 and all(array.shape == (nodes,) for array in arrays.values()), "some nodes are missing")
     left, right, splits = (_integers(arrays[name]) for name in ("left_children", "right_children", "split_indices"))
     inner = left != -1
     children = np.concatenate([left[inner], right[inner]])
     _check(bool(np.all((children > 0) & (children < nodes))), "a child is outside the tree")
     # one parent each and none for the root: every walk from the root ends
     _check(len(np.unique(children)) == len(children), "a node has two parents")
-    _check(bool(np.all((splits[inner] >= 0) & (splits[inner] < features))), "it uses a feature that does not exist")
+    _check(
+        bool(np.all((splits[inner] >= 0) & (splits[inner] < features))), "the tree uses a feature that does not exist"
+    )
     _check_parents(_integers(arrays["parents"]), left, right, inner)
     _check_leaves(tree, nodes, right[~inner])
     _check_categories(tree, nodes)
@@ -91,22 +101,22 @@ def _check_parents(
     same = np.array_equal(parents[left[inner]], here) and np.array_equal(parents[right[inner]], here)
     nobody = (parents == _NO_PARENT) | (parents == -1)
     known = nobody | ((parents >= 0) & (parents < len(parents)))  # pruned nodes keep theirs
-    _check(same and bool(nobody[0] and np.all(known)), "a node has another parent than it says")
+    _check(same and bool(nobody[0] and np.all(known)), "the parent of a node is inconsistent")
 
 
 def _check_leaves(tree: Mapping[str, Any], nodes: int, right_of_leaves: NDArray[np.int64]) -> None:
     width = int(tree["tree_param"].get("size_leaf_vector", 1))
-    _check(width >= 0 and len(tree["base_weights"]) == nodes * max(1, width), "its weights do not fit its nodes")
+    _check(width >= 0 and len(tree["base_weights"]) == nodes * max(1, width), "the weights do not match the nodes")
     if width > 1:  # there, a leaf's right child is its place among the leaves
         leaves = len(tree["leaf_weights"]) // width
-        _check(len(tree["leaf_weights"]) == leaves * width, "its leaves are not all there")
+        _check(len(tree["leaf_weights"]) == leaves * width, "some leaves are missing")
         _check(bool(np.all((right_of_leaves >= 0) & (right_of_leaves < leaves))), "a leaf has no weights")
 
 
 def _check_categories(tree: Mapping[str, Any], nodes: int) -> None:
     names = ("categories", "categories_nodes", "categories_segments", "categories_sizes")
     values, owners, starts, sizes = (_integers(np.asarray(tree.get(name, []))) for name in names)
-    _check(len(owners) == len(starts) == len(sizes), "its categories are not all there")
+    _check(len(owners) == len(starts) == len(sizes), "some categories are missing")
     _check(
         bool(np.all((owners >= 0) & (owners < nodes))) and bool(np.all(np.diff(owners) > 0)), "a category has no node"
     )
@@ -137,7 +147,7 @@ def _json(data: bytes) -> Any:
     try:
         return json.loads(data, object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
-        raise DamagedModel(f"it is not whole JSON ({error})") from error
+        raise DamagedModel(f"the file is not complete JSON ({error})") from error
 
 
 class _UbjReader:
@@ -149,13 +159,13 @@ class _UbjReader:
 
     def document(self) -> Any:
         if self._data[:1] != b"{":
-            raise DamagedModel("it begins like neither JSON nor UBJSON")
+            raise DamagedModel("the file is neither JSON nor UBJSON")
         found = self._value(self._take(1), 0)
-        _check(self._at == len(self._data), "something follows its end")
+        _check(self._at == len(self._data), "there is extra data after the end")
         return found
 
     def _value(self, marker: bytes, depth: int) -> Any:
-        _check(depth < _DEEPEST, "it is nested too deep")
+        _check(depth < _DEEPEST, "the data is nested too deeply")
         if marker in _NUMBERS:
             return self._numbers(marker, 1)[0].item()
         if marker in _CONSTANTS:
@@ -188,7 +198,7 @@ class _UbjReader:
             return self._numbers(kind, self._count())
         if marker == b"#":
             count = self._count()
-            _check(count <= len(self._data) - self._at, "it ends too early")
+            _check(count <= len(self._data) - self._at, "the file is truncated")
             return [self._value(self._take(1), depth + 1) for _ in range(count)]
         found: list[Any] = []
         while marker != b"]":
@@ -213,9 +223,9 @@ class _UbjReader:
         return np.frombuffer(self._take(count * dtype.itemsize), dtype)
 
     def _take(self, count: int) -> bytes:
-        _check(0 <= count <= len(self._data) - self._at, f"it ends too early, after {len(self._data):,} bytes")
+        _check(0 <= count <= len(self._data) - self._at, f"the file is truncated after {len(self._data):,} bytes")
         self._at += count
         return self._data[self._at - count : self._at]
 
     def _fail(self, marker: bytes) -> NoReturn:
-        raise DamagedModel(f"byte {self._at - 1:,} ({marker!r}) is not what XGBoost writes there")
+        raise DamagedModel(f"byte {self._at - 1:,} ({marker!r}) is invalid at this position")

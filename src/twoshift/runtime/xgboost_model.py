@@ -40,7 +40,7 @@ def load_xgboost(
         model = _Boosted(booster, xgboost, used.most)
         model.try_it()
     except Exception as error:  # what it raises depends on where it stumbles
-        raise Broken(f"{path}: XGBoost {xgboost.__version__} cannot read it: {_first_line(error)}") from error
+        raise Broken(f"{path}: XGBoost {xgboost.__version__} cannot read the file: {_first_line(error)}") from error
     info = RuntimeInfo(
         model=str(path),
         checksum=checksum_of_bytes(data),
@@ -96,7 +96,7 @@ def _rounds(booster: Any) -> tuple[int, int]:
     if best is None or booster.attr("scikit_learn") is None:
         return (0, 0)
     if best not in map(str, range(rounds)):
-        raise DamagedModel(f"its best_iteration is {best[:80]!r}; expected one of its {rounds} rounds, from 0")
+        raise DamagedModel(f"the model's best_iteration is {best[:80]!r}; expected one of its {rounds} rounds, from 0")
     return (0, int(best) + 1)
 
 
@@ -104,7 +104,7 @@ def _check(data: bytes, path: Path) -> None:
     try:
         check_xgboost_file(data)
     except DamagedModel as error:
-        hint = "; for a Hugging Face folder, name the folder" if path.name == "config.json" else ""
+        hint = "; for a Hugging Face model, use the path of the folder" if path.name == "config.json" else ""
         raise Broken(f"{path}: expected a model that XGBoost saved with save_model: {error}{hint}") from error
 
 

@@ -86,7 +86,7 @@ class Deployer:
         """
         deployment = self._known(name)
         if deployment.serving is None:
-            self._models.move(deployment, DeploymentState.LOADING, "waits for its turn")
+            self._models.move(deployment, DeploymentState.LOADING, "another model is loading first")
         return self.do(lambda: self._load(deployment), name)
 
     def unload(self, name: str, forget: bool = False) -> Future[None]:
@@ -118,7 +118,9 @@ class Deployer:
 
     def _load(self, deployment: Deployment) -> None:
         if self._models.all.get(deployment.name) is not deployment:
-            raise InvalidInput("model", deployment.name, "one that was not removed meanwhile")
+            raise InvalidInput(
+                "model", deployment.name, "a model that still exists; this model was removed in the meantime"
+            )
         is_first = deployment.serving is None
         if is_first:
             self._models.move(deployment, DeploymentState.LOADING)
@@ -128,7 +130,9 @@ class Deployer:
             if is_first:
                 self._models.move(deployment, DeploymentState.FAILED, str(error))
             else:
-                deployment.reason = f"{deployment.name} could not be loaded anew, and answers as before: {error}"
+                deployment.reason = (
+                    f"{deployment.name} could not be reloaded, and the old version keeps serving: {error}"
+                )
             raise
         try:
             before = self._on_loop(lambda: self._service.deploy(deployment, backend))

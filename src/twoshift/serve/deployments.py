@@ -82,7 +82,7 @@ class Deployment:
             case DeploymentState.FAILED:
                 return TryLater(self.why_not, _FAILED_RETRY_S)
             case _:
-                return NotFound("model", self.name, f"a model that is loaded: {self.why_not}")
+                return NotFound("model", self.name, f"a loaded model; {self.why_not}")
 
     @property
     def why_not(self) -> str:
@@ -216,7 +216,7 @@ class Deployments(Mapping[str, Deployment]):
         """One that loads; raises InvalidInput where the name is taken."""
         with self._lock:
             if deployment.name in self._all:
-                raise InvalidInput("name", deployment.name, "a name that no other deployment has")
+                raise InvalidInput("name", deployment.name, "a name that no other deployment uses")
             self._all = {**self._all, deployment.name: deployment}
         return deployment
 

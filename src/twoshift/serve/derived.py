@@ -53,9 +53,9 @@ class Derived:
             return ""
         takes, slo, least = (f"{1e3 * each:.3g}" for each in (self.one_row_s, self.slo_s, self.least_slo_s))
         return (
-            f"it cannot keep the SLO: one row takes {takes} of {slo} ms; "
+            f"the model cannot meet the SLO of {slo} ms, because one row takes {takes} ms; "
             f"try --slo-ms {least} (slo_ms = {least} in a configuration file). "
-            f"Requests without a timeout of their own get {least} ms"
+            f"Requests without their own timeout get {least} ms"
         )
 
     def with_host(self, request_s: float, rows_per_request: float) -> Derived:

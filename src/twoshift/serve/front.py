@@ -162,19 +162,22 @@ def add_faces(
         return [service.host.facts(server.connections), *(() if service.fronts is None else service.fronts.hosts())]
 
     gauges: dict[str, tuple[str, Callable[[], float]]] = {
-        "fronts": ("Processes that take live requests.", lambda: max(1, len(hosts()) - 1)),
+        "fronts": ("Processes that accept live requests.", lambda: max(1, len(hosts()) - 1)),
         "http_connections": ("Open connections.", lambda: sum(each.connections for each in hosts())),
-        "host_requests": ("Admitted requests that are not answered yet.", lambda: sum(each.inside for each in hosts())),
+        "host_requests": (
+            "Admitted requests that have not been answered yet.",
+            lambda: sum(each.inside for each in hosts()),
+        ),
         "host_ahead_seconds": (
-            "Host time that the admitted requests still need, at the busiest front.",
+            "CPU time that admitted requests still need, in the busiest front-end process.",
             lambda: max(each.ahead_s for each in hosts()),
         ),
         "host_request_seconds": (
-            "Host time of a request, at the slowest front.",
+            "CPU time per request, in the slowest front-end process.",
             lambda: max(each.request_s for each in hosts()),
         ),
         "host_refusal_seconds": (
-            "Host time of a request that is refused unread, at the slowest front.",
+            "CPU time per request that is refused before it is read, in the slowest front-end process.",
             lambda: max(each.refusal_s for each in hosts()),
         ),
     }

@@ -11,7 +11,7 @@ from twoshift.policy.host import HostPolicy, HostWork
 
 __all__ = ["UNREAD", "Host", "HostFacts", "Visit"]
 
-UNREAD = "the server is too busy to answer in time"
+UNREAD = "the server is too busy to answer by the deadline"
 
 
 class DevicePath(Protocol):

@@ -43,7 +43,7 @@ class Access(StrEnum):
 
 
 SCOPES = (Access.SERVE, Access.BATCH, Access.ADMIN)
-_SCOPES = names(f"some of {', '.join(SCOPES)}", lambda given: bool(given) and set(given) <= set(SCOPES))
+_SCOPES = names(f"one or several of {', '.join(SCOPES)}", lambda given: bool(given) and set(given) <= set(SCOPES))
 
 
 def new_key() -> str:
@@ -59,14 +59,20 @@ def digest_of(key: str) -> str:
 class KeySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One key, as a configuration has it."""
 
-    sha256: Annotated[str, key("Digest of the key.", _DIGEST)]
-    tenant: Annotated[str, key("Tenant whose files and jobs the key may see.", shown="one of the key's own")] = ""
-    requests_per_minute: Annotated[float | None, key("Most requests a minute.", count(most=1e9), shown="no limit")] = (
-        None
-    )
-    concurrency: Annotated[int | None, key("Most requests at the same time.", whole(), shown="no limit")] = None
+    sha256: Annotated[str, key("SHA-256 digest of the API key.", _DIGEST)]
+    tenant: Annotated[
+        str,
+        key(
+            "Tenant of the key; the key sees the files and jobs of this tenant.",
+            shown="a tenant with the name of the key",
+        ),
+    ] = ""
+    requests_per_minute: Annotated[
+        float | None, key("Maximum number of requests per minute.", count(most=1e9), shown="no limit")
+    ] = None
+    concurrency: Annotated[int | None, key("Maximum number of concurrent requests.", whole(), shown="no limit")] = None
     models: Annotated[tuple[str, ...], key("Models that the key may use.", names(), shown="all")] = ()
-    scopes: Annotated[tuple[str, ...], key("What the key may do.", _SCOPES)] = (
+    scopes: Annotated[tuple[str, ...], key("Operations that the key may use: `serve`, `batch`, `admin`.", _SCOPES)] = (
         Access.SERVE,
         Access.BATCH,
     )
@@ -144,13 +150,13 @@ class Caller:
     def _take(self, settings: KeySettings, live: bool) -> None:
         most, running = self._most_running, self._record.running
         if most is not None and (now_running := sum(running)) >= most:
-            raise OverLimit(f"the key {self.name} has {now_running} requests running, its limit", _BUSY_S)
+            raise OverLimit(f"the key {self.name} has {now_running} requests running, which is its limit", _BUSY_S)
         if live:
             self.of.check_device()
         own, shared = self._bucket, self.of.bucket
         if own is not None and (wait_s := own.wait_s()):
-            limit = f"{settings.requests_per_minute:g} requests a minute"
-            raise OverLimit(f"the key {self.name} is over its {limit}", wait_s)
+            limit = f"{settings.requests_per_minute:g} requests per minute"
+            raise OverLimit(f"the key {self.name} is over its limit of {limit}", wait_s)
         if shared is not None:
             self.of.check_rate()
             shared.take()

@@ -54,7 +54,7 @@ def _bound(
     except OSError as error:
         for each in found:
             each.close()
-        accepted = f"an address that is free and ours ({error.strerror or error})"
+        accepted = f"a free address of this machine ({error.strerror or error})"
         raise InvalidInput(field, f"{host}:{port}", accepted) from error
     return found
 

@@ -63,7 +63,9 @@ def objective_for(cost: CallCost, ttft_s: float | None, tpot_s: float | None, ma
     least_s = cost.seconds(CallSize.uniform(1), _QUANTILE)
     for name, given in (("ttft_ms", ttft_s), ("tpot_ms", tpot_s)):
         if given is not None and given < least_s:
-            accepted = f"at least {math.ceil(1e3 * least_s)}: one token takes that long here in nine of ten steps"
+            accepted = (
+                f"at least {math.ceil(1e3 * least_s)}: one token takes that long on this device in nine of ten steps"
+            )
             raise InvalidInput(name, f"{1e3 * given:g}", accepted)
     tpot_s = tpot_s or max(_TPOT_S, _STEPS * least_s)
     ttft_s = ttft_s or max(_TTFT_S, _STEPS * tpot_s)

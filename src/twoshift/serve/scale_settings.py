@@ -13,26 +13,30 @@ from twoshift.values import share, span, whole
 
 __all__ = ["ScaleSettings"]
 
-_TARGET = "Share of a replica's capacity that is planned for; the rest absorbs growth while another one starts."
-_KV = "Add replicas when live sequences hold more than this share of the KV cache."
-_BATCH = "Replicas beyond those that live load needs, for jobs that would miss their window."
+_TARGET = "Target share of a replica's capacity to use; the rest absorbs growth while another replica starts."
+_KV = "Add replicas if live sequences use more than this share of the KV cache."
+_BATCH = "Maximum number of extra replicas for jobs that would otherwise miss their window."
 
 
 class ScaleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How replicas are scaled; every key has a default."""
 
-    cooldown: Annotated[str, setting("Keep a replica that was needed within this time.", span(zero=True))] = "5m"
-    every: Annotated[str, key("Time between two decisions.", span(least="10ms", most="1h"))] = "2s"
-    waiting_per_replica: Annotated[int, key("Add replicas when more rows than this wait for each.", whole())] = 20
-    longest_wait: Annotated[str, key("Add a replica when a row has waited for this time.", span(zero=True))] = "1s"
-    refused_share: Annotated[float, key("Add a replica when more than this share of the rows is refused.", share())] = (
+    cooldown: Annotated[
+        str, setting("Cooldown: keep a replica for this time after it was last needed.", span(zero=True))
+    ] = "5m"
+    every: Annotated[str, key("Time between two scaling decisions.", span(least="10ms", most="1h"))] = "2s"
+    waiting_per_replica: Annotated[int, key("Add replicas if more rows than this wait per replica.", whole())] = 20
+    longest_wait: Annotated[str, key("Add a replica if a row has waited for this time.", span(zero=True))] = "1s"
+    refused_share: Annotated[float, key("Add a replica if more than this share of the rows is refused.", share())] = (
         0.01
     )
     kv_mark: Annotated[float, key(_KV, share())] = 0.8
     target_load: Annotated[float, key(_TARGET, share())] = 0.8
-    borrow_load: Annotated[float, key("Batch rows give way up to this load before a replica is added.", share())] = 0.9
+    borrow_load: Annotated[
+        float, key("Up to this live load, hold back batch rows instead of adding a replica.", share())
+    ] = 0.9
     batch_replicas: Annotated[int, key(_BATCH, whole(0))] = 0
-    start: Annotated[str, key("Time until a new replica helps a job.", span(zero=True))] = "30s"
+    start: Annotated[str, key("Time until a new replica is ready to process rows of a job.", span(zero=True))] = "30s"
 
     def __post_init__(self) -> None:
         check(self)

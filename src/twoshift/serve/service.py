@@ -167,7 +167,7 @@ class Service:
             return self.find(name)
         found = [model for model in self.models.values() if column is None or column in columns_of(model)]
         if not found:
-            raise InvalidInput("model", None, f"a model with the output `{column}`; none is served here")
+            raise InvalidInput("model", None, f"a model with the output `{column}`; this server has none")
         if len(found) != 1:
             raise InvalidInput("model", None, f"one of {', '.join(sorted(self.models))}")
         return found[0]
@@ -305,9 +305,9 @@ class Service:
             self.follow_curves()
             now = self.unready() if self.is_started else before  # loading is no news
             if now is not None and before is None:
-                _logger.error("not ready: %s", now)
+                _logger.error("the server is not ready: %s", now)
             elif now is None and before is not None:
-                _logger.warning("ready again")
+                _logger.warning("the server is ready again")
             before = now
 
     def drain(self) -> None:

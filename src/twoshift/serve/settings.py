@@ -28,66 +28,81 @@ _SLO_MS = 50.0
 _DERIVED = "derived from the SLO"
 _IN_HOME = "in TWOSHIFT_HOME"
 _REPLICAS = whole(most=1024)
-_MODEL = "minilm, smollm, a folder, a file, file.py:Class or http://host/v1#name."
-_PER_ADDRESS = "Most connections from one address; this machine and `proxies` have no limit."
+_MODEL = "Model: minilm, smollm, a model folder, a model file, file.py:Class or http://host/v1#name."
+_PER_ADDRESS = "Maximum number of connections per client address; this machine and `proxies` have no limit."
 _A_QUARTER = "a quarter of `max_connections`"
-_SLOWDOWN = "Most that a job may slow live requests down, on the average: 1.2 is 20 %."
+_SLOWDOWN = "How much jobs may slow live requests down on average: 1.2 allows 20 % more time."
 
 
 class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One model. The objective is all that must be said; the last group overrides what follows from it."""
 
     model: Annotated[str, setting(_MODEL, None, "MODEL", shown="the name of the table")]
-    slo_ms: Annotated[float | None, setting("Latency objective of a request.", millis(), shown="50")] = None
+    slo_ms: Annotated[float | None, setting("Latency objective (SLO) of a request.", millis(), shown="50")] = None
     ttft_ms: Annotated[
-        float | None, setting("Time to the first token of a language model.", millis(), shown="2000")
+        float | None, setting("Language model: objective for the time to the first token.", millis(), shown="2000")
     ] = None
     tpot_ms: Annotated[
-        float | None, setting("Time for each further token of a language model.", millis(), shown="100")
+        float | None, setting("Language model: objective for the time per further token.", millis(), shown="100")
     ] = None
-    replicas: Annotated[int, setting("Replica processes; each has a GPU or a share of the cores.", _REPLICAS)] = 1
-    min_replicas: Annotated[int | None, setting("Fewest replicas, with --max-replicas.", _REPLICAS, shown="1")] = None
-    max_replicas: Annotated[int | None, setting("Most replicas; turns autoscaling on.", _REPLICAS)] = None
-    scale: Annotated[ScaleSettings, key("How replicas are scaled.")] = ScaleSettings()
+    replicas: Annotated[
+        int, setting("Number of replica processes; each gets a GPU or a share of the CPU cores.", _REPLICAS)
+    ] = 1
+    min_replicas: Annotated[
+        int | None, setting("With --max-replicas: minimum number of replicas.", _REPLICAS, shown="1")
+    ] = None
+    max_replicas: Annotated[int | None, setting("Maximum number of replicas; enables autoscaling.", _REPLICAS)] = None
+    scale: Annotated[ScaleSettings, key("Settings of the autoscaler.")] = ScaleSettings()
     device: Device = "auto"
     precision: Precision = None
     threads: Threads = None
     trust_pickle: TrustPickle = False
-    load_timeout: Annotated[str, setting("Fail if a model is not loaded within this time.", span())] = "10m"
+    load_timeout: Annotated[str, setting("Fail if a model does not load within this time.", span())] = "10m"
     price_usd_per_hour: Annotated[
-        float | None, key("Price of a device in dollars an hour.", usd(zero=True), shown="the server's")
+        float | None, key("Price of one device in dollars per hour.", usd(zero=True), shown="the server's price")
     ] = None
 
     call_budget_ms: Annotated[
-        float | None, setting("Longest call that carries batch rows.", millis(), shown="the knee of the curve")
+        float | None,
+        setting(
+            "Longest forward call that may contain batch rows.",
+            millis(),
+            shown="as long as needed for 95 % of the best throughput",
+        ),
     ] = None
     live_slowdown: Annotated[float | None, setting(_SLOWDOWN, factor(), shown="no bound")] = None
     min_share: Annotated[
-        float, key("Share of the device for jobs that would miss their window otherwise.", share(most=0.5))
+        float, key("Share of the device for jobs that would otherwise miss their window.", share(most=0.5))
     ] = 0.0
-    max_batch: Annotated[int | None, setting("Most rows per call.", whole(), shown=_DERIVED)] = None
-    max_waiting: Annotated[int | None, setting("Most rows that may wait.", whole(), shown=_DERIVED)] = None
+    max_batch: Annotated[int | None, setting("Maximum number of rows per forward call.", whole(), shown=_DERIVED)] = (
+        None
+    )
+    max_waiting: Annotated[
+        int | None, setting("Maximum number of rows that may wait in the queue.", whole(), shown=_DERIVED)
+    ] = None
 
     def __post_init__(self) -> None:
         check(self)
         least, most = max(self.replicas, self.min_replicas or 1), self.max_replicas
-        _require(most is None or most >= least, "max_replicas", most, f"at least {least}, the least number of replicas")
+        _require(
+            most is None or most >= least, "max_replicas", most, f"at least {least}, the minimum number of replicas"
+        )
         bounded = self.min_replicas is None or most is not None
         _require(bounded, "min_replicas", self.min_replicas, "max_replicas as well")
 
     def check_rows(self) -> None:
         """Raises InvalidInput where something is said that only a language model has."""
         for name in ("ttft_ms", "tpot_ms"):
-            accepted = f"slo_ms: {self.model} generates no tokens"
+            accepted = f"slo_ms instead: {self.model} is not a language model"
             _require(getattr(self, name) is None, name, getattr(self, name), accepted)
 
     def check_sequences(self) -> None:
         """Raises InvalidInput where something is said that a language model has not."""
-        accepted = "ttft_ms and tpot_ms: a language model's answer takes as long as it has tokens"
+        accepted = "ttft_ms and tpot_ms instead: the time of a language model's answer depends on its length"
         _require(self.slo_ms is None, "slo_ms", self.slo_ms, accepted)
         for name in ("call_budget_ms", "live_slowdown", "max_batch"):
             value = getattr(self, name)
-            _require(value is None, name, value, "nothing here: a language model's steps follow from tpot_ms")
+            _require(value is None, name, value, "no value: for a language model, this follows from tpot_ms")
 
     @property
     def load_timeout_s(self) -> float:
@@ -121,12 +136,16 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class FileSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The files of batches."""
+    """Storage of batch files."""
 
-    location: Annotated[str | None, key("Folder or s3:// prefix for the files.", shown=f"a folder {_IN_HOME}")] = None
-    max_mb: Annotated[float, key("Largest file, in millions of bytes.", count(most=5000))] = 200.0
-    max_requests: Annotated[int, key("Most requests of a batch.", whole())] = 50_000
-    retention: Annotated[str, key("Delete a file after this time, unless its upload says otherwise.", span())] = "30d"
+    location: Annotated[
+        str | None, key("Folder or s3:// prefix for uploaded and result files.", shown=f"a folder {_IN_HOME}")
+    ] = None
+    max_mb: Annotated[float, key("Maximum size of a file in millions of bytes.", count(most=5000))] = 200.0
+    max_requests: Annotated[int, key("Maximum number of requests in a batch.", whole())] = 50_000
+    retention: Annotated[str, key("Delete a file after this time, unless the upload sets another time.", span())] = (
+        "30d"
+    )
 
     def __post_init__(self) -> None:
         check(self)
@@ -141,47 +160,61 @@ class FileSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A server: where it listens, what it serves, and to whom."""
 
-    models: Annotated[dict[str, ModelSettings], key("Models, by the names that clients use.")]
+    models: Annotated[dict[str, ModelSettings], key("Models, by the name that clients use.")]
     keys: Annotated[dict[str, KeySettings], key("API keys, by name.")] = {}
-    tenants: Annotated[dict[str, TenantSettings], key("Limits of tenants. A tenant that is not named has none.")] = {}
-    webhooks: Annotated[dict[str, WebhookSettings], key("Whom to call when a job ends.")] = {}
-    files: Annotated[FileSettings, key("The files of batches.")] = msgspec.field(default_factory=FileSettings)
+    tenants: Annotated[
+        dict[str, TenantSettings], key("Limits of tenants. A tenant without a table has no limits.")
+    ] = {}
+    webhooks: Annotated[dict[str, WebhookSettings], key("Webhooks to call when a job ends.")] = {}
+    files: Annotated[FileSettings, key("Storage of batch files.")] = msgspec.field(default_factory=FileSettings)
     host: Annotated[str, setting("Address to listen on.")] = "127.0.0.1"
-    port: Annotated[int, setting("Port to listen on; 0 takes a free one.", whole(0, 65535))] = 8000
+    port: Annotated[int, setting("Port to listen on; 0 picks a free port.", whole(0, 65535))] = 8000
     grpc_port: Annotated[int | None, setting("Port for gRPC.", whole(0, 65535), shown="no gRPC")] = None
-    open: Annotated[bool, setting("Serve other machines without keys.", FLAG, "--open")] = False
-    grace: Annotated[str, setting("On SIGTERM, time for admitted requests to finish.", span(zero=True))] = "30s"
+    open: Annotated[bool, setting("Accept requests from other machines without API keys.", FLAG, "--open")] = False
+    grace: Annotated[str, setting("On SIGTERM, time that admitted requests get to finish.", span(zero=True))] = "30s"
     database: Annotated[
         str | None, setting("URL of the job database: sqlite:///file or postgresql://...", shown=f"a file {_IN_HOME}")
     ] = None
     price_usd_per_hour: Annotated[
-        float | None, setting("Price of a device in dollars an hour, for `twoshift usage`.", usd(zero=True), "--price")
+        float | None,
+        setting("Price of one device in dollars per hour, for `twoshift usage`.", usd(zero=True), "--price"),
     ] = None
-    batch_price_share: Annotated[float, key("Share of the price that jobs are charged.", share())] = 0.5
+    batch_price_share: Annotated[
+        float, key("Share of the device price that jobs and batches are charged.", share())
+    ] = 0.5
     otlp_endpoint: Annotated[
-        str | None, setting("OpenTelemetry endpoint for traces: http://collector:4318.", text("URL"))
+        str | None, setting("OpenTelemetry (OTLP) endpoint for traces: http://collector:4318.", text("URL"))
     ] = None
-    engine: Annotated[str, setting("Where replicas run.", choice(("local", "ray")))] = "local"
+    engine: Annotated[
+        str, setting("Where the replicas run: as local processes or on Ray Serve.", choice(("local", "ray")))
+    ] = "local"
     fronts: Annotated[
         int | None,
-        setting("Processes that take live requests.", whole(most=64), shown="1 below 8 cores, else as needed"),
+        setting(
+            "Number of front-end processes that accept live requests.",
+            whole(most=64),
+            shown="1 with fewer than 8 cores, else as many as needed",
+            more="See [front-end processes](serving.md#front-end-processes).",
+        ),
     ] = None
-    address: Annotated[str | None, setting("Ray cluster: auto or host:port.", shown="a local one")] = None
+    address: Annotated[str | None, setting("Address of the Ray cluster: auto or host:port.", shown="a local Ray")] = (
+        None
+    )
     scale_log: Annotated[
-        str | None, setting("Folder for the log of scaling decisions.", text("FOLDER"), shown=f"a folder {_IN_HOME}")
+        str | None, setting("Folder for the autoscaler's decision log.", text("FOLDER"), shown=f"a folder {_IN_HOME}")
     ] = None
-    access_log: Annotated[bool, setting("Print a line for each request to stderr.", FLAG, "--access-log")] = False
-    log_probes: Annotated[bool, key("With `access_log`: log successful health checks and scrapes, too.", FLAG)] = False
-    job_roots: Annotated[
-        tuple[str, ...], key("Folders and s3:// prefixes where jobs may read and write.", names())
-    ] = ()
+    access_log: Annotated[bool, setting("Write one log line per request to stderr.", FLAG, "--access-log")] = False
+    log_probes: Annotated[
+        bool, key("With `access_log`: also log successful health checks and metric scrapes.", FLAG)
+    ] = False
+    job_roots: Annotated[tuple[str, ...], key("Folders and s3:// prefixes that jobs may read and write.", names())] = ()
     allow_private_webhooks: Annotated[
         bool, key("Allow webhooks in private networks, over plain HTTP and on any port.", FLAG)
     ] = False
-    max_body_mib: Annotated[float, key("Largest body of a request, in MiB.", count(most=4096))] = 64.0
-    max_connections: Annotated[int, key("Most connections.", whole())] = 4096
+    max_body_mib: Annotated[float, key("Maximum size of a request body in MiB.", count(most=4096))] = 64.0
+    max_connections: Annotated[int, key("Maximum number of open connections.", whole())] = 4096
     max_connections_per_address: Annotated[int | None, key(_PER_ADDRESS, whole(), _A_QUARTER)] = None
-    proxies: Annotated[tuple[str, ...], key("IP addresses that many clients share.", names())] = ()
+    proxies: Annotated[tuple[str, ...], key("IP addresses of reverse proxies, which many clients share.", names())] = ()
 
     def __post_init__(self) -> None:
         check(self)
@@ -194,18 +227,18 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
                 _require(model in self.models, f"keys.{name}.models", model, accepted)
         named = {tenant_of(name, its_key) for name, its_key in self.keys.items()}
         for name in self.tenants:
-            accepted = f"one that a key has: {', '.join(sorted(named)) or 'there are no keys'}"
+            accepted = f"the tenant of a key: {', '.join(sorted(named)) or 'there are no keys'}"
             _require(name in named, f"tenants.{name}", name, accepted)
         for name in named:
             is_fine = len(name) <= _LONGEST_NAME and name.isprintable()
             _require(is_fine, "tenant", name, "up to 100 printable characters")
         for name, hook in self.webhooks.items():
             _named(f"webhooks.{name}", lambda hook=hook: check_webhook(hook, self.allow_private_webhooks))
-        accepted = "1: with engine = ray there is one front"
+        accepted = "1, because engine = ray uses a single front-end process"
         _require(self.engine == "local" or self.fronts in (None, 1), "fronts", self.fronts, accepted)
         _require(self.address is None or self.engine == "ray", "address", self.address, "engine = ray as well")
         if not (self.keys or self.open or _is_loopback(self.host)):
-            accepted = "127.0.0.1, or keys (twoshift key), or --open where everybody who reaches it may ask"
+            accepted = "127.0.0.1, or API keys (`twoshift key`), or --open to let everyone on the network send requests"
             raise InvalidInput("host", self.host, accepted)
 
     @property

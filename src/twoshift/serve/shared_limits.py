@@ -156,7 +156,7 @@ class _Guard:
 
 def _found(records: Mapping[str, LimitRecord], name: str) -> LimitRecord:
     if name not in records:
-        raise Broken(f"{name} has limits that were not known when the server's processes began to share them")
+        raise Broken(f"{name} has limits that did not exist when the front-end processes started: restart the server")
     return records[name]
 
 

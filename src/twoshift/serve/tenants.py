@@ -25,18 +25,25 @@ class TenantSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """One tenant, as a configuration has it; what is not said is not limited."""
 
     requests_per_second: Annotated[
-        float | None, key("Most requests a second, over all its keys.", count(), shown="no limit")
+        float | None,
+        key("Maximum number of requests per second, over all keys of the tenant.", count(), shown="no limit"),
     ] = None
     concurrent_jobs: Annotated[
-        int | None, key("Most jobs that run at a time; more wait.", whole(), shown="no limit")
+        int | None, key("Maximum number of running jobs; further jobs wait in the queue.", whole(), shown="no limit")
     ] = None
-    open_jobs: Annotated[int, key("Most jobs that are not over; more are refused.", whole())] = 10_000
-    stored_bytes: Annotated[int | None, key("Most bytes of stored files.", whole(most=10**18), shown="no limit")] = None
+    open_jobs: Annotated[int, key("Maximum number of queued and running jobs; further jobs are refused.", whole())] = (
+        10_000
+    )
+    stored_bytes: Annotated[
+        int | None, key("Maximum size of all stored files in bytes.", whole(most=10**18), shown="no limit")
+    ] = None
     device_seconds_per_day: Annotated[
-        float | None, key("Most device seconds a day, live and batch together.", count(), shown="no limit")
+        float | None,
+        key("Maximum device seconds per day, for live requests and jobs together.", count(), shown="no limit"),
     ] = None
     job_roots: Annotated[
-        tuple[str, ...] | None, key("Folders and s3:// prefixes of its jobs.", names(), shown="the server's")
+        tuple[str, ...] | None,
+        key("Folders and s3:// prefixes that the tenant's jobs may use.", names(), shown="the server's `job_roots`"),
     ] = None
 
     def __post_init__(self) -> None:
@@ -87,8 +94,8 @@ class Tenant:
     def check_rate(self) -> None:
         """Raises OverLimit where a request is one too many; takes nothing."""
         if self.bucket is not None and (wait_s := self.bucket.wait_s()):
-            limit = f"{self.settings.requests_per_second:g} requests a second"
-            raise OverLimit(f"the tenant {self.name} is over its {limit}", wait_s)
+            limit = f"{self.settings.requests_per_second:g} requests per second"
+            raise OverLimit(f"the tenant {self.name} is over its limit of {limit}", wait_s)
 
     def check_device(self) -> None:
         """Raises OverLimit where its device seconds of today are spent."""
@@ -99,9 +106,9 @@ class Tenant:
         """Raises TooLarge where so many bytes more than it uses would be over its limit."""
         most = self.settings.stored_bytes
         if most is not None and used_bytes + more_bytes > most:
-            used = f"{used_bytes:,} of {most:,} bytes are stored or on their way"
-            left = f"at most {max(0, most - used_bytes):,} more: {used}; delete some"
-            raise TooLarge("file", f"room for {more_bytes:,} bytes", left)
+            used = f"{used_bytes:,} of {most:,} bytes are stored or being uploaded"
+            left = f"at most {max(0, most - used_bytes):,} more bytes, because {used}; delete some files"
+            raise TooLarge("file", f"a file of {more_bytes:,} bytes", left)
 
     def spent(self, day: int, device_s: float) -> None:
         """What it has had of the devices on a day."""
@@ -115,7 +122,9 @@ class Tenant:
         if spent_on == NOT_SPENT or spent_on != day_of(self._wall()):
             return ""
         most = self.settings.device_seconds_per_day
-        return f"the tenant {self.name} has used its {most:,.6g} device seconds of today; more from 00:00 UTC on"
+        return (
+            f"the tenant {self.name} has used its {most:,.6g} device seconds for today; the quota resets at 00:00 UTC"
+        )
 
 
 def day_of(unix_s: float) -> int:

@@ -20,7 +20,7 @@ class Traces:
     def __init__(self, endpoint: str) -> None:
         """`endpoint` is that of OTLP over HTTP: http://collector:4318."""
         if not endpoint.startswith(("http://", "https://")):
-            raise InvalidInput("otlp_endpoint", endpoint, "an address such as http://collector:4318")
+            raise InvalidInput("otlp_endpoint", endpoint, "a URL such as http://collector:4318")
         trace = needed("opentelemetry.sdk.trace", "otel", endpoint, "otlp_endpoint")
         export = needed("opentelemetry.sdk.trace.export", "otel", endpoint, "otlp_endpoint")
         resources = needed("opentelemetry.sdk.resources", "otel", endpoint, "otlp_endpoint")

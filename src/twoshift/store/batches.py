@@ -54,7 +54,7 @@ class SqlBatches:
 
         def added(connection: Connection) -> BatchRecord:
             if connection.execute(usable).first() is None:
-                raise NotFound("input_file_id", batch.input_file_id, "the id of a file that this server knows")
+                raise NotFound("input_file_id", batch.input_file_id, "the id of an existing file")
             if (same := connection.execute(_same(batch.fingerprint, since_unix_s)).first()) is not None:
                 return _record(same)
             connection.execute(insert(batches).values(_values(batch)))
@@ -206,7 +206,7 @@ def _seen(batch_id: str, owner: str | None) -> Any:
 
 
 def _not_there(field: str, given: str) -> NotFound:
-    return NotFound(field, given, "the id of a batch that this server knows")
+    return NotFound(field, given, "the id of an existing batch")
 
 
 def _values(batch: BatchRecord) -> dict[str, Any]:

@@ -108,8 +108,8 @@ class Database:
 
     def _damaged(self, why: str) -> Broken:
         self.close()
-        what = f"the database file {self._file} is damaged ({why}) and was left as it is"
-        return Broken(f"{what}: restore it from a backup, or move it away to begin with an empty one")
+        what = f"the database file {self._file} is damaged ({why}) and was not changed"
+        return Broken(f"{what}: restore it from a backup, or move it away to start with an empty database")
 
     def _unusable(self, why: str) -> Broken:
         self.close()
@@ -164,7 +164,7 @@ class Database:
     def _check_file(self) -> None:
         """Who has it open could go on with one that was deleted, and nobody would find anything in it again."""
         if self._identity() != self._opened:
-            why = f"the database {self.shown} was deleted or replaced: put it back, or start the server again"
+            why = f"the database {self.shown} was deleted or replaced: restore it, or restart the server"
             raise TryLater(why, _RETRY_S, _SILENT)
 
     def _log_once(self, error: TryLater) -> None:
@@ -193,7 +193,7 @@ def _engine(url: str, closed: threading.Event) -> Engine:
 
         return postgres_engine(url, closed)
     if not parsed.database or parsed.database == ":memory:":
-        raise InvalidInput("database", url, "a file: state must outlive the process")
+        raise InvalidInput("database", url, "the path of a file, because the data must outlive the process")
     try:
         Path(parsed.database).absolute().parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -75,7 +75,7 @@ class SqlFiles:
                 raise _not_there("file", file_id)
             using = select(batches.c.id).where(batches.c.input_file_id == file_id, batches.c.ended_as.is_(None))
             if (batch_id := connection.execute(using).scalar()) is not None:
-                accepted = f"a file that no batch reads: cancel {batch_id} first, or wait for its end"
+                accepted = f"a file that no running batch reads: cancel {batch_id} first, or wait until it ends"
                 raise InvalidInput("file", file_id, accepted)
             gone = update(files).where(files.c.id == file_id).values(status=str(FileStatus.DELETING))
             connection.execute(gone)
@@ -123,7 +123,7 @@ def _seen(file_id: str, owner: str | None) -> Any:
 
 
 def _not_there(field: str, given: str) -> NotFound:
-    return NotFound(field, given, "the id of a file that this server knows")
+    return NotFound(field, given, "the id of an existing file")
 
 
 def _values(file: FileRecord) -> dict[str, Any]:

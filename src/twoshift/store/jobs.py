@@ -64,7 +64,7 @@ class SqlJobs:
         """The job of that id; raises NotFound."""
         found = self._database.found(select(jobs).where(jobs.c.id == job_id))
         if not found:
-            raise NotFound("job", job_id, "the id of a job that this server knows")
+            raise NotFound("job", job_id, "the id of an existing job")
         return _record(found[0])
 
     def list(self, limit: int = 100, after: str | None = None, owner: str | None = None) -> list[JobRecord]:

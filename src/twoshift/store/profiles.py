@@ -72,7 +72,9 @@ class FileProfiles:
             self._root.mkdir(parents=True, exist_ok=True)
             _write_atomically(path, _encoded(profile))
         except OSError as error:
-            raise Broken(f"profile {path} cannot be written: {error.strerror} (TWOSHIFT_HOME says where)") from error
+            raise Broken(
+                f"profile {path} cannot be written: {error.strerror} (TWOSHIFT_HOME sets the folder)"
+            ) from error
 
     def names(self) -> list[str]:
         """The known names, sorted."""

@@ -86,8 +86,8 @@ class Notifier:
                 target_of(found[1], private_too=True, field="notify")
             else:
                 mine = [name for name, hook in self._webhooks.items() if hook.tenant in (None, owner)]
-                accepted = f"one of {', '.join(mine)}" if mine else "none: this server has no [webhooks.NAME]"
-                raise InvalidInput("notify", each, f"{accepted}, or a URL below one that has below = true")
+                accepted = f"one of {', '.join(mine)}" if mine else "no value: this server has no [webhooks.NAME]"
+                raise InvalidInput("notify", each, f"{accepted}, or a URL below the URL of a webhook with below = true")
 
     def list(self, limit: int = 100, owner: str | None = None) -> list[Delivery]:
         """The newest first."""
@@ -147,9 +147,9 @@ class Notifier:
         age_s = max(0.0, now_s - delivery.created_unix_s)
         pause_s = DELIVERIES.pause_s(tries, age_s, random.random())  # noqa: S311
         state = DeliveryState.DELIVERED if is_done else DeliveryState.FAILED
-        after = f"; given up after {tries}" if not is_done else ""
+        after = f"; no further attempt after {tries}" if not is_done else ""
         if not is_done and not is_final and pause_s is not None:
-            state, after = DeliveryState.WAITING, f"; again in {format_duration(pause_s)}"
+            state, after = DeliveryState.WAITING, f"; next attempt in {format_duration(pause_s)}"
         due_s = now_s + (pause_s or 0.0)
         self._tell(dataclasses.replace(delivery, attempts=tries, due_unix_s=due_s, state=state, told=told))
         with contextlib.suppress(TwoshiftError):
@@ -159,7 +159,7 @@ class Notifier:
         """What is told of it; whether it was delivered; whether there is no use in another."""
         key = self._keys.get(delivery.webhook)
         if key is None:
-            return "the server no longer has this webhook", False, True
+            return "this webhook no longer exists on the server", False, True
         body = delivery.body.encode()
         headers = signed_headers(key, delivery.id, int(self._clock()), body)
         try:

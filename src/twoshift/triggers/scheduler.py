@@ -86,13 +86,17 @@ class Scheduler:
                 return each
             if each.name != spec.name and each.spec["job"]["output"].rstrip("/") == spec.job["output"].rstrip("/"):
                 raise InvalidInput(
-                    "output", spec.job["output"], f"another folder: the schedule {each.name} has this one"
+                    "output", spec.job["output"], f"another output folder: the schedule {each.name} uses this one"
                 )
         if len(found) >= _MOST_SCHEDULES:
-            raise InvalidInput("name", spec.name, f"no more than {_MOST_SCHEDULES:,} schedules")
+            raise InvalidInput("name", spec.name, f"at most {_MOST_SCHEDULES:,} schedules per tenant")
         made = ScheduleRecord(f"sch-{uuid.uuid4().hex[:12]}", owner, spec.name, plain, now_s, now_s)
         if not self._store.add(made):
-            raise InvalidInput("name", spec.name, "another name: a schedule has this one; `schedule remove` deletes it")
+            raise InvalidInput(
+                "name",
+                spec.name,
+                "another name: a schedule with this name exists; `twoshift schedule remove` deletes it",
+            )
         return made
 
     def list(self, owner: str | None = None) -> list[ScheduleRecord]:
@@ -104,7 +108,7 @@ class Scheduler:
         for each in self._store.all(owner):
             if name in (each.name, each.id):
                 return each
-        raise NotFound("schedule", name, "the name of a schedule that this server knows")
+        raise NotFound("schedule", name, "the name of an existing schedule")
 
     def next_unix_s(self, schedule: ScheduleRecord) -> float | None:
         """When it is due; None where nobody knows."""

@@ -48,7 +48,7 @@ class Sender:
         except (TimeoutError, self._httpx.TimeoutException):
             raise Undelivered(f"no answer within {self._limit_s:g} s") from None
         except (self._httpx.ProtocolError, self._httpx.DecodingError):
-            raise Undelivered("its reply is not HTTP") from None
+            raise Undelivered("the reply is not valid HTTP") from None
         except self._httpx.TransportError as error:
             raise Undelivered(_no_connection(error)) from None
 
@@ -109,9 +109,9 @@ class Sender:
 
 def _no_connection(error: BaseException) -> str:
     if (distrust := _distrust(error)) is not None:
-        return f"its certificate is not trusted ({distrust.verify_message})"
+        return f"the TLS certificate is not trusted ({distrust.verify_message})"
     said = next((each.strerror for each in _causes(error) if isinstance(each, OSError) and each.strerror), None)
-    return f"no connection ({said or type(error).__name__})"
+    return f"the connection failed ({said or type(error).__name__})"
 
 
 def _distrust(error: BaseException) -> ssl.SSLCertVerificationError | None:

@@ -47,16 +47,18 @@ class ScheduleSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     def check(self) -> None:
         """Raises InvalidInput."""
         if not _NAME.fullmatch(self.name):
-            raise InvalidInput("name", self.name, "letters, digits, - _ and ., at most 64")
+            raise InvalidInput("name", self.name, "at most 64 letters, digits, -, _ and .")
         offset_of(self.tz)
         if (self.cron is None) == (self.after is None):
-            raise InvalidInput("cron", self.cron, "either a cron expression, or `after` with the place of a marker")
+            raise InvalidInput("cron", self.cron, "either a cron expression, or `after` with the path of a marker file")
         if self.cron is not None:
             Cron.parse(self.cron)
         if self.after is not None and (not self.after.strip() or "\0" in self.after):
             raise InvalidInput("after", self.after, "the name of a file, or s3://bucket/key")
         if self.after is not None and _PLACEHOLDER.search(self.after):
-            raise InvalidInput("after", self.after, "one place without placeholders: a marker that is replaced")
+            raise InvalidInput(
+                "after", self.after, "a path without placeholders: the marker file is replaced for each run"
+            )
         if self.every_s < _LEAST_EVERY_S:
             raise InvalidInput("every", self.every, "at least 1s")
         if not isinstance(self.job.get("output"), str):
@@ -90,7 +92,10 @@ class ScheduleSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             output = self.settings(run)["output"].rstrip("/")
             if output in seen:
                 base = self.job["output"].rstrip("/")
-                accepted = f"a folder for each run: two would write to {output}; add {{date}}, {{time}} or {{run}}"
+                accepted = (
+                    f"a separate folder for each run: two runs would write to {output}; add {{date}}, "
+                    f"{{time}} or {{run}}"
+                )
                 raise InvalidInput("output", self.job["output"], f"{accepted}, as {base}/{{run}}")
             seen[output] = run.due_unix_s
 

@@ -56,7 +56,11 @@ class Submitter:
                         before += 1
                         continue
                     case Meeting.SKIP:
-                        told = f"{going[0].id} was still running" if going else "too many wait"
+                        told = (
+                            f"the previous run, {going[0].id}, was still running"
+                            if going
+                            else "too many runs are waiting"
+                        )
                         self._settle(run, RunState.SKIPPED, told)
                         continue
                     case Meeting.CANCEL:
@@ -103,4 +107,8 @@ def _check_output(run: ScheduledRun, runs: Sequence[ScheduledRun]) -> None:
     """A run that was asked for by hand may be like one that has been."""
     for each in runs:
         if each.output == run.output and each.state is RunState.SUBMITTED and each.id != run.id:
-            raise InvalidInput("output", run.output, f"another folder: {each.id} has it; {{run}} gives each its own")
+            raise InvalidInput(
+                "output",
+                run.output,
+                f"another folder: {each.id} uses this one; add {{run}} for a separate folder per run",
+            )

@@ -24,12 +24,14 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     """A URL that is told, and what of."""
 
     url: Annotated[str, key("URL to call.")]
-    secret: Annotated[str | None, key("Signing secret: whsec_ and base64, or any text.")] = None
-    secret_env: Annotated[str | None, key("Environment variable that holds the secret, in place of `secret`.")] = None
-    events: Annotated[tuple[str, ...], key("Endings to tell of.", names())] = EVENTS
-    tenant: Annotated[str | None, key("Tenant whose jobs it is told of.", shown="all tenants")] = None
-    only_named: Annotated[bool, key("Call only for jobs that name it in `notify`.", FLAG)] = False
-    below: Annotated[bool, key("Let a job name a URL below this one in its place.", FLAG)] = False
+    secret: Annotated[str | None, key("Secret for signing: whsec_ followed by base64, or any text.")] = None
+    secret_env: Annotated[str | None, key("Name of an environment variable with the secret, instead of `secret`.")] = (
+        None
+    )
+    events: Annotated[tuple[str, ...], key("Events that trigger the webhook.", names())] = EVENTS
+    tenant: Annotated[str | None, key("Tenant whose jobs trigger the webhook.", shown="all tenants")] = None
+    only_named: Annotated[bool, key("Call the webhook only for jobs that name it in `notify`.", FLAG)] = False
+    below: Annotated[bool, key("Let jobs use any URL that begins with this URL.", FLAG)] = False
 
     def signing_key(self) -> bytes:
         """What deliveries are signed with; raises InvalidInput."""
@@ -37,7 +39,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
             raise InvalidInput("secret", "", "either secret or secret_env")
         given = self.secret if self.secret_env is None else os.environ.get(self.secret_env)
         if given is None:
-            raise InvalidInput("secret_env", self.secret_env, "an environment variable that is set: this one is not")
+            raise InvalidInput("secret_env", self.secret_env, "the name of an environment variable that is set")
         text = given.strip()
         try:
             key = base64.b64decode(text[6:], validate=True) if text.startswith("whsec_") else text.encode()
@@ -55,6 +57,6 @@ def check_webhook(settings: WebhookSettings, private_too: bool) -> None:
     settings.signing_key()
     for event in settings.events:
         if event not in EVENTS:
-            raise InvalidInput("events", event, f"some of {', '.join(EVENTS)}")
+            raise InvalidInput("events", event, f"one or several of {', '.join(EVENTS)}")
     if settings.below and not settings.url.endswith("/"):
         raise InvalidInput("url", settings.url, "a URL that ends with /, because `below = true`")

@@ -19,7 +19,7 @@ def blobs_for(location: str) -> Blobs:
     if not separator or "/" in scheme:
         return LocalBlobs()
     if scheme != "s3":
-        raise InvalidInput("location", location, "a path of this machine, or s3://bucket/key")
+        raise InvalidInput("location", location, "a local path, or s3://bucket/key")
 
     return _s3_blobs(S3Settings.from_environment())
 

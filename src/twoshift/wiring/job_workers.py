@@ -34,6 +34,7 @@ def _pool_for(settings: JobSettings) -> WorkerPool:
         return RayPool(settings, open_job_device, blobs_for)
 
     check_named(settings.model)
+    settings.check_preparers(usable_threads())
     settings.check_model(is_llm(settings.model))  # before a worker is started
 
     threads = settings.threads or max(1, usable_threads() // settings.workers)

@@ -40,7 +40,9 @@ def warmed(runtime: Runtime) -> tuple[Tensor, ...]:
     except TwoshiftError:
         raise
     except Exception as error:  # a user's own class may raise anything
-        accepted = f"an `example` that it takes: a call of it failed with {type(error).__name__}: {error}"
+        accepted = (
+            f"an `example` row that the model accepts: a call with it failed with {type(error).__name__}: {error}"
+        )
         raise InvalidInput("model", runtime.info.model, accepted) from error
 
 
@@ -57,9 +59,9 @@ def believed_profile(runtime: Runtime, note: Callable[[str], None]) -> tuple[Pro
     slowdown = slowdown_now(found, seen)
     if slowdown != 1.0:
         size, seconds = seen[0]
-        then = "measuring again" if slowdown is None else "the machine is busy, or slower than it was"
+        then = "measuring again" if slowdown is None else "the machine is busy, or slower than before"
         says = f"{1e3 * found.cost.seconds(size):.3g} ms for a call that takes {1e3 * seconds:.3g} ms now"
-        note(f"The stored profile says {says}: {then}")
+        note(f"The stored profile predicts {says}: {then}")
     return None if slowdown is None else (found, slowdown)
 
 
@@ -68,9 +70,9 @@ def measured_profile(runtime: Runtime, note: Callable[[str], None]) -> Profile:
     info = runtime.info
     made = examples_of(runtime, _TYPICAL_TOKENS)
     if made is None:
-        note(f"{info.model} has no `example` row to measure: its cost is learned from the first requests.")
+        note(f"{info.model} has no `example` row to measure: the server learns the call times from the first requests.")
         return profile_of(info, _GUESSED_CALL, RowSize.uniform(1), 0)
-    note(f"Measuring {info.model}, once")
+    note(f"Measuring {info.model} (only at the first start)")
     samples = measure_profile(runtime, made.make, made.lengths, MeasureLimits(_MEASURE_S))
     found = profile_of(info, fit_call_cost(samples).cost, made.row, len(samples), threads_of(runtime))
     stored, one = stored_profile(info), made.row.call(1)
@@ -81,7 +83,7 @@ def measured_profile(runtime: Runtime, note: Callable[[str], None]) -> Profile:
 
 def measured_steps(runtime: LlmRuntime, note: Callable[[str], None]) -> CallCost:
     """What steps take, measured in seconds and kept."""
-    note(f"Measuring {runtime.info.model}, once")
+    note(f"Measuring {runtime.info.model} (only at the first start)")
     samples = [each.sample for each in measure_steps(runtime, _MEASURE_S)]
     found = profile_of(runtime.info, fit_call_cost(samples).cost, RowSize.uniform(1), len(samples))
     keep_profile(found, note)
@@ -90,5 +92,5 @@ def measured_steps(runtime: LlmRuntime, note: Callable[[str], None]) -> CallCost
 
 def guessed_steps(runtime: LlmRuntime, note: Callable[[str], None]) -> CallCost:
     """A curve to learn from: another server's steps are not seen."""
-    note(f"{runtime.info.model} runs on another server: its cost is learned from the first requests.")
+    note(f"{runtime.info.model} runs on another server: the call times are learned from the first requests.")
     return GUESSED_STEP

@@ -50,7 +50,7 @@ def _scale_log(name: str, settings: ServeSettings, note: Callable[[str], None]) 
     except InvalidInput as error:
         if settings.scale_log is not None:
             raise
-        note(f"No decision log here: {error}; set --scale-log to another folder.")
+        note(f"Scaling decisions are not logged: {error}; set --scale-log to another folder.")
         return None
 
 

@@ -48,11 +48,11 @@ def served_model(name: str, settings: ModelSettings, note: Callable[[str], None]
             threads=settings.threads,
         )
         try:
-            loading_step("its first call began")
+            loading_step("the first call of the model began")
             outputs = warmed(runtime)  # first: what is cold contradicts every profile
-            loading_step("it waited for other models that load")
+            loading_step("the model waited for other models to load")
             turn.alone()
-            loading_step("its calls are measured")
+            loading_step("measuring the calls of the model began")
             profile, slowdown = believed_profile(runtime, note) or (measured_profile(runtime, note), 1.0)
         except BaseException:
             runtime.close()

@@ -70,4 +70,4 @@ def keep_profile(profile: Profile, note: Callable[[str], None]) -> None:
     try:
         profiles().put(profile)
     except Broken as error:
-        note(f"The profile was not stored, so the next start measures again: {error}")
+        note(f"The profile could not be stored, so the next start will measure again: {error}")

@@ -256,7 +256,7 @@ def test_a_retry_for_which_there_is_no_room_is_refused(desk: StoredFiles, batch:
     failed = replace(batch, error_file_id=done.error.id)
     more = desk.get(batch.input_file_id).size_bytes
     used = desk.store.stored_bytes("alice")
-    with pytest.raises(TooLarge, match=f"room for {more:,} bytes"):
+    with pytest.raises(TooLarge, match=f"a file of {more:,} bytes"):
         write_retried(desk, failed, limited(used + more - 1))
     assert desk.store.stored_bytes("alice") == used
     write_retried(desk, failed, limited(used + more))
@@ -267,7 +267,7 @@ def test_files_that_come_side_by_side_do_not_share_the_same_room(desk: StoredFil
     first, second, other = (desk.upload(who, 60, check) for who in ("alice", "alice", "bob"))
     first.begin()
     other.begin()
-    with pytest.raises(TooLarge, match="60 of 100 bytes are stored or on their way"):
+    with pytest.raises(TooLarge, match="60 of 100 bytes are stored or being uploaded"):
         second.begin()
     first.write(b"x" * 30)
     first.finish("a", "batch", None)

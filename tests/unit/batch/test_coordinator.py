@@ -176,7 +176,7 @@ def test_rows_that_a_worker_takes_to_its_end_are_not_counted_twice() -> None:
             return [
                 (0.1, WasRead(lease)),
                 (0.5, WorkerHeartbeat(8, 0.5, 8, 0, 0, 0, 0)),
-                (1.0, Died("ended with code 7")),
+                (1.0, Died("exited with code 7")),
             ]
         count = ROWS * workers.count(worker)
         return [*done(lease, shard), (0.9, WorkerHeartbeat(count, count / 10, count, 0, 0, 0, 0))]
@@ -192,13 +192,13 @@ def test_rows_that_a_worker_takes_to_its_end_are_not_counted_twice() -> None:
 def test_a_deadly_shard_is_dead_after_its_attempts_and_no_other_is() -> None:
     def scores(_: int, lease: int, shard: int) -> Replies:
         if shard == 2:
-            return [(0.1, WasRead(lease)), (30.0, Died("ended with code 7"))]
+            return [(0.1, WasRead(lease)), (30.0, Died("exited with code 7"))]
         return done(lease, shard, after_s=20.0)
 
     pool = FakePool(scores)
     ending, coordinator = run(pool, plan_of(8), workers=2)
     assert ending is Ending.DEAD_SHARDS
-    assert coordinator.dead_shards() == {2: "the worker died: ended with code 7"}
+    assert coordinator.dead_shards() == {2: "the worker died: exited with code 7"}
     assert coordinator.snapshot().shards_done == 7
     assert pool.scored().count(2) == 4
 
@@ -220,7 +220,7 @@ def test_a_shard_that_was_lost_is_alone_with_its_worker() -> None:
 
 
 def test_workers_that_all_die_on_their_shards_end_it_early() -> None:
-    pool = FakePool(lambda *_: [(0.5, Died("ended with code 139"))])
+    pool = FakePool(lambda *_: [(0.5, Died("exited with code 139"))])
     ending, coordinator = run(pool, plan_of(1000), workers=2)
     assert ending is Ending.DEAD_SHARDS
     assert len(coordinator.dead_shards()) < 20
@@ -228,8 +228,8 @@ def test_workers_that_all_die_on_their_shards_end_it_early() -> None:
 
 
 def test_workers_that_die_before_they_have_a_shard_end_it() -> None:
-    pool = FakePool(lambda *_: [], loads=lambda _: Died("ended with code 1"))
-    with pytest.raises(Broken, match="workers in a row died before they had a shard: ended with code 1"):
+    pool = FakePool(lambda *_: [], loads=lambda _: Died("exited with code 1"))
+    with pytest.raises(Broken, match="workers in a row died before they got a shard: exited with code 1"):
         run(pool, plan_of(3))
 
 
@@ -277,7 +277,7 @@ def test_a_worker_without_progress_is_killed_once_and_its_shard_done_elsewhere()
     ending, coordinator = run(pool, plan_of(3, lease_seconds=20.0))
     assert ending is Ending.DONE
     assert pool.killed == [0]
-    assert coordinator.log.deaths == ["it made no progress for 20 s"]
+    assert coordinator.log.deaths == ["no progress for 20 s"]
     assert pool.now_s < 60
 
 
@@ -403,7 +403,7 @@ def test_a_worker_whose_model_is_never_loaded_is_replaced() -> None:
     ending, coordinator = run(pool, plan_of(3, load_seconds=60.0))
     assert ending is Ending.DONE
     assert pool.killed == [0]
-    assert coordinator.log.deaths == ["its model was not loaded within 60 s"]
+    assert coordinator.log.deaths == ["the model was not loaded within 60 s"]
 
 
 def test_a_stop_lets_what_is_in_work_finish() -> None:

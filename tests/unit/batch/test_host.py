@@ -118,7 +118,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 def test_a_job_whose_model_has_died_waits_for_the_next_server(fleet: Fleet) -> None:
     fleet.model.loses = True
     job = fleet.host.submit(fleet.settings())
-    fleet.wait(job.id, lambda _: fleet.host.get(job.id).reason.startswith("its model has died"))
+    fleet.wait(job.id, lambda _: fleet.host.get(job.id).reason.startswith("the engine of the model has failed"))
     assert fleet.host.get(job.id).state is JobState.QUEUED
     fleet.host.close(20)
     fleet.model.loses = False
@@ -163,7 +163,7 @@ def test_a_job_goes_on_by_itself_after_a_restart(fleet: Fleet) -> None:
     fleet.started()
     assert fleet.wait(job.id, lambda state: state.is_over) is JobState.DONE
     fleet.check()
-    assert any("shards done before" in text for _, text in fleet.host.notes(job.id))
+    assert any("shards were already done" in text for _, text in fleet.host.notes(job.id))
 
 
 def test_a_job_is_paused_goes_on_and_is_cancelled(fleet: Fleet) -> None:
@@ -200,7 +200,7 @@ def test_a_job_whose_folder_another_run_has_waits_for_it(fleet: Fleet) -> None:
     with one_coordinator(str(fleet.path / "out")):
         job = fleet.host.submit(fleet.settings())
         fleet.wait(job.id, lambda state: state is JobState.QUEUED and bool(fleet.host.get(job.id).reason))
-        assert "no other run works on" in fleet.host.get(job.id).reason
+        assert "no other run is using" in fleet.host.get(job.id).reason
     assert fleet.wait(job.id, lambda state: state.is_over) is JobState.DONE
     fleet.check()
 
@@ -219,12 +219,12 @@ def test_several_jobs_run_side_by_side(fleet: Fleet) -> None:
         ({"model": "other"}, "one of square"),
         ({"engine": "ray"}, "server's own replicas"),
         ({"windw": "2h"}, "window"),
-        ({"prompt": "{x}", "columns": []}, "a language model, and square is none"),
+        ({"prompt": "{x}", "columns": []}, "no value: square is not a language model"),
         ({"hours": "25:00-26:00"}, "two times of the day"),
         ({"max_live_load": 2.0}, "a share"),
         ({"inputs": ["/nowhere/at/all.parquet"]}, "/nowhere"),
         ({"keep": ["idd"]}, "idd"),
-        ({"keep": ["odd"], "inputs": ["odd.arrow"]}, "columns that Parquet can hold, and odd is a"),
+        ({"keep": ["odd"], "inputs": ["odd.arrow"]}, "columns with types that Parquet supports; odd is "),
     ],
 )
 def test_a_job_that_cannot_run_here_is_refused(
@@ -256,7 +256,7 @@ def test_an_input_that_is_replaced_by_a_link_is_refused_and_nothing_is_said_of_w
     secret.write_bytes(b"x" * 12_345)
     swapped.write_bytes((fleet.path / "in.parquet").read_bytes())
     fleet.allowed["red"] = Allowance(lambda _: Swapping(swapped, secret))
-    with pytest.raises(InvalidInput, match="has changed since it was listed") as caught:
+    with pytest.raises(InvalidInput, match="has changed after the job listed its input") as caught:
         fleet.host.submit(fleet.settings(inputs=[str(swapped)]), "red")
     assert caught.value.field == "inputs"
     assert "12345" not in str(caught.value).replace(",", "")
@@ -264,7 +264,7 @@ def test_an_input_that_is_replaced_by_a_link_is_refused_and_nothing_is_said_of_w
 
 def test_a_damaged_input_is_the_requests_fault(fleet: Fleet) -> None:
     (fleet.path / "bad.parquet").write_bytes(b"PAR1 and then nothing PAR1")
-    with pytest.raises(InvalidInput, match="is damaged or cut short"):
+    with pytest.raises(InvalidInput, match="is damaged or truncated"):
         fleet.host.submit(fleet.settings(inputs=[str(fleet.path / "bad.parquet")]))
 
 
@@ -297,12 +297,12 @@ def test_an_owner_has_only_so_many_jobs_at_a_time_and_others_go_on(fleet: Fleet)
     first, second = (
         fleet.host.submit(fleet.settings(output=str(fleet.path / name)), "red") for name in ("red-1", "red-2")
     )
-    with pytest.raises(OverLimit, match="2 jobs are queued or running"):
+    with pytest.raises(OverLimit, match="2 jobs of this tenant are queued or running"):
         fleet.host.submit(fleet.settings(output=str(fleet.path / "red-3")), "red")
     other = fleet.host.submit(fleet.settings(output=str(fleet.path / "blue-1")), "blue")
     fleet.wait(other.id, lambda state: state is JobState.RUNNING)
     assert fleet.host.get(second.id).state is JobState.QUEUED
-    assert "waits for its turn" in fleet.host.get(second.id).reason
+    assert "queued: " in fleet.host.get(second.id).reason
     fleet.model.gate.set()
     for job in (first, second, other):
         assert fleet.wait(job.id, lambda state: state.is_over) is JobState.DONE
@@ -369,7 +369,7 @@ def test_jobs_that_are_held_back_keep_none_from_beginning_that_could_run(
     assert fleet.wait(job.id, lambda state: state.is_over) is JobState.DONE
     found = [fleet.host.get(each.id) for each in held]
     assert [each.state for each in found] == [JobState.RUNNING] * 3 + [JobState.QUEUED] * 6
-    assert all("outside its hours" in each.reason for each in found[3:])
+    assert all("may run only during its hours" in each.reason for each in found[3:])
 
 
 def test_jobs_of_one_owner_that_are_held_back_leave_it_its_turn(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -407,7 +407,7 @@ def test_a_job_that_waits_for_others_says_so(fleet: Fleet, monkeypatch: pytest.M
     monkeypatch.setattr("twoshift.batch.running.MOST_AT_ONCE", 1)
     for name in ("first", "second"):
         job = fleet.host.submit(fleet.settings(output=str(fleet.path / name)))
-    assert (job.state, job.reason[:18]) == (JobState.QUEUED, "waits for its turn")
+    assert (job.state, job.reason[:8]) == (JobState.QUEUED, "queued: ")
 
 
 def test_a_job_that_is_cancelled_while_it_waits_runs_nothing(fleet: Fleet) -> None:
@@ -425,7 +425,7 @@ def test_an_output_that_is_not_ones_own_is_refused_before_anything_is_said_about
         raise InvalidInput("output", output, "a location below /data/red")
 
     job = fleet.host.submit(fleet.settings(), "blue")
-    for owner, told in (("red", "a location below"), ("green", "this one is taken")):
+    for owner, told in (("red", "a location below"), ("green", "another job uses this one")):
         fleet.allowed["red"] = allowed(check_output=check)
         with pytest.raises(InvalidInput, match=told) as refused:
             fleet.host.submit(fleet.settings(), owner)

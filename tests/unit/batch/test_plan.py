@@ -126,7 +126,7 @@ def test_changed_files_are_named_a_few_at_least() -> None:
         same_files(plan(), settings(), changed, unread)
     with pytest.raises(InvalidInput, match=r"gone: docs/5\.parquet"):
         same_files(plan(), settings(), FILES[:-1], unread)
-    with pytest.raises(InvalidInput, match="another order"):
+    with pytest.raises(InvalidInput, match="a different order"):
         same_files(plan(), settings(), FILES[::-1], unread)
 
 
@@ -134,7 +134,7 @@ def test_changed_files_are_named_a_few_at_least() -> None:
     ("changes", "said"),
     [
         ({"size_bytes": 12}, r"docs/0.parquet \(10 bytes then, 12 now\)"),
-        ({}, r"docs/0.parquet \(of the same size, with another content\)"),
+        ({}, r"docs/0.parquet \(same size, different content\)"),
     ],
 )
 def test_what_has_changed_in_a_file_is_said(changes: dict[str, Any], said: str) -> None:

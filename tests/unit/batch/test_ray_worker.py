@@ -12,7 +12,7 @@ pytest.importorskip("pyarrow", reason="the jobs extra is not installed")
 from test_coordinator import plan_of
 
 from twoshift import __version__
-from twoshift.batch.messages import Begin, FromWorker, Loading, Ready, Unusable
+from twoshift.batch.messages import Begin, Loading, Ready, Unusable
 from twoshift.batch.ray_actor import Given
 from twoshift.batch.ray_pool import fitting_threads
 from twoshift.batch.ray_worker import RayWorker
@@ -53,7 +53,7 @@ def given(folder: Path, version: str = __version__, **changes: Any) -> Given:
     return Given(version, JobSettings(**settings | changes), 1, str(folder), environment, open_job_device, blobs_for)
 
 
-def said(worker: RayWorker) -> FromWorker:
+def said(worker: RayWorker) -> object:
     return worker.say(0)[0]
 
 
@@ -70,10 +70,10 @@ def test_messages_are_said_again_until_the_pool_has_them(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"inputs": ("gone/*.jsonl",)}, "the input gone/*.jsonl is not there"),
-        ({"inputs": ("gone.jsonl",)}, "the input gone.jsonl is not there"),
-        ({"output": "elsewhere"}, "the output folder elsewhere is not there"),
-        ({"version": "0.0.1"}, "install the same on every node"),
+        ({"inputs": ("gone/*.jsonl",)}, "the input gone/*.jsonl does not exist"),
+        ({"inputs": ("gone.jsonl",)}, "the input gone.jsonl does not exist"),
+        ({"output": "elsewhere"}, "the output folder elsewhere does not exist"),
+        ({"version": "0.0.1"}, "install the same version on every node"),
     ],
 )
 def test_a_node_on_which_nothing_can_be_done_says_why(folder: Path, changes: dict[str, Any], why: str) -> None:
@@ -87,7 +87,7 @@ def test_a_plan_that_a_node_cannot_see_is_named_with_what_to_do(folder: Path) ->
     assert isinstance(worker.say(1)[0], Ready)  # or its folder would become that of the next test
     worker.hear(Begin("out", 0.1, "sha256:any"))
     (message,) = (each for each in worker.say(0) if isinstance(each, Unusable))
-    assert "out has no plan" in str(message.error)
+    assert "out contains no plan.json" in str(message.error)
     assert "shared filesystem" in str(message.error)
     worker.close()
 
@@ -99,7 +99,9 @@ def test_a_node_with_another_model_than_the_jobs_is_refused_by_name_with_what_to
     assert isinstance(worker.say(1)[0], Ready)
     worker.hear(Begin("out", 0.1, "sha256:first"))
     (message,) = (each for each in worker.say(0) if isinstance(each, Unusable))
-    assert f"worker {os.uname().nodename}:7 has loaded other weights of model.py:Model: sha256:" in str(message.error)
+    assert f"worker {os.uname().nodename}:7 has loaded different weights of model.py:Model: checksum sha256:" in str(
+        message.error
+    )
     assert "put the same files on every machine" in str(message.error)
     worker.close()
 

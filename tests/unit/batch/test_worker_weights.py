@@ -20,8 +20,9 @@ def test_a_worker_with_another_model_than_the_jobs_is_refused_by_name(tmp_path: 
     refused = next(each for each in said if isinstance(each, Unusable))
     assert Ready in map(type, said)
     assert refused.is_beginning
-    assert f"worker node:1 has loaded other weights of {model}: sha256:other, the job has sha256:first" in str(
-        refused.error
+    assert (
+        f"worker node:1 has loaded different weights of {model}: checksum sha256:other, expected sha256:first"
+        in str(refused.error)
     )
     assert "put the same files on every machine" in str(refused.error)
 

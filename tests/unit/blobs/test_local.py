@@ -64,7 +64,7 @@ def test_a_filesystem_that_can_do_neither_is_refused(
     monkeypatch.setattr(os, "link", failing(errno.EPERM))
     monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: object())
     path = staged(blobs, tmp_path / "part", b"1")
-    with pytest.raises(InvalidInput, match="a filesystem with hard links"):
+    with pytest.raises(InvalidInput, match="a filesystem that supports hard links"):
         blobs.publish(path, str(tmp_path / "part"))
     assert path.exists()
 
@@ -130,7 +130,7 @@ def test_only_a_folder_that_is_not_there_is_not_found(blobs: LocalBlobs, tmp_pat
     for nothing in ("none", "empty"):
         with pytest.raises(NotFound):
             blobs.list(str(tmp_path / nothing))
-    with pytest.raises(InvalidInput, match="is a folder") as caught:
+    with pytest.raises(InvalidInput, match="parents are all folders") as caught:
         blobs.list(str(tmp_path / "file"))
     assert not isinstance(caught.value, NotFound)
 
@@ -150,7 +150,7 @@ def test_files_are_named_as_the_user_named_the_folder(
 
 def test_a_name_of_the_greatest_length_is_written(blobs: LocalBlobs, tmp_path: Path) -> None:
     blobs.write(f"{tmp_path}/{'x' * 255}", b"1")
-    with pytest.raises(InvalidInput, match="a shorter name"):
+    with pytest.raises(InvalidInput, match="a shorter file name"):
         blobs.write(f"{tmp_path}/{'x' * 256}", b"1")
     assert len(list(tmp_path.iterdir())) == 1
 

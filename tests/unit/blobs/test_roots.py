@@ -143,6 +143,6 @@ def test_a_link_that_comes_after_the_look_is_found_in_the_open_file(folders: tup
     red, blue = folders
     for tried in (ConfinedBlobs.open, ConfinedBlobs.read):
         (red / "x.txt").write_text("mine")
-        with pytest.raises(InvalidInput, match="replaced by a link"):
+        with pytest.raises(InvalidInput, match="replaced by a symbolic link"):
             tried(confined(red, Swapped(blue / "in.txt")), f"{red}/x.txt")
         (red / "x.txt").unlink()

@@ -73,7 +73,7 @@ def test_a_failure_ahead_is_raised_where_it_is_read(threads: ThreadPoolExecutor)
 
 def test_there_is_nothing_before_the_beginning(threads: ThreadPoolExecutor) -> None:
     raw = s3_reader._RangeReader(Asked(b"123"), 3, threads)
-    with pytest.raises(ValueError, match="before the beginning"):
+    with pytest.raises(ValueError, match="before the start"):
         raw.seek(-4, os.SEEK_END)
 
 

@@ -50,7 +50,7 @@ def twoshift(folder: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[str]
 
 @pytest.fixture
 def samples(folder: Path) -> Path:
-    """Calls of 6 ms + 0.18 ms a row, up to and including 1,024 rows."""
+    """Calls of 6 ms + 0.18 ms per row, up to and including 1,024 rows."""
     path = folder / "samples.csv"
     lines = [f"{2**k},{6 + 0.18 * 2**k}" for k in range(11)]
     path.write_text("\n".join(["batch,ms", *lines]) + "\n")

@@ -61,10 +61,10 @@ def test_other_settings_show_what_would_have_been_decided(twoshift: Run, log: Pa
     ("line", "said"),
     [
         ("sim day --replay decisions.jsonl --peak 10", "--peak"),
-        ("sim day --max-replicas 3", "--replay FILE beside it"),
+        ("sim day --max-replicas 3", "--replay FILE as well"),
         ("sim day --replay decisions.jsonl --min-replicas 3 --max-replicas 2", "--max-replicas"),
         ("sim day --replay nowhere.jsonl", "--replay"),
-        ("sim replay decisions.jsonl", "sim day --replay takes a decision log"),
+        ("sim replay decisions.jsonl", "for a decision log, use `sim day --replay`"),
     ],
 )
 def test_what_does_not_go_together_is_refused_by_name(twoshift: Run, log: Path, line: str, said: str) -> None:
@@ -76,7 +76,7 @@ def test_what_does_not_go_together_is_refused_by_name(twoshift: Run, log: Path, 
 def test_a_log_that_is_cut_off_or_is_none_is_told_so(twoshift: Run, log: Path) -> None:
     whole = log.read_text()
     log.write_text(whole[: len(whole) // 2])
-    assert "the log is cut off here" in twoshift(f"sim day --replay {log}").err
+    assert "the log is truncated here" in twoshift(f"sim day --replay {log}").err
     log.write_text("\n".join(whole.splitlines()[3:]))
     assert "begins with a twoshift-scale header" in twoshift(f"sim day --replay {log}").err
     log.write_text('["twoshift-lanes", 2]\n')

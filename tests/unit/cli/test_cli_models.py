@@ -132,7 +132,7 @@ def test_empty_input_is_said_clearly(twoshift: Run, model: Path, stdin: Callable
     stdin(b"")
     ran = twoshift(line)
     assert (ran.code, ran.out) == (2, "")
-    assert "at least one line" in ran.err
+    assert "at least one input line" in ran.err
 
 
 def test_embed_refuses_a_model_that_scores_and_says_what_to_use(twoshift: Run, model: Path) -> None:
@@ -150,7 +150,7 @@ def test_many_rows_are_answered_in_order(twoshift: Run, model: Path) -> None:
 def test_a_model_that_breaks_its_promise_stops_the_command(twoshift: Run, model: Path) -> None:
     ran = twoshift("score model.py:Wrong rows.jsonl")
     assert (ran.code, ran.out) == (2, "")
-    assert "expected a dict of arrays with 5 rows each: a row out for each row in" in ran.err
+    assert "expected a dict of arrays with 5 rows each: one output row per input row" in ran.err
 
 
 def test_a_class_that_is_right_for_single_rows_only_is_refused_all_the_same(twoshift: Run, model: Path) -> None:
@@ -170,7 +170,7 @@ def test_output_columns_with_the_names_of_our_own_fields_are_refused(
     (model / "named.py").write_text(source if declared else source.replace(f'outputs = ("{name}",)', "pass"))
     ran = twoshift("score named.py:Doubler rows.jsonl")
     assert (ran.code, ran.out) == (2, "")
-    assert f"other names than {name}" in ran.err
+    assert f"an output column named {name}" in ran.err
 
 
 def test_what_a_class_prints_goes_to_stderr(twoshift: Run, model: Path) -> None:
@@ -187,7 +187,9 @@ def test_a_profile_says_what_it_replaces_and_how_large_a_call_it_has_measured(tw
     first, second = twoshift(line), twoshift(line)
     assert "Stored as profile" in first.out
     assert "Replaced profile" in second.out
-    assert "16 rows is the largest call that was measured; --max-rows goes further" in " ".join(second.out.split())
+    assert "16 rows is the largest call that was measured; use --max-rows to measure larger calls" in " ".join(
+        second.out.split()
+    )
     found = twoshift(f"{line} --json").json
     assert (found["replaced"], found["largest_measured"]) == (True, 16)
 
@@ -206,7 +208,7 @@ def test_a_hub_name_is_told_that_nothing_is_downloaded(twoshift: Run, model: Pat
     ran = twoshift("embed sentence-transformers/all-MiniLM-L6-v2 rows.jsonl")
     assert ran.code == 2
     assert "the name minilm" in ran.err
-    assert "nothing is downloaded" in ran.err
+    assert "downloads nothing" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -413,7 +415,7 @@ def test_minilm_embeds_and_reports_what_it_cut(twoshift: Run, folder: Path) -> N
     assert len(short["embedding"]) == 384
     assert sum(x * x for x in short["embedding"]) == pytest.approx(1.0, abs=1e-4)
     assert long["truncated"]
-    assert "1 row was longer than the model's 256 tokens and cut there: line 2" in ran.err
+    assert "1 row was longer than the model's 256 tokens and truncated: line 2" in ran.err
 
 
 @needs_minilm

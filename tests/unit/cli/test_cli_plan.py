@@ -40,7 +40,7 @@ def test_plan_sweep_names_the_knee_and_says_why_online_refuses_it(twoshift: Run)
     assert [r["batch"] for r in ran.json["rows"]] == [2**k for k in range(10)]
     assert (ran.json["knee"], ran.json["knee_within_slo"]) == (512, False)
     people = twoshift(line)
-    assert "Online refuses it" in people.out
+    assert "too large for online serving" in people.out
     assert "SLO 50 ms" in people.out
     assert "knee 512" in people.out
     assert all(len(text) <= 80 for text in people.out.splitlines())
@@ -69,8 +69,8 @@ def test_plan_cap_gives_170_items_and_says_what_preemption_changes(twoshift: Run
     assert ran.json["batch"] == 170
     assert ran.json["call_ms"] == pytest.approx(40.0)
     assert ran.json["efficiency"] == pytest.approx(0.85)
-    assert "preemption between calls" in ran.json["words"]
-    assert "between two of them" in " ".join(twoshift(line).out.split())
+    assert "between two background calls" in ran.json["words"]
+    assert "between two background calls" in " ".join(twoshift(line).out.split())
 
 
 def test_plan_fleet_shows_over_right_and_under(twoshift: Run) -> None:

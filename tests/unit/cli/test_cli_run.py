@@ -24,6 +24,7 @@ from twoshift.cli import run
 from twoshift.cli.job_progress import JobProgress
 from twoshift.cli.run_warning import failed_rows_warning
 from twoshift.policy.deadline import Outlook, Verdict
+from twoshift.runtime.devices import usable_threads
 
 Run = Callable[[str], Any]
 SETTINGS = JobSettings(inputs=("in",), output="out/", model="m", window="2h", price_usd_per_hour=1.0, max_errors="20")
@@ -124,39 +125,44 @@ def lines(result: JobResult) -> str:
 def test_a_job_that_is_done_says_where_its_parts_and_its_report_are() -> None:
     last = replace(NOW, shards=1, shards_done=1, committed_rows=1, errors=0, usd=0.0044)
     assert lines(ended(Ending.DONE, last, summary(record()))).splitlines() == [
-        "Done: 1 row, no errors; out/ holds 1 part and _SUCCESS.",
+        "Done: 1 row, no errors; out/ contains 1 part and _SUCCESS.",
         "The whole job: $0.0044.",
         "This run: 1 row in 3,600.0 s, no errors, $0.0044.",
-        "The window of 2h was made.",
+        "The window of 2h was met.",
         "Report: out/_twoshift/report.html",
     ]
 
 
 def test_a_job_that_was_done_before_says_so() -> None:
     last = replace(NOW, shards=1, shards_done=1, committed_rows=0, errors=0)
-    told = "This run: nothing was left to do (sizes compared; `twoshift verify out/` reads all)."
+    told = (
+        "This run: nothing was left to do (only file sizes were compared; `twoshift verify out/` compares checksums)."
+    )
     assert told in lines(ended(Ending.DONE, last, summary(record())))
 
 
 def test_a_job_that_was_stopped_tells_this_run_from_the_whole() -> None:
     assert lines(ended(Ending.STOPPED)).splitlines() == [
         "Stopped. This run: 12,000,000 rows in 3,600.0 s, 1,234 with an error, $12.34.",
-        "The whole job: 418 of 500 shards done. The same command resumes.",
+        "The whole job: 418 of 500 shards done. Run the same command again to resume.",
         "Report so far: out/_twoshift/report.html",
     ]
-    assert lines(ended(Ending.STOPPED, NOTHING_YET)) == "Stopped before the first shard. The same command resumes."
+    assert (
+        lines(ended(Ending.STOPPED, NOTHING_YET))
+        == "Stopped before the first shard. Run the same command again to resume."
+    )
 
 
 def test_too_many_errors_are_counted_beside_their_limit() -> None:
     told = lines(ended(Ending.TOO_MANY_ERRORS))
     assert "1,234 of 12,000,000 in this run; --max-errors allows 20" in told
-    assert "a higher --max-errors resumes" in told
+    assert "with a higher --max-errors" in told
 
 
 def test_dead_shards_are_named_the_first_of_them() -> None:
     told = lines(ended(Ending.DEAD_SHARDS, dead=dict.fromkeys(range(12), "why"), failures={"why": 48}))
-    assert "Shard 9 could not be done: why\nand 2 more\n" in told
-    assert "418 of 500 shards are committed. The same command tries the others.\n48 x why" in told
+    assert "Shard 9 failed: why\nand 2 more\n" in told
+    assert "418 of 500 shards are committed. Run the same command again to retry the others.\n48 x why" in told
 
 
 @pytest.mark.parametrize(
@@ -201,7 +207,7 @@ def test_a_storm_of_signals_is_answered_once() -> None:
     # In a process of its own: what other tests have loaded into this one may have a hand in its signals
     done = subprocess.run([sys.executable, "-c", STORM], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == ["False", "True"]
-    assert [line.partition(":")[0] for line in done.stderr.splitlines()] == ["Stopping", "Stopping now."]
+    assert [line.partition(" after")[0] for line in done.stderr.splitlines()] == ["Stopping", "Stopping now."]
 
 
 def test_no_grace_at_all_is_allowed(twoshift: Callable[[str], Any]) -> None:
@@ -240,8 +246,14 @@ def test_a_wrong_input_is_refused_by_its_option_before_the_model_is_loaded(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("--on http://127.0.0.1:1 --precision int8", "--precision: 'int8' cannot be used; expected no such option"),
-        ("--on http://127.0.0.1:1 --retry-errors o", "--retry-errors: 'o' cannot be used; expected no such option"),
+        (
+            "--on http://127.0.0.1:1 --precision int8",
+            "--precision: 'int8' cannot be used; expected no value: this option",
+        ),
+        (
+            "--on http://127.0.0.1:1 --retry-errors o",
+            "--retry-errors: 'o' cannot be used; expected no value: this option",
+        ),
         ("--max-live-load 30%", "--max-live-load: 0.3 cannot be used; expected --on as well"),
         ("--detach", "--detach: True cannot be used; expected --on as well"),
     ],
@@ -251,6 +263,12 @@ def test_an_option_of_a_job_on_a_server_or_of_one_here_is_refused_for_the_other(
 ) -> None:
     ran = twoshift(f"run in.csv -o out --model m --text body {options}")
     assert (ran.code, ran.err.startswith(f"twoshift: {said}")) == (2, True)
+
+
+def test_more_preparing_processes_than_cores_are_refused(twoshift: Run) -> None:
+    ran = twoshift("run in.csv -o out --model minilm --text body --preparers 1000")
+    told = f"--preparers: 1000 cannot be used; expected at most {usable_threads()}, the number of usable cores"
+    assert (ran.code, told in ran.err) == (2, True)
 
 
 def test_a_job_files_placeholder_is_named_as_the_file_does(twoshift: Run) -> None:

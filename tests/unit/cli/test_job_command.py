@@ -81,10 +81,12 @@ def test_the_command_of_a_job_asks_for_the_same_job(
 
 def test_what_a_command_cannot_say_is_said_beside_it() -> None:
     _, schema, there, file = shown(ASKED)
-    assert schema == "Save settings.json_schema of `twoshift jobs show job-1 --on URL --json` as schema.json first."
+    assert schema == "First save settings.json_schema of `twoshift jobs show job-1 --on URL --json` as schema.json."
     options = "--weight 2.0 --hours 22:00-06:00 --max-live-load 0.3 --notify ops,me"
-    assert there == f"Only a server has {options}: `twoshift jobs resume job-1 --on URL` keeps it."
-    assert file == "Only a job file has lease_seconds = 400.0."
+    assert (
+        there == f"These options apply only on a server: {options}. `twoshift jobs resume job-1 --on URL` keeps them."
+    )
+    assert file == "Put this line into a job file, because it has no option: lease_seconds = 400.0"
     assert len(shown(OF_ROWS)) == 1
 
 
@@ -97,7 +99,7 @@ def test_no_setting_of_a_job_is_forgotten_in_its_command() -> None:
 def test_the_command_of_a_paused_job_of_a_language_model_has_its_prompt() -> None:
     asked = JobSettings(inputs=("a.jsonl",), output="out", model="smollm", prompt="Is {text} good?", max_tokens=7)
     command = "twoshift run a.jsonl --model smollm -o out --prompt 'Is {text} good?' --max-tokens 7"
-    assert shown(asked) == [f"To resume here: {command}"]
+    assert shown(asked) == [f"To resume the job on this machine: {command}"]
 
 
 @pytest.mark.parametrize(("reason", "shown"), [("expired", "b: expired"), ("cancelled", "b: cancelled")])

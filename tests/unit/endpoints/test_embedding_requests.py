@@ -60,7 +60,7 @@ def test_a_value_of_the_wrong_kind_is_refused_in_the_words_of_json(given: Any, m
 
 
 def test_a_field_that_is_missing_is_named() -> None:
-    with pytest.raises(InvalidInput, match=r"^input: expected a value: it is required$"):
+    with pytest.raises(InvalidInput, match=r"^input: expected a value: this field is required$"):
         ENDPOINTS["/v1/embeddings"](b'{"model": "m"}', MODEL)
 
 

@@ -389,7 +389,7 @@ def test_the_watchdog_sees_a_row_that_waits_too_long() -> None:
     device.now_s = 10.2
     assert engine.health().healthy  # it has brought the time
     device.now_s = 11.0
-    assert engine.health().reason == "a row has waited for 11 s"
+    assert engine.health().reason == "a row has been waiting in the queue for 11 s"
 
 
 def test_waits_and_riding_rows_are_counted_by_lane() -> None:
@@ -434,7 +434,7 @@ def test_a_later_call_may_answer_with_a_wider_type() -> None:
     ("later", "told"),
     [
         ({"d": np.zeros((2, 4))}, r"rows of shape \[3\] first and of \[4\] later"),
-        ({"e": np.zeros((2, 3))}, r"answered with \['d'\] first and with \['e'\] later"),
+        ({"e": np.zeros((2, 3))}, r"returned the columns \['d'\] at first and \['e'\] later"),
         ({"d": np.full((2, 3), "x")}, "was float64 first and <U1 later"),
     ],
 )

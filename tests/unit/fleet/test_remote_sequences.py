@@ -174,7 +174,7 @@ def test_what_a_replica_refuses_is_raised_as_it_was_there() -> None:
             made.llm.gate.clear()
             first = made.ask(row())
             await until(lambda: made.live() == 1)
-            with pytest.raises(TryLater, match="wait for their first token") as refused:
+            with pytest.raises(TryLater, match="waiting for their first token") as refused:
                 await made.ask(row(), number=2).first
             assert refused.value.retry_after_s >= 0.1
             made.llm.gate.set()

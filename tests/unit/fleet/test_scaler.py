@@ -21,7 +21,7 @@ from twoshift.policy.autoscale import AutoscalePolicy, ReplicaSettings, Signal, 
 from twoshift.policy.scale_journal import ReplayedScale, scale_replay
 from twoshift.types import ReplicaCounts
 
-NOTHING = ModelCounts(0, 0, 0, 0, 0, 1000.0, 10.0)  # 100 rows a second
+NOTHING = ModelCounts(0, 0, 0, 0, 0, 1000.0, 10.0)  # 100 rows per second
 
 
 @dataclass
@@ -103,8 +103,9 @@ def test_batch_rows_give_way_before_a_replica_is_added(caplog: pytest.LogCapture
     world.live(15, offered=88, harvested=20)  # above the target load of 0.8, below 0.9
     assert world.fleet.asked == []
     assert world.scaler.decisions["hold", Signal.BORROW] > 5
-    assert [record.message for record in caplog.records if "rows yield" in record.message] == [
-        "batch rows yield, no replica is added: hold 1: 88 rows/s fit 1 replica as batch work gives way"
+    assert [record.message for record in caplog.records if "no replica is added" in record.message] == [
+        "no replica is added, because batch rows leave capacity to live requests: hold 1: 88 rows/s fit on "
+        "1 replica if batch rows leave them the capacity"
     ]
     world.live(15, offered=95, harvested=5)
     assert world.fleet.asked == [2]
@@ -231,7 +232,7 @@ def test_a_log_that_was_changed_says_where(tmp_path: Path) -> None:
     entries = lines(tmp_path / "log")
     entries[4]["replicas"]["live_rows_per_s"] = 10_000.0
     assert [each.number for each in scale_replay(entries) if each.differs] == [4]
-    with pytest.raises(InvalidInput, match=r"line 3: .* entry 2 here: some of the log is missing"):
+    with pytest.raises(InvalidInput, match=r"line 3: .* entry 2 at this position: part of the log is missing"):
         list(scale_replay(entries[:2] + entries[3:]))
     with pytest.raises(InvalidInput, match=r"line 1: .* a log that begins with a twoshift-scale header"):
         list(scale_replay(entries[1:]))
@@ -259,7 +260,7 @@ def test_a_restarted_server_goes_on_in_the_same_log_past_the_half_line_of_a_kill
 
 def test_two_servers_do_not_write_one_log(tmp_path: Path) -> None:
     first = ScaleLog(tmp_path / "log")
-    with pytest.raises(InvalidInput, match="another server writes this one"):
+    with pytest.raises(InvalidInput, match="that no other server writes"):
         ScaleLog(tmp_path / "log")
     first.close()
     ScaleLog(tmp_path / "log").close()

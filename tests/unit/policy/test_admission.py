@@ -213,7 +213,7 @@ def test_the_queue_is_bounded_even_where_callers_are_patient() -> None:
         lanes.submit(Item(key, 100.0), 0.0)
     answer = admission.decide([Item(99, 100.0)], 0.0)
     assert isinstance(answer, Refuse)
-    assert "10 rows wait" in answer.reason
+    assert "10 rows are already waiting" in answer.reason
     assert isinstance(admission.decide([Item(100 + i, 100.0) for i in range(11)], 0.0), Never)
 
 

@@ -143,7 +143,7 @@ def test_a_start_slower_than_the_cool_down_is_neither_repeated_nor_given_up_whil
 def test_a_live_rise_that_fits_the_fleet_is_borrowed_from_batch_before_a_replica_is_added() -> None:
     borrowed = ReplicaPolicy().decide(at(175.0, 2, harvested_rows_per_s=5.0), 0.0)
     assert borrowed.change == 0
-    assert "batch work gives way" in borrowed.reason
+    assert "batch rows leave them the capacity" in borrowed.reason
     assert ReplicaPolicy().decide(at(175.0, 2), 0.0).change > 0
     assert ReplicaPolicy().decide(at(185.0, 2, harvested_rows_per_s=5.0), 0.0).change > 0
 
@@ -243,14 +243,14 @@ def test_what_the_live_fleet_delivers_needs_no_dedicated_worker() -> None:
     assert WorkerPolicy(EXACT).decide(state, 0.0).target == 4
     enough = WorkerPolicy(EXACT).decide(dataclasses.replace(state, harvested_items_per_s=100.0), 0.0)
     assert enough.target == 0
-    assert "harvesting" in enough.reason
+    assert "idle time of the live replicas" in enough.reason
 
 
 def test_workers_go_to_zero_the_moment_nothing_is_pending() -> None:
     policy = WorkerPolicy()
     policy.decide(BatchBacklog(10**6, 10.0, 3600.0), 0.0)
     scale = policy.decide(BatchBacklog(0, 10.0, 3600.0, workers=8), 1.0)
-    assert (scale.target, scale.change, scale.reason) == (0, -8, "remove 8: nothing is pending")
+    assert (scale.target, scale.change, scale.reason) == (0, -8, "remove 8: no job has rows to process")
 
 
 def test_the_first_worker_of_an_unmeasured_job_measures_it() -> None:
@@ -324,7 +324,7 @@ def test_batch_gives_a_shared_device_back_as_soon_as_online_wants_it() -> None:
     assert policy.decide(FleetState(at(10.0, 2), backlog), 0.0).workers.target == 6
     scale = policy.decide(FleetState(at(390.0, 2), backlog), 1.0)
     assert (scale.replicas.target, scale.workers.target) == (5, 3)
-    assert "leave 3" in scale.workers.reason
+    assert "leave only 3" in scale.workers.reason
 
 
 def test_a_device_limit_below_the_replicas_it_must_hold_is_refused() -> None:

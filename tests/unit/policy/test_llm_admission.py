@@ -87,10 +87,10 @@ def test_a_full_step_a_full_cache_and_a_broken_pace_are_told_apart() -> None:
         assert isinstance(answer, Refuse)
         return answer.reason
 
-    assert "8 sequences run, and 8 can" in refused(POLICY, running(*[400] * 8))
+    assert "8 sequences are running, and at most 8 can run" in refused(POLICY, running(*[400] * 8))
     assert "KV cache" in refused(POLICY, running(400, kv_tokens=995))
     paced = LlmAdmissionPolicy(replace(BOUNDS, tpot_s=COST.seconds(CallSize.uniform(3))))
-    assert "3 can without slowing others" in refused(paced, running(400, 400, 400))
+    assert "3 can run without missing their objective" in refused(paced, running(400, 400, 400))
     assert isinstance(paced.decide(COST, running(400, 400), 8, 1, 0.5), Admit)
 
 
@@ -109,5 +109,5 @@ def test_only_so_many_wait_for_their_first_token() -> None:
     load = replace(running(400), waiting=4)
     answer = POLICY.decide(COST, load, 8, 1, 60.0)
     assert isinstance(answer, Refuse)
-    assert answer.reason == "4 sequences wait for their first token"
+    assert answer.reason == "4 sequences are already waiting for their first token"
     assert POLICY.first_token_s(COST, load, 8) == pytest.approx(COST.seconds(CallSize(2, 10, 8, 8)))

@@ -260,7 +260,7 @@ def test_a_hanging_replica_is_killed_and_replaced_when_it_is_gone() -> None:
 
 def test_a_start_that_takes_too_long_is_ended() -> None:
     (killed,) = decide(one(1), Replica(0, "1", STARTING, 0.0), now_s=1800.0)
-    assert killed == Kill(0, "it was not ready within 1800 s")
+    assert killed == Kill(0, "the replica was not ready within 1800 s")
 
 
 def test_the_wait_doubles_with_each_failure_and_a_replica_that_lasted_ends_the_series() -> None:
@@ -278,7 +278,7 @@ def test_it_gives_up_in_words_after_five_failed_starts_until_one_is_ready_or_ano
     policy, want = ReconcilePolicy(), VersionWanted("1", 1)
     failures = tuple(Failure("1", float(each), None, f"no {each}") for each in range(6))
     assert policy.gave_up(want, Observed((), failures[:4])) == ""
-    told = "6 replicas one after the other could not be started: no 5"
+    told = "6 replicas in a row failed to start: no 5"
     assert policy.gave_up(want, Observed((), failures)) == told
     assert policy.gave_up(want, Observed((ready(1, since_s=6.0),), failures)) == ""
     assert policy.gave_up(replace(want, asked_s=5.0), Observed((), failures)) == ""

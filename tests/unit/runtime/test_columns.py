@@ -100,7 +100,7 @@ def test_none_is_nan_only_where_the_model_takes_missing_values() -> None:
     columns = ColumnRows.from_rows(rows, missing=True).columns
     np.testing.assert_array_equal(columns["a"], [1.0, np.nan])
     np.testing.assert_array_equal(columns["v"], [[1.0, np.nan], [2.0, 3.0]])
-    with pytest.raises(InvalidInput, match=r"row 1, field 'a' is missing; .* does not take missing"):
+    with pytest.raises(InvalidInput, match=r"row 1, field 'a' is missing; .* does not accept missing"):
         ColumnRows.from_rows([{"a": 1}, {"a": None}])
 
 

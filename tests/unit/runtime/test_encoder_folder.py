@@ -166,7 +166,7 @@ def test_a_pickle_is_refused_with_the_way_to_convert_it(model: Path) -> None:
 
 
 def test_code_from_a_folder_is_refused(model: Path) -> None:
-    with pytest.raises(InvalidInput, match="code from a model folder is never run"):
+    with pytest.raises(InvalidInput, match="which Twoshift never runs"):
         read_folder(with_config(model, auto_map={"AutoModel": "modeling_evil.Evil"}))
     put(model / "config.json", CONFIG)
     put(model / "modules.json", [TRANSFORMER, {"path": "", "type": "evil.Module"}])
@@ -245,7 +245,7 @@ def test_a_file_that_is_not_small_is_broken(model: Path, monkeypatch: pytest.Mon
 def test_weights_that_were_cut_short_are_broken(model: Path, kept: int, tmp_path: Path) -> None:
     file = model / "model.safetensors"
     file.write_bytes(file.read_bytes()[:kept])
-    with pytest.raises(Broken, match="cut short or damaged"), Weights.open([file], "x"):
+    with pytest.raises(Broken, match="truncated or damaged"), Weights.open([file], "x"):
         pass
 
 

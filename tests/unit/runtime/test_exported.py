@@ -162,7 +162,7 @@ class TestWhatIsRefused:
     def test_an_output_that_is_no_answer_to_a_text(self, output: str, over: int | None, tmp_path: Path) -> None:
         axes = ("rows", "tokens")
         message = refused(write_graph(tmp_path / "model.onnx", ["input_ids"], output, axes, sum_over=over))
-        assert "sentence_embedding [rows, width]" in message or "a row out for each row in" in message
+        assert "sentence_embedding [rows, width]" in message or "one output row per input row" in message
 
     def test_labels_that_do_not_match_the_logits(self, tmp_path: Path) -> None:
         (tmp_path / "config.json").write_text(json.dumps({"id2label": {"0": "no", "1": "yes", "2": "maybe"}}))

@@ -101,7 +101,7 @@ def test_a_missing_module_is_named() -> None:
 def test_a_missing_class_suggests_the_nearest(tmp_path: Path) -> None:
     path = written(tmp_path)
     assert "did you mean Doubler?" in refused(f"{path}:Dubler")
-    assert "which has Doubler" in refused(f"{path}:Zzz")
+    assert "which defines Doubler" in refused(f"{path}:Zzz")
 
 
 def test_a_constructor_with_arguments_is_refused(tmp_path: Path) -> None:
@@ -117,11 +117,11 @@ def test_a_constructor_with_arguments_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", ["load", "predict"])
 def test_a_missing_method_is_named(tmp_path: Path, method: str) -> None:
     source = MODEL.replace(f"def {method}(", "def other(")
-    assert f"it has no {method}" in refused(f"{written(tmp_path, source)}:Doubler")
+    assert f"this class has no {method}" in refused(f"{written(tmp_path, source)}:Doubler")
 
 
 def test_all_missing_methods_are_named_at_once(tmp_path: Path) -> None:
-    assert "it has no load and no predict" in refused(f"{written(tmp_path, 'class Model: ...')}:Model")
+    assert "this class has no load and no predict" in refused(f"{written(tmp_path, 'class Model: ...')}:Model")
 
 
 @pytest.mark.parametrize(
@@ -357,7 +357,7 @@ def test_what_close_raises_is_told_with_the_users_own_line(tmp_path: Path) -> No
         ("max_row_tokens = 'many'", "max_row_tokens as a whole number of at least 1, not 'many'"),
         ("max_row_tokens = 0", "max_row_tokens as a whole number"),
         ("outputs = 5", "outputs as a list of column names, not 5"),
-        ("tokens = property(lambda self: 1 / 0)", "code that can say what it is; "),
+        ("tokens = property(lambda self: 1 / 0)", "code that can read its attributes; "),
     ],
 )
 def test_an_attribute_that_cannot_be_is_refused(tmp_path: Path, attribute: str, expected: str) -> None:

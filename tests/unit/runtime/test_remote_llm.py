@@ -154,7 +154,7 @@ REMOTE = "http://127.0.0.1:1/v1#m"
 )
 def test_a_model_on_another_server_has_one_process_here(given: dict[str, Any], said: str) -> None:
     settings = make_settings({"models": {"m": {"model": REMOTE, **given}}})
-    with pytest.raises(InvalidInput, match=rf"^{said}.* expected 1: .* another server, which has replicas of its own"):
+    with pytest.raises(InvalidInput, match=rf"^{said}.* expected 1: .* another server, which has its own replicas"):
         live_model("m", settings, lambda _: None)
 
 

@@ -265,7 +265,7 @@ def test_a_panic_over_a_text_is_that_row_s_error(tmp_path: Path) -> None:
 
     texts = tokenizer(tmp_path)
     texts._tokenizer = Panicking()
-    with pytest.raises(InvalidInput, match=r"row 2.*that the tokenizer takes \(no entry"):
+    with pytest.raises(InvalidInput, match=r"row 2.*that the tokenizer accepts \(no entry"):
         texts.rows(["a", "c", "b", "b"])
 
 

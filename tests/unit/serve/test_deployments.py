@@ -41,7 +41,7 @@ def test_one_that_failed_says_why_and_leaves_the_others() -> None:
 def test_a_name_is_taken_once_and_free_after_removal() -> None:
     models = Deployments()
     first = models.add(Deployment("m"))
-    with pytest.raises(InvalidInput, match="a name that no other deployment has"):
+    with pytest.raises(InvalidInput, match="a name that no other deployment uses"):
         models.add(Deployment("m"))
     models.remove(first)
     assert models.add(Deployment("m")) is not first
@@ -86,7 +86,7 @@ def test_an_unloaded_one_is_not_found_and_says_so() -> None:
         model = service.find("m")
         backend = model.backend
         service.models.move(model, DeploymentState.UNLOADED)
-        with pytest.raises(NotFound, match="a model that is loaded: m is unloaded"):
+        with pytest.raises(NotFound, match="a loaded model; m is unloaded"):
             service.find("m")
         with pytest.raises(NotFound, match="m is unloaded"):
             _ = model.info

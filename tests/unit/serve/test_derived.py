@@ -20,7 +20,7 @@ IN_LANE = 1.75
 
 
 def closed_loop(policy: LanePolicy, clients: int, calls: int) -> float:
-    """Rows a second of patient clients with rows of 6 to 200 tokens."""
+    """Rows per second of patient clients with rows of 6 to 200 tokens."""
     rng, now_s, answered, key = np.random.default_rng(1), 0.0, 0, 0
     running: list[tuple[float, int, Call, float]] = []
     missing = clients

@@ -190,11 +190,11 @@ def test_what_cannot_be_read_is_told_as_its_path_tells_errors(server: AppServer,
 def test_a_client_holds_as_much_as_it_leaves_for_others() -> None:
     room = BodyRoom(100)
     room.take("a", 50)
-    with pytest.raises(HttpError, match="no room"):
+    with pytest.raises(HttpError, match="no memory"):
         room.take("a", 1)
     room.take("b", 25)
     room.take("c", 12)
-    with pytest.raises(HttpError, match="no room"):
+    with pytest.raises(HttpError, match="no memory"):
         room.take("b", 1)
     for client, size in (("a", 50), ("b", 25), ("c", 12)):
         room.give(client, size)

@@ -50,7 +50,7 @@ def test_where_nobody_is_idle_a_new_one_is_refused() -> None:
     peers = Peers(HttpLimits(connections=2, address_connections=2))
     for _ in range(2):
         entered(peers, "10.0.0.1", busy=True)
-    with pytest.raises(HttpError, match="too many connections"):
+    with pytest.raises(HttpError, match="the server has too many open connections"):
         entered(peers, "10.0.0.2")
 
 

@@ -128,7 +128,7 @@ def test_what_is_refused_costs_nothing_of_the_rate() -> None:
         asked(who, "o")
     with during(who, "m"), pytest.raises(OverLimit, match="running"):
         asked(who)
-    with pytest.raises(OverLimit, match="6 requests a minute"):
+    with pytest.raises(OverLimit, match="6 requests per minute"):
         asked(who)
 
 
@@ -182,7 +182,7 @@ def test_a_tenants_rate_is_over_all_its_keys() -> None:
         asked(alice)
         asked(anna)
     for who in (alice, anna):
-        with pytest.raises(OverLimit, match="the tenant red is over its 1 requests a second") as told:
+        with pytest.raises(OverLimit, match="the tenant red is over its limit of 1 requests per second") as told:
             asked(who)
         assert told.value.retry_after_s == pytest.approx(1.0)
     clock.now_s += 1
@@ -210,7 +210,7 @@ def test_spent_device_seconds_refuse_live_requests_and_let_jobs_wait() -> None:
     import time
 
     alice.of.spent(day=int(time.time() // 86_400), device_s=5.0)
-    with pytest.raises(OverLimit, match="5 device seconds of today"):
+    with pytest.raises(OverLimit, match="5 device seconds for today"):
         asked(alice)
     alice.enter("m", live=False)
     alice.leave()
@@ -219,7 +219,9 @@ def test_spent_device_seconds_refuse_live_requests_and_let_jobs_wait() -> None:
 def test_what_is_stored_has_a_limit() -> None:
     tenant = Tenant("red", TenantSettings(stored_bytes=100))
     tenant.check_storage(60, 40)
-    with pytest.raises(TooLarge, match="at most 40 more: 60 of 100 bytes are stored or on their way; delete") as told:
+    with pytest.raises(
+        TooLarge, match="at most 40 more bytes, because 60 of 100 bytes are stored or being uploaded; delete some files"
+    ) as told:
         tenant.check_storage(60, 41)
     assert fault_of(told.value).status == 413
     Tenant("blue").check_storage(1 << 60, 1 << 60)

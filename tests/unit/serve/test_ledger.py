@@ -169,7 +169,7 @@ def test_a_clock_that_is_set_back_over_midnight_loses_nothing(step_s: float) -> 
     for each in books.store.rows.values():
         days[str(each.day)] = days.get(str(each.day), 0.0) + each.device_s
     assert days == {day_name(NOON): 7.0, day_name(NOON + step_s): 2.0}
-    with pytest.raises(OverLimit, match="7 device seconds of today"):
+    with pytest.raises(OverLimit, match="7 device seconds for today"):
         books.tenant.check_device()
 
 
@@ -184,7 +184,7 @@ def test_who_has_spent_the_day_is_told_until_midnight() -> None:
     books.tenant.check_device()
     books.now = [live(1, 3.0)]
     books.ledger.keep()
-    with pytest.raises(OverLimit, match="10 device seconds of today") as told:
+    with pytest.raises(OverLimit, match="10 device seconds for today") as told:
         books.tenant.check_device()
     assert told.value.retry_after_s == DAY_S / 2
     books.clock.now_s = (NOON // DAY_S + 1) * DAY_S

@@ -15,7 +15,7 @@ from twoshift.serve.tenants import TenantSettings
 pytest.importorskip("httptools")
 pytest.importorskip("sqlalchemy")
 openai = pytest.importorskip("openai")
-SPENT = "device seconds of today"
+SPENT = "device seconds for today"
 
 
 @pytest.fixture(scope="module")

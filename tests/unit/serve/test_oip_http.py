@@ -135,8 +135,8 @@ def test_nan_and_infinity_are_data_in_binary(face: Face) -> None:
     in_json = face.infer({"inputs": [tensor(size=16)]}, given.tobytes())
     assert (in_json.status, told(in_json)["error"]) == (
         400,
-        "output 'double': 'JSON' cannot be used; expected binary_data: it holds NaN or infinity, "
-        "which JSON cannot hold",
+        "output 'double': 'JSON' cannot be used; expected binary_data: the output contains NaN or infinity, "
+        "which JSON cannot represent",
     )
 
 
@@ -146,14 +146,14 @@ def test_nan_and_infinity_are_data_in_binary(face: Face) -> None:
         (b"", b"", "body: expected a request as /openapi.json describes it"),
         (b"[]", b"", "body: expected an object, not a list"),
         (b'{"inputs": ' + b"[" * 5000, b"", r"inputs\[0\]: expected"),
-        ({}, b"", "inputs: expected a value: it is required"),
+        ({}, b"", "inputs: expected a value: this field is required"),
         ({"inputs": [tensor([1.0])]}, b"", "input 'x': '1 values'.*4 values"),
         ({"inputs": [tensor(None, shape=[2, 2])]}, b"", "input 'x': "),
-        ({"inputs": [tensor(size=17)]}, bytes(16), "input 'x': '17'.*16 bytes are left"),
+        ({"inputs": [tensor(size=17)]}, bytes(16), "input 'x': '17'.*16 bytes that are left"),
         ({"inputs": [tensor(size=-1)]}, bytes(16), "input 'x': '-1'"),
         ({"inputs": [tensor(size=16)]}, bytes(20), "body: '4 extra bytes'"),
         ({"inputs": [tensor(size=16) | {"data": [1]}]}, bytes(16), "input 'x': '16 and data'"),
-        ({"inputs": [tensor(size=16)]}, b"", "input 'x': '16'.*0 bytes are left"),
+        ({"inputs": [tensor(size=16)]}, b"", "input 'x': '16'.*0 bytes that are left"),
         ({"inputs": [tensor([1]) | {"parameters": {"shared_memory_region": "r"}}]}, b"", "input 'x': 'shared memory'"),
         ({"inputs": [tensor([1, 2, 3, 4])], "outputs": [{"name": "y"}]}, b"", "outputs: 'y'.*one of double, echo"),
         ({"inputs": [tensor([1])], "outputs": [{"name": "double", "parameters": {"classification": 2}}]}, b"",
@@ -207,7 +207,7 @@ def test_the_sooner_of_the_timeouts_is_the_deadline(face: Face) -> None:
     asked = {"inputs": [tensor([1, 2, 3, 4])]}
     late = face.infer(asked | {"parameters": {"timeout": 1}})
     assert late.status == 504
-    assert b"the header x-request-timeout-ms (milliseconds) gives it more time" in late.body
+    assert b"the header x-request-timeout-ms (milliseconds) sets a longer timeout" in late.body
     assert face.infer(asked | {"parameters": {"timeout": 1}}, x_request_timeout_ms="9000").status == 504
     assert face.infer(asked | {"parameters": {"timeout": 0, "priority": 1}}).status == 200
 
@@ -243,7 +243,10 @@ def test_what_cannot_be_asked_is_told(face: Face, method: str, path: str, status
 
 def test_a_model_cannot_be_loaded_differently(face: Face) -> None:
     reply = face.asked("POST", "/v2/repository/models/m/load", b'{"parameters": {"config": "{}"}}')
-    assert (reply.status, "as the server's settings have it" in told(reply)["error"]) == (400, True)
+    assert (reply.status, "the server loads a model with its configured settings" in told(reply)["error"]) == (
+        400,
+        True,
+    )
 
 
 def test_a_server_that_goes_down_is_not_ready(face: Face) -> None:
@@ -307,4 +310,4 @@ def test_text_that_is_no_utf_8_is_a_400_that_names_tensor_and_element(face: Face
     reply = face.infer(head, b"" if size is None else b"\x01\0\0\0\xff")
     assert reply.status == 400
     assert b"input 'x': b'\\xff" in reply.body.replace(b"\\\\", b"\\")
-    assert (b"element 1 is none" if size is None else b"element 0 is none") in reply.body
+    assert (b"element 1 is invalid" if size is None else b"element 0 is invalid") in reply.body

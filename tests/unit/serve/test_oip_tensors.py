@@ -143,7 +143,7 @@ def test_bytes_that_do_not_agree_are_refused_by_the_tensors_name(
         ("FP32", [1], '{"a": 1}', "Expected `array`, got `object`"),
         ("FP32", [1], "", "data, or parameters.binary_data_size"),
         ("FP32", [1], "[" * 40 + "1" + "]" * 40, "Expected `float`, got `array`"),
-        ("BF16", [1], "[1.0]", "'BF16'.*only in binary"),
+        ("BF16", [1], "[1.0]", "'BF16'.*only as binary data"),
     ],
 )
 def test_json_that_does_not_agree_is_refused_by_the_tensors_name(
@@ -169,7 +169,7 @@ def test_a_long_name_is_cut_in_the_message() -> None:
     [([1], b'["a\xff"]', 0), ([3], b'["a", "b", "\xc3("]', 2), ([2, 2], b'[["a", "b"], ["c", "\xff\xfe"]]', 3)],
 )
 def test_json_that_is_no_utf_8_is_refused_by_tensor_and_element(shape: list[int], data: bytes, number: int) -> None:
-    with pytest.raises(InvalidInput, match=f"^input 'wide': .*UTF-8; element {number} is none"):
+    with pytest.raises(InvalidInput, match=f"^input 'wide': .*UTF-8; element {number} is invalid"):
         from_json("wide", "BYTES", shape, msgspec.Raw(data))
 
 
@@ -198,5 +198,5 @@ def test_one_bad_number_among_many_is_refused(bad: bytes, place: int) -> None:
 
 
 def test_bytes_of_grpc_that_are_no_utf_8_are_refused_by_tensor_and_element() -> None:
-    with pytest.raises(InvalidInput, match=r"^input 'wide': .*UTF-8; element 1 is none"):
+    with pytest.raises(InvalidInput, match=r"^input 'wide': .*UTF-8; element 1 is invalid"):
         texts_of("wide", [b"a", b"\xff"])

@@ -174,7 +174,7 @@ def test_a_model_for_something_else_says_what_it_answers_with(app: App) -> None:
     ):
         reply = asked(app, "POST", path, body)
         assert reply.status == 400
-        assert b"answers with x" in reply.body
+        assert b"returns x" in reply.body
 
 
 @pytest.mark.parametrize(("given", "taken"), [("abc-1", True), ("a b", False), ("x" * 200, False), ("\xe9", False)])

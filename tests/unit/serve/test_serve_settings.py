@@ -71,7 +71,7 @@ def test_this_machine_alone_needs_no_keys(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "", "example.org", "localhost.example.org"])  # noqa: S104
 def test_beyond_this_machine_there_must_be_keys_or_the_word_for_none(host: str) -> None:
-    with pytest.raises(InvalidInput, match=r"host.*keys \(twoshift key\), or --open"):
+    with pytest.raises(InvalidInput, match=r"host.*keys \(`twoshift key`\), or --open"):
         made(host=host)
     assert made(host=host, open=True).open
     assert made(host=host, keys={"a": {"sha256": DIGEST}}).keys
@@ -94,7 +94,7 @@ def test_beyond_this_machine_there_must_be_keys_or_the_word_for_none(host: str) 
         ({"keys": {"a": {"sha256": DIGEST, "models": ["n"]}}}, r"keys.a.models: 'n' .* one of m"),
         ({"keys": {"a": {}}}, "sha256"),
         ({"keys": [1]}, r"tables such as \[keys.first\]"),
-        ({"tenants": {"b": {}}, "keys": {"a": {"sha256": DIGEST}}}, r"tenants.b: 'b' .* one that a key has: a"),
+        ({"tenants": {"b": {}}, "keys": {"a": {"sha256": DIGEST}}}, r"tenants.b: 'b' .* the tenant of a key: a"),
         ({"tenants": {"a": {"requests": 1}}, "keys": {"a": {"sha256": DIGEST}}}, "such as requests_per_second"),
         ({"tenants": {"a": {"stored_bytes": 0}}, "keys": {"a": {"sha256": DIGEST}}}, "stored_bytes"),
         ({"tenants": {"a": {"job_roots": ["x"]}}, "keys": {"a": {"sha256": DIGEST}}}, "job_roots"),

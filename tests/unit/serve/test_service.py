@@ -179,7 +179,7 @@ def test_an_objective_below_one_call_cannot_be_kept_and_is_no_deadline() -> None
     derived = derive(CallCost.line(0.037, 0.001), LaneLimits(slo_s=0.02, outside_s=0.002), RowSize.uniform(1), 100)
     assert not derived.keeps_slo
     assert derived.least_slo_s == derived.timeout_s == 0.08
-    assert "one row takes 38 of 20 ms; try --slo-ms 80 (slo_ms = 80 in a configuration file)" in derived.warning
+    assert "because one row takes 38 ms; try --slo-ms 80 (slo_ms = 80 in a configuration file)" in derived.warning
 
 
 def test_an_objective_that_can_be_kept_is_the_deadline_of_requests_without_one() -> None:

@@ -65,7 +65,7 @@ def test_where_a_server_is_full_an_idle_connection_of_the_same_process_makes_roo
     first, second = peers_of(limits, connections=2)
     idle = entered(first, ADDRESS)
     entered(second, "10.0.0.2", busy=True)
-    with pytest.raises(HttpError, match="too many connections"):
+    with pytest.raises(HttpError, match="the server has too many open connections"):
         entered(second, "10.0.0.3")
     entered(first, "10.0.0.3")
     assert idle.aborted

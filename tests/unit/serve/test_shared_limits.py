@@ -72,7 +72,7 @@ def test_all_processes_together_take_no_more_than_a_keys_rate(shared: Shared) ->
     (later,) = callers(shared.path, 0, *made, now_s=2.0)
     for _ in range(60):
         later.enter("m")
-    with pytest.raises(OverLimit, match="the key alice is over its 1800 requests a minute"):
+    with pytest.raises(OverLimit, match="the key alice is over its limit of 1800 requests per minute"):
         later.enter("m")
 
 
@@ -89,7 +89,7 @@ def test_all_processes_together_run_no_more_requests_than_a_key_may(shared: Shar
     assert max(shared.together(come_and_go, 200, SPAWN.Value("q", 0), *made)) == 1
     (who,) = callers(shared.path, 0, *made)
     who.enter("m")
-    with pytest.raises(OverLimit, match="alice has 1 requests running, its limit"):
+    with pytest.raises(OverLimit, match="alice has 1 requests running, which is its limit"):
         who.enter("m")
 
 
@@ -127,7 +127,7 @@ def test_a_process_that_is_started_again_finds_what_was_taken_and_runs_nothing(s
         first.enter("m")
     (again,) = callers(shared.path, 1, *made)
     again.enter("m")
-    with pytest.raises(OverLimit, match="24 requests a minute"):
+    with pytest.raises(OverLimit, match="24 requests per minute"):
         again.enter("m")
 
 
@@ -136,7 +136,7 @@ def test_what_one_process_says_is_spent_is_refused_by_all(shared: Shared) -> Non
     ledger, front = (Keys(keys, tenants=tenants, shared=SharedLimits.open(shared.path, each)) for each in (0, 1))
     front.caller("Bearer alice").enter("m")
     ledger.tenants["red"].spent(day_of(time.time()), 5.0)
-    with pytest.raises(OverLimit, match="5 device seconds of today"):
+    with pytest.raises(OverLimit, match="5 device seconds for today"):
         front.caller("Bearer alice").enter("m")
     ledger.tenants["red"].spent(day_of(time.time()), 4.0)
     front.caller("Bearer alice").enter("m")
@@ -147,7 +147,7 @@ def test_only_what_is_limited_has_a_place_in_the_file(shared: Shared) -> None:
     limits = SharedLimits.open(shared.path, 0)
     limits.key("anna")
     for missing in (limits.key, limits.tenant):
-        with pytest.raises(Broken, match="were not known"):
+        with pytest.raises(Broken, match="did not exist"):
             missing("alice" if missing == limits.key else "red")
     who = Keys(keys, tenants=tenants, shared=limits).caller("Bearer alice")
     limits.close()  # it is not looked at for her

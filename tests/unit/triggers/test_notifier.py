@@ -105,7 +105,7 @@ def test_it_is_tried_again_under_the_same_id_until_it_is_taken_also_by_the_next_
     assert [int(each.headers["webhook-timestamp"]) for each in receiver.posted] == [1_000_000, 1_000_003, 1_000_013]
     assert all(each.is_signed() for each in receiver.posted)
     assert office.states() == [("ops", "delivered", 3)]
-    assert "status 503; again in" in office.notes[0][1]
+    assert "status 503; next attempt in" in office.notes[0][1]
 
 
 def test_it_is_given_up_after_a_day_or_where_nobody_wants_it(office: Office) -> None:
@@ -121,7 +121,7 @@ def test_it_is_given_up_after_a_day_or_where_nobody_wants_it(office: Office) -> 
     ((_, state, attempts),) = [each for each in office.states() if each[0] == "ops"]
     assert state == "failed"
     assert 20 < attempts < 60
-    assert "given up after" in office.notes[-1][1]
+    assert "no further attempt after" in office.notes[-1][1]
 
 
 def test_who_is_told_of_what(office: Office) -> None:
@@ -190,7 +190,7 @@ def test_a_webhook_that_is_no_more_is_told_of(office: Office) -> None:
     office.now_s += 10
     office.turn(office.opened())
     assert office.states() == [("ops", "failed", 2)]
-    assert "no longer has this webhook" in office.notes[-1][1]
+    assert "this webhook no longer exists" in office.notes[-1][1]
 
 
 def test_a_clock_that_is_put_back_does_not_silence_it(office: Office) -> None:

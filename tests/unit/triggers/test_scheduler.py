@@ -287,7 +287,7 @@ def test_one_that_is_asked_for_runs_at_once_and_no_folder_is_used_twice(world: W
     world.end_jobs()
     world.turn("2026-01-01T11:00:00")
     assert world.history()[1] == ("failed", "11:00")
-    assert f"another folder: {run.id} has it" in world.runs()[1].reason
+    assert f"another folder: {run.id} uses this one" in world.runs()[1].reason
 
 
 def test_two_schedules_are_told_apart(world: World) -> None:
@@ -296,7 +296,7 @@ def test_two_schedules_are_told_apart(world: World) -> None:
     assert len(world.scheduler.list()) == 1
     with pytest.raises(InvalidInput, match="another name"):
         world.add(cron="5 * * * *")
-    with pytest.raises(InvalidInput, match="the schedule hourly has this one"):
+    with pytest.raises(InvalidInput, match="the schedule hourly uses this one"):
         world.add("second", cron="5 * * * *")
     with pytest.raises(NotFound, match="model"):
         world.scheduler.add(ScheduleSpec(name="x", cron="@daily", job={"output": "{run}", "inputs": "a", "model": "n"}))
@@ -326,7 +326,7 @@ def test_a_schedule_that_was_removed_is_gone_and_may_come_again(world: World) ->
     world.add(output="out/{date}-{time}")
     world.turn("2026-01-01T11:00:00")
     before = world.scheduler.remove("hourly")
-    with pytest.raises(NotFound, match="the name of a schedule"):
+    with pytest.raises(NotFound, match="the name of an existing schedule"):
         world.scheduler.get("hourly")
     world.add(output="out/{date}-{time}")
     assert world.scheduler.get("hourly").id != before.id

@@ -55,7 +55,7 @@ def arrow_batches(
             seen += batch.num_rows
             yield assembled({name: batch.column(name) for name in names}, batch.num_rows, wanted, {})
         if piece.rows is not None and seen != piece.rows:
-            raise EOFError(f"{seen} rows where there were {piece.rows} when it was listed")
+            raise EOFError(f"the file has {seen} rows, but had {piece.rows} when the job listed it")
 
 
 def _of_file(
@@ -98,7 +98,9 @@ def _is_file(source: Source, file: InputFile) -> bool:
     source.seek(0)
     head = source.read(len(MAGIC))
     if is_feather_v1(head):
-        raise InvalidInput("inputs", file.location, "Arrow IPC (Feather 2); this is Feather 1: write it again")
+        raise InvalidInput(
+            "inputs", file.location, "Arrow IPC (Feather 2); this file is Feather 1: write it again as Feather 2"
+        )
     return head == MAGIC
 
 

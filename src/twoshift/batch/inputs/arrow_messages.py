@@ -37,11 +37,11 @@ def record_batches(source: Source, size_bytes: int) -> Iterator[tuple[int, int]]
             return
         header = head[skip:] + source.read(max(0, length - (8 - skip)))
         if len(header) < length or length > _MOST_HEADER_BYTES:
-            raise EOFError("a message's header is cut short")
+            raise EOFError("the header of an Arrow message is truncated")
         rows, body_bytes = _message(header)
         at += skip + length + body_bytes
         if at > size_bytes:
-            raise EOFError("a record batch is cut short")
+            raise EOFError("an Arrow record batch is truncated")
         if rows is not None:
             yield rows, body_bytes
 
@@ -49,12 +49,12 @@ def record_batches(source: Source, size_bytes: int) -> Iterator[tuple[int, int]]
 def _header_length(head: bytes) -> tuple[int, int]:
     """A header's length, and how many bytes say so: 8, and 4 in files from before 2019."""
     if len(head) < 4:
-        raise EOFError("a message is cut short")
+        raise EOFError("an Arrow message is truncated")
     (first,) = struct.unpack_from("<I", head)
     if first != _CONTINUES:
         return first, 4
     if len(head) < 8:
-        raise EOFError("a message is cut short")
+        raise EOFError("an Arrow message is truncated")
     return struct.unpack_from("<I", head, 4)[0], 8
 
 
@@ -69,7 +69,7 @@ def _message(header: bytes) -> tuple[int | None, int]:
         length = _field(header, table + struct.unpack_from("<I", header, table)[0], 0)
         return (struct.unpack_from("<q", header, length)[0] if length else 0), body_bytes
     except (struct.error, IndexError) as error:
-        raise EOFError("a message's header makes no sense") from error
+        raise EOFError("the header of an Arrow message is invalid") from error
 
 
 def _field(buffer: bytes, table: int, slot: int) -> int:

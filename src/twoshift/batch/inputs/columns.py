@@ -44,7 +44,7 @@ class WantedColumns:
             if name not in known and not self.is_optional(name):
                 raise missing_column(name, names, location)
             if len(known) < len(names) and names.count(name) > 1:
-                raise InvalidInput("column", name, f"a name that occurs once in {location}")
+                raise InvalidInput("column", name, f"the name of a column that occurs only once in {location}")
         return [name for name in columns if name in known]
 
 

@@ -25,7 +25,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> tuple[pa.RecordBatch, d
         column, unfit = _cast(batch.column(field.name), field.type)
         columns.append(column)
         for row, value in unfit.items():
-            told = f"column {field.name}: {value} is no {field.type}"
+            told = f"column {field.name}: {value} is not a valid {field.type}"
             errors[row] = f"{errors[row]}; {told}" if row in errors else told
     if not columns:  # a batch without columns has no rows, but these do
         return batch.select([]), errors

@@ -71,10 +71,10 @@ class CsvRows:
             if block.too_long[place]:
                 errors[place] = too_long()
             elif returns[place]:
-                errors[place] = "a carriage return outside of quotes"
+                errors[place] = "the row has a carriage return outside of quotes"
             else:
                 noun = "field" if counts[place] == 1 else "fields"
-                errors[place] = f"{counts[place]} {noun} where the header has {len(self._header)}"
+                errors[place] = f"the row has {counts[place]} {noun}, the header has {len(self._header)}"
         return errors
 
     def _arrays(self, text: bytes, rows: int) -> list[pa.Array]:

@@ -55,9 +55,9 @@ class JsonRows:
             try:
                 rows[place] = self._decode(line)
             except UnicodeDecodeError:
-                errors[place] = "not UTF-8"
+                errors[place] = "the line is not UTF-8"
             except (ValueError, RecursionError) as error:
-                errors[place] = f"no JSON object: {error}"
+                errors[place] = f"the line is not a JSON object: {error}"
         return rows
 
     def _values(self, rows: list[Any]) -> dict[str, list[Any]]:

@@ -74,7 +74,7 @@ def parquet_batches(
             arrays = {name: batch.column(name) for name in names}
             yield assembled(arrays, batch.num_rows, wanted, {})
         if piece.rows is not None and seen != piece.rows:
-            raise EOFError(f"{seen} rows where there were {piece.rows} when it was listed")
+            raise EOFError(f"the file has {seen} rows, but had {piece.rows} when the job listed it")
 
 
 def _reader(source: Source) -> pq.ParquetFile:

@@ -52,13 +52,13 @@ class QuotedEnds:
         self._closed = not self._inside and len(quotes) > 0 and int(quotes[-1]) == len(chunk) - 1
         self._at += len(chunk)
         if self._inside and self._lines and self._at - self._cell > records.MOST_ROW_BYTES:
-            raise UnclosedQuote(self._cell, f"it takes in more than {records.MOST_ROW_BYTES >> 20} MiB of lines")
+            raise UnclosedQuote(self._cell, f"no closing quote within {records.MOST_ROW_BYTES >> 20} MiB")
         return ends
 
     def close(self) -> None:
         """The text is at its end; raises UnclosedQuote."""
         if self._inside:
-            raise UnclosedQuote(self._cell, "the file ends before it closes")
+            raise UnclosedQuote(self._cell, "the file ends before the quote closes")
 
     def _check_closing(self, chunk: NDArray[np.uint8], quotes: Places, newlines: Places) -> None:
         """Raises where text follows the closing quote of a cell of several lines: the quote was another cell's."""
@@ -70,7 +70,7 @@ class QuotedEnds:
             found.insert(0, (self._cell, self._lines))
         for place, lines in found:
             if lines:
-                raise UnclosedQuote(place, "text follows the next quote, which is on another line")
+                raise UnclosedQuote(place, "the next quote is on another line and has text after it")
 
     def _cell_of(self, which: int, quotes: Places, newlines: Places, until: int) -> tuple[int, int]:
         """Where the quoted cell of a quote opened, and its newlines up to a place in the chunk."""

@@ -34,7 +34,7 @@ def read(
     is missing, Broken where the file is damaged or no longer what it was.
     """
     if columns is not None and READ_ERROR in columns:
-        raise InvalidInput("column", READ_ERROR, "another name: this one is reserved")
+        raise InvalidInput("column", READ_ERROR, "another column name: this one is reserved")
     if file.size_bytes == 0:
         return iter(())
     wanted = WantedColumns(None if columns is None else tuple(columns), schema)

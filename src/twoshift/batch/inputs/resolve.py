@@ -32,10 +32,10 @@ def resolve(inputs: Sequence[str], blobs_for: BlobsFor, format: str | None = Non
     for given in inputs:
         for blob in _named_as_inputs(given, blobs_for, format):
             if not _is_utf8(blob.location):
-                raise InvalidInput("inputs", ascii(blob.location), "files whose names are UTF-8")
+                raise InvalidInput("inputs", ascii(blob.location), "input files whose names are valid UTF-8")
             key = _key(blob.location)
             if key in files:
-                accepted = f"each file once; it is in {named_by[key]!r} and in {given!r}"
+                accepted = f"each input file once; both {named_by[key]!r} and {given!r} match this file"
                 raise InvalidInput("inputs", blob.location, accepted)
             files[key] = InputFile(
                 blob.location, blob.size_bytes, blob.identity, *named_encoding(blob.location, format)
@@ -97,9 +97,9 @@ def _located(location: str, blobs_for: BlobsFor, kind: str | None) -> list[Blob]
 
 def _nothing(location: str) -> str:
     if is_pattern(location):
-        return "a pattern that some file matches"
+        return "a pattern that matches at least one file"
     known = ".parquet, .jsonl, .csv, .tsv, .arrow, or --input-format"
-    return f"a file or folder that exists, with a file of a known kind in it ({known})"
+    return f"an existing file, or a folder that contains at least one file of a known format ({known})"
 
 
 def _below(folder: str, blobs: Blobs, kind: str | None) -> Iterator[Blob]:
@@ -132,7 +132,7 @@ def _refuse_dangling(prefix: str, listed: set[str], is_input: Callable[[str], bo
 
 def _check_link(location: str) -> None:
     if Path(location).is_symlink() and not os.path.exists(location):  # noqa: PTH110 - Path raises for a circle
-        raise InvalidInput("inputs", location, "a link that leads to a file")
+        raise InvalidInput("inputs", location, "a symbolic link that points to an existing file")
 
 
 def _matching(pattern: str, blobs: Blobs) -> Iterator[Blob]:

@@ -88,8 +88,8 @@ def opened(file: InputFile, blobs: Blobs) -> Iterator[Source]:
         if source.failure is not None:
             raise source.failure from error
         _require_unchanged(file, blobs)  # a file that is replaced while it is read looks damaged
-        advice = "write it again, or leave it out of the input"
-        raise Broken(f"{file.location} is damaged or cut short ({_first_line(error)}); {advice}") from error
+        advice = "write the file again, or remove it from the input"
+        raise Broken(f"{file.location} is damaged or truncated ({_first_line(error)}); {advice}") from error
     _require_unchanged(file, blobs)  # who reads it hears of it before a shard of old and new rows is published
 
 
@@ -97,9 +97,11 @@ def _require_unchanged(file: InputFile, blobs: Blobs) -> None:
     found = blobs.stat(file.location)
     if found is not None and found.identity == file.identity:
         return
-    now = "is gone" if found is None else "has changed"  # not its size: a link may lead to somebody else's file by now
-    advice = "put it back and run again, or take another output folder"
-    raise Broken(f"{file.location} {now} since it was listed; {advice}")
+    now = (
+        "was deleted" if found is None else "has changed"
+    )  # not its size: a link may lead to somebody else's file by now
+    advice = "restore the file and run the command again, or use another output folder"
+    raise Broken(f"{file.location} {now} after the job listed its input; {advice}")
 
 
 def decompressed(source: Source, compression: str | None) -> Source | pa.NativeFile | BinaryIO:
@@ -134,7 +136,7 @@ def range_chunks(source: Source, start: int, stop: int) -> Iterator[bytes]:
     while at < stop:
         chunk = source.read(min(_CHUNK_BYTES, stop - at))
         if not chunk:
-            raise EOFError(f"it ends at byte {at}; it was longer when it was listed")
+            raise EOFError(f"the file ends at byte {at}, but was longer when the job listed it")
         yield chunk
         at += len(chunk)
 

@@ -107,7 +107,7 @@ def text_batches(
                 seen += len(part)
                 yield rows.batch(part)
         if piece.rows is not None and seen != piece.rows:
-            raise EOFError(f"{seen} rows where there were {piece.rows} when it was listed")
+            raise EOFError(f"the file has {seen} rows, but had {piece.rows} when the job listed it")
 
 
 def piece_lines(piece: Piece, file: InputFile, blobs: Blobs) -> Iterator[bytes]:
@@ -145,8 +145,10 @@ def _quotes_explained(file: InputFile, source: Source, begin: int = 0) -> Iterat
         for chunk in whole_chunks(decompressed(source, file.compression)):
             lines += chunk[: max(0, place)].count(b"\n")
             place -= len(chunk)
-        accepted = f"a closing quote: the quote that opens on line {lines:,} swallows the rows after it ({error})"
-        raise InvalidInput("inputs", file.location, f"{accepted}; correct that line, or leave the file out") from error
+        accepted = f"a file whose quotes are closed: the quote that opens on line {lines:,} never closes ({error})"
+        raise InvalidInput(
+            "inputs", file.location, f"{accepted}; correct that line, or remove the file from the input"
+        ) from error
 
 
 def _blocks(file: InputFile, source: Source, piece: Piece | None) -> Iterator[RecordBlock]:
@@ -173,6 +175,6 @@ def csv_header(file: InputFile, source: Source) -> list[str]:
         for block in records(chunks, _ends(file), blank_spaces=False):
             if len(block):
                 if block.too_long[0]:
-                    raise InvalidInput("inputs", file.location, f"a header that is not {too_long()}")
+                    raise InvalidInput("inputs", file.location, f"a header line that is not {too_long()}")
                 return header_names(block.row(0), file)
     return []

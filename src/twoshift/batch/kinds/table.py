@@ -63,7 +63,7 @@ class TableKind:
             hint = "" if has_columns else "; give --text COLUMN if the model takes texts"
             raise UnusableRows("inputs", seen, f"{first_error}{hint}")
         if measured.parity is not None and not measured.parity >= PARITY_BAR:
-            accepted = f"fp32: parity with it is {measured.parity:.4f} on the job's first {seen} rows, and at "
+            accepted = f"fp32: on the job's first {seen} rows the parity with fp32 is {measured.parity:.4f}, and at "
             raise InvalidInput("precision", settings.precision, f"{accepted}least {PARITY_BAR} is required")
 
     def schema(self, kept: pa.Schema, results: Mapping[str, pa.DataType]) -> pa.Schema:

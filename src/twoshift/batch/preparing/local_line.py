@@ -80,7 +80,7 @@ class LocalLine:
     def ending(self) -> str:
         """By its exit code."""
         code = self._ended()
-        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
 
     def close(self) -> None:
         """Nothing is left of it."""

@@ -108,7 +108,9 @@ class BatchHost:
         cancelled = self._store.cancel_batch(batch_id)
         if cancelled is None:
             status = str(self._store.batch(batch_id, owner).status)
-            raise InvalidInput("batch", status, "a batch that is still running: this one can no longer be cancelled")
+            raise InvalidInput(
+                "batch", status, "a batch that is still running; a batch that has ended cannot be cancelled"
+            )
         self.wake(batch_id)
         self._clerks.check_first(cancelled.owner, batch_id)
         return cancelled
@@ -202,7 +204,7 @@ class BatchHost:
 
     def check_change(self, job_id: str) -> None:
         """Raises InvalidInput: it is changed as a batch."""
-        raise InvalidInput("job", job_id, f"a job, not a batch: see /v1/batches/{job_id}")
+        raise InvalidInput("job", job_id, f"a job that is not a batch: use /v1/batches/{job_id}")
 
     def ended(self, job_id: str) -> None:
         """A run of its job has."""

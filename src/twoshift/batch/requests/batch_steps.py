@@ -115,7 +115,7 @@ class BatchSteps:
     def _failure(self, batch_id: str) -> NotDone:
         """What is said of requests that its job could not run."""
         reason = self._jobs.get(batch_id).reason.replace(f"{self._files.root}/", "")  # nobody's to know
-        return NotDone("", f"the request was not run: {reason or 'its job has failed'}")
+        return NotDone("", f"the request was not run: {reason or 'the job of the batch has failed'}")
 
     def sweep(self, batch_id: str) -> None:
         """Its folder is not needed any more."""

@@ -46,14 +46,16 @@ def check_input(
         if number % _STOP_EVERY == 0:
             go_on()
         if len(line) > _MOST_LINE_BYTES:
-            checked.wrong("line_too_long", f"a line of more than {_MOST_LINE_BYTES:,} bytes", number)
+            checked.wrong("line_too_long", f"the line has more than {_MOST_LINE_BYTES:,} bytes", number)
             break
         line = line.removeprefix(_BOM) if number == 1 else line
         if line.isspace() or not line:
             continue
         checked.total += 1
         if checked.total > most_requests:
-            checked.wrong("too_many_requests", f"more than {most_requests:,} requests: send several files", number)
+            checked.wrong(
+                "too_many_requests", f"more than {most_requests:,} requests in one file: send several files", number
+            )
             break
         _check_line(line, number, endpoint, served, seen, checked)
     if not number or (not checked.total and not checked.errors):
@@ -76,13 +78,18 @@ def _check_line(
         checked.wrong("missing_required_parameter", "custom_id is empty", number, "custom_id")
     elif digest in seen:
         checked.wrong(
-            "duplicate_custom_id", f"custom_id {asked.custom_id[:100]!r} was there before", number, "custom_id"
+            "duplicate_custom_id",
+            f"custom_id {asked.custom_id[:100]!r} occurs on an earlier line, too",
+            number,
+            "custom_id",
         )
     seen.add(digest)
     if asked.method != "POST":
         checked.wrong("invalid_method", f"method {asked.method[:20]!r}: expected POST", number, "method")
     if asked.url != endpoint:
-        checked.wrong("invalid_url", f"url {asked.url[:200]!r}: expected {endpoint}, the batch's own", number, "url")
+        checked.wrong(
+            "invalid_url", f"url {asked.url[:200]!r}: expected {endpoint}, the endpoint of the batch", number, "url"
+        )
     _check_model(asked, number, served, checked)
 
 
@@ -98,5 +105,5 @@ def _check_model(asked: CheckedLine | RequestLine, number: int, served: Collecti
             told = f"model {model[:200]!r}: expected one of {', '.join(sorted(served))}"
             checked.wrong("model_not_found", told, number, "body.model")
     elif model != checked.model:
-        told = f"model {model[:200]!r}: expected {checked.model[:200]!r}, as in the lines before"
+        told = f"model {model[:200]!r}: expected {checked.model[:200]!r}, as on the lines before"
         checked.wrong("mismatched_model", told, number, "body.model")

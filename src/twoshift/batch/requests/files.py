@@ -76,7 +76,7 @@ class StoredFiles:
         try:
             return self.blobs.open(self.location(file.id))
         except InvalidInput as error:
-            raise Broken(f"the content of {file.id} is missing") from error
+            raise Broken(f"the content of file {file.id} is missing") from error
 
     def remove(self, file_id: str, owner: str | None = None) -> None:
         """Raises NotFound, and InvalidInput where a batch that is not over reads it."""

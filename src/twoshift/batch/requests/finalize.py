@@ -79,7 +79,7 @@ class _Side:
         while size:
             data = source.read(min(size, _COPY_BYTES))
             if not data:
-                raise Broken(f"{location} is cut short")
+                raise Broken(f"{location} is truncated")
             self.write(data)
             size -= len(data)
 
@@ -147,7 +147,7 @@ def _copied(desk: StoredFiles, location: str, output: _Side, error: _Side) -> Fo
         try:
             footer = read_footer(part)
         except msgspec.DecodeError as damage:
-            raise Broken(f"{location} is not a complete part of a batch") from damage
+            raise Broken(f"{location} is not a complete output part of a batch") from damage
         part.seek(0)
         output.copy(part, footer.output_bytes, location)
         error.copy(part, footer.error_bytes, location)

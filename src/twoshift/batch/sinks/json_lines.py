@@ -18,7 +18,7 @@ from twoshift.batch.result_columns import ERROR, is_vector
 
 __all__ = ["JsonLinesSink"]
 
-_NOT_FINITE = "is not finite, and JSON has no such number: --output-format parquet keeps it"
+_NOT_FINITE = "is NaN or infinite, which JSON cannot represent: use --output-format parquet"
 
 
 class JsonLinesSink:

@@ -31,7 +31,10 @@ class ParquetSink:
                 with pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([field])):
                     pass
             except pa.ArrowException:
-                accepted = f"columns that Parquet can hold, and {field.name} is a {field.type}: leave it out, or write "
+                accepted = (
+                    f"columns with types that Parquet supports; {field.name} is {field.type}: remove the "
+                    "column, or use "
+                )
                 raise InvalidInput("keep", field.name, f"{accepted}--output-format jsonl") from None
 
     def unwritable(self, batch: pa.RecordBatch) -> dict[int, str]:

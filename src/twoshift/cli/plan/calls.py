@@ -40,16 +40,16 @@ SloMs = Annotated[float | None, millis("Latency objective of a live request.")]
     """,
 )
 def cost_command(
-    batch: Annotated[list[int], whole("Items per call; repeat it to compare.")],
+    batch: Annotated[list[int], whole("Batch size: items per call; repeat the option to compare several.")],
     overhead_ms: OverheadMs = None,
     item_ms: ItemMs = None,
-    price: Annotated[list[float], usd("Price in dollars per hour: one, or one for each --batch.")] = [1.0],  # noqa: B006
+    price: Annotated[list[float], usd("Device price in dollars per hour: one price, or one for each --batch.")] = [1.0],  # noqa: B006
     slo_ms: SloMs = None,
     profile: ProfileName = None,
     row_tokens: RowTokens = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Compare batch sizes: time, throughput and dollars per item."""
+    """Compare batch sizes by call time, throughput and dollars per item."""
     source = chosen_curve(overhead_ms, item_ms, profile, row_tokens)
     made = cost_table(source.cost, batch, price, None if slo_ms is None else slo_ms / 1e3, source.row)
     data = {
@@ -61,7 +61,7 @@ def cost_command(
     if len(made.rows) > 1:
         words = (
             f"A batch of {made.rows[-1].batch:,} against {made.rows[0].batch:,}: "
-            f"{made.throughput_gain:.1f}x the throughput, {made.cost_gain:.1f}x cheaper an item."
+            f"{made.throughput_gain:.1f}x the throughput, {made.cost_gain:.1f}x cheaper per item."
         )
     show(as_json, data, source.name, _rows_table(made.rows), words)
 
@@ -71,13 +71,15 @@ def sweep_command(
     overhead_ms: OverheadMs = None,
     item_ms: ItemMs = None,
     slo_ms: SloMs = None,
-    batch: Annotated[list[int] | None, whole("Items per call; repeat it for several.", shown="1, 2, 4 ... 512")] = None,
-    price: Annotated[float, usd("Dollars an hour.")] = 1.0,
+    batch: Annotated[
+        list[int] | None, whole("Batch size: items per call; repeat the option for several.", shown="1, 2, 4 ... 512")
+    ] = None,
+    price: Annotated[float, usd("Device price in dollars per hour.")] = 1.0,
     profile: ProfileName = None,
     row_tokens: RowTokens = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Compare batch sizes 1, 2, 4 ... 512: where doubling stops paying, and whether that fits the SLO."""
+    """Compare batch sizes 1, 2, 4 ... 512: show where doubling stops paying off, and whether that call fits the SLO."""
     source = chosen_curve(overhead_ms, item_ms, profile, row_tokens)
     slo_s = None if slo_ms is None else slo_ms / 1e3
     made = sweep(source.cost, batch or SWEEP_BATCHES, price, slo_s, source.row)
@@ -100,17 +102,17 @@ def cap_command(
     overhead_ms: OverheadMs = None,
     item_ms: ItemMs = None,
     share: Annotated[
-        float, share("Share of the SLO that a live request may wait for a background call.", zero=False)
+        float, share("Largest share of the SLO that a live request may wait for a background call.", zero=False)
     ] = 0.5,
-    quantile: Annotated[float, share("With --profile: plan for this quantile of the call time.")] = 0.9,
+    quantile: Annotated[float, share("With --profile: use this quantile of the call time.")] = 0.9,
     profile: ProfileName = None,
     row_tokens: RowTokens = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Find the largest background batch behind which a live request waits at most its share of the SLO."""
+    """Find the largest batch of background rows that delays a live request by at most a given share of the SLO."""
     source = chosen_curve(overhead_ms, item_ms, profile, row_tokens)
     made = cap(source.cost, slo_ms / 1e3, share, source.row, quantile)
-    words = cap_words(made) + (f" Planned for the {quantile:.0%} quantile of the profile's calls." if profile else "")
+    words = cap_words(made) + (f" Computed with the {quantile:.0%} quantile of the profile's calls." if profile else "")
     data = {
         "batch": made.batch,
         "call_ms": made.call_s * 1e3,
@@ -128,33 +130,35 @@ def sweep_words(made: Sweep, slo_ms: float | None) -> str:
     if slo_ms is not None and not fitting:
         return f"No size in this list fits the SLO of {pretty(slo_ms)} ms: not even a call of {made.rows[0].batch:,}."
     if made.knee is None:
-        return "No knee in these sizes: every doubling still saves 5 % or more an item. Try larger batches."
-    start = f"Knee: {made.knee:,} items a call. Doubling it saves less than 5 % of the cost an item."
+        return "No knee in these batch sizes: every doubling still saves at least 5 % per item. Try larger batches."
+    start = f"Knee: {made.knee:,} items per call. Doubling the batch saves less than 5 % of the cost per item."
     call_ms = next(r.call_s * 1e3 for r in made.rows if r.batch == made.knee)
     if slo_ms is None:
-        return f"{start} A call of that size takes {pretty(call_ms)} ms (no --slo-ms to hold it against)."
+        return f"{start} A call of that size takes {pretty(call_ms)} ms (set --slo-ms to compare it with an SLO)."
     if made.knee_within_slo:
         return f"{start} A call of that size takes {pretty(call_ms)} ms, inside the SLO of {pretty(slo_ms)} ms."
     return (
-        f"{start} Online refuses it: one call of that size takes {pretty(call_ms)} ms, over the SLO of "
-        f"{pretty(slo_ms)} ms by itself, and a live request pays the whole call, not its share of it. "
-        f"Filling such a batch would also mean waiting for callers. It is a size for the night shift; the largest in "
-        f"this list that fits is {fitting[-1]:,}."
+        f"{start} This is too large for online serving: one call of that size takes {pretty(call_ms)} ms, more than "
+        f"the SLO of {pretty(slo_ms)} ms, and a live request waits for the whole call. Filling such a batch would also "
+        "mean waiting for more requests. Use this size for batch jobs; the largest batch in this list that fits the "
+        f"SLO is {fitting[-1]:,}."
     )
 
 
 def cap_words(made: Cap) -> str:
     """What the cap bounds, and what preemption between calls changes."""
     if made.batch == 0:
-        fit = f"No background call fits: one item takes {pretty(made.call_s * 1e3)} ms of a {_budget(made)} budget."
+        fit = f"No background call fits: one item takes {pretty(made.call_s * 1e3)} ms; the budget is {_budget(made)}."
     elif made.batch >= BATCH_LIMIT:
-        fit = f"Any batch fits the {_budget(made)} budget: on this curve a call hardly grows with its items."
+        fit = (
+            f"Any batch fits the {_budget(made)} budget: on this curve, the call time hardly grows with the "
+            "number of items."
+        )
     else:
-        fit = f"{made.batch:,} items hold the device for {pretty(made.call_s * 1e3)} ms of a {_budget(made)} budget."
+        fit = f"{made.batch:,} items hold the device for {pretty(made.call_s * 1e3)} ms; the budget is {_budget(made)}."
     return (
-        f"{fit} With preemption between calls the cap bounds each call and not the job: a job cut into many calls "
-        "lets a live request in between two of them, so the job's own batch may be any size. Without it, the whole "
-        "uninterruptible run must fit the share: the cap then bounds all the background work at once."
+        f"{fit} If live requests can run between two background calls, this limit applies to each call, and the "
+        "job may have any number of calls. If not, the limit applies to all background work at once."
     )
 
 

@@ -23,7 +23,10 @@ ProfileName = Annotated[
 ]
 RowTokens = Annotated[
     float | None,
-    count("With --profile: tokens per row, if other than measured; the longest row scales with it.", least=1),
+    count(
+        "With --profile: tokens per row, if they differ from the measured rows; the longest row scales with them.",
+        least=1,
+    ),
 ]
 
 
@@ -48,9 +51,9 @@ def chosen_curve(
         missing = "overhead_ms" if overhead_ms is None else "item_ms"
         raise InvalidInput(missing, None, "both --overhead-ms and --item-ms, or --profile NAME")
     if row_tokens is not None:
-        raise InvalidInput("row_tokens", row_tokens, "no value without --profile: --item-ms is already per row")
+        raise InvalidInput("row_tokens", row_tokens, "no value without --profile, because --item-ms is already per row")
     cost = CallCost.line(overhead_ms / 1e3, item_ms / 1e3)
-    return CurveSource(cost, RowSize(), f"{overhead_ms:g} ms a call + {item_ms:g} ms an item")
+    return CurveSource(cost, RowSize(), f"{overhead_ms:g} ms per call + {item_ms:g} ms per item")
 
 
 def _profile(name: str, row_tokens: float | None) -> CurveSource:
@@ -59,7 +62,7 @@ def _profile(name: str, row_tokens: float | None) -> CurveSource:
     found = _found(profiles(), name)
     row = found.row if row_tokens is None else found.row.scaled_to(row_tokens)
     where = ", ".join(word for word in (found.model, found.device, found.precision) if word and word.isprintable())
-    of = "" if row.tokens == 1 else f", {row.tokens:.3g} tokens a row"
+    of = "" if row.tokens == 1 else f", {row.tokens:.3g} tokens per row"
     return CurveSource(found.cost, row, f"profile {found.name}{f' ({where})' if where else ''}{of}")
 
 
@@ -72,7 +75,7 @@ def _found(store: Profiles, name: str) -> Profile:
     if len(near) == 1:
         return store.get(near[0])
     listed = "".join(f"\n  {each}" for each in near or names)
-    which = f"one of the {len(near)} that this may be" if near else "a profile that is stored here"
+    which = f"one of the {len(near)} profiles that match" if near else "a stored profile"
     raise InvalidInput("profile", name, f"{which}:{listed or ' none yet; `twoshift profile MODEL` makes one'}")
 
 

@@ -18,7 +18,7 @@ __all__ = ["memory_command", "roofline_command"]
 _PRECISIONS = tuple(PRECISION_BYTES)
 _DEVICE_NAMES = tuple(d.name for d in DEVICES.values())
 
-DeviceName = Annotated[str | None, choice("A device from its data sheet.", _DEVICE_NAMES)]
+DeviceName = Annotated[str | None, choice("Device name: takes memory and speed from its data sheet.", _DEVICE_NAMES)]
 
 
 @command(
@@ -30,20 +30,24 @@ DeviceName = Annotated[str | None, choice("A device from its data sheet.", _DEVI
     """,
 )
 def memory_command(
-    params: Annotated[float | None, count("Parameters of the model (all of them, for a mixture of experts).")] = None,
-    model: Annotated[str | None, text("Take the shape from a language model: smollm or a folder.")] = None,
+    params: Annotated[
+        float | None, count("Number of parameters of the model; for a mixture of experts, all of them.")
+    ] = None,
+    model: Annotated[str | None, text("Read the sizes from a language model: smollm or a model folder.")] = None,
     precision: Annotated[str, choice("Precision of the weights.", _PRECISIONS)] = "fp16",
-    layers: Annotated[int | None, whole("Layers; with --kv-heads and --head-dim it gives the KV cache.")] = None,
+    layers: Annotated[
+        int | None, whole("Number of layers; with --kv-heads and --head-dim, the KV cache size is computed.")
+    ] = None,
     kv_heads: Annotated[int | None, whole("Number of key-value heads.")] = None,
-    head_dim: Annotated[int | None, whole("Size of a head.")] = None,
-    tokens: Annotated[float, count("Tokens of one sequence: prompt and answer.", least=1, shown="2048")] = 2048,
+    head_dim: Annotated[int | None, whole("Dimension of one attention head.")] = None,
+    tokens: Annotated[float, count("Tokens per sequence: prompt plus answer.", least=1, shown="2048")] = 2048,
     kv_precision: Annotated[str, choice("Precision of the KV cache.", _PRECISIONS)] = "fp16",
     device: DeviceName = None,
-    device_memory: Annotated[float | None, size("Memory of the device.")] = None,
-    utilisation: Annotated[float, share("Share of the memory that may be used.", zero=False)] = 0.9,
+    device_memory: Annotated[float | None, size("Memory size of the device.")] = None,
+    utilisation: Annotated[float, share("Share of the device memory that may be used.", zero=False)] = 0.9,
     as_json: JsonFlag = False,
 ) -> None:
-    """Compute weights, KV cache, and the largest batch that fits a device."""
+    """Compute the size of the weights and the KV cache, and the largest batch that fits a device."""
     if model is not None:
         params, layers, kv_heads, head_dim = _shape(model, params, layers, kv_heads, head_dim)
     if params is None:
@@ -54,8 +58,8 @@ def memory_command(
     made = plan_memory(params, PRECISION_BYTES[precision], kv, tokens, device_memory, utilisation)
     shown = [
         ["weights", format_bytes(made.weights_bytes)],
-        ["KV cache a token", _bytes(made.kv_bytes_per_token)],
-        [f"KV cache a sequence of {tokens:,.0f}", _bytes(made.kv_bytes_per_sequence)],
+        ["KV cache per token", _bytes(made.kv_bytes_per_token)],
+        [f"KV cache per sequence of {tokens:,.0f}", _bytes(made.kv_bytes_per_sequence)],
         ["usable on the device", _bytes(made.usable_bytes)],
         ["left for the KV cache", _bytes(made.free_bytes)],
         ["largest batch", pretty(made.largest_batch)],
@@ -96,9 +100,9 @@ def _memory_words(made: MemoryPlan) -> str:
         case True, None:
             return "The weights fit. Add --layers, --kv-heads and --head-dim to size the KV cache."
         case True, 0:
-            return "The weights fit, but not one sequence beside them."
+            return "The weights fit, but the KV cache of one sequence does not fit beside them."
         case _:
-            return f"Up to {made.largest_batch:,} sequences at once ({made.largest_tokens:,} tokens of KV cache)."
+            return f"Up to {made.largest_batch:,} sequences fit at once ({made.largest_tokens:,} tokens of KV cache)."
 
 
 @command(
@@ -112,13 +116,13 @@ def roofline_command(
     device: DeviceName = None,
     tflops: Annotated[float | None, count("Instead of --device: peak TFLOP/s at this precision.")] = None,
     bandwidth: Annotated[float | None, size("Instead of --device: memory bandwidth, such as 3.35TB/s.")] = None,
-    params: Annotated[float | None, count("Parameters that each token uses.")] = None,
+    params: Annotated[float | None, count("Number of parameters that each token uses.")] = None,
     tokens: Annotated[
-        float, count("Tokens in the call: rows while decoding, rows x length otherwise.", least=1, shown="1")
+        float, count("Tokens per call: the number of rows when decoding, rows x length otherwise.", least=1, shown="1")
     ] = 1,
-    kv_bytes: Annotated[float | None, size("KV cache that the call reads.")] = None,
+    kv_bytes: Annotated[float | None, size("Bytes of KV cache that the call reads.")] = None,
     flops: Annotated[float | None, count("Instead of --params: FLOPs of the call.")] = None,
-    moved: Annotated[float | None, size("Instead of --params: bytes that the call moves.")] = None,
+    moved: Annotated[float | None, size("Instead of --params: bytes that the call reads and writes.")] = None,
     precision: Annotated[str, choice("Precision of weights and arithmetic.", _PRECISIONS)] = "bf16",
     as_json: JsonFlag = False,
 ) -> None:
@@ -167,10 +171,10 @@ def _work(
 
 def _roofline_words(made: Roofline, device: Device) -> str:
     if made.bound == "compute":
-        return "Compute-bound: more rows in the call make it longer, not cheaper an item."
+        return "Compute-bound: more rows per call make the call longer, but not cheaper per item."
     if made.ridge < 1.25 * made.intensity:
-        return "Memory-bound, close to the ridge: there is little left for more rows."
+        return "Memory-bound, but close to compute-bound: adding rows gains little."
     return (
         f"Memory-bound: {device.name} could do {made.ridge / made.intensity:.3g} times the arithmetic in the time the "
-        "bytes take, so more rows ride along almost for free, up to there."
+        "memory transfer takes, so adding rows up to that point is almost free."
     )

@@ -48,15 +48,18 @@ def fit_command(
             "processes: rows x longest where it pads. - is stdin."
         ),
     ],
-    predict: Annotated[int | None, whole("Predict a call of N rows; measured calls of that size are held out.")] = None,
-    save: Annotated[str | None, text("Store the curve as a profile.", metavar="NAME")] = None,
-    model: Annotated[str, text("Model to note in the profile.")] = "",
-    runtime: Annotated[str, text("Runtime to note in the profile.")] = "",
-    device: Annotated[str, text("Device to note in the profile.")] = "",
-    precision: Annotated[str, text("Precision to note in the profile.")] = "",
+    predict: Annotated[
+        int | None,
+        whole("Predict the time of a call of N rows; measured calls of that size are excluded from the fit."),
+    ] = None,
+    save: Annotated[str | None, text("Store the curve as a profile with this name.", metavar="NAME")] = None,
+    model: Annotated[str, text("Model name to record in the profile.")] = "",
+    runtime: Annotated[str, text("Runtime name to record in the profile.")] = "",
+    device: Annotated[str, text("Device name to record in the profile.")] = "",
+    precision: Annotated[str, text("Precision to record in the profile.")] = "",
     as_json: JsonFlag = False,
 ) -> None:
-    """Fit a cost curve to measured calls; predict another size with its error."""
+    """Fit a cost curve to measured calls, and predict the time of a call of another size."""
     from twoshift.cli.samples import read_samples
 
     if save is not None:
@@ -142,7 +145,7 @@ def _item_s(cost: CallCost, row: RowSize) -> float:
 
 
 def _curve(cost: CallCost, row: RowSize) -> str:
-    return f"{pretty(cost.overhead_s * 1e3)} ms a call + {pretty(_item_s(cost, row) * 1e3)} ms a row"
+    return f"{pretty(cost.overhead_s * 1e3)} ms per call + {pretty(_item_s(cost, row) * 1e3)} ms per row"
 
 
 def _fit_table(fit: Fit, row: RowSize) -> FittingTable:
@@ -150,10 +153,10 @@ def _fit_table(fit: Fit, row: RowSize) -> FittingTable:
     of = "" if row.tokens == 1 else f" of {row.tokens:.4g} tokens"
     shown = [
         ["shape", cost.shape],
-        ["overhead, ms a call", pretty(cost.overhead_s * 1e3)],
-        [f"item, ms a row{of}", pretty(_item_s(cost, row) * 1e3)],
-        *([["floor, ms a call", pretty(cost.floor_s * 1e3)]] if cost.floor_s else []),
-        ["a call is off by, its size held out", "-" if math.isnan(fit.error) else f"{fit.error:.1%}"],
+        ["overhead, ms per call", pretty(cost.overhead_s * 1e3)],
+        [f"item, ms per row{of}", pretty(_item_s(cost, row) * 1e3)],
+        *([["floor, ms per call", pretty(cost.floor_s * 1e3)]] if cost.floor_s else []),
+        ["prediction error for held-out sizes", "-" if math.isnan(fit.error) else f"{fit.error:.1%}"],
         ["stalled samples, ignored", f"{fit.outliers} of {fit.samples}"],
     ]
     return table(["<what", "value"], shown)
@@ -163,8 +166,8 @@ def _words(fit: Fit, prediction: _Prediction | None, at: int | None) -> str:
     lines: list[str] = []
     if fit.outliers > 0.05 * fit.samples:
         lines.append(
-            f"{fit.outliers / fit.samples:.0%} of the calls stalled. The curve is that of the others; on a machine "
-            "that is shared so, live requests will stall as often."
+            f"{fit.outliers / fit.samples:.0%} of the calls stalled and are not part of the curve. On a "
+            "machine that is shared like this, live requests will stall as often."
         )
     if prediction is not None:
         rows = "1 row" if prediction.rows == 1 else f"{prediction.rows:,} rows"
@@ -176,7 +179,7 @@ def _words(fit: Fit, prediction: _Prediction | None, at: int | None) -> str:
             )
         lines.append(line)
     if at is None:
-        lines.append(f"No knee up to {SWEEP_BATCHES[-1]}: every doubling still saves 5 % or more an item.")
+        lines.append(f"No knee up to {SWEEP_BATCHES[-1]}: every doubling still saves at least 5 % per item.")
     else:
-        lines.append(f"Knee: {at:,} rows a call; doubling it saves less than 5 % of the cost an item.")
+        lines.append(f"Knee: {at:,} rows per call; doubling the batch saves less than 5 % of the cost per item.")
     return "\n".join(lines)

@@ -29,18 +29,22 @@ __all__ = ["cold_start_command", "fleet_command", "replicas_command"]
     """,
 )
 def fleet_command(
-    items: Annotated[float, count("Number of items.")],
-    rate: Annotated[float, count("Items a second that one worker does.")],
-    window: Annotated[float, duration("Deadline of the job, from its start.")],
+    items: Annotated[float, count("Number of items in the job.")],
+    rate: Annotated[float, count("Items per second of one worker.")],
+    window: Annotated[float, duration("Time until the job must be done, counted from its start.")],
     price: Annotated[float, usd("Price of one worker in dollars per hour, before the discount.")],
     spot_discount: Annotated[float, share("Spot discount, as a share of the price.", one=False)] = 0.0,
     preemptions_per_hour: Annotated[float, count("Preemptions of one worker per hour.", zero=True)] = 0.0,
-    shard_seconds: Annotated[float, duration("Work in one shard: what a preemption can lose.", shown="60s")] = 60.0,
+    shard_seconds: Annotated[
+        float, duration("Processing time of one shard, which a preemption can lose.", shown="60s")
+    ] = 60.0,
     restart: Annotated[float, duration("Time until a lost worker is replaced.", zero=True, shown="60s")] = 60.0,
-    straggler_margin: Annotated[float, share("Extra work for slow shards at the end.", most=10.0)] = 0.1,
+    straggler_margin: Annotated[
+        float, share("Extra work for slow shards at the end, as a share of the job.", most=10.0)
+    ] = 0.1,
     as_json: JsonFlag = False,
 ) -> None:
-    """Find the workers that finish within a window; compare with twice and half as many."""
+    """Find the number of workers that finish a job within a window; compare with twice and half as many."""
     ask = FleetAsk(
         items, rate, window, price, spot_discount, preemptions_per_hour, shard_seconds, restart, straggler_margin
     )
@@ -68,16 +72,16 @@ def fleet_words(made: FleetPlan) -> str:
     margin = made.padded_work_s * (1 - made.lost_share) / made.work_s - 1
     lost = f", preemptions included (about {pretty(made.preemptions, 3)}, losing {made.lost_share:.2%} of the time)"
     lines = [
-        f"{workers} in {format_duration(right.finish_s)} at ${made.price_usd_per_hour:.2f} an hour each, with "
+        f"{workers} in {format_duration(right.finish_s)} at ${made.price_usd_per_hour:.2f} per hour each, with "
         f"{margin:.0%} for stragglers{lost if made.preemptions else ''}.",
-        f"Machines are paid until the window ends or the job does, whichever is later: of the "
+        "Machines are paid until the window ends or the job does, whichever is later: of the "
         f"${over.usd:,.2f} for twice as many, ${over.idle_usd:,.2f} buys idle hours. Releasing the machines when the "
         "job ends saves the idle dollars.",
     ]
     if not under.makes_window:
         lines.append(f"Half as many miss the window: they need {format_duration(under.finish_s)}.")
     if made.lost_share > 0.2:
-        lines.append("Shards are long against the time between preemptions: shorter ones lose less.")
+        lines.append("Shards are long compared with the time between preemptions: shorter shards lose less work.")
     return "\n".join(lines)
 
 
@@ -103,9 +107,9 @@ def replicas_command(
     peak_to_average: Annotated[float, count("Ratio of peak load to average load.", least=1)] = 1.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Find the replicas of a language model at average and peak load. Set --rate or --concurrency."""
+    """Find the number of replicas of a language model at average and peak load. Set --rate or --concurrency."""
     if (concurrency is None) == (rate is None):
-        raise InvalidInput("rate", rate, "either --rate or --concurrency, and not both")
+        raise InvalidInput("rate", rate, "either --rate or --concurrency, not both")
     tokens_per_s = replica_rate(tokens_per_s, profile, tpot_ms / 1e3)
     made = plan_replicas(
         ReplicasAsk(ttft_ms / 1e3, tpot_ms / 1e3, output_tokens, tokens_per_s, concurrency, rate, peak_to_average)
@@ -121,13 +125,16 @@ def replicas_command(
     ]
     words = (
         f"An answer takes {format_duration(made.end_to_end_s)} end to end (TTFT + output tokens x TPOT); "
-        f"{pretty(made.concurrency)} callers are inside on average; a replica serves "
+        f"{pretty(made.concurrency)} requests are in progress on average; a replica serves "
         f"{pretty(made.streams_per_replica)} streams at that TPOT."
     )
     busy = made.tokens_per_s / (made.replicas_average * tokens_per_s)
-    words += f" At average load they run at {busy:.0%} of their tokens a second."
+    words += f" At average load the replicas run at {busy:.0%} of their maximum tokens per second."
     if not made.tpot_reachable:
-        words += " The TPOT is out of reach: one stream alone asks for more tokens a second than a replica has."
+        words += (
+            " The TPOT objective cannot be met: a single stream needs more tokens per second than one "
+            "replica generates."
+        )
     show(as_json, plain(made), table(["<load", "requests/s", "tokens/s", "replicas"], rows), words)
 
 
@@ -136,14 +143,14 @@ def cold_start_command(
     bytes_: Annotated[float, size("Size of the weights to load.", "--bytes")],
     bandwidth: Annotated[float, size("Loading bandwidth, such as 5GB/s.")],
     startup: Annotated[
-        float, duration("Start-up time besides loading: container, warm-up.", zero=True, shown="0s")
+        float, duration("Start-up time in addition to loading: container start, warm-up.", zero=True, shown="0s")
     ] = 0.0,
     slo_ms: Annotated[
-        float | None, millis("Longest time that a first request may wait.", "--slo-ms", "--objective")
+        float | None, millis("Longest time that the first request may wait.", "--slo-ms", "--objective")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Compute the cold-start time of a replica, and whether it may scale to zero."""
+    """Compute the cold-start time of a replica, and whether the replicas may scale to zero."""
     made = plan_cold_start(bytes_, bandwidth, startup, None if slo_ms is None else slo_ms / 1e3)
     words = cold_start_words(made)
     allowed = {None: "-", True: "allowed", False: "refused"}[made.scale_to_zero]
@@ -166,4 +173,6 @@ def cold_start_words(made: ColdStart) -> str:
     objective = format_duration(made.objective_s)
     if made.scale_to_zero:
         return f"Scale-to-zero is allowed: {total} fits the objective of {objective}."
-    return f"Scale-to-zero is refused: {total} exceeds the objective of {objective}. Keep one replica warm at least."
+    return (
+        f"Scale-to-zero is not allowed: {total} exceeds the objective of {objective}. Keep at least one replica warm."
+    )

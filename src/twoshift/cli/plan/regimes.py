@@ -31,11 +31,11 @@ def regime_command(
     ] = None,
     p99_ms: Annotated[float | None, millis("Objective: p99 latency.")] = None,
     ttft_ms: Annotated[float | None, millis("Objective: time to the first token.", "--ttft-ms", "--ttft")] = None,
-    freshness: Annotated[float | None, duration("Greatest age of an answer.")] = None,
+    freshness: Annotated[float | None, duration("Maximum age of an answer when it is used.")] = None,
     precomputable: Annotated[float, share("Share of answers that can be computed in advance.")] = 0.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Find the regime of a workload: whether a caller waits, and whether the whole input is known."""
+    """Find how to run a workload (online, interactive, micro-batch, batch, hybrid) from its latency and input."""
     if waiting is None:
         # A latency objective says that somebody waits; a known corpus alone says that nobody does.
         waiting = True if p99_ms is not None or ttft_ms is not None else (False if known or freshness else None)

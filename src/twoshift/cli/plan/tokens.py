@@ -43,28 +43,32 @@ def tokens_command(
         float | None, count("Tokens per second of one busy device.", "--tokens-per-s", "--tokens-per-second")
     ] = None,
     profile: ProfileName = None,
-    sequences: Annotated[int | None, whole("With --profile: sequences decoded at once.", most=4096, shown="16")] = None,
+    sequences: Annotated[
+        int | None, whole("With --profile: number of sequences decoded at once.", most=4096, shown="16")
+    ] = None,
     utilisation: Annotated[float, share("Share of the time in which the device is busy.", zero=False)] = 1.0,
-    overhead_ms: Annotated[float | None, millis("Batch lever: fixed cost of a call.", zero=True)] = None,
-    item_ms: Annotated[float | None, millis("Batch lever: cost that each row adds.")] = None,
-    batch_from: Annotated[int | None, whole("Batch lever: rows per call now.")] = None,
-    batch_to: Annotated[int | None, whole("Batch lever: rows per call afterwards.")] = None,
-    quantisation: Annotated[str | None, choice("Quantise the model.", tuple(QUANTISATION_SPEEDUP))] = None,
-    quantisation_speedup: Annotated[float | None, count("Measured speed-up of the quantised model.")] = None,
-    params: Annotated[float | None, count("Model lever: parameters now.")] = None,
+    overhead_ms: Annotated[float | None, millis("Larger batches: fixed cost of a call.", zero=True)] = None,
+    item_ms: Annotated[float | None, millis("Larger batches: cost that each row adds.")] = None,
+    batch_from: Annotated[int | None, whole("Larger batches: rows per call now.")] = None,
+    batch_to: Annotated[int | None, whole("Larger batches: rows per call afterwards.")] = None,
+    quantisation: Annotated[
+        str | None, choice("Quantised model: precision after quantisation.", tuple(QUANTISATION_SPEEDUP))
+    ] = None,
+    quantisation_speedup: Annotated[float | None, count("Quantised model: measured speed-up.")] = None,
+    params: Annotated[float | None, count("Smaller model: parameters now.")] = None,
     to_params: Annotated[
         float | None,
         count(
-            "Model lever: parameters afterwards (active ones, for a mixture of experts).",
+            "Smaller model: parameters afterwards (active ones, for a mixture of experts).",
             "--to-params",
             "--active-params",
         ),
     ] = None,
-    padding: Annotated[float | None, share("Padding lever: share of a batch that is padding now.", one=False)] = None,
+    padding: Annotated[float | None, share("Less padding: share of a batch that is padding now.", one=False)] = None,
     spot_discount: Annotated[float | None, share("Spot discount, as a share of the price.", one=False)] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Compute dollars per million tokens: now, with each lever alone, and with all of them."""
+    """Compute dollars per million tokens: now, with each optimisation alone, and with all of them."""
     rate = device_rate(tokens_per_s, profile, sequences)
     tokens_per_s = rate.tokens_per_s if isinstance(rate, DecodeRate) else rate
     levers = [
@@ -82,9 +86,15 @@ def tokens_command(
     rows = [["now", pretty(made.usd_per_million_tokens), "", ""]]
     effects = [*made.levers, made.together] if made.levers else []
     rows += [[e.lever, pretty(e.usd_per_million_tokens), f"{e.saving:.1%}", e.why] for e in effects]
-    words = "Levers are multiplied: on a real device they overlap (a full batch leaves quantisation less to gain)."
+    words = (
+        "The savings are multiplied. On a real device they overlap: a full batch leaves less for quantisation to gain."
+    )
     if len(made.levers) < 2:
-        words = "" if made.levers else "Add --padding, --spot-discount, --quantisation ... to see what each would save."
+        words = (
+            ""
+            if made.levers
+            else "Add --padding, --spot-discount, --quantisation ... to see what each optimisation would save."
+        )
     data = {**plain(made), "tokens_per_s": tokens_per_s, "sequences": getattr(rate, "sequences", None)}
     show(
         as_json,
@@ -105,7 +115,10 @@ def _measured(rate: DecodeRate | float, profile: str | None, utilisation: float)
     busy = "" if utilisation == 1 else f", {utilisation:.0%} of the time"
     decoded = f"{rate.sequences:,} sequence{'' if rate.sequences == 1 else 's'} decoded at once (--sequences)"
     return [
-        f"{profile}: {decoded}{busy}: {pretty(rate.tokens_per_s, 3)} output tokens a second. Dollars are for those."
+        (
+            f"{profile}: {decoded}{busy}: {pretty(rate.tokens_per_s, 3)} output tokens per second. Dollars are per "
+            "output token."
+        )
     ]
 
 
@@ -115,7 +128,7 @@ def _batch(overhead_ms: float | None, item_ms: float | None, start: int | None, 
     if len(missing) == len(given):
         return None
     if overhead_ms is None or item_ms is None or start is None or end is None:
-        accepted = "a value: the batch lever needs --overhead-ms, --item-ms, --batch-from and --batch-to"
+        accepted = "a value: larger batches need --overhead-ms, --item-ms, --batch-from and --batch-to"
         raise InvalidInput(missing[0], None, accepted)
     return batch_lever(CallCost.line(overhead_ms / 1e3, item_ms / 1e3), start, end)
 
@@ -131,5 +144,5 @@ def _model(params: float | None, to_params: float | None) -> Lever | None:
         return None
     if params is None or to_params is None:
         missing = "params" if params is None else "to_params"
-        raise InvalidInput(missing, None, "a value: the model lever needs --params and --to-params")
+        raise InvalidInput(missing, None, "a value: a smaller model needs --params and --to-params")
     return model_lever(params, to_params)

@@ -24,26 +24,27 @@ __all__ = [
 ]
 
 app = group(
-    "The policies that production runs, under a virtual clock. The same seed gives the same result.",
+    "Simulate the scheduling policies of the server under a virtual clock. The same seed gives the same result.",
     "twoshift sim lanes --load 0.3 --background",
 )
 
 OverheadMs = Annotated[float | None, millis("Fixed cost of a call.", zero=True, shown="4, without --profile")]
 ItemMs = Annotated[float | None, millis("Cost that each item adds to a call.", shown="0.25, without --profile")]
-MaxBatch = Annotated[int, whole("Most rows per call.", most=1_000_000)]
+MaxBatch = Annotated[int, whole("Maximum number of rows per call.", most=1_000_000)]
 SloMs = Annotated[float, millis("Latency objective of a live request.")]
 CallBudgetMs = Annotated[
     float | None,
-    millis("Longest call with background rows.", shown="up to the knee, at most half of the SLO"),
+    millis("Longest call that may contain background rows.", shown="up to the knee, at most half of the SLO"),
 ]
-HostMs = Annotated[float | None, millis("Host time to read and prepare a request.", zero=True, shown="0")]
-ReplyMs = Annotated[float | None, millis("Host time to send a reply.", zero=True, shown="0")]
+HostMs = Annotated[float | None, millis("CPU time to read and prepare one request.", zero=True, shown="0")]
+ReplyMs = Annotated[float | None, millis("CPU time to send one reply.", zero=True, shown="0")]
 Seed = Annotated[int, whole("Random seed.", least=0)]
 ReportFile = Annotated[str | None, text("Write a report with charts to this HTML file.", metavar="FILE")]
 SpotDiscount = Annotated[float, share("Spot discount, as a share of the price.", one=False)]
 LengthScale = Annotated[
-    float, share("Multiply the row lengths of --trace by this.", "--scale-lengths", zero=False, most=1000.0, shown="1")
+    float,
+    share("Multiply the row lengths in --trace by this factor.", "--scale-lengths", zero=False, most=1000.0, shown="1"),
 ]
 TraceFile = Annotated[
-    str | None, text("Arrivals from a CSV file with the columns TIMESTAMP, ContextTokens.", metavar="FILE")
+    str | None, text("CSV file with the arrival times of requests: columns TIMESTAMP, ContextTokens.", metavar="FILE")
 ]

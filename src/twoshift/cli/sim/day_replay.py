@@ -78,7 +78,7 @@ def _entries(path: str) -> Iterator[Any]:
             yield json.loads(line)
         except (ValueError, RecursionError):
             cut = number == len(lines) and not line.endswith("\n")
-            accepted = "a whole line: the log is cut off here" if cut else "a JSON object on each line"
+            accepted = "a complete line: the log is truncated here" if cut else "a JSON object on each line"
             raise InvalidInput(f"line {number}", line, accepted) from None
 
 
@@ -114,7 +114,7 @@ def _changes(day: _Day) -> list[Any]:
     if not day.changes:
         return []
     rows = [[step.at, f"{step.recorded.target}", _reason(step.recorded)] for step in day.changes[-_SHOWN:]]
-    shown = f"The last {_SHOWN} of {len(day.changes):,} changes" if len(day.changes) > _SHOWN else "What was changed"
+    shown = f"The last {_SHOWN} of {len(day.changes):,} changes" if len(day.changes) > _SHOWN else "Changes"
     return [table(["<at", "replicas", "<why"], rows, title=shown)]
 
 
@@ -131,6 +131,6 @@ def _what_if(day: _Day, overrides: dict[str, Any]) -> list[Any]:
     hours = [pretty(each / 3600) for each in (day.recorded_replica_s, day.decided_replica_s)]
     return [
         *found,
-        f"With {settings}, {len(targets):,} of {day.decisions:,} decisions ask for another number of replicas: "
-        f"{hours[1]} replica-hours instead of {hours[0]}. What was observed is what the recorded fleet saw.",
+        f"With {settings}, {len(targets):,} of {day.decisions:,} decisions ask for a different number of replicas: "
+        f"{hours[1]} replica-hours instead of {hours[0]}. The observations are those of the recorded fleet.",
     ]

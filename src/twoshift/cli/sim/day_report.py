@@ -20,16 +20,18 @@ def day_report(spec: DaySpec, result: DayResult) -> str:
     sections = [
         report.Section("The day", [report.figures_row(_cards(spec, result))]),
         report.Section("Traffic and fleet", [_traffic(result), devices_figure(result)]),
-        report.Section("What callers saw", [_latency(spec, result)]),
-        report.Section("What it cost", [_dollars(result), _hours(result)]),
-        report.Section("What the autoscaler did", [_decisions(result)]),
+        report.Section("Latency of live requests", [_latency(spec, result)]),
+        report.Section("Cost", [_dollars(result), _hours(result)]),
+        report.Section("Autoscaler decisions", [_decisions(result)]),
     ]
     traffic = "a trace" if spec.trace else f"about {format_count(spec.peak_per_s)} rows/s at the peak"
     backlog = format_count(spec.batch_items)
     subtitle = (
         f"{traffic.capitalize()}, {backlog} batch rows, ${spec.price_usd:.2f} a device-hour. {device_line(spec.lanes)}"
     )
-    return report.page("A day of both shifts", subtitle, sections, f"Made by twoshift {__version__}, sim day")
+    return report.page(
+        "A day of live and batch work on one fleet", subtitle, sections, f"Made by twoshift {__version__}, sim day"
+    )
 
 
 def _cards(spec: DaySpec, result: DayResult) -> list[report.Card]:
@@ -67,11 +69,11 @@ def devices_figure(result: DayResult) -> report.Figure:
     """Device by device: live, harvested, batch only, idle."""
     series = [
         _series(result, "live", lambda t: t.live_devices, "blue"),
-        _series(result, "harvested by batch", lambda t: t.harvested_devices, "teal"),
+        _series(result, "used by batch rows", lambda t: t.harvested_devices, "teal"),
         _series(result, "batch only", lambda t: float(t.workers), "orange"),
         _series(result, "idle", lambda t: t.idle_devices, "muted"),
     ]
-    return report.area_chart("What the devices did", series, _HOUR, report.Axis("devices"))
+    return report.area_chart("Use of the devices", series, _HOUR, report.Axis("devices"))
 
 
 def _latency(spec: DaySpec, result: DayResult) -> report.Figure:
@@ -96,7 +98,7 @@ def _dollars(result: DayResult) -> report.Figure:
 
 def _hours(result: DayResult) -> report.Block:
     ours, alone = result.together, result.online_alone
-    headers = ["fleet", "live h", "harvested h", "batch only h", "idle h", "usd"]
+    headers = ["fleet", "live h", "batch in idle time h", "batch only h", "idle h", "usd"]
     rows = [
         ["one", ours.live_hours, ours.harvested_hours, ours.dedicated_hours, ours.idle_hours, ours.usd],
         ["two", alone.live_hours, 0, result.batch_alone_hours, alone.idle_hours, result.separate_usd],

@@ -52,16 +52,16 @@ def day_command(
     slo_ms: SloMs = 50.0,
     peak: Annotated[float, count("Live rows per second in the busiest hour, without --trace.")] = 20_000.0,
     trough: Annotated[float, share("Load in the quietest hour, as a share of the peak.", zero=False)] = 0.2,
-    batch_items: Annotated[float, count("Rows of the batch backlog; its window is the day.", zero=True)] = 4e8,
+    batch_items: Annotated[float, count("Number of batch rows to process within the day.", zero=True)] = 4e8,
     price: Annotated[float, usd("Price of one device in dollars per hour.")] = 2.50,
     spot_discount: SpotDiscount = 0.0,
     start: Annotated[float, duration("Time until a new replica is ready.", zero=True, shown="60s")] = 60.0,
-    max_devices: Annotated[int, whole("Most replicas, and most batch workers.", most=1_000_000)] = 10_000,
+    max_devices: Annotated[int, whole("Maximum number of replicas, and of batch workers.", most=1_000_000)] = 10_000,
     call_budget_ms: CallBudgetMs = None,
     profile: ProfileName = None,
     trace: TraceFile = None,
     copies: Annotated[
-        int, whole("Number of copies of the trace, each shifted a little, to simulate a larger service.", most=10_000)
+        int, whole("Number of copies of the trace, each shifted in time, to simulate a larger service.", most=10_000)
     ] = 1,
     seed: Seed = 1,
     replay: Annotated[str | None, text(_REPLAY, metavar="FILE")] = None,
@@ -71,11 +71,11 @@ def day_command(
     report: ReportFile = None,
     as_json: JsonFlag = False,
 ) -> int:
-    """Simulate an autoscaled fleet over a day of diurnal traffic or a trace, with batch rows in the idle time.
+    """Simulate an autoscaled fleet over a day of traffic, with batch rows in its idle time.
 
-    Compare it with two separate fleets for the same work: an online fleet with the same autoscaler, and batch workers
-    that cost only while they work. With --replay no traffic is simulated: the policy decides again on what a server's
-    autoscaler observed, and the exit code is 1 if a decision differs.
+    The result is compared with two separate fleets for the same work: an online fleet with the same autoscaler, and
+    batch workers that are paid only while they work. With --replay no traffic is simulated: the policy decides again
+    on what a server's autoscaler observed, and the exit code is 1 if a decision differs.
     """
     _check_replay(context, replay)
     if replay is not None:
@@ -118,7 +118,7 @@ def _check_replay(context: typer.Context, replay: str | None) -> None:
     for name in names if replay is not None else _OF_REPLAY[1:]:
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
-            accepted = "a day without --replay" if replay is not None else "--replay FILE beside it"
+            accepted = "no --replay: this option simulates a day" if replay is not None else "--replay FILE as well"
             raise InvalidInput(name, context.params[name], accepted)
 
 
@@ -192,16 +192,17 @@ def day_words(spec: DaySpec, result: DayResult) -> str:
     ours, saved = result.together, result.saved_share
     saving = f"{saved:.0%} less than" if saved >= 0 else f"{-saved:.0%} more than"
     lines = [
-        f"One fleet costs ${ours.usd:,.2f}: {saving} two that are autoscaled alike (${result.separate_usd:,.2f}); "
-        f"two with the online one sized for its peak cost ${result.static_usd:,.2f}.",
-        "Live h: answering live rows, however small the calls; harvest h: batch rows in live replicas; batch h: "
-        "workers of their own. p99 is of the rows that were answered; the others were refused at once.",
+        f"One fleet costs ${ours.usd:,.2f}: {saving} two fleets with the same autoscaler "
+        f"(${result.separate_usd:,.2f}); two fleets, the online one sized for its peak, cost "
+        f"${result.static_usd:,.2f}.",
+        "Live h: device hours for live rows; harvest h: batch rows in the idle time of live replicas; batch h: "
+        "dedicated batch workers. p99 covers answered rows; the others were refused immediately.",
     ]
     lost = result.online_alone.in_slo - ours.in_slo
     if lost > 0.005:
         lines.append(
-            f"The batch work costs live requests {lost:.1%} of their answers inside the SLO: bursts meet a device that "
-            "is in a background call. A smaller --call-budget-ms gives them back."
+            f"Batch work costs live requests {lost:.1%} of their answers inside the SLO: bursts arrive while the "
+            "device runs a background call. A smaller --call-budget-ms avoids this."
         )
     if spec.batch_items:
         share_done = ours.batch_done / spec.batch_items

@@ -15,8 +15,8 @@ def job_report(study: JobStudy) -> str:
     spec = study.spec
     sections = [
         report.Section("The job", [report.figures_row(_cards(study))]),
-        report.Section("When it ends", [_finishes(study), _timeline(study)]),
-        report.Section("What it costs", [_figures(study)]),
+        report.Section("Finish time", [_finishes(study), _timeline(study)]),
+        report.Section("Cost", [_figures(study)]),
     ]
     subtitle = (
         f"{format_count(spec.items)} items on {spec.workers:,} preemptible workers, "
@@ -30,7 +30,7 @@ def _cards(study: JobStudy) -> list[report.Card]:
     window = format_duration(study.spec.window_s)
     return [
         report.Card("Finish (median)", format_duration(yes.finish_s.p50), f"p90 {format_duration(yes.finish_s.p90)}"),
-        report.Card("Makes the window", f"{yes.chance:.0%}", window, "good" if yes.chance >= 0.9 else "bad"),
+        report.Card("Finishes within the window", f"{yes.chance:.0%}", window, "good" if yes.chance >= 0.9 else "bad"),
         report.Card("Lost to preemptions", f"{yes.lost_share:.2%}", "of the paid time"),
         report.Card("Cost", f"${yes.usd:,.2f}", f"spot at ${study.spec.spot_usd_per_hour:.2f}/h"),
     ]

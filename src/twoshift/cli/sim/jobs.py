@@ -29,22 +29,29 @@ __all__ = ["job_command"]
     fields={"shard_s": "shard_seconds"},
 )
 def job_command(
-    items: Annotated[float, count("Number of items.", least=1)] = 1e8,
+    items: Annotated[float, count("Number of items in the job.", least=1)] = 1e8,
     workers: Annotated[int, whole("Number of workers; a preempted one is replaced.", most=100_000)] = 100,
     rate: Annotated[float, count("Items per second of a healthy worker.")] = 100.0,
-    window: Annotated[float, duration("Deadline of the job, from its start.", shown="12h")] = 43200.0,
+    window: Annotated[
+        float, duration("Time until the job must be done, counted from its start.", shown="12h")
+    ] = 43200.0,
     shard_seconds: Annotated[
-        float | None, duration("Time per shard.", shown="60s, or less so that each worker gets twenty")
+        float | None,
+        duration("Processing time of one shard.", shown="60s, or less so that each worker gets at least twenty shards"),
     ] = None,
     preemptions_per_hour: Annotated[float, count("Preemptions of one worker per hour.", zero=True)] = 0.1,
-    restart: Annotated[float, duration("Time until a replacement works.", zero=True, shown="2m")] = 120.0,
+    restart: Annotated[float, duration("Time until a replacement worker is ready.", zero=True, shown="2m")] = 120.0,
     stragglers: Annotated[float, share("Share of the time in which a worker is slow.", one=False)] = 0.05,
     slowdown: Annotated[float, count("Slowdown factor of a slow worker.", least=1)] = 3.0,
     price: Annotated[float, usd("Price of one worker in dollars per hour, before the discount.")] = 2.50,
     spot_discount: SpotDiscount = 0.6,
     runs: Annotated[
         int | None,
-        whole("Simulation runs with, and without, speculation.", most=10_000, shown="chosen to take some seconds"),
+        whole(
+            "Number of simulation runs, each with and without speculation.",
+            most=10_000,
+            shown="as many as fit into a few seconds",
+        ),
     ] = None,
     seed: Seed = 1,
     report: ReportFile = None,
@@ -113,7 +120,7 @@ def _table(study: JobStudy) -> Any:
         ]
         for each in (study.with_speculation, study.without_speculation)
     ]
-    return table(columns, rows, title="When it ends, with and without copies of slow shards")
+    return table(columns, rows, title="Finish time with and without speculative copies of slow shards")
 
 
 def _copies(study: JobStudy) -> str:
@@ -133,9 +140,9 @@ def _advice(study: JobStudy) -> list[str]:
     if late_s == math.inf:
         return ["Shorter --shard-seconds lose less at each preemption."]
     if late_s > spec.window_s:
-        return [f"It misses the window: about {workers:,} workers would make it nine times in ten."]
+        return [f"The job misses the window: about {workers:,} workers would finish in time in nine of ten runs."]
     if workers <= 0.75 * spec.workers:
-        return [f"The window is wide: about {workers:,} workers would make it, too."]
+        return [f"The window is wide: about {workers:,} workers would also finish in time."]
     return []
 
 
@@ -143,15 +150,15 @@ def job_words(study: JobStudy) -> str:
     """What the table says."""
     yes, no = study.with_speculation, study.without_speculation
     lines = [
-        f"{pretty(study.shards)} shards of {format_duration(study.shard_s)}, {len(yes.runs)} runs each way. With "
-        f"nothing going wrong it would take {format_duration(study.ideal_s)}.",
-        f"Preemptions ({pretty(yes.preemptions, 3)} a run) lose {yes.lost_share:.2%} of the paid time.",
+        f"{pretty(study.shards)} shards of {format_duration(study.shard_s)}, {len(yes.runs)} runs with and "
+        f"without speculation. Without failures the job would take {format_duration(study.ideal_s)}.",
+        f"Preemptions ({pretty(yes.preemptions, 3)} per run) lose {yes.lost_share:.2%} of the paid time.",
         _copies(study),
         *_advice(study),
     ]
     given_up = sum(not run.finished for each in (yes, no) for run in each.runs)
     if given_up:
-        lines.append(f"{given_up} runs were given up: preemptions and restarts leave them no end in sight.")
+        lines.append(f"{given_up} runs were abandoned, because preemptions and restarts made no progress possible.")
     for forecast in yes.runs[0].forecasts:
         if forecast.outlook.eta_s is not None:
             lines.append(

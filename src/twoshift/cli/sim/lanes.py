@@ -52,7 +52,9 @@ _NAMES = ("twoshift", "strict", "window", "greedy")
 def lanes_command(
     overhead_ms: OverheadMs = None,
     item_ms: ItemMs = None,
-    max_batch: Annotated[int | None, whole("Most rows per call.", most=1_000_000, shown="32, without --server")] = None,
+    max_batch: Annotated[
+        int | None, whole("Maximum number of rows per call.", most=1_000_000, shown="32, without --server")
+    ] = None,
     slo_ms: Annotated[
         float | None, millis("Latency objective of a live request.", shown="50, without --server")
     ] = None,
@@ -63,25 +65,29 @@ def lanes_command(
     call_budget_ms: CallBudgetMs = None,
     seconds: Annotated[float, duration("Simulated time, without --trace.", shown="60s")] = 60.0,
     noise: Annotated[
-        float | None, share("Spread of the call times around the curve.", shown="0; with --server as it has seen")
+        float | None,
+        share("Random spread of call times around the cost curve.", shown="0; with --server, the observed spread"),
     ] = None,
     profile: ProfileName = None,
     server: Annotated[
         str | None,
-        text("Simulate this server: its URL, or a file with its /v1/derived/MODEL.", metavar="URL"),
+        text("Simulate this server: its URL, or a file with the reply of /v1/derived/MODEL.", metavar="URL"),
     ] = None,
     trace: TraceFile = None,
     scale_lengths: LengthScale = 1.0,
     rows: Annotated[int, whole("Rows per request, without --trace.", most=4096)] = 1,
-    lanes: Annotated[int | None, whole("Concurrent calls on a device.", most=64, shown="1, without --server")] = None,
+    lanes: Annotated[
+        int | None, whole("Number of concurrent calls on the device.", most=64, shown="1, without --server")
+    ] = None,
     overtake: Annotated[
         bool, typer.Option("--overtake", help="Let live calls overtake background calls, as on a GPU.")
     ] = False,
-    replicas: Annotated[int, whole("Replica processes, each with its own device.", most=64)] = 1,
+    replicas: Annotated[int, whole("Number of replica processes, each with its own device.", most=64)] = 1,
     host_ms: HostMs = None,
     reply_ms: ReplyMs = None,
     front_ms: Annotated[
-        float | None, millis("Time of a request in the front, with several replicas.", zero=True, shown="0")
+        float | None,
+        millis("With several replicas: time that the front-end process spends per request.", zero=True, shown="0"),
     ] = None,
     seed: Seed = 1,
     record: Annotated[
@@ -91,7 +97,7 @@ def lanes_command(
     report: ReportFile = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Simulate one device: the latency of live requests, and the capacity left for background rows.
+    """Simulate live and batch requests on one device: live latency, and the capacity left for batch rows.
 
     A --trace keeps its pattern and is scaled to --load; the cost of a row depends on its tokens. Only the policy
     `twoshift` has a call budget. With --server the device is as that server has learned it.
@@ -102,7 +108,7 @@ def lanes_command(
     check_writable(report, "--report", others=[trace, record])
     check_writable(record, "--record", others=[trace])
     if record and (compare or policy != "twoshift"):
-        raise InvalidInput("record", record, "the policy twoshift alone: the others keep no journal")
+        raise InvalidInput("record", record, "no value unless --policy is twoshift: the other policies have no journal")
     arrivals = read_trace(trace, scale_lengths)
     budget_s = None if call_budget_ms is None else call_budget_ms / 1e3
     if server is None:
@@ -146,7 +152,9 @@ def _check_alone(others: Mapping[str, object]) -> None:
     """A server brings these itself."""
     given = [name for name, value in others.items() if value is not None]
     if given:
-        raise InvalidInput("--server", ", ".join(given), f"--server without {given[0]}: the server brings its own")
+        raise InvalidInput(
+            "--server", ", ".join(given), f"no {given[0]}: with --server, the server supplies this value"
+        )
 
 
 def _served_spec(
@@ -223,22 +231,24 @@ def _words(spec: LanesSpec, results: dict[str, LanesResult]) -> str:
     capacity = next(iter(results.values())).capacity_per_s
     calls = f"calls of {spec.max_batch}" if spec.given is None else "the largest calls that its SLO allows"
     lines = [f"Capacity is {pretty(capacity)} rows/s in {calls}; the SLO is {spec.slo_s * 1e3:g} ms."]
-    lines.append("p99 is of the rows that were answered; share is of all that were offered.")
+    lines.append("p99 covers answered rows; the share covers all offered rows.")
     if "twoshift" in results:
         if spec.background:
             budget_ms = 1e3 * spec.limits.budget_s
-            lines.append(f"No call that carries background rows is planned to last over {budget_ms:g} ms.")
+            lines.append(f"No call that contains background rows is planned to take more than {budget_ms:g} ms.")
         if spec.background and not results["twoshift"].background_per_s:
-            lines.append("No background row runs: a call over one of them is over that budget, or live load fills it.")
+            lines.append(
+                "No background row runs: a call with one row exceeds that budget, or live requests use all of it."
+            )
         refused = results["twoshift"].refused + results["twoshift"].dropped
         if refused:
-            lines.append(f"{refused:,} rows were refused at once rather than answered late.")
+            lines.append(f"{refused:,} rows were refused immediately instead of being answered late.")
     if "strict" in results and "twoshift" in results and results["strict"].background_per_s:
         gain = results["twoshift"].background_per_s / results["strict"].background_per_s
-        lines.append(f"Riding along leaves {gain:.1f} times the background rows of strict priority.")
+        lines.append(f"Adding batch rows to live calls leaves {gain:.1f} times the background rows of strict priority.")
     if len(results) > 1:
         lines.append(
-            "strict: priority, live and batch in separate calls. window: waits up to 5 ms for company. greedy: rides "
-            "along with no budget; it and window serve everybody, however late."
+            "strict: live rows first, live and batch rows in separate calls. window: waits up to 5 ms to fill a batch. "
+            "greedy: adds batch rows to live calls without a limit. window and greedy refuse no request, however late."
         )
     return "\n".join(lines)

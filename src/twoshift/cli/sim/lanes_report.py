@@ -19,20 +19,20 @@ def lanes_report(spec: LanesSpec, results: Mapping[str, LanesResult]) -> str:
     # What an overloaded policy does to latency would hide everything else.
     shown = [report.Sample(name, [min(ms, 3 * slo_ms) for ms in r.latencies_ms]) for name, r in results.items()]
     latency = report.histogram(
-        "How long live requests took",
+        "Latency of live requests",
         shown,
         report.Axis("latency", kind="ms", lo=0.0),
         report.Axis("requests"),
         marks=[report.Mark(slo_ms, f"SLO {slo_ms:g} ms", axis="x")],
-        note="Slower ones are counted at three times the SLO." if slow else "",
+        note="Slower requests are shown at three times the SLO." if slow else "",
     )
     good = report.bar_chart(
-        "Live rows a second answered inside the SLO",
-        [report.Bar(name, r.goodput, f"{r.in_slo:.1%} of what was offered") for name, r in results.items()],
+        "Live rows per second answered within the SLO",
+        [report.Bar(name, r.goodput, f"{r.in_slo:.1%} of the offered rows") for name, r in results.items()],
         report.Axis("rows/s"),
     )
     background = report.bar_chart(
-        "Background rows a second",
+        "Background rows per second",
         [report.Bar(name, r.background_per_s) for name, r in results.items()],
         report.Axis("rows/s"),
     )
@@ -44,7 +44,10 @@ def lanes_report(spec: LanesSpec, results: Mapping[str, LanesResult]) -> str:
     ]
     subtitle = f"One device at {spec.load:.0%} live load. {device_line(spec)}"
     return report.page(
-        "Two lanes on one device", subtitle, [s for s in sections if s], f"Made by twoshift {__version__}, sim lanes"
+        "Live and batch rows on one device",
+        subtitle,
+        [s for s in sections if s],
+        f"Made by twoshift {__version__}, sim lanes",
     )
 
 
@@ -53,8 +56,9 @@ def device_line(spec: LanesSpec) -> str:
     cost = spec.cost
     row_ms = 1e3 * cost.row_s(spec.row_tokens, spec.row_tokens)
     return (
-        f"{cost.shape}: {1e3 * cost.overhead_s:.4g} ms a call + {row_ms:.4g} ms a row, {spec.max_batch} rows at most, "
-        f"SLO {1e3 * spec.slo_s:g} ms, budget {1e3 * spec.limits.budget_s:g} ms, seed {spec.seed}"
+        f"{cost.shape}: {1e3 * cost.overhead_s:.4g} ms per call + {row_ms:.4g} ms per row, "
+        f"at most {spec.max_batch} rows per call, SLO {1e3 * spec.slo_s:g} ms, "
+        f"budget {1e3 * spec.limits.budget_s:g} ms, seed {spec.seed}"
     )
 
 

@@ -22,7 +22,7 @@ def replay_command(
     journal: Annotated[str, typer.Argument(metavar="JOURNAL", help="File that `sim lanes --record` wrote.")],
     as_json: JsonFlag = False,
 ) -> None:
-    """Replay a recorded journal with fresh policies, and compare every decision."""
+    """Replay a journal of `sim lanes --record`, and check that every decision is identical."""
     from twoshift.policy.journal import replay
 
     lines = read_text(journal, "JOURNAL", "a journal").splitlines()
@@ -43,7 +43,9 @@ def _entry(line: str, number: int) -> list[Any]:
     except (ValueError, RecursionError):
         raise InvalidInput(f"JOURNAL line {number}", line, "a JSON list on each line") from None
     if isinstance(entry, dict) and number == 1:
-        raise InvalidInput("JOURNAL", line, "a file of sim lanes --record; sim day --replay takes a decision log")
+        raise InvalidInput(
+            "JOURNAL", line, "a file written by `sim lanes --record`; for a decision log, use `sim day --replay`"
+        )
     if not isinstance(entry, list) or not entry:
         raise InvalidInput(f"JOURNAL line {number}", line, "a JSON list on each line")
     return entry

@@ -87,7 +87,9 @@ class LlmEngine(DeviceLoop):
         """Background sequences, answered together; they are let in by their owners' turns and by shared prefixes."""
         if lane is Lane.ONLINE or not rows.prompts:
             raise InvalidInput(
-                "block", f"{len(rows.prompts)} rows in the {lane} lane", "rows in the micro or batch lane"
+                "block",
+                f"{len(rows.prompts)} rows in the {lane} lane",
+                "at least one row, in the lane `micro` or `batch`",
             )
         future = BlockFuture(lambda: self._forget_block(job))
         filling, owner = BlockAccumulator(len(rows.prompts)), owner or self._nobody
@@ -256,4 +258,6 @@ class LlmEngine(DeviceLoop):
 
 def _too_large(sequence: Background) -> TooLarge:
     tokens = sequence.prompt.tokens + sequence.prompt.max_tokens
-    return TooLarge("prompt", f"{tokens:,} tokens with its answer", "fewer: the KV cache has less for jobs")
+    return TooLarge(
+        "prompt", f"{tokens:,} tokens for prompt and answer", "fewer tokens: the KV cache has less space for jobs"
+    )

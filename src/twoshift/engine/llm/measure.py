@@ -51,7 +51,7 @@ def _measured(runtime: LlmRuntime, seconds: float, progress: Callable[[float], N
         if time.perf_counter() - began_s >= seconds:
             break
     if not samples:
-        raise InvalidInput("model", runtime.info.model, "a model that says what its steps take")
+        raise InvalidInput("model", runtime.info.model, "a model that reports the time of its steps")
     progress(1.0)
     return samples
 

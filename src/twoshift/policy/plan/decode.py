@@ -43,6 +43,8 @@ def decode_within(cost: Curve, tpot_s: float, quantile: float = 0.9, most: int =
     if not low:
         alone = decode_rate(cost, 1, quantile).step_s
         raise InvalidInput(
-            "tpot_ms", round(1e3 * tpot_s, 3), f"at least {1e3 * alone:.3g}: one sequence needs that long"
+            "tpot_ms",
+            round(1e3 * tpot_s, 3),
+            f"at least {1e3 * alone:.3g}: one sequence alone takes that long per token",
         )
     return decode_rate(cost, low, quantile)

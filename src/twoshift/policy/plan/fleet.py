@@ -93,7 +93,7 @@ def _preemption_stretch(ask: FleetAsk, shard_s: float) -> float:
     """
     per_s = ask.preemptions_per_hour / 3600
     if per_s * shard_s > 10:
-        accepted = f"far less than the {1 / per_s:.3g} s between preemptions: no such shard would ever end"
+        accepted = f"far less than the {1 / per_s:.3g} s between preemptions: a longer shard would never finish"
         raise InvalidInput("shard_seconds", ask.shard_seconds, accepted)
     per_shard = per_s * shard_s
     begun_again = math.expm1(per_shard) / per_shard if per_shard > 1e-9 else 1.0

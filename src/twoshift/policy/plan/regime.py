@@ -28,10 +28,12 @@ class Regime(enum.StrEnum):
 
 _HARDWARE = {
     Regime.ONLINE: "reserved or on-demand devices, warm and near the caller: CPUs or small GPUs (L4, A10)",
-    Regime.INTERACTIVE: "devices on demand that stay warm: for an LLM GPUs with fast memory (H100, H200)",
-    Regime.MICRO_BATCH: "mid-range GPUs (L4, L40S, A10) on demand, or spot where a window may be replayed",
-    Regime.BATCH: "spot devices with the lowest price an item, from zero and back to zero",
-    Regime.HYBRID: "spot devices for what is precomputed, and a small warm tier for what is not",
+    Regime.INTERACTIVE: "on-demand devices that stay warm; for an LLM, GPUs with fast memory (H100, H200)",
+    Regime.MICRO_BATCH: (
+        "mid-range GPUs (L4, L40S, A10) on demand, or spot devices if a lost window can be processed again"
+    ),
+    Regime.BATCH: "spot devices with the lowest price per item, scaled from zero and back to zero",
+    Regime.HYBRID: "spot devices for precomputed answers, and a small warm tier for the other answers",
 }
 
 _LANE = {
@@ -86,34 +88,37 @@ def _waited_for(ask: RegimeAsk) -> tuple[Regime, str]:
     if ask.known:
         return (
             Regime.HYBRID,
-            "somebody waits, but every input is known beforehand: precompute, then look up by key",
+            "a caller waits, but every input is known in advance: precompute the answers and look them up by key",
         )
     if ask.precomputable > 0:
         share = f"{ask.precomputable:.0%}"
-        return Regime.HYBRID, f"somebody waits, and {share} of the answers can be precomputed and looked up"
+        return Regime.HYBRID, f"a caller waits, and {share} of the answers can be precomputed and looked up"
     if ask.p99_s is not None and ask.p99_s < ONLINE_BELOW_S:
-        return Regime.ONLINE, f"somebody waits, and a p99 of {ask.p99_s * 1e3:g} ms is under 100 ms"
+        return Regime.ONLINE, f"a caller waits, and a p99 of {ask.p99_s * 1e3:g} ms is under 100 ms"
     if ask.ttft_s is not None and ask.ttft_s < INTERACTIVE_BELOW_S:
-        return Regime.INTERACTIVE, f"somebody reads along: a first token in {ask.ttft_s * 1e3:g} ms is under 1 s"
+        return (
+            Regime.INTERACTIVE,
+            f"a caller reads the answer as it is generated: a first token in {ask.ttft_s * 1e3:g} ms is under 1 s",
+        )
     if ask.p99_s is not None and ask.p99_s < INTERACTIVE_BELOW_S:
-        return Regime.INTERACTIVE, f"somebody waits, and a p99 of {ask.p99_s * 1e3:g} ms is under 1 s"
+        return Regime.INTERACTIVE, f"a caller waits, and a p99 of {ask.p99_s * 1e3:g} ms is under 1 s"
     if ask.p99_s is None and ask.ttft_s is None and ask.freshness_s is None:
-        return Regime.INTERACTIVE, "somebody waits for each answer, and no tighter objective was given"
+        return Regime.INTERACTIVE, "a caller waits for each answer, and no stricter objective was given"
     return (
         Regime.MICRO_BATCH,
-        "whoever waits can bear seconds to minutes: small windows are cheaper than single calls",
+        "the caller can wait seconds to minutes: collecting requests in small windows is cheaper than single calls",
     )
 
 
 def _nobody_waits(ask: RegimeAsk) -> tuple[Regime, str]:
     if ask.known:
-        return Regime.BATCH, "nobody waits and the whole input is known: only cost per item counts"
+        return Regime.BATCH, "no caller waits and the whole input is known: only the cost per item matters"
     if ask.freshness_s is None:
-        return Regime.BATCH, "nobody waits and no freshness was asked for: collect the input, run it as a job"
+        return Regime.BATCH, "no caller waits and no maximum age is set: collect the input and run it as a job"
     if ask.freshness_s >= MICRO_BELOW_S:
-        return Regime.BATCH, "nobody waits and answers may be an hour old: collect the input, run it as a job"
+        return Regime.BATCH, "no caller waits and answers may be an hour old: collect the input and run it as a job"
     if ask.freshness_s < INTERACTIVE_BELOW_S:
-        return Regime.INTERACTIVE, "nobody waits, but answers older than a second are useless"
+        return Regime.INTERACTIVE, "no caller waits, but answers must be less than a second old"
     return (
         Regime.MICRO_BATCH,
         f"the input keeps arriving and answers must be fresh within {ask.freshness_s:g} s",

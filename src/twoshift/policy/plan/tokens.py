@@ -67,7 +67,7 @@ def batch_lever(curve: Curve, batch_from: int, batch_to: int, row: RowSize | Non
     row = row or RowSize()
     before_s = curve.seconds(row.call(batch_from)) / batch_from
     after_s = curve.seconds(row.call(batch_to)) / batch_to
-    return Lever("batch", after_s / before_s, f"{batch_from} to {batch_to} rows a call")
+    return Lever("batch", after_s / before_s, f"{batch_from} to {batch_to} rows per call")
 
 
 def quantisation_lever(precision: str, speedup: float | None = None) -> Lever:
@@ -78,7 +78,7 @@ def quantisation_lever(precision: str, speedup: float | None = None) -> Lever:
     if not (math.isfinite(gain) and gain > 0):
         raise InvalidInput("quantisation_speedup", gain, "a finite number above 0")
     source = "assumed; measure yours" if speedup is None else "as given"
-    return Lever("quantisation", 1 / gain, f"{precision}, {gain:g}x the tokens a second ({source})")
+    return Lever("quantisation", 1 / gain, f"{precision}, {gain:g}x the tokens per second ({source})")
 
 
 def model_lever(params: float, active_params: float) -> Lever:
@@ -86,7 +86,7 @@ def model_lever(params: float, active_params: float) -> Lever:
     for name, value in (("params", params), ("to_params", active_params)):
         if not (math.isfinite(value) and value > 0):
             raise InvalidInput(name, value, "a finite number above 0")
-    why = f"{2 * params / 1e9:.4g} to {2 * active_params / 1e9:.4g} GFLOPs a token"
+    why = f"{2 * params / 1e9:.4g} to {2 * active_params / 1e9:.4g} GFLOPs per token"
     return Lever("model", active_params / params, why)
 
 

@@ -102,9 +102,9 @@ class Architecture:
 def read_architecture(config: Fields) -> Architecture:
     """What config.json says; raises InvalidInput where it asks for code from the folder or makes no sense."""
     if "auto_map" in config:
-        told = "asks for code of its own (auto_map in config.json), and code from a model folder is never run; export"
+        told = "needs Python code from the model folder (auto_map in config.json), which Twoshift never runs; export"
         raise UnusableModel(
-            "model", str(config.path.parent), f"{told} it to ONNX, or wrap it in a class: file.py:Class"
+            "model", str(config.path.parent), f"{told} the model to ONNX, or wrap it in a Python class: file.py:Class"
         )
     model_type = config.text("model_type")
     if not model_type:

@@ -69,9 +69,9 @@ class ExportedGraph:
             raise
         except Exception as error:  # onnxruntime's errors have no common parent
             line = str(error).strip().partition("\n")[0][:300]
-            raise Broken(f"{self.path}: it does not run over a row of {size} tokens: {line}") from error
+            raise Broken(f"{self.path}: the graph cannot run a row of {size} tokens: {line}") from error
         if answer.shape[:1] != (1,):
-            raise InvalidInput(f"{self.path}: {self.output}", list(answer.shape), "a row out for each row in")
+            raise InvalidInput(f"{self.path}: {self.output}", list(answer.shape), "one output row per input row")
         return answer
 
 
@@ -80,7 +80,7 @@ def _dtype(node: Any, path: Path) -> Any:
         shown = f"{node.type} with {len(node.shape)} axes"
         raise InvalidInput(f"{path}: {node.name}", shown, "int64 or int32 with the axes rows and tokens")
     if isinstance(node.shape[0], int):
-        accepted = "a free first axis: export it with dynamic axes"
+        accepted = "a dynamic first axis: export the model with dynamic axes"
         raise InvalidInput(f"{path}: {node.name}", f"{node.shape[0]} rows, fixed", accepted)
     return _DTYPES[node.type]
 
@@ -89,7 +89,7 @@ def _fixed_tokens(nodes: list[Any], path: Path) -> int | None:
     fixed = {node.shape[1] for node in nodes if isinstance(node.shape[1], int)}
     if max(fixed, default=0) > _MOST_TOKENS:
         name = next(node.name for node in nodes if node.shape[1] == max(fixed))
-        told = f"has the input {name!r} with {max(fixed):,} tokens on axis 1; export it with a free axis"
+        told = f"has the input {name!r} with {max(fixed):,} tokens on axis 1; export the model with a dynamic axis"
         raise UnusableModel("model", str(path), told)
     if len(fixed) > 1:
         raise InvalidInput(f"{path}: inputs", sorted(fixed), "the same number of tokens for all")

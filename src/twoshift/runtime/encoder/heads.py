@@ -77,7 +77,7 @@ def _counted(writer: GraphWriter, task: EmbeddingTask) -> str:
 
 def _layer_norm(writer: GraphWriter, step: LayerNorm, given: str, width: int) -> str:
     if step.width != width:
-        raise InvalidInput(f"{step.folder}: dimension", step.width, f"{width}, the width before it")
+        raise InvalidInput(f"{step.folder}: dimension", step.width, f"{width}, the output width of the previous module")
     with Weights.open(weight_files(step.folder), "norm.weight") as weights:
         result = norm(writer, weights, "norm", given, width, TORCH_NORM_EPS)
         weights.check_all_read()
@@ -86,7 +86,9 @@ def _layer_norm(writer: GraphWriter, step: LayerNorm, given: str, width: int) ->
 
 def _dense(writer: GraphWriter, dense: Dense, given: str, width: int) -> str:
     if dense.inputs != width:
-        raise InvalidInput(f"{dense.folder}: in_features", dense.inputs, f"{width}, the width before it")
+        raise InvalidInput(
+            f"{dense.folder}: in_features", dense.inputs, f"{width}, the output width of the previous module"
+        )
     with Weights.open(weight_files(dense.folder), "linear.weight") as weights:
         result = linear(writer, weights, "linear", given, dense.inputs, dense.outputs, dense.bias)
         weights.check_all_read()
@@ -139,6 +141,6 @@ def _logits(writer: GraphWriter, arch: Architecture, weights: Weights, hidden: s
             pooled = norm(writer, weights, "head.norm", pooled, width, arch.norm_eps, arch.biases.norm)
             return linear(writer, weights, "classifier", pooled, width, labels)
         case Family.OTHER:
-            raise InvalidInput("model_type", arch.model_type, "a family whose graph is written here")
+            raise InvalidInput("model_type", arch.model_type, "a model family that is supported on the CPU")
         case _:
             assert_never(arch.family)

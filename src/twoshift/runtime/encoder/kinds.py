@@ -10,7 +10,7 @@ from twoshift.runtime.encoder.fields import Fields, decoded
 
 __all__ = ["check_file", "check_folder"]
 
-_OWN = "wrap it in a class of your own: file.py:Class"
+_OWN = "wrap the model in your own Python class: file.py:Class"
 _HEADS = (
     ("ForTokenClassification", f"labels tokens (named entities); {_OWN}"),
     ("ForQuestionAnswering", f"finds answers in a passage; {_OWN}"),
@@ -96,7 +96,8 @@ _FOLDERS: tuple[tuple[Callable[[Path], str | None], str], ...] = (
     (_adapter, "is an adapter (LoRA) for {}; merge it with peft's merge_and_unload() and save the merged model"),
     (_saved_model, "is a TensorFlow SavedModel; convert it: python -m tf2onnx.convert --saved-model {path} "
      "--output model.onnx"),
-    (_sparse, "is a sparse encoder ({}, as SPLADE): its vectors have a number for each word; " + _OWN),
+    (_sparse, ("is a sparse encoder ({}, as SPLADE): its vectors have one number per word, which is not "
+               "supported; ") + _OWN),
     (_late, "embeds every token ({}: late interaction); " + _OWN),
     (_of_model_type(_TEXT_AND_IMAGES), "embeds texts and images ({}); " + _OWN),
     (_of_model_type(_IMAGES), "is an image model ({}); export it to ONNX and name the .onnx file, or " + _OWN),

@@ -33,8 +33,8 @@ def parity(task: Task, exact: Columns, lossy: Columns) -> float:
 def parity_meaning(task: Task) -> str:
     """What the figure is, in words."""
     if isinstance(task, EmbeddingTask):
-        return "the worst cosine against fp32"
-    return "1 less the largest difference of a score from fp32"
+        return "the lowest cosine similarity with fp32"
+    return "1 minus the largest difference of a score from fp32"
 
 
 def _worst_cosine(exact: NDArray[np.float64], lossy: NDArray[np.float64]) -> float:

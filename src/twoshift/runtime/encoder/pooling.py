@@ -59,7 +59,7 @@ def read_steps(task: EmbeddingTask, width: int) -> list[tuple[Step, Floats, Floa
 
 def _check_width(folder: Path, name: str, given: int, width: int) -> None:
     if given != width:
-        raise InvalidInput(f"{folder}: {name}", given, f"{width}, the width before it")
+        raise InvalidInput(f"{folder}: {name}", given, f"{width}, the output width of the previous module")
 
 
 def stepped(result: Floats, steps: Sequence[tuple[Step, Floats, Floats]], truncate_dim: int | None) -> Floats:

@@ -41,7 +41,7 @@ class EncoderPrompts:
     @property
     def accepted(self) -> str:
         """The names that may be asked for."""
-        return f"one of {', '.join(sorted(self.texts))}" if self.texts else "none: this model has no prompts"
+        return f"one of {', '.join(sorted(self.texts))}" if self.texts else "no value: this model has no prompts"
 
 
 def read_prompts(folder: Path) -> EncoderPrompts:
@@ -51,6 +51,6 @@ def read_prompts(folder: Path) -> EncoderPrompts:
     texts = {name: prompts.text(name) for name, _ in prompts.items()}
     default = config.text("default_prompt_name") or None
     if default is not None and default not in texts:
-        accepted = f"one of its prompts: {', '.join(sorted(texts))}" if texts else "none: the file has no prompts"
+        accepted = f"one of its prompts: {', '.join(sorted(texts))}" if texts else "no value: the file has no prompts"
         raise InvalidInput(f"{config.path}: default_prompt_name", default, accepted)
     return EncoderPrompts(texts, default)

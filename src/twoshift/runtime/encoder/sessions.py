@@ -59,7 +59,7 @@ def open_session(graph: Path, threads: int, library: str) -> Session:
         return kinds[library](module, graph, threads)
     except Exception as error:  # the libraries' errors have no common parent
         line = str(error).strip().partition("\n")[0][:300]
-        raise Broken(f"{graph}: {library} {module.__version__} cannot load it: {line}") from error
+        raise Broken(f"{graph}: {library} {module.__version__} cannot load the file: {line}") from error
 
 
 def version_of(library: str) -> str:

@@ -175,7 +175,10 @@ def _after_transformer(path: Path) -> tuple[tuple[str, Path], ...]:
     """The modules after the network, which lies in the folder itself; raises UnusableModel."""
     found = _modules(path)
     if not found or found[0] != ("Transformer", path.parent):
-        told = f"begins with the module {found[0][0] if found else 'none'}; expected a Transformer in the folder itself"
+        told = (
+            f"begins with the module {found[0][0] if found else 'none'}; expected a Transformer module in the "
+            "model folder itself"
+        )
         raise UnusableModel("model", str(path.parent), told)
     return found[1:]
 
@@ -215,8 +218,8 @@ def _steps(folder: Path, modules: tuple[tuple[str, Path], ...]) -> tuple[Step, .
 
 
 def _unknown_modules(folder: Path, modules: tuple[tuple[str, Path], ...]) -> UnusableModel:
-    told = f"has the modules {', '.join(kind for kind, _ in modules)} after its first"
-    return UnusableModel("model", str(folder), f"{told}; only Pooling and then {', '.join(_STEPS)} run here")
+    told = f"has the modules {', '.join(kind for kind, _ in modules)} after its first module"
+    return UnusableModel("model", str(folder), f"{told}; only Pooling and then {', '.join(_STEPS)} are supported")
 
 
 def _poolings(config: Fields) -> tuple[str, ...]:

@@ -143,7 +143,7 @@ class TextTokenizer:
         self._prompts, self._skips = folder.prompts, folder.skips_prompts
         self._default = folder.prompts.default
         with _damaged(folder.tokenizer):
-            loading_step(f"{folder.tokenizer} was tried")
+            loading_step(f"{folder.tokenizer} was tested")
             self._check_ids(folder)
             self._words = WordTokens(self._tokenizer, self._max_tokens)
             self._word_use = WordUse(self._words) if has_own_core else None
@@ -252,7 +252,7 @@ class TextTokenizer:
             raise
         except BaseException as error:  # a panic of the library's is no Exception
             row = self._guilty(texts)
-            told = f"that the tokenizer takes ({str(error)[:200]})"
+            told = f"that the tokenizer accepts ({str(error)[:200]})"
             accepted = told if _is_unicode(texts[row]) else "without lone surrogates"
             raise InvalidInput(f"row {row}", texts[row], f"a text {accepted}") from error
 

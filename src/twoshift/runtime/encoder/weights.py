@@ -19,7 +19,9 @@ from twoshift.runtime.encoder.tensor_names import SAVE_AGAIN, check_finite, chec
 __all__ = ["Weights", "weight_files"]
 
 _PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "pytorch_model.pt")
-_CONVERT = "is a pickle, which can run code as it loads; where you trust it, write model.safetensors with Python: {}"
+_CONVERT = (
+    "is a pickle file, which can run code when loaded; if you trust it, convert it to model.safetensors with Python: {}"
+)
 _ROOM = 8  # zeros over the size of the files
 _FLOATS = ("F32", "F16", "BF16", "F64")
 
@@ -37,7 +39,9 @@ def weight_files(folder: Path, stem: str = "model") -> tuple[Path, ...]:
         raise UnusableModel("model", str(folder / pickles[0]), _CONVERT.format(_saved_again(folder)))
     graphs = sorted(folder.rglob("*.onnx"))
     if graphs:
-        raise UnusableModel("model", str(folder), f"holds an ONNX graph and no safetensors; name the file: {graphs[0]}")
+        raise UnusableModel(
+            "model", str(folder), f"contains an ONNX graph and no safetensors; use the path of the file: {graphs[0]}"
+        )
     raise InvalidInput("model", str(folder), f"a model folder with {whole.name} in it")
 
 
@@ -152,5 +156,5 @@ def opened(path: Path) -> Any:
     except safetensors.SafetensorError as error:
         size = path.stat().st_size
         raise Broken(
-            f"{path} ({size} bytes) is not a complete safetensors file ({error}); it is cut short or damaged: copy it"
+            f"{path} ({size} bytes) is not a complete safetensors file ({error}); it is truncated or damaged: copy it"
         ) from error

@@ -53,7 +53,7 @@ class _Fields:
         for known in (f"llama.{name}", f"tokenizer.ggml.{name}"):
             if known in self._fields:
                 return self._fields[known].contents()
-        raise Broken(f"the GGUF file does not say its {name}")
+        raise Broken(f"the GGUF file lacks the value {name}")
 
     def text(self, name: str) -> str:
         """By its whole name; empty where there is none."""

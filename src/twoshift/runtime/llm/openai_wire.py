@@ -88,7 +88,7 @@ class StreamedAnswer:
         except TwoshiftError as error:
             self._put(Emitted(self._key, "", (), error=error))
         except Exception as error:  # the connection's, or of what came over it
-            lost = TryLater(f"the answer of {self._endpoint.address} broke off ({error!r})", 1.0)
+            lost = TryLater(f"the stream of {self._endpoint.address} ended too early ({error!r})", 1.0)
             self._put(Emitted(self._key, "", (), error=lost))
         finally:
             self._client.close()
@@ -130,7 +130,7 @@ class StreamedAnswer:
                     pieces += 1
                     self._put(Emitted(self._key, text, (0,)))
         if finish is None:
-            raise EOFError("it has no end")
+            raise EOFError("the stream ended without a finish_reason")
         reason = FinishReason.LENGTH if finish == "length" else FinishReason.STOP
         self._put(Emitted(self._key, "", (), reason, usage=usage or TokenUsage(0, pieces)))
 
@@ -176,7 +176,7 @@ def _usage(given: dict[str, Any]) -> TokenUsage:
 def _refusal(status: int, text: str, address: str) -> Exception:
     told = text[:300]
     if status == 413:
-        return TooLarge("prompt", "its tokens", f"a request that {address} accepts ({told})")
+        return TooLarge("prompt", "a prompt with too many tokens", f"a request that {address} accepts ({told})")
     if status in (408, 429) or status >= 500:
         return TryLater(f"{address} answered {status}: {told}", 1.0)
     return InvalidInput("request", f"status {status}", f"a request that {address} accepts ({told})")

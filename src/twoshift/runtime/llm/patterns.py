@@ -27,12 +27,12 @@ def pattern_size(pattern: str) -> int:
     if len(pattern) > _MOST_CHARACTERS:
         raise ValueError(f"more than {_MOST_CHARACTERS} characters")
     if _SPECIAL_GROUP.search(pattern):
-        raise ValueError("a group that begins with (? and is not (?:...), as lookaheads and lookbehinds")
+        raise ValueError("a group that begins with (? other than (?:...), such as a lookahead or lookbehind")
     inner = _OUTER_ANCHORS.sub("", pattern)
     try:
         re.compile(inner)
     except (re.error, RecursionError, OverflowError) as error:
-        raise ValueError(f"what cannot be read ({error})") from None
+        raise ValueError(f"syntax that cannot be parsed ({error})") from None
     return _size(inner)
 
 
@@ -80,8 +80,8 @@ def _check_atom(atom: str) -> None:
     if atom == "." or (atom[0] not in "\\[" and _fits_in_text(atom)):
         return
     if atom[0] not in "\\[" or re.search(atom, _every_character(), re.ASCII) is None:
-        told = "a class of characters in which there is none" if atom[0] == "[" else f"{atom!r}"
-        raise ValueError(told if atom[0] == "[" else f"{told}, which a JSON text has to escape")
+        told = "an empty character class" if atom[0] == "[" else f"{atom!r}"
+        raise ValueError(told if atom[0] == "[" else f"{told}, which JSON must escape")
 
 
 def _fits_in_text(character: str) -> bool:

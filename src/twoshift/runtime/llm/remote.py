@@ -137,7 +137,9 @@ class RemoteRuntime:
 
     def _prompt(self, row: GenerationRequest) -> Prompt:
         if row.params.logprobs is not None:
-            raise InvalidInput("logprobs", row.params.logprobs, "none: a model on another server gives no logprobs")
+            raise InvalidInput(
+                "logprobs", row.params.logprobs, "no value: a model on another server returns no logprobs"
+            )
         text = _text(row)
         pieces = [text[at : at + _BYTES_PER_TOKEN] for at in range(0, len(text), _BYTES_PER_TOKEN)]
         ids = tuple(int.from_bytes(piece) for piece in pieces) or (0,)

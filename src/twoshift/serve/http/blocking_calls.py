@@ -52,4 +52,4 @@ def submitter_of(exchange: Exchange) -> str:
 def refuse_pages(exchange: Exchange) -> None:
     """Jobs touch files: no web page that somebody looks at beside this server may ask for one."""
     if exchange.request.header(b"origin") is not None:
-        raise Forbidden("web pages may not use jobs: the request has an Origin header")
+        raise Forbidden("web pages may not use this endpoint: the request has an Origin header")

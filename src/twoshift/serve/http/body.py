@@ -31,7 +31,9 @@ class BodyRoom:
         """Raises HttpError where it is full, or this client's share of it is."""
         own_bytes = self._of_clients.get(client, 0) + size
         if own_bytes > self._most_bytes - self.held_bytes - size:
-            raise HttpError(503, "there is no room for a body of this size now", retry_after_s=_NO_ROOM_S)
+            raise HttpError(
+                503, "the server has no memory for a request body of this size now", retry_after_s=_NO_ROOM_S
+            )
         self._of_clients[client] = own_bytes
         self.held_bytes += size
 
@@ -93,7 +95,7 @@ class SkippedBody:
     def check(self, coming_bytes: int) -> None:
         """Whether so many may still come; raises HttpError."""
         if coming_bytes > self._left_bytes:
-            raise HttpError(413, f"a body of more than {SMALL_BYTES:,} bytes, where none is read")
+            raise HttpError(413, f"the request body has more than {SMALL_BYTES:,} bytes, but this endpoint reads none")
 
 
 class Packed:
@@ -122,16 +124,16 @@ class Packed:
             if self.size > self.most_bytes:
                 raise too_large(self.most_bytes)
         if self._unpacker.eof and (self._unpacker.unused_data or self._at < len(self._packed)):
-            raise HttpError(400, "a compressed body with extra bytes after its end")
+            raise HttpError(400, "the compressed body has extra bytes after its end")
         return not self._unpacker.eof
 
     def _unpack(self, data: bytes, most_bytes: int) -> None:
         try:
             piece = self._unpacker.decompress(data, most_bytes)
         except zlib.error as error:
-            raise HttpError(400, "a body that does not match its content-encoding") from error
+            raise HttpError(400, "the body does not match its content-encoding") from error
         if not piece and not data and not self._unpacker.eof:
-            raise HttpError(400, "a compressed body that ends too early")
+            raise HttpError(400, "the compressed body is truncated")
         self._tail = self._unpacker.unconsumed_tail
         self._whole += piece
 
@@ -142,7 +144,7 @@ class Packed:
 
 def too_large(most_bytes: int) -> HttpError:
     """The error for a body of more than that."""
-    return HttpError(413, f"a body of more than {most_bytes:,} bytes")
+    return HttpError(413, f"the request body has more than {most_bytes:,} bytes")
 
 
 def check_encoding(encoding: bytes | None) -> bytes | None:
@@ -155,7 +157,7 @@ def check_encoding(encoding: bytes | None) -> bytes | None:
         case b"deflate":
             return b"deflate"
         case other:
-            raise HttpError(415, f"content-encoding {other.decode('latin-1')}: gzip, deflate or none is expected")
+            raise HttpError(415, f"content-encoding {other.decode('latin-1')}: expected gzip, deflate or none")
 
 
 def _kept(whole: bytes | bytearray) -> bytes | bytearray:

@@ -141,7 +141,9 @@ class Connection(asyncio.Protocol):
             return
         if len(self._waiting) >= _MOST_WAITING:
             request.give_room()
-            raise HttpError(503, f"more than {_MOST_WAITING} pipelined requests", retry_after_s=_FULL_S)
+            raise HttpError(
+                503, f"more than {_MOST_WAITING} pipelined requests on one connection", retry_after_s=_FULL_S
+            )
         refusals = self._refusals
         if refusals is not None and self.is_free and not refusals.gate.admits(request):
             if not self._closing and self._can_write.is_set():
@@ -216,7 +218,7 @@ class Connection(asyncio.Protocol):
                 try:
                     encoded = reply.encoded(keep, without_body, chunked)
                 except Exception:
-                    _logger.exception("a reply could not be written")
+                    _logger.exception("an HTTP reply could not be written")
                     reply, keep = UNFORESEEN, False
                     encoded = reply.encoded(keep, without_body)
                 if reply.stream is not None:
@@ -280,7 +282,7 @@ class Connection(asyncio.Protocol):
             if chunked and not self.transport.is_closing():
                 self.transport.write(b"0\r\n\r\n")
         except Exception:
-            _logger.exception("a reply was cut short")
+            _logger.exception("an HTTP reply was truncated")
             self.transport.abort()  # its length was told, or its end was not: the peer sees that it is not whole
         finally:
             await stream.aclose()

@@ -59,7 +59,7 @@ class EventStream:
             raise
         except Exception as error:
             if not isinstance(error, TwoshiftError):
-                _logger.exception("a stream has failed")
+                _logger.exception("an event stream has failed")
             self._fault = fault_of(error)
             yield b"data: %b\n\n" % self._told(self._fault)
 

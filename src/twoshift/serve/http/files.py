@@ -67,12 +67,12 @@ def add_files(app: App, desk: FileDesk) -> None:
         "List files; page with `limit` and `after`.", FileList, ErrorReply, query=_LIST, statuses=(400, 404, 503)
     )
     app.add("GET", "/v1/files", face.list, told_openai, listing, needs=Access.BATCH)
-    app.add("GET", "/v1/files/{file}", face.get, told_openai, _of_one("One of them.", FileView), needs=Access.BATCH)
+    app.add("GET", "/v1/files/{file}", face.get, told_openai, _of_one("Show a file.", FileView), needs=Access.BATCH)
     app.add(
-        "DELETE", "/v1/files/{file}", face.delete, told_openai, _of_one("Delete the file.", Deleted), needs=Access.BATCH
+        "DELETE", "/v1/files/{file}", face.delete, told_openai, _of_one("Delete a file.", Deleted), needs=Access.BATCH
     )
     content = Operation(
-        "Download the content; supports ETag, If-None-Match and Range.", _JSONL, ErrorReply,
+        "Download the content of a file; supports ETag, If-None-Match and Range.", _JSONL, ErrorReply,
         statuses=(400, 404, 503), also={206: _JSONL, 304: _JSONL, 416: ErrorReply},
     )  # fmt: skip
     app.add("GET", "/v1/files/{file}/content", face.content, told_openai, content, needs=Access.BATCH)
@@ -170,7 +170,7 @@ async def _pieces(disk: BlockingCalls, file: BinaryIO, start: int, stop: int) ->
         while start < stop:
             piece = await disk.ask(file.read, min(_PIECE_BYTES, stop - start))
             if not piece:
-                raise EOFError(f"the file ends at {start:,}, and not at {stop:,}")
+                raise EOFError(f"the stored file ends at byte {start:,} instead of {stop:,}")
             start += len(piece)
             yield piece
     finally:

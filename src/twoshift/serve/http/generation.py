@@ -31,7 +31,7 @@ def add_generation(app: App, service: Service) -> None:
     face = _Generation(service)
     chat = _asking("Generate the next message of a conversation.", ChatRequest, ChatReply)
     app.add("POST", "/v1/chat/completions", face.chat, told_openai, chat, needs=Access.SERVE)
-    completion = _asking("What follows a prompt.", CompletionRequest, CompletionReply)
+    completion = _asking("Generate the continuation of a prompt.", CompletionRequest, CompletionReply)
     app.add("POST", "/v1/completions", face.completion, told_openai, completion, needs=Access.SERVE)
 
 

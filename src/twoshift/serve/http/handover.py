@@ -50,7 +50,7 @@ class Handover:
         try:
             await hand_over(self._path, given, data)
         except OSError as error:  # its client sees that the connection is closed
-            _logger.warning("a connection could not be handed over: %s", error)
+            _logger.warning("a connection could not be passed to the main process: %s", error)
         finally:
             os.close(given)
 
@@ -89,7 +89,7 @@ class HandoverListener:
             try:
                 way, _ = await self._loop.sock_accept(self._listening)
             except OSError as error:
-                _logger.warning("no connection can be taken over now: %s", error)
+                _logger.warning("the main process cannot take over connections now: %s", error)
                 await asyncio.sleep(0.1)
                 continue
             task = self._loop.create_task(self._one(way))

@@ -107,7 +107,7 @@ def add_jobs(app: App, desk: JobDesk | NoJobs) -> None:
     """The paths below /v1/jobs."""
     face = _Jobs(desk)
     asking = Operation(
-        "Map a served model over a dataset, in the idle time of its replicas; the keys are those of a job file.",
+        "Start a job: run a served model over a dataset, in idle time. The body has the keys of a job file.",
         JobView, ErrorReply, dict[str, Any], statuses=(400, 403, 404, 429, 503),
     )  # fmt: skip
     listing = Operation(
@@ -119,7 +119,7 @@ def add_jobs(app: App, desk: JobDesk | NoJobs) -> None:
         ("GET", "/v1/jobs/{job}", face.one(desk.get), _of_one("Show the state and progress of a job.", JobView)),
         ("GET", "/v1/jobs/{job}/log", face.log, _of_one("Read the log of a job.", JobLogView)),
         ("POST", "/v1/jobs/{job}/pause", face.one(desk.pause),
-         _of_one("Pause a job after its running shards, until it is resumed.", JobView)),
+         _of_one("Pause a job: running shards finish, and no new ones start until it is resumed.", JobView)),
         ("POST", "/v1/jobs/{job}/resume", face.one(desk.resume, begins=True),
          _of_one("Resume a job that was paused or has failed.", JobView)),
         ("POST", "/v1/jobs/{job}/cancel", face.one(desk.cancel), _of_one("Cancel a job.", JobView)),
@@ -175,7 +175,7 @@ class _Jobs:
         owner, job_id = owner_of(exchange), exchange.matched["job"]
         found: JobRecord = self._desk.get(job_id)
         if found.owner != owner and owner is not None:
-            raise NotFound("job", job_id, "the id of a job that this server knows")
+            raise NotFound("job", job_id, "the id of an existing job")
         return found
 
 

@@ -51,5 +51,5 @@ def add_kserve(app: App, service: Service) -> None:
         exchange.answer = answer
         return Reply(200, _encoder.encode(PredictReply(predictions_of(answer.rows))))
 
-    about = asking("Predict rows: KServe's first protocol.", PredictRequest, PredictReply, OipError)
+    about = asking("Run inference in KServe's V1 protocol.", PredictRequest, PredictReply, OipError)
     app.add("POST", "/v1/models/{model}:predict", predict, told_oip, about, needs=Access.SERVE, gated=True)

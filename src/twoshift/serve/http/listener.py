@@ -67,7 +67,7 @@ class Listener:
             except OSError as error:
                 if error.errno not in _FULL:
                     raise
-                _logger.warning("no connection can be accepted now: %s", error)
+                _logger.warning("new connections cannot be accepted now: %s", error)
                 self._loop.remove_reader(self._socket)
                 self._rest = self._loop.call_later(_REST_S, self._listen)
                 return

@@ -62,7 +62,7 @@ def add_message_batches(app: App, service: Service, desk: BatchDesk | NoBatches)
     face, path = _MessageBatches(service, desk), "/v1/messages/batches"
     app.tell_below(MESSAGES, told_anthropic)
     create = Operation(
-        "Create a batch of messages.", MessageBatch, AnthropicErrorReply, CreateMessageBatch,
+        "Create a message batch.", MessageBatch, AnthropicErrorReply, CreateMessageBatch,
         statuses=(400, 403, 404, 413, 429, 503),
     )  # fmt: skip
     app.add("POST", path, face.create, told_anthropic, create, needs=Access.BATCH)
@@ -91,7 +91,7 @@ def add_message_batches(app: App, service: Service, desk: BatchDesk | NoBatches)
         path + "/{batch}/results",
         face.results,
         told_anthropic,
-        _of_one("Read the results, one line per request.", _LINES),
+        _of_one("Read the results of a message batch, one line per request.", _LINES),
         needs=Access.BATCH,
     )
 
@@ -120,7 +120,7 @@ class _MessageBatches:
         limit = limit_of(asked, _DEFAULT_LISTED, _MOST_LISTED)
         after, before = asked.get("after_id"), asked.get("before_id")
         if after and before:
-            raise InvalidInput("before_id", before, "either after_id or before_id")
+            raise InvalidInput("before_id", before, "either after_id or before_id, not both")
         found = await self._clerks.ask(self._desk.list, owner_of(exchange), limit + 1, after, before, MESSAGES)
         page = found[-limit:] if before else found[:limit]  # the one too many is the farthest
         data = [message_batch(each, _address(exchange)) for each in page]
@@ -143,7 +143,7 @@ class _MessageBatches:
     async def results(self, exchange: Exchange) -> Reply:
         found = await self._found(exchange)
         if not found.status.is_over:
-            raise InvalidInput("batch", str(found.status), "a batch that has ended: this one has no results yet")
+            raise InvalidInput("batch", str(found.status), "a batch that has ended: a running batch has no results yet")
         owner = owner_of(exchange)
         files = [
             await self._disk.ask(self._opened, each, owner)
@@ -168,11 +168,11 @@ class _MessageBatches:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise malformed(error) from None
         if len({each.custom_id for each in asked.requests}) < len(asked.requests):
-            raise InvalidInput("requests", "a custom_id twice", "each of them once")
+            raise InvalidInput("requests", "duplicate custom_id", "unique custom_ids")
         if unknown := named - set(models):
             raise NotFound("model", min(unknown), f"one of {', '.join(sorted(models))}")
         if len(named) > 1:
-            raise InvalidInput("requests", sorted(named), "requests to one model: send a batch for each")
+            raise InvalidInput("requests", sorted(named), "requests to one model only: send one batch per model")
         lines = [
             _encoder.encode(_Line(each.custom_id, "POST", MESSAGES, each.params)) + b"\n" for each in asked.requests
         ]

@@ -76,17 +76,17 @@ def add_oip(app: App, service: Service) -> None:
             (f"{model}/ready", face.model_ready, _of_model("Readiness of a model.", Ready, 503)),
             (model, face.model, _of_model("Inputs and outputs of a model.", ModelMetadata)),
             (f"{model}/config", face.config, _of_model("Model configuration, in Triton's format.", dict[str, Any])),
-            (f"{model}/stats", face.statistics, _of_model("What it counts.", dict[str, Any])),
+            (f"{model}/stats", face.statistics, _of_model("Statistics of a model.", dict[str, Any])),
         ):
             app.add("GET", path, answer, told_oip, about, needs=Access.SERVE)
     for method, path, answer, about in (
-        ("GET", "/v2", face.server, _about("Who answers.", ServerMetadata)),
+        ("GET", "/v2", face.server, _about("Name, version and extensions of the server.", ServerMetadata)),
         ("GET", "/v2/models/stats", face.all_statistics, _about("Statistics of all models.", dict[str, Any])),
-        ("POST", "/v2/repository/index", face.index, _about("The models.", list[ModelIndex], 400, takes=IndexRequest)),
+        ("POST", "/v2/repository/index", face.index, _about("List models.", list[ModelIndex], 400, takes=IndexRequest)),
     ):  # fmt: skip
         app.add(method, path, answer, told_oip, about, needs=Access.SERVE)
-    load = _about("Load a model, or load it anew.", Loaded, 400, 404, 500, 503, takes=LoadRequest)
-    unload = _of_model("Answer what was admitted, then let a model go.", Loaded, 400)
+    load = _about("Load or reload a model.", Loaded, 400, 404, 500, 503, takes=LoadRequest)
+    unload = _of_model("Unload a model after its admitted requests are answered.", Loaded, 400)
     app.add("POST", "/v2/repository/models/{model}/load", face.load, told_oip, load, needs=Access.ADMIN)
     app.add("POST", "/v2/repository/models/{model}/unload", face.unload, told_oip, unload, needs=Access.ADMIN)
     add_oip_health(app, service.unready)
@@ -117,7 +117,7 @@ def _of_model(summary: str, gives: Any, *statuses: int) -> Operation:
 
 
 _INFER = Operation(
-    "Run inference: tensors in JSON, or as bytes after it.",
+    "Run inference; tensors are JSON, or binary data after the JSON.",
     InferReply,
     OipError,
     InferRequest,

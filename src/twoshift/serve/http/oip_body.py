@@ -37,7 +37,7 @@ def read_infer(
     whole, binary = memoryview(body), memoryview(b"")
     if json_bytes is not None:
         if not json_bytes.isdecimal() or int(json_bytes) > len(body):
-            accepted = f"the bytes of JSON at the body's beginning; it has {len(body):,}"
+            accepted = f"the size of the JSON at the beginning of the body, which has {len(body):,} bytes"
             raise InvalidInput(HEADER, json_bytes, accepted)
         whole, binary = whole[: int(json_bytes)], whole[int(json_bytes) :]
     if is_large:
@@ -67,10 +67,15 @@ def given_inputs(asked: InferRequest, binary: memoryview) -> list[GivenTensor]:
             found.append(from_json(each.name, each.datatype, each.shape, each.data))
             continue
         if not 0 <= size <= len(binary) - at or each.data:
-            accepted = f"a binary_data_size of what follows the JSON, of which {len(binary) - at:,} bytes are left"
+            accepted = (
+                f"a binary_data_size of at most the {len(binary) - at:,} bytes that are left after the "
+                "JSON, and no data"
+            )
             raise bad_tensor(each.name, f"{size:,}{' and data' if each.data else ''}", accepted)
         found.append(from_raw(each.name, each.datatype, each.shape, binary[at : at + size]))
         at += size
     if at != len(binary):
-        raise InvalidInput("body", f"{len(binary) - at:,} extra bytes", "as many bytes as its inputs' binary_data_size")
+        raise InvalidInput(
+            "body", f"{len(binary) - at:,} extra bytes", "as many bytes as the sum of the inputs' binary_data_size"
+        )
     return found

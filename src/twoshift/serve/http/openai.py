@@ -30,11 +30,11 @@ def add_openai(app: App, service: Service) -> None:
     face = _OpenAi(service)
     for path, answer, about in (
         ("/v1/models", face.models, Operation("List the served models.", ModelList, ErrorReply)),
-        ("/v1/models/{model}", face.model, _named("One of them.", ModelAlone)),
+        ("/v1/models/{model}", face.model, _named("Show a served model.", ModelAlone)),
         (
             "/v1/derived/{model}",
             face.derived,
-            _named("Values derived from a model's SLO.", DerivedReply | LlmDerivedReply),
+            _named("Show the values that the server derives from a model's SLO.", DerivedReply | LlmDerivedReply),
         ),
     ):
         app.add("GET", path, answer, told_openai, about, needs=Access.KEY)

@@ -20,31 +20,31 @@ _SCHEMAS = "#/components/schemas/{name}"
 _RETRY = ("retry-after", "retry-after-ms")
 _MEANINGS = {
     200: "Done.",
-    400: "Change the request: the message names the field and what is expected.",
-    206: "The part that was asked for.",
-    304: "It is as the client has it.",
-    401: "A key is needed, or this one is not known.",
-    403: "This key may not do it.",
-    404: "Nothing of that name is here.",
-    408: "It did not come in time.",
-    413: "It can never fit: send less, or give it more time.",
-    415: "The body is packed or written in a way that is not read here.",
-    416: "There is no such part.",
-    429: "This key is over its own limit: come back as Retry-After says.",
+    400: "The request is invalid: the message names the field and the expected value.",
+    206: "The requested range of the file.",
+    304: "Not modified: the client's copy is current.",
+    401: "The API key is missing or unknown.",
+    403: "The API key has no permission for this operation.",
+    404: "The named resource does not exist.",
+    408: "The request did not arrive in time.",
+    413: "The request is too large for its deadline or for the server: send less, or set a longer timeout.",
+    415: "The content type or encoding of the body is not supported.",
+    416: "The requested range does not exist.",
+    429: "The API key is over its limit: retry after Retry-After.",
     500: "The model failed.",
-    503: "Full for now, not ready or going down: come back as Retry-After says.",
-    504: "It was not answered by its deadline.",
+    503: "The server is at capacity, not ready or shutting down: retry after Retry-After.",
+    504: "The request was not answered by its deadline.",
 }
 _HEADERS = {
-    "x-request-id": ("The request's own, or one that was made for it.", {"type": "string"}, True),
-    "server-timing": ("What its stages took, in milliseconds.", {"type": "string"}, False),
-    "retry-after": ("Seconds.", {"type": "integer", "minimum": 0}, False),
-    "retry-after-ms": ("The same in milliseconds.", {"type": "integer", "minimum": 0}, False),
+    "x-request-id": ("Id of the request: the client's own, or a generated one.", {"type": "string"}, True),
+    "server-timing": ("Time of each stage of the request, in milliseconds.", {"type": "string"}, False),
+    "retry-after": ("Seconds to wait before a retry.", {"type": "integer", "minimum": 0}, False),
+    "retry-after-ms": ("Milliseconds to wait before a retry.", {"type": "integer", "minimum": 0}, False),
 }
 _TIMEOUT = {
     "name": "x-request-timeout-ms",
     "in": "header",
-    "description": "The request's deadline; the model's objective without it.",
+    "description": "Timeout of the request in milliseconds (default: the model's SLO).",
     "schema": {"type": "number", "minimum": 1, "maximum": 3_600_000},
 }
 
@@ -103,10 +103,10 @@ def document(routes: Sequence[Route], needs_keys: bool) -> dict[str, Any]:
         name: {"description": about, "schema": schema, "required": needed}
         for name, (about, schema, needed) in _HEADERS.items()
     }
-    keys = {"key": {"type": "http", "scheme": "bearer", "description": "As `twoshift key` makes it."}}
+    keys = {"key": {"type": "http", "scheme": "bearer", "description": "API key, created with `twoshift key`."}}
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Twoshift", "version": __version__, "description": "Models, each inside its SLO."},
+        "info": {"title": "Twoshift", "version": __version__, "description": "Serves models within latency SLOs."},
         "paths": paths,
         "components": {"schemas": schemas, "headers": headers, "securitySchemes": keys},
     }

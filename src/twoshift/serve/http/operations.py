@@ -85,7 +85,14 @@ def add_operations(
     add_health(app, unready, warnings)
     shown = _about("Metrics in Prometheus' format.", "text/plain")
     app.add("GET", "/metrics", page, told_openai, shown, needs=Access.ADMIN, is_probe=True)
-    app.add("GET", "/openapi.json", openapi, told_openai, _about("This document.", dict[str, Any]), needs=Access.OPEN)
+    app.add(
+        "GET",
+        "/openapi.json",
+        openapi,
+        told_openai,
+        _about("Show this OpenAPI document.", dict[str, Any]),
+        needs=Access.OPEN,
+    )
 
 
 def _about(summary: str, gives: Any, also: dict[int, Any] | None = None) -> Operation:

@@ -22,7 +22,7 @@ def query_of(request: Request, known: Collection[str]) -> dict[str, str]:
         raise InvalidInput("query", text[:80], "a short query string in UTF-8") from None
     for name, value in pairs:
         if name in found and name in known:
-            raise InvalidInput(name, value, "it once")
+            raise InvalidInput(name, value, "this parameter only once")
         found[name] = value
     return {name: value for name, value in found.items() if name in known}
 

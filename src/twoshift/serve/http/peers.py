@@ -115,7 +115,7 @@ class Peers:
         if counts.at(address) >= most and not _is_shared(address, limits.proxies) and not self._end_idlest(address):
             raise HttpError(503, f"more than {most:,} connections from {address}", retry_after_s=_FULL_S)
         if counts.total() >= limits.connections and not self._end_idlest():
-            raise HttpError(503, "too many connections", retry_after_s=_FULL_S)
+            raise HttpError(503, "the server has too many open connections", retry_after_s=_FULL_S)
 
     def _end_idlest(self, address: str | None = None) -> bool:
         """Ends the one of this process that has been idle for the longest; False where there is none."""

@@ -91,7 +91,7 @@ class Reading:
             self.loose_bytes += len(rest)
             rest = self._parsed(rest)
         if self.loose_bytes > self._limits.header_bytes:
-            raise HttpError(431, f"headers of more than {self._limits.header_bytes:,} bytes")
+            raise HttpError(431, f"the request has headers of more than {self._limits.header_bytes:,} bytes")
         read, self._read = self._read, []
         if begins and self.between and len(read) == 1 and len(data) < SMALL_BYTES and not self._is_last:
             self._peers.heads.learn(data, read[0])
@@ -150,7 +150,7 @@ class Reading:
         name = name.lower()
         before = self._headers.get(name)
         if before is not None and name in _ONCE:
-            raise HttpError(400, f"the header {name.decode('latin-1')} twice")
+            raise HttpError(400, f"the header {name.decode('latin-1')} occurs twice")
         self._headers[name] = value if before is None else before + b", " + value
 
     def on_headers_complete(self) -> None:
@@ -167,9 +167,9 @@ class Reading:
         if length is None and coding is None:
             return
         if length is not None and coding is not None:
-            raise HttpError(400, "both content-length and transfer-encoding")
+            raise HttpError(400, "the request has both content-length and transfer-encoding")
         if coding is not None and coding.strip().lower() != b"chunked":
-            raise HttpError(501, "a transfer-encoding other than chunked")
+            raise HttpError(501, "the request has a transfer-encoding other than chunked")
         self._request = self._made()
         if self._peers.streams(self._request.method, self._target):
             self._begin_stream(self._request)
@@ -253,7 +253,7 @@ class Reading:
     def _begin_stream(self, request: Request) -> None:
         """The request is handed on before its body is there."""
         if self._headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
-            raise HttpError(415, "a content-encoding, which this path does not support")
+            raise HttpError(415, "this path does not support a content-encoding")
         request.stream = self.stream = BodyStream(self._limits.body_s, partial(self._reader.fill, "stream"))
         self._tell_to_go_on()
         request.arrived_s = time.monotonic()
@@ -279,6 +279,6 @@ def other_version() -> HttpError:
 def _check_new(headers: dict[bytes, bytes]) -> None:
     """What HTTP/1.1 asks of a head; raises HttpError."""
     if b"host" not in headers:
-        raise HttpError(400, "HTTP/1.1 without the header Host")
+        raise HttpError(400, "an HTTP/1.1 request needs the header Host")
     if (headers.get(b"expect") or _GO_ON).lower() != _GO_ON:
-        raise HttpError(417, "the header Expect: 100-continue or none is expected")
+        raise HttpError(417, "the header Expect may only be 100-continue")

@@ -30,7 +30,7 @@ class Replies:
                 return self._refusal(asked)
             return await (self._handler(asked) if asked.large is None else self._to_large(asked))
         except Exception:
-            _logger.exception("a request has failed")
+            _logger.exception("an HTTP request has failed")
             return UNFORESEEN
 
     async def _to_large(self, asked: Request) -> Reply:

@@ -73,4 +73,4 @@ class _Reranking:
         """A request that names no model is not told to name one where none could do it."""
         if not self._service.has_column("score") and not has_field(body, "model"):
             known = ", ".join(sorted(self._service.models))
-            raise InvalidInput("model", None, f"a reranker; this server has only {known}")
+            raise InvalidInput("model", None, f"a reranking model; this server serves only {known}")

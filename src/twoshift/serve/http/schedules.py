@@ -122,23 +122,23 @@ def add_schedules(app: App, desk: ScheduleDesk | NoJobs, deliveries: DeliveryDes
     """The paths below /v1/schedules, and /v1/deliveries."""
     face, one = _Schedules(desk, deliveries), "/v1/schedules/{schedule}"
     adding = Operation(
-        "Create a schedule: a job by cron, or whenever a marker appears; `job` has the keys of a job file.",
+        "Create a schedule: run a job by cron, or whenever a marker file appears. `job` has the keys of a job file.",
         ScheduleView, ErrorReply, ScheduleSpec, statuses=_STATUSES,
     )  # fmt: skip
     for method, path, answer, about in (
         ("POST", "/v1/schedules", face.add, adding),
-        ("GET", "/v1/schedules", face.list, _about("The schedules.", ScheduleList)),
-        ("GET", one, face.of(desk.get), _about("A schedule.", ScheduleView)),
+        ("GET", "/v1/schedules", face.list, _about("List the schedules.", ScheduleList)),
+        ("GET", one, face.of(desk.get), _about("Show a schedule.", ScheduleView)),
         ("DELETE", one, face.of(desk.remove), _about("Delete a schedule; its jobs are kept.", ScheduleView)),
         ("POST", f"{one}/pause", face.of(desk.pause), _about("Pause a schedule.", ScheduleView)),
         (
             "POST",
             f"{one}/resume",
             face.of(desk.resume, begins=True),
-            _about("Resume a schedule from its next time on.", ScheduleView),
+            _about("Resume a paused schedule, starting with its next scheduled time.", ScheduleView),
         ),
         ("POST", f"{one}/run", face.run, _about("Run a schedule's job now.", RunView)),
-        ("GET", f"{one}/history", face.history, _about("What it did.", RunList)),
+        ("GET", f"{one}/history", face.history, _about("List the runs of a schedule.", RunList)),
         ("GET", "/v1/deliveries", face.deliveries, _about("List webhook deliveries.", DeliveryList)),
     ):
         app.add(method, path, answer, told_openai, about, needs=Access.BATCH)

@@ -107,7 +107,7 @@ class _Tokenization:
         info = model.info
         if info.model not in self._known:
             if info.max_row_tokens <= 1:
-                raise InvalidInput("model", model.name, "a model of texts: this one has no tokens")
+                raise InvalidInput("model", model.name, "a text model: this model has no tokenizer")
             self._known[info.model] = encoder_tokens(info.model)
         return self._known[info.model]
 

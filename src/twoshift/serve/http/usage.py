@@ -103,7 +103,7 @@ def add_usage(app: App, desk: UsageDesk) -> None:
         return Reply(200, _encoder.encode(listed))
 
     about = Operation(
-        "Device seconds, tokens, rows and dollars of a tenant, or of all for an admin: `from`, `to`, `group_by`.",
+        "Show device seconds, tokens, rows and dollars of a tenant; an admin key sees all tenants.",
         UsageList, ErrorReply, gives_also=("text/csv",), statuses=(400, 403, 503),
     )  # fmt: skip
     app.add("GET", "/v1/usage", face, told_openai, about, needs=Access.KEY)
@@ -121,7 +121,9 @@ def _asked(exchange: Exchange) -> _Asked:
         raise InvalidInput("from", first, f"a day that is not after {last}")
     groups = [each for each in given.get("group_by", "day,tenant,lane,model").split(",") if each]
     if len(set(groups)) < len(groups) or not set(groups) <= set(_GROUPS):
-        raise InvalidInput("group_by", given["group_by"], f"some of {', '.join(_GROUPS)}, separated by commas")
+        raise InvalidInput(
+            "group_by", given["group_by"], f"one or several of {', '.join(_GROUPS)}, separated by commas"
+        )
     return _Asked(
         first, last, groups, _tenant(exchange, given.get("tenant")), _wants_csv(exchange, given.get("format"))
     )

@@ -18,10 +18,10 @@ _LANED = (
     (
         "gauge",
         "waiting_sequences",
-        "Sequences that wait: live ones for a first token, background ones for admission.",
+        "Waiting sequences: live ones wait for their first token, background ones for admission.",
         "waiting",
     ),
-    ("gauge", "running_sequences", "Sequences that run now.", "running"),
+    ("gauge", "running_sequences", "Running sequences.", "running"),
     ("counter", "finished_sequences", "Sequences that finished.", "finished"),
     ("counter", "failed_sequences", "Sequences that failed.", "failed"),
     ("counter", "cancelled_sequences", "Sequences that were cancelled.", "cancelled"),
@@ -32,7 +32,7 @@ _LANED = (
 _WHOLE = (
     ("gauge", "kv_use_ratio", "Share of the KV cache in use.", "kv_use"),
     ("gauge", "kv_tokens", "Capacity of the KV cache in tokens.", "kv_tokens"),
-    ("counter", "steps", "Steps of the engine.", "steps"),
+    ("counter", "steps", "Engine steps.", "steps"),
     ("counter", "preemptions", "Sequences preempted because the KV cache was full.", "preemptions"),
     ("counter", "requeued_sequences", "Background sequences preempted for live ones.", "requeued"),
 )
@@ -93,7 +93,7 @@ def _as_vllm(models: Mapping[str, LanguageModel], stats: Mapping[str, LlmStats])
         return each(lambda seen: sum(getattr(lane, field) for lane in seen.lanes.values()))
 
     yield "gauge", "vllm:num_requests_waiting", "Live requests that wait for their first token.", label, live("waiting")
-    yield "gauge", "vllm:num_requests_running", "Sequences that run now.", label, summed("running")
+    yield "gauge", "vllm:num_requests_running", "Running sequences.", label, summed("running")
     for name in ("kv_cache_usage_perc", "gpu_cache_usage_perc"):
         yield "gauge", f"vllm:{name}", "Share of the KV cache in use.", label, each(lambda seen: seen.kv_use)
     yield "counter", "vllm:prefix_cache_queries", "Tokens of prompts.", label, summed("prompt_tokens")
@@ -106,7 +106,7 @@ def _as_vllm(models: Mapping[str, LanguageModel], stats: Mapping[str, LlmStats])
     )
     yield "counter", "vllm:prompt_tokens", "Tokens of prompts.", label, summed("prompt_tokens")
     yield "counter", "vllm:generation_tokens", "Tokens generated.", label, summed("output_tokens")
-    yield "counter", "vllm:num_preemptions", "Sequences put back.", label, each(lambda seen: seen.preemptions)
+    yield "counter", "vllm:num_preemptions", "Preempted sequences.", label, each(lambda seen: seen.preemptions)
     ended = [
         (name, reason, count)
         for name, model in models.items()

@@ -88,7 +88,9 @@ class ServedLlm(TakesPrompts):
     def text_tokens(self) -> TextTokens:
         """Its tokenizer; raises InvalidInput where that is another server's."""
         if not isinstance(self.engine.runtime, Tokenized):
-            raise InvalidInput("model", self.name, "a model that runs here: this one runs on another server")
+            raise InvalidInput(
+                "model", self.name, "a model that runs on this server: this model runs on another server"
+            )
         return self.engine.runtime.tokens
 
     async def begin(

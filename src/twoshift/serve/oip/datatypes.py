@@ -39,7 +39,7 @@ def wire(name: str, values: NDArray[Any]) -> tuple[str, NDArray[Any]]:
         return BYTES, values
     datatype = _DATATYPES.get(values.dtype.newbyteorder("<"), "FP64" if values.dtype.kind == "f" else None)
     if datatype is None:
-        raise BrokenModel(f"the model's column {name!r} is {values.dtype}; expected bools, numbers or texts")
+        raise BrokenModel(f"the model's output {name!r} has the type {values.dtype}; expected bools, numbers or texts")
     return datatype, values.astype(DTYPES[datatype])
 
 

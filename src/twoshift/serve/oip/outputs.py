@@ -54,7 +54,9 @@ class Output(msgspec.Struct):
             raise self._binary_only("bytes that are not text") from None
 
     def _binary_only(self, what: str) -> InvalidInput:
-        return InvalidInput(f"output {self.name!r}", "JSON", f"binary_data: it holds {what}, which JSON cannot hold")
+        return InvalidInput(
+            f"output {self.name!r}", "JSON", f"binary_data: the output contains {what}, which JSON cannot represent"
+        )
 
 
 def outputs_of(rows: Sequence[RowResult], names: Sequence[str] | None) -> list[Output]:
@@ -82,4 +84,4 @@ def _column(rows: Sequence[RowResult], name: str) -> NDArray[Any]:
     try:
         return np.concatenate([row.columns[name][row.index : row.index + 1] for row in rows])
     except (KeyError, ValueError) as error:
-        raise BrokenModel(f"the model's column {name!r} is not the same in two calls: {error}") from error
+        raise BrokenModel(f"the model's output {name!r} differs between two calls: {error}") from error

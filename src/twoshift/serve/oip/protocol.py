@@ -56,7 +56,9 @@ class InferenceProtocol:
     async def load(self, name: str, changed: bool) -> None:
         """Load it, or load it anew; raises NotFound, InvalidInput, or why it cannot be loaded."""
         if changed:
-            raise InvalidInput("parameters", f"of {name}", "none: a model is loaded as the server's settings have it")
+            raise InvalidInput(
+                "parameters", f"for {name}", "no parameters: the server loads a model with its configured settings"
+            )
         await self._done(self._repository.load, name)
 
     async def unload(self, name: str) -> None:
@@ -66,7 +68,7 @@ class InferenceProtocol:
     @property
     def _repository(self) -> Repository:
         if self.service.repository is None:
-            raise Disabled("model repository", "this server has no control over its models")
+            raise Disabled("model repository", "models cannot be loaded or unloaded on this server")
         return self.service.repository
 
     async def _done(self, what: Callable[[str], Future[None]], name: str) -> None:

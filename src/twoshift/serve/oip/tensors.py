@@ -63,7 +63,7 @@ def from_json(name: str, datatype: str, shape: Sequence[int], data: msgspec.Raw)
     """From a JSON list, flat or nested: its order is what counts."""
     decoder = _flat.get(datatype)
     if decoder is None:
-        raise _unknown(name, datatype, "; BF16 only in binary" if datatype == BF16 else "")
+        raise _unknown(name, datatype, "; BF16 is supported only as binary data" if datatype == BF16 else "")
     if not data:
         raise Malformed(_where(name), "data, or parameters.binary_data_size and the bytes after the JSON")
     if datatype != BYTES and len(text := bytes(data)) > _PIECE_BYTES:
@@ -172,7 +172,7 @@ def _texts(name: str, raw: bytes | memoryview, count: int) -> list[str]:
             break
         texts.append(_text(name, len(texts), raw[start:at]))
     if at != end or len(texts) != count:
-        accepted = f"{count:,} elements, each a 32-bit length and its bytes, and nothing else"
+        accepted = f"{count:,} elements, each a 32-bit length and its bytes, without extra bytes"
         raise bad_tensor(name, f"{end:,} bytes", accepted)
     return texts
 
@@ -190,7 +190,7 @@ def _text(name: str, number: int, element: bytes | memoryview) -> str:
 
 
 def _not_utf8(number: int, error: UnicodeDecodeError) -> str:
-    return f"texts in UTF-8; element {number} is none: {error.reason}"
+    return f"texts in UTF-8; element {number} is invalid: {error.reason}"
 
 
 def _numbers(datatype: str, raw: bytes | memoryview, dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -57,7 +57,7 @@ def file(request: pytest.FixtureRequest, tmp_path: Path) -> InputFile:
 def test_a_file_that_was_replaced_before_it_is_read_is_broken(file: InputFile) -> None:
     pieces = cut_in(file, 1000)
     replace(Path(file.location), content(file.location, ROWS))
-    with pytest.raises(Broken, match=rf"{file.location} has changed since it was listed; put it back"):
+    with pytest.raises(Broken, match=rf"{file.location} has changed after the job listed its input; restore the file"):
         rows_of(file, pieces)
 
 
@@ -73,7 +73,7 @@ def test_a_file_that_is_as_large_as_before_but_newer_is_broken(file: InputFile) 
 
 def test_a_file_that_is_gone_is_broken(file: InputFile) -> None:
     Path(file.location).unlink()
-    with pytest.raises(Broken, match=f"{file.location} is gone"):
+    with pytest.raises(Broken, match=f"{file.location} was deleted"):
         rows_of(file)
 
 

@@ -155,7 +155,7 @@ def test_a_file_that_is_cut_short_is_broken(tmp_path: Path, name: str, share: fl
     put(path, content(name, table(1000), 100))
     whole = path.read_bytes()
     path.write_bytes(whole[: max(1, int(share * len(whole)))])
-    with pytest.raises(Broken, match=r"damaged or cut short .*; write it again"):
+    with pytest.raises(Broken, match=r"damaged or truncated .*; write the file again"):
         outcome(found(path))
 
 

@@ -55,7 +55,7 @@ def test_a_link_that_leads_nowhere_is_left_out_where_a_file_of_its_name_would_be
     assert names("docs") == before
     (tree / "docs" / "sub" / "z.csv").symlink_to("nowhere")  # these rows would be lost in silence
     for given in ("docs", "docs/**/*.csv"):
-        with pytest.raises(InvalidInput, match=r"docs/sub/z\.csv.*a link that leads to a file"):
+        with pytest.raises(InvalidInput, match=r"docs/sub/z\.csv.*a symbolic link that points to an existing file"):
             names(given)
 
 
@@ -103,10 +103,10 @@ def test_formats_are_told_by_suffix_or_by_the_option(tree: Path) -> None:
         (["docs/b.parquet"], "xml", "parquet, jsonl"),
         (["docs/none.csv"], None, "docs/none.csv"),
         (["odd"], None, r"odd.*\.arrow, or --input-format\)"),
-        (["docs/*.xml"], None, "some file matches"),
+        (["docs/*.xml"], None, "matches at least one file"),
         ([], None, "at least one"),
-        (["docs", "docs/b.parquet"], None, "each file once; it is in 'docs' and in"),
-        (["docs/b.parquet", "./docs/../docs/b.parquet"], None, "each file once"),
+        (["docs", "docs/b.parquet"], None, "each input file once; both 'docs' and"),
+        (["docs/b.parquet", "./docs/../docs/b.parquet"], None, "each input file once"),
     ],
 )
 def test_what_cannot_be_used_is_named(tree: Path, given: list[str], kind: str | None, message: str) -> None:
@@ -153,5 +153,5 @@ def test_a_folder_whose_name_looks_like_a_pattern_is_a_folder(tmp_path: Path) ->
 
 def test_a_name_that_is_not_utf_8_is_refused_with_the_name(tmp_path: Path) -> None:
     (tmp_path / os.fsdecode(b"a\xff.jsonl")).write_text("{}\n")
-    with pytest.raises(InvalidInput, match="names are UTF-8"):
+    with pytest.raises(InvalidInput, match="names are valid UTF-8"):
         resolve([str(tmp_path)], lambda _: LocalBlobs())

@@ -107,13 +107,17 @@ def test_values_that_do_not_fit_are_null_and_told() -> None:
     batch = pa.RecordBatch.from_pydict({"n": ["1", "x", None, "4"], "f": [1.5, 2.0, 3.0, 2.5]})
     done, errors = conform(batch, pa.schema([("f", pa.int64()), ("n", pa.int64()), ("gone", pa.string())]))
     assert done.to_pydict() == {"f": [None, 2, 3, None], "n": [1, None, None, 4], "gone": [None] * 4}
-    assert errors == {0: "column f: 1.5 is no int64", 1: "column n: 'x' is no int64", 3: "column f: 2.5 is no int64"}
+    assert errors == {
+        0: "column f: 1.5 is not a valid int64",
+        1: "column n: 'x' is not a valid int64",
+        3: "column f: 2.5 is not a valid int64",
+    }
 
 
 def test_an_error_names_every_column_of_its_row() -> None:
     batch = pa.RecordBatch.from_pydict({"a": ["x"], "b": ["y"]})
     _, errors = conform(batch, pa.schema([("a", pa.int64()), ("b", pa.bool_())]))
-    assert errors == {0: "column a: 'x' is no int64; column b: 'y' is no bool"}
+    assert errors == {0: "column a: 'x' is not a valid int64; column b: 'y' is not a valid bool"}
 
 
 @pytest.mark.parametrize(
@@ -156,4 +160,4 @@ def test_a_text_that_the_kept_type_would_change_is_an_error_of_its_row() -> None
     batch = pa.RecordBatch.from_pydict({"zip": ["10115", "00501", None], "flag": ["true", "1", "false"]})
     kept, errors = conform(batch, pa.schema([("zip", pa.int64()), ("flag", pa.bool_())]))
     assert kept.to_pydict() == {"zip": [10115, None, None], "flag": [True, None, False]}
-    assert errors == {1: "column zip: '00501' is no int64; column flag: '1' is no bool"}
+    assert errors == {1: "column zip: '00501' is not a valid int64; column flag: '1' is not a valid bool"}

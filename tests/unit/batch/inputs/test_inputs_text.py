@@ -83,7 +83,7 @@ def test_broken_lines_are_rows_with_an_error(tmp_path: Path) -> None:
     rows = rows_of(put(tmp_path / "a.jsonl", b"\n".join(lines)), None, ["a"])
     assert [row["a"] for row in rows] == ["x", *[None] * 6, "y"]
     assert [error is None for error in told(rows)] == [True, *[False] * 6, True]
-    assert told(rows)[3] == "not UTF-8"
+    assert told(rows)[3] == "the line is not UTF-8"
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
@@ -178,10 +178,10 @@ def test_csv_rows_that_do_not_fit_the_header_are_errors(tmp_path: Path) -> None:
     rows = rows_of(file)
     assert [row["b"] for row in rows] == ["2", None, None, "5", None, "10"]
     assert told(rows)[1:5] == [
-        "1 field where the header has 2",
-        "3 fields where the header has 2",
+        "the row has 1 field, the header has 2",
+        "the row has 3 fields, the header has 2",
         "column a is not UTF-8",
-        "a carriage return outside of quotes",
+        "the row has a carriage return outside of quotes",
     ]
 
 
@@ -207,7 +207,7 @@ def test_compressed_text_that_is_cut_short_is_broken(tmp_path: Path, suffix: str
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     file = found(path)
-    with pytest.raises(Broken, match=r"a.jsonl.*cut short"):
+    with pytest.raises(Broken, match=r"a.jsonl.*truncated"):
         rows_of(file)
     with pytest.raises(Broken, match="damaged"):
         cut_in(file, 10)

@@ -132,7 +132,7 @@ def _names(arch: Architecture) -> tuple[str, str]:
         case Family.MODERNBERT:
             return "head.dense", "classifier"
         case Family.OTHER:
-            raise InvalidInput("model_type", arch.model_type, "a family whose classifier is known here")
+            raise InvalidInput("model_type", arch.model_type, "a model family whose classifier is supported")
         case _:
             assert_never(arch.family)
 
