@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from twoshift.errors import InvalidInput
 
@@ -17,11 +18,13 @@ __all__ = [
     "RowDetails",
     "TokenLogprob",
     "TokenUsage",
+    "is_conversation",
 ]
 
 _ROLES = ("system", "user", "assistant", "tool", "developer")
 _MOST_STOPS = 16
 _MOST_LOGPROBS = 20
+_MOST_BIASED = 1024
 
 
 class FinishReason(enum.StrEnum):
@@ -40,6 +43,8 @@ class GenerationParams:
     temperature: float = 1.0  # 0: always the likeliest token
     top_p: float = 1.0
     top_k: int | None = None
+    min_p: float = 0.0  # tokens below this share of the likeliest one's probability are left out
+    logit_bias: tuple[tuple[int, float], ...] = ()  # by token id: added to its logit
     seed: int | None = None
     stop: tuple[str, ...] = ()  # none of them is part of the text
     presence_penalty: float = 0.0
@@ -53,6 +58,11 @@ class GenerationParams:
         _number("temperature", self.temperature, 0.0, 2.0)
         _number("top_p", self.top_p, 0.0, 1.0)
         _require(self.top_p > 0, "top_p", self.top_p, "a number above 0 and up to 1")
+        _number("min_p", self.min_p, 0.0, 1.0)
+        biased = len(self.logit_bias) <= _MOST_BIASED
+        _require(biased, "logit_bias", len(self.logit_bias), f"up to {_MOST_BIASED} tokens")
+        for token, bias in self.logit_bias:
+            _number(f"logit_bias[{token}]", bias, -100.0, 100.0)
         _number("presence_penalty", self.presence_penalty, -2.0, 2.0)
         _number("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
         _number("repetition_penalty", self.repetition_penalty, 0.01, 10.0)
@@ -92,6 +102,11 @@ class GenerationRequest:
 
     prompt: tuple[Message, ...] | str | tuple[int, ...]
     params: GenerationParams = field(default_factory=GenerationParams)
+
+
+def is_conversation(prompt: tuple[Message, ...] | str | tuple[int, ...]) -> TypeGuard[tuple[Message, ...]]:
+    """Whether it is messages; otherwise a text, or tokens."""
+    return isinstance(prompt, tuple) and bool(prompt) and isinstance(prompt[0], Message)
 
 
 @dataclass(frozen=True, slots=True)

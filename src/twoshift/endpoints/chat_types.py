@@ -1,7 +1,7 @@
 """What language models are asked and answer with, as OpenAI's clients have it; the OpenAPI document is made from it.
 
 A field of type `None` is known elsewhere and not supported here: it may be null, as clients send what they do not use.
-`NoList` and `NoObject` may be empty, too. What changes no answer (`user`, `metadata`) is accepted and not looked at.
+`NoList` may be empty, too. What changes no answer (`user`, `metadata`) is accepted and not looked at.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ Finish = Literal["stop", "length"]
 Count = Annotated[int, Meta(ge=1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 NoList = Annotated[list[Any], Meta(max_length=0)]
-NoObject = Annotated[dict[str, Any], Meta(max_length=0)]
+Bias = Annotated[float, Meta(ge=-100, le=100)]
+_TOKEN_IDS = {"propertyNames": {"pattern": "^[0-9]+$"}, "maxProperties": 1024}
 NoTool = Literal["none", "auto"]  # the same, where there are no tools
 
 
@@ -101,8 +102,8 @@ class GeneratingRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
     top_k: Annotated[int, Meta(ge=-1)] | None = None  # as vLLM has it: -1 and 0 are all of them
-    min_p: Annotated[float, Meta(ge=0, le=0)] | None = None  # as it is, anyway
-    min_tokens: Annotated[int, Meta(ge=0, le=0)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    min_tokens: Annotated[int, Meta(ge=0, le=0)] | None = None  # as it is, anyway
     seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     stop: (
         Annotated[str, Meta(min_length=1)]
@@ -122,7 +123,7 @@ class GeneratingRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     prompt_cache_key: str | None = None
     safety_identifier: str | None = None
     service_tier: Literal["auto", "default"] | None = None
-    logit_bias: NoObject | None = None
+    logit_bias: Annotated[dict[str, Bias], Meta(extra_json_schema=_TOKEN_IDS)] | None = None
 
 
 class ChatRequest(GeneratingRequest, kw_only=True, forbid_unknown_fields=True):

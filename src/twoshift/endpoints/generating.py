@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 DONE = b"data: [DONE]\n\n"
+_MOST_DIGITS = 9  # of a token id
 _encoder = msgspec.json.Encoder()
 
 
@@ -114,6 +115,7 @@ def params_of(asked: GeneratingRequest, max_tokens: int | None, logprobs: int | 
     given = {
         "temperature": asked.temperature,
         "top_p": asked.top_p,
+        "min_p": asked.min_p,
         "presence_penalty": asked.presence_penalty,
         "frequency_penalty": asked.frequency_penalty,
         "repetition_penalty": asked.repetition_penalty,
@@ -122,6 +124,7 @@ def params_of(asked: GeneratingRequest, max_tokens: int | None, logprobs: int | 
         max_tokens=max_tokens,
         may_shorten=False,  # who asks for so many gets them, or an error
         top_k=asked.top_k if asked.top_k is not None and asked.top_k > 0 else None,
+        logit_bias=_biases(asked.logit_bias or {}),
         seed=asked.seed,
         stop=(asked.stop,) if isinstance(asked.stop, str) else tuple(asked.stop or ()),
         json_schema=_schema(asked),
@@ -129,6 +132,14 @@ def params_of(asked: GeneratingRequest, max_tokens: int | None, logprobs: int | 
         ignore_eos=bool(asked.ignore_eos),
         **{name: value for name, value in given.items() if value is not None},
     )
+
+
+def _biases(given: Mapping[str, float]) -> tuple[tuple[int, float], ...]:
+    """By the number of the token; which numbers there are, the model knows."""
+    for token in given:
+        if not (token.isascii() and token.isdecimal() and len(token) <= _MOST_DIGITS):
+            raise InvalidInput("logit_bias", token, "biases by token id")
+    return tuple((int(token), bias) for token, bias in given.items())
 
 
 def _schema(asked: GeneratingRequest) -> str | None:

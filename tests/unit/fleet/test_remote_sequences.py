@@ -111,7 +111,7 @@ async def read(sequences: RemoteSequences, place: int = 0) -> list[Delta]:
     "given",
     [
         GenerationRequest("a text", GenerationParams(stop=("a", "ü"), seed=-4, json_schema="{}", logprobs=3)),
-        GenerationRequest((3, 1, 2)),
+        GenerationRequest((3, 1, 2), GenerationParams(min_p=0.5, logit_bias=((3, -1.0), (4, 2.0)))),
         GenerationRequest((Message("system", "be brief"), Message("user", ""))),
     ],
 )

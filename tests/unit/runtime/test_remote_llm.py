@@ -39,6 +39,7 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         Handler.asked.append(body)
         text = body["messages"][-1]["content"] if "messages" in body else body["prompt"]
+        text = text if isinstance(text, str) else " ".join(map(str, text))
         if text == "refuse":
             self.send_error(400, "no")
             return
@@ -122,6 +123,17 @@ def test_streams_and_blocks_are_answered_with_the_servers_own_counts(engine: Llm
     chat = [body for body in Handler.asked if "messages" in body]
     assert {(body["seed"], body["max_tokens"], body["model"]) for body in chat} == {(4, 9, "echo")}
     assert engine.sequences().kv_use == 0.25
+
+
+def test_tokens_and_what_only_some_servers_know_are_sent_on(engine: LlmEngine) -> None:
+    params = GenerationParams(top_k=3, min_p=0.2, logit_bias=((7, -1.5),), repetition_penalty=1.5, ignore_eos=True)
+    rows = [GenerationRequest((5, 6, 7), params), GenerationRequest("plain")]
+    for prompt in engine.runtime.prepare(rows).prompts:
+        engine.stream(prompt).text()
+    tokens, plain = (next(body for body in Handler.asked if body["prompt"] == each) for each in ([5, 6, 7], "plain"))
+    sent = {"top_k": 3, "min_p": 0.2, "logit_bias": {"7": -1.5}, "repetition_penalty": 1.5, "ignore_eos": True}
+    assert sent.items() <= tokens.items()
+    assert not sent.keys() & plain.keys()
 
 
 def test_what_the_server_refuses_fails_alone(engine: LlmEngine) -> None:

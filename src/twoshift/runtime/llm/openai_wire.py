@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from twoshift.errors import Broken, InvalidInput, TooLarge, TryLater, TwoshiftError
-from twoshift.generation import FinishReason, GenerationRequest, Message, TokenUsage
+from twoshift.generation import FinishReason, GenerationParams, GenerationRequest, TokenUsage, is_conversation
 from twoshift.llm_ports import Emitted
 
 __all__ = ["Endpoint", "Reply"]
@@ -101,7 +101,7 @@ class Reply:
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     def _stream(self) -> None:
-        is_chat = not isinstance(self._request.prompt, str)
+        is_chat = is_conversation(self._request.prompt)
         url = f"{self._endpoint.address}/{'chat/completions' if is_chat else 'completions'}"
         with self._client.stream("POST", url, json=self._body(), extensions={"trace": self._seen}) as reply:
             if reply.status_code != 200:
@@ -137,20 +137,28 @@ class Reply:
     def _body(self) -> dict[str, Any]:
         prompt, params = self._request.prompt, self._request.params
         body: dict[str, Any] = {"model": self._endpoint.name, "stream": True, "stream_options": {"include_usage": True}}
-        if isinstance(prompt, str):
-            body["prompt"] = prompt
+        if is_conversation(prompt):
+            body["messages"] = [{"role": each.role, "content": each.content} for each in prompt]
         else:
-            turns = [each for each in prompt if isinstance(each, Message)]
-            body["messages"] = [{"role": each.role, "content": each.content} for each in turns]
+            body["prompt"] = prompt if isinstance(prompt, str) else list(prompt)
         body |= {"max_tokens": self._max_tokens, "temperature": params.temperature, "top_p": params.top_p}
         body |= {"presence_penalty": params.presence_penalty, "frequency_penalty": params.frequency_penalty}
-        if params.seed is not None:
-            body["seed"] = params.seed
-        if params.stop:
-            body["stop"] = list(params.stop)
-        if params.json_schema is not None:
-            body["response_format"] = _format(params.json_schema)
-        return body
+        return body | _wanted(params)
+
+
+def _wanted(params: GenerationParams) -> dict[str, Any]:
+    """What is not as it is anyway; a server that does not know one of them says so."""
+    found: dict[str, Any] = {
+        "top_k": params.top_k,
+        "min_p": params.min_p or None,
+        "logit_bias": {str(token): bias for token, bias in params.logit_bias} or None,
+        "repetition_penalty": params.repetition_penalty if params.repetition_penalty != 1 else None,
+        "ignore_eos": params.ignore_eos or None,
+        "seed": params.seed,
+        "stop": list(params.stop) or None,
+        "response_format": None if params.json_schema is None else _format(params.json_schema),
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _format(schema: str) -> dict[str, Any]:

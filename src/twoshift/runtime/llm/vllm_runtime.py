@@ -179,9 +179,17 @@ class VllmRuntime:
 
     def prepare(self, rows: Sequence[GenerationRequest]) -> Prompts:
         """Template and tokenise; raises InvalidInput, and TooLarge where a prompt leaves no token of the context."""
+        for row in rows:
+            self._check_biases(row.params)
         for schema in {row.params.json_schema for row in rows} - {None}:
             self._check_schema(schema)
         return self._prompts.prepare(rows)
+
+    def _check_biases(self, params: GenerationParams) -> None:
+        most = self.shape.vocabulary
+        wrong = next((token for token, _ in params.logit_bias if most is not None and token >= most), None)
+        if wrong is not None and most is not None:
+            raise InvalidInput("logit_bias", wrong, f"biases of tokens from 0 to {most - 1}")
 
     @property
     def tokens(self) -> TextTokens:
@@ -282,6 +290,8 @@ def sampling_params(prompt: Prompt) -> Any:
         temperature=asked.temperature,
         top_p=asked.top_p,
         top_k=asked.top_k or 0,
+        min_p=asked.min_p,
+        logit_bias=dict(asked.logit_bias) or None,
         seed=None if asked.seed is None else (asked.seed + len(prompt.begun)) % _SEEDS,
         stop=list(asked.stop),
         presence_penalty=asked.presence_penalty,
