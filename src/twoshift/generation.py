@@ -138,6 +138,7 @@ class RowDetails:
 
     cached_tokens: int = 0  # of its prompt
     logprobs: tuple[TokenLogprob, ...] = ()
+    stopped_by: str | None = None  # the stop string that has ended it
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +150,7 @@ class Delta:
     finish: FinishReason | None = None
     usage: TokenUsage | None = None
     logprobs: tuple[TokenLogprob, ...] = ()  # of these tokens, where they were asked for
+    stopped_by: str | None = None  # with the finish: the stop string that it was
 
 
 def _number(name: str, value: float, least: float, most: float) -> None:

@@ -86,6 +86,7 @@ class Emitted:
     error: Exception | None = None  # it has left the runtime without an answer
     logprobs: tuple[TokenLogprob, ...] = ()  # of the new tokens, where they were asked for
     usage: TokenUsage | None = None  # with the finish: as the runtime has counted it, where that is more exact
+    stopped_by: str | None = None  # with the finish: the stop string that it was
 
 
 @dataclass(frozen=True, slots=True)

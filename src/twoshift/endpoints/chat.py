@@ -21,12 +21,14 @@ from twoshift.endpoints.chat_types import (
     TextPart,
 )
 from twoshift.endpoints.facts import ModelFacts, Row, requires
+from twoshift.endpoints.faults import Fault
 from twoshift.endpoints.generating import (
     DONE,
     StreamUsage,
     Written,
     asked_rows,
     event,
+    failed_event,
     logprobs_of,
     params_of,
     usage_of,
@@ -97,6 +99,10 @@ class ChatCall:
         if not self._usage.at_end:
             return DONE
         return event(ChatChunk(choices=[], usage=usage, **self._written.head())) + DONE
+
+    def fail(self, fault: Fault) -> bytes:
+        """What has ended it instead."""
+        return failed_event(fault)
 
     def _event(self, choice: ChatChunkChoice) -> bytes:
         usage = self._usage.now(choice.index)

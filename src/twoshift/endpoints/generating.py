@@ -19,6 +19,8 @@ from twoshift.endpoints.chat_types import (
     StreamOptions,
 )
 from twoshift.endpoints.facts import Call, Row
+from twoshift.endpoints.faults import Fault
+from twoshift.endpoints.openai_errors import told_openai
 from twoshift.errors import InvalidInput
 from twoshift.generation import Delta, GenerationParams, GenerationRequest, TokenLogprob
 
@@ -30,7 +32,9 @@ __all__ = [
     "Written",
     "asked_rows",
     "event",
+    "failed_event",
     "logprobs_of",
+    "named_event",
     "params_of",
     "usage_of",
 ]
@@ -53,6 +57,10 @@ class Events(Protocol):
 
     def end(self, usage: GenerationUsage) -> bytes:
         """After the last text."""
+        ...
+
+    def fail(self, fault: Fault) -> bytes:
+        """Instead of what was to come."""
         ...
 
 
@@ -180,3 +188,13 @@ def logprobs_of(row: Row) -> Sequence[TokenLogprob]:
 def event(what: msgspec.Struct) -> bytes:
     """As it goes over the wire."""
     return b"data: %b\n\n" % _encoder.encode(what)
+
+
+def named_event(name: str, what: msgspec.Struct) -> bytes:
+    """The same with its name."""
+    return b"event: %b\n%b" % (name.encode(), event(what))
+
+
+def failed_event(fault: Fault) -> bytes:
+    """An error in a stream, as OpenAI's clients read it."""
+    return b"data: %b\n\n" % told_openai(fault)

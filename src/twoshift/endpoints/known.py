@@ -6,17 +6,14 @@ import re
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-import msgspec
-
 from twoshift.endpoints.chat import ChatCall, read_chat
 from twoshift.endpoints.completions import CompletionCall, read_completion
 from twoshift.endpoints.embeddings import EmbeddingCall, read_embeddings
 from twoshift.endpoints.facts import Call, ModelFacts
-from twoshift.endpoints.faults import Fault
 from twoshift.endpoints.generating import GenerationCall
 from twoshift.endpoints.messages import MESSAGES, MessageCall, read_message
+from twoshift.endpoints.openai_errors import told_openai
 from twoshift.endpoints.rerank import RerankCall, read_rerank
-from twoshift.endpoints.types import ErrorReply, ErrorTold
 from twoshift.errors import InvalidInput, NotFound
 
 __all__ = ["EMBEDDINGS", "ENDPOINTS", "RERANK", "ReadCall", "told_openai", "with_request_field"]
@@ -30,8 +27,6 @@ class _Request(Protocol):
 
 _R = TypeVar("_R", bound=_Request)
 ReadCall = Callable[[bytes, ModelFacts], Call]  # a body to a call; raises InvalidInput
-_REQUEST_ERROR = "invalid_request_error"
-_encoder = msgspec.json.Encoder()
 
 
 def _embeddings(body: bytes, model: ModelFacts) -> Call:
@@ -51,7 +46,7 @@ def _completion(body: bytes, model: ModelFacts) -> Call:
 
 
 def _message(body: bytes, model: ModelFacts) -> Call:
-    return MessageCall(_for(read_message(body), model), model)
+    return _whole(MessageCall(_for(read_message(body), model), model))
 
 
 def _for(asked: _R, model: ModelFacts) -> _R:
@@ -79,7 +74,7 @@ ENDPOINTS: dict[str, ReadCall] = {
 _FIELDS = {  # what an endpoint calls a field of the model's own
     "/v1/chat/completions": {"prompt": "messages", "json_schema": "response_format"},
     "/v1/completions": {"json_schema": "response_format"},
-    MESSAGES: {"prompt": "messages"},
+    MESSAGES: {"prompt": "messages", "json_schema": "output_config", "stop": "stop_sequences"},
 }
 _ROWS = {EMBEDDINGS: "input", RERANK: "documents", "/rerank": "texts"}  # and a list of rows
 _ROW = re.compile(r"(?:row (\d+)|input(?:\[(\d+)\])?)")
@@ -94,9 +89,3 @@ def with_request_field(endpoint: str, error: Exception) -> Exception:
         place = row[1] or row[2]
         field = _ROWS[endpoint] if place is None else f"{_ROWS[endpoint]}[{place}]"
     return error if field == error.field else error.renamed(field)
-
-
-def told_openai(fault: Fault) -> bytes:
-    """An error as OpenAI's clients read it."""
-    kind = _REQUEST_ERROR if fault.kind == "context_length_exceeded" else fault.kind  # there only its code is special
-    return _encoder.encode(ErrorReply(ErrorTold(fault.message, kind, fault.param, fault.kind)))

@@ -99,6 +99,13 @@ class Got:
         assert all(each.startswith("data: ") for each in pieces)
         return [each[6:] if each == "data: [DONE]" else json.loads(each[6:]) for each in pieces]
 
+    def named_events(self) -> list[tuple[str, Any]]:
+        """Of a stream whose events have names."""
+        pieces = self.body.decode().split("\n\n")
+        assert pieces.pop() == ""
+        found = [each.removeprefix("event: ").split("\ndata: ") for each in pieces]
+        return [(name, json.loads(data)) for name, data in found]
+
 
 class LlmServer:
     """The model `m`, on a port of its own, at 3.6 dollars an hour."""
@@ -151,6 +158,11 @@ class LlmServer:
         """One message to the model, with more of a request's fields."""
         body = {"model": "m", "messages": [{"role": "user", "content": content}], "max_tokens": 5, **more}
         return self.ask("POST", "/v1/chat/completions", body, **(headers or {}))
+
+    def message(self, content: Any = "hello", headers: dict[str, str] | None = None, **more: Any) -> Got:
+        """The same as Anthropic's clients ask it."""
+        body = {"model": "m", "messages": [{"role": "user", "content": content}], "max_tokens": 5, **more}
+        return self.ask("POST", "/v1/messages", body, **(headers or {}))
 
     def live(self) -> tuple[int, int]:
         """Live sequences that wait, and that run."""

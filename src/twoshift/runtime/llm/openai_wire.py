@@ -117,7 +117,7 @@ class Reply:
                 self.cancel()
 
     def _pass_on(self, events: Iterator[dict[str, Any]], is_chat: bool) -> None:
-        finish, usage, pieces = None, None, 0
+        finish, stopped_by, usage, pieces = None, None, None, 0
         for event in events:
             if "error" in event:
                 raise Broken(f"{self._endpoint.address}: {event['error']}")
@@ -126,13 +126,15 @@ class Reply:
             for choice in event.get("choices", ()):
                 text = (choice["delta"].get("content") if is_chat else choice.get("text")) or ""
                 finish = choice.get("finish_reason") or finish
+                stopped_by = choice.get("stop_reason") or stopped_by  # as vLLM tells it: a text, or a token
                 if text:
                     pieces += 1
                     self._put(Emitted(self._key, text, (0,)))
         if finish is None:
             raise EOFError("it has no end")
         reason = FinishReason.LENGTH if finish == "length" else FinishReason.STOP
-        self._put(Emitted(self._key, "", (), reason, usage=usage or TokenUsage(0, pieces)))
+        stop = stopped_by if isinstance(stopped_by, str) else None
+        self._put(Emitted(self._key, "", (), reason, usage=usage or TokenUsage(0, pieces), stopped_by=stop))
 
     def _body(self) -> dict[str, Any]:
         prompt, params = self._request.prompt, self._request.params

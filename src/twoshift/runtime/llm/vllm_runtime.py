@@ -315,8 +315,16 @@ def _emitted(output: Any, structured: bool) -> Emitted:
             error = InvalidInput("json_schema", "this one", "a schema that can be satisfied: no token could follow")
         else:
             error = Broken(f"vLLM ended the sequence: {reason}")
-    logprobs = tuple(map(_logprob, answer.token_ids, answer.logprobs or ()))
-    return Emitted(key, answer.text, tuple(answer.token_ids), finish, output.num_cached_tokens or 0, error, logprobs)
+    return Emitted(
+        key,
+        answer.text,
+        tuple(answer.token_ids),
+        finish,
+        output.num_cached_tokens or 0,
+        error,
+        tuple(map(_logprob, answer.token_ids, answer.logprobs or ())),
+        stopped_by=answer.stop_reason if isinstance(answer.stop_reason, str) else None,
+    )
 
 
 def _logprob(token_id: int, told: Any) -> TokenLogprob:

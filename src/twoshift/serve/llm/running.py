@@ -57,15 +57,12 @@ class Running:
     async def whole(self) -> list[dict[str, Any]]:
         """The answers, as rows of the model's columns."""
         texts, logprobs = [""] * len(self._streams), [list[Any]() for _ in self._streams]
-        finishes = [""] * len(self._streams)
+        ends: list[dict[str, Any]] = [{} for _ in self._streams]
         async for place, delta in self.deltas():
             texts[place] += delta.text
             logprobs[place] += delta.logprobs
-            finishes[place] = str(delta.finish or "")
-        return [
-            {"text": texts[k], "finish_reason": finishes[k], "logprobs": logprobs[k], **row}
-            for k, row in enumerate(self._counted())
-        ]
+            ends[place] = {"finish_reason": str(delta.finish or ""), "stopped_by": delta.stopped_by}
+        return [{"text": texts[k], "logprobs": logprobs[k], **ends[k], **row} for k, row in enumerate(self._counted())]
 
     def usage(self, choices: int) -> GenerationUsage:
         """What all of it took, once it is there."""

@@ -1,0 +1,185 @@
+"""Anthropic's messages as their clients write and read them, live and in batches.
+
+What changes no answer (`metadata`, `cache_control`, `service_tier`) is accepted and not looked at.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from twoshift.endpoints.chat_types import Count
+
+__all__ = [
+    "AnthropicError",
+    "AnthropicErrorReply",
+    "BlockDelta",
+    "BlockStart",
+    "BlockStop",
+    "MessageDelta",
+    "MessageEnd",
+    "MessageReply",
+    "MessageRequest",
+    "MessageStart",
+    "MessageStop",
+    "MessageUsage",
+    "TextBlock",
+    "TextDelta",
+    "Turn",
+]
+
+
+class CacheControl(Struct, forbid_unknown_fields=True):
+    """Prefixes are cached by themselves."""
+
+    type: Literal["ephemeral"]
+    ttl: Literal["5m", "1h"] | None = None
+
+
+class TextBlock(Struct, tag="text", forbid_unknown_fields=True, omit_defaults=True):
+    """A piece of a message."""
+
+    text: str
+    cache_control: CacheControl | None = None
+    citations: None = None  # as a reply has them that is sent again
+
+
+class Turn(Struct, forbid_unknown_fields=True):
+    """A turn of the conversation."""
+
+    role: Literal["user", "assistant"]
+    content: str | list[TextBlock]
+
+
+class UserOf(Struct, forbid_unknown_fields=True):
+    """Whom it is for."""
+
+    user_id: str | None = None
+
+
+class NoThinking(Struct, forbid_unknown_fields=True):
+    """As it is, anyway."""
+
+    type: Literal["disabled"]
+
+
+class SchemaOutput(Struct, forbid_unknown_fields=True):
+    """A JSON schema that the answer keeps to."""
+
+    type: Literal["json_schema"]
+    schema: dict[str, Any]
+
+
+class OutputConfig(Struct, forbid_unknown_fields=True):
+    """What the answer looks like."""
+
+    format: SchemaOutput | None = None
+
+
+class MessageRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """POST /v1/messages, and the params of a request in a message batch."""
+
+    model: str
+    max_tokens: Count
+    messages: Annotated[list[Turn], Meta(min_length=1, max_length=2048)]
+    system: str | list[TextBlock] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    top_k: Count | None = None
+    stop_sequences: Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(max_length=16)] | None = None
+    output_config: OutputConfig | None = None
+    stream: bool | None = None
+    metadata: UserOf | None = None
+    service_tier: Literal["auto", "standard_only"] | None = None
+    cache_control: CacheControl | None = None
+    thinking: NoThinking | None = None
+
+
+class MessageUsage(Struct):
+    """Tokens; those of the prompt that were read from a cache are counted apart."""
+
+    input_tokens: int
+    output_tokens: int
+    cache_read_input_tokens: int = 0
+    cache_creation_input_tokens: int = 0
+
+
+StopReason = Literal["end_turn", "max_tokens", "stop_sequence"]
+
+
+class MessageReply(Struct, kw_only=True):
+    """The next message of a conversation."""
+
+    id: str
+    type: Literal["message"] = "message"
+    role: Literal["assistant"] = "assistant"
+    model: str
+    content: list[TextBlock]
+    stop_reason: StopReason | None = None
+    stop_sequence: str | None = None
+    usage: MessageUsage
+
+
+class MessageStart(Struct, tag_field="type", tag="message_start"):
+    """The first event: the message, with nothing in it."""
+
+    message: MessageReply
+
+
+class BlockStart(Struct, tag_field="type", tag="content_block_start"):
+    """A block begins."""
+
+    index: int
+    content_block: dict[str, Any]
+
+
+class TextDelta(Struct, tag="text_delta"):
+    """More text."""
+
+    text: str
+
+
+class BlockDelta(Struct, tag_field="type", tag="content_block_delta"):
+    """More of a block."""
+
+    index: int
+    delta: TextDelta
+
+
+class BlockStop(Struct, tag_field="type", tag="content_block_stop"):
+    """A block is whole."""
+
+    index: int
+
+
+class MessageEnd(Struct):
+    """Why it has ended."""
+
+    stop_reason: StopReason
+    stop_sequence: str | None
+
+
+class MessageDelta(Struct, tag_field="type", tag="message_delta"):
+    """The message has ended; what it all took."""
+
+    delta: MessageEnd
+    usage: MessageUsage
+
+
+class MessageStop(Struct, tag_field="type", tag="message_stop"):
+    """The last event."""
+
+
+class AnthropicError(Struct):
+    """What is wrong."""
+
+    type: str
+    message: str
+
+
+class AnthropicErrorReply(Struct, kw_only=True):
+    """An error as Anthropic's clients read it."""
+
+    type: Literal["error"] = "error"
+    error: AnthropicError
