@@ -185,12 +185,12 @@ def logprobs_of(row: Row) -> Sequence[TokenLogprob]:
         return ()
 
 
-def event(what: msgspec.Struct) -> bytes:
+def event(what: msgspec.Struct | Mapping[str, Any]) -> bytes:
     """As it goes over the wire."""
     return b"data: %b\n\n" % _encoder.encode(what)
 
 
-def named_event(name: str, what: msgspec.Struct) -> bytes:
+def named_event(name: str, what: msgspec.Struct | Mapping[str, Any]) -> bytes:
     """The same with its name."""
     return b"event: %b\n%b" % (name.encode(), event(what))
 

@@ -14,6 +14,7 @@ from twoshift.endpoints.generating import GenerationCall
 from twoshift.endpoints.messages import MESSAGES, MessageCall, read_message
 from twoshift.endpoints.openai_errors import told_openai
 from twoshift.endpoints.rerank import RerankCall, read_rerank
+from twoshift.endpoints.responses import RESPONSES, ResponseCall, read_response
 from twoshift.errors import InvalidInput, NotFound
 
 __all__ = ["EMBEDDINGS", "ENDPOINTS", "RERANK", "ReadCall", "told_openai", "with_request_field"]
@@ -49,6 +50,10 @@ def _message(body: bytes, model: ModelFacts) -> Call:
     return _whole(MessageCall(_for(read_message(body), model), model))
 
 
+def _response(body: bytes, model: ModelFacts) -> Call:
+    return _whole(ResponseCall(_for(read_response(body), model), model))
+
+
 def _for(asked: _R, model: ModelFacts) -> _R:
     """The request, where it is for that model; raises NotFound."""
     if asked.model != model.name:
@@ -68,6 +73,7 @@ ENDPOINTS: dict[str, ReadCall] = {
     "/v1/chat/completions": _chat,
     "/v1/completions": _completion,
     MESSAGES: _message,
+    RESPONSES: _response,
 }
 
 
@@ -75,6 +81,7 @@ _FIELDS = {  # what an endpoint calls a field of the model's own
     "/v1/chat/completions": {"prompt": "messages", "json_schema": "response_format"},
     "/v1/completions": {"json_schema": "response_format"},
     MESSAGES: {"prompt": "messages", "json_schema": "output_config", "stop": "stop_sequences"},
+    RESPONSES: {"prompt": "input", "json_schema": "text", "max_tokens": "max_output_tokens"},
 }
 _ROWS = {EMBEDDINGS: "input", RERANK: "documents", "/rerank": "texts"}  # and a list of rows
 _ROW = re.compile(r"(?:row (\d+)|input(?:\[(\d+)\])?)")

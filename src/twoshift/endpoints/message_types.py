@@ -24,6 +24,7 @@ __all__ = [
     "MessageStart",
     "MessageStop",
     "MessageUsage",
+    "PlainText",
     "TextBlock",
     "TextDelta",
     "Turn",
@@ -45,11 +46,20 @@ class TextBlock(Struct, tag="text", forbid_unknown_fields=True, omit_defaults=Tr
     citations: None = None  # as a reply has them that is sent again
 
 
+class PlainText(Struct, forbid_unknown_fields=True):
+    """A piece of what has no other pieces."""
+
+    type: Literal["text"]
+    text: str
+    cache_control: CacheControl | None = None
+    citations: None = None
+
+
 class Turn(Struct, forbid_unknown_fields=True):
     """A turn of the conversation."""
 
     role: Literal["user", "assistant"]
-    content: str | list[TextBlock]
+    content: str | list[PlainText]
 
 
 class UserOf(Struct, forbid_unknown_fields=True):
@@ -83,7 +93,7 @@ class MessageRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     model: str
     max_tokens: Count
     messages: Annotated[list[Turn], Meta(min_length=1, max_length=2048)]
-    system: str | list[TextBlock] | None = None
+    system: str | list[PlainText] | None = None
     temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
     top_k: Count | None = None

@@ -26,6 +26,7 @@ from twoshift.endpoints.message_types import (
     MessageStart,
     MessageStop,
     MessageUsage,
+    PlainText,
     StopReason,
     TextBlock,
     TextDelta,
@@ -130,7 +131,7 @@ def _turn(turn: Turn) -> Message:
     return Message(turn.role, _joined(turn.content))
 
 
-def _joined(content: str | Sequence[TextBlock]) -> str:
+def _joined(content: str | Sequence[PlainText]) -> str:
     return content if isinstance(content, str) else "\n".join(block.text for block in content)
 
 

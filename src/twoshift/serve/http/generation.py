@@ -1,4 +1,4 @@
-"""The faces of language models: OpenAI's chat completions and completions, Anthropic's messages; whole or in events."""
+"""The faces of language models: OpenAI's chat, completions and responses, Anthropic's messages; whole or in events."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from twoshift.endpoints.generating import GenerationCall
 from twoshift.endpoints.known import told_openai, with_request_field
 from twoshift.endpoints.message_types import AnthropicErrorReply, MessageReply, MessageRequest
 from twoshift.endpoints.messages import MESSAGES, MessageCall, read_message, told_anthropic
+from twoshift.endpoints.response_types import ResponseReply, ResponseRequest
+from twoshift.endpoints.responses import RESPONSES, ResponseCall, read_response
 from twoshift.endpoints.types import ErrorReply
 from twoshift.errors import InvalidInput
 from twoshift.serve.deployments import Deployment
@@ -47,6 +49,12 @@ def add_generation(app: App, service: Service) -> None:
             read_completion,
             CompletionCall,
             _asking("What follows a prompt.", CompletionRequest, CompletionReply),
+        ),
+        (
+            RESPONSES,
+            read_response,
+            ResponseCall,
+            _asking("The same by OpenAI's responses; nothing is stored.", ResponseRequest, ResponseReply),
         ),
     ):
         app.add("POST", path, partial(face.answer, read, made), told_openai, about, needs=Access.SERVE)
