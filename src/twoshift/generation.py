@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
@@ -18,7 +19,13 @@ __all__ = [
     "RowDetails",
     "TokenLogprob",
     "TokenUsage",
+    "Tool",
+    "ToolCall",
+    "ToolCallDelta",
+    "ToolChoice",
+    "ToolUse",
     "is_conversation",
+    "joined_calls",
 ]
 
 _ROLES = ("system", "user", "assistant", "tool", "developer")
@@ -86,14 +93,88 @@ class GenerationParams:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A function that the model wants called; the arguments are JSON, as the model wrote them."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """More of the call at that place; the first of a call has its id and its name."""
+
+    index: int
+    arguments: str = ""
+    id: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that may be called."""
+
+    name: str
+    description: str | None
+    parameters: str  # a JSON schema
+
+
+class ToolChoice(enum.StrEnum):
+    """Whether the model calls a function."""
+
+    AUTO = "auto"  # as it likes
+    NONE = "none"
+    REQUIRED = "required"  # at least one
+    NAMED = "named"  # the one that is named
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """The functions that a model is told of."""
+
+    tools: tuple[Tool, ...]
+    choice: ToolChoice = ToolChoice.AUTO
+    name: str = ""  # of the one that is to be called
+    parallel: bool = True  # several may be called at once
+
+    @property
+    def is_forced(self) -> bool:
+        """Whether the answer is nothing but calls."""
+        return self.choice in (ToolChoice.REQUIRED, ToolChoice.NAMED)
+
+    @property
+    def characters(self) -> int:
+        """Of all that the model is told."""
+        return sum(len(each.name) + len(each.description or "") + len(each.parameters) for each in self.tools)
+
+
+def joined_calls(deltas: Iterable[ToolCallDelta]) -> tuple[ToolCall, ...]:
+    """Calls that came in pieces."""
+    found: dict[int, ToolCall] = {}
+    for each in deltas:
+        known = found.get(each.index, ToolCall("", "", ""))
+        found[each.index] = ToolCall(each.id or known.id, each.name or known.name, known.arguments + each.arguments)
+    return tuple(found[index] for index in sorted(found))
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One turn of a conversation."""
 
     role: str
     content: str
+    tool_calls: tuple[ToolCall, ...] = ()  # of the assistant's
+    tool_call_id: str = ""  # the call whose result it is, in the role `tool`
 
     def __post_init__(self) -> None:
         _require(self.role in _ROLES, "role", self.role, f"one of {', '.join(_ROLES)}")
+
+    @property
+    def text(self) -> str:
+        """All that is said in it, calls included."""
+        called = [f"{each.name}{each.arguments}" for each in self.tool_calls]
+        return "\n".join([self.content, *called]) if called else self.content
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +183,7 @@ class GenerationRequest:
 
     prompt: tuple[Message, ...] | str | tuple[int, ...]
     params: GenerationParams = field(default_factory=GenerationParams)
+    tools: ToolUse | None = None  # of messages
 
 
 def is_conversation(prompt: tuple[Message, ...] | str | tuple[int, ...]) -> TypeGuard[tuple[Message, ...]]:
@@ -139,6 +221,7 @@ class RowDetails:
     cached_tokens: int = 0  # of its prompt
     logprobs: tuple[TokenLogprob, ...] = ()
     stopped_by: str | None = None  # the stop string that has ended it
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +234,7 @@ class Delta:
     usage: TokenUsage | None = None
     logprobs: tuple[TokenLogprob, ...] = ()  # of these tokens, where they were asked for
     stopped_by: str | None = None  # with the finish: the stop string that it was
+    tool_calls: tuple[ToolCallDelta, ...] = ()  # more of them
 
 
 def _number(name: str, value: float, least: float, most: float) -> None:

@@ -22,7 +22,7 @@ from twoshift.endpoints.facts import Call, Row
 from twoshift.endpoints.faults import Fault
 from twoshift.endpoints.openai_errors import told_openai
 from twoshift.errors import InvalidInput
-from twoshift.generation import Delta, GenerationParams, GenerationRequest, TokenLogprob
+from twoshift.generation import Delta, GenerationParams, GenerationRequest, TokenLogprob, ToolUse
 
 __all__ = [
     "DONE",
@@ -160,10 +160,12 @@ def _schema(asked: GeneratingRequest) -> str | None:
             return None
 
 
-def asked_rows(prompts: Sequence[Any], params: GenerationParams, choices: int) -> list[GenerationRequest]:
+def asked_rows(
+    prompts: Sequence[Any], params: GenerationParams, choices: int, tools: ToolUse | None = None
+) -> list[GenerationRequest]:
     """Each prompt as often as it is to be answered; of one seed each answer has its own, and always the same."""
     each = [params if params.seed is None else replace(params, seed=_seed(params.seed, k)) for k in range(choices)]
-    return [GenerationRequest(prompt, those) for prompt in prompts for those in each]
+    return [GenerationRequest(prompt, those, tools) for prompt in prompts for those in each]
 
 
 def _seed(seed: int, place: int) -> int:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from twoshift.endpoints.chat_types import Count
+from twoshift.endpoints.tools import MOST_TOOLS, FunctionName
 
 __all__ = [
     "AnthropicError",
@@ -17,6 +18,7 @@ __all__ = [
     "BlockDelta",
     "BlockStart",
     "BlockStop",
+    "InputDelta",
     "MessageDelta",
     "MessageEnd",
     "MessageReply",
@@ -25,8 +27,11 @@ __all__ = [
     "MessageStop",
     "MessageUsage",
     "PlainText",
+    "StopReason",
     "TextBlock",
     "TextDelta",
+    "ToolResultBlock",
+    "ToolUseBlock",
     "Turn",
 ]
 
@@ -55,11 +60,55 @@ class PlainText(Struct, forbid_unknown_fields=True):
     citations: None = None
 
 
+class DirectCaller(Struct, forbid_unknown_fields=True):
+    """The model itself."""
+
+    type: Literal["direct"]
+
+
+class ToolUseBlock(Struct, tag="tool_use", forbid_unknown_fields=True, omit_defaults=True):
+    """A call that the model wants made."""
+
+    id: str
+    name: str
+    input: dict[str, Any]
+    cache_control: CacheControl | None = None
+    caller: DirectCaller | None = None  # as a client sends it again
+
+
+class ToolResultBlock(Struct, tag="tool_result", forbid_unknown_fields=True):
+    """What a call has given."""
+
+    tool_use_id: str
+    content: str | list[PlainText] | None = None
+    is_error: bool | None = None
+    cache_control: CacheControl | None = None
+
+
+class MessageTool(Struct, forbid_unknown_fields=True):
+    """A function that may be called."""
+
+    name: FunctionName
+    input_schema: dict[str, Any]
+    description: str | None = None
+    type: Literal["custom"] | None = None
+    strict: bool | None = None  # a forced call is, always
+    cache_control: CacheControl | None = None
+
+
+class MessageToolChoice(Struct, forbid_unknown_fields=True):
+    """Which of them is to be called."""
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
 class Turn(Struct, forbid_unknown_fields=True):
     """A turn of the conversation."""
 
     role: Literal["user", "assistant"]
-    content: str | list[PlainText]
+    content: str | list[TextBlock | ToolUseBlock | ToolResultBlock]
 
 
 class UserOf(Struct, forbid_unknown_fields=True):
@@ -99,6 +148,8 @@ class MessageRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     top_k: Count | None = None
     stop_sequences: Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(max_length=16)] | None = None
     output_config: OutputConfig | None = None
+    tools: Annotated[list[MessageTool], Meta(max_length=MOST_TOOLS)] | None = None
+    tool_choice: MessageToolChoice | None = None
     stream: bool | None = None
     metadata: UserOf | None = None
     service_tier: Literal["auto", "standard_only"] | None = None
@@ -115,7 +166,7 @@ class MessageUsage(Struct):
     cache_creation_input_tokens: int = 0
 
 
-StopReason = Literal["end_turn", "max_tokens", "stop_sequence"]
+StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
 
 
 class MessageReply(Struct, kw_only=True):
@@ -125,7 +176,7 @@ class MessageReply(Struct, kw_only=True):
     type: Literal["message"] = "message"
     role: Literal["assistant"] = "assistant"
     model: str
-    content: list[TextBlock]
+    content: list[TextBlock | ToolUseBlock]
     stop_reason: StopReason | None = None
     stop_sequence: str | None = None
     usage: MessageUsage
@@ -150,11 +201,17 @@ class TextDelta(Struct, tag="text_delta"):
     text: str
 
 
+class InputDelta(Struct, tag="input_json_delta"):
+    """More of a call's arguments."""
+
+    partial_json: str
+
+
 class BlockDelta(Struct, tag_field="type", tag="content_block_delta"):
     """More of a block."""
 
     index: int
-    delta: TextDelta
+    delta: TextDelta | InputDelta
 
 
 class BlockStop(Struct, tag_field="type", tag="content_block_stop"):

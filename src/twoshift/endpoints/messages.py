@@ -19,6 +19,7 @@ from twoshift.endpoints.message_types import (
     BlockDelta,
     BlockStart,
     BlockStop,
+    InputDelta,
     MessageDelta,
     MessageEnd,
     MessageReply,
@@ -30,10 +31,21 @@ from twoshift.endpoints.message_types import (
     StopReason,
     TextBlock,
     TextDelta,
+    ToolResultBlock,
+    ToolUseBlock,
     Turn,
 )
+from twoshift.endpoints.tools import tool_of, tool_use
 from twoshift.errors import InvalidInput
-from twoshift.generation import Delta, GenerationParams, GenerationRequest, Message
+from twoshift.generation import (
+    Delta,
+    GenerationParams,
+    GenerationRequest,
+    Message,
+    ToolCall,
+    ToolCallDelta,
+    ToolUse,
+)
 
 __all__ = ["MESSAGES", "MessageCall", "read_message", "told_anthropic"]
 
@@ -59,21 +71,22 @@ class MessageCall:
             raise InvalidInput("messages", "an assistant's turn at the end", "a user's turn: no turn is continued")
         self._id, self._model = f"msg_{secrets.token_hex(12)}", model.name
         self.streams = bool(asked.stream)
-        self.rows = [GenerationRequest(_conversation(asked), _params(asked))]
+        self.rows = [GenerationRequest(_conversation(asked), _params(asked), _tools(asked))]
 
     def reply(self, rows: Sequence[Row], tokens: int) -> bytes:
         """The whole answer."""
         [row] = rows
-        text = str(row["text"])
-        reply = self._reply([TextBlock(text)] if text else [], _usage(usage_of(rows, tokens, 1)))
-        reply.stop_reason, reply.stop_sequence = _ended(row["finish_reason"], row["stopped_by"])
+        text, calls = str(row["text"]), row["tool_calls"]
+        content = [*([TextBlock(text)] if text else []), *map(_called, calls)]
+        reply = self._reply(content, _usage(usage_of(rows, tokens, 1)))
+        reply.stop_reason, reply.stop_sequence = _ended(row["finish_reason"], row["stopped_by"], bool(calls))
         return _encoder.encode(reply)
 
     def events(self, prompt_tokens: int) -> MessageEvents:
         """How they are written."""
         return MessageEvents(self._reply([], MessageUsage(prompt_tokens, 0)))
 
-    def _reply(self, content: list[TextBlock], usage: MessageUsage) -> MessageReply:
+    def _reply(self, content: list[TextBlock | ToolUseBlock], usage: MessageUsage) -> MessageReply:
         return MessageReply(id=self._id, model=self._model, content=content, usage=usage)
 
 
@@ -83,6 +96,8 @@ class MessageEvents:
     def __init__(self, empty: MessageReply) -> None:
         self._empty = empty
         self._block, self._is_open = -1, False
+        self._call: int | None = None  # whose arguments the open block has; None: it has text
+        self._has_called = False
         self._end = MessageEnd("end_turn", None)
 
     def begin(self) -> bytes:
@@ -91,12 +106,11 @@ class MessageEvents:
 
     def more(self, place: int, delta: Delta) -> bytes:
         """Of the block that is open, or a new one."""
+        told = self._text(delta.text) if delta.text else b""
+        told += b"".join(self._called(each) for each in delta.tool_calls)
         if delta.finish is not None:
-            self._end = MessageEnd(*_ended(delta.finish.value, delta.stopped_by))
-        if not delta.text:
-            return b""
-        begun = b"" if self._is_open else self._opened({"type": "text", "text": ""})
-        return begun + _event(BlockDelta(self._block, TextDelta(delta.text)))
+            self._end = MessageEnd(*_ended(delta.finish.value, delta.stopped_by, self._has_called))
+        return told
 
     def end(self, usage: GenerationUsage) -> bytes:
         """Why it has ended, and what it took."""
@@ -105,6 +119,19 @@ class MessageEvents:
     def fail(self, fault: Fault) -> bytes:
         """What has ended it instead."""
         return b"event: error\ndata: %b\n\n" % told_anthropic(fault)
+
+    def _text(self, text: str) -> bytes:
+        begun = b""
+        if not self._is_open or self._call is not None:
+            begun, self._call = self._opened({"type": "text", "text": ""}), None
+        return begun + _event(BlockDelta(self._block, TextDelta(text)))
+
+    def _called(self, call: ToolCallDelta) -> bytes:
+        begun, self._has_called = b"", True
+        if not self._is_open or self._call != call.index:
+            block = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
+            begun, self._call = self._opened(block), call.index
+        return begun + (_event(BlockDelta(self._block, InputDelta(call.arguments))) if call.arguments else b"")
 
     def _opened(self, block: dict[str, Any]) -> bytes:
         closed = self._closed()
@@ -124,15 +151,46 @@ def told_anthropic(fault: Fault) -> bytes:
 
 def _conversation(asked: MessageRequest) -> tuple[Message, ...]:
     system = [] if asked.system is None else [Message("system", _joined(asked.system))]
-    return (*system, *(_turn(each) for each in asked.messages))
+    return (*system, *(message for place, each in enumerate(asked.messages) for message in _turns(each, place)))
 
 
-def _turn(turn: Turn) -> Message:
-    return Message(turn.role, _joined(turn.content))
+def _turns(turn: Turn, place: int) -> list[Message]:
+    """A user's turn has results of calls before what is said; raises InvalidInput for blocks of the other's."""
+    blocks = [TextBlock(turn.content)] if isinstance(turn.content, str) else turn.content
+    calls = [each for each in blocks if isinstance(each, ToolUseBlock)]
+    results = [each for each in blocks if isinstance(each, ToolResultBlock)]
+    texts = [each.text for each in blocks if isinstance(each, TextBlock)]
+    if (calls and turn.role == "user") or (results and turn.role == "assistant"):
+        raise InvalidInput(f"messages[{place}].content", turn.role, "tool_use of an assistant, tool_result of a user")
+    told = [Message("tool", _joined(each.content or ""), tool_call_id=each.tool_use_id) for each in results]
+    if results and not texts:
+        return told
+    made = tuple(ToolCall(each.id, each.name, _encoder.encode(each.input).decode()) for each in calls)
+    return [*told, Message(turn.role, "\n".join(texts), made)]
 
 
 def _joined(content: str | Sequence[PlainText]) -> str:
     return content if isinstance(content, str) else "\n".join(block.text for block in content)
+
+
+def _tools(asked: MessageRequest) -> ToolUse | None:
+    tools = [tool_of(each.name, each.description, each.input_schema) for each in asked.tools or ()]
+    choice = asked.tool_choice
+    if choice is None:
+        return tool_use(tools, "auto")
+    if (choice.name is not None) != (choice.type == "tool"):
+        raise InvalidInput("tool_choice.name", choice.name, "a tool's name with the type tool, and there alone")
+    wanted = {"any": "required", "none": "none"}.get(choice.type, "auto")
+    return tool_use(tools, wanted, choice.name or "", not choice.disable_parallel_tool_use)
+
+
+def _called(call: ToolCall) -> ToolUseBlock:
+    """Its arguments as they are, where they are an object; a call that was cut off has none."""
+    try:
+        given = msgspec.json.decode(call.arguments or "{}", type=dict[str, Any])
+    except msgspec.DecodeError:
+        given = {}
+    return ToolUseBlock(call.id, call.name, given)
 
 
 def _params(asked: MessageRequest) -> GenerationParams:
@@ -147,9 +205,11 @@ def _params(asked: MessageRequest) -> GenerationParams:
     )
 
 
-def _ended(finish: str, stopped_by: str | None) -> tuple[StopReason, str | None]:
+def _ended(finish: str, stopped_by: str | None, called: bool) -> tuple[StopReason, str | None]:
     if finish == "length":
         return "max_tokens", None
+    if called:
+        return "tool_use", None
     return ("end_turn", None) if stopped_by is None else ("stop_sequence", stopped_by)
 
 

@@ -12,13 +12,15 @@ from twoshift.endpoints.faults import Fault
 from twoshift.endpoints.generating import named_event
 from twoshift.endpoints.response_types import (
     FailedResponse,
+    FunctionCall,
     Incomplete,
     OutputMessage,
     OutputText,
     ResponseReply,
     ResponseUsage,
+    Status,
 )
-from twoshift.generation import Delta
+from twoshift.generation import Delta, ToolCallDelta
 
 __all__ = ["ResponseEvents", "ended"]
 
@@ -30,6 +32,8 @@ class ResponseEvents:
         self._reply = empty
         self._number = 0
         self._message: OutputMessage | None = None  # that is being written
+        self._call: FunctionCall | None = None  # or this one
+        self._called = -1  # its place among the calls
         self._finish = "stop"
 
     def begin(self) -> bytes:
@@ -42,12 +46,13 @@ class ResponseEvents:
         """Of the item that is open, or a new one."""
         if delta.finish is not None:
             self._finish = delta.finish.value
-        return self._text(delta.text) if delta.text else b""
+        told = self._text(delta.text) if delta.text else b""
+        return told + b"".join(self._more_called(each) for each in delta.tool_calls)
 
     def end(self, usage: GenerationUsage) -> bytes:
         """The whole of it, and what it took."""
         reply = ended(self._reply, self._finish, usage)
-        told = self._closed(incomplete=reply.status == "incomplete")
+        told = self._closed("completed" if reply.status == "completed" else "incomplete")
         reply.output = self._reply.output
         return told + self._event(f"response.{reply.status}", response=reply)
 
@@ -61,23 +66,44 @@ class ResponseEvents:
     def _text(self, text: str) -> bytes:
         begun = b""
         if self._message is None:
+            begun = self._closed()
             self._message = OutputMessage(id=f"msg_{secrets.token_hex(16)}", status="in_progress", content=[])
-            begun = self._item("added", self._message) + self._part("added", OutputText(text=""))
+            begun += self._item("added", self._message) + self._part("added", OutputText(text=""))
             self._message.content = [OutputText(text="")]
         self._message.content[0].text += text
         return begun + self._of_part("response.output_text.delta", delta=text, logprobs=[])
 
-    def _closed(self, incomplete: bool) -> bytes:
-        message = self._message
-        if message is None:
-            return b""
-        [part] = message.content
-        message.status = "incomplete" if incomplete else "completed"
-        told = self._of_part("response.output_text.done", text=part.text, logprobs=[]) + self._part("done", part)
-        told += self._item("done", message)
-        self._reply.output.append(message)
-        self._message = None
+    def _more_called(self, delta: ToolCallDelta) -> bytes:
+        begun = b""
+        if self._call is None or self._called != delta.index:
+            begun, self._called = self._closed(), delta.index
+            made, name = f"fc_{secrets.token_hex(16)}", delta.name
+            self._call = FunctionCall(id=made, call_id=delta.id, name=name, arguments="", status="in_progress")
+            begun += self._item("added", self._call)
+        self._call.arguments += delta.arguments
+        if not delta.arguments:
+            return begun
+        return begun + self._of_call("delta", self._call, delta=delta.arguments)
+
+    def _closed(self, status: Status = "completed") -> bytes:
+        """The item that is open is whole."""
+        told, item = b"", self._message or self._call
+        if item is None:
+            return told
+        item.status = status
+        if isinstance(item, OutputMessage):
+            [part] = item.content
+            told = self._of_part("response.output_text.done", text=part.text, logprobs=[]) + self._part("done", part)
+        else:
+            told = self._of_call("done", item, name=item.name, arguments=item.arguments)
+        told += self._item("done", item)
+        self._reply.output.append(item)
+        self._message = self._call = None
         return told
+
+    def _of_call(self, moment: str, call: FunctionCall, **told: Any) -> bytes:
+        name = f"response.function_call_arguments.{moment}"
+        return self._event(name, item_id=call.id, output_index=self._at, **told)
 
     def _part(self, moment: str, part: OutputText) -> bytes:
         return self._of_part(f"response.content_part.{moment}", part=part)
@@ -86,16 +112,16 @@ class ResponseEvents:
         assert self._message is not None  # noqa: S101 - parts are of one
         return self._event(name, item_id=self._message.id, output_index=self._at, content_index=0, **told)
 
-    def _item(self, moment: str, item: OutputMessage) -> bytes:
+    def _item(self, moment: str, item: OutputMessage | FunctionCall) -> bytes:
         return self._event(f"response.output_item.{moment}", output_index=self._at, item=item)
 
     @property
     def _at(self) -> int:
         return len(self._reply.output)
 
-    def _event(self, name: str, **told: Any) -> bytes:
+    def _event(self, event: str, /, **told: Any) -> bytes:
         number, self._number = self._number, self._number + 1
-        return named_event(name, {"type": name, "sequence_number": number, **told})
+        return named_event(event, {"type": event, "sequence_number": number, **told})
 
 
 def ended(empty: ResponseReply, finish: str, usage: GenerationUsage) -> ResponseReply:

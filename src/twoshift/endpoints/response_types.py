@@ -7,9 +7,13 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, field
 
 from twoshift.endpoints.chat_types import Count, NoList
+from twoshift.endpoints.tools import MOST_TOOLS, FunctionName
 
 __all__ = [
+    "ChosenFunction",
     "FailedResponse",
+    "FunctionCall",
+    "FunctionTool",
     "Incomplete",
     "InputItem",
     "InputPart",
@@ -19,6 +23,7 @@ __all__ = [
     "ResponseRequest",
     "ResponseUsage",
     "SchemaText",
+    "Status",
     "TextConfig",
 ]
 
@@ -36,14 +41,38 @@ class InputPart(Struct, forbid_unknown_fields=True):
 
 
 class InputItem(Struct, forbid_unknown_fields=True):
-    """A turn of the conversation."""
+    """A turn of the conversation (`role`, `content`), a call, or what it has given (`output`)."""
 
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[InputPart]
-    type: Literal["message"] | None = None
+    type: Literal["message", "function_call", "function_call_output"] | None = None
+    role: Literal["system", "developer", "user", "assistant"] | None = None
+    content: str | list[InputPart] | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+    output: str | list[InputPart] | None = None
     id: str | None = None  # as a reply has them that is sent again
     status: Literal["in_progress", "completed", "incomplete"] | None = None
     phase: None = None
+
+
+class FunctionTool(Struct, forbid_unknown_fields=True):
+    """A function that may be called."""
+
+    type: Literal["function"]
+    name: FunctionName
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None  # a forced call is, always
+    description: str | None = None
+
+
+class ChosenFunction(Struct, forbid_unknown_fields=True):
+    """The one that is to be called."""
+
+    type: Literal["function"]
+    name: str
+
+
+Choice = Literal["none", "auto", "required"] | ChosenFunction
 
 
 class PlainText(Struct, tag="text", forbid_unknown_fields=True):
@@ -92,8 +121,8 @@ class ResponseRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     background: No | None = None
     truncation: Literal["disabled"] | None = None
     parallel_tool_calls: bool | None = None
-    tools: NoList | None = None
-    tool_choice: Literal["none", "auto"] | None = None
+    tools: Annotated[list[FunctionTool], Meta(max_length=MOST_TOOLS)] | None = None
+    tool_choice: Choice | None = None
     include: NoList | None = None
     previous_response_id: None = None
     metadata: dict[str, str] | None = None
@@ -120,6 +149,17 @@ class OutputMessage(Struct, kw_only=True):
     role: Literal["assistant"] = "assistant"
     status: Status
     content: list[OutputText]
+
+
+class FunctionCall(Struct, kw_only=True):
+    """A call that the model wants made."""
+
+    type: Literal["function_call"] = "function_call"
+    id: str
+    call_id: str
+    name: str
+    arguments: str
+    status: Status
 
 
 class CachedTokens(Struct):
@@ -177,14 +217,14 @@ class ResponseReply(Struct, kw_only=True):
     max_output_tokens: int | None
     metadata: dict[str, str]
     model: str
-    output: list[OutputMessage] = []
+    output: list[Any] = []  # OutputMessage and FunctionCall, in turn
     parallel_tool_calls: bool
     previous_response_id: None = None
     store: bool = False
     temperature: float
     text: TextConfig
-    tool_choice: Literal["none", "auto"] = "auto"
-    tools: list[Any] = []
+    tool_choice: Choice
+    tools: list[FunctionTool]
     top_p: float
     truncation: Literal["disabled"] = "disabled"
     usage: ResponseUsage | None = None

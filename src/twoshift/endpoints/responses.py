@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -14,6 +15,8 @@ from twoshift.endpoints.generating import usage_of
 from twoshift.endpoints.json_body import asked_of
 from twoshift.endpoints.response_events import ResponseEvents, ended
 from twoshift.endpoints.response_types import (
+    ChosenFunction,
+    FunctionCall,
     InputItem,
     InputPart,
     JsonText,
@@ -22,10 +25,12 @@ from twoshift.endpoints.response_types import (
     ResponseReply,
     ResponseRequest,
     SchemaText,
+    Status,
     TextConfig,
 )
+from twoshift.endpoints.tools import tool_of, tool_use
 from twoshift.errors import InvalidInput
-from twoshift.generation import GenerationParams, GenerationRequest, Message
+from twoshift.generation import GenerationParams, GenerationRequest, Message, ToolCall, ToolUse
 
 __all__ = ["RESPONSES", "ResponseCall", "read_response"]
 
@@ -53,7 +58,7 @@ class ResponseCall:
             raise InvalidInput("stream_options", "given", "`stream` to be true as well")
         self._asked, self._empty = asked, _empty(asked, model.name)
         self.streams = bool(asked.stream)
-        self.rows = [GenerationRequest(_conversation(asked), _params(asked))]
+        self.rows = [GenerationRequest(_conversation(asked), _params(asked), _tools(asked))]
 
     def reply(self, rows: Sequence[Row], tokens: int) -> bytes:
         """The whole answer."""
@@ -66,8 +71,11 @@ class ResponseCall:
 
     def _whole(self, row: Row, usage: GenerationUsage) -> ResponseReply:
         reply = ended(self._empty, row["finish_reason"], usage)
-        content = [OutputText(text=str(row["text"]))]
-        reply.output = [OutputMessage(id=_id("msg"), status=reply.status, content=content)]
+        text, calls = str(row["text"]), row["tool_calls"]
+        if text or not calls:
+            content = [OutputText(text=text)]
+            reply.output = [OutputMessage(id=_id("msg"), status=reply.status, content=content)]
+        reply.output = [*reply.output, *(_called(each, reply.status) for each in calls)]
         return reply
 
 
@@ -75,11 +83,39 @@ def _conversation(asked: ResponseRequest) -> tuple[Message, ...]:
     told = [] if asked.instructions is None else [Message("system", asked.instructions)]
     if isinstance(asked.input, str):
         return (*told, Message("user", asked.input))
-    return (*told, *(_turn(each) for each in asked.input))
+    turns = list[Message](told)
+    for place, item in enumerate(asked.input):
+        _add(turns, item, f"input[{place}]")
+    return tuple(turns)
 
 
-def _turn(item: InputItem) -> Message:
-    return Message(item.role, _joined(item.content))
+def _add(turns: list[Message], item: InputItem, at: str) -> None:
+    """Calls that follow each other are one turn of the assistant's; raises InvalidInput."""
+    match item:
+        case InputItem(type="function_call", call_id=str(call), name=str(name), arguments=str(arguments)):
+            made = ToolCall(call, name, arguments)
+            if turns and turns[-1].role == "assistant":
+                turns[-1] = replace(turns[-1], tool_calls=(*turns[-1].tool_calls, made))
+            else:
+                turns.append(Message("assistant", "", (made,)))
+        case InputItem(type="function_call_output", call_id=str(call), output=output) if output is not None:
+            turns.append(Message("tool", _joined(output), tool_call_id=call))
+        case InputItem(type=None | "message", role=str(role), content=content) if content is not None:
+            turns.append(Message(role, _joined(content)))
+        case _:
+            raise InvalidInput(at, item.type or "message", "all that an item of its type has: see /openapi.json")
+
+
+def _tools(asked: ResponseRequest) -> ToolUse | None:
+    tools = [tool_of(each.name, each.description, each.parameters) for each in asked.tools or ()]
+    choice, parallel = asked.tool_choice, asked.parallel_tool_calls is not False
+    if isinstance(choice, ChosenFunction):
+        return tool_use(tools, "auto", choice.name, parallel)
+    return tool_use(tools, choice or "auto", parallel=parallel)
+
+
+def _called(call: ToolCall, status: Status) -> FunctionCall:
+    return FunctionCall(id=_id("fc"), call_id=call.id, name=call.name, arguments=call.arguments, status=status)
 
 
 def _joined(content: str | Sequence[InputPart]) -> str:
@@ -116,6 +152,8 @@ def _empty(asked: ResponseRequest, model: str) -> ResponseReply:
         parallel_tool_calls=asked.parallel_tool_calls is not False,
         temperature=1.0 if asked.temperature is None else asked.temperature,
         text=asked.text or TextConfig(),
+        tool_choice=asked.tool_choice or "auto",
+        tools=asked.tools or [],
         top_p=asked.top_p or 1.0,
         user=asked.user,
     )

@@ -30,6 +30,7 @@ _IN_HOME = "in TWOSHIFT_HOME"
 _REPLICAS = whole(most=1024)
 _MODEL = "minilm, smollm, a folder, a file, file.py:Class or http://host/v1#name."
 _PER_ADDRESS = "Most connections from one address; this machine and `proxies` have no limit."
+_PARSER = "Parser of a language model's tool calls, by vLLM's name: hermes, llama3_json ..."
 _A_QUARTER = "a quarter of `max_connections`"
 _SLOWDOWN = "Most that a job may slow live requests down, on the average: 1.2 is 20 %."
 
@@ -53,6 +54,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     precision: Precision = None
     threads: Threads = None
     trust_pickle: TrustPickle = False
+    tool_parser: Annotated[str | None, setting(_PARSER, text("NAME"), shown="none: only forced calls")] = None
     load_timeout: Annotated[str, setting("Fail if a model is not loaded within this time.", span())] = "10m"
     price_usd_per_hour: Annotated[
         float | None, key("Price of a device in dollars an hour.", usd(zero=True), shown="the server's")
@@ -80,6 +82,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         for name in ("ttft_ms", "tpot_ms"):
             accepted = f"slo_ms: {self.model} generates no tokens"
             _require(getattr(self, name) is None, name, getattr(self, name), accepted)
+        _require(self.tool_parser is None, "tool_parser", self.tool_parser, f"none: {self.model} generates no text")
 
     def check_sequences(self) -> None:
         """Raises InvalidInput where something is said that a language model has not."""

@@ -211,7 +211,9 @@ def test_how_likely_each_token_was(server: LlmServer, client: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "param"),
     [
-        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
+        ({"functions": [{"name": "f"}]}, "functions"),
         ({"frobnicate": 1}, "frobnicate"),
         ({"logit_bias": {"a word": 1}}, "logit_bias"),
         ({"logit_bias": {"5": 101}}, "logit_bias[...]"),

@@ -54,7 +54,7 @@ def test_the_whole_flow(server: LlmServer) -> None:
         server,
         request("one", "one", system="Be short.", temperature=0.5, top_k=3, metadata={"user_id": "x"}),
         request("two", parts, stop_sequences=["zzzz"], stream=False, service_tier="auto", tools=None),
-        request("bad", "x", tools=[]),
+        request("bad", "x", container="c"),
         request("long", "x" * 300),
     )
     assert batch["type"] == "message_batch"

@@ -18,7 +18,7 @@ from twoshift.engine.results import BlockAccumulator, BlockFuture, RowFuture
 from twoshift.engine.stats import EngineStats, Queue
 from twoshift.engine.waiting import BlockJob, BlockOwner
 from twoshift.errors import Broken, InvalidInput, TooLarge, TryLater
-from twoshift.generation import Delta, FinishReason, RowDetails
+from twoshift.generation import Delta, FinishReason, RowDetails, joined_calls
 from twoshift.llm_ports import Emitted, LlmRuntime, Prompt, Prompts, Step
 from twoshift.policy.admission import Refuse
 from twoshift.policy.cost import CallCost
@@ -273,9 +273,10 @@ class LlmEngine(DeviceLoop):
 
     def _live_took(self, live: Live, event: Emitted, now_s: float) -> Callable[[], None]:
         if event.finish is None:
-            return lambda: live.sink.put(Delta(event.text, event.token_ids, logprobs=event.logprobs))
+            more = Delta(event.text, event.token_ids, logprobs=event.logprobs, tool_calls=event.tool_calls)
+            return lambda: live.sink.put(more)
         finished = self._ended(live, Lane.ONLINE, event.finish, now_s)
-        told = (finished.usage, event.logprobs, event.stopped_by)
+        told = (finished.usage, event.logprobs, event.stopped_by, event.tool_calls)
         delta = Delta(event.text, event.token_ids, event.finish, *told)
 
         def settle() -> None:
@@ -287,6 +288,7 @@ class LlmEngine(DeviceLoop):
     def _background_took(self, each: Background, event: Emitted, now_s: float) -> Callable[[], None]:
         each.text += event.text
         each.logprobs += event.logprobs
+        each.tool_calls += event.tool_calls
         text, finish, stopped_by = each.text, event.finish, event.stopped_by
         if each.prompt.begun and (finish is not None or each.prompt.params.stop):
             text, stopped_by = self._joined(each)
@@ -304,7 +306,8 @@ class LlmEngine(DeviceLoop):
                 filling.output_tokens += finished.usage.completion_tokens
                 filling.cached_tokens += finished.usage.cached_tokens
                 owner.use.rows += 1
-            filling.details[each.place] = RowDetails(finished.usage.cached_tokens, each.logprobs, stopped_by)
+            told = (each.logprobs, stopped_by, joined_calls(each.tool_calls))
+            filling.details[each.place] = RowDetails(finished.usage.cached_tokens, *told)
             filling.put(each.place, each.place + 1, columns, 0)
             each.job.settle_if_full()
             self._told(finished)

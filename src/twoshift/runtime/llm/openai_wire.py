@@ -13,7 +13,17 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from twoshift.errors import Broken, InvalidInput, TooLarge, TryLater, TwoshiftError
-from twoshift.generation import FinishReason, GenerationParams, GenerationRequest, TokenUsage, is_conversation
+from twoshift.generation import (
+    FinishReason,
+    GenerationParams,
+    GenerationRequest,
+    Message,
+    TokenUsage,
+    ToolCallDelta,
+    ToolChoice,
+    ToolUse,
+    is_conversation,
+)
 from twoshift.llm_ports import Emitted
 
 __all__ = ["Endpoint", "Reply"]
@@ -127,9 +137,10 @@ class Reply:
                 text = (choice["delta"].get("content") if is_chat else choice.get("text")) or ""
                 finish = choice.get("finish_reason") or finish
                 stopped_by = choice.get("stop_reason") or stopped_by  # as vLLM tells it: a text, or a token
-                if text:
+                calls = _calls(choice["delta"]) if is_chat else ()
+                if text or calls:
                     pieces += 1
-                    self._put(Emitted(self._key, text, (0,)))
+                    self._put(Emitted(self._key, text, (0,), tool_calls=calls))
         if finish is None:
             raise EOFError("it has no end")
         reason = FinishReason.LENGTH if finish == "length" else FinishReason.STOP
@@ -140,7 +151,8 @@ class Reply:
         prompt, params = self._request.prompt, self._request.params
         body: dict[str, Any] = {"model": self._endpoint.name, "stream": True, "stream_options": {"include_usage": True}}
         if is_conversation(prompt):
-            body["messages"] = [{"role": each.role, "content": each.content} for each in prompt]
+            body["messages"] = [_turn(each) for each in prompt]
+            body |= {} if self._request.tools is None else _tools(self._request.tools)
         else:
             body["prompt"] = prompt if isinstance(prompt, str) else list(prompt)
         body |= {"max_tokens": self._max_tokens, "temperature": params.temperature, "top_p": params.top_p}
@@ -161,6 +173,39 @@ def _wanted(params: GenerationParams) -> dict[str, Any]:
         "response_format": None if params.json_schema is None else _format(params.json_schema),
     }
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _turn(message: Message) -> dict[str, Any]:
+    turn: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        turn["tool_calls"] = [
+            {"id": each.id, "type": "function", "function": {"name": each.name, "arguments": each.arguments}}
+            for each in message.tool_calls
+        ]
+    return turn | ({"tool_call_id": message.tool_call_id} if message.tool_call_id else {})
+
+
+def _tools(use: ToolUse) -> dict[str, Any]:
+    """The server reads the calls."""
+    functions = [
+        {"name": each.name, "description": each.description or "", "parameters": json.loads(each.parameters)}
+        for each in use.tools
+    ]
+    named = {"type": "function", "function": {"name": use.name}}
+    return {
+        "tools": [{"type": "function", "function": each} for each in functions],
+        "tool_choice": named if use.choice is ToolChoice.NAMED else str(use.choice),
+        "parallel_tool_calls": use.parallel,
+    }
+
+
+def _calls(delta: dict[str, Any]) -> tuple[ToolCallDelta, ...]:
+    found = list[ToolCallDelta]()
+    for each in delta.get("tool_calls") or ():
+        function = each.get("function") or {}
+        told = (function.get("arguments") or "", each.get("id") or "", function.get("name") or "")
+        found.append(ToolCallDelta(each.get("index") or 0, *told))
+    return tuple(found)
 
 
 def _format(schema: str) -> dict[str, Any]:

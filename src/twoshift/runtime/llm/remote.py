@@ -39,6 +39,8 @@ def load_remote(model: str, options: LlmOptions) -> RemoteRuntime:
     address, _, name = model.partition("#")
     if not urlsplit(address).hostname:
         raise InvalidInput("model", model, "http://host:port/v1#name")
+    if options.tool_parser is not None:
+        raise InvalidInput("tool_parser", options.tool_parser, "none: the other server has its own")
     endpoint = Endpoint(address.rstrip("/"), name, os.environ.get("OPENAI_API_KEY"))
     context = options.context_tokens or endpoint.check() or _CONTEXT
     return RemoteRuntime(endpoint, model, context, options.max_sequences or _SEQUENCES)
@@ -148,7 +150,7 @@ def _ids(prompt: tuple[Message, ...] | str | tuple[int, ...]) -> tuple[int, ...]
     if isinstance(prompt, str):
         given = prompt
     elif is_conversation(prompt):
-        given = "\n".join(f"{each.role}: {each.content}" for each in prompt)
+        given = "\n".join(f"{each.role}: {each.text}" for each in prompt)
     else:
         return tuple(each for each in prompt if isinstance(each, int))
     text = given.encode("utf-8", "backslashreplace")

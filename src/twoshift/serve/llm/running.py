@@ -11,7 +11,7 @@ from twoshift.endpoints.chat_types import GenerationUsage
 from twoshift.endpoints.generating import usage_of
 from twoshift.engine.llm import TokenStream
 from twoshift.errors import Late
-from twoshift.generation import Delta, TokenUsage
+from twoshift.generation import Delta, TokenUsage, ToolCallDelta, joined_calls
 from twoshift.serve.stages import Stages
 
 __all__ = ["Running"]
@@ -58,11 +58,16 @@ class Running:
         """The answers, as rows of the model's columns."""
         texts, logprobs = [""] * len(self._streams), [list[Any]() for _ in self._streams]
         ends: list[dict[str, Any]] = [{} for _ in self._streams]
+        calls = [list[ToolCallDelta]() for _ in self._streams]
         async for place, delta in self.deltas():
             texts[place] += delta.text
             logprobs[place] += delta.logprobs
+            calls[place] += delta.tool_calls
             ends[place] = {"finish_reason": str(delta.finish or ""), "stopped_by": delta.stopped_by}
-        return [{"text": texts[k], "logprobs": logprobs[k], **ends[k], **row} for k, row in enumerate(self._counted())]
+        return [
+            {"text": texts[k], "logprobs": logprobs[k], "tool_calls": joined_calls(calls[k]), **ends[k], **row}
+            for k, row in enumerate(self._counted())
+        ]
 
     def usage(self, choices: int) -> GenerationUsage:
         """What all of it took, once it is there."""
