@@ -72,7 +72,7 @@ class ToolCalls:
             return _NamedCall(use.name)
         if use.choice is ToolChoice.REQUIRED:
             return _RequiredCalls()
-        return _ParsedCalls(self._parser, self._tokenizer, use)
+        return _ParsedCalls(self._parser, self._tokenizer, use, prompt.token_ids)
 
 
 def _parser_class(name: str, tokenizer: Any) -> Any:
@@ -160,7 +160,7 @@ class _RequiredCalls:
 class _ParsedCalls:
     """Calls are marked in the text, each family of models in its own way."""
 
-    def __init__(self, parser: Any, tokenizer: Any, use: ToolUse) -> None:
+    def __init__(self, parser: Any, tokenizer: Any, use: ToolUse, prompt: Sequence[int]) -> None:
         from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 
         tools = [
@@ -172,13 +172,15 @@ class _ParsedCalls:
         self._parser = parser(tokenizer, self._request.tools)
         self._request = self._parser.adjust_request(self._request)
         self._parallel = use.parallel
+        self._prompt: list[int] | None = list(prompt)  # which the parser wants to see, once
 
     @property
     def wants_special(self) -> bool:
         return not self._request.skip_special_tokens
 
     def more(self, text: str, token_ids: Sequence[int], finished: bool) -> _Read:
-        found = self._parser.parse_delta(text, list(token_ids), self._request, finished=finished)
+        prompt, self._prompt = self._prompt, None
+        found = self._parser.parse_delta(text, list(token_ids), self._request, prompt, finished=finished)
         calls = tuple(each for each in _deltas(found) if self._parallel or each.index == 0)
         return (found.content or "" if found is not None else ""), calls
 
