@@ -108,3 +108,25 @@ def test_a_parser_that_is_not_there_is_answered_with_those_that_are() -> None:
 def test_a_template_that_knows_no_tools_refuses_them(maker: Any) -> None:
     with pytest.raises(InvalidInput, match=r"tools.*chat template"):
         maker.prepare([GenerationRequest((Message("user", "x"),), tools=ToolUse(TOOLS))])
+
+
+def test_a_template_is_told_of_tools_calls_and_results(maker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    template = (
+        "{% for tool in tools %}{{ tool.function.name }}:{{ tool.function.parameters.type }};{% endfor %}"
+        "{% for message in messages %}{{ message.role }}={{ message.content }}"
+        "{% for call in message.tool_calls or [] %}{{ call.function.name }}({{ call.function.arguments.city }})"
+        "{% endfor %}{{ message.tool_call_id }}|{% endfor %}"
+    )
+    monkeypatch.setattr(maker.tokenizer, "chat_template", template)
+    monkeypatch.setattr(maker, "_takes_tools", True)
+
+    def told(arguments: str) -> str:
+        called = Message("assistant", "", (ToolCall("c1", "weather", arguments),))
+        turns = (Message("user", "x"), called, Message("tool", "7", tool_call_id="c1"))
+        [prompt] = maker.prepare([GenerationRequest(turns, tools=ToolUse(TOOLS[:1]))]).prompts
+        assert prompt.request is not None
+        return maker.text_of(prompt.token_ids)
+
+    assert told(ROME) == "weather:object;user=x|assistant=weather(Rome)|tool=7c1|"
+    with pytest.raises(InvalidInput, match=r"messages: 'no JSON'.*arguments of weather"):
+        told("no JSON")
