@@ -1,4 +1,4 @@
-"""Anthropic's own client: message batches."""
+"""Anthropic's own client: messages and message batches."""
 
 import time
 
@@ -7,6 +7,16 @@ from checks import FOX, URL, check, expect, version
 
 version("anthropic")
 client = anthropic.Anthropic(base_url=URL, api_key="none", max_retries=0)
+
+
+@check("messages, whole and streamed, with usage")
+def _() -> None:
+    asked = {"model": "smollm", "max_tokens": 5, "messages": FOX, "extra_body": {"temperature": 0}}
+    whole = client.messages.create(**asked)
+    with client.messages.stream(**asked) as stream:
+        text, final = "".join(stream.text_stream), stream.get_final_message()
+    expect(text == whole.content[0].text, (text, whole))
+    expect(final.usage.output_tokens == whole.usage.output_tokens, final)
 
 
 @check("message batches")

@@ -50,6 +50,15 @@ def _() -> None:
     expect(client.completions.create(model="smollm", prompt="One, two,", max_tokens=3).choices[0].text, "no text")
 
 
+@check("responses, whole and streamed, with usage")
+def _() -> None:
+    asked = {"model": "smollm", "input": FOX, "max_output_tokens": 5, "temperature": 0}
+    whole = client.responses.create(**asked)
+    *_, last = client.responses.create(**asked, stream=True)
+    expect(last.response.output_text == whole.output_text, (last, whole))
+    expect(last.response.usage.output_tokens == whole.usage.output_tokens, last)
+
+
 @check("structured output by a JSON schema")
 def _() -> None:
     schema = {"type": "object", "properties": {"colour": {"enum": ["red", "blue"]}}, "required": ["colour"]}

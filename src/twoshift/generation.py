@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from twoshift.errors import InvalidInput
 
@@ -17,11 +19,19 @@ __all__ = [
     "RowDetails",
     "TokenLogprob",
     "TokenUsage",
+    "Tool",
+    "ToolCall",
+    "ToolCallDelta",
+    "ToolChoice",
+    "ToolUse",
+    "is_conversation",
+    "joined_calls",
 ]
 
 _ROLES = ("system", "user", "assistant", "tool", "developer")
 _MOST_STOPS = 16
 _MOST_LOGPROBS = 20
+_MOST_BIASED = 1024
 
 
 class FinishReason(enum.StrEnum):
@@ -40,6 +50,8 @@ class GenerationParams:
     temperature: float = 1.0  # 0: always the likeliest token
     top_p: float = 1.0
     top_k: int | None = None
+    min_p: float = 0.0  # tokens below this share of the likeliest one's probability are left out
+    logit_bias: tuple[tuple[int, float], ...] = ()  # by token id: added to its logit
     seed: int | None = None
     stop: tuple[str, ...] = ()  # none of them is part of the text
     presence_penalty: float = 0.0
@@ -53,6 +65,11 @@ class GenerationParams:
         _number("temperature", self.temperature, 0.0, 2.0)
         _number("top_p", self.top_p, 0.0, 1.0)
         _require(self.top_p > 0, "top_p", self.top_p, "a number above 0 and up to 1")
+        _number("min_p", self.min_p, 0.0, 1.0)
+        biased = len(self.logit_bias) <= _MOST_BIASED
+        _require(biased, "logit_bias", len(self.logit_bias), f"up to {_MOST_BIASED} tokens")
+        for token, bias in self.logit_bias:
+            _number(f"logit_bias[{token}]", bias, -100.0, 100.0)
         _number("presence_penalty", self.presence_penalty, -2.0, 2.0)
         _number("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
         _number("repetition_penalty", self.repetition_penalty, 0.01, 10.0)
@@ -76,14 +93,88 @@ class GenerationParams:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A function that the model wants called; the arguments are JSON, as the model wrote them."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """More of the call at that place; the first of a call has its id and its name."""
+
+    index: int
+    arguments: str = ""
+    id: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that may be called."""
+
+    name: str
+    description: str | None
+    parameters: str  # a JSON schema
+
+
+class ToolChoice(enum.StrEnum):
+    """Whether the model calls a function."""
+
+    AUTO = "auto"  # as it likes
+    NONE = "none"
+    REQUIRED = "required"  # at least one
+    NAMED = "named"  # the one that is named
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """The functions that a model is told of."""
+
+    tools: tuple[Tool, ...]
+    choice: ToolChoice = ToolChoice.AUTO
+    name: str = ""  # of the one that is to be called
+    parallel: bool = True  # several may be called at once
+
+    @property
+    def is_forced(self) -> bool:
+        """Whether the answer is nothing but calls."""
+        return self.choice in (ToolChoice.REQUIRED, ToolChoice.NAMED)
+
+    @property
+    def characters(self) -> int:
+        """Of all that the model is told."""
+        return sum(len(each.name) + len(each.description or "") + len(each.parameters) for each in self.tools)
+
+
+def joined_calls(deltas: Iterable[ToolCallDelta]) -> tuple[ToolCall, ...]:
+    """Calls that came in pieces."""
+    found: dict[int, ToolCall] = {}
+    for each in deltas:
+        known = found.get(each.index, ToolCall("", "", ""))
+        found[each.index] = ToolCall(each.id or known.id, each.name or known.name, known.arguments + each.arguments)
+    return tuple(found[index] for index in sorted(found))
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One turn of a conversation."""
 
     role: str
     content: str
+    tool_calls: tuple[ToolCall, ...] = ()  # of the assistant's
+    tool_call_id: str = ""  # the call whose result it is, in the role `tool`
 
     def __post_init__(self) -> None:
         _require(self.role in _ROLES, "role", self.role, f"one of {', '.join(_ROLES)}")
+
+    @property
+    def text(self) -> str:
+        """All that is said in it, calls included."""
+        called = [f"{each.name}{each.arguments}" for each in self.tool_calls]
+        return "\n".join([self.content, *called]) if called else self.content
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +183,12 @@ class GenerationRequest:
 
     prompt: tuple[Message, ...] | str | tuple[int, ...]
     params: GenerationParams = field(default_factory=GenerationParams)
+    tools: ToolUse | None = None  # of messages
+
+
+def is_conversation(prompt: tuple[Message, ...] | str | tuple[int, ...]) -> TypeGuard[tuple[Message, ...]]:
+    """Whether it is messages; otherwise a text, or tokens."""
+    return isinstance(prompt, tuple) and bool(prompt) and isinstance(prompt[0], Message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +220,8 @@ class RowDetails:
 
     cached_tokens: int = 0  # of its prompt
     logprobs: tuple[TokenLogprob, ...] = ()
+    stopped_by: str | None = None  # the stop string that has ended it
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +233,8 @@ class Delta:
     finish: FinishReason | None = None
     usage: TokenUsage | None = None
     logprobs: tuple[TokenLogprob, ...] = ()  # of these tokens, where they were asked for
+    stopped_by: str | None = None  # with the finish: the stop string that it was
+    tool_calls: tuple[ToolCallDelta, ...] = ()  # more of them
 
 
 def _number(name: str, value: float, least: float, most: float) -> None:

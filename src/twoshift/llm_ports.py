@@ -9,7 +9,14 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from twoshift.generation import FinishReason, GenerationParams, GenerationRequest, TokenLogprob, TokenUsage
+from twoshift.generation import (
+    FinishReason,
+    GenerationParams,
+    GenerationRequest,
+    TokenLogprob,
+    TokenUsage,
+    ToolCallDelta,
+)
 from twoshift.ports import RuntimeInfo
 from twoshift.types import CallSize
 
@@ -36,8 +43,13 @@ class Prompt:
     token_ids: tuple[int, ...]
     params: GenerationParams
     max_tokens: int  # what may be generated; fits the context with the prompt
-    request: GenerationRequest | None = None  # as it was asked, where the runtime's own server makes the tokens
+    request: GenerationRequest | None = None  # as it was asked, where the runtime needs more of it than tokens
     begun: tuple[int, ...] = ()  # generated before it was taken out: read again, and no part of what comes now
+
+    @property
+    def can_continue(self) -> bool:
+        """Whether it goes on from its tokens where it was taken out: calls are read from the first one on."""
+        return self.params.can_continue and (self.request is None or self.request.tools is None)
 
     @property
     def tokens(self) -> int:
@@ -86,6 +98,8 @@ class Emitted:
     error: Exception | None = None  # it has left the runtime without an answer
     logprobs: tuple[TokenLogprob, ...] = ()  # of the new tokens, where they were asked for
     usage: TokenUsage | None = None  # with the finish: as the runtime has counted it, where that is more exact
+    stopped_by: str | None = None  # with the finish: the stop string that it was
+    tool_calls: tuple[ToolCallDelta, ...] = ()  # more of them; what they were made of is no part of the text
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,4 +124,4 @@ class FakeLlm:
         if finish is not None:
             del self.inside[key]
         shown = "" if stopped else self.text_of(new)
-        return Emitted(key, shown, tuple(new), finish, each.cached)
+        return Emitted(key, shown, tuple(new), finish, each.cached, stopped_by=stopped[0] if stopped else None)

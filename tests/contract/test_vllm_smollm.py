@@ -86,6 +86,26 @@ def test_a_stream_ends_with_its_reason_and_its_usage(runtime: LlmRuntime, engine
     assert 0 < finished.ttft_s < finished.seconds
 
 
+def test_tokens_are_kept_out_called_for_and_given_as_a_prompt(runtime: Any, engine: LlmEngine) -> None:
+    [prompt] = runtime.prepare([asked("What is the capital of France?", max_tokens=1)]).prompts
+    [first] = next(iter(engine.stream(prompt))).token_ids
+
+    def told(**params: Any) -> list[int]:
+        made = GenerationParams(temperature=0.0, max_tokens=1, **params)
+        [again] = runtime.prepare([GenerationRequest(prompt.token_ids, made)]).prompts
+        assert again.token_ids == prompt.token_ids
+        return [token for delta in engine.stream(again) for token in delta.token_ids]
+
+    assert told() == [first]
+    assert told(logit_bias=((first, -100.0),)) != [first]
+    assert told(logit_bias=((7, 100.0),)) == [7]
+    hot = GenerationParams(temperature=2.0, max_tokens=1, min_p=1.0)
+    [sampled] = runtime.prepare([GenerationRequest(prompt.token_ids, hot)]).prompts
+    assert [token for delta in engine.stream(sampled) for token in delta.token_ids] == [first]
+    with pytest.raises(InvalidInput, match="logit_bias"):
+        runtime.prepare([asked("x", logit_bias=((10**6, 1.0),))])
+
+
 def test_a_client_that_hangs_up_frees_the_cache(runtime: LlmRuntime, engine: LlmEngine) -> None:
     stream = engine.stream(runtime.prepare([asked("Write a long story.", ignore_eos=True, max_tokens=800)]).prompts[0])
     next(iter(stream))

@@ -13,7 +13,7 @@ import pytest
 from llm_service import LlmServer, llm_server
 
 pytestmark = pytest.mark.slow
-PATHS = "/v1/chat/completions|/v1/completions|/v1/messages/batches$|/v1/derived|/v1/models"
+PATHS = "/v1/chat/completions|/v1/completions|/v1/messages$|/v1/responses$|/v1/messages/batches$|/v1/derived|/v1/models"
 # A document cannot know how long a prompt may be, or which models there are in a batch
 LEFT_OUT = "positive_data_acceptance"
 
@@ -29,7 +29,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlmServer]:
 def test_the_faces_do_what_their_document_says(server: LlmServer, tmp_path: Path) -> None:
     document = server.ask("GET", "/openapi.json").json()
     schemas = document["components"]["schemas"]
-    for name in ("ChatRequest", "CompletionRequest"):
+    for name in ("ChatRequest", "CompletionRequest", "MessageRequest", "ResponseRequest"):
         schemas[name]["properties"]["model"]["enum"] = ["m"]
     for methods in document["paths"].values():
         for operation in methods.values():

@@ -40,6 +40,16 @@ def test_replicas_answer_and_a_killed_one_ends_its_stream_with_an_error(server: 
     with openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0) as client:
         whole = client.chat.completions.create(model="smollm", messages=FRANCE, max_tokens=12, temperature=0)
         assert "Paris" in (whole.choices[0].message.content or "")
+        told = client.responses.create(model="smollm", input=FRANCE, max_output_tokens=12, temperature=0)
+        assert told.output_text == whole.choices[0].message.content
+        message = {
+            "model": "smollm",
+            "messages": FRANCE,
+            "max_tokens": 12,
+            "temperature": 0,
+            "stop_sequences": ["Paris"],
+        }
+        assert server.ask("POST", "/v1/messages", message).json()["stop_sequence"] == "Paris"
         assert server.ask("POST", "/tokenize", {"prompt": "Hello"}).json()["count"] >= 1
         before = replicas(server.process.pid)
         assert len(before) == 2

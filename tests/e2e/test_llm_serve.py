@@ -161,6 +161,32 @@ def test_message_batches_by_anthropics_client(server: Server) -> None:
         assert result.result.message.stop_reason == "end_turn"
 
 
+def test_messages_by_anthropics_client(server: Server) -> None:
+    anthropic = pytest.importorskip("anthropic")
+    with anthropic.Anthropic(base_url=server.address, api_key="none", max_retries=0) as client:
+        asked: Any = {"model": "smollm", "max_tokens": 12, "messages": FRANCE, "extra_body": {"temperature": 0}}
+        whole = client.messages.create(**asked)
+        assert "Paris" in whole.content[0].text
+        assert whole.stop_reason == "end_turn"
+        with client.messages.stream(**asked) as stream:
+            assert "".join(stream.text_stream) == whole.content[0].text
+            assert stream.get_final_message().usage.output_tokens == whole.usage.output_tokens
+        stopped = client.messages.create(**asked, stop_sequences=["Paris"])
+        assert (stopped.stop_reason, stopped.stop_sequence) == ("stop_sequence", "Paris")
+
+
+def test_responses_by_openais_client(client: Any) -> None:
+    asked: Any = {"model": "smollm", "input": FRANCE, "max_output_tokens": 12, "temperature": 0}
+    whole = client.responses.create(**asked)
+    assert "Paris" in whole.output_text
+    assert whole.status == "completed"
+    with client.responses.stream(**asked) as stream:
+        last = list(stream)[-1]
+    assert last.type == "response.completed"
+    assert last.response.output_text == whole.output_text
+    assert last.response.usage.output_tokens == whole.usage.output_tokens
+
+
 def test_a_stream_is_finished_when_the_server_is_told_to_end(server: Server) -> None:
     data = json.dumps({"model": "smollm", "messages": FRANCE, "max_tokens": 60, "ignore_eos": True, "stream": True})
     with socket.create_connection((server.host, server.port), timeout=300) as made:

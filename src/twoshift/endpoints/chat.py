@@ -5,35 +5,46 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import msgspec
+from msgspec import UNSET
 
 from twoshift.endpoints.chat_types import (
+    CalledFunction,
+    CalledPiece,
     ChatChoice,
     ChatChunk,
     ChatChunkChoice,
     ChatDelta,
     ChatLogprobs,
+    ChatMessage,
     ChatReply,
     ChatRequest,
     ChatToken,
+    ChatToolCall,
+    ChatToolCallDelta,
+    Finish,
     GenerationUsage,
     LikelyToken,
+    NamedTool,
     ReplyMessage,
     TextPart,
 )
 from twoshift.endpoints.facts import ModelFacts, Row, requires
+from twoshift.endpoints.faults import Fault
 from twoshift.endpoints.generating import (
     DONE,
     StreamUsage,
     Written,
     asked_rows,
     event,
+    failed_event,
     logprobs_of,
     params_of,
     usage_of,
 )
 from twoshift.endpoints.json_body import asked_of
+from twoshift.endpoints.tools import tool_of, tool_use
 from twoshift.errors import InvalidInput
-from twoshift.generation import Delta, Message, TokenLogprob
+from twoshift.generation import Delta, Message, TokenLogprob, ToolCall, ToolChoice, ToolUse
 
 __all__ = ["ChatCall", "read_chat"]
 
@@ -55,15 +66,20 @@ class ChatCall:
         self._written, self._asked = Written("chatcmpl", model.name), asked
         self.choices, self.streams = asked.n or 1, bool(asked.stream)
         params = params_of(asked, _max_tokens(asked), _logprobs(asked))
-        messages = tuple(Message(each.role, joined(each.content)) for each in asked.messages)
-        self.rows = asked_rows([messages], params, self.choices)
+        messages = tuple(message_of(each, place) for place, each in enumerate(asked.messages))
+        self._tools = _tools(asked)
+        self.rows = asked_rows([messages], params, self.choices, self._tools)
+        self._called = set[int]()  # places of answers that call something
         self._usage = StreamUsage(asked.stream_options)
 
     def reply(self, rows: Sequence[Row], tokens: int) -> bytes:
         """The whole answers."""
         choices = [
             ChatChoice(
-                place, ReplyMessage(content=str(row["text"])), self._told(logprobs_of(row)), row["finish_reason"]
+                place,
+                _message(row),
+                self._told(logprobs_of(row)),
+                self._finish(row["finish_reason"], bool(row["tool_calls"])),
             )
             for place, row in enumerate(rows)
         ]
@@ -85,11 +101,14 @@ class ChatCall:
         """Of one answer; its end is an event of its own."""
         self._usage.count(place, delta)
         found = b""
-        if delta.text or delta.logprobs:
-            choice = ChatChunkChoice(place, ChatDelta(content=delta.text), self._told(delta.logprobs))
+        if delta.tool_calls:
+            self._called.add(place)
+        if delta.text or delta.logprobs or delta.tool_calls:
+            choice = ChatChunkChoice(place, _delta(delta), self._told(delta.logprobs))
             found = self._event(choice)
         if delta.finish is not None:
-            found += self._event(ChatChunkChoice(place, ChatDelta(), finish_reason=delta.finish.value))
+            finish = self._finish(delta.finish.value, place in self._called)
+            found += self._event(ChatChunkChoice(place, ChatDelta(), finish_reason=finish))
         return found
 
     def end(self, usage: GenerationUsage) -> bytes:
@@ -97,6 +116,19 @@ class ChatCall:
         if not self._usage.at_end:
             return DONE
         return event(ChatChunk(choices=[], usage=usage, **self._written.head())) + DONE
+
+    def fail(self, fault: Fault) -> bytes:
+        """What has ended it instead."""
+        return failed_event(fault)
+
+    def _choice(self, place: int, row: Row) -> ChatChoice:
+        finish = self._finish(row["finish_reason"], bool(row["tool_calls"]))
+        return ChatChoice(place, _message(row), self._told(logprobs_of(row)), finish)
+
+    def _finish(self, finish: Finish, called: bool) -> Finish:
+        """As OpenAI has it: one that had to call a certain function has stopped, as any other."""
+        by_itself = self._tools is not None and self._tools.choice is not ToolChoice.NAMED
+        return "tool_calls" if called and by_itself and finish == "stop" else finish
 
     def _event(self, choice: ChatChunkChoice) -> bytes:
         usage = self._usage.now(choice.index)
@@ -117,6 +149,49 @@ def _logprobs(asked: ChatRequest) -> int | None:
     if asked.top_logprobs is not None and not asked.logprobs:
         raise InvalidInput("top_logprobs", asked.top_logprobs, "`logprobs: true` as well")
     return (asked.top_logprobs or 0) if asked.logprobs else None
+
+
+def message_of(given: ChatMessage, place: int) -> Message:
+    """A turn; raises InvalidInput where it lacks what its role has."""
+    at = f"messages[{place}]"
+    if given.tool_calls and given.role != "assistant":
+        raise InvalidInput(f"{at}.tool_calls", given.role, "the role assistant")
+    if given.content is None and not given.tool_calls:
+        raise InvalidInput(f"{at}.content", None, "a text")
+    if (given.tool_call_id is not None) != (given.role == "tool"):
+        raise InvalidInput(
+            f"{at}.tool_call_id", given.tool_call_id, "the id of a call in the role tool, and there alone"
+        )
+    calls = tuple(ToolCall(each.id, each.function.name, each.function.arguments) for each in given.tool_calls or ())
+    return Message(given.role, joined(given.content or ""), calls, given.tool_call_id or "")
+
+
+def _tools(asked: ChatRequest) -> ToolUse | None:
+    functions = [each.function for each in asked.tools or ()]
+    tools = [tool_of(each.name, each.description, each.parameters) for each in functions]
+    choice, parallel = asked.tool_choice, asked.parallel_tool_calls is not False
+    if isinstance(choice, NamedTool):
+        return tool_use(tools, "auto", choice.function.name, parallel)
+    return tool_use(tools, choice or "auto", parallel=parallel)
+
+
+def _message(row: Row) -> ReplyMessage:
+    calls = [ChatToolCall(each.id, CalledFunction(each.name, each.arguments)) for each in row["tool_calls"]]
+    text = str(row["text"])
+    return ReplyMessage(content=None if calls and not text else text, tool_calls=calls or UNSET)
+
+
+def _delta(delta: Delta) -> ChatDelta:
+    calls = [
+        ChatToolCallDelta(
+            each.index,
+            CalledPiece(each.arguments, each.name or UNSET),
+            each.id or UNSET,
+            "function" if each.id else UNSET,
+        )
+        for each in delta.tool_calls
+    ]
+    return ChatDelta(content=delta.text) if not calls else ChatDelta(UNSET, delta.text or UNSET, calls)
 
 
 def joined(content: str | Sequence[TextPart]) -> str:

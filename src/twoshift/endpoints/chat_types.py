@@ -1,7 +1,7 @@
 """What language models are asked and answer with, as OpenAI's clients have it; the OpenAPI document is made from it.
 
 A field of type `None` is known elsewhere and not supported here: it may be null, as clients send what they do not use.
-`NoList` and `NoObject` may be empty, too. What changes no answer (`user`, `metadata`) is accepted and not looked at.
+`NoList` may be empty, too. What changes no answer (`user`, `metadata`) is accepted and not looked at.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
+from twoshift.endpoints.tools import MOST_TOOLS, FunctionName
 from twoshift.endpoints.types import INPUT
 
 __all__ = [
+    "CalledFunction",
+    "CalledPiece",
     "ChatChoice",
     "ChatChunk",
     "ChatChunkChoice",
@@ -22,6 +25,9 @@ __all__ = [
     "ChatReply",
     "ChatRequest",
     "ChatToken",
+    "ChatTool",
+    "ChatToolCall",
+    "ChatToolCallDelta",
     "CompletionChoice",
     "CompletionLogprobs",
     "CompletionReply",
@@ -29,17 +35,19 @@ __all__ = [
     "GeneratingRequest",
     "GenerationUsage",
     "LikelyToken",
+    "NamedTool",
     "PromptDetails",
     "ReplyMessage",
     "StreamOptions",
     "TextPart",
 ]
 
-Finish = Literal["stop", "length"]
+Finish = Literal["stop", "length", "tool_calls"]
 Count = Annotated[int, Meta(ge=1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 NoList = Annotated[list[Any], Meta(max_length=0)]
-NoObject = Annotated[dict[str, Any], Meta(max_length=0)]
+Bias = Annotated[float, Meta(ge=-100, le=100)]
+_TOKEN_IDS = {"propertyNames": {"pattern": "^[0-9]+$"}, "maxProperties": 1024}
 NoTool = Literal["none", "auto"]  # the same, where there are no tools
 
 
@@ -50,17 +58,62 @@ class TextPart(Struct, forbid_unknown_fields=True):
     text: str
 
 
+class CalledFunction(Struct, forbid_unknown_fields=True):
+    """What is called; the arguments are JSON, as the model wrote them."""
+
+    name: str
+    arguments: str
+
+
+class ChatToolCall(Struct, forbid_unknown_fields=True):
+    """A call that the model wants made."""
+
+    id: str
+    function: CalledFunction
+    type: Literal["function"] = "function"
+
+
+class ToolFunction(Struct, forbid_unknown_fields=True):
+    """A function that may be called."""
+
+    name: FunctionName
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None  # a forced call is, always
+
+
+class ChatTool(Struct, forbid_unknown_fields=True):
+    """A tool."""
+
+    type: Literal["function"]
+    function: ToolFunction
+
+
+class NamedFunction(Struct, forbid_unknown_fields=True):
+    """A function's name."""
+
+    name: str
+
+
+class NamedTool(Struct, forbid_unknown_fields=True):
+    """The one that is to be called."""
+
+    type: Literal["function"]
+    function: NamedFunction
+
+
 class ChatMessage(Struct, forbid_unknown_fields=True):
     """A turn of the conversation."""
 
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextPart] | None = None  # only an assistant that calls something says nothing
     name: str | None = None
     refusal: None = None  # as a reply has them that is sent again
     annotations: NoList | None = None
     audio: None = None
     function_call: None = None
-    tool_calls: NoList | None = None
+    tool_calls: list[ChatToolCall] | None = None  # of an assistant
+    tool_call_id: str | None = None  # of a tool
 
 
 class StreamOptions(Struct, forbid_unknown_fields=True):
@@ -101,8 +154,8 @@ class GeneratingRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
     top_k: Annotated[int, Meta(ge=-1)] | None = None  # as vLLM has it: -1 and 0 are all of them
-    min_p: Annotated[float, Meta(ge=0, le=0)] | None = None  # as it is, anyway
-    min_tokens: Annotated[int, Meta(ge=0, le=0)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    min_tokens: Annotated[int, Meta(ge=0, le=0)] | None = None  # as it is, anyway
     seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     stop: (
         Annotated[str, Meta(min_length=1)]
@@ -122,7 +175,7 @@ class GeneratingRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     prompt_cache_key: str | None = None
     safety_identifier: str | None = None
     service_tier: Literal["auto", "default"] | None = None
-    logit_bias: NoObject | None = None
+    logit_bias: Annotated[dict[str, Bias], Meta(extra_json_schema=_TOKEN_IDS)] | None = None
 
 
 class ChatRequest(GeneratingRequest, kw_only=True, forbid_unknown_fields=True):
@@ -134,9 +187,9 @@ class ChatRequest(GeneratingRequest, kw_only=True, forbid_unknown_fields=True):
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     store: Annotated[bool, Meta(extra_json_schema={"const": False})] | None = None  # as it is, anyway
     modalities: list[Literal["text"]] | None = None
-    parallel_tool_calls: bool | None = None  # without tools there are none
-    tools: NoList | None = None
-    tool_choice: NoTool | None = None
+    parallel_tool_calls: bool | None = None
+    tools: Annotated[list[ChatTool], Meta(max_length=MOST_TOOLS)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     functions: NoList | None = None
     function_call: NoTool | None = None
 
@@ -192,8 +245,9 @@ class ReplyMessage(Struct, kw_only=True):
     """The answer."""
 
     role: Literal["assistant"] = "assistant"
-    content: str
+    content: str | None
     refusal: None = None
+    tool_calls: list[ChatToolCall] | UnsetType = UNSET
 
 
 class ChatChoice(Struct):
@@ -216,11 +270,28 @@ class ChatReply(Struct, kw_only=True):
     usage: GenerationUsage
 
 
+class CalledPiece(Struct):
+    """More of what is called."""
+
+    arguments: str
+    name: str | UnsetType = UNSET
+
+
+class ChatToolCallDelta(Struct):
+    """More of a call."""
+
+    index: int
+    function: CalledPiece
+    id: str | UnsetType = UNSET
+    type: Literal["function"] | UnsetType = UNSET
+
+
 class ChatDelta(Struct):
     """More of an answer."""
 
     role: Literal["assistant"] | UnsetType = UNSET
     content: str | UnsetType = UNSET
+    tool_calls: list[ChatToolCallDelta] | UnsetType = UNSET
 
 
 class ChatChunkChoice(Struct):

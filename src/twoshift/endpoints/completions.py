@@ -14,12 +14,14 @@ from twoshift.endpoints.chat_types import (
     GenerationUsage,
 )
 from twoshift.endpoints.facts import ModelFacts, Row, requires
+from twoshift.endpoints.faults import Fault
 from twoshift.endpoints.generating import (
     DONE,
     StreamUsage,
     Written,
     asked_rows,
     event,
+    failed_event,
     logprobs_of,
     params_of,
     usage_of,
@@ -90,6 +92,10 @@ class CompletionCall:
         if not self._usage.at_end:
             return DONE
         return event(CompletionReply(choices=[], usage=usage, **self._written.head())) + DONE
+
+    def fail(self, fault: Fault) -> bytes:
+        """What has ended it instead."""
+        return failed_event(fault)
 
     def _told(self, tokens: Sequence[TokenLogprob], place: int) -> CompletionLogprobs | None:
         if self._asked.logprobs is None:

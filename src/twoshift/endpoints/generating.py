@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -19,8 +19,10 @@ from twoshift.endpoints.chat_types import (
     StreamOptions,
 )
 from twoshift.endpoints.facts import EndpointCall, Row
+from twoshift.endpoints.faults import Fault
+from twoshift.endpoints.openai_errors import told_openai
 from twoshift.errors import InvalidInput
-from twoshift.generation import Delta, GenerationParams, GenerationRequest, TokenLogprob
+from twoshift.generation import Delta, GenerationParams, GenerationRequest, TokenLogprob, ToolUse
 
 __all__ = [
     "DONE",
@@ -30,12 +32,15 @@ __all__ = [
     "Written",
     "asked_rows",
     "event",
+    "failed_event",
     "logprobs_of",
+    "named_event",
     "params_of",
     "usage_of",
 ]
 
 DONE = b"data: [DONE]\n\n"
+_MOST_DIGITS = 9  # of a token id
 _encoder = msgspec.json.Encoder()
 
 
@@ -52,6 +57,10 @@ class Events(Protocol):
 
     def end(self, usage: GenerationUsage) -> bytes:
         """After the last text."""
+        ...
+
+    def fail(self, fault: Fault) -> bytes:
+        """Instead of what was to come."""
         ...
 
 
@@ -114,6 +123,7 @@ def params_of(asked: GeneratingRequest, max_tokens: int | None, logprobs: int | 
     given = {
         "temperature": asked.temperature,
         "top_p": asked.top_p,
+        "min_p": asked.min_p,
         "presence_penalty": asked.presence_penalty,
         "frequency_penalty": asked.frequency_penalty,
         "repetition_penalty": asked.repetition_penalty,
@@ -122,6 +132,7 @@ def params_of(asked: GeneratingRequest, max_tokens: int | None, logprobs: int | 
         max_tokens=max_tokens,
         may_shorten=False,  # who asks for so many gets them, or an error
         top_k=asked.top_k if asked.top_k is not None and asked.top_k > 0 else None,
+        logit_bias=_biases(asked.logit_bias or {}),
         seed=asked.seed,
         stop=(asked.stop,) if isinstance(asked.stop, str) else tuple(asked.stop or ()),
         json_schema=_schema(asked),
@@ -129,6 +140,14 @@ def params_of(asked: GeneratingRequest, max_tokens: int | None, logprobs: int | 
         ignore_eos=bool(asked.ignore_eos),
         **{name: value for name, value in given.items() if value is not None},
     )
+
+
+def _biases(given: Mapping[str, float]) -> tuple[tuple[int, float], ...]:
+    """By the number of the token; which numbers there are, the model knows."""
+    for token in given:
+        if not (token.isascii() and token.isdecimal() and len(token) <= _MOST_DIGITS):
+            raise InvalidInput("logit_bias", token, "biases by token id")
+    return tuple((int(token), bias) for token, bias in given.items())
 
 
 def _schema(asked: GeneratingRequest) -> str | None:
@@ -141,10 +160,12 @@ def _schema(asked: GeneratingRequest) -> str | None:
             return None
 
 
-def asked_rows(prompts: Sequence[Any], params: GenerationParams, choices: int) -> list[GenerationRequest]:
+def asked_rows(
+    prompts: Sequence[Any], params: GenerationParams, choices: int, tools: ToolUse | None = None
+) -> list[GenerationRequest]:
     """Each prompt as often as it is to be answered; of one seed each answer has its own, and always the same."""
     each = [params if params.seed is None else replace(params, seed=_seed(params.seed, k)) for k in range(choices)]
-    return [GenerationRequest(prompt, those) for prompt in prompts for those in each]
+    return [GenerationRequest(prompt, those, tools) for prompt in prompts for those in each]
 
 
 def _seed(seed: int, place: int) -> int:
@@ -166,6 +187,16 @@ def logprobs_of(row: Row) -> Sequence[TokenLogprob]:
         return ()
 
 
-def event(what: msgspec.Struct) -> bytes:
+def event(what: msgspec.Struct | Mapping[str, Any]) -> bytes:
     """As it goes over the wire."""
     return b"data: %b\n\n" % _encoder.encode(what)
+
+
+def named_event(name: str, what: msgspec.Struct | Mapping[str, Any]) -> bytes:
+    """The same with its name."""
+    return b"event: %b\n%b" % (name.encode(), event(what))
+
+
+def failed_event(fault: Fault) -> bytes:
+    """An error in a stream, as OpenAI's clients read it."""
+    return b"data: %b\n\n" % told_openai(fault)

@@ -6,17 +6,15 @@ import re
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-import msgspec
-
 from twoshift.endpoints.chat import ChatCall, read_chat
 from twoshift.endpoints.completions import CompletionCall, read_completion
 from twoshift.endpoints.embeddings import EmbeddingCall, read_embeddings
 from twoshift.endpoints.facts import EndpointCall, ModelFacts
-from twoshift.endpoints.faults import Fault
 from twoshift.endpoints.generating import GenerationCall
 from twoshift.endpoints.messages import MESSAGES, MessageCall, read_message
+from twoshift.endpoints.openai_errors import told_openai
 from twoshift.endpoints.rerank import RerankCall, read_rerank
-from twoshift.endpoints.types import ErrorReply, ErrorTold
+from twoshift.endpoints.responses import RESPONSES, ResponseCall, read_response
 from twoshift.errors import InvalidInput, NotFound
 
 __all__ = ["EMBEDDINGS", "ENDPOINTS", "RERANK", "ReadCall", "told_openai", "with_request_field"]
@@ -30,8 +28,6 @@ class _Request(Protocol):
 
 _R = TypeVar("_R", bound=_Request)
 ReadCall = Callable[[bytes, ModelFacts], EndpointCall]  # a body to a call; raises InvalidInput
-_REQUEST_ERROR = "invalid_request_error"
-_encoder = msgspec.json.Encoder()
 
 
 def _embeddings(body: bytes, model: ModelFacts) -> EndpointCall:
@@ -51,7 +47,11 @@ def _completion(body: bytes, model: ModelFacts) -> EndpointCall:
 
 
 def _message(body: bytes, model: ModelFacts) -> EndpointCall:
-    return MessageCall(_for(read_message(body), model), model)
+    return _whole(MessageCall(_for(read_message(body), model), model))
+
+
+def _response(body: bytes, model: ModelFacts) -> EndpointCall:
+    return _whole(ResponseCall(_for(read_response(body), model), model))
 
 
 def _for(asked: _R, model: ModelFacts) -> _R:
@@ -73,13 +73,15 @@ ENDPOINTS: dict[str, ReadCall] = {
     "/v1/chat/completions": _chat,
     "/v1/completions": _completion,
     MESSAGES: _message,
+    RESPONSES: _response,
 }
 
 
 _FIELDS = {  # what an endpoint calls a field of the model's own
     "/v1/chat/completions": {"prompt": "messages", "json_schema": "response_format"},
     "/v1/completions": {"json_schema": "response_format"},
-    MESSAGES: {"prompt": "messages"},
+    MESSAGES: {"prompt": "messages", "json_schema": "output_config", "stop": "stop_sequences"},
+    RESPONSES: {"prompt": "input", "json_schema": "text", "max_tokens": "max_output_tokens"},
 }
 _ROWS = {EMBEDDINGS: "input", RERANK: "documents", "/rerank": "texts"}  # and a list of rows
 _ROW = re.compile(r"(?:row (\d+)|input(?:\[(\d+)\])?)")
@@ -94,9 +96,3 @@ def with_request_field(endpoint: str, error: Exception) -> Exception:
         place = row[1] or row[2]
         field = _ROWS[endpoint] if place is None else f"{_ROWS[endpoint]}[{place}]"
     return error if field == error.field else error.renamed(field)
-
-
-def told_openai(fault: Fault) -> bytes:
-    """An error as OpenAI's clients read it."""
-    kind = _REQUEST_ERROR if fault.kind == "context_length_exceeded" else fault.kind  # there only its code is special
-    return _encoder.encode(ErrorReply(ErrorTold(fault.message, kind, fault.param, fault.kind)))

@@ -43,5 +43,6 @@ def _text(row: GenerationRequest) -> str:
     """All that is said; a token that is given as a number is a character."""
     if isinstance(row.prompt, str):
         return row.prompt
-    parts = [chr(each % 0xD800) if isinstance(each, int) else f"{each.role}\n{each.content}\n" for each in row.prompt]
-    return "".join(parts)
+    parts = [chr(each % 0xD800) if isinstance(each, int) else f"{each.role}\n{each.text}\n" for each in row.prompt]
+    told = [] if row.tools is None else [f"{each.name}{each.description}{each.parameters}" for each in row.tools.tools]
+    return "".join([*told, *parts])

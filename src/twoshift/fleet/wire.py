@@ -12,7 +12,7 @@ from twoshift.engine.stats import EngineStats, Queue
 from twoshift.error_codec import EncodedError
 from twoshift.errors import Malformed
 from twoshift.fleet.frames import decoder, framed
-from twoshift.generation import Delta, GenerationParams, GenerationRequest, Message
+from twoshift.generation import Delta, GenerationParams, GenerationRequest, Message, ToolUse
 from twoshift.ports import Prepared, RowPreparer
 from twoshift.serve.live_request import LiveRequest
 from twoshift.types import Lane
@@ -89,6 +89,7 @@ class _Prompt(msgspec.Struct, frozen=True, array_like=True):
     token_ids: list[int] | None
     messages: list[Message] | None
     params: GenerationParams
+    tools: ToolUse | None = None
 
 
 class Generate(_Message, frozen=True):
@@ -228,7 +229,9 @@ def _prompt(row: GenerationRequest) -> _Prompt:
         return _Prompt(given, None, None, row.params)
     messages = [each for each in given if isinstance(each, Message)]
     token_ids = [each for each in given if isinstance(each, int)]
-    return _Prompt(None, None, messages, row.params) if messages else _Prompt(None, token_ids, None, row.params)
+    if messages:
+        return _Prompt(None, None, messages, row.params, row.tools)
+    return _Prompt(None, token_ids, None, row.params)
 
 
 def prompts_of(message: Generate) -> list[GenerationRequest]:
@@ -239,4 +242,4 @@ def prompts_of(message: Generate) -> list[GenerationRequest]:
             return each.text
         return tuple(each.messages) if each.messages is not None else tuple(each.token_ids or ())
 
-    return [GenerationRequest(given(each), each.params) for each in message.prompts]
+    return [GenerationRequest(given(each), each.params, each.tools) for each in message.prompts]

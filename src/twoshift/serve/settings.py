@@ -30,6 +30,7 @@ _IN_HOME = "in TWOSHIFT_HOME"
 _REPLICAS = whole(most=1024)
 _MODEL = "Model: minilm, smollm, a model folder, a model file, file.py:Class or http://host/v1#name."
 _PER_ADDRESS = "Maximum number of connections per client address; this machine and `proxies` have no limit."
+_PARSER = "vLLM's parser for the tool calls of a language model: hermes, llama3_json and others."
 _A_QUARTER = "a quarter of `max_connections`"
 _SLOWDOWN = "How much jobs may slow live requests down on average: 1.2 allows 20 % more time."
 
@@ -57,6 +58,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     precision: Precision = None
     threads: Threads = None
     trust_pickle: TrustPickle = False
+    tool_parser: Annotated[str | None, setting(_PARSER, text("NAME"), shown="none: only forced tool calls")] = None
     load_timeout: Annotated[str, setting("Fail if a model does not load within this time.", span())] = "10m"
     price_usd_per_hour: Annotated[
         float | None, key("Price of one device in dollars per hour.", usd(zero=True), shown="the server's price")
@@ -95,6 +97,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         for name in ("ttft_ms", "tpot_ms"):
             accepted = f"slo_ms instead: {self.model} is not a language model"
             _require(getattr(self, name) is None, name, getattr(self, name), accepted)
+        _require(self.tool_parser is None, "tool_parser", self.tool_parser, f"none: {self.model} generates no text")
 
     def check_sequences(self) -> None:
         """Raises InvalidInput where something is said that a language model has not."""

@@ -92,7 +92,8 @@ def served_llm(name: str, settings: ModelSettings, note: Callable[[str], None]) 
     settings.check_sequences()
     note(f"Loading {settings.model}")
     with LoadingTurn() as turn:
-        runtime = load_llm(settings.model, LlmOptions(settings.device, settings.precision, settings.threads))
+        loading = (settings.device, settings.precision, settings.threads)
+        runtime = load_llm(settings.model, LlmOptions(*loading, tool_parser=settings.tool_parser))
         try:
             turn.alone()  # the first of several replicas measures, the others read what it has stored
             found = stored_profile(runtime.info)

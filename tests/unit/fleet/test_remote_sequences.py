@@ -22,7 +22,7 @@ from twoshift.fleet.front_connection import FrontConnection
 from twoshift.fleet.link import Link, ReplicaLost
 from twoshift.fleet.remote_sequences import RemoteSequences
 from twoshift.fleet.wire import Heartbeat, generating, prompts_of, to_replica
-from twoshift.generation import Delta, GenerationParams, GenerationRequest, Message
+from twoshift.generation import Delta, GenerationParams, GenerationRequest, Message, Tool, ToolCall, ToolChoice, ToolUse
 from twoshift.llm_ports import Step
 from twoshift.policy.cost import CallCost
 from twoshift.serve.llm.model import ServedLlm
@@ -111,8 +111,12 @@ async def read(sequences: RemoteSequences, place: int = 0) -> list[Delta]:
     "given",
     [
         GenerationRequest("a text", GenerationParams(stop=("a", "ü"), seed=-4, json_schema="{}", logprobs=3)),
-        GenerationRequest((3, 1, 2)),
+        GenerationRequest((3, 1, 2), GenerationParams(min_p=0.5, logit_bias=((3, -1.0), (4, 2.0)))),
         GenerationRequest((Message("system", "be brief"), Message("user", ""))),
+        GenerationRequest(
+            (Message("assistant", "", (ToolCall("c", "f", "{}"),)), Message("tool", "7", tool_call_id="c")),
+            tools=ToolUse((Tool("f", None, "{}"),), ToolChoice.NAMED, "f", parallel=False),
+        ),
     ],
 )
 def test_what_is_asked_of_a_language_model_crosses(given: GenerationRequest) -> None:

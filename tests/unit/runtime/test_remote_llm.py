@@ -12,7 +12,16 @@ import pytest
 
 from twoshift.engine.llm import LlmEngine
 from twoshift.errors import InvalidInput, TryLater
-from twoshift.generation import GenerationParams, GenerationRequest, Message
+from twoshift.generation import (
+    GenerationParams,
+    GenerationRequest,
+    Message,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolUse,
+    joined_calls,
+)
 from twoshift.policy.cost import CallCost
 from twoshift.runtime.llm import LlmOptions, is_llm, load_llm
 from twoshift.serve.settings import make_settings
@@ -39,6 +48,7 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         Handler.asked.append(body)
         text = body["messages"][-1]["content"] if "messages" in body else body["prompt"]
+        text = text if isinstance(text, str) else " ".join(map(str, text))
         if text == "refuse":
             self.send_error(400, "no")
             return
@@ -46,6 +56,9 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
         try:
+            for piece in ({"id": "id", "function": {"name": "weather"}}, {"function": {"arguments": "{}"}}):
+                if "tools" in body:
+                    self._event({"choices": [{"delta": {"tool_calls": [{"index": 0, **piece}]}}]})
             for word in text.split():
                 self._event({"choices": [{"delta": {"content": word}, "text": word, "finish_reason": None}]})
                 if word == "hold":
@@ -122,6 +135,34 @@ def test_streams_and_blocks_are_answered_with_the_servers_own_counts(engine: Llm
     chat = [body for body in Handler.asked if "messages" in body]
     assert {(body["seed"], body["max_tokens"], body["model"]) for body in chat} == {(4, 9, "echo")}
     assert engine.sequences().kv_use == 0.25
+
+
+def test_tokens_and_what_only_some_servers_know_are_sent_on(engine: LlmEngine) -> None:
+    params = GenerationParams(top_k=3, min_p=0.2, logit_bias=((7, -1.5),), repetition_penalty=1.5, ignore_eos=True)
+    rows = [GenerationRequest((5, 6, 7), params), GenerationRequest("plain")]
+    for prompt in engine.runtime.prepare(rows).prompts:
+        engine.stream(prompt).text()
+    tokens, plain = (next(body for body in Handler.asked if body["prompt"] == each) for each in ([5, 6, 7], "plain"))
+    sent = {"top_k": 3, "min_p": 0.2, "logit_bias": {"7": -1.5}, "repetition_penalty": 1.5, "ignore_eos": True}
+    assert sent.items() <= tokens.items()
+    assert not sent.keys() & plain.keys()
+
+
+def test_tools_are_sent_on_and_calls_come_back(engine: LlmEngine) -> None:
+    use = ToolUse((Tool("weather", "Of a city.", '{"type": "object"}'),), ToolChoice.NAMED, "weather")
+    turns = (
+        Message("user", "x"),
+        Message("assistant", "", (ToolCall("c", "f", "{}"),)),
+        Message("tool", "call", tool_call_id="c"),
+    )
+    [prompt] = engine.runtime.prepare([GenerationRequest(turns, tools=use)]).prompts
+    deltas = list(engine.stream(prompt))
+    assert joined_calls(each for delta in deltas for each in delta.tool_calls) == (ToolCall("id", "weather", "{}"),)
+    body = Handler.asked[-1]
+    assert body["tool_choice"] == {"type": "function", "function": {"name": "weather"}}
+    assert body["tools"][0]["function"]["parameters"] == {"type": "object"}
+    assert body["messages"][1]["tool_calls"][0]["function"] == {"name": "f", "arguments": "{}"}
+    assert body["messages"][2]["tool_call_id"] == "c"
 
 
 def test_what_the_server_refuses_fails_alone(engine: LlmEngine) -> None:

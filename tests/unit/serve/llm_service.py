@@ -19,7 +19,7 @@ from fake_llm import SHAPE, FakeLlm
 from twoshift.endpoints.known import told_openai
 from twoshift.engine.llm import LlmEngine, LlmObjective
 from twoshift.errors import InvalidInput, TooLong
-from twoshift.generation import GenerationRequest, TokenLogprob
+from twoshift.generation import FinishReason, GenerationRequest, TokenLogprob, ToolCallDelta, ToolChoice
 from twoshift.llm_ports import Emitted, Prompt, Prompts, Step
 from twoshift.policy.cost import CallCost
 from twoshift.serve.deployments import Deployments
@@ -57,7 +57,7 @@ class GatedLlm(FakeLlm):
             left = self.shape.context_tokens - len(ids)
             if left < (row.params.max_tokens or 1):
                 raise TooLong.of(self.shape.context_tokens, len(ids), row.params.max_tokens or 1)
-            made.append(Prompt(ids, row.params, row.params.max_tokens or left))
+            made.append(Prompt(ids, row.params, row.params.max_tokens or left, request=row))
         return Prompts(tuple(made))
 
     def add(self, key: int, prompt: Prompt, live: bool) -> None:
@@ -70,8 +70,10 @@ class GatedLlm(FakeLlm):
         if not self.inside:
             time.sleep(0.001)
         asked = {key: each.prompt.params.logprobs for key, each in self.inside.items()}
+        calling = {key: len(each.out) for key, each in self.inside.items() if _calls(each.prompt)}
         step = super().step(prefill_tokens)
-        return replace(step, emitted=tuple(self._told(each, asked[each.key]) for each in step.emitted))
+        told = [self._told(each, asked[each.key]) for each in step.emitted]
+        return replace(step, emitted=tuple(_called(each, calling.get(each.key)) for each in told))
 
     def _told(self, emitted: Emitted, count: int | None) -> Emitted:
         if count is None:
@@ -79,6 +81,28 @@ class GatedLlm(FakeLlm):
         likeliest = tuple((chr(97 + k), -1.0 - k) for k in range(count))
         logprobs = tuple(TokenLogprob(self.text_of([each]), -0.5, likeliest) for each in emitted.token_ids)
         return replace(emitted, logprobs=logprobs)
+
+
+CALLS = (  # that it makes where it may, one in a step
+    ToolCallDelta(0, '{"city": ', "call_1", "weather"),
+    ToolCallDelta(0, '"Rome"}'),
+    ToolCallDelta(1, "{}", "call_2", "clock"),
+)
+
+
+def _calls(prompt: Prompt) -> bool:
+    use = None if prompt.request is None else prompt.request.tools
+    return use is not None and use.choice is not ToolChoice.NONE
+
+
+def _called(emitted: Emitted, before: int | None) -> Emitted:
+    """The first token is said, those after it are calls; it stops by itself."""
+    if before is None:
+        return emitted
+    finish = None if emitted.finish is None else FinishReason.STOP
+    if before == 0:
+        return replace(emitted, finish=finish)
+    return replace(emitted, text="", finish=finish, tool_calls=CALLS[before - 1 : before])
 
 
 @dataclass(slots=True)
@@ -98,6 +122,13 @@ class Got:
         assert pieces.pop() == ""
         assert all(each.startswith("data: ") for each in pieces)
         return [each[6:] if each == "data: [DONE]" else json.loads(each[6:]) for each in pieces]
+
+    def named_events(self) -> list[tuple[str, Any]]:
+        """Of a stream whose events have names."""
+        pieces = self.body.decode().split("\n\n")
+        assert pieces.pop() == ""
+        found = [each.removeprefix("event: ").split("\ndata: ") for each in pieces]
+        return [(name, json.loads(data)) for name, data in found]
 
 
 class LlmServer:
@@ -151,6 +182,11 @@ class LlmServer:
         """One message to the model, with more of a request's fields."""
         body = {"model": "m", "messages": [{"role": "user", "content": content}], "max_tokens": 5, **more}
         return self.ask("POST", "/v1/chat/completions", body, **(headers or {}))
+
+    def message(self, content: Any = "hello", headers: dict[str, str] | None = None, **more: Any) -> Got:
+        """The same as Anthropic's clients ask it."""
+        body = {"model": "m", "messages": [{"role": "user", "content": content}], "max_tokens": 5, **more}
+        return self.ask("POST", "/v1/messages", body, **(headers or {}))
 
     def live(self) -> tuple[int, int]:
         """Live sequences that wait, and that run."""

@@ -81,6 +81,17 @@ def test_completions_in_a_batch(server: LlmServer, client: Any) -> None:
     assert found["two"]["body"]["usage"]["prompt_tokens"] == 2
 
 
+def test_calls_of_tools_are_answers_of_a_batch_too(client: Any) -> None:
+    tools = [{"type": "function", "function": {"name": "weather"}}]
+    _, found = ended(client, "/v1/chat/completions", {"one": said("x", tools=tools, max_tokens=4)})
+    [choice] = found["one"]["body"]["choices"]
+    assert choice["finish_reason"] == "tool_calls"
+    assert [each["function"]["name"] for each in choice["message"]["tool_calls"]] == ["weather", "clock"]
+    asked = {"model": "m", "input": "x", "max_output_tokens": 4, "tools": [{"type": "function", "name": "weather"}]}
+    _, found = ended(client, "/v1/responses", {"two": asked})
+    assert [each["type"] for each in found["two"]["body"]["output"]] == ["message", "function_call", "function_call"]
+
+
 def test_what_a_request_asks_wrongly_is_its_own_error(client: Any) -> None:
     refused = {"title": "refuse"}
     bodies = {
@@ -94,7 +105,7 @@ def test_what_a_request_asks_wrongly_is_its_own_error(client: Any) -> None:
     assert (done.status, done.request_counts.completed, done.request_counts.failed) == ("completed", 1, 4)
     told = {name: (each["status_code"], each["body"].get("error", {}).get("param")) for name, each in found.items()}
     assert told == {
-        "good": (200, None), "tools": (400, "tools"), "stream": (400, "stream"), "long": (400, "messages"),
+        "good": (200, None), "tools": (400, "tools[0].type"), "stream": (400, "stream"), "long": (400, "messages"),
         "schema": (400, "response_format"),
     }  # fmt: skip
 

@@ -168,14 +168,20 @@ def test_several_answers_are_counted_with_one_prompt(client: Any) -> None:
 
 
 def test_every_parameter_reaches_the_model(server: LlmServer) -> None:
-    given = {"temperature": 0.5, "top_p": 0.9, "top_k": 7, "seed": 11, "presence_penalty": 0.25}
+    given = {"temperature": 0.5, "top_p": 0.9, "top_k": 7, "seed": 11, "presence_penalty": 0.25, "min_p": 0.1}
     given |= {"frequency_penalty": -0.5, "repetition_penalty": 1.5, "ignore_eos": True}
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
     form = {"type": "json_schema", "json_schema": {"name": "it", "schema": schema, "strict": True}}
-    assert server.chat("everything", stop=["zzz", "yyy"], response_format=form, **given).status == 200
+    assert (
+        server.chat(
+            "everything", stop=["zzz", "yyy"], response_format=form, logit_bias={"5": -100, "7": 2}, **given
+        ).status
+        == 200
+    )
     params = server.llm.added[-1][1].params
     assert {name: getattr(params, name) for name in given} == given
     assert params.stop == ("zzz", "yyy")
+    assert params.logit_bias == ((5, -100.0), (7, 2.0))
     assert json.loads(params.json_schema or "") == schema
     assert server.chat(response_format={"type": "json_object"}, stop="q").status == 200
     assert server.llm.added[-1][1].params.json_schema == "{}"
@@ -205,9 +211,14 @@ def test_how_likely_each_token_was(server: LlmServer, client: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "param"),
     [
-        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
+        ({"functions": [{"name": "f"}]}, "functions"),
         ({"frobnicate": 1}, "frobnicate"),
-        ({"logit_bias": {"5": 1}}, "logit_bias"),
+        ({"logit_bias": {"a word": 1}}, "logit_bias"),
+        ({"logit_bias": {"5": 101}}, "logit_bias[...]"),
+        ({"logit_bias": {str(k): 1 for k in range(1025)}}, "logit_bias"),
+        ({"min_p": 1.5}, "min_p"),
         ({"messages": said([{"type": "image_url", "image_url": {"url": "x"}}])}, "messages[0].content[0].type"),
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "user", "content": "x", "mood": "bad"}]}, "messages[0].mood"),
@@ -254,8 +265,7 @@ def test_what_cannot_be_done_is_refused_by_its_name(server: LlmServer, given: di
 def test_a_null_is_nothing_and_what_is_so_anyway_may_be_said(server: LlmServer, given: dict[str, Any]) -> None:
     reply = server.chat(**given)
     assert reply.status == 200, reply.body
-    wrong = server.chat(**given, logit_bias={"5": 1}, max_tokens=None) if "logit_bias" not in given else None
-    assert wrong is None or wrong.json()["error"]["param"] == "logit_bias"
+    assert server.chat(**given, best_of=1).json()["error"]["param"] == "best_of"
 
 
 def test_of_completions_too(server: LlmServer) -> None:

@@ -54,7 +54,7 @@ def test_the_whole_flow(server: LlmServer) -> None:
         server,
         request("one", "one", system="Be short.", temperature=0.5, top_k=3, metadata={"user_id": "x"}),
         request("two", parts, stop_sequences=["zzzz"], stream=False, service_tier="auto", tools=None),
-        request("bad", "x", tools=[]),
+        request("bad", "x", container="c"),
         request("long", "x" * 300),
     )
     assert batch["type"] == "message_batch"
@@ -83,7 +83,7 @@ def test_the_whole_flow(server: LlmServer) -> None:
 
 def test_paths_that_are_not_there_are_told_as_anthropic_does(server: LlmServer) -> None:
     missing, wrong = "not_found_error", "invalid_request_error"
-    asked = [("POST", "/v1/messages", missing), ("GET", "/v1/messages/x", missing), ("PUT", PATH, wrong)]
+    asked = [("POST", "/v1/messages/x", missing), ("GET", "/v1/messages/x", missing), ("PUT", PATH, wrong)]
     for method, path, kind in asked:
         told = server.ask(method, path, {} if method == "POST" else None).json()
         assert (told["type"], told["error"]["type"]) == ("error", kind)

@@ -31,7 +31,7 @@ from twoshift.ports import Blobs, RuntimeInfo
 __all__ = ["MOST_ROWS", "AskedLine", "RequestRows", "asked_of"]
 
 MOST_ROWS = 2048  # of a request, at least: as OpenAI has it
-_DETAILS = ("cached_tokens", "logprobs")
+_DETAILS = ("cached_tokens", "logprobs", "stopped_by", "tool_calls")
 
 
 @dataclass(slots=True)

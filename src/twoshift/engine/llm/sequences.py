@@ -10,7 +10,7 @@ import numpy as np
 from twoshift.engine.llm.stats import FinishedSequence
 from twoshift.engine.results import RowFuture, RowResult
 from twoshift.engine.waiting import BlockJob
-from twoshift.generation import Delta, FinishReason, TokenLogprob, TokenUsage
+from twoshift.generation import Delta, FinishReason, TokenLogprob, TokenUsage, ToolCallDelta
 from twoshift.llm_ports import Emitted, Prompt
 from twoshift.policy.governor_values import BackgroundSequence
 from twoshift.ports import Columns
@@ -114,6 +114,7 @@ class Background(_Sequence):
     shared_tokens: int = 0  # of its prompt, with the one before it in the line: read once for both
     text: str = ""  # since it was let in
     logprobs: tuple[TokenLogprob, ...] = ()  # of its tokens since then
+    tool_calls: tuple[ToolCallDelta, ...] = ()
 
     def governed(self) -> BackgroundSequence:
         """As the governor sees it."""
@@ -124,10 +125,11 @@ class Background(_Sequence):
     def taken_out(self, continues: bool) -> int:
         """Back to the line: what was generated is kept, where it can be gone on from; the tokens to read again."""
         again = self.read_tokens
-        if continues and self.prompt.params.can_continue:
+        if continues and self.prompt.can_continue:
             again += len(self.token_ids)
             self.prompt = replace(self.prompt, begun=(*self.prompt.begun, *self.token_ids))
-        self.token_ids, self.read_tokens, self.shared_tokens, self.text, self.logprobs = [], 0, 0, "", ()
+        self.token_ids, self.read_tokens, self.shared_tokens, self.text = [], 0, 0, ""
+        self.logprobs, self.tool_calls = (), ()
         return again
 
 

@@ -9,7 +9,7 @@ from twoshift.engine.llm.llm_counters import LlmCounters
 from twoshift.engine.llm.sequence_table import SequenceTable
 from twoshift.engine.llm.sequences import Background, Live, answer_columns
 from twoshift.engine.llm.stats import FinishedSequence
-from twoshift.generation import Delta, FinishReason, RowDetails
+from twoshift.generation import Delta, FinishReason, RowDetails, joined_calls
 from twoshift.llm_ports import Emitted, LlmRuntime, Step
 from twoshift.types import Lane
 
@@ -65,9 +65,11 @@ class StepOutcomes:
 
     def _live_took(self, live: Live, event: Emitted, now_s: float) -> Callable[[], None]:
         if event.finish is None:
-            return lambda: live.sink.put(Delta(event.text, event.token_ids, logprobs=event.logprobs))
+            more = Delta(event.text, event.token_ids, logprobs=event.logprobs, tool_calls=event.tool_calls)
+            return lambda: live.sink.put(more)
         finished = self._ended(live, Lane.ONLINE, event.finish, now_s)
-        delta = Delta(event.text, event.token_ids, event.finish, finished.usage, event.logprobs)
+        told = (finished.usage, event.logprobs, event.stopped_by, event.tool_calls)
+        delta = Delta(event.text, event.token_ids, event.finish, *told)
 
         def settle() -> None:
             live.sink.put(delta, finished)
@@ -78,12 +80,13 @@ class StepOutcomes:
     def _background_took(self, each: Background, event: Emitted, now_s: float) -> Callable[[], None]:
         each.text += event.text
         each.logprobs += event.logprobs
-        text, finish = each.text, event.finish
+        each.tool_calls += event.tool_calls
+        text, finish, stopped_by = each.text, event.finish, event.stopped_by
         if each.prompt.begun and (finish is not None or each.prompt.params.stop):
-            text, stopped = self._joined(each)
-            if stopped and finish is None:  # a stop string that began before it was taken out
+            text, stopped_by = self._joined(each)
+            if stopped_by is not None and finish is None:  # a stop string that began before it was taken out
                 self._table.leaving.append(each.key)
-            finish = FinishReason.STOP if stopped else finish
+            finish = finish if stopped_by is None else FinishReason.STOP
         if finish is None:
             return _nothing
         finished = self._ended(each, each.job.lane, finish, now_s)
@@ -95,18 +98,19 @@ class StepOutcomes:
                 filling.output_tokens += finished.usage.completion_tokens
                 filling.cached_tokens += finished.usage.cached_tokens
                 owner.use.rows += 1
-            filling.details[each.place] = RowDetails(finished.usage.cached_tokens, each.logprobs)
+            told = (each.logprobs, stopped_by, joined_calls(each.tool_calls))
+            filling.details[each.place] = RowDetails(finished.usage.cached_tokens, *told)
             filling.put(each.place, each.place + 1, columns, 0)
             each.job.settle_if_full()
             self._finished(finished)
 
         return settle
 
-    def _joined(self, each: Background) -> tuple[str, bool]:
-        """The text of one that was taken out and has gone on, up to a stop string; whether there is one."""
+    def _joined(self, each: Background) -> tuple[str, str | None]:
+        """The text of one that was taken out and has gone on, up to a stop string; which one."""
         text = self._runtime.text_of((*each.prompt.begun, *each.token_ids))
-        found = [at for stop in each.prompt.params.stop if (at := text.find(stop)) >= 0]
-        return (text[: min(found)], True) if found else (text, False)
+        at, stop = min(((text.find(stop), stop) for stop in each.prompt.params.stop if stop in text), default=(0, None))
+        return (text, None) if stop is None else (text[:at], stop)
 
     def _ended(self, sequence: Live | Background, lane: Lane, finish: FinishReason, now_s: float) -> FinishedSequence:
         del self._table.inside[sequence.key]

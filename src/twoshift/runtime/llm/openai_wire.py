@@ -13,7 +13,17 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from twoshift.errors import Broken, InvalidInput, TooLarge, TryLater, TwoshiftError
-from twoshift.generation import FinishReason, GenerationRequest, Message, TokenUsage
+from twoshift.generation import (
+    FinishReason,
+    GenerationParams,
+    GenerationRequest,
+    Message,
+    TokenUsage,
+    ToolCallDelta,
+    ToolChoice,
+    ToolUse,
+    is_conversation,
+)
 from twoshift.llm_ports import Emitted
 
 __all__ = ["Endpoint", "StreamedAnswer"]
@@ -101,7 +111,7 @@ class StreamedAnswer:
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     def _stream(self) -> None:
-        is_chat = not isinstance(self._request.prompt, str)
+        is_chat = is_conversation(self._request.prompt)
         url = f"{self._endpoint.address}/{'chat/completions' if is_chat else 'completions'}"
         with self._client.stream("POST", url, json=self._body(), extensions={"trace": self._seen}) as reply:
             if reply.status_code != 200:
@@ -117,7 +127,7 @@ class StreamedAnswer:
                 self.cancel()
 
     def _pass_on(self, events: Iterator[dict[str, Any]], is_chat: bool) -> None:
-        finish, usage, pieces = None, None, 0
+        finish, stopped_by, usage, pieces = None, None, None, 0
         for event in events:
             if "error" in event:
                 raise Broken(f"{self._endpoint.address}: {event['error']}")
@@ -126,31 +136,76 @@ class StreamedAnswer:
             for choice in event.get("choices", ()):
                 text = (choice["delta"].get("content") if is_chat else choice.get("text")) or ""
                 finish = choice.get("finish_reason") or finish
-                if text:
+                stopped_by = choice.get("stop_reason") or stopped_by  # as vLLM tells it: a text, or a token
+                calls = _calls(choice["delta"]) if is_chat else ()
+                if text or calls:
                     pieces += 1
-                    self._put(Emitted(self._key, text, (0,)))
+                    self._put(Emitted(self._key, text, (0,), tool_calls=calls))
         if finish is None:
             raise EOFError("the stream ended without a finish_reason")
         reason = FinishReason.LENGTH if finish == "length" else FinishReason.STOP
-        self._put(Emitted(self._key, "", (), reason, usage=usage or TokenUsage(0, pieces)))
+        stop = stopped_by if isinstance(stopped_by, str) else None
+        self._put(Emitted(self._key, "", (), reason, usage=usage or TokenUsage(0, pieces), stopped_by=stop))
 
     def _body(self) -> dict[str, Any]:
         prompt, params = self._request.prompt, self._request.params
         body: dict[str, Any] = {"model": self._endpoint.name, "stream": True, "stream_options": {"include_usage": True}}
-        if isinstance(prompt, str):
-            body["prompt"] = prompt
+        if is_conversation(prompt):
+            body["messages"] = [_turn(each) for each in prompt]
+            body |= {} if self._request.tools is None else _tools(self._request.tools)
         else:
-            turns = [each for each in prompt if isinstance(each, Message)]
-            body["messages"] = [{"role": each.role, "content": each.content} for each in turns]
+            body["prompt"] = prompt if isinstance(prompt, str) else list(prompt)
         body |= {"max_tokens": self._max_tokens, "temperature": params.temperature, "top_p": params.top_p}
         body |= {"presence_penalty": params.presence_penalty, "frequency_penalty": params.frequency_penalty}
-        if params.seed is not None:
-            body["seed"] = params.seed
-        if params.stop:
-            body["stop"] = list(params.stop)
-        if params.json_schema is not None:
-            body["response_format"] = _format(params.json_schema)
-        return body
+        return body | _wanted(params)
+
+
+def _wanted(params: GenerationParams) -> dict[str, Any]:
+    """What is not as it is anyway; a server that does not know one of them says so."""
+    found: dict[str, Any] = {
+        "top_k": params.top_k,
+        "min_p": params.min_p or None,
+        "logit_bias": {str(token): bias for token, bias in params.logit_bias} or None,
+        "repetition_penalty": params.repetition_penalty if params.repetition_penalty != 1 else None,
+        "ignore_eos": params.ignore_eos or None,
+        "seed": params.seed,
+        "stop": list(params.stop) or None,
+        "response_format": None if params.json_schema is None else _format(params.json_schema),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _turn(message: Message) -> dict[str, Any]:
+    turn: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        turn["tool_calls"] = [
+            {"id": each.id, "type": "function", "function": {"name": each.name, "arguments": each.arguments}}
+            for each in message.tool_calls
+        ]
+    return turn | ({"tool_call_id": message.tool_call_id} if message.tool_call_id else {})
+
+
+def _tools(use: ToolUse) -> dict[str, Any]:
+    """The server reads the calls."""
+    functions = [
+        {"name": each.name, "description": each.description or "", "parameters": json.loads(each.parameters)}
+        for each in use.tools
+    ]
+    named = {"type": "function", "function": {"name": use.name}}
+    return {
+        "tools": [{"type": "function", "function": each} for each in functions],
+        "tool_choice": named if use.choice is ToolChoice.NAMED else str(use.choice),
+        "parallel_tool_calls": use.parallel,
+    }
+
+
+def _calls(delta: dict[str, Any]) -> tuple[ToolCallDelta, ...]:
+    found = list[ToolCallDelta]()
+    for each in delta.get("tool_calls") or ():
+        function = each.get("function") or {}
+        told = (function.get("arguments") or "", each.get("id") or "", function.get("name") or "")
+        found.append(ToolCallDelta(each.get("index") or 0, *told))
+    return tuple(found)
 
 
 def _format(schema: str) -> dict[str, Any]:

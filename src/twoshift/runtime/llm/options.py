@@ -18,4 +18,5 @@ class LlmOptions:
     kv_bytes: int | None = None
     step_tokens: int | None = None  # that one step reads or generates at most
     max_sequences: int | None = None
+    tool_parser: str | None = None  # vLLM's name of it; None: calls are read only where they are forced
     compiled: bool | None = None  # None: on a GPU; on a CPU it takes minutes to load, and gains little

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from twoshift.errors import Broken, InvalidInput, TooLong
-from twoshift.generation import GenerationRequest, Message
+from twoshift.generation import GenerationRequest, Message, Tool, ToolCall, ToolUse
 from twoshift.llm_ports import Prompt, Prompts
 from twoshift.runtime.companions import needed_transformers
 from twoshift.runtime.tokenization import TextTokens
@@ -24,51 +26,85 @@ class PromptMaker:
             tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
         except (OSError, ValueError, KeyError) as error:
             raise Broken(f"the tokenizer in {folder} cannot be read: {error}") from error
+        self.tokenizer = tokenizer
         self._template = tokenizer if tokenizer.chat_template else None
+        self._takes_tools = self._template is not None and _takes_tools(tokenizer)
         self._tokenizer = tokenizer.backend_tokenizer  # it is fast, and may be used from several threads at once
         self._context = context_tokens
         self.tokens = TextTokens(self._tokenizer, self._chat)
 
     def prepare(self, rows: Sequence[GenerationRequest]) -> Prompts:
         """Template and tokenise; raises InvalidInput, and TooLong where a prompt and its answer exceed the context."""
-        known = dict[int, tuple[int, ...]]()  # by the prompt itself: of several answers it is the same
+        known = dict[tuple[int, int], tuple[int, ...]]()  # by the prompt itself: of several answers it is the same
         return Prompts(tuple(self._prompt(row, known) for row in rows))
 
     def text_of(self, token_ids: Sequence[int]) -> str:
         """The text that these tokens are, without special ones."""
         return self._tokenizer.decode(list(token_ids), skip_special_tokens=True)
 
-    def _prompt(self, row: GenerationRequest, known: dict[int, tuple[int, ...]]) -> Prompt:
-        if (ids := known.get(id(row.prompt))) is None:
-            ids = known[id(row.prompt)] = self._token_ids(row.prompt)
+    def _prompt(self, row: GenerationRequest, known: dict[tuple[int, int], tuple[int, ...]]) -> Prompt:
+        key = (id(row.prompt), id(row.tools))
+        if (ids := known.get(key)) is None:
+            ids = known[key] = self._token_ids(row.prompt, row.tools)
         left = self._context - len(ids)
         if not ids:
             raise InvalidInput("prompt", row.prompt, "at least one token")
         most = row.params.max_tokens or max(1, left)
         if left < 1 or (most > left and not row.params.may_shorten):
             raise TooLong.of(self._context, len(ids), most)
-        return Prompt(ids, row.params, min(left, most))
+        return Prompt(ids, row.params, min(left, most), request=None if row.tools is None else row)
 
-    def _token_ids(self, prompt: tuple[Message, ...] | str | tuple[int, ...]) -> tuple[int, ...]:
+    def _token_ids(self, prompt: tuple[Message, ...] | str | tuple[int, ...], tools: ToolUse | None) -> tuple[int, ...]:
         if isinstance(prompt, str):
             return tuple(self._tokenizer.encode(prompt).ids)
         if prompt and isinstance(prompt[0], Message):
-            return tuple(self._tokenizer.encode(self._chat(prompt), add_special_tokens=False).ids)
+            return tuple(self._tokenizer.encode(self._chat(prompt, tools), add_special_tokens=False).ids)
         most = self._tokenizer.get_vocab_size()
         for each in prompt:
             if isinstance(each, Message) or not 0 <= each < most:
                 raise InvalidInput("prompt", each, f"tokens from 0 to {most - 1}")
         return tuple(each for each in prompt if not isinstance(each, Message))
 
-    def _chat(self, messages: tuple[Any, ...]) -> str:
+    def _chat(self, messages: tuple[Any, ...], tools: ToolUse | None = None) -> str:
         if self._template is None:
             raise InvalidInput("messages", "a conversation", "a prompt: this model has no chat template")
-        turns = [{"role": each.role, "content": each.content} for each in messages]
+        if tools is not None and not self._takes_tools:
+            raise InvalidInput("tools", "given", "no tools: this model's chat template does not know them")
+        turns = [_turn(each) for each in messages]
+        told = None if tools is None else [_told(each) for each in tools.tools]
         try:
-            return self._template.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+            return self._template.apply_chat_template(turns, tools=told, tokenize=False, add_generation_prompt=True)
         except Exception as error:  # a template is a program: it refuses in its own words
             raise InvalidInput(
                 "messages",
                 [each.role for each in messages],
                 f"messages that the chat template accepts ({error})",
             ) from error
+
+
+def _takes_tools(tokenizer: Any) -> bool:
+    return re.search(r"\btools\b", tokenizer.get_chat_template(tools=[{}])) is not None
+
+
+def _turn(message: Message) -> dict[str, Any]:
+    """As templates have it: the arguments of calls are no text."""
+    turn: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        turn["tool_calls"] = [
+            {"id": each.id, "type": "function", "function": {"name": each.name, "arguments": _arguments(each)}}
+            for each in message.tool_calls
+        ]
+    return turn | ({"tool_call_id": message.tool_call_id} if message.tool_call_id else {})
+
+
+def _arguments(call: ToolCall) -> Any:
+    try:
+        return json.loads(call.arguments or "{}")
+    except ValueError:
+        raise InvalidInput("messages", call.arguments, f"arguments of {call.name} that are JSON") from None
+
+
+def _told(tool: Tool) -> dict[str, Any]:
+    described = {} if tool.description is None else {"description": tool.description}
+    function = {"name": tool.name, **described, "parameters": json.loads(tool.parameters)}
+    return {"type": "function", "function": function}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from twoshift.errors import Broken, InvalidInput
-from twoshift.generation import GenerationRequest, Message
+from twoshift.generation import GenerationRequest, Message, is_conversation
 from twoshift.llm_ports import Emitted, LlmShape, Prompt, Prompts, Step
 from twoshift.ports import RuntimeInfo
 from twoshift.runtime.artifacts import checksum_of_bytes
@@ -39,6 +39,8 @@ def load_remote(model: str, options: LlmOptions) -> RemoteRuntime:
     address, _, name = model.partition("#")
     if not urlsplit(address).hostname:
         raise InvalidInput("model", model, "http://host:port/v1#name")
+    if options.tool_parser is not None:
+        raise InvalidInput("tool_parser", options.tool_parser, "none: the other server has its own")
     endpoint = Endpoint(address.rstrip("/"), name, os.environ.get("OPENAI_API_KEY"))
     context = options.context_tokens or endpoint.check() or _CONTEXT
     return RemoteRuntime(endpoint, model, context, options.max_sequences or _SEQUENCES)
@@ -140,17 +142,18 @@ class RemoteRuntime:
             raise InvalidInput(
                 "logprobs", row.params.logprobs, "no value: a model on another server returns no logprobs"
             )
-        text = _text(row)
-        pieces = [text[at : at + _BYTES_PER_TOKEN] for at in range(0, len(text), _BYTES_PER_TOKEN)]
-        ids = tuple(int.from_bytes(piece) for piece in pieces) or (0,)
+        ids = _ids(row.prompt) or (0,)
         most = max(1, self.shape.context_tokens - len(ids))
         return Prompt(ids, row.params, min(most, row.params.max_tokens or most), request=row)
 
 
-def _text(row: GenerationRequest) -> bytes:
-    if isinstance(row.prompt, str):
-        return row.prompt.encode("utf-8", "backslashreplace")
-    turns = [each for each in row.prompt if isinstance(each, Message)]
-    if len(turns) < len(row.prompt):
-        raise InvalidInput("prompt", "token ids", "a text or messages: the other server has the tokenizer")
-    return "\n".join(f"{each.role}: {each.content}" for each in turns).encode("utf-8", "backslashreplace")
+def _ids(prompt: tuple[Message, ...] | str | tuple[int, ...]) -> tuple[int, ...]:
+    """About as many as the server will see, and the same where prompts begin alike."""
+    if isinstance(prompt, str):
+        given = prompt
+    elif is_conversation(prompt):
+        given = "\n".join(f"{each.role}: {each.text}" for each in prompt)
+    else:
+        return tuple(each for each in prompt if isinstance(each, int))
+    text = given.encode("utf-8", "backslashreplace")
+    return tuple(int.from_bytes(text[at : at + _BYTES_PER_TOKEN]) for at in range(0, len(text), _BYTES_PER_TOKEN))

@@ -8,6 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -22,6 +23,7 @@ from twoshift.runtime.llm.folder import LlmFolder
 from twoshift.runtime.llm.grammars import GRAMMARS, check_grammar, structured_outputs
 from twoshift.runtime.llm.options import LlmOptions
 from twoshift.runtime.llm.prompts import PromptMaker
+from twoshift.runtime.llm.tool_calls import CallReader, ToolCalls, check_parser
 from twoshift.runtime.tokenization import TextTokens
 from twoshift.types import Tensor
 
@@ -72,8 +74,9 @@ def _loaded(folder: LlmFolder, name: str, options: LlmOptions, cuda: str | None)
         torch.set_num_threads(threads)
         _let_generators_go_back(torch)
     precision = _precision(options.precision, cuda is not None, torch)
+    check_parser(options.tool_parser)
     engine = _engine(vllm, engine_arguments(folder, options, cuda is not None, precision), name)
-    return VllmRuntime(engine, folder, _info(engine, folder, name, cuda, threads, precision))
+    return VllmRuntime(engine, folder, _info(engine, folder, name, cuda, threads, precision), options.tool_parser)
 
 
 def _let_generators_go_back(torch: Any) -> None:
@@ -157,7 +160,7 @@ def _info(engine: Any, folder: LlmFolder, name: str, cuda: str | None, threads: 
 class VllmRuntime:
     """vLLM's engine, driven from outside; one thread owns it."""
 
-    def __init__(self, engine: Any, folder: LlmFolder, info: RuntimeInfo) -> None:
+    def __init__(self, engine: Any, folder: LlmFolder, info: RuntimeInfo, tool_parser: str | None = None) -> None:
         self.info, self.folder = info, folder
         self._engine = engine
         config = engine.vllm_config
@@ -170,6 +173,8 @@ class VllmRuntime:
             vocabulary=config.model_config.get_vocab_size(),
         )
         self._prompts = PromptMaker(folder.path, self.shape.context_tokens)
+        self._calls = ToolCalls(tool_parser, self._prompts.tokenizer)
+        self._readers: dict[int, CallReader] = {}  # by key: of those that may call tools
         self._scheduler = engine.engine_core.engine_core.scheduler
         self._scheduled = _Watched(self._scheduler)
         self._keys: dict[str, int] = {}  # of vLLM's own ids
@@ -179,9 +184,20 @@ class VllmRuntime:
 
     def prepare(self, rows: Sequence[GenerationRequest]) -> Prompts:
         """Template and tokenise; raises InvalidInput, and TooLarge where a prompt leaves no token of the context."""
+        forced = {id(row.tools): self._calls.schema(row.tools, self._check_schema) for row in rows if row.tools}
+        for row in rows:
+            self._check_biases(row.params)
+            if forced.get(id(row.tools)) and row.params.json_schema is not None:
+                raise InvalidInput("json_schema", "given", "none, where a tool has to be called")
         for schema in {row.params.json_schema for row in rows} - {None}:
             self._check_schema(schema)
-        return self._prompts.prepare(rows)
+        return self._prompts.prepare([_forced(row, forced.get(id(row.tools))) for row in rows])
+
+    def _check_biases(self, params: GenerationParams) -> None:
+        most = self.shape.vocabulary
+        wrong = next((token for token, _ in params.logit_bias if most is not None and token >= most), None)
+        if wrong is not None and most is not None:
+            raise InvalidInput("logit_bias", wrong, f"biases of tokens from 0 to {most - 1}")
 
     @property
     def tokens(self) -> TextTokens:
@@ -196,13 +212,16 @@ class VllmRuntime:
         """Let it in; live ones go first. Raises InvalidInput where vLLM cannot take it."""
         tokens = {"prompt_token_ids": [*prompt.token_ids, *prompt.begun]}
         try:
-            params = sampling_params(prompt)
+            reader = self._calls.reader(prompt)
+            params = sampling_params(prompt, shows_special=reader is not None and reader.wants_special)
             own = self._engine.add_request(str(key), tokens, params, priority=_LIVE if live else _BACKGROUND)
         except Exception as error:  # it has errors of its own for what it does not take, and libraries below it
             if prompt.params.json_schema is not None:  # the rest was looked at before
                 raise InvalidInput("json_schema", "this schema", f"a schema that vLLM supports ({error})") from error
             raise InvalidInput("request", "these parameters", f"parameters that vLLM accepts ({error})") from error
         self._keys[own] = key
+        if reader is not None:
+            self._readers[key] = reader
         if prompt.params.json_schema is not None:
             self._structured.add(key)
 
@@ -225,7 +244,7 @@ class VllmRuntime:
             raise DeviceLost(f"vLLM failed in a step: {type(error).__name__}: {error}") from error
         elapsed_s = time.perf_counter() - began_s
         tokens = {self._keys[own]: count for own, count in self._scheduled.tokens.items() if own in self._keys}
-        emitted = tuple(_emitted(each, int(each.request_id) in self._structured) for each in outputs)
+        emitted = tuple(self._read(_emitted(each, int(each.request_id) in self._structured)) for each in outputs)
         ended = {each.key for each in emitted if each.finish is not None or each.error is not None}
         if ended:
             self._forget(ended)
@@ -245,6 +264,21 @@ class VllmRuntime:
     def _forget(self, gone: set[int]) -> None:
         self._keys = {own: key for own, key in self._keys.items() if key not in gone}
         self._structured -= gone
+        for key in gone:
+            self._readers.pop(key, None)
+
+    def _read(self, emitted: Emitted) -> Emitted:
+        """With the calls that are in its text."""
+        reader = self._readers.get(emitted.key)
+        if reader is None or emitted.error is not None:
+            return emitted
+        try:
+            text, calls = reader.more(emitted.text, emitted.token_ids, emitted.finish is not None)
+        except Exception as error:  # a parser of vLLM's met a text that it was not made for
+            self._engine.abort_request([str(emitted.key)])
+            broken = Broken(f"the tool parser failed: {type(error).__name__}: {error}")
+            return replace(emitted, finish=None, error=broken)
+        return replace(emitted, text=text, tool_calls=calls)
 
     def _kv_use(self) -> float:
         return self._scheduler.kv_cache_manager.usage
@@ -271,7 +305,7 @@ class _Watched:
         self.tokens, self.preempted = {}, 0
 
 
-def sampling_params(prompt: Prompt) -> Any:
+def sampling_params(prompt: Prompt, shows_special: bool = False) -> Any:
     """As vLLM has them. A sequence that goes on draws with another seed: the same one would draw the same again."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
@@ -282,6 +316,8 @@ def sampling_params(prompt: Prompt) -> Any:
         temperature=asked.temperature,
         top_p=asked.top_p,
         top_k=asked.top_k or 0,
+        min_p=asked.min_p,
+        logit_bias=dict(asked.logit_bias) or None,
         seed=None if asked.seed is None else (asked.seed + len(prompt.begun)) % _SEEDS,
         stop=list(asked.stop),
         presence_penalty=asked.presence_penalty,
@@ -290,8 +326,14 @@ def sampling_params(prompt: Prompt) -> Any:
         ignore_eos=asked.ignore_eos,
         logprobs=asked.logprobs,
         structured_outputs=structured_outputs(asked.json_schema),
+        skip_special_tokens=not shows_special,
         output_kind=RequestOutputKind.DELTA,
     )
+
+
+def _forced(row: GenerationRequest, schema: str | None) -> GenerationRequest:
+    """Its text is the calls, and keeps to their schema."""
+    return row if schema is None else replace(row, params=replace(row.params, json_schema=schema))
 
 
 def _emitted(output: Any, structured: bool) -> Emitted:
@@ -305,8 +347,16 @@ def _emitted(output: Any, structured: bool) -> Emitted:
             error = InvalidInput("json_schema", "this schema", "a schema that can be satisfied: no token could follow")
         else:
             error = Broken(f"vLLM ended the sequence: {reason}")
-    logprobs = tuple(map(_logprob, answer.token_ids, answer.logprobs or ()))
-    return Emitted(key, answer.text, tuple(answer.token_ids), finish, output.num_cached_tokens or 0, error, logprobs)
+    return Emitted(
+        key,
+        answer.text,
+        tuple(answer.token_ids),
+        finish,
+        output.num_cached_tokens or 0,
+        error,
+        tuple(map(_logprob, answer.token_ids, answer.logprobs or ())),
+        stopped_by=answer.stop_reason if isinstance(answer.stop_reason, str) else None,
+    )
 
 
 def _logprob(token_id: int, told: Any) -> TokenLogprob:

@@ -22,9 +22,9 @@ Ended = Callable[[int, Fault | None], object]
 class EventStream:
     """Begun by `begin`, sent by whoever iterates it, freed by `aclose`, in whatever state that finds it."""
 
-    def __init__(self, call: GenerationCall, running: Running, version: str, told: Callable[[Fault], bytes]) -> None:
+    def __init__(self, call: GenerationCall, running: Running, version: str) -> None:
         self.ended: Ended | None = None  # told the status once, at the end
-        self._call, self._running, self._version, self._told = call, running, version, told
+        self._call, self._running, self._version = call, running, version
         self._deltas: AsyncGenerator[tuple[int, Delta]] = running.deltas()
         self._first: tuple[int, Delta] | None = None
         self._fault: Fault | None = _GONE  # until its end was sent
@@ -61,7 +61,7 @@ class EventStream:
             if not isinstance(error, TwoshiftError):
                 _logger.exception("an event stream has failed")
             self._fault = fault_of(error)
-            yield b"data: %b\n\n" % self._told(self._fault)
+            yield events.fail(self._fault)
 
     async def aclose(self) -> None:
         """Its sequences leave the device; it is counted."""

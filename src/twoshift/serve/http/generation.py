@@ -1,7 +1,9 @@
-"""OpenAI's face of language models: chat completions and completions, whole or in events."""
+"""The faces of language models: OpenAI's chat, completions and responses, Anthropic's messages; whole or in events."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from twoshift.endpoints.chat import ChatCall, read_chat
@@ -10,6 +12,10 @@ from twoshift.endpoints.completions import CompletionCall, read_completion
 from twoshift.endpoints.facts import ModelFacts
 from twoshift.endpoints.generating import GenerationCall
 from twoshift.endpoints.known import told_openai, with_request_field
+from twoshift.endpoints.message_types import AnthropicErrorReply, MessageReply, MessageRequest
+from twoshift.endpoints.messages import MESSAGES, MessageCall, read_message, told_anthropic
+from twoshift.endpoints.response_types import ResponseReply, ResponseRequest
+from twoshift.endpoints.responses import RESPONSES, ResponseCall, read_response
 from twoshift.endpoints.types import ErrorReply
 from twoshift.errors import InvalidInput
 from twoshift.serve.deployments import Deployment
@@ -24,38 +30,59 @@ from twoshift.serve.service import Service
 __all__ = ["add_generation"]
 
 _EVENTS = "text/event-stream"
+_Read = Callable[[bytes], Any]  # a body to a request, which names its model
+_Made = Callable[[Any, ModelFacts], GenerationCall]
 
 
 def add_generation(app: App, service: Service) -> None:
-    """/v1/chat/completions and /v1/completions."""
+    """The paths that generate text."""
     face = _Generation(service)
-    chat = _asking("Generate the next message of a conversation.", ChatRequest, ChatReply)
-    app.add("POST", "/v1/chat/completions", face.chat, told_openai, chat, needs=Access.SERVE)
-    completion = _asking("Generate the continuation of a prompt.", CompletionRequest, CompletionReply)
-    app.add("POST", "/v1/completions", face.completion, told_openai, completion, needs=Access.SERVE)
-
-
-def _asking(summary: str, takes: Any, gives: Any) -> Operation:
-    return Operation(
-        summary, gives, ErrorReply, takes, gives_also=(_EVENTS,), statuses=ASKING, timed=True, spare_nulls=True
+    for path, read, made, about in (
+        (
+            "/v1/chat/completions",
+            read_chat,
+            ChatCall,
+            _asking("Generate the next message of a conversation.", ChatRequest, ChatReply),
+        ),
+        (
+            "/v1/completions",
+            read_completion,
+            CompletionCall,
+            _asking("Generate the continuation of a prompt.", CompletionRequest, CompletionReply),
+        ),
+        (
+            RESPONSES,
+            read_response,
+            ResponseCall,
+            _asking(
+                "Generate a response with OpenAI's responses API; nothing is stored.", ResponseRequest, ResponseReply
+            ),
+        ),
+    ):
+        app.add("POST", path, partial(face.answer, read, made), told_openai, about, needs=Access.SERVE)
+    about = _asking(
+        "Generate the next message of a conversation, with Anthropic's API.",
+        MessageRequest,
+        MessageReply,
+        AnthropicErrorReply,
     )
+    messages = partial(face.answer, read_message, MessageCall)
+    app.add("POST", MESSAGES, messages, told_anthropic, about, needs=Access.SERVE)
+    app.tell_below(MESSAGES, told_anthropic)
+
+
+def _asking(summary: str, takes: Any, gives: Any, fails: Any = ErrorReply) -> Operation:
+    return Operation(summary, gives, fails, takes, gives_also=(_EVENTS,), statuses=ASKING, timed=True, spare_nulls=True)
 
 
 class _Generation:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def chat(self, exchange: Exchange) -> Reply:
-        asked = await exchange.read(read_chat, exchange.request.body)
+    async def answer(self, read: _Read, made: _Made, exchange: Exchange) -> Reply:
+        asked = await exchange.read(read, exchange.request.body)
         model = exchange.model = self._service.language_model(asked.model)
-        return await self._answered(exchange, model, await exchange.read(ChatCall, asked, _facts(model)))
-
-    async def completion(self, exchange: Exchange) -> Reply:
-        asked = await exchange.read(read_completion, exchange.request.body)
-        model = exchange.model = self._service.language_model(asked.model)
-        return await self._answered(exchange, model, await exchange.read(CompletionCall, asked, _facts(model)))
-
-    async def _answered(self, exchange: Exchange, model: Deployment, call: GenerationCall) -> Reply:
+        call = await exchange.read(made, asked, _facts(model))
         try:
             return await self._run(exchange, model, call)
         except InvalidInput as error:
@@ -70,7 +97,7 @@ class _Generation:
                 return Reply(200, call.reply(await running.whole(), running.tokens))
             finally:
                 running.close()
-        stream = EventStream(call, running, model.version, told_openai)
+        stream = EventStream(call, running, model.version)
         await stream.begin()
         exchange.goes_on = stream
         headers = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]  # a proxy may not hold it back

@@ -11,7 +11,8 @@ import msgspec
 
 from twoshift.batch_ports import BatchRecord, BatchWanted
 from twoshift.endpoints.json_body import malformed
-from twoshift.endpoints.messages import MESSAGES, AnthropicErrorReply, told_anthropic
+from twoshift.endpoints.message_types import AnthropicErrorReply
+from twoshift.endpoints.messages import MESSAGES, told_anthropic
 from twoshift.errors import InvalidInput, NotFound
 from twoshift.serve.batch_desk import BatchDesk, NoBatches
 from twoshift.serve.http.app import App, Exchange
@@ -60,7 +61,6 @@ _named = msgspec.json.Decoder(_Named)
 def add_message_batches(app: App, service: Service, desk: BatchDesk | NoBatches) -> None:
     """The paths below /v1/messages/batches."""
     face, path = _MessageBatches(service, desk), "/v1/messages/batches"
-    app.tell_below(MESSAGES, told_anthropic)
     create = Operation(
         "Create a message batch.", MessageBatch, AnthropicErrorReply, CreateMessageBatch,
         statuses=(400, 403, 404, 413, 429, 503),

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from twoshift.endpoints.chat import joined
+from twoshift.endpoints.chat import message_of
 from twoshift.endpoints.chat_types import ChatMessage
 from twoshift.endpoints.json_body import asked_of
 from twoshift.endpoints.known import told_openai
@@ -116,7 +116,7 @@ def _given(asked: TokenizeRequest) -> str | tuple[Message, ...]:
     if (asked.prompt is None) == (asked.messages is None):
         raise InvalidInput("prompt", asked.prompt, "either `prompt`, a text, or `messages`")
     if asked.messages is not None:
-        return tuple(Message(each.role, joined(each.content)) for each in asked.messages)
+        return tuple(message_of(each, place) for place, each in enumerate(asked.messages))
     return asked.prompt or ""
 
 

@@ -168,4 +168,5 @@ def _characters(row: GenerationRequest) -> int:
     """A turn has a token of its own, even where nothing is said in it."""
     if isinstance(row.prompt, str):
         return len(row.prompt)
-    return sum(1 if isinstance(each, int) else _CHARACTERS_PER_TOKEN + len(each.content) for each in row.prompt)
+    told = 0 if row.tools is None else row.tools.characters
+    return told + sum(1 if isinstance(each, int) else _CHARACTERS_PER_TOKEN + len(each.text) for each in row.prompt)

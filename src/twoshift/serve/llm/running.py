@@ -11,7 +11,7 @@ from twoshift.endpoints.chat_types import GenerationUsage
 from twoshift.endpoints.generating import usage_of
 from twoshift.engine.llm import TokenStream
 from twoshift.errors import Late
-from twoshift.generation import Delta, TokenUsage
+from twoshift.generation import Delta, TokenUsage, ToolCallDelta, joined_calls
 from twoshift.serve.stages import Stages
 
 __all__ = ["Running"]
@@ -57,13 +57,15 @@ class Running:
     async def whole(self) -> list[dict[str, Any]]:
         """The answers, as rows of the model's columns."""
         texts, logprobs = [""] * len(self._streams), [list[Any]() for _ in self._streams]
-        finishes = [""] * len(self._streams)
+        ends: list[dict[str, Any]] = [{} for _ in self._streams]
+        calls = [list[ToolCallDelta]() for _ in self._streams]
         async for place, delta in self.deltas():
             texts[place] += delta.text
             logprobs[place] += delta.logprobs
-            finishes[place] = str(delta.finish or "")
+            calls[place] += delta.tool_calls
+            ends[place] = {"finish_reason": str(delta.finish or ""), "stopped_by": delta.stopped_by}
         return [
-            {"text": texts[k], "finish_reason": finishes[k], "logprobs": logprobs[k], **row}
+            {"text": texts[k], "logprobs": logprobs[k], "tool_calls": joined_calls(calls[k]), **ends[k], **row}
             for k, row in enumerate(self._counted())
         ]
 
