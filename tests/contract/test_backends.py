@@ -238,7 +238,7 @@ def test_a_replica_that_loads_other_weights_is_refused_by_name(
     (folder / "m.py").write_text(f"{SOURCE}\n# changed\n")
     try:
         os.kill(victim, signal.SIGKILL)
-        until(lambda: "has loaded other weights" in caplog.text)
+        until(lambda: "has loaded different weights" in caplog.text)
         assert "put the same files on every machine" in caplog.text
         until(lambda: front.backend.replicas().ready == 1)
         assert {pid for _ in range(8) for pid in pids(front.ask(["a"]).result())} == before - {victim}

@@ -49,7 +49,7 @@ def test_a_job_comes_back_as_it_was_given_also_to_who_opens_it_anew(opened: Call
     store = opened()
     assert store.add(job("a"))
     assert opened().get("a") == job("a")
-    with pytest.raises(NotFound, match="id of a job"):
+    with pytest.raises(NotFound, match="id of an existing job"):
         store.get("b")
 
 

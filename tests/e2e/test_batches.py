@@ -413,7 +413,7 @@ def test_the_command_says_why_a_batch_waits(server: Server, tmp_path: Path) -> N
         ran = [
             subprocess.run([PROGRAM, "batch", "show", each], env=env, capture_output=True, text=True) for each in made
         ]
-        return "".join(each.stdout for each in ran)
+        return " ".join("".join(each.stdout for each in ran).split())
 
     until(lambda: "jobs run at once" in shown())
     until(lambda: re.search(r"requests done, 0 failed, [\d.]+ ?\w+ left", shown()) is not None)

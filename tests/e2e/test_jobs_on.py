@@ -200,7 +200,7 @@ def test_what_a_server_cannot_do_is_told(fleet: Fleet, words: tuple[str, ...], s
 def test_nothing_is_written_over_the_servers_own_files_also_where_it_is_yours_alone(fleet: Fleet) -> None:
     for output in ("home", "home/out", "home/fleet.db"):
         told = fleet.run("run", "in.parquet", "--model", "Square", "--columns", "x", "-o", output, code=2)
-        assert "the server's own" in " ".join(told.split())
+        assert "private to the server" in " ".join(told.split())
     assert fleet.run("jobs", "list")["data"] == []
 
 

@@ -53,7 +53,7 @@ def hopeless(folder: Path) -> Iterator[Server]:
 
 def test_a_server_says_at_its_start_what_it_cannot_keep_and_what_it_could(hopeless: Server) -> None:
     assert "one row takes 4" in hopeless.said
-    assert "of 20 ms; try --slo-ms" in hopeless.said
+    assert "cannot meet the SLO of 20 ms" in hopeless.said
 
 
 def test_an_answer_that_is_late_is_better_than_none(hopeless: Server) -> None:

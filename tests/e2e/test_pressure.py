@@ -126,7 +126,7 @@ def test_a_call_that_does_not_fit_the_memory_is_split(server: Server, pool: Thre
 def test_numbers_that_are_none_are_an_error_and_not_null(server: Server) -> None:
     got = patient(server, "nan")
     assert got.status == 500
-    assert "not finite" in got.message
+    assert "NaN or infinity" in got.message
 
 
 def test_dimensions_that_a_model_does_not_have_cost_no_call(server: Server) -> None:

@@ -124,7 +124,7 @@ def test_a_stop_does_not_wait_longer_than_its_grace(job: JobFolder) -> None:
 def test_a_stop_waits_for_what_is_in_work_inside_its_grace(job: JobFolder) -> None:
     process = _started_and_stuck(job, "--grace", "1h")
     process.send_signal(signal.SIGTERM)
-    _said(process, "running shards may finish")
+    _said(process, "Stopping after the running shards")
     (job.path / "go").touch()
     out, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 3, err
@@ -178,4 +178,4 @@ def test_a_window_that_cannot_be_made_is_told_with_the_workers_that_would(job: J
     done = job.run("--window", "2s", "--shard-rows", "10")
     warned = [line for line in done.err.splitlines() if "will not finish within 2s" in line]
     assert len(warned) == 1
-    assert "workers would make it" in warned[0]
+    assert "workers would finish in time" in warned[0]

@@ -149,7 +149,7 @@ def test_a_notice_to_stop_while_the_first_model_loads_ends_it_like_any_other(tmp
         running = children(server.process.pid)
         server.process.send_signal(signal.SIGTERM)
         assert server.ended() == 0
-        assert "stopping: admitted requests are answered within" in server.said.splitlines()[-1]
+        assert "stopping: waiting up to" in server.said.splitlines()[-1]
         assert "Traceback" not in server.said
         until(lambda: not any(Path(f"/proc/{each}").exists() for each in running))
 

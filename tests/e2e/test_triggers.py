@@ -160,7 +160,7 @@ def test_a_schedule_from_its_first_to_its_last_command(place: Place) -> None:
         assert shown in subprocess.check_output(line, text=True, timeout=60)
     assert place.run("schedule", "remove", "nightly")["name"] == "nightly"
     assert place.run("schedule", "list")["data"] == []
-    assert "the name of a schedule" in place.run("schedule", "show", "nightly", code=2)
+    assert "the name of an existing schedule" in place.run("schedule", "show", "nightly", code=2)
 
 
 def test_what_cannot_be_is_refused_with_what_to_write(place: Place) -> None:

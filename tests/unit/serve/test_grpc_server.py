@@ -285,7 +285,7 @@ def test_a_drain_answers_what_has_come_and_ends_streams_that_rest(service: tuple
         waiting = client.infer([3])
         await stream.write(message("ModelInferRequest")(**asked([4])))
         await until_async(lambda: model.begun + waiting_rows(served) == 1 + 2)
-        draining = asyncio.ensure_future(server.drain(10.0))
+        draining = asyncio.ensure_future(server.drain(60.0))
         await no_new_calls(client)
         model.gate.set()
         assert doubled(await waiting) == [6]
