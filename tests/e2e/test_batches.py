@@ -415,7 +415,7 @@ def test_the_command_says_why_a_batch_waits(server: Server, tmp_path: Path) -> N
         ]
         return " ".join("".join(each.stdout for each in ran).split())
 
-    until(lambda: "jobs run at once" in shown())
+    until(lambda: "queued: the tenant has its limit of 1 running job" in shown())
     until(lambda: re.search(r"requests done, 0 failed, [\d.]+ ?\w+ left", shown()) is not None)
     listed = subprocess.run([PROGRAM, "batch", "list"], env=env, capture_output=True, text=True).stdout
     assert re.search(r"failed\s+left\s+created", listed)

@@ -260,7 +260,7 @@ def test_calls_at_a_front_that_hangs_end_when_it_is_replaced(own: Server) -> Non
         os.kill(victim, signal.SIGSTOP)
         codes = Counter(code_of(each) for each in [each.infer("a") for each in clients])
         assert codes == {CODE.UNAVAILABLE: lost, CODE.OK: len(clients) - lost}
-        assert not lives(victim)
+        until(lambda: not lives(victim))
         assert [each.size("a", wait_for_ready=True) for each in clients] == [1] * len(clients)
 
 

@@ -372,7 +372,7 @@ def test_a_tenant_has_a_rate_over_all_its_keys_and_so_many_jobs(house: House) ->
     assert third.status == 429
     assert int(third.headers["retry-after"]) >= 1
     waits = second.json()["id"]
-    until(lambda: "queued: " in house.state("busy", waits)["reason"])
+    until(lambda: "limit of 1 running job" in house.state("busy", waits)["reason"])
     assert house.state("busy", waits)["state"] == "queued"
     house.ask("busy", "POST", f"/v1/jobs/{first.json()['id']}/cancel")
     until(lambda: house.state("busy", waits)["state"] == "running")

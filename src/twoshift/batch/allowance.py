@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from twoshift.errors import OverLimit
 from twoshift.ports import Blobs
+from twoshift.units import counted
 
 __all__ = ["Allowance"]
 
@@ -36,4 +37,4 @@ class Allowance:
         """Why no other job begins beside so many; empty where one may."""
         if self.concurrent_jobs is None or running < self.concurrent_jobs:
             return ""
-        return f"queued: {running:,} jobs of the same tenant are running, which is its limit"
+        return f"the tenant has its limit of {counted(running, 'running job')}"

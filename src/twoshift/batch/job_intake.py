@@ -27,7 +27,7 @@ from twoshift.units import parse_duration
 
 __all__ = ["JobIntake"]
 
-_QUEUED = f"queued: at most {MOST_AT_ONCE} jobs run at once on a server"
+_QUEUED = f"at most {MOST_AT_ONCE} jobs run at once on a server"
 _NOT_THEIRS = [name for name, each in declared(JobSettings).items() if Mark.HERE in each.marks and name != "workers"]
 
 

@@ -138,7 +138,10 @@ def read_plan(blobs: Blobs, output: str) -> Plan | None:
             f"{plan_location(output)} is damaged ({error}); start the job again with another output folder"
         ) from error
     if plan.format != _FORMAT:
-        raise Broken(f"{plan_location(output)} has format {plan.format}; this version reads {_FORMAT}")
+        raise Broken(
+            f"{plan_location(output)} was written by another version of Twoshift (format {plan.format}, this version "
+            f"reads {_FORMAT}): resume with that version, or use another output folder"
+        )
     if (what := _damage(plan)) is not None:
         raise Broken(f"{plan_location(output)} is damaged ({what}); start the job again with another output folder")
     return plan

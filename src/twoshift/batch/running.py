@@ -17,6 +17,7 @@ from twoshift.batch.job_on_fleet import JobOnFleet
 from twoshift.batch.job_seats import Used
 from twoshift.batch.progress import NOTHING_YET, JobSnapshot
 from twoshift.policy.job_states import JobMove
+from twoshift.units import counted
 
 __all__ = ["HELD_S", "MOST_AT_ONCE", "HostedJob", "RunningJobs", "move_after"]
 
@@ -156,7 +157,7 @@ class RunningJobs:
         at_work = self.owners()[owner]
         why = allowed.why_waits(at_work + self.owners(held=True)[owner])
         if owner and at_work >= MOST_OF_ONE:
-            why = why or f"queued: {at_work} jobs of the same tenant are running, and other tenants have a turn, too"
+            why = why or f"other tenants have a turn first: {counted(at_work, 'job')} of this tenant run already"
         return why
 
     def hand_back(self) -> None:

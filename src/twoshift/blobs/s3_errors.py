@@ -47,7 +47,9 @@ def explained(error: Exception, location: str, endpoint: str) -> TwoshiftError:
         return InvalidInput("location", location, f"a bucket that exists at {endpoint}")
     if type(error).__name__ in _DENIED:
         accepted = f"credentials that {endpoint} accepts for it: check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, "
-        return InvalidInput("location", location, f"{accepted}AWS_SESSION_TOKEN and the policy ({_code(text)})")
+        return InvalidInput(
+            "location", location, f"{accepted}AWS_SESSION_TOKEN and the IAM or bucket policy ({_code(text)})"
+        )
     if is_transient(error):
         return TryLater(f"{endpoint} does not answer for {location} ({_short(text)})", _RETRY_S)
     if any(sign in text for sign in _WRONG_REGION):

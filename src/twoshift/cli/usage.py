@@ -32,7 +32,7 @@ def usage_command(
         str, text("Group by one or several of: day, tenant, lane, model.", metavar="NAMES")
     ] = "day,tenant,lane,model",
     tenant: Annotated[
-        str | None, text("Show only this tenant; other tenants than your own need an admin key.", metavar="NAME")
+        str | None, text("Show only this tenant; an admin key can see other tenants.", metavar="NAME")
     ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")] = False,
     as_json: JsonFlag = False,

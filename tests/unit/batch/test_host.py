@@ -302,7 +302,7 @@ def test_an_owner_has_only_so_many_jobs_at_a_time_and_others_go_on(fleet: Fleet)
     other = fleet.host.submit(fleet.settings(output=str(fleet.path / "blue-1")), "blue")
     fleet.wait(other.id, lambda state: state is JobState.RUNNING)
     assert fleet.host.get(second.id).state is JobState.QUEUED
-    assert "queued: " in fleet.host.get(second.id).reason
+    assert "limit of 1 running job" in fleet.host.get(second.id).reason
     fleet.model.gate.set()
     for job in (first, second, other):
         assert fleet.wait(job.id, lambda state: state.is_over) is JobState.DONE
@@ -407,7 +407,7 @@ def test_a_job_that_waits_for_others_says_so(fleet: Fleet, monkeypatch: pytest.M
     monkeypatch.setattr("twoshift.batch.running.MOST_AT_ONCE", 1)
     for name in ("first", "second"):
         job = fleet.host.submit(fleet.settings(output=str(fleet.path / name)))
-    assert (job.state, job.reason[:8]) == (JobState.QUEUED, "queued: ")
+    assert (job.state, job.reason[:8]) == (JobState.QUEUED, "at most ")
 
 
 def test_a_job_that_is_cancelled_while_it_waits_runs_nothing(fleet: Fleet) -> None:

@@ -52,7 +52,9 @@ def fit_command(
         int | None,
         whole("Predict the time of a call of N rows; measured calls of that size are excluded from the fit."),
     ] = None,
-    save: Annotated[str | None, text("Store the curve as a profile with this name.", metavar="NAME")] = None,
+    save: Annotated[
+        str | None, text("Store the fitted cost curve as a profile with this name.", metavar="NAME")
+    ] = None,
     model: Annotated[str, text("Model name to record in the profile.")] = "",
     runtime: Annotated[str, text("Runtime name to record in the profile.")] = "",
     device: Annotated[str, text("Device name to record in the profile.")] = "",

@@ -36,7 +36,7 @@ def fleet_command(
     spot_discount: Annotated[float, share("Spot discount, as a share of the price.", one=False)] = 0.0,
     preemptions_per_hour: Annotated[float, count("Preemptions of one worker per hour.", zero=True)] = 0.0,
     shard_seconds: Annotated[
-        float, duration("Processing time of one shard, which a preemption can lose.", shown="60s")
+        float, duration("Processing time of one shard: a preemption loses at most this much work.", shown="60s")
     ] = 60.0,
     restart: Annotated[float, duration("Time until a lost worker is replaced.", zero=True, shown="60s")] = 60.0,
     straggler_margin: Annotated[
@@ -102,8 +102,8 @@ def replicas_command(
         count("Output tokens per second of one replica at that TPOT.", "--tokens-per-s", "--tokens-per-second"),
     ] = None,
     profile: ProfileName = None,
-    concurrency: Annotated[float | None, count("Load: average number of concurrent requests.")] = None,
-    rate: Annotated[float | None, count("Load: average requests per second.")] = None,
+    concurrency: Annotated[float | None, count("Average number of concurrent requests.")] = None,
+    rate: Annotated[float | None, count("Average number of requests per second.")] = None,
     peak_to_average: Annotated[float, count("Ratio of peak load to average load.", least=1)] = 1.0,
     as_json: JsonFlag = False,
 ) -> None:

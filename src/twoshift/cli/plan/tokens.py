@@ -47,10 +47,14 @@ def tokens_command(
         int | None, whole("With --profile: number of sequences decoded at once.", most=4096, shown="16")
     ] = None,
     utilisation: Annotated[float, share("Share of the time in which the device is busy.", zero=False)] = 1.0,
-    overhead_ms: Annotated[float | None, millis("Larger batches: fixed cost of a call.", zero=True)] = None,
-    item_ms: Annotated[float | None, millis("Larger batches: cost that each row adds.")] = None,
-    batch_from: Annotated[int | None, whole("Larger batches: rows per call now.")] = None,
-    batch_to: Annotated[int | None, whole("Larger batches: rows per call afterwards.")] = None,
+    overhead_ms: Annotated[
+        float | None, millis("Fixed time of one model call; with --item-ms, compares two batch sizes.", zero=True)
+    ] = None,
+    item_ms: Annotated[
+        float | None, millis("Time that each row adds to a model call; used with --overhead-ms.")
+    ] = None,
+    batch_from: Annotated[int | None, whole("Rows per call now; used with --overhead-ms.")] = None,
+    batch_to: Annotated[int | None, whole("Rows per call afterwards; used with --overhead-ms.")] = None,
     quantisation: Annotated[
         str | None, choice("Quantised model: precision after quantisation.", tuple(QUANTISATION_SPEEDUP))
     ] = None,

@@ -63,7 +63,11 @@ class _Filling:
             self.form.has_file = True
             self.form.filename = "".join(each for each in name if each.isprintable())[:_MOST_NAME]
         elif part.name not in _FIELDS or part.name in self.form.fields:
-            raise InvalidInput(part.name[:80], part.filename, f"a form of {_FILE}, {', '.join(_FIELDS)}, each once")
+            raise InvalidInput(
+                part.name[:80],
+                part.filename,
+                f"a multipart form with only the fields {_FILE}, {', '.join(_FIELDS)}, each given once",
+            )
 
     @property
     def _is_file(self) -> bool:

@@ -50,7 +50,7 @@ class Handover:
         try:
             await hand_over(self._path, given, data)
         except OSError as error:  # its client sees that the connection is closed
-            _logger.warning("a connection could not be passed to the main process: %s", error)
+            _logger.warning("a connection was closed, because it could not be passed to the main process: %s", error)
         finally:
             os.close(given)
 

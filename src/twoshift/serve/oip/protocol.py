@@ -90,7 +90,7 @@ def asked_timeout_s(timeout_us: object, priority: object) -> float | None:
         return None
     for name, value in (("priority", priority), ("timeout", timeout_us)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-            raise InvalidInput(f"parameters.{name}", value, "a whole number from 0")
+            raise InvalidInput(f"parameters.{name}", value, "a whole number, 0 or more")
     if not isinstance(timeout_us, int) or timeout_us == 0:
         return None
     if timeout_us > _LONGEST_US:
