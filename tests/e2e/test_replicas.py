@@ -6,8 +6,10 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -135,8 +137,7 @@ def test_ps_tells_a_replica_from_the_main_process(shared: Server) -> None:
 def test_a_second_signal_leaves_no_folder_of_sockets_behind(
     folder: Path, pool: ThreadPoolExecutor, tmp_path: Path
 ) -> None:
-    temporary = tmp_path / "t"
-    temporary.mkdir()
+    temporary = Path(tempfile.mkdtemp(dir="/tmp"))
     words = (f"{folder}/m.py:Sized", "--slo-ms", "500", "--replicas", "2", "--grace", "10m")
     server = Server(folder / "home", *words, more={"TMPDIR": str(temporary)})
     assert len([*temporary.glob("twoshift-live-*")]) == 2
@@ -148,6 +149,7 @@ def test_a_second_signal_leaves_no_folder_of_sockets_behind(
     assert running.result()
     assert [*temporary.glob("twoshift-live-*")] == []
     server.end()
+    shutil.rmtree(temporary)
 
 
 def _lost(server: Server, text: str) -> bool:

@@ -208,7 +208,7 @@ def test_parts_of_a_finished_job_that_are_gone_or_changed_are_named(job: JobFold
     part = job.out / "part-000004.parquet"
     whole, report = part.read_bytes(), (job.out / "_twoshift" / "report.json").read_bytes()
     part.write_bytes(whole[:-1])
-    assert f"part-000004.parquet has {len(whole) - 1:,} bytes where {len(whole):,} were" in job.run(expect=1).err
+    assert f"part-000004.parquet has {len(whole) - 1:,} bytes, but {len(whole):,} were written" in job.run(expect=1).err
     assert part.read_bytes() == whole[:-1]
     part.unlink()
     job.run()

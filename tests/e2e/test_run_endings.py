@@ -74,7 +74,7 @@ def test_a_signal_ends_it_with_what_is_in_work_done(job: JobFolder, number: sign
     job.check_clean()
     left = _report(job)
     assert (left["state"], left["shards_done"], left["rows"], left["shards"]) == ("stopped", done, 50 * done, 6)
-    assert "Not done" in (job.out / "_twoshift" / "report.html").read_text()
+    assert "The job is not done" in (job.out / "_twoshift" / "report.html").read_text()
     assert not (job.out / "_SUCCESS").exists()
     assert f"{done} of 6 shards done" in job.run().err
     job.check_squares(300)
