@@ -170,7 +170,7 @@ def test_sizes_that_come_again_get_a_class_with_little_to_fill_up(tokens: int) -
 
 
 def test_a_gpu_that_is_not_there_is_refused_with_what_is(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"PyTorch .* sees (no|\d+) GPU"):
+    with pytest.raises(InvalidInput, match=r"PyTorch .* finds (no|\d+) GPU"):
         load_encoder(str(tmp_path), device="cuda:99")
 
 

@@ -126,7 +126,7 @@ def test_a_model_that_is_stuck_makes_the_server_unready_until_it_comes_back(star
     assert f"{MODEL}: a call has been running on the device for" in got.json()["reason"]
     assert server.ask("GET", "/healthz").status == 200
     assert server.counted("healthy") == 0
-    until(lambda: "not ready: Troubled: a call has been on the device" in server.said)
+    until(lambda: "not ready: Troubled: a call has been running on the device" in server.said)
     until(lambda: server.ask("GET", "/readyz").status == 200)
     until(lambda: "the server is ready again" in server.said)
     assert server.embed(MODEL, "a").status == 200

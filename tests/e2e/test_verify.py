@@ -145,7 +145,9 @@ def test_parts_of_an_earlier_release_still_open_and_their_rows_are_counted(job: 
     job.run("--output-format", kind)
     found, said = verify(job)
     assert (found["verified"], len(found["not_verifiable"]), found["rows"]) == (1, 5, 300)
-    assert "5 parts cannot be verified, because no checksum was recorded; only their rows were counted" in said
+    assert "5 parts cannot be verified, because no checksum was recorded; only their rows were counted" in " ".join(
+        said.split()
+    )
     if kind == "jsonl":
         part = job.out / "part-000001.jsonl"
         part.write_bytes(b"".join(part.read_bytes().splitlines(keepends=True)[:-5]))
