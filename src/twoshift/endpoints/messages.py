@@ -161,7 +161,11 @@ def _turns(turn: Turn, place: int) -> list[Message]:
     results = [each for each in blocks if isinstance(each, ToolResultBlock)]
     texts = [each.text for each in blocks if isinstance(each, TextBlock)]
     if (calls and turn.role == "user") or (results and turn.role == "assistant"):
-        raise InvalidInput(f"messages[{place}].content", turn.role, "tool_use of an assistant, tool_result of a user")
+        raise InvalidInput(
+            f"messages[{place}].content",
+            f"this block in a message of the {turn.role}",
+            "tool_use only in messages of the assistant, tool_result only in messages of the user",
+        )
     told = [Message("tool", _joined(each.content or ""), tool_call_id=each.tool_use_id) for each in results]
     if results and not texts:
         return told

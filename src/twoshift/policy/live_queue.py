@@ -96,7 +96,7 @@ class LiveQueue:
         """Queue a row by its deadline; ties go by arrival."""
         key, deadline_s, n, signature = item
         if key in self._where:
-            raise InvalidInput("key", key, "a key that is not waiting already")
+            raise InvalidInput("key", key, "a key that no queued row has")
         if signature != self._signature:
             self._mixed = bool(self._entries)
             self._signature = signature

@@ -53,8 +53,8 @@ def tokens_command(
     item_ms: Annotated[
         float | None, millis("Time that each row adds to a model call; used with --overhead-ms.")
     ] = None,
-    batch_from: Annotated[int | None, whole("Rows per call now; used with --overhead-ms.")] = None,
-    batch_to: Annotated[int | None, whole("Rows per call afterwards; used with --overhead-ms.")] = None,
+    batch_from: Annotated[int | None, whole("Current batch size in rows per call; used with --batch-to.")] = None,
+    batch_to: Annotated[int | None, whole("Larger batch size to compare with --batch-from, in rows per call.")] = None,
     quantisation: Annotated[
         str | None, choice("Quantised model: precision after quantisation.", tuple(QUANTISATION_SPEEDUP))
     ] = None,

@@ -34,7 +34,9 @@ MaxBatch = Annotated[int, whole("Maximum number of rows per call.", most=1_000_0
 SloMs = Annotated[float, millis("Latency objective of a live request.")]
 CallBudgetMs = Annotated[
     float | None,
-    millis("Longest call that may contain background rows.", shown="up to the knee, at most half of the SLO"),
+    millis(
+        "Maximum duration of a model call with batch rows.", shown="where larger calls gain little, at most SLO / 2"
+    ),
 ]
 HostMs = Annotated[float | None, millis("CPU time to read and prepare one request.", zero=True, shown="0")]
 ReplyMs = Annotated[float | None, millis("CPU time to send one reply.", zero=True, shown="0")]

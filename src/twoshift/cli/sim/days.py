@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["day_command"]
 
-_REPLAY = "Replay a server's decision log and compare the decisions."
+_REPLAY = "Decide again from a server's log of scaling decisions, and show which decisions differ."
 _OF_REPLAY = ("replay", "min_replicas", "max_replicas", "cooldown")
 
 

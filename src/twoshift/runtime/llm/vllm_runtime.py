@@ -344,7 +344,11 @@ def _emitted(output: Any, structured: bool) -> Emitted:
         if reason in ("stop", "length"):
             finish = FinishReason(reason)
         elif structured:
-            error = InvalidInput("json_schema", "this schema", "a schema that can be satisfied: no token could follow")
+            error = InvalidInput(
+                "json_schema",
+                "this schema",
+                "a schema that the model can complete: after some token it allowed no other",
+            )
         else:
             error = Broken(f"vLLM ended the sequence: {reason}")
     return Emitted(
