@@ -130,3 +130,28 @@ def test_a_template_is_told_of_tools_calls_and_results(maker: Any, monkeypatch: 
     assert told(ROME) == "weather:object;user=x|assistant=weather(Rome)|tool=7c1|"
     with pytest.raises(InvalidInput, match=r"messages: 'no JSON'.*arguments of weather"):
         told("no JSON")
+
+
+@pytest.mark.parametrize("parameters", ['{"$defs": [1]}', '{"a":' * 600 + "1" + "}" * 600, '{"type": "nothing"}'])
+@pytest.mark.parametrize("choice", [ToolChoice.REQUIRED, ToolChoice.NAMED])
+def test_parameters_that_are_no_schema_are_refused(maker: Any, parameters: str, choice: ToolChoice) -> None:
+    from twoshift.runtime.llm.grammars import check_grammar
+    from twoshift.runtime.llm.tool_calls import ToolCalls
+
+    use = ToolUse((Tool("weather", None, parameters),), choice, "weather")
+    with pytest.raises(InvalidInput, match="tools"):
+        ToolCalls(None, maker.tokenizer).schema(use, check_grammar)
+
+
+def test_arguments_that_no_text_can_hold_are_refused(maker: Any) -> None:
+    for arguments in ("[" * 3000 + "]" * 3000, "{"):
+        turn = Message("assistant", None, tool_calls=(ToolCall("1", "weather", arguments),))
+        with pytest.raises(InvalidInput, match="messages"):
+            maker.prepare([GenerationRequest((Message("user", "x"), turn))])
+
+
+def test_a_long_list_of_calls_is_whole_though_it_is_not_read_at_each_token(maker: Any) -> None:
+    cities = [f"city {place} " * 20 for place in range(12)]
+    text = json.dumps([{"name": "weather", "parameters": {"city": each}} for each in cities])
+    _, calls = read(maker, None, ToolUse(TOOLS, ToolChoice.REQUIRED), text)
+    assert [json.loads(each.arguments)["city"] for each in calls] == cities

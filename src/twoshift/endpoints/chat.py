@@ -74,15 +74,7 @@ class ChatCall:
 
     def reply(self, rows: Sequence[Row], tokens: int) -> bytes:
         """The whole answers."""
-        choices = [
-            ChatChoice(
-                place,
-                _message(row),
-                self._told(logprobs_of(row)),
-                self._finish(row["finish_reason"], bool(row["tool_calls"])),
-            )
-            for place, row in enumerate(rows)
-        ]
+        choices = [self._choice(place, row) for place, row in enumerate(rows)]
         return _encoder.encode(
             ChatReply(choices=choices, usage=usage_of(rows, tokens, self.choices), **self._written.head())
         )

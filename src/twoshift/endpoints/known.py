@@ -81,7 +81,7 @@ _FIELDS = {  # what an endpoint calls a field of the model's own
     "/v1/chat/completions": {"prompt": "messages", "json_schema": "response_format"},
     "/v1/completions": {"json_schema": "response_format"},
     MESSAGES: {"prompt": "messages", "json_schema": "output_config", "stop": "stop_sequences"},
-    RESPONSES: {"prompt": "input", "json_schema": "text", "max_tokens": "max_output_tokens"},
+    RESPONSES: {"prompt": "input", "messages": "input", "json_schema": "text", "max_tokens": "max_output_tokens"},
 }
 _ROWS = {EMBEDDINGS: "input", RERANK: "documents", "/rerank": "texts"}  # and a list of rows
 _ROW = re.compile(r"(?:row (\d+)|input(?:\[(\d+)\])?)")

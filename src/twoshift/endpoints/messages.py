@@ -185,7 +185,7 @@ def _tools(asked: MessageRequest) -> ToolUse | None:
     if (choice.name is not None) != (choice.type == "tool"):
         raise InvalidInput("tool_choice.name", choice.name, "a tool's name with the type tool, and there alone")
     wanted = {"any": "required", "none": "none"}.get(choice.type, "auto")
-    return tool_use(tools, wanted, choice.name or "", not choice.disable_parallel_tool_use)
+    return tool_use(tools, wanted, choice.name, not choice.disable_parallel_tool_use)
 
 
 def _called(call: ToolCall) -> ToolUseBlock:

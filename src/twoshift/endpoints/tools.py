@@ -22,9 +22,9 @@ def tool_of(name: str, description: str | None, schema: dict[str, Any] | None) -
     return Tool(name, description, json.dumps(schema or {}))
 
 
-def tool_use(tools: Sequence[Tool], choice: str, name: str = "", parallel: bool = True) -> ToolUse | None:
+def tool_use(tools: Sequence[Tool], choice: str, name: str | None = None, parallel: bool = True) -> ToolUse | None:
     """None where there are none; raises InvalidInput. A `choice` is that of OpenAI's, or a function's by its `name`."""
-    wanted = ToolChoice.NAMED if name else ToolChoice(choice)
+    wanted = ToolChoice.NAMED if name is not None else ToolChoice(choice)
     if not tools:
         if wanted in (ToolChoice.REQUIRED, ToolChoice.NAMED):
             raise InvalidInput("tool_choice", name or choice, "`tools` as well")
@@ -32,6 +32,6 @@ def tool_use(tools: Sequence[Tool], choice: str, name: str = "", parallel: bool 
     names = [each.name for each in tools]
     if twice := next((each for each in names if names.count(each) > 1), None):
         raise InvalidInput("tools", twice, "each function once")
-    if name and name not in names:
+    if name is not None and name not in names:
         raise InvalidInput("tool_choice", name, f"one of {', '.join(names)}")
-    return ToolUse(tuple(tools), wanted, name, parallel)
+    return ToolUse(tuple(tools), wanted, name or "", parallel)

@@ -67,6 +67,7 @@ class Engine(DeviceLoop):
         self.live = LiveIntake(
             self._policy, admission, self._waiting, self._lock, self._changed, clock, self._check_open
         )
+        self.most_rows = self.live.most_rows  # a request of a batch may have as many as a live one
         self.on_launch: Callable[[Sequence[LiveRow]], None] | None = None  # told in the loop's thread
         self._beside = runtime.launch_beside if isinstance(runtime, LanedRuntime) and lanes > 1 else None
         self._slots = (Slot.LIVE, Slot.BACKGROUND) if runtime.info.live_stream else (Slot.SHARED,) * lanes

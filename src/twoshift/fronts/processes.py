@@ -7,6 +7,7 @@ import shutil
 import socket
 from pathlib import Path
 
+from twoshift.errors import InvalidInput
 from twoshift.fleet.live_folder import LiveFolder
 from twoshift.fronts.group import FrontGroup
 from twoshift.fronts.process import FrontSpec
@@ -41,7 +42,12 @@ class FrontProcesses:
         check_address(settings.host, settings.port, "port")  # alone: whoever shares a port sees no other server there
         self._first: list[socket.socket] | None = bound_sockets(settings.host, settings.port, "port", shared=True)
         self.port: int = self._first[0].getsockname()[1]
-        self._grpc_sockets = _reserved_for_grpc(settings)
+        try:
+            self._grpc_sockets = _reserved_for_grpc(settings)
+        except InvalidInput:
+            for each in self._first:
+                each.close()
+            raise
         self.grpc_address = (
             shown_address(settings.host, self._grpc_sockets[0].getsockname()[1]) if self._grpc_sockets else None
         )

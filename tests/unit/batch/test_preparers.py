@@ -200,3 +200,25 @@ class Lower(CharacterPreparer):
 def test_whoever_prepares_other_rows_has_another_fingerprint() -> None:
     assert rows_fingerprint(CharacterPreparer()) == rows_fingerprint(CharacterPreparer())
     assert rows_fingerprint(CharacterPreparer()) != rows_fingerprint(Lower())
+
+
+class NoRoom(Cluster):
+    """A machine that starts no process."""
+
+    is_at_once = True
+
+    def start(self) -> Line:
+        raise BlockingIOError("no more processes")
+
+
+def test_where_no_process_can_be_started_threads_do_the_work(bench: Bench) -> None:
+    machine = NoRoom()
+    preparers = Preparers(machine)
+    for _ in range(3):
+        child = preparers.take()
+        assert child is not None
+        until(lambda each=child: bool(each.unfit))
+        preparers.was_unfit(child)
+        child.begin(None)
+    assert (preparers.take(), preparers.can_take) == (None, 0)
+    assert machine.noted == ["A preparing process could not be started: no more processes"] * 3

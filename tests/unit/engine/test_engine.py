@@ -504,3 +504,10 @@ def test_a_long_block_is_answered_whole_and_in_order() -> None:
     block = engine.submit_block(rows(*range(40_000)))
     crank(engine)
     assert block.result(0).columns["double"].tolist() == [2 * i for i in range(40_000)]
+
+
+def test_a_request_of_a_batch_may_have_as_many_rows_as_a_live_one() -> None:
+    device = FakeDevice()
+    engine = Engine(device, COST, LIMITS, clock=device.clock)
+    assert engine.most_rows == engine.live.most_rows > 2048
+    engine.close()

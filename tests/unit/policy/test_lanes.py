@@ -430,7 +430,7 @@ def test_two_calls_and_what_is_outside_fit_the_slo(slo_s: float, outside: float)
 def test_a_key_that_waits_already_is_refused() -> None:
     policy = LanePolicy(COST, LIMITS)
     policy.submit(Item(1, 1.0), 0.0)
-    with pytest.raises(InvalidInput, match="waiting already"):
+    with pytest.raises(InvalidInput, match="no queued row has"):
         policy.submit(Item(1, 2.0), 0.0)
     assert len(policy.live) == 1
 

@@ -18,6 +18,7 @@ TOOLS: Any = [
     {"type": "function", "function": {"name": "clock"}},
 ]
 OTHER = {"type": "function", "function": {"name": "other"}}
+NAMELESS = {"type": "function", "function": {"name": ""}}
 CALL = {"type": "tool_use", "id": "a", "name": "b", "input": {}}
 ASK: Any = [{"role": "user", "content": "what is it like?"}]
 
@@ -150,6 +151,7 @@ def test_responses_stream_an_item_for_each_call(client: Any) -> None:
         ("chat/completions", {"tool_choice": "required"}, "tool_choice"),
         ("chat/completions", {"tools": [*TOOLS, TOOLS[0]]}, "tools"),
         ("chat/completions", {"tools": TOOLS, "tool_choice": OTHER}, "tool_choice"),
+        ("chat/completions", {"tools": TOOLS, "tool_choice": NAMELESS}, "tool_choice"),
         ("chat/completions", {"messages": [{"role": "tool", "content": "7"}]}, "messages[0].tool_call_id"),
         ("chat/completions", {"messages": [{"role": "assistant"}]}, "messages[0].content"),
         ("messages", {"tool_choice": {"type": "tool"}}, "tool_choice.name"),

@@ -44,8 +44,12 @@ class PreparingActor:
 
     def begin(self, given: bytes) -> str | None:
         """Its task; why it cannot do it."""
-        task: Task = pickle.loads(given)  # noqa: S301 - of the worker that has started us
-        if rows_fingerprint(task.preparer) != task.fingerprint:  # the library of another version, for one
+        try:
+            task: Task = pickle.loads(given)  # noqa: S301 - of the worker that has started us
+            is_same = rows_fingerprint(task.preparer) == task.fingerprint
+        except Exception as error:  # a package that is not there, for one: no shard is to blame
+            return f"cannot prepare rows ({type(error).__name__}: {error}): install the same packages on every node"
+        if not is_same:  # the library of another version, for one
             return "prepares other rows than its worker: install the same packages on every node"
         store = StoredBlocks(needed("ray", "ray", "ray", "engine"))
         self._preparer = ShardPreparer(task, store, self._outbox.put, ended=lambda: self._outbox.put(None))

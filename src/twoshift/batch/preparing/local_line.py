@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import signal
 import socket
@@ -21,6 +22,7 @@ from twoshift.runtime.devices import usable_threads
 __all__ = ["LocalLine", "LocalPlaces"]
 
 # As multiprocessing starts its own; but whoever is a daemon of that, as a job's worker is, may have no children of it
+_logger = logging.getLogger(__name__)
 _PROGRAM = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
     "from twoshift.batch.preparing.process import main; main(*map(int, sys.argv[2:]))"
@@ -112,7 +114,8 @@ class LocalPlaces:
         return LocalLine()
 
     def note(self, told: str) -> None:
-        """Never: there is room."""
+        """Of one that could not be started: the machine has no room for it."""
+        _logger.warning("%s", told)
 
 
 def _started(line: int, arena: int) -> subprocess.Popen[bytes]:

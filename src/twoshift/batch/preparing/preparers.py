@@ -110,6 +110,8 @@ class Preparers:
     @property
     def can_take(self) -> int:
         """How many could be taken now."""
+        if self._unfit >= _MOST_UNFIT:
+            return 0
         return _ANY if self._places.is_at_once else sum(each.is_up and not each.unfit for each in self._warm)
 
     def take(self) -> PreparingChild | None:
@@ -118,7 +120,8 @@ class Preparers:
         if found is not None:
             self._warm.remove(found)
             return found
-        return PreparingChild(self._places.start) if self._places.is_at_once else None
+        starts = self._places.is_at_once and self._unfit < _MOST_UNFIT
+        return PreparingChild(self._places.start) if starts else None
 
     def was_fit(self) -> None:
         """One has done something."""

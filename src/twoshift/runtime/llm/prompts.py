@@ -73,13 +73,15 @@ class PromptMaker:
         turns = [_turn(each) for each in messages]
         told = None if tools is None else [_told(each) for each in tools.tools]
         try:
-            return self._template.apply_chat_template(turns, tools=told, tokenize=False, add_generation_prompt=True)
+            made = self._template.apply_chat_template(turns, tools=told, tokenize=False, add_generation_prompt=True)
+            made.encode()  # half of a surrogate pair is JSON, but no text
         except Exception as error:  # a template is a program: it refuses in its own words
             raise InvalidInput(
                 "messages",
                 [each.role for each in messages],
                 f"messages that the chat template accepts ({error})",
             ) from error
+        return made
 
 
 def _takes_tools(tokenizer: Any) -> bool:
@@ -100,7 +102,7 @@ def _turn(message: Message) -> dict[str, Any]:
 def _arguments(call: ToolCall) -> Any:
     try:
         return json.loads(call.arguments or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InvalidInput("messages", call.arguments, f"arguments of {call.name} that are JSON") from None
 
 

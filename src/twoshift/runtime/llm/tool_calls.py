@@ -13,6 +13,7 @@ from twoshift.llm_ports import Prompt
 
 __all__ = ["CallReader", "ToolCalls", "check_parser"]
 
+_SCANNED_AGAIN = 32  # a list of calls is read from its beginning each time it has grown by a part in so many
 _Read = tuple[str, tuple[ToolCallDelta, ...]]
 
 
@@ -56,8 +57,10 @@ class ToolCalls:
             raise InvalidInput("tool_choice", "auto", accepted)
         if not use.is_forced:
             return None
-        made = _named_schema(use) if use.choice is ToolChoice.NAMED else _required_schema(use)
         try:
+            for tool in use.tools:
+                check(_parameters(tool))
+            made = _named_schema(use) if use.choice is ToolChoice.NAMED else _required_schema(use)
             check(made)
         except InvalidInput as error:
             raise error.renamed("tools") from None
@@ -145,12 +148,15 @@ class _RequiredCalls:
     wants_special = False
 
     def __init__(self) -> None:
-        self._text = ""
+        self._text, self._told = "", 0
 
     def more(self, text: str, token_ids: Sequence[int], finished: bool) -> _Read:
         from vllm.tool_parsers.streaming import extract_required_tool_call_streaming
 
-        before, self._text = self._text, self._text + text
+        self._text += text
+        if not finished and len(self._text) - self._told <= self._told // _SCANNED_AGAIN:
+            return "", ()
+        before, self._told = self._text[: self._told], len(self._text)
         found, _ = extract_required_tool_call_streaming(
             previous_text=before, current_text=self._text, tool_call_idx=None, tool_call_id_type="random"
         )

@@ -64,4 +64,4 @@ class TakesPrompts:
 
     async def answer(self, _request: LiveRequest) -> Answer:
         """Rows of tensors are not what it takes."""
-        raise InvalidInput("model", self.name, "/v1/chat/completions or /v1/completions: this model generates text")
+        raise InvalidInput("model", self.name, "an endpoint such as /v1/chat/completions: this model generates text")
