@@ -5,16 +5,21 @@ from __future__ import annotations
 import contextlib
 import itertools
 import socket
+import subprocess
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from waiting import until
+
 __all__ = ["RealPostgres", "Relay"]
 
 _names = itertools.count()
+_TRIES = 6
 
 
 class RealPostgres:
@@ -22,7 +27,9 @@ class RealPostgres:
 
     def __init__(self) -> None:
         pgserver = pytest.importorskip("pgserver")
-        self._server: Any = pgserver.get_server(Path(tempfile.mkdtemp(prefix="postgres-")), cleanup_mode="delete")
+        folder, made = Path(tempfile.mkdtemp(prefix="postgres-")), list[Any]()
+        self._begin(lambda: made.append(pgserver.get_server(folder, cleanup_mode="delete")))
+        self._server: Any = made[0]
         self._socket = str(self._server.get_postmaster_info().socket_dir)
 
     def url(self) -> str:
@@ -43,7 +50,23 @@ class RealPostgres:
         from pgserver._commands import pg_ctl  # pyright: ignore[reportAttributeAccessIssue] - made as it is imported
 
         pg_ctl(["-w", "-m", "immediate", "stop"], pgdata=self._server.pgdata, user=self._server.system_user)
-        self._server.ensure_postgres_running()
+        self._begin(self._server.ensure_postgres_running)
+        until(self._answers)
+
+    def _begin(self, begin: Callable[[], None]) -> None:
+        """pgserver waits ten seconds for a start; on a busy machine it may take longer, and goes on."""
+        for _ in range(_TRIES - 1):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return begin()
+        return begin()
+
+    def _answers(self) -> bool:
+        import psycopg
+
+        with contextlib.suppress(psycopg.OperationalError):  # it is starting up
+            self.execute("SELECT 1")
+            return True
+        return False
 
     def relay(self, url: str) -> Relay:
         """A way to that database through a port of this machine."""
