@@ -145,7 +145,7 @@ def test_parameters_that_are_no_schema_are_refused(maker: Any, parameters: str, 
 
 def test_arguments_that_no_text_can_hold_are_refused(maker: Any) -> None:
     for arguments in ("[" * 3000 + "]" * 3000, "{"):
-        turn = Message("assistant", None, tool_calls=(ToolCall("1", "weather", arguments),))
+        turn = Message("assistant", "", tool_calls=(ToolCall("1", "weather", arguments),))
         with pytest.raises(InvalidInput, match="messages"):
             maker.prepare([GenerationRequest((Message("user", "x"), turn))])
 
