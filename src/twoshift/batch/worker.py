@@ -148,9 +148,8 @@ class ShardWorker:
             self._preparers.close()
             scorer = ShardScorer(engine, plan, self._blobs_for, self._name, self._owner)
             return ScoringThreads(scorer, self._say)
-        info, most_rows = self._loaded().info, getattr(engine, "most_rows", 0)
         fingerprint = rows_fingerprint(preparer) if self._preparers.are_elsewhere else ""
-        given = Given(preparer, info, most_rows, plan, self._blobs_for, self._name, fingerprint)
+        given = Given(preparer, self._loaded().info, engine.most_rows, plan, self._blobs_for, self._name, fingerprint)
         return ScoringProcesses(given, engine, self._owner, self._preparers, self._say)
 
     def _receipt(self, shards: list[int], rows: int) -> ParityReport:

@@ -26,7 +26,6 @@ from twoshift.endpoints.chat_types import (
     LikelyToken,
     NamedTool,
     ReplyMessage,
-    TextPart,
 )
 from twoshift.endpoints.facts import ModelFacts, Row, requires
 from twoshift.endpoints.faults import Fault
@@ -37,6 +36,7 @@ from twoshift.endpoints.generating import (
     asked_rows,
     event,
     failed_event,
+    joined,
     logprobs_of,
     params_of,
     usage_of,
@@ -184,11 +184,6 @@ def _delta(delta: Delta) -> ChatDelta:
         for each in delta.tool_calls
     ]
     return ChatDelta(content=delta.text) if not calls else ChatDelta(UNSET, delta.text or UNSET, calls)
-
-
-def joined(content: str | Sequence[TextPart]) -> str:
-    """A message's text, in one piece."""
-    return content if isinstance(content, str) else "\n".join(part.text for part in content)
 
 
 def _token(token: TokenLogprob, most: int) -> ChatToken:

@@ -33,6 +33,7 @@ __all__ = [
     "asked_rows",
     "event",
     "failed_event",
+    "joined",
     "logprobs_of",
     "named_event",
     "params_of",
@@ -62,6 +63,13 @@ class Events(Protocol):
     def fail(self, fault: Fault) -> bytes:
         """Instead of what was to come."""
         ...
+
+
+class TextOf(Protocol):
+    """A part of a message."""
+
+    @property
+    def text(self) -> str: ...
 
 
 class GenerationCall(EndpointCall, Protocol):
@@ -185,6 +193,11 @@ def logprobs_of(row: Row) -> Sequence[TokenLogprob]:
         return row["logprobs"]
     except KeyError:
         return ()
+
+
+def joined(content: str | Sequence[TextOf]) -> str:
+    """A message's text, in one piece."""
+    return content if isinstance(content, str) else "\n".join(part.text for part in content)
 
 
 def event(what: msgspec.Struct | Mapping[str, Any]) -> bytes:

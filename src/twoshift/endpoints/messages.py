@@ -11,7 +11,7 @@ import msgspec
 from twoshift.endpoints.chat_types import GenerationUsage
 from twoshift.endpoints.facts import ModelFacts, Row, requires
 from twoshift.endpoints.faults import Fault
-from twoshift.endpoints.generating import named_event, usage_of
+from twoshift.endpoints.generating import joined, named_event, usage_of
 from twoshift.endpoints.json_body import asked_of
 from twoshift.endpoints.message_types import (
     AnthropicError,
@@ -27,7 +27,6 @@ from twoshift.endpoints.message_types import (
     MessageStart,
     MessageStop,
     MessageUsage,
-    PlainText,
     StopReason,
     TextBlock,
     TextDelta,
@@ -150,7 +149,7 @@ def told_anthropic(fault: Fault) -> bytes:
 
 
 def _conversation(asked: MessageRequest) -> tuple[Message, ...]:
-    system = [] if asked.system is None else [Message("system", _joined(asked.system))]
+    system = [] if asked.system is None else [Message("system", joined(asked.system))]
     return (*system, *(message for place, each in enumerate(asked.messages) for message in _turns(each, place)))
 
 
@@ -166,15 +165,11 @@ def _turns(turn: Turn, place: int) -> list[Message]:
             f"this block in a message of the {turn.role}",
             "tool_use only in messages of the assistant, tool_result only in messages of the user",
         )
-    told = [Message("tool", _joined(each.content or ""), tool_call_id=each.tool_use_id) for each in results]
+    told = [Message("tool", joined(each.content or ""), tool_call_id=each.tool_use_id) for each in results]
     if results and not texts:
         return told
     made = tuple(ToolCall(each.id, each.name, _encoder.encode(each.input).decode()) for each in calls)
     return [*told, Message(turn.role, "\n".join(texts), made)]
-
-
-def _joined(content: str | Sequence[PlainText]) -> str:
-    return content if isinstance(content, str) else "\n".join(block.text for block in content)
 
 
 def _tools(asked: MessageRequest) -> ToolUse | None:

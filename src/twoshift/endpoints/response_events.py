@@ -52,7 +52,8 @@ class ResponseEvents:
     def end(self, usage: GenerationUsage) -> bytes:
         """The whole of it, and what it took."""
         reply = ended(self._reply, self._finish, usage)
-        told = self._closed("completed" if reply.status == "completed" else "incomplete")
+        told = self._text("") if self._message is self._call is None and not self._reply.output else b""
+        told += self._closed("completed" if reply.status == "completed" else "incomplete")
         reply.output = self._reply.output
         return told + self._event(f"response.{reply.status}", response=reply)
 
@@ -71,7 +72,7 @@ class ResponseEvents:
             begun += self._item("added", self._message) + self._part("added", OutputText(text=""))
             self._message.content = [OutputText(text="")]
         self._message.content[0].text += text
-        return begun + self._of_part("response.output_text.delta", delta=text, logprobs=[])
+        return begun + (self._of_part("response.output_text.delta", delta=text, logprobs=[]) if text else b"")
 
     def _more_called(self, delta: ToolCallDelta) -> bytes:
         begun = b""

@@ -11,14 +11,13 @@ import msgspec
 
 from twoshift.endpoints.chat_types import GenerationUsage
 from twoshift.endpoints.facts import ModelFacts, Row, requires
-from twoshift.endpoints.generating import usage_of
+from twoshift.endpoints.generating import joined, usage_of
 from twoshift.endpoints.json_body import asked_of
 from twoshift.endpoints.response_events import ResponseEvents, ended
 from twoshift.endpoints.response_types import (
     ChosenFunction,
     FunctionCall,
     InputItem,
-    InputPart,
     JsonText,
     OutputMessage,
     OutputText,
@@ -55,7 +54,7 @@ class ResponseCall:
         if asked.background:
             raise InvalidInput("background", True, "false, or /v1/batches")
         if asked.stream_options is not None and not asked.stream:
-            raise InvalidInput("stream_options", "given", "`stream` to be true as well")
+            raise InvalidInput("stream_options", "given", "`stream: true` as well")
         self._asked, self._empty = asked, _empty(asked, model.name)
         self.streams = bool(asked.stream)
         self.rows = [GenerationRequest(_conversation(asked), _params(asked), _tools(asked))]
@@ -99,9 +98,9 @@ def _add(turns: list[Message], item: InputItem, at: str) -> None:
             else:
                 turns.append(Message("assistant", "", (made,)))
         case InputItem(type="function_call_output", call_id=str(call), output=output) if output is not None:
-            turns.append(Message("tool", _joined(output), tool_call_id=call))
+            turns.append(Message("tool", joined(output), tool_call_id=call))
         case InputItem(type=None | "message", role=str(role), content=content) if content is not None:
-            turns.append(Message(role, _joined(content)))
+            turns.append(Message(role, joined(content)))
         case _:
             raise InvalidInput(at, item.type or "message", "all that an item of its type has: see /openapi.json")
 
@@ -116,10 +115,6 @@ def _tools(asked: ResponseRequest) -> ToolUse | None:
 
 def _called(call: ToolCall, status: Status) -> FunctionCall:
     return FunctionCall(id=_id("fc"), call_id=call.id, name=call.name, arguments=call.arguments, status=status)
-
-
-def _joined(content: str | Sequence[InputPart]) -> str:
-    return content if isinstance(content, str) else "\n".join(part.text for part in content)
 
 
 def _params(asked: ResponseRequest) -> GenerationParams:

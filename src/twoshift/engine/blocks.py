@@ -30,6 +30,11 @@ class BlockTaker(Protocol):
     @property
     def runtime(self) -> PreparingRuntime: ...
 
+    @property
+    def most_rows(self) -> int:
+        """Of the largest request that can ever be admitted."""
+        ...
+
     def submit_block(self, rows: Any, *, owner: BlockOwner | None = None) -> BlockFuture:
         """Background rows."""
         ...

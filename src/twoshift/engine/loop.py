@@ -67,7 +67,6 @@ class Engine(DeviceLoop):
         self.live = LiveIntake(
             self._policy, admission, self._waiting, self._lock, self._changed, clock, self._check_open
         )
-        self.most_rows = self.live.most_rows  # a request of a batch may have as many as a live one
         self.on_launch: Callable[[Sequence[LiveRow]], None] | None = None  # told in the loop's thread
         self._beside = runtime.launch_beside if isinstance(runtime, LanedRuntime) and lanes > 1 else None
         self._slots = (Slot.LIVE, Slot.BACKGROUND) if runtime.info.live_stream else (Slot.SHARED,) * lanes
@@ -137,6 +136,11 @@ class Engine(DeviceLoop):
         """Counters since the start."""
         with self._lock:
             return self._counters.stats(self._device_time.busy_s)
+
+    @property
+    def most_rows(self) -> int:
+        """Of the largest request that can ever be admitted, live or in a batch."""
+        return self.live.most_rows
 
     @property
     def limits(self) -> LaneLimits:

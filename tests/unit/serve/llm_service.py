@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
-from fake_llm import SHAPE, FakeLlm
+from fake_llm import SHAPE, FakeLlm, words_after
 
 from twoshift.endpoints.known import told_openai
 from twoshift.engine.llm import LlmEngine, LlmObjective
@@ -162,6 +162,10 @@ class LlmServer:
         )
         add_faces(app, self.server, self.service, self.services, self._usage, [self._tenants])
         self.port = await self.server.start("127.0.0.1", 0)
+
+    def generated(self, prompt: str, count: int) -> str:
+        """What the model answers with so many tokens."""
+        return self.llm.text_of(words_after([ord(each) for each in prompt], count))
 
     def call(self, function: Callable[..., Any], *given: Any) -> Any:
         """On the server's loop."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fake_llm import words_after
-from llm_service import LlmServer, llm_server, until
+from llm_service import LlmServer, until
 
 from twoshift.types import Lane
 
@@ -16,18 +14,6 @@ pytest.importorskip("httptools")
 pytest.importorskip("sqlalchemy")
 openai = pytest.importorskip("openai")
 OVER = ("completed", "failed", "expired", "cancelled")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlmServer]:
-    with pytest.MonkeyPatch.context() as patch, llm_server(tmp_path_factory.mktemp("home"), patch) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def client(server: LlmServer) -> Iterator[Any]:
-    with openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0) as made:
-        yield made
 
 
 def ended(client: Any, url: str, bodies: dict[str, dict[str, Any]]) -> tuple[Any, dict[str, Any]]:
@@ -75,7 +61,7 @@ def test_completions_in_a_batch(server: LlmServer, client: Any) -> None:
     bodies = {"one": {"prompt": "one", "max_tokens": 4}, "two": {"prompt": ["a", "b"], "max_tokens": 4, "n": 2}}
     done, found = ended(client, "/v1/completions", bodies)
     assert (done.status, done.request_counts.completed) == ("completed", 2)
-    expected = server.llm.text_of(words_after([ord(each) for each in "one"], 4))
+    expected = server.generated("one", 4)
     assert [each["text"] for each in found["one"]["body"]["choices"]] == [expected]
     assert [each["index"] for each in found["two"]["body"]["choices"]] == [0, 1, 2, 3]
     assert found["two"]["body"]["usage"]["prompt_tokens"] == 2

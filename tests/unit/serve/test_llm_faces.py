@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +16,6 @@ from twoshift.types import Lane
 
 pytest.importorskip("httptools")
 openai = pytest.importorskip("openai")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlmServer]:
-    with pytest.MonkeyPatch.context() as patch, llm_server(tmp_path_factory.mktemp("home"), patch) as made:
-        yield made
-
-
-@pytest.fixture
-def client(server: LlmServer) -> Iterator[Any]:
-    with openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0) as made:
-        yield made
-
-
-def generated(server: LlmServer, prompt: str, count: int) -> str:
-    return server.llm.text_of(words_after([ord(each) for each in prompt], count))
 
 
 def said(content: Any) -> list[dict[str, Any]]:
@@ -47,7 +30,7 @@ def test_openais_client_gets_the_next_turn_of_a_conversation(server: LlmServer, 
     assert reply.model == "m"
     [choice] = reply.choices
     assert choice.message.role == "assistant"
-    assert choice.message.content == generated(server, "Be short.one\ntwo", 7)
+    assert choice.message.content == server.generated("Be short.one\ntwo", 7)
     assert choice.finish_reason == "length"
     assert (reply.usage.prompt_tokens, reply.usage.completion_tokens, reply.usage.total_tokens) == (16, 7, 23)
 
@@ -76,7 +59,7 @@ def test_a_stream_has_the_role_then_text_then_the_end_then_what_it_took(server: 
     assert all(each["object"] == "chat.completion.chunk" and each["usage"] is None for each in events)
     first, *middle, last = [each["choices"][0] for each in events]
     assert first["delta"] == {"role": "assistant", "content": ""}
-    assert "".join(each["delta"]["content"] for each in middle) == generated(server, "streamed", 5)
+    assert "".join(each["delta"]["content"] for each in middle) == server.generated("streamed", 5)
     assert all(each["finish_reason"] is None for each in [first, *middle])
     assert (last["delta"], last["finish_reason"]) == ({}, "length")
     assert usage["choices"] == []
@@ -108,7 +91,7 @@ def test_without_being_asked_no_event_speaks_of_usage(server: LlmServer) -> None
 def test_openais_client_reads_a_stream(server: LlmServer, client: Any) -> None:
     stream = client.chat.completions.create(model="m", messages=said("to be read"), max_tokens=9, stream=True)
     chunks = list(stream)
-    assert "".join(each.choices[0].delta.content or "" for each in chunks) == generated(server, "to be read", 9)
+    assert "".join(each.choices[0].delta.content or "" for each in chunks) == server.generated("to be read", 9)
     assert chunks[-1].choices[0].finish_reason == "length"
 
 
@@ -121,7 +104,7 @@ def test_openais_asynchronous_client_has_several_at_once(server: LlmServer) -> N
         async with openai.AsyncOpenAI(base_url=f"{server.address}/v1", api_key="none") as made:
             return await asyncio.gather(*(ask(text, made) for text in "abcd"))
 
-    assert asyncio.run(all_of_them()) == [generated(server, text, 6) for text in "abcd"]
+    assert asyncio.run(all_of_them()) == [server.generated(text, 6) for text in "abcd"]
 
 
 def test_a_stream_to_an_old_client_ends_with_its_connection(server: LlmServer) -> None:
@@ -139,7 +122,7 @@ def test_a_stream_to_an_old_client_ends_with_its_connection(server: LlmServer) -
 
 def test_completions_continue_texts_and_tokens(server: LlmServer, client: Any) -> None:
     reply = client.completions.create(model="m", prompt=["one", "other"], max_tokens=4)
-    assert [each.text for each in reply.choices] == [generated(server, each, 4) for each in ("one", "other")]
+    assert [each.text for each in reply.choices] == [server.generated(each, 4) for each in ("one", "other")]
     assert [each.index for each in reply.choices] == [0, 1]
     assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (8, 8)
     tokens = client.completions.create(model="m", prompt=[3, 1, 2], max_tokens=4)
@@ -154,7 +137,7 @@ def test_completions_stream(server: LlmServer, client: Any) -> None:
         for choice in chunk.choices:
             texts[choice.index] += choice.text
             ends[choice.index] = choice.finish_reason
-    assert texts == {0: generated(server, "p", 4), 1: generated(server, "q", 4)}
+    assert texts == {0: server.generated("p", 4), 1: server.generated("q", 4)}
     assert ends == {0: "length", 1: "length"}
 
 
@@ -188,7 +171,7 @@ def test_every_parameter_reaches_the_model(server: LlmServer) -> None:
 
 
 def test_a_stop_string_ends_it_and_is_not_told(server: LlmServer, client: Any) -> None:
-    text = generated(server, "stop here", 6)
+    text = server.generated("stop here", 6)
     reply = client.chat.completions.create(model="m", messages=said("stop here"), max_tokens=6, stop=text[2])
     assert reply.choices[0].message.content == text[: text.index(text[2])]
     assert reply.choices[0].finish_reason == "stop"
@@ -197,7 +180,7 @@ def test_a_stop_string_ends_it_and_is_not_told(server: LlmServer, client: Any) -
 def test_how_likely_each_token_was(server: LlmServer, client: Any) -> None:
     asked = {"model": "m", "messages": said("likely"), "max_tokens": 3, "logprobs": True, "top_logprobs": 2}
     told = client.chat.completions.create(**asked).choices[0].logprobs.content
-    text = generated(server, "likely", 3)
+    text = server.generated("likely", 3)
     assert "".join(each.token for each in told) == text
     assert told[0].bytes == [*text[0].encode()]
     assert [each.token for each in told[0].top_logprobs] == ["a", "b"]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_llm import words_after
 from llm_service import LlmServer, llm_server, until
 
 from twoshift.serve.keys import KeySettings, digest_of
@@ -17,12 +15,6 @@ from twoshift.serve.keys import KeySettings, digest_of
 pytest.importorskip("httptools")
 pytest.importorskip("sqlalchemy")
 PATH = "/v1/messages/batches"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlmServer]:
-    with pytest.MonkeyPatch.context() as patch, llm_server(tmp_path_factory.mktemp("home"), patch) as made:
-        yield made
 
 
 def request(custom_id: str, content: Any, **more: Any) -> dict[str, Any]:
@@ -69,7 +61,7 @@ def test_the_whole_flow(server: LlmServer) -> None:
     message = found["one"]["message"]
     assert found["one"]["type"] == "succeeded"
     assert (message["type"], message["role"], message["stop_reason"]) == ("message", "assistant", "max_tokens")
-    expected = server.llm.text_of(words_after([ord(each) for each in "Be short.one"], 6))
+    expected = server.generated("Be short.one", 6)
     assert message["content"] == [{"type": "text", "text": expected}]
     usage = message["usage"]
     assert usage["input_tokens"] + usage["cache_read_input_tokens"] == 12

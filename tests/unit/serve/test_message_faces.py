@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_llm import words_after
 from llm_service import LlmServer, llm_server, until
 
 from twoshift.errors import DeviceLost
@@ -18,37 +16,21 @@ anthropic = pytest.importorskip("anthropic")
 MESSAGES: Any = [{"role": "user", "content": "a question"}]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlmServer]:
-    with pytest.MonkeyPatch.context() as patch, llm_server(tmp_path_factory.mktemp("home"), patch) as made:
-        yield made
-
-
-@pytest.fixture
-def client(server: LlmServer) -> Iterator[Any]:
-    with anthropic.Anthropic(base_url=server.address, api_key="none", max_retries=0) as made:
-        yield made
-
-
-def generated(server: LlmServer, prompt: str, count: int) -> str:
-    return server.llm.text_of(words_after([ord(each) for each in prompt], count))
-
-
-def test_anthropics_client_gets_the_next_turn(server: LlmServer, client: Any) -> None:
+def test_anthropics_client_gets_the_next_turn(server: LlmServer, claude: Any) -> None:
     system = [{"type": "text", "text": "Be short.", "cache_control": {"type": "ephemeral"}}]
-    reply = client.messages.create(model="m", max_tokens=7, system=system, messages=MESSAGES)
+    reply = claude.messages.create(model="m", max_tokens=7, system=system, messages=MESSAGES)
     assert (reply.type, reply.role, reply.model) == ("message", "assistant", "m")
     [block] = reply.content
-    assert (block.type, block.text) == ("text", generated(server, "Be short.a question", 7))
+    assert (block.type, block.text) == ("text", server.generated("Be short.a question", 7))
     assert (reply.stop_reason, reply.stop_sequence) == ("max_tokens", None)
     assert reply.usage.output_tokens == 7
     assert reply.usage.input_tokens + reply.usage.cache_read_input_tokens == len("Be short.a question")
 
 
-def test_a_reply_can_be_sent_again_as_a_turn(client: Any) -> None:
-    first = client.messages.create(model="m", max_tokens=3, messages=MESSAGES)
+def test_a_reply_can_be_sent_again_as_a_turn(claude: Any) -> None:
+    first = claude.messages.create(model="m", max_tokens=3, messages=MESSAGES)
     turns = [*MESSAGES, {"role": "assistant", "content": first.content}, *MESSAGES]
-    assert client.messages.create(model="m", max_tokens=3, messages=turns).content
+    assert claude.messages.create(model="m", max_tokens=3, messages=turns).content
 
 
 def test_a_stream_is_anthropics_sequence_of_events(server: LlmServer) -> None:
@@ -62,7 +44,7 @@ def test_a_stream_is_anthropics_sequence_of_events(server: LlmServer) -> None:
     assert first["message"]["usage"]["input_tokens"] == len("streamed")
     assert opened == {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
     assert {name for name, _ in deltas} == {"content_block_delta"}
-    assert "".join(data["delta"]["text"] for _, data in deltas) == generated(server, "streamed", 5)
+    assert "".join(data["delta"]["text"] for _, data in deltas) == server.generated("streamed", 5)
     assert closed == {"type": "content_block_stop", "index": 0}
     assert ended["type"] == "message_delta"
     assert ended["delta"] == {"stop_reason": "max_tokens", "stop_sequence": None}
@@ -70,21 +52,21 @@ def test_a_stream_is_anthropics_sequence_of_events(server: LlmServer) -> None:
     assert last == "message_stop"
 
 
-def test_anthropics_client_reads_a_stream(server: LlmServer, client: Any) -> None:
-    with client.messages.stream(model="m", max_tokens=9, messages=MESSAGES) as stream:
+def test_anthropics_client_reads_a_stream(server: LlmServer, claude: Any) -> None:
+    with claude.messages.stream(model="m", max_tokens=9, messages=MESSAGES) as stream:
         text = "".join(stream.text_stream)
         whole = stream.get_final_message()
-    assert text == generated(server, "a question", 9) == whole.content[0].text
+    assert text == server.generated("a question", 9) == whole.content[0].text
     assert (whole.stop_reason, whole.usage.output_tokens) == ("max_tokens", 9)
 
 
-def test_the_stop_sequence_that_was_hit_is_told_whole_and_streamed(server: LlmServer, client: Any) -> None:
-    text = generated(server, "a question", 6)
+def test_the_stop_sequence_that_was_hit_is_told_whole_and_streamed(server: LlmServer, claude: Any) -> None:
+    text = server.generated("a question", 6)
     asked = {"model": "m", "max_tokens": 6, "messages": MESSAGES, "stop_sequences": [text[2], "zzz"]}
-    reply = client.messages.create(**asked)
+    reply = claude.messages.create(**asked)
     assert (reply.stop_reason, reply.stop_sequence) == ("stop_sequence", text[2])
     assert reply.content[0].text == text[: text.index(text[2])]
-    with client.messages.stream(**asked) as stream:
+    with claude.messages.stream(**asked) as stream:
         assert stream.get_final_message().stop_sequence == text[2]
 
 
@@ -128,11 +110,11 @@ def test_what_changes_no_answer_may_be_said(server: LlmServer) -> None:
     assert server.message(**given, stream=False, cache_control={"type": "ephemeral"}).status == 200
 
 
-def test_errors_are_anthropics_own_classes(client: Any) -> None:
+def test_errors_are_anthropics_own_classes(claude: Any) -> None:
     with pytest.raises(anthropic.NotFoundError):
-        client.messages.create(model="other", max_tokens=3, messages=MESSAGES)
+        claude.messages.create(model="other", max_tokens=3, messages=MESSAGES)
     with pytest.raises(anthropic.BadRequestError, match="context"):
-        client.messages.create(model="m", max_tokens=300, messages=MESSAGES)
+        claude.messages.create(model="m", max_tokens=300, messages=MESSAGES)
 
 
 def test_it_is_admitted_counted_and_keyed_as_every_request_is(tmp_path: Path, monkeypatch: Any) -> None:

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_llm import words_after
 from llm_service import Got, LlmServer, llm_server
 
+from twoshift.endpoints.chat_types import GenerationUsage
+from twoshift.endpoints.facts import ModelFacts
+from twoshift.endpoints.responses import ResponseCall, read_response
 from twoshift.errors import DeviceLost
+from twoshift.generation import Delta, FinishReason
 
 pytest.importorskip("httptools")
 openai = pytest.importorskip("openai")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlmServer]:
-    with pytest.MonkeyPatch.context() as patch, llm_server(tmp_path_factory.mktemp("home"), patch) as made:
-        yield made
-
-
-@pytest.fixture
-def client(server: LlmServer) -> Iterator[Any]:
-    with openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0) as made:
-        yield made
-
-
-def generated(server: LlmServer, prompt: str, count: int) -> str:
-    return server.llm.text_of(words_after([ord(each) for each in prompt], count))
 
 
 def asked(server: LlmServer, **more: Any) -> Got:
@@ -38,7 +25,7 @@ def asked(server: LlmServer, **more: Any) -> Got:
 
 def test_openais_client_gets_a_response(server: LlmServer, client: Any) -> None:
     reply = client.responses.create(model="m", instructions="Be short.", input="a question", max_output_tokens=7)
-    assert reply.output_text == generated(server, "Be short.a question", 7)
+    assert reply.output_text == server.generated("Be short.a question", 7)
     assert (reply.status, reply.incomplete_details.reason) == ("incomplete", "max_output_tokens")
     assert (reply.usage.input_tokens, reply.usage.output_tokens, reply.usage.total_tokens) == (19, 7, 26)
     assert (reply.object, reply.store, reply.instructions, reply.error) == ("response", False, "Be short.", None)
@@ -71,7 +58,7 @@ def test_a_stream_is_openais_sequence_of_events(server: LlmServer) -> None:
         "response.output_item.done",
         "response.incomplete",
     ]
-    text = generated(server, "streamed", 5)
+    text = server.generated("streamed", 5)
     assert "".join(data["delta"] for _, data in events[4:-4]) == text == events[-4][1]["text"]
     whole = events[-1][1]["response"]
     assert whole["output"] == [events[-2][1]["item"]]
@@ -83,7 +70,7 @@ def test_a_stream_is_openais_sequence_of_events(server: LlmServer) -> None:
 def test_openais_client_reads_a_stream(server: LlmServer, client: Any) -> None:
     with client.responses.stream(model="m", input="to be read", max_output_tokens=9) as stream:
         texts = [event.delta for event in stream if event.type == "response.output_text.delta"]
-    assert "".join(texts) == generated(server, "to be read", 9)
+    assert "".join(texts) == server.generated("to be read", 9)
 
 
 def test_every_parameter_reaches_the_model(server: LlmServer) -> None:
@@ -137,3 +124,12 @@ def test_a_failure_in_mid_stream_is_an_event(tmp_path: Path, monkeypatch: Any) -
             last = list(stream)[-1]
         assert (last.type, last.response.status) == ("response.failed", "failed")
         assert "the device is gone" in last.response.error.message
+
+
+def test_an_answer_without_a_token_is_an_empty_message_in_a_stream_as_well() -> None:
+    asked = read_response(b'{"model": "m", "input": "x", "stream": true}')
+    events = ResponseCall(asked, ModelFacts("m", ("text",), {}, 8)).events(1)
+    written = events.begin() + events.more(0, Delta("", (), FinishReason.STOP)) + events.end(GenerationUsage(1, 0, 1))
+    last = json.loads(written.rpartition(b"data: ")[2])
+    assert last["type"] == "response.completed"
+    assert [part["text"] for item in last["response"]["output"] for part in item["content"]] == [""]

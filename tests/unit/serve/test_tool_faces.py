@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from llm_service import LlmServer, llm_server
+from llm_service import LlmServer
 
 from twoshift.generation import ToolCall, ToolChoice
 
@@ -21,25 +20,6 @@ OTHER = {"type": "function", "function": {"name": "other"}}
 NAMELESS = {"type": "function", "function": {"name": ""}}
 CALL = {"type": "tool_use", "id": "a", "name": "b", "input": {}}
 ASK: Any = [{"role": "user", "content": "what is it like?"}]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlmServer]:
-    with pytest.MonkeyPatch.context() as patch, llm_server(tmp_path_factory.mktemp("home"), patch) as made:
-        yield made
-
-
-@pytest.fixture
-def client(server: LlmServer) -> Iterator[Any]:
-    with openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0) as made:
-        yield made
-
-
-@pytest.fixture
-def claude(server: LlmServer) -> Iterator[Any]:
-    anthropic = pytest.importorskip("anthropic")
-    with anthropic.Anthropic(base_url=server.address, api_key="none", max_retries=0) as made:
-        yield made
 
 
 def asked_of(server: LlmServer) -> Any:

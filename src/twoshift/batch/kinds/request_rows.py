@@ -82,7 +82,7 @@ class RequestRows:
     ) -> None:
         self._engine, self._plan, self._blobs_for, self._owner = engine, plan, blobs_for, owner
         self._batch = PurePosixPath(plan.settings.output).name
-        self._most_rows = max(MOST_ROWS, getattr(engine, "most_rows", 0))
+        self._most_rows = max(MOST_ROWS, engine.most_rows)
 
     def windows(self, shard: int, stop: threading.Event) -> Iterator[list[AskedLine]]:
         """The shard's requests; a window has few rows, however many each request has."""

@@ -83,6 +83,11 @@ class LlmEngine(DeviceLoop):
         self._submit_live(rows.prompts, [WholeAnswer(future) for future in futures], keys)
         return futures
 
+    @property
+    def most_rows(self) -> int:
+        """Of the largest request that can ever be admitted."""
+        return self.objective.max_waiting
+
     def submit_block(self, rows: Prompts, lane: Lane = Lane.BATCH, *, owner: BlockOwner | None = None) -> BlockFuture:
         """Background sequences, answered together; they are let in by their owners' turns and by shared prefixes."""
         if lane is Lane.ONLINE or not rows.prompts:

@@ -51,7 +51,7 @@ class ServedLlm(TakesPrompts):
     @property
     def most_rows(self) -> int:
         """Of the largest request that can ever be admitted."""
-        return self.engine.objective.max_waiting
+        return self.engine.most_rows
 
     def start(self, _completions: Completions) -> None:
         """Its engine runs already."""

@@ -1,0 +1,35 @@
+"""A server of a language model for a module of tests, and the clients of others for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from llm_service import LlmServer
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlmServer]:
+    from llm_service import llm_server  # packages of several extras come with it
+
+    with pytest.MonkeyPatch.context() as patch, llm_server(tmp_path_factory.mktemp("home"), patch) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def client(server: LlmServer) -> Iterator[Any]:
+    """OpenAI's."""
+    openai = pytest.importorskip("openai")
+    with openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def claude(server: LlmServer) -> Iterator[Any]:
+    """Anthropic's."""
+    anthropic = pytest.importorskip("anthropic")
+    with anthropic.Anthropic(base_url=server.address, api_key="none", max_retries=0) as made:
+        yield made
