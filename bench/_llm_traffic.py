@@ -10,8 +10,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-LIVE_TOKENS, LIVE_NEW = 64, 32  # of a prompt, and to generate; half as many to half as many again
-JOB_TOKENS, JOB_NEW = 128, 64
+_LIVE, _JOB = (64, 32), (128, 64)  # tokens of a prompt, and to generate; half as many to half as many again
 _FIRST_ID, _IDS = 1_000, 20_000  # tokens that are nothing special
 _LAST_S = 60.0  # live answers that are not whole so long after the last request are lost
 _FIRST_ANSWER_S = 60.0  # within which a job has its first answer, so that the engine is full
@@ -36,19 +35,19 @@ class Phase:
     rate: float = 0.0  # live requests a second; 0: none
     background: bool = False
     priorities: bool = False  # live before background, where the engine can be told so
+    live_size: tuple[int, int] = _LIVE
+    job_size: tuple[int, int] = _JOB
 
     def live(self) -> list[Ask]:
         """Poisson arrivals."""
         rng = np.random.default_rng([1, self.turn])
         gaps = rng.exponential(1 / self.rate, int(3 * self.rate * self.seconds) + 20) if self.rate else np.array([])
         due = [float(at) for at in np.cumsum(gaps) if at < self.seconds]
-        return [
-            ask._replace(due_s=at) for ask, at in zip(self._asks(2, len(due), LIVE_TOKENS, LIVE_NEW), due, strict=True)
-        ]
+        return [ask._replace(due_s=at) for ask, at in zip(self._asks(2, len(due), *self.live_size), due, strict=True)]
 
     def job(self, count: int) -> list[Ask]:
         """The prompts of the job."""
-        return self._asks(3, count, JOB_TOKENS, JOB_NEW)
+        return self._asks(3, count, *self.job_size)
 
     def _asks(self, stream: int, count: int, tokens: int, new: int) -> list[Ask]:
         rng = np.random.default_rng([stream, self.turn])

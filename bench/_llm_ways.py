@@ -40,11 +40,12 @@ class Setting:
     step_tokens: int
     job_prompts: int
     job_clients: int  # requests of the job inside plain vLLM at once
+    device: str = "cpu"
 
     def options(self) -> Any:
         from twoshift.runtime.llm import LlmOptions
 
-        return LlmOptions("cpu", self.precision, max_sequences=self.sequences, step_tokens=self.step_tokens)
+        return LlmOptions(self.device, self.precision, max_sequences=self.sequences, step_tokens=self.step_tokens)
 
 
 class OurEngine:
@@ -68,11 +69,14 @@ class OurEngine:
 
         return self.cost.seconds(CallSize.uniform(rows))
 
-    def promise(self, ttft_s: float, tpot_s: float) -> None:
+    def promise(self, ttft_s: float, tpot_s: float, live_slowdown: float | None) -> None:
         """The objectives; from here on it answers."""
         from twoshift.engine.llm import LlmEngine, LlmObjective
 
-        self._engine = LlmEngine(self._runtime, self.cost, LlmObjective(ttft_s=ttft_s, tpot_s=tpot_s))
+        if self._engine is not None:
+            self._engine.drain()
+        objective = LlmObjective(ttft_s=ttft_s, tpot_s=tpot_s, live_slowdown=live_slowdown)
+        self._engine = LlmEngine(self._runtime, self.cost, objective)
 
     async def ask(self, ask: Ask) -> AsyncIterator[int]:
         async for delta in self._engine.stream(self._prompt(ask)):
@@ -118,7 +122,7 @@ class _Vllm:
         self._done = self._tokens = 0
         self._clients: list[asyncio.Task[None]] = []
 
-    def promise(self, ttft_s: float, tpot_s: float) -> None:
+    def promise(self, ttft_s: float, tpot_s: float, live_slowdown: float | None) -> None:
         """It knows no objectives."""
 
     def ask(self, ask: Ask) -> AsyncIterator[int]:
@@ -224,7 +228,7 @@ def _arguments(setting: Setting) -> dict[str, Any]:
     from twoshift.runtime.llm import llm_folder
     from twoshift.runtime.llm.vllm_runtime import engine_arguments
 
-    return engine_arguments(llm_folder(setting.model), setting.options(), False, setting.precision)
+    return engine_arguments(llm_folder(setting.model), setting.options(), setting.device == "cuda", setting.precision)
 
 
 def _prompt(ask: Ask) -> Any:
@@ -270,8 +274,8 @@ class Apart:
     def calibrated(self, clients: int) -> Calibrated:
         return self._told(Calibrate(clients))
 
-    def promise(self, ttft_s: float, tpot_s: float) -> None:
-        self._told((ttft_s, tpot_s))
+    def promise(self, ttft_s: float, tpot_s: float, live_slowdown: float | None) -> None:
+        self._told((ttft_s, tpot_s, live_slowdown))
 
     def phase(self, phase: Phase) -> Got:
         return self._told(phase)

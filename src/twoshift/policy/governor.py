@@ -29,6 +29,7 @@ class _Bounds:
 
     step_s: float
     fill_s: float  # up to which background work fills a step: what live prompts take now and then is left out
+    admit_s: float  # up to which another sequence is let in
     prefill_tokens: int
     admit_share: float
 
@@ -96,11 +97,14 @@ class GovernorPolicy:
     def _bounds(self, live: LiveLoad, now_s: float) -> _Bounds:
         settings = self.settings
         if now_s - self._live_s < settings.idle_after_s or now_s == self._live_s:
-            fill_s = settings.tpot_s - self._lent_s(live)
-            return _Bounds(settings.tpot_s, fill_s, settings.prefill_tokens, settings.admit_share)
+            alone_s = self.predicted_s(_some(live), 0, 0, 0)
+            step_s = min(settings.tpot_s, settings.live_slowdown * alone_s)
+            fill_s = min(settings.tpot_s - self._lent_s(live), step_s)
+            admit_s = alone_s + settings.admit_share * (fill_s - alone_s)
+            return _Bounds(step_s, fill_s, admit_s, settings.prefill_tokens, settings.admit_share)
         self._live_prefill = 0.0
         step_s = math.inf if settings.idle_step_s is None else settings.idle_step_s
-        return _Bounds(step_s, step_s, settings.idle_prefill_tokens, 1.0)
+        return _Bounds(step_s, step_s, step_s, settings.idle_prefill_tokens, 1.0)
 
     def _lent_s(self, live: LiveLoad) -> float:
         """What live prompts add to a step on average: a stream's tokens wait for the steps that read them, too."""
@@ -196,7 +200,7 @@ class GovernorPolicy:
             if each.kv_tokens > free:
                 continue
             more, count = [*unread, *_unread([each])], len(running) + len(admitted) + 1
-            if not self._fits(live.decoding(), count, (), 0, bounds.fill_s * share):
+            if not self._fits(live.decoding(), count, (), 0, bounds.admit_s):
                 break
             if not self._fits(live, count, more, most, bounds.fill_s):
                 break
@@ -245,6 +249,11 @@ class GovernorPolicy:
             return together <= bounds.prefill_tokens and self._fits(live, len(held), unread, most, bounds.fill_s)
 
         return max(1, live.prefill_tokens, _largest(max(unread), keeps))
+
+
+def _some(live: LiveLoad) -> LiveLoad:
+    """Live streams as they are while no prompt is read; one at least: the next is likely near."""
+    return replace(live, running=max(1, live.running + live.waiting), waiting=0, prefill_tokens=0)
 
 
 def _unread(sequences: Sequence[BackgroundSequence]) -> list[int]:

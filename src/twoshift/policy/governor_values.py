@@ -74,6 +74,7 @@ class GovernorSettings:
     prefill_tokens: int = 512  # background prompt tokens a step, beside live streams, where its time allows them
     idle_prefill_tokens: int = 8192  # the same with no live load
     idle_step_s: float | None = None  # None: nobody waits, so a step may take what it takes
+    live_slowdown: float = math.inf  # a step beside live streams over one of theirs alone, at the most
     idle_after_s: float = 1.0  # live load this recent still counts: the next request is likely near
     settle_s: float = 1.0  # no admission so soon after an abort
     admit_share: float = 0.9  # of the bounds, beside live load: below them, so that a ripple aborts nothing
@@ -93,6 +94,7 @@ class GovernorSettings:
         _check("idle_prefill_tokens", self.idle_prefill_tokens, self.idle_prefill_tokens >= least, f"at least {least}")
         bound = self.idle_step_s
         _check("idle_step_s", bound, bound is None or bound >= self.tpot_s, f"at least {self.tpot_s:g} s, or none")
+        _check("live_slowdown", self.live_slowdown, self.live_slowdown >= 1, "at least 1")
         _check("quantile", self.quantile, 0 < self.quantile < 1, "a share between 0 and 1")
 
     @property

@@ -103,7 +103,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         """Raises InvalidInput where something is said that a language model has not."""
         accepted = "ttft_ms and tpot_ms instead: the time of a language model's answer depends on its length"
         _require(self.slo_ms is None, "slo_ms", self.slo_ms, accepted)
-        for name in ("call_budget_ms", "live_slowdown", "max_batch"):
+        for name in ("call_budget_ms", "max_batch"):
             value = getattr(self, name)
             _require(value is None, name, value, "no value: for a language model, this follows from tpot_ms")
 

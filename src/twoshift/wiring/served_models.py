@@ -100,6 +100,7 @@ def served_llm(name: str, settings: ModelSettings, note: Callable[[str], None]) 
             measured = measured_steps if not is_address(settings.model) else guessed_steps
             cost = found.cost if found else measured(runtime, note)
             objective = objective_for(cost, settings.ttft_s, settings.tpot_s, settings.max_waiting)
+            objective = replace(objective, live_slowdown=settings.live_slowdown)
         except BaseException:
             runtime.close()
             raise

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from twoshift.engine.llm.sequences import Background, Live
 from twoshift.engine.llm.stats import FinishedSequence, LlmLane, LlmStats
 from twoshift.engine.stats import CallRows, EngineStats
+from twoshift.engine.waiting import BlockJob
 from twoshift.llm_ports import LlmShape, Step
 from twoshift.policy.lane_values import LaneUse
 from twoshift.types import Lane
@@ -48,10 +49,19 @@ class LlmCounters:
         those = [(inside[key], tokens) for key, tokens in step.tokens.items() if key in inside]
         total = sum(tokens for _, tokens in those)
         riding = any(isinstance(sequence, Live) for sequence, _ in those)
+        token_s, jobs = seconds / max(1, total), dict[int, tuple[BlockJob, int]]()
         for sequence, tokens in those:
-            part_s = seconds * tokens / max(1, total)
-            sequence.processed(tokens, part_s)
-            self._had(sequence, tokens, part_s, riding)
+            sequence.processed(tokens)
+            if isinstance(sequence, Background):
+                job = sequence.job
+                jobs[id(job)] = (job, jobs[id(job)][1] + tokens if id(job) in jobs else tokens)
+            else:
+                self._had(Lane.ONLINE, tokens, token_s * tokens)
+                self._paid(sequence, tokens, token_s * tokens)
+        for job, tokens in jobs.values():
+            job.filling.device_s += token_s * tokens
+            job.owner.had(0, tokens, token_s * tokens, riding)
+            self._had(job.lane, tokens, token_s * tokens)
         if those:
             self._call_rows[Lane.ONLINE if riding else Lane.BATCH].add(len(those))
 
@@ -98,14 +108,7 @@ class LlmCounters:
             tenants={name: replace(use) for name, use in self._tenants.items()},
         )
 
-    def _had(self, sequence: Live | Background, tokens: int, part_s: float, riding: bool) -> None:
-        lane = Lane.ONLINE
-        if isinstance(sequence, Background):
-            lane = sequence.job.lane
-            sequence.job.filling.device_s += part_s
-            sequence.job.owner.had(0, tokens, part_s, riding)
-        else:
-            self._paid(sequence, tokens, part_s)
+    def _had(self, lane: Lane, tokens: int, part_s: float) -> None:
         use = self._use[lane]
         use.tokens += tokens
         use.device_s += part_s

@@ -29,6 +29,7 @@ from twoshift.types import Lane
 
 __all__ = ["LlmEngine"]
 
+_DECIDES_AGAIN = 8  # steps after which the governor is asked although nobody came or went
 _LOOK_AGAIN_S = 0.05  # while background sequences wait for a reason that only time ends
 
 
@@ -61,6 +62,9 @@ class LlmEngine(DeviceLoop):
         self._admission = LlmAdmissionPolicy(self.objective.bounds(runtime.shape))
         self._outcomes = StepOutcomes(runtime, self._table, self._counters, self._lock, self._finished)
         self._step_began_s: float | None = None
+        self._full: tuple[int, int] | None = None  # who ran and waited when the governor last changed nothing
+        self._since_asked = 0  # steps
+        self._inside_before: dict[int, Live | Background] = {}  # when the step before was decided
         self._start([threading.Thread(target=self._loop, name="twoshift-llm", daemon=True)], start)
 
     # For callers
@@ -151,7 +155,9 @@ class LlmEngine(DeviceLoop):
             if orders.is_empty and not self._table.inside:
                 return self._rest(wait_s)
             self._step_began_s = self._clock()
-            inside = dict(self._table.inside)  # whoever leaves in mid-step has had its part of it
+            # Whoever leaves in mid-step has had its part of it; what ends now may have begun a step earlier
+            inside = {**self._inside_before, **self._table.inside}
+            self._inside_before = dict(self._table.inside)
         try:
             self._tell(orders)
             step = self.runtime.step(orders.prefill_tokens)
@@ -196,7 +202,7 @@ class LlmEngine(DeviceLoop):
         self._take_out([each for each in table.background() if table.pending.is_held(each.job.owner)], orders)
         running = {each.key: each for each in table.background()}
         waiting = {each.key: each for each in table.pending.first(self._governor.settings.lookahead)}
-        if not running and not waiting:
+        if (not running and not waiting) or self._is_full(running, waiting):
             return orders
         decision = self._governor.decide(
             table.live_load(),
@@ -204,6 +210,8 @@ class LlmEngine(DeviceLoop):
             [each.governed() for each in waiting.values()],
             self._clock(),
         )
+        changes = decision.admit or decision.abort or decision.too_large
+        self._full, self._since_asked = None if changes else (len(running), len(waiting)), 0
         self._counters.why = decision.reason
         self._take_out([running[key] for key in decision.abort], orders)
         refused = [waiting[key] for key in decision.too_large]
@@ -213,6 +221,13 @@ class LlmEngine(DeviceLoop):
         table.let_in(admitted, orders)
         orders.prefill_tokens = decision.prefill_tokens or None
         return orders
+
+    def _is_full(self, running: dict[int, Background], waiting: dict[int, Background]) -> bool:
+        """Whether the governor would say what it said a few steps ago: nobody came or went, and no prompt is read."""
+        self._since_asked += 1
+        if self._full != (len(running), len(waiting)) or self._since_asked >= _DECIDES_AGAIN:
+            return False
+        return len(running) == len(self._table.inside) and all(each.token_ids for each in running.values())
 
     def _take_out(self, sequences: Sequence[Background], orders: Orders) -> None:
         self._counters.requeued += len(sequences)

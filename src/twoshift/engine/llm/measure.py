@@ -85,20 +85,29 @@ class _Bench:
         return [each for step in steps if (each := _sampled(step, set())) is not None]
 
     def _read(self, length: int) -> list[StepSample]:
-        """A step in which a prompt is read."""
-        key = self._add(length, 1)
-        step = self._runtime.step()
-        self._runtime.abort([key])
-        sample = _sampled(step, {key})
+        """A step in which a prompt is read; behind another such one, where steps begin before others end."""
+        first = self._add(length, 1)
+        step, keys = self._runtime.step(), [first]
+        if first not in step.tokens:
+            keys.append(self._add(length, 1))
+            step = self._step_with(keys[-1])
+        self._runtime.abort(keys)
+        sample = _sampled(step, {keys[-1]})
         return [] if sample is None else [sample]
 
     def _both(self, count: int, length: int) -> list[StepSample]:
         decoding = [self._add(_SHORTEST, 16 + count) for _ in range(count)]
         self._until_read(decoding)
         key = self._add(length, 1)
-        sample = _sampled(self._runtime.step(), {key})
+        sample = _sampled(self._step_with(key), {key})
         self._runtime.abort([*decoding, key])
         return [] if sample is None else [sample]
+
+    def _step_with(self, key: int) -> Step:
+        """The next one that had a part of that sequence."""
+        while key not in (step := self._runtime.step()).tokens:
+            pass
+        return step
 
     def _until_read(self, keys: list[int]) -> None:
         begun = set[int]()

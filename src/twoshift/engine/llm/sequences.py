@@ -45,7 +45,6 @@ class _Sequence:
     cached_tokens: int = 0  # of its prompt
     first_s: float | None = None  # when its first token came
     steps: int = 0  # that it was in
-    device_s: float = 0.0
     counted: TokenUsage | None = None  # by the runtime, once it is over
 
     @property
@@ -68,10 +67,9 @@ class _Sequence:
         """Of its prompt."""
         return 0 if self.token_ids else max(0, self.prompt.tokens - self.read_tokens)
 
-    def processed(self, tokens: int, seconds: float) -> None:
+    def processed(self, tokens: int) -> None:
         """Its part of a step."""
         self.steps += 1
-        self.device_s += seconds
         if not self.token_ids:
             self.read_tokens = min(self.prompt.tokens, self.read_tokens + tokens)
 

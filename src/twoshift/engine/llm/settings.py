@@ -23,19 +23,22 @@ class LlmObjective:
     tpot_s: float = 0.1  # for each token after it: no step may take longer while a live stream is there
     kv_mark: float = 0.8  # share of the KV cache up to which background sequences are let in
     max_waiting: int = 256  # live requests without a first token, above which one is refused
+    live_slowdown: float | None = None  # a step beside live streams over one of theirs alone, at the most
 
     def __post_init__(self) -> None:
         for name in ("ttft_s", "tpot_s"):
             value = getattr(self, name)
             if not 0 < value < math.inf:
                 raise InvalidInput(name, value, "seconds above 0")
+        if self.live_slowdown is not None and not 1 <= self.live_slowdown < math.inf:
+            raise InvalidInput("live_slowdown", self.live_slowdown, "a finite factor of at least 1")
         if self.max_waiting < 1:
             raise InvalidInput("max_waiting", self.max_waiting, "at least 1")
 
     def governed(self, shape: LlmShape, serves: bool) -> GovernorSettings:
         """The bounds of background sequences; where nobody is served, only the KV cache bounds them."""
         ration = max(1, min(512, shape.step_tokens))
-        idle_step_s = max(self.tpot_s, _IDLE_STEP_SHARE * self.ttft_s) if serves else None
+        idle_step_s = max(self.tpot_s, _IDLE_STEP_SHARE * self.ttft_s) if self.live_slowdown is None else self.tpot_s
         return GovernorSettings(
             tpot_s=self.tpot_s,
             kv_capacity_tokens=shape.kv_tokens,
@@ -43,7 +46,8 @@ class LlmObjective:
             max_sequences=shape.max_sequences,
             prefill_tokens=ration,
             idle_prefill_tokens=max(ration, 4 * shape.step_tokens),
-            idle_step_s=idle_step_s,
+            idle_step_s=idle_step_s if serves else None,
+            live_slowdown=math.inf if self.live_slowdown is None else self.live_slowdown,
         )
 
     def bounds(self, shape: LlmShape) -> LlmBounds:

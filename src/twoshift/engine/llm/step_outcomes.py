@@ -35,6 +35,12 @@ class StepOutcomes:
         """Account for a step, under the lock; what is to be told outside of it."""
         self._counters.stepped(step, inside)
         settle: list[Callable[[], None]] = []
+        inside_now, lanes = self._table.inside, self._counters.lanes
+        for key, token_ids in step.more:
+            sequence = inside_now.get(key)
+            if isinstance(sequence, Background):
+                sequence.token_ids += token_ids
+                lanes[sequence.job.lane].output_tokens += len(token_ids)
         for event in step.emitted:
             sequence = self._table.inside.get(event.key)
             if sequence is None:

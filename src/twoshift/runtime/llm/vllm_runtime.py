@@ -1,4 +1,4 @@
-"""vLLM in this process: its own scheduler, paged KV cache and prefix cache, one step at a time."""
+"""vLLM in this process: its own scheduler, paged KV cache and prefix cache, a step at a time."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from twoshift.runtime.llm.folder import LlmFolder
 from twoshift.runtime.llm.grammars import GRAMMARS, check_grammar, structured_outputs
 from twoshift.runtime.llm.options import LlmOptions
 from twoshift.runtime.llm.prompts import PromptMaker
+from twoshift.runtime.llm.step_watch import StepWatch
 from twoshift.runtime.llm.tool_calls import CallReader, ToolCalls, check_parser
 from twoshift.runtime.tokenization import TextTokens
 from twoshift.types import Tensor
@@ -114,7 +115,7 @@ def engine_arguments(folder: LlmFolder, options: LlmOptions, on_cuda: bool, prec
         "max_num_batched_tokens": max(sequences, options.step_tokens or _STEP_TOKENS[device]),
         "enable_prefix_caching": True,
         "scheduling_policy": "priority",
-        "async_scheduling": False,  # a step's tokens are known before the next is decided
+        "async_scheduling": on_cuda,  # the next step is decided while the device runs the one before it
         "enforce_eager": not (on_cuda if options.compiled is None else options.compiled),
         "disable_log_stats": True,
         "trust_remote_code": False,
@@ -176,8 +177,10 @@ class VllmRuntime:
         self._calls = ToolCalls(tool_parser, self._prompts.tokenizer)
         self._readers: dict[int, CallReader] = {}  # by key: of those that may call tools
         self._scheduler = engine.engine_core.engine_core.scheduler
-        self._scheduled = _Watched(self._scheduler)
-        self._keys: dict[str, int] = {}  # of vLLM's own ids
+        self._keys: dict[str, int] = {}  # by vLLM's own ids
+        self._own_ids: dict[int, str] = {}  # by key
+        self._steps = StepWatch(self._scheduler, self._keys)
+        self._quiet: dict[int, list[int]] = {}  # tokens, by key: of those whose text nobody reads as it comes
         self._structured = set[int]()  # keys of those that keep to a schema
         self._check_schema = lru_cache(_SCHEMAS)(check_grammar)  # what is refused is not kept
         engine.input_processor.structured_outputs_config = None  # else each is checked again, between two steps
@@ -211,15 +214,22 @@ class VllmRuntime:
     def add(self, key: int, prompt: Prompt, live: bool) -> None:
         """Let it in; live ones go first. Raises InvalidInput where vLLM cannot take it."""
         tokens = {"prompt_token_ids": [*prompt.token_ids, *prompt.begun]}
+        while self._steps.in_flight and not self._keys:
+            self._engine.step()  # for sequences that are gone: the pause after it is no part of a step
         try:
             reader = self._calls.reader(prompt)
-            params = sampling_params(prompt, shows_special=reader is not None and reader.wants_special)
+            quiet = not live and reader is None and _is_quiet(prompt.params)
+            params = sampling_params(prompt, reader is not None and reader.wants_special, quiet)
             own = self._engine.add_request(str(key), tokens, params, priority=_LIVE if live else _BACKGROUND)
         except Exception as error:  # it has errors of its own for what it does not take, and libraries below it
             if prompt.params.json_schema is not None:  # the rest was looked at before
                 raise InvalidInput("json_schema", "this schema", f"a schema that vLLM supports ({error})") from error
             raise InvalidInput("request", "these parameters", f"parameters that vLLM accepts ({error})") from error
-        self._keys[own] = key
+        self._keys[own], self._own_ids[key] = key, own
+        if quiet:
+            self._engine.output_processor.abort_requests([own], internal=True)  # it goes on in the core
+            self._steps.quiet.add(own)
+            self._quiet[key] = []
         if reader is not None:
             self._readers[key] = reader
         if prompt.params.json_schema is not None:
@@ -227,45 +237,68 @@ class VllmRuntime:
 
     def abort(self, keys: Sequence[int]) -> None:
         """Forget them and free what they hold; unknown ones are ignored."""
-        gone = set(keys)
-        self._engine.abort_request([str(key) for key in keys])
-        self._forget(gone)
+        self._engine.engine_core.abort_requests([self._own_ids[key] for key in keys if key in self._quiet])
+        self._engine.abort_request([str(key) for key in keys if key not in self._quiet])
+        self._forget(keys)
 
     def step(self, prefill_tokens: int | None = None) -> Step:
-        """One forward pass over what is inside; of each prompt it reads at most so many tokens."""
-        if not self._engine.has_unfinished_requests():
+        """Begin one forward pass over what is inside, and end the oldest; it reads so many tokens of each prompt.
+
+        On a GPU two are on their way: the next is decided while the device runs the one before it.
+        """
+        if not self._keys:
             return Step(kv_use=self._kv_use())
-        self._scheduled.forget()
         self._scheduler.scheduler_config.long_prefill_token_threshold = prefill_tokens or 0  # vLLM's own chunking
-        began_s = time.perf_counter()
         try:
             outputs = self._engine.step()
         except Exception as error:  # its state is unknown: nothing that it holds can be trusted
             raise DeviceLost(f"vLLM failed in a step: {type(error).__name__}: {error}") from error
-        elapsed_s = time.perf_counter() - began_s
-        tokens = {self._keys[own]: count for own, count in self._scheduled.tokens.items() if own in self._keys}
-        emitted = tuple(self._read(_emitted(each, int(each.request_id) in self._structured)) for each in outputs)
-        ended = {each.key for each in emitted if each.finish is not None or each.error is not None}
-        if ended:
-            self._forget(ended)
-        if not tokens:
+        ended, preempted = self._steps.taken()
+        emitted = [self._read(_emitted(each, int(each.request_id) in self._structured)) for each in outputs]
+        more = list[tuple[int, Sequence[int]]]()
+        for each in ended.quiet:
+            key = self._keys[each.request_id]
+            told = self._quiet[key]
+            if told and each.finish_reason is None:
+                more.append((key, each.new_token_ids))
+            else:
+                emitted.append(self._first_or_last(key, each))
+            told += each.new_token_ids
+        self._forget([each.key for each in emitted if each.finish is not None or each.error is not None])
+        if not ended.tokens and not self._steps.in_flight:
             time.sleep(_PAUSE_S)
-        return Step(emitted, tokens, elapsed_s if tokens else None, self._kv_use(), self._scheduled.preempted)
+        return Step(tuple(emitted), ended.tokens, ended.seconds, self._kv_use(), preempted, more)
 
     def close(self) -> None:
         """Give the device back, so that another model can be loaded in this process."""
         from vllm.distributed import destroy_distributed_environment, destroy_model_parallel
 
         self._engine.engine_core.shutdown()
-        del self._engine, self._scheduler, self._scheduled
+        del self._engine, self._scheduler, self._steps
         destroy_model_parallel()
         destroy_distributed_environment()
 
-    def _forget(self, gone: set[int]) -> None:
-        self._keys = {own: key for own, key in self._keys.items() if key not in gone}
-        self._structured -= gone
+    def _forget(self, gone: Sequence[int]) -> None:
         for key in gone:
+            own = self._own_ids.pop(key, "")
+            self._keys.pop(own, None)
+            self._steps.quiet.discard(own)
+            self._quiet.pop(key, None)
+            self._structured.discard(key)
             self._readers.pop(key, None)
+
+    def _first_or_last(self, key: int, output: Any) -> Emitted:
+        """Of a quiet sequence: its whole text comes with the last of its tokens."""
+        ids, finish, error = tuple(output.new_token_ids), output.finish_reason, None
+        if finish is not None:
+            finish, reason = None, str(finish)
+            if reason in ("stop", "length"):
+                finish = FinishReason(reason)
+            else:
+                error = Broken(f"vLLM ended the sequence: {reason}")
+        text = "" if finish is None else self.text_of((*self._quiet[key], *ids))
+        cached = 0 if output.prefill_stats is None else output.prefill_stats.num_cached_tokens
+        return Emitted(key, text, ids, finish, cached, error)
 
     def _read(self, emitted: Emitted) -> Emitted:
         """With the calls that are in its text."""
@@ -284,28 +317,12 @@ class VllmRuntime:
         return self._scheduler.kv_cache_manager.usage
 
 
-class _Watched:
-    """What vLLM's scheduler decided for the last step: nothing is changed, only seen."""
-
-    def __init__(self, scheduler: Any) -> None:
-        self.tokens: dict[str, int] = {}
-        self.preempted = 0
-        decide = scheduler.schedule
-
-        def schedule(*args: Any, **options: Any) -> Any:
-            decided = decide(*args, **options)
-            self.tokens = dict(decided.num_scheduled_tokens)
-            self.preempted = len(decided.preempted_req_ids or ())
-            return decided
-
-        scheduler.schedule = schedule
-
-    def forget(self) -> None:
-        """Before the next step."""
-        self.tokens, self.preempted = {}, 0
+def _is_quiet(params: GenerationParams) -> bool:
+    """Whether nothing but its tokens is needed before it ends: no text to look for stop strings in."""
+    return not params.stop and params.logprobs is None and params.json_schema is None
 
 
-def sampling_params(prompt: Prompt, shows_special: bool = False) -> Any:
+def sampling_params(prompt: Prompt, shows_special: bool = False, quiet: bool = False) -> Any:
     """As vLLM has them. A sequence that goes on draws with another seed: the same one would draw the same again."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
@@ -328,6 +345,7 @@ def sampling_params(prompt: Prompt, shows_special: bool = False) -> Any:
         structured_outputs=structured_outputs(asked.json_schema),
         skip_special_tokens=not shows_special,
         output_kind=RequestOutputKind.DELTA,
+        detokenize=not quiet,
     )
 
 
