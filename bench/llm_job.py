@@ -11,13 +11,16 @@ and the precision are the same for both. Prompts are random tokens that share no
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import multiprocessing
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +49,9 @@ def main() -> int:
             process = context.Process(target=_side, args=(side, given, theirs))
             process.start()
             theirs.close()
-            while process.is_alive() or ours.poll():
-                if ours.poll(1.0):  # its own children may have the other end: its end is not waited for
-                    told = ours.recv()
-                    rates[side].append(told["tokens_per_s"])
-                    print(json.dumps({"side": side, "turn": turn + 1, **told}), flush=True)
+            for told in _told(process, ours):
+                rates[side].append(told["tokens_per_s"])
+                print(json.dumps({"side": side, "turn": turn + 1, **told}), flush=True)
     if not all(rates.values()) or len(rates) < len(_SIDES):
         return 1
     medians = {side: round(statistics.median(each), 1) for side, each in rates.items()}
@@ -58,6 +59,14 @@ def main() -> int:
     verdict = "met" if ratio >= GOAL else "MISSED"
     print(json.dumps({"tokens_per_s": medians, "ratio": round(ratio, 3), "goal": GOAL, "verdict": verdict}))
     return int(ratio < GOAL)
+
+
+def _told(process: BaseProcess, results: Connection) -> Iterator[dict[str, Any]]:
+    """What a side tells until it ends; its own children may hold the other end of the pipe for longer."""
+    with contextlib.suppress(EOFError):
+        while process.is_alive() or results.poll():
+            if results.poll(1.0):
+                yield results.recv()
 
 
 def _arguments() -> argparse.Namespace:
