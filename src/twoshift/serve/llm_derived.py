@@ -11,6 +11,7 @@ from twoshift.engine.llm import LlmObjective
 from twoshift.errors import InvalidInput
 from twoshift.llm_ports import LlmShape
 from twoshift.policy.cost import CallCost
+from twoshift.policy.llm_admission import LlmAdmissionPolicy
 from twoshift.types import CallSize
 
 __all__ = ["LlmDerived", "derive_llm", "objective_for"]
@@ -33,6 +34,7 @@ class LlmDerived:
     context_tokens: int
     kv_tokens: int
     max_waiting: int  # requests without a first token, above which one is refused
+    live_streams: int = 0  # that may run at the same time: with one more, a token would take longer than tpot_s
 
     @property
     def slo_s(self) -> float:
@@ -95,6 +97,7 @@ def derive_llm(cost: CallCost, objective: LlmObjective, shape: LlmShape) -> LlmD
         context_tokens=shape.context_tokens,
         kv_tokens=shape.kv_tokens,
         max_waiting=objective.max_waiting,
+        live_streams=LlmAdmissionPolicy(objective.bounds(shape)).live_streams(cost),
     )
 
 

@@ -276,6 +276,27 @@ def test_where_every_place_is_taken_a_first_token_comes_after_another_one_s_last
     assert len(bench.engine.streams([prompt], within_s=soon_s)) == 1
 
 
+def test_who_is_refused_for_the_pace_of_others_is_told_by_the_length_of_answers_before() -> None:
+    bench = Bench(LlmObjective(tpot_s=FakeLlm().cost.seconds(CallSize.uniform(2))))
+
+    def told() -> float:
+        with pytest.raises(TryLater, match="at most 2 can run") as caught:
+            bench.engine.streams([prompt_of(1)])
+        return caught.value.retry_after_s
+
+    running = [bench.engine.stream(prompt_of(number, max_tokens=200)) for number in range(2)]
+    bench.turn(2)
+    step_s = bench.llm.cost.seconds(CallSize.uniform(2))
+    assert told() == pytest.approx(198 * step_s), "they may have as much"
+    running[0].cancel()
+    bench.turn()
+    short = bench.engine.stream(prompt_of(9, max_tokens=20))
+    bench.until(lambda: short.is_over)
+    bench.engine.stream(prompt_of(8, max_tokens=200))
+    bench.turn()
+    assert told() == pytest.approx(19 * step_s, rel=0.1)
+
+
 def test_whole_answers_come_as_rows() -> None:
     bench = Bench()
     rows = bench.llm.prepare([GenerationRequest("hello", GenerationParams(max_tokens=3))])
