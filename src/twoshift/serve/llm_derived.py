@@ -14,7 +14,7 @@ from twoshift.policy.cost import CallCost
 from twoshift.policy.llm_admission import LlmAdmissionPolicy
 from twoshift.types import CallSize
 
-__all__ = ["LlmDerived", "derive_llm", "objective_for"]
+__all__ = ["LlmDerived", "can_keep", "derive_llm", "objective_for"]
 
 _QUANTILE = 0.9  # as the lane policies predict
 _TTFT_S, _TPOT_S = 2.0, 0.1  # where nothing is said and the device is fast enough
@@ -60,9 +60,14 @@ class LlmDerived:
         return asdict(self)
 
 
+def can_keep(cost: CallCost, ttft_s: float | None, tpot_s: float | None) -> bool:
+    """Whether a device with this curve can keep what was given."""
+    return all(given is None or given >= _least_s(cost) for given in (ttft_s, tpot_s))
+
+
 def objective_for(cost: CallCost, ttft_s: float | None, tpot_s: float | None, max_waiting: int | None) -> LlmObjective:
     """As it was given, or as this device can keep it; raises InvalidInput where it cannot keep what was given."""
-    least_s = cost.seconds(CallSize.uniform(1), _QUANTILE)
+    least_s = _least_s(cost)
     for name, given in (("ttft_ms", ttft_s), ("tpot_ms", tpot_s)):
         if given is not None and given < least_s:
             accepted = (
@@ -99,6 +104,10 @@ def derive_llm(cost: CallCost, objective: LlmObjective, shape: LlmShape) -> LlmD
         max_waiting=objective.max_waiting,
         live_streams=LlmAdmissionPolicy(objective.bounds(shape)).live_streams(cost),
     )
+
+
+def _least_s(cost: CallCost) -> float:
+    return cost.seconds(CallSize.uniform(1), _QUANTILE)
 
 
 def _largest(most: int, holds: Callable[[int], bool]) -> int:
