@@ -23,7 +23,7 @@ from twoshift.generation import FinishReason
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_values import LaneLimits
 from twoshift.runtime.llm import LlmOptions, is_llm, load_llm
-from twoshift.runtime.load import load_model
+from twoshift.runtime.load import check_named, load_model
 
 __all__ = ["GENERATION", "PipelineModel", "opened_model", "plain_options"]
 
@@ -39,8 +39,13 @@ _Columns = dict[str, NDArray[Any]]
 class PipelineModel(Protocol):
     """A model behind an engine of its own."""
 
-    engine: BlockEngine
-    known: _Columns  # an empty array of each result column, where those are known before the first row
+    @property
+    def engine(self) -> BlockEngine: ...
+
+    @property
+    def known(self) -> _Columns:
+        """An empty array of each result column, where those are known before the first row."""
+        ...
 
     def begun(self, batch: _Batch) -> Window:
         """Its rows with the engine; raises InvalidInput where a column is missing."""
@@ -57,6 +62,7 @@ def opened_model(
     """The model that `model` names, loaded; raises InvalidInput where it or an option cannot be used."""
     if is_llm(model):
         return _Prompts(_settings(model, text, pair, columns, options))
+    check_named(model)
     for name in GENERATION:
         if name in options:
             raise InvalidInput(name, options[name], f"no value: {model} is not a language model")

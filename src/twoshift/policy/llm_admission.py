@@ -79,7 +79,8 @@ class LlmAdmissionPolicy:
                 max(_LEAST_WAIT_S, soon_s), f"{load.waiting} sequences are already waiting for their first token"
             )
         most = self.live_streams(cost)
-        if load.live and self.bounds.max_sequences > most < len(load.live) + sequences:
+        is_pace_bound = most < self.bounds.max_sequences  # else it waits for a place, and slows nobody down
+        if load.live and is_pace_bound and len(load.live) + sequences > most:
             return self._out_of_pace(cost, load, sequences, most)
         first_s, why = self._first_token_s(cost, load, prompt_tokens, sequences)
         if first_s <= within_s or not load.live:

@@ -127,6 +127,8 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are(words: WordServ
 def test_only_a_language_model_has_prompts() -> None:
     with pytest.raises(InvalidInput, match=r"max_tokens.*minilm is not a language model"):
         Scorer("minilm", text="body", max_tokens=5)
+    with pytest.raises(InvalidInput, match="did you mean smollm"):
+        Scorer("smolm", prompt="body")
 
 
 def test_every_setting_of_a_job_that_decides_what_answers_are_is_an_option_here() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_llm import FakeLlm, prompt_of
@@ -37,7 +38,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FileProfiles:
     return FileProfiles(tmp_path / "profiles")
 
 
-def served(said: list[str], **objective: float) -> ServedLlm:
+def served(said: list[str], **objective: Any) -> ServedLlm:
     return served_models.served_llm("fake", ModelSettings(model="fake", **objective), said.append)
 
 
