@@ -35,7 +35,10 @@ class WordServer(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: WordServer
+    @property
+    def _words(self) -> WordServer:
+        assert isinstance(self.server, WordServer)
+        return self.server
 
     def do_GET(self) -> None:
         if self.path != "/v1/models":
@@ -48,15 +51,15 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         text = body["messages"][-1]["content"]
-        self.server.asked[text] += 1
-        self.server.keys.add(self.headers.get("Authorization", ""))
+        self._words.asked[text] += 1
+        self._words.keys.add(self.headers.get("Authorization", ""))
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
         words = text.split()
         try:
             for word in words:
-                self.server.going.wait(120)
+                self._words.going.wait(120)
                 time.sleep(PAUSE_S)
                 self._event({"choices": [{"delta": {"content": f"{word} "}, "finish_reason": None}]})
             self._event({"choices": [{"delta": {}, "finish_reason": "stop"}]})
