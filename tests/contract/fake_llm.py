@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from twoshift.errors import TooLarge
 from twoshift.generation import FinishReason, GenerationParams, GenerationRequest
@@ -11,7 +11,7 @@ from twoshift.llm_ports import Emitted, LlmShape, Prompt, Prompts, Step
 from twoshift.policy.cost import CallCost
 from twoshift.ports import RuntimeInfo
 
-__all__ = ["FakeLlm", "prompt_of", "words_after"]
+__all__ = ["FakeLlm", "PipelinedLlm", "prompt_of", "words_after"]
 
 INFO = RuntimeInfo("fake", "sha256:0", "fake", "cpu", "fp32", 256, ("text", "finish_reason", "output_tokens"), True)
 SHAPE = LlmShape(context_tokens=256, kv_tokens=1024, block_tokens=4, step_tokens=16, max_sequences=8)
@@ -125,3 +125,46 @@ class FakeLlm:
             del self.inside[key]
         shown = "" if stopped else self.text_of(new)
         return Emitted(key, shown, tuple(new), finish, each.cached, stopped_by=stopped[0] if stopped else None)
+
+
+class PipelinedLlm(FakeLlm):
+    """As on a GPU: what a step brought comes with the next, and a job's text at its end."""
+
+    def __init__(self, shape: LlmShape = SHAPE, cost: CallCost | None = None) -> None:
+        super().__init__(shape, cost)
+        self._on_its_way: Step | None = None
+        self._texts: dict[int, str] = {}  # of background sequences
+
+    def add(self, key: int, prompt: Prompt, live: bool) -> None:
+        """It is in the next step."""
+        super().add(key, prompt, live)
+        self._texts.pop(key, None)
+        if not live and not prompt.params.stop:
+            self._texts[key] = ""
+
+    def abort(self, keys: Sequence[int]) -> None:
+        """What is on its way for them is dropped."""
+        super().abort(keys)
+        if (step := self._on_its_way) is not None:
+            self._on_its_way = replace(step, emitted=tuple(each for each in step.emitted if each.key not in keys))
+
+    def step(self, prefill_tokens: int | None = None) -> Step:
+        """Begins one, and ends the one before it."""
+        began, self._on_its_way = self._on_its_way, super().step(prefill_tokens)
+        return Step(kv_use=self._on_its_way.kv_use) if began is None else self._quiet(began)
+
+    def _quiet(self, step: Step) -> Step:
+        emitted, more = list[Emitted](), list[tuple[int, Sequence[int]]]()
+        for each in step.emitted:
+            if each.key not in self._texts:
+                emitted.append(each)
+                continue
+            is_first = not self._texts[each.key]
+            self._texts[each.key] += each.text
+            if each.finish is not None:
+                emitted.append(replace(each, text=self._texts.pop(each.key)))
+            elif is_first:
+                emitted.append(replace(each, text=""))
+            else:
+                more.append((each.key, each.token_ids))
+        return replace(step, emitted=tuple(emitted), more=more)

@@ -1,12 +1,16 @@
-"""smollm in vLLM on a Ray that the real program starts: it answers, streams, and ends a stream before it ends."""
+"""smollm in vLLM on a Ray that the real program starts: live streams, which end before it does, and a job."""
 
 from __future__ import annotations
 
+import json
 import signal
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import PROGRAM, environment
 from real_smollm import MARKS, smollm_home
 from servers import Server
 
@@ -47,3 +51,25 @@ def test_a_language_model_on_ray_answers_and_finishes_its_stream_when_it_is_told
     assert server.process.wait(300) == 0
     assert "for admitted requests" in server.said
     assert "SIGTERM received" not in server.said  # by Ray, which would end the process in the midst of it
+
+
+def test_a_job_on_ray_has_an_answer_or_an_error_for_every_row(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    asked = [{"id": k, "country": each} for k, each in enumerate(["France", None, "Japan"])]
+    (tmp_path / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+    prompt = "What is the capital of {country}? Answer in one word."
+    command = [PROGRAM, "run", "asked.jsonl", "--model", "smollm", "--prompt", prompt, "--max-tokens", "12"]
+    command += ["--keep", "id", "--engine", "ray", "--output-format", "jsonl", "-o", "out", "--json"]
+    env = environment(smollm_home(tmp_path_factory), RAY_ADDRESS="local", VLLM_CPU_KVCACHE_SPACE="1")
+    ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout)
+    parts = sorted((tmp_path / "out").glob("part-*"))
+    rows = [json.loads(line) for part in parts for line in part.read_text().splitlines()]
+    assert [row["id"] for row in rows] == [0, 1, 2]
+    assert "Paris" in rows[0]["text"]
+    assert "Tokyo" in rows[2]["text"]
+    assert rows[1]["error"].endswith("column country, which the prompt uses, is null")
+    assert (told["rows"], told["errors"]) == (3, 1)
+    assert told["output_tokens"] == rows[0]["output_tokens"] + rows[2]["output_tokens"]

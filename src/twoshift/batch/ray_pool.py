@@ -29,6 +29,7 @@ from twoshift.errors import InvalidInput
 from twoshift.extras import needed
 from twoshift.policy.preparing import SPARED_CORES, PreparersPolicy
 from twoshift.ports import Blobs
+from twoshift.runtime.llm.remote import KEY, is_address
 
 __all__ = ["RayPool", "connected", "fitting_threads"]
 
@@ -257,7 +258,9 @@ def _device(asked: str) -> str:
 
 
 def _environment(settings: JobSettings) -> dict[str, str]:
-    """What says how storage is reached, where the job needs any."""
-    if not any(name.removeprefix("@").startswith("s3://") for name in (*settings.inputs, settings.output)):
-        return {}
-    return {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    """What says how storage, and a model on another server, are reached, where the job needs it."""
+    on_s3 = any(name.removeprefix("@").startswith("s3://") for name in (*settings.inputs, settings.output))
+    found = {name: value for name, value in os.environ.items() if on_s3 and name.startswith("AWS_")}
+    if is_address(settings.model) and KEY in os.environ:
+        found[KEY] = os.environ[KEY]
+    return found

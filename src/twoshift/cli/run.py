@@ -14,7 +14,7 @@ import typer
 from twoshift.batch.settings import JobSettings, Mark, make_settings, read_settings
 from twoshift.cli.app import app
 from twoshift.cli.commands import command
-from twoshift.cli.output import note, show
+from twoshift.cli.output import note, own_stdout, show
 from twoshift.cli.params import JsonFlag, flags_of, given_of, text, with_settings
 from twoshift.cli.run_codes import EXIT_CODES
 from twoshift.cli.run_warning import failed_rows_warning
@@ -88,7 +88,11 @@ def _run(settings: JobSettings, fresh: bool, retry_errors: str | None) -> JobRes
     job = job_for(settings)
     from twoshift.cli.job_progress import JobProgress
 
-    with _signals(job), JobProgress(settings) as progress:
+    with (
+        own_stdout(),
+        _signals(job),
+        JobProgress(settings) as progress,
+    ):  # Ray says there what it does about lost workers
         result = job.run(progress.found, progress.draw, progress.loading, fresh=fresh, retry_errors=retry_errors)
         progress.ended(result.last)
     return result

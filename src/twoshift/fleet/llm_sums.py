@@ -53,4 +53,5 @@ def llm_derived_together(parts: Sequence[LlmDerived]) -> LlmDerived:
         output_tokens_per_s=sum(each.output_tokens_per_s for each in parts),
         kv_tokens=sum(each.kv_tokens for each in parts),
         max_waiting=sum(each.max_waiting for each in parts),
+        live_streams=sum(each.live_streams for each in parts),
     )

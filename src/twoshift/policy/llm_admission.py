@@ -1,4 +1,4 @@
-"""Take a live request of a language model, or refuse it at once: by when its first token is predicted."""
+"""Take a live request of a language model, or refuse it at once: by its first token, and by everybody's tokens."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from twoshift.policy.admission import Admit, Refuse
 from twoshift.policy.cost import CallCost
 from twoshift.types import CallSize
 
-__all__ = ["LiveSequence", "LlmAdmissionPolicy", "LlmBounds", "LlmLoad"]
+__all__ = ["LiveSequence", "LlmAdmissionPolicy", "LlmBounds", "LlmLoad", "likely_left"]
 
 _LEAST_WAIT_S = 0.1
+_QUANTILE = 0.9  # as the governor predicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,19 @@ class LiveSequence(NamedTuple):
     unread_tokens: int  # of its prompt
     left_tokens: int  # that it may still generate
     kv_tokens: int  # that it holds, or will once its prompt is read
+    likely_tokens: int | None = None  # that it will generate, by the answers before it; None: all that it may
+
+    @property
+    def ends_after(self) -> int:
+        """Steps, as likely as not."""
+        return self.left_tokens if self.likely_tokens is None else min(self.left_tokens, self.likely_tokens)
+
+
+def likely_left(generated: int, usual_tokens: float | None) -> int | None:
+    """Tokens that an answer lacks, where answers have `usual_tokens`; one that is longer may be so by as much again."""
+    if usual_tokens is None:
+        return None
+    return math.ceil(usual_tokens - generated if generated < usual_tokens else usual_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +61,7 @@ class LlmLoad:
 
 
 class LlmAdmissionPolicy:
-    """Admits what has room soon enough: a place in the step, KV cache for its prompt, and everybody's TPOT kept."""
+    """Admits what has room soon enough, a place in the step and KV cache for its prompt, and keeps everybody's TPOT."""
 
     def __init__(self, bounds: LlmBounds) -> None:
         self.bounds = bounds
@@ -64,49 +78,66 @@ class LlmAdmissionPolicy:
             return Refuse(
                 max(_LEAST_WAIT_S, soon_s), f"{load.waiting} sequences are already waiting for their first token"
             )
+        most = self.live_streams(cost)
+        is_pace_bound = most < self.bounds.max_sequences  # else it waits for a place, and slows nobody down
+        if load.live and is_pace_bound and len(load.live) + sequences > most:
+            return self._out_of_pace(cost, load, sequences, most)
         first_s, why = self._first_token_s(cost, load, prompt_tokens, sequences)
         if first_s <= within_s or not load.live:
             return Admit(first_s)
         reason = f"the first token would take {first_s:.3g} s, but {within_s:.3g} s are allowed{why}"
         return Refuse(max(_LEAST_WAIT_S, first_s - within_s), reason)
 
+    def live_streams(self, cost: CallCost) -> int:
+        """Sequences whose step keeps TPOT; all, where not even one alone does: to refuse would help nobody."""
+        least, most = 1, self.bounds.max_sequences
+        if cost.seconds(CallSize.uniform(1), _QUANTILE) > self.bounds.tpot_s:
+            return most
+        while least < most:
+            middle = (least + most + 1) // 2
+            fits = cost.seconds(CallSize.uniform(middle), _QUANTILE) <= self.bounds.tpot_s
+            least, most = (middle, most) if fits else (least, middle - 1)
+        return least
+
     def first_token_s(self, cost: CallCost, load: LlmLoad, prompt_tokens: int, sequences: int = 1) -> float:
         """Until prompts that come now have their first tokens."""
         return self._first_token_s(cost, load, prompt_tokens, sequences)[0]
 
+    def _out_of_pace(self, cost: CallCost, load: LlmLoad, sequences: int, most: int) -> Refuse:
+        """Come back once enough of the others have likely ended; all of them, for a request that is too many alone."""
+        live = len(load.live)
+        ends = sorted(each.ends_after for each in load.live)
+        steps = ends[min(live, live + sequences - most) - 1]
+        rows = min(self.bounds.max_sequences, live + load.background)
+        wait_s = load.step_s + steps * cost.seconds(CallSize.uniform(rows)) + self._reads_s(cost, load, rows)
+        told = f"at most {most} can run without missing their objective of {self.bounds.tpot_s:.3g} s per token"
+        return Refuse(max(_LEAST_WAIT_S, wait_s), f"{live} sequences are running, and {told}")
+
     def _first_token_s(self, cost: CallCost, load: LlmLoad, prompt_tokens: int, sequences: int) -> tuple[float, str]:
-        bounds = self.bounds
-        unread = prompt_tokens + sum(each.unread_tokens for each in load.live)
-        rows = min(bounds.max_sequences, sequences + len(load.live) + load.background)
-        piece = min(unread, bounds.step_tokens)
-        reads_s = math.ceil(unread / bounds.step_tokens) * cost.seconds(CallSize(rows, rows + piece, piece, unread))
+        rows = min(self.bounds.max_sequences, sequences + len(load.live) + load.background)
         steps, why = self._room_after(cost, load, prompt_tokens, sequences)
-        return load.step_s + steps * cost.seconds(CallSize.uniform(rows)) + reads_s, why
+        decode_s = steps * cost.seconds(CallSize.uniform(rows))
+        return load.step_s + decode_s + self._reads_s(cost, load, rows, prompt_tokens), why
+
+    def _reads_s(self, cost: CallCost, load: LlmLoad, rows: int, prompt_tokens: int = 0) -> float:
+        """Steps of so many rows that read these tokens, and what is unread already."""
+        unread = prompt_tokens + sum(each.unread_tokens for each in load.live)
+        piece = min(unread, self.bounds.step_tokens)
+        steps = math.ceil(unread / self.bounds.step_tokens)
+        return steps * cost.seconds(CallSize(rows, rows + piece, piece, unread))
 
     def _room_after(self, cost: CallCost, load: LlmLoad, prompt_tokens: int, sequences: int) -> tuple[int, str]:
         """The steps until enough others have ended, each with as many tokens as it may have; what it waits for."""
-        most = min(self.bounds.max_sequences, self._in_pace(cost))
-        slow = " without missing their objective" if most < self.bounds.max_sequences else ""
+        most = self.live_streams(cost)
         why = ""
         for steps, others, held in _as_they_end(load):
             if others and others + sequences > most:
-                why = why or f": {len(load.live)} sequences are running, and at most {most} can run{slow}"
+                why = why or f": {len(load.live)} sequences are running, and at most {most} can run"
             elif others and held + prompt_tokens > self.bounds.kv_tokens:
                 why = why or ": the KV cache is full"
             else:
                 return steps, why
         raise AssertionError("once all have ended there is room")
-
-    def _in_pace(self, cost: CallCost) -> int:
-        """Sequences whose step keeps TPOT; all, where not even one alone does: to refuse would help nobody."""
-        least, most = 1, self.bounds.max_sequences
-        if cost.seconds(CallSize.uniform(1)) > self.bounds.tpot_s:
-            return most
-        while least < most:
-            middle = (least + most + 1) // 2
-            fits = cost.seconds(CallSize.uniform(middle)) <= self.bounds.tpot_s
-            least, most = (middle, most) if fits else (least, middle - 1)
-        return least
 
 
 def _as_they_end(load: LlmLoad) -> Iterator[tuple[int, int, float]]:

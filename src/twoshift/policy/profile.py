@@ -14,12 +14,13 @@ from twoshift.policy.plan.row import RowSize
 from twoshift.policy.threads import ThreadPlan
 from twoshift.types import CallSize
 
-__all__ = ["Profile", "checked_name", "healed_profile", "profile_name", "slowdown_now"]
+__all__ = ["Profile", "checked_name", "healed_profile", "profile_name", "relearned_profile", "slowdown_now"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _NOISE = re.compile(r"\((?:R|TM)\)|\b(?:CPU|Processor)\b", re.IGNORECASE)  # of a device's name: says nothing
 _DOUBT = 1.5  # times as quick, or as slow, as a curve says: it was measured in another moment
 _QUICKER = 0.8  # of what a stored curve says: from here on it is worth a write
+_CHANGED = 1.1  # times as long, or as short, as a stored curve says: from here on what was learned is worth a write
 _WORD_CHARACTERS = 34  # two of them, the runtime and the precision stay below what a name may hold
 
 
@@ -94,5 +95,19 @@ def healed_profile(stored: Profile, cost: CallCost, created_at: str, can_slow: b
     one = stored.row.call(1)
     pace = cost.seconds(one) / stored.cost.seconds(one)
     if _QUICKER < pace < _DOUBT or (pace >= _DOUBT and not can_slow):
+        return None
+    return replace(stored, cost=cost, created_at=created_at)
+
+
+def relearned_profile(
+    stored: Profile, cost: CallCost, sizes: Iterable[CallSize], created_at: str, can_slow: bool = False
+) -> Profile | None:
+    """The profile with a curve as it was learned, whatever its shape; None where such calls take what is stored.
+
+    One by which any of them is slower is taken where `can_slow`.
+    """
+    paces = [cost.seconds(size) / stored.cost.seconds(size) for size in sizes]
+    is_slower, is_quicker = max(paces) > _CHANGED, min(paces) < 1 / _CHANGED
+    if not (is_slower or is_quicker) or (is_slower and not can_slow):
         return None
     return replace(stored, cost=cost, created_at=created_at)

@@ -11,9 +11,10 @@ from twoshift.engine.llm import LlmObjective
 from twoshift.errors import InvalidInput
 from twoshift.llm_ports import LlmShape
 from twoshift.policy.cost import CallCost
+from twoshift.policy.llm_admission import LlmAdmissionPolicy
 from twoshift.types import CallSize
 
-__all__ = ["LlmDerived", "derive_llm", "objective_for"]
+__all__ = ["LlmDerived", "can_keep", "derive_llm", "objective_for"]
 
 _QUANTILE = 0.9  # as the lane policies predict
 _TTFT_S, _TPOT_S = 2.0, 0.1  # where nothing is said and the device is fast enough
@@ -33,6 +34,7 @@ class LlmDerived:
     context_tokens: int
     kv_tokens: int
     max_waiting: int  # requests without a first token, above which one is refused
+    live_streams: int = 0  # that may run at the same time: with one more, a token would take longer than tpot_s
 
     @property
     def slo_s(self) -> float:
@@ -58,9 +60,14 @@ class LlmDerived:
         return asdict(self)
 
 
+def can_keep(cost: CallCost, ttft_s: float | None, tpot_s: float | None) -> bool:
+    """Whether a device with this curve can keep what was given."""
+    return all(given is None or given >= _least_s(cost) for given in (ttft_s, tpot_s))
+
+
 def objective_for(cost: CallCost, ttft_s: float | None, tpot_s: float | None, max_waiting: int | None) -> LlmObjective:
     """As it was given, or as this device can keep it; raises InvalidInput where it cannot keep what was given."""
-    least_s = cost.seconds(CallSize.uniform(1), _QUANTILE)
+    least_s = _least_s(cost)
     for name, given in (("ttft_ms", ttft_s), ("tpot_ms", tpot_s)):
         if given is not None and given < least_s:
             accepted = (
@@ -95,7 +102,12 @@ def derive_llm(cost: CallCost, objective: LlmObjective, shape: LlmShape) -> LlmD
         context_tokens=shape.context_tokens,
         kv_tokens=shape.kv_tokens,
         max_waiting=objective.max_waiting,
+        live_streams=LlmAdmissionPolicy(objective.bounds(shape)).live_streams(cost),
     )
+
+
+def _least_s(cost: CallCost) -> float:
+    return cost.seconds(CallSize.uniform(1), _QUANTILE)
 
 
 def _largest(most: int, holds: Callable[[int], bool]) -> int:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from twoshift.errors import TwoshiftError
-from twoshift.policy.profile import Profile, healed_profile
+from twoshift.errors import InvalidInput, TwoshiftError
+from twoshift.policy.cost import CallCost
+from twoshift.policy.profile import Profile, healed_profile, relearned_profile
 from twoshift.ports import Profiles
+from twoshift.types import CallSize
 
-__all__ = ["ProfileKeeper"]
+__all__ = ["ProfileKeeper", "StepProfileKeeper"]
 
 _EVERY_S = 60.0  # at most one write
 
@@ -32,11 +34,11 @@ class ProfileKeeper:
     def look(self) -> None:
         """Write it, if that is worth it."""
         try:
-            stored = self._profiles.get(self._began.name)
+            stored = self._stored()
             if stored.checksum != self._began.checksum:
                 return  # of another version by now
             can_slow = stored.created_at == self._known_at  # else somebody has measured since, in a better moment
-            healed = healed_profile(stored, self._began.cost.scaled(self._usual_pace()), _now(), can_slow)
+            healed = self._healed(stored, can_slow)
             if healed is not None:
                 self._profiles.put(healed)
                 self._known_at = healed.created_at
@@ -50,9 +52,40 @@ class ProfileKeeper:
             self._thread.join()
         self.look()
 
+    def _stored(self) -> Profile:
+        return self._profiles.get(self._began.name)
+
+    def _healed(self, stored: Profile, can_slow: bool) -> Profile | None:
+        return healed_profile(stored, self._began.cost.scaled(self._usual_pace()), _now(), can_slow)
+
     def _follow(self) -> None:
         while not self._stop.wait(_EVERY_S):
             self.look()
+
+
+class StepProfileKeeper(ProfileKeeper):
+    """The same of a language model's steps: stores the curve as learned, wherever it says something else by now.
+
+    A server begins where the last one ended; what was only a guess is stored once something was learned.
+    """
+
+    def __init__(
+        self, began: Profile, usual: Callable[[], CallCost], sizes: Sequence[CallSize], profiles: Profiles
+    ) -> None:
+        """`sizes` are the steps by which curves are compared."""
+        super().__init__(began, lambda: 1.0, profiles)
+        self._usual, self._sizes = usual, sizes
+
+    def _stored(self) -> Profile:
+        try:
+            return super()._stored()
+        except InvalidInput:
+            if self._began.samples:
+                raise  # somebody has removed it
+            return self._began
+
+    def _healed(self, stored: Profile, can_slow: bool) -> Profile | None:
+        return relearned_profile(stored, self._usual(), self._sizes, _now(), can_slow)
 
 
 def _now() -> str:

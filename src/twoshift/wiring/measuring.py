@@ -8,18 +8,27 @@ from twoshift.engine.example_rows import examples_of
 from twoshift.engine.llm.measure import measure_steps
 from twoshift.engine.measure import MeasureLimits, fastest_calls, measure_profile
 from twoshift.errors import InvalidInput, TwoshiftError
-from twoshift.llm_ports import LlmRuntime
+from twoshift.llm_ports import LlmRuntime, LlmShape
 from twoshift.policy.cost import CallCost
 from twoshift.policy.fit import fit_call_cost
 from twoshift.policy.plan.row import RowSize
 from twoshift.policy.profile import Profile, slowdown_now
 from twoshift.ports import Runtime
 from twoshift.serve.model import output_tensors
-from twoshift.types import Tensor
+from twoshift.types import CallSize, Tensor
 from twoshift.wiring.model_loading import threads_of, use_threads
 from twoshift.wiring.stored_profiles import keep_profile, profile_of, stored_profile
 
-__all__ = ["GUESSED_STEP", "believed_profile", "guessed_steps", "measured_profile", "measured_steps", "warmed"]
+__all__ = [
+    "GUESSED_STEP",
+    "believed_profile",
+    "believed_steps",
+    "compared_steps",
+    "guessed_steps",
+    "measured_profile",
+    "measured_steps",
+    "warmed",
+]
 
 GUESSED_STEP = CallCost(0.02, 1e-3)  # of a language model, before anything was measured
 _GUESSED_CALL = CallCost.line(0.002, 1e-4)
@@ -81,16 +90,32 @@ def measured_profile(runtime: Runtime, note: Callable[[str], None]) -> Profile:
     return found
 
 
-def measured_steps(runtime: LlmRuntime, note: Callable[[str], None]) -> CallCost:
+def measured_steps(runtime: LlmRuntime, note: Callable[[str], None]) -> Profile:
     """What steps take, measured in seconds and kept."""
     note(f"Measuring {runtime.info.model} (only at the first start)")
     samples = [each.sample for each in measure_steps(runtime, _MEASURE_S)]
     found = profile_of(runtime.info, fit_call_cost(samples).cost, RowSize.uniform(1), len(samples))
     keep_profile(found, note)
-    return found.cost
+    return found
 
 
-def guessed_steps(runtime: LlmRuntime, note: Callable[[str], None]) -> CallCost:
+def guessed_steps(runtime: LlmRuntime, note: Callable[[str], None]) -> Profile:
     """A curve to learn from: another server's steps are not seen."""
     note(f"{runtime.info.model} runs on another server: the call times are learned from the first requests.")
-    return GUESSED_STEP
+    return profile_of(runtime.info, GUESSED_STEP, RowSize.uniform(1), 0)
+
+
+def believed_steps(
+    runtime: LlmRuntime, is_enough: Callable[[CallCost], bool], note: Callable[[str], None]
+) -> Profile | None:
+    """The stored one; None where there is none, or where it is too slow for what is asked: it may be no longer so."""
+    found = stored_profile(runtime.info)
+    if found is None or is_enough(found.cost):
+        return found
+    note(f"By its stored profile {runtime.info.model} cannot meet the objective: the profile is not used")
+    return None
+
+
+def compared_steps(shape: LlmShape) -> tuple[CallSize, ...]:
+    """Steps by which curves of a model are compared: one that decodes, one that decodes many, one that reads."""
+    return CallSize.uniform(1), CallSize.uniform(shape.max_sequences), CallSize.of([shape.step_tokens])

@@ -14,14 +14,16 @@ from twoshift.runtime.llm.remote import is_address
 from twoshift.runtime.load_limit import loading_step
 from twoshift.serve.derived import derive
 from twoshift.serve.llm.model import ServedLlm
-from twoshift.serve.llm_derived import objective_for
+from twoshift.serve.llm_derived import can_keep, objective_for
 from twoshift.serve.model import ServedModel
-from twoshift.serve.profile_keeper import ProfileKeeper
+from twoshift.serve.profile_keeper import ProfileKeeper, StepProfileKeeper
 from twoshift.serve.settings import ModelSettings
 from twoshift.wiring.loading_turn import LoadingTurn
 from twoshift.wiring.measuring import (
     GUESSED_STEP,
     believed_profile,
+    believed_steps,
+    compared_steps,
     guessed_steps,
     measured_profile,
     measured_steps,
@@ -96,15 +98,18 @@ def served_llm(name: str, settings: ModelSettings, note: Callable[[str], None]) 
         runtime = load_llm(settings.model, LlmOptions(*loading, tool_parser=settings.tool_parser))
         try:
             turn.alone()  # the first of several replicas measures, the others read what it has stored
-            found = stored_profile(runtime.info)
+            asked = (settings.ttft_s, settings.tpot_s)
+            found = believed_steps(runtime, lambda cost: can_keep(cost, *asked), note)
             measured = measured_steps if not is_address(settings.model) else guessed_steps
-            cost = found.cost if found else measured(runtime, note)
-            objective = objective_for(cost, settings.ttft_s, settings.tpot_s, settings.max_waiting)
+            profile = found or measured(runtime, note)
+            objective = objective_for(profile.cost, *asked, settings.max_waiting)
             objective = replace(objective, live_slowdown=settings.live_slowdown)
         except BaseException:
             runtime.close()
             raise
-    return ServedLlm(name, LlmEngine(runtime, cost, objective))
+    engine = LlmEngine(runtime, profile.cost, objective)
+    keeper = StepProfileKeeper(profile, engine.usual_cost, compared_steps(runtime.shape), profiles())
+    return ServedLlm(name, engine, keeper)
 
 
 def llm_engine(

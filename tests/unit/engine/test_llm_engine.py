@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 from fake_llm import SHAPE, FakeLlm, prompt_of, words_after
 
-from twoshift.engine.llm import FinishedSequence, LlmEngine, LlmObjective
+from twoshift.engine.llm import FinishedSequence, LlmEngine, LlmObjective, TokenStream
 from twoshift.engine.waiting import BlockOwner
 from twoshift.errors import Broken, DeviceLost, InvalidInput, TooLarge, TryLater
 from twoshift.generation import FinishReason, GenerationParams, GenerationRequest
@@ -274,6 +274,43 @@ def test_where_every_place_is_taken_a_first_token_comes_after_another_one_s_last
     with pytest.raises(TryLater):
         bench.engine.streams([prompt, prompt], within_s=soon_s)
     assert len(bench.engine.streams([prompt], within_s=soon_s)) == 1
+
+
+def test_who_is_refused_for_the_pace_of_others_is_told_by_the_length_of_answers_before() -> None:
+    bench = Bench(LlmObjective(tpot_s=FakeLlm().cost.seconds(CallSize.uniform(2))))
+
+    def told() -> float:
+        with pytest.raises(TryLater, match="at most 2 can run") as caught:
+            bench.engine.streams([prompt_of(1)])
+        return caught.value.retry_after_s
+
+    running = [bench.engine.stream(prompt_of(number, max_tokens=200)) for number in range(2)]
+    bench.turn(2)
+    step_s = bench.llm.cost.seconds(CallSize.uniform(2))
+    assert told() == pytest.approx(198 * step_s), "they may have as much"
+    running[0].cancel()
+    bench.turn()
+    short = bench.engine.stream(prompt_of(9, max_tokens=20))
+    bench.until(lambda: short.is_over)
+    bench.engine.stream(prompt_of(8, max_tokens=200))
+    bench.turn()
+    assert told() == pytest.approx(19 * step_s, rel=0.1)
+
+
+def test_under_overload_every_stream_that_was_admitted_keeps_its_pace_and_the_device_is_full() -> None:
+    tpot_s = FakeLlm().cost.seconds(CallSize.uniform(4))
+    bench, streams, refused = Bench(LlmObjective(tpot_s=tpot_s)), list[TokenStream](), 0
+    for number in range(300):
+        try:
+            streams += bench.engine.streams([prompt_of(number, max_tokens=5 + number % 30)], within_s=3600.0)
+        except TryLater:
+            refused += 1
+        bench.turn()
+    bench.until(lambda: all(each.is_over for each in streams))
+    paces = [each.finished.tpot_s or 0.0 for each in streams if each.finished is not None]
+    assert len(paces) == len(streams) == 300 - refused
+    assert max(paces) <= tpot_s + 1e-9
+    assert sum(len(step.tokens) == 4 for step in bench.llm.steps) > 250
 
 
 def test_whole_answers_come_as_rows() -> None:

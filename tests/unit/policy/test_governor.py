@@ -413,3 +413,30 @@ def test_places_are_left_for_the_next_live_sequences() -> None:
 def test_one_prompt_that_is_longer_than_the_ration_may_stay() -> None:
     policy = GovernorPolicy(Hinge(), SETTINGS)
     assert policy.decide(LIVE, [prompt(0, 3000)], [], 0.0).abort == ()
+
+
+@UNTIMED
+@given(cost=costs, live=lives, waiting=prompts, slowdown=st.floats(1.0, 4.0))
+def test_no_step_beside_live_streams_is_longer_than_the_slowdown_allows(
+    cost: Hinge, live: LiveLoad, waiting: list[tuple[int, int]], slowdown: float
+) -> None:
+    policy = GovernorPolicy(cost, replace(SETTINGS, live_slowdown=slowdown))
+    sequences = [prompt(key, *each) for key, each in enumerate(waiting)]
+    decision = policy.decide(live, [], sequences, 0.0)
+    if live.is_idle or not decision.admit:
+        return
+    alone_s = policy.predicted_s(live.decoding(), 0, 0, 0)
+    beside_s = policy.predicted_s(live.decoding(), len(decision.admit), 0, 0)
+    assert beside_s <= slowdown * alone_s * (1 + 1e-9)
+
+
+def test_a_small_slowdown_still_leaves_room_where_sequences_cost_little() -> None:
+    cost = Hinge(floor_s=0.0, overhead_s=0.010, row_s=0.0001, token_s=0.0)
+    policy = GovernorPolicy(cost, replace(SETTINGS, live_slowdown=1.05))
+    decision = policy.decide(LIVE, [], [prompt(key, 4, 4) for key in range(60)], 0.0)
+    assert 3 <= len(decision.admit) <= 5  # 5 % of 10.4 ms
+
+
+def test_a_slowdown_below_one_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="live_slowdown"):
+        replace(SETTINGS, live_slowdown=0.9)

@@ -390,6 +390,19 @@ def test_a_first_token_that_would_come_too_late_is_refused_with_a_time(tmp_path:
         held.cancel()
 
 
+def test_a_stream_that_would_slow_others_down_is_refused_with_a_time(tmp_path: Path, monkeypatch: Any) -> None:
+    with llm_server(tmp_path, monkeypatch, tpot_s=1.5e-5) as server:  # two sequences take 14 us, three 16
+        assert server.ask("GET", "/v1/derived/m").json()["live_streams"] == 2
+        server.llm.gate.clear()
+        held = [server.engine.stream(server.llm.prepare([_row(each)]).prompts[0]) for each in "ab"]
+        reply = server.chat(headers={"x_request_timeout_ms": "60000"})  # time enough for a first token
+        assert reply.status == 503
+        assert int(reply.headers["retry-after"]) >= 1
+        assert "at most 2 can run without missing their objective" in reply.json()["error"]["message"]
+        for each in held:
+            each.cancel()
+
+
 def test_only_so_many_may_wait(tmp_path: Path, monkeypatch: Any) -> None:
     with llm_server(tmp_path, monkeypatch, max_waiting=2) as server:
         server.llm.gate.clear()

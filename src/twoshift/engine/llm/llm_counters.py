@@ -16,6 +16,7 @@ from twoshift.types import Lane
 __all__ = ["LlmCounters"]
 
 _RECENT = 4096  # sequences whose times are kept
+_ANSWERS = 32  # over which the length of a live answer is averaged
 
 
 @dataclass(slots=True)
@@ -31,6 +32,7 @@ class LlmCounters:
     requeued: int = 0
     reread_tokens: int = 0
     why: str = ""
+    answer_tokens: float | None = None  # of a live answer, lately; None before the first
     lanes: dict[Lane, LlmLane] = field(default_factory=lambda: {lane: LlmLane() for lane in Lane})
     recent: deque[FinishedSequence] = field(default_factory=lambda: deque[FinishedSequence](maxlen=_RECENT))
     _use: dict[Lane, LaneUse] = field(default_factory=lambda: {lane: LaneUse() for lane in Lane})
@@ -77,6 +79,9 @@ class LlmCounters:
         self.lanes[finished.lane].finished += 1
         self._use[finished.lane].rows += 1
         self.recent.append(finished)
+        if finished.lane is Lane.ONLINE:
+            tokens, known = finished.usage.completion_tokens, self.answer_tokens
+            self.answer_tokens = tokens if known is None else known + (tokens - known) / _ANSWERS
 
     def stats(self, live_tokens: int) -> LlmStats:
         """A copy; live sequences hold so many tokens at the most: they may share some."""

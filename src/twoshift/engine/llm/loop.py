@@ -24,7 +24,7 @@ from twoshift.policy.admission import Refuse
 from twoshift.policy.cost import CallCost
 from twoshift.policy.governor import GovernorPolicy
 from twoshift.policy.learn import CostLearner
-from twoshift.policy.llm_admission import LiveSequence, LlmAdmissionPolicy, LlmBounds, LlmLoad
+from twoshift.policy.llm_admission import LiveSequence, LlmAdmissionPolicy, LlmBounds, LlmLoad, likely_left
 from twoshift.types import Lane
 
 __all__ = ["LlmEngine"]
@@ -120,6 +120,11 @@ class LlmEngine(DeviceLoop):
         with self._lock:
             return self._learner.cost
 
+    def usual_cost(self) -> CallCost:
+        """The same, without what a slow spell adds: as it is to be remembered."""
+        with self._lock:
+            return self._learner.usual
+
     def stats(self) -> EngineStats:
         """Counters since the start, as any engine has them."""
         with self._lock:
@@ -164,7 +169,7 @@ class LlmEngine(DeviceLoop):
         finally:
             self._step_began_s = None
         with self._lock:
-            if step.seconds is not None and self._learner.observed(step.size, step.seconds):
+            if step.seconds is not None and self._learner.observed(step.size, step.seconds, self._clock()):
                 self._governor.cost = self._learner.cost
             settle = self._outcomes.took(step, inside, self._clock())
         for act in settle:
@@ -260,9 +265,14 @@ class LlmEngine(DeviceLoop):
 
     def _load(self) -> LlmLoad:
         """As admission sees it."""
-        live = self._table.live()
+        live, usual = self._table.live(), self._counters.answer_tokens
         return LlmLoad(
-            [LiveSequence(each.unread_tokens, each.left_tokens, each.held_tokens) for each in live],
+            [
+                LiveSequence(
+                    each.unread_tokens, each.left_tokens, each.held_tokens, likely_left(len(each.token_ids), usual)
+                )
+                for each in live
+            ],
             waiting=sum(each.first_s is None for each in live),
             background=len(self._table.background()),
             kv_used_tokens=self._counters.kv_use * self.runtime.shape.kv_tokens,

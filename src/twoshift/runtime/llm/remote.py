@@ -21,8 +21,9 @@ from twoshift.runtime.llm.openai_wire import Endpoint, StreamedAnswer
 from twoshift.runtime.llm.options import LlmOptions
 from twoshift.types import Tensor
 
-__all__ = ["RemoteRuntime", "is_address", "load_remote"]
+__all__ = ["KEY", "RemoteRuntime", "is_address", "load_remote"]
 
+KEY = "OPENAI_API_KEY"  # in the environment
 _CONTEXT, _SEQUENCES = 8192, 64  # of a server that does not say
 _STEP_S = 0.05  # that is waited for something new
 _BYTES_PER_TOKEN = 4  # about: the server's own tokenizer is not here
@@ -41,7 +42,7 @@ def load_remote(model: str, options: LlmOptions) -> RemoteRuntime:
         raise InvalidInput("model", model, "http://host:port/v1#name")
     if options.tool_parser is not None:
         raise InvalidInput("tool_parser", options.tool_parser, "none: the other server has its own")
-    endpoint = Endpoint(address.rstrip("/"), name, os.environ.get("OPENAI_API_KEY"))
+    endpoint = Endpoint(address.rstrip("/"), name, os.environ.get(KEY))
     context = options.context_tokens or endpoint.check() or _CONTEXT
     return RemoteRuntime(endpoint, model, context, options.max_sequences or _SEQUENCES)
 

@@ -20,6 +20,7 @@ from twoshift.serve.llm.language_model import TakesPrompts
 from twoshift.serve.llm.metrics import LlmMetrics
 from twoshift.serve.llm.running import Running
 from twoshift.serve.llm_derived import LlmDerived, derive_llm
+from twoshift.serve.profile_keeper import ProfileKeeper
 from twoshift.serve.stages import Stages
 from twoshift.types import Lane, ReplicaCounts, Tensor
 
@@ -33,8 +34,8 @@ _LEAST_WAIT_S, _LONGEST_STEP_S = 0.1, 30.0
 class ServedLlm(TakesPrompts):
     """A model, the engine that owns its device, and what follows from its objective."""
 
-    def __init__(self, name: str, engine: LlmEngine) -> None:
-        self.name, self.engine = name, engine
+    def __init__(self, name: str, engine: LlmEngine, keeper: ProfileKeeper | None = None) -> None:
+        self.name, self.engine, self._keeper = name, engine, keeper
         self.derived = self.derived_now()  # from the curve that it began with
         self.outputs = (Tensor("text", "text"), Tensor("finish_reason", "text"), Tensor("output_tokens", "int64"))
         self.generated = LlmMetrics()
@@ -42,6 +43,8 @@ class ServedLlm(TakesPrompts):
         self._threads = ThreadPoolExecutor(_PREPARE_THREADS, f"twoshift-prepare-{name}")
         self._preparing = 0
         self.offered_rows = self.refused_rows = 0  # sequences; those told to come back are in both
+        if keeper is not None:
+            keeper.start()
 
     @property
     def info(self) -> RuntimeInfo:
@@ -133,6 +136,8 @@ class ServedLlm(TakesPrompts):
     def close(self) -> None:
         """Let the model go, once its step has ended."""
         self._threads.shutdown(cancel_futures=True)
+        if self._keeper is not None:
+            self._keeper.close()
         self.engine.close()
 
     def _check(self, rows: Sequence[GenerationRequest]) -> None:
