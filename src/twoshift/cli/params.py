@@ -75,7 +75,9 @@ def with_settings(*kinds: type[msgspec.Struct]) -> Callable[[_F], _F]:
 def given_of(kind: type[msgspec.Struct], given: dict[str, Any]) -> dict[str, Any]:
     """Those options that were given and are of these settings."""
     return {
-        name: given[name] for name, each in declared(kind).items() if each.has_option and given[name] not in (None, [])
+        name: given[name]
+        for name, each in declared(kind).items()
+        if each.has_option and given[name] not in (None, [], {})
     }
 
 
@@ -91,6 +93,8 @@ def _hint(each: Declared) -> Any:
 
 
 def _option(value: Value, about: str, flags: tuple[str, ...], shown: str | None = None) -> Any:
+    if value.joined is not None:
+        return typer.Option(*flags, callback=_joining(value.joined), metavar=value.metavar, help=about)
     if value.repeats or value is values.FLAG:
         return typer.Option(*flags, help=about)
     about += f" One of {', '.join(value.options)}." if value.options else ""
@@ -106,6 +110,13 @@ def _option(value: Value, about: str, flags: tuple[str, ...], shown: str | None 
         *flags, parser=_as_given, callback=convert, metavar=value.metavar, help=about,
         show_default=shown or True,
     )  # fmt: skip
+
+
+def _joining(joined: Callable[[Sequence[str], str], Any]) -> Callable[[typer.CallbackParam, Any], Any]:
+    def convert(param: typer.CallbackParam, given: Any) -> Any:
+        return joined(given, max(param.opts, key=len)) if isinstance(given, list | tuple) else given
+
+    return convert
 
 
 def _as_given(value: Any) -> Any:
