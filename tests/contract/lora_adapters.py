@@ -19,7 +19,7 @@ def write_adapter(
     base: Path,
     seed: int = 0,
     rank: int = 4,
-    strength: float = 0.3,
+    strength: float = 1.0,
     modules: Sequence[str] = ("q_proj", "v_proj"),
     **config: Any,
 ) -> Path:

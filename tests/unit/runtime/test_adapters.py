@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,12 +111,16 @@ def test_vllm_gets_places_for_all_and_on_a_cpu_an_empty_one(base: LlmFolder, tmp
     made = {str(k): str(write_adapter(tmp_path / str(k), base.path, k, rank=k + 1)) for k in range(20)}
     adapters = read_adapters(made, base)
     assert lora_arguments((), on_cuda=False) == {}
-    few = {"enable_lora": True, "max_loras": 3, "max_cpu_loras": 3, "max_lora_rank": 8}
+    projections = {"lora_target_modules": ["q_proj", "v_proj"]}
+    few = {"enable_lora": True, "max_loras": 3, "max_cpu_loras": 3, "max_lora_rank": 8, **projections}
     assert lora_arguments(adapters[:2], on_cuda=False) == few
     assert lora_arguments(adapters[:3], on_cuda=True) == few
     assert lora_arguments(adapters, on_cuda=True) == {
-        "enable_lora": True, "max_loras": 16, "max_cpu_loras": 20, "max_lora_rank": 32
+        "enable_lora": True, "max_loras": 16, "max_cpu_loras": 20, "max_lora_rank": 32, **projections
     }  # fmt: skip
+    only = read(write_adapter(tmp_path / "query", base.path, modules=["q_proj"]), base)
+    assert lora_arguments(only, on_cuda=True)["lora_target_modules"] == ["q_proj"]
+    assert lora_arguments([*only, replace(only[0], modules=frozenset({"w1"}))], True)["lora_target_modules"] is None
 
 
 def test_what_vllm_refuses_is_told_with_the_adapter(base: LlmFolder, tmp_path: Path) -> None:

@@ -14,13 +14,15 @@ from twoshift.runtime.artifacts import checksum_of_files
 from twoshift.runtime.llm.folder import LlmFolder, tensor_shapes
 from twoshift.types import LoadedAdapter
 
-__all__ = ["Adapter", "check_adapter", "lora_arguments", "lora_requests", "read_adapters"]
+__all__ = ["LORA_MODULES", "Adapter", "check_adapter", "lora_arguments", "lora_requests", "read_adapters"]
 
+LORA_MODULES = "lora_target_modules"  # an argument that older engines do not have
 _CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM reserves memory for
 _MOST_IN_STEP = 16  # different ones; each has a place in the memory of the device
 _TENSOR = re.compile(r"(?:base_model\.model\.)?(.+?)\.lora_([AB])(?:\.default)?\.weight")
 _PREFIXES = ("", "model.", "language_model.")  # that a folder's names may have and an adapter's not, or the reverse
+_PROJECTIONS = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}  # vLLM has names for all
 _TIED = "lm_head"  # which a folder may leave out: it is the embedding
 
 
@@ -31,6 +33,7 @@ class Adapter:
     name: str  # that requests have for it
     path: Path
     rank: int  # the largest of its modules
+    modules: frozenset[str]  # the last parts of their names
     loaded: LoadedAdapter
 
 
@@ -56,11 +59,13 @@ def lora_arguments(adapters: Sequence[Adapter], on_cuda: bool) -> dict[str, Any]
     if not adapters:
         return {}
     places = min(len(adapters), _MOST_IN_STEP) if on_cuda else len(adapters) + 1
+    modules = frozenset[str]().union(*(each.modules for each in adapters))
     return {
         "enable_lora": True,
         "max_loras": places,
         "max_cpu_loras": max(places, len(adapters)),
         "max_lora_rank": _reserved(max(each.rank for each in adapters)),
+        LORA_MODULES: sorted(modules) if modules <= _PROJECTIONS else None,  # the others stay as fast as they are
     }
 
 
@@ -90,8 +95,9 @@ def _read(name: str, given: str, base: LlmFolder, weights: Mapping[str, tuple[in
     problem = next(_problems(shapes, weights, rank), None)
     if problem is not None:
         raise _unfit(given, f"an adapter of {base.path}: {problem}")
+    modules = frozenset(found[1].rpartition(".")[2] if (found := _TENSOR.fullmatch(each)) else each for each in shapes)
     checksum = checksum_of_files([path / _CONFIG, path / _WEIGHTS])
-    return Adapter(name, path, rank, LoadedAdapter(given, checksum))
+    return Adapter(name, path, rank, modules, LoadedAdapter(given, checksum))
 
 
 def _rank(file: Path, given: str) -> int:

@@ -19,7 +19,14 @@ from twoshift.llm_ports import Emitted, LlmShape, Prompt, Prompts, Step
 from twoshift.ports import RuntimeInfo
 from twoshift.runtime.companions import hide_misfits
 from twoshift.runtime.devices import chosen_cuda, cpu_device, cuda_device, usable_threads
-from twoshift.runtime.llm.adapters import Adapter, check_adapter, lora_arguments, lora_requests, read_adapters
+from twoshift.runtime.llm.adapters import (
+    LORA_MODULES,
+    Adapter,
+    check_adapter,
+    lora_arguments,
+    lora_requests,
+    read_adapters,
+)
 from twoshift.runtime.llm.folder import LlmFolder
 from twoshift.runtime.llm.grammars import GRAMMARS, check_grammar, structured_outputs
 from twoshift.runtime.llm.options import LlmOptions
@@ -136,6 +143,8 @@ def engine_arguments(
 def _engine(vllm: Any, arguments: dict[str, Any], name: str) -> Any:
     from vllm.v1.engine.llm_engine import LLMEngine
 
+    if not hasattr(vllm.EngineArgs, LORA_MODULES):
+        arguments.pop(LORA_MODULES, None)
     try:
         return LLMEngine.from_engine_args(vllm.EngineArgs(**arguments))
     except (ValueError, NotImplementedError) as error:
