@@ -16,7 +16,7 @@ from twoshift.generation import GenerationParams, GenerationRequest, Message
 from twoshift.llm_ports import LlmRuntime
 
 pytestmark = [*MARKS, pytest.mark.filterwarnings("ignore")]
-TOKENS = 6  # of an answer
+TOKENS = 4  # of an answer
 NAMES = ("", "sql", "support")  # the first is the base
 
 
@@ -64,7 +64,6 @@ def answers(runtime: LlmRuntime, names: Sequence[str], text: str = "Write about 
 def test_two_adapters_and_the_base_in_one_step_give_what_each_gives_alone(runtime: LlmRuntime) -> None:
     alone = {name: answers(runtime, [name])[0] for name in NAMES}
     assert len(set(alone.values())) == 3
-    assert answers(runtime, NAMES) == [alone[name] for name in NAMES]
     mixed = ["support", "", "sql", "", "support"]
     assert answers(runtime, mixed) == [alone[name] for name in mixed]
 
