@@ -184,6 +184,7 @@ class GenerationRequest:
     prompt: tuple[Message, ...] | str | tuple[int, ...]
     params: GenerationParams = field(default_factory=GenerationParams)
     tools: ToolUse | None = None  # of messages
+    adapter: str = ""  # by its name; empty: the model as it is
 
 
 def is_conversation(prompt: tuple[Message, ...] | str | tuple[int, ...]) -> TypeGuard[tuple[Message, ...]]:

@@ -45,6 +45,7 @@ class Prompt:
     max_tokens: int  # what may be generated; fits the context with the prompt
     request: GenerationRequest | None = None  # as it was asked, where the runtime needs more of it than tokens
     begun: tuple[int, ...] = ()  # generated before it was taken out: read again, and no part of what comes now
+    adapter: str = ""  # of whose weights it asks; prompts of different ones share no cache
 
     @property
     def can_continue(self) -> bool:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from twoshift.policy.job_states import JobMove
 from twoshift.policy.profile import Profile
 from twoshift.policy.threads import ThreadPlan
-from twoshift.types import JobKindName, JobState, ReplicaCounts, Tensor
+from twoshift.types import JobKindName, JobState, LoadedAdapter, ReplicaCounts, Tensor
 
 __all__ = [
     "PARITY_BAR",
@@ -135,6 +135,7 @@ class RuntimeInfo:
     example_words: tuple[str, ...] = field(default=(), compare=False)  # that it knows, to make texts of any length
     prompts: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)  # what goes before a text, by name
     default_prompt_name: str | None = None  # of the prompt of a row that names none
+    adapters: Mapping[str, LoadedAdapter] = field(default_factory=dict[str, LoadedAdapter], hash=False)  # by name
     prepare_waits: bool = False  # whether `prepare` is a user's own code, which may wait for anything
     is_ordered: bool = field(default=False, compare=False)  # whether a row's values have an order and no names
 

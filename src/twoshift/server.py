@@ -32,7 +32,7 @@ from twoshift.serve.listening import bound_sockets, check_address, shown_address
 from twoshift.serve.live_model import LiveModel
 from twoshift.serve.request_accounting import log_accesses
 from twoshift.serve.service import Service, close_models
-from twoshift.serve.settings import ServeSettings, make_settings, name_of
+from twoshift.serve.settings import ServeSettings, check_names, make_settings, name_of
 from twoshift.serve.tracing import Traces
 from twoshift.server_services import ServerServices, ledger_for, service_metrics, services_for
 from twoshift.wiring.backends import live_model
@@ -146,7 +146,9 @@ class Server:
         before = self.settings.models.get(name)
         if model is not None or options:
             given = {"model": model or (before and before.model), **options}
-            self.settings.models[name] = make_settings({"models": {name: given}}).models[name]
+            made = make_settings({"models": {name: given}}).models[name]
+            check_names({**self.settings.models, name: made})
+            self.settings.models[name] = made
         if name in self.settings.models and name not in self.deployments.all:
             self.deployments.add(Deployment(name))
         try:
@@ -205,8 +207,8 @@ class Server:
             self._sockets = bound_sockets(settings.host, settings.port, "port")
             port = self._sockets[0].getsockname()[1]
         self.address = f"http://{shown_address(settings.host, port)}"
-        for name in settings.models:
-            self.deployments.add(Deployment(name))
+        for name, each in settings.models.items():
+            self.deployments.add(Deployment(name, adapters=[*each.adapters]))
 
     def _run(self, ready: Callable[[], None], owns_process: bool) -> bool:
         left_s = self.settings.grace_s
@@ -313,6 +315,7 @@ class Server:
     def _arrived(self, deployment: Deployment) -> None:
         assert self._services is not None  # noqa: S101 - they are there before any deployment is loaded
         jobs, name = self._services.jobs, deployment.name
+        deployment.adapters = tuple(self.settings.models[name].adapters)
         for scaler in scalers_for({name: deployment}, self.settings, jobs, self._note).values():
             self._scalers[name] = scaler
             scaler.start(self.settings.models[name].scale.every_s)

@@ -209,13 +209,21 @@ def _fleets(models: Deployments) -> Callable[[str], LiveFleet]:
         return f"{name} is not deployed on this server" if known is None else known.why_not
 
     def fleet_of(name: str) -> LiveFleet:
-        known = models.all.get(name)
+        known = models.known(name)
         if known is None:
-            raise NotFound("model", name, f"one of {', '.join(sorted(models.all))}, which this server serves")
+            raise NotFound("model", name, f"one of {', '.join(sorted(models.names()))}, which this server serves")
+        asked, name = name, known.name
         serving = models.get(name)
         is_llm = serving is not None and is_language_model(serving.backend)
-        latencies = known.metrics.recent
-        return LiveFleet(partial(replicas, name), latencies, is_llm, partial(why_dead, name), partial(why_away, name))
+        return LiveFleet(
+            partial(replicas, name),
+            known.metrics.recent,
+            is_llm,
+            partial(why_dead, name),
+            partial(why_away, name),
+            name,
+            None if asked == name else asked,
+        )
 
     return fleet_of
 
@@ -236,7 +244,7 @@ def _batch_host(
     limits = FileLimits(int(of_files.max_mb * 1e6), of_files.max_requests, of_files.retention_s)
     files = StoredFiles(SqlFiles(database, claim=claim), _files_root(settings), blobs_for, limits)
 
-    return BatchHost(SqlBatches(database, claim=claim), files, jobs, lambda: models.all)
+    return BatchHost(SqlBatches(database, claim=claim), files, jobs, models.names)
 
 
 def _files_root(settings: ServeSettings) -> str:

@@ -15,6 +15,7 @@ __all__ = [
     "JobKindName",
     "JobState",
     "Lane",
+    "LoadedAdapter",
     "ReplicaCounts",
     "RunState",
     "Tensor",
@@ -27,6 +28,14 @@ class Lane(enum.StrEnum):
     ONLINE = "online"
     MICRO = "micro"
     BATCH = "batch"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedAdapter:
+    """A LoRA adapter of a language model, as it was loaded."""
+
+    path: str  # as the user named it
+    checksum: str
 
 
 class JobKindName(enum.StrEnum):

@@ -14,8 +14,8 @@ from twoshift.errors import InvalidInput
 from twoshift.units import parse_bytes, parse_count, parse_duration
 
 __all__ = [
-    "EACH", "FLAG", "Value", "choice", "contents", "count", "duration", "factor", "mapping", "millis", "names", "share",
-    "size", "span", "text", "usd", "whole",
+    "EACH", "FLAG", "Value", "choice", "contents", "count", "duration", "each_named", "factor", "mapping", "millis",
+    "names", "share", "size", "span", "text", "usd", "whole",
 ]  # fmt: skip
 
 # Outside these a float's products overflow or vanish, and no question about machines needs them.
@@ -34,6 +34,7 @@ class Value:
     write: Callable[[Any], str] = str  # so that `parse` reads the same again
     repeats: bool = False  # an option for each of a list
     options: tuple[str, ...] = ()  # where it is one of a few
+    joined: Callable[[Sequence[str], str], Any] | None = None  # of one that repeats: what all of them together are
 
 
 FLAG = Value(metavar="")
@@ -188,6 +189,23 @@ def mapping(accepted: str, noun: str, read: Callable[[str], Any] = str) -> Value
         return found
 
     return Value("TEXT", parse, write=lambda value: ",".join(f"{name}={each}" for name, each in value.items()))
+
+
+def each_named(metavar: str, plain: str, fits: Callable[[Any], bool] = lambda _: True) -> Value:
+    """Names with values, an option for each: a=1."""
+
+    def joined(given: Sequence[str], flag: str) -> dict[str, str]:
+        found = dict[str, str]()
+        for each in given:
+            name, _, value = (part.strip() for part in each.partition("="))
+            if not (name and value):
+                raise InvalidInput(flag, each, metavar)
+            if name in found:
+                raise InvalidInput(flag, each, f"each name once; {name} occurs before, too")
+            found[name] = value
+        return found
+
+    return Value(metavar, plain=plain, fits=fits, repeats=True, joined=joined)
 
 
 def contents() -> Value:

@@ -54,7 +54,7 @@ class FakeLlm:
         self.steps: list[Step] = []
         self.closed = False
         self.broken: Exception | None = None
-        self._seen: set[tuple[int, ...]] = set()  # prefixes in whole blocks that were read
+        self._seen: dict[str, set[tuple[int, ...]]] = {}  # of each adapter: prefixes in whole blocks that were read
 
     def prepare(self, rows: Sequence[GenerationRequest]) -> Prompts:
         """A token a character."""
@@ -65,7 +65,7 @@ class FakeLlm:
             if len(ids) >= self.shape.context_tokens:
                 raise TooLarge("prompt", f"{len(ids)} tokens", f"at most {self.shape.context_tokens - 1}")
             most = self.shape.context_tokens - len(ids)
-            made.append(Prompt(ids, row.params, min(most, row.params.max_tokens or most)))
+            made.append(Prompt(ids, row.params, min(most, row.params.max_tokens or most), adapter=row.adapter))
         return Prompts(tuple(made))
 
     def text_of(self, token_ids: Sequence[int]) -> str:
@@ -76,8 +76,9 @@ class FakeLlm:
         """What was read before, in whole blocks, is there already."""
         ids = (*prompt.token_ids, *prompt.begun)
         size = self.shape.block_tokens
-        cached = next((n for n in range((len(ids) - 1) // size * size, 0, -size) if ids[:n] in self._seen), 0)
-        self._seen.update(ids[:n] for n in range(size, len(ids) + 1, size))
+        seen, lengths = self._seen.setdefault(prompt.adapter, set()), range((len(ids) - 1) // size * size, 0, -size)
+        cached = next((n for n in lengths if ids[:n] in seen), 0)
+        seen.update(ids[:n] for n in range(size, len(ids) + 1, size))
         self.added.append((key, prompt))
         self.inside[key] = _Inside(prompt, live, cached, cached)
 
@@ -112,7 +113,8 @@ class FakeLlm:
         self.closed = True
 
     def _emit(self, key: int, each: _Inside) -> Emitted:
-        new = words_after((*each.prompt.token_ids, *each.prompt.begun, *each.out), 1)
+        adapter = map(ord, each.prompt.adapter)
+        new = words_after((*adapter, *each.prompt.token_ids, *each.prompt.begun, *each.out), 1)
         each.out += new
         finish, stops = None, each.prompt.params.stop
         text = self.text_of(each.out) if stops else ""  # long answers shall not take their length squared

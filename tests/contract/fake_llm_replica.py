@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from fake_llm import SHAPE, FakeLlm
@@ -18,6 +19,7 @@ from twoshift.policy.cost import CallCost
 from twoshift.serve.llm.model import ServedLlm
 from twoshift.serve.llm_derived import objective_for
 from twoshift.serve.settings import ModelSettings
+from twoshift.types import LoadedAdapter
 
 __all__ = ["open_fake_job", "open_fake_llm"]
 
@@ -47,7 +49,10 @@ class FileGatedLlm(FakeLlm):
 def open_fake_llm(name: str, settings: ModelSettings, _note: Callable[[str], None]) -> ServedLlm:
     """The model is a folder's name."""
     objective = objective_for(_COST, ttft_s=60.0, tpot_s=10.0, max_waiting=settings.max_waiting)
-    return ServedLlm(name, LlmEngine(FileGatedLlm(Path(settings.model)), _COST, objective))
+    llm = FileGatedLlm(Path(settings.model))
+    adapters = {each: LoadedAdapter(path, f"sha256:{path}") for each, path in settings.adapters.items()}
+    llm.info = replace(llm.info, adapters=adapters)
+    return ServedLlm(name, LlmEngine(llm, _COST, objective))
 
 
 def open_fake_job(_settings: JobSettings) -> WorkDevice:

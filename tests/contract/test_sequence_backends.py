@@ -53,18 +53,19 @@ class Sequences(Front):
         super().__init__(kind, backend)
         self.folder, self.gate = folder, folder / "hold"  # while that is there, no replica steps
 
-    def begin(self, *texts: str, max_tokens: int = 5) -> Future[Running]:
+    def begin(self, *texts: str, max_tokens: int = 5, adapter: str = "") -> Future[Running]:
         """A live request, under way; there once it has its first token, where the replicas are elsewhere."""
-        rows = [GenerationRequest(text, GenerationParams(max_tokens=max_tokens)) for text in texts]
+        params = GenerationParams(max_tokens=max_tokens)
+        rows = [GenerationRequest(text, params, adapter=adapter) for text in texts]
         model = self.service.language_model(self.backend.name)
         asked = self.service.generate(model, rows, None, time.monotonic())
         return asyncio.run_coroutine_threadsafe(asked, self.loop)
 
-    def text(self, text: str) -> Future[str]:
+    def text(self, text: str, adapter: str = "") -> Future[str]:
         """The whole answer to come."""
 
         async def whole() -> str:
-            running = await asyncio.wrap_future(self.begin(text))
+            running = await asyncio.wrap_future(self.begin(text, adapter=adapter))
             (row,) = await running.whole()
             return row["text"]
 
@@ -118,7 +119,7 @@ def fleet_of(kind: str, spec: ReplicaSpec, backend: FleetLlm) -> Any:
 @pytest.fixture(scope="module")
 def front(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sequences]:
     """For tests that leave it as they found it; with two replicas where it has any."""
-    with opened(kind, tmp_path_factory.mktemp(f"llm-{kind}"), 2) as made:
+    with opened(kind, tmp_path_factory.mktemp(f"llm-{kind}"), 2, adapters={"sql": "adapters/sql"}) as made:
         yield made
 
 
@@ -153,6 +154,13 @@ def test_sequences_are_streamed_by_every_replica_and_prompts_that_begin_alike_me
         assert "".join(delta.text for at, delta in got if at == place) == expected(text)
     assert len(got) >= 4  # token by token
     assert running.tokens == 6
+
+
+def test_replicas_have_the_adapters_and_a_prompt_goes_with_the_one_that_it_is_for(front: Sequences) -> None:
+    ready(front)
+    assert [*front.backend.info.adapters] == ["sql"]
+    assert front.text("abc", adapter="sql").result() == expected("sqlabc") != expected("abc")
+    assert front.text("abc").result() == expected("abc")
 
 
 def test_it_counts_what_it_has_done_by_sequences_and_tenants(front: Sequences) -> None:

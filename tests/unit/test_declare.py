@@ -17,7 +17,7 @@ from twoshift.cli.params import flags_of, given_of, text, with_settings
 from twoshift.declare import check, declared, differing, key, setting, settings_of
 from twoshift.errors import InvalidInput
 from twoshift.serve.settings import ServeSettings
-from twoshift.values import EACH, FLAG, duration, mapping, names, share, whole
+from twoshift.values import EACH, FLAG, duration, each_named, mapping, names, share, whole
 
 
 class Mark(enum.Enum):
@@ -42,6 +42,7 @@ class Told(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     columns: Annotated[tuple[str, ...], setting("Which.", names())] = ()
     stop: Annotated[tuple[str, ...], setting("When.", EACH)] = ()
     amounts: Annotated[dict[str, float], setting("Of what.", mapping("a=1,b=2", "name", float))] = {}
+    places: Annotated[dict[str, str], setting("Where.", each_named("NAME=PLACE", "places"), "--place")] = {}
     aloud: Annotated[bool, setting("Whether.", FLAG, "--aloud")] = False
     lease: Annotated[int, key("Only in a file.", whole())] = 5
     one: Annotated[Inner, key("A table.")] = Inner()
@@ -67,9 +68,10 @@ def ran(*words: str) -> dict[str, Any] | str:
 
 def test_a_command_has_the_options_of_settings_as_people_write_them() -> None:
     line = "--name x --pause 1m30s --part 40% --columns a,b --stop y --stop z --amounts a=1,b=0.5 --aloud"
+    line += " --place a=b --place c=d=e"
     assert ran(*line.split()) == {
         "name": "x", "pause_seconds": 90.0, "part": 0.4, "columns": ["a", "b"], "stop": ["y", "z"],
-        "amounts": {"a": 1.0, "b": 0.5}, "aloud": True,
+        "amounts": {"a": 1.0, "b": 0.5}, "places": {"a": "b", "c": "d=e"}, "aloud": True,
     }  # fmt: skip
 
 
@@ -84,6 +86,8 @@ def test_what_is_not_given_is_left_to_the_file_and_the_defaults() -> None:
         ("--name x --pause 0", "--pause: '0' cannot be used; expected a duration above 0"),
         ("--part 0.5", "--name is missing"),
         ("--name x --amounts a=1,a=2", "--amounts: 'a=1,a=2' cannot be used; expected each name once; a occurs"),
+        ("--name x --place a", "--place: 'a' cannot be used; expected NAME=PLACE"),
+        ("--name x --place a=b --place a=c", "--place: 'a=c' cannot be used; expected each name once; a occurs"),
     ],
 )
 def test_an_option_is_refused_by_its_flag(words: str, said: str) -> None:

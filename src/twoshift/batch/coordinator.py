@@ -163,7 +163,7 @@ class Coordinator:
 
     def _begin(self, number: int) -> None:
         plan = self._plan
-        self._pool.send(number, Begin(plan.settings.output, plan.seconds_per_row, plan.model.checksum, self._files))
+        self._pool.send(number, Begin(plan.settings.output, plan.seconds_per_row, plan.model.weights, self._files))
         self._workers[number].ready = True
 
     def _beat(self, worker: WorkerState, beat: WorkerHeartbeat, now_s: float) -> None:

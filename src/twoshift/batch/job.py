@@ -224,7 +224,7 @@ class Job:
         looked: FirstLook | None, info: RuntimeInfo,
     ) -> Plan:  # fmt: skip
         """The job's plan with the settings of this run: as it was, or as it is now frozen."""
-        self.model = model = PlannedModel.of(info)
+        self.model = model = PlannedModel.of(info, self.settings.used_adapters)
         if earlier is not None:
             check_same_model(earlier, self.settings, model, is_retry=True)
             now = same_files(earlier, self.settings, files, self._content, is_retry=True)
@@ -234,7 +234,8 @@ class Job:
             raise InvalidInput("output", self.settings.output, accepted)
         if existing is not None:
             check_same_model(existing, self.settings, model, is_retry=existing.retry_of is not None)
-            running = msgspec.structs.replace(existing.model, checksum=model.checksum)  # a retry's class may be mended
+            # A retry's class may be mended, and an adapter may lie elsewhere
+            running = msgspec.structs.replace(existing.model, checksum=model.checksum, adapters=model.adapters)
             return msgspec.structs.replace(existing, settings=self.settings, model=running)
         if earlier is not None:
             folder = earlier.settings.output.rstrip("/")
@@ -251,7 +252,7 @@ class Job:
         settings = self.settings
         samples = Samples(files, self._blobs_for, self._kind, SampleOf(settings, info, looked.types))
         measured = measured_on(samples, self._muster)
-        model = msgspec.structs.replace(PlannedModel.of(info), parity=measured.parity)
+        model = msgspec.structs.replace(PlannedModel.of(info, settings.used_adapters), parity=measured.parity)
         row_s = measured.seconds_per_row * samples.last.model_rows
         rows = self._shard_target(row_s)
         shards = self._cut(files, min(rows, settings.shard_rows or rows), samples.last.row_bytes)

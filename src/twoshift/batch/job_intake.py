@@ -28,6 +28,7 @@ from twoshift.units import parse_duration
 __all__ = ["JobIntake"]
 
 _QUEUED = f"at most {MOST_AT_ONCE} jobs run at once on a server"
+_OF_BATCHES = ("endpoint", "due_unix_s", "adapters")
 _NOT_THEIRS = [name for name, each in declared(JobSettings).items() if Mark.HERE in each.marks and name != "workers"]
 
 
@@ -67,7 +68,9 @@ class JobIntake:
                 return same
             allowed.check_open(self._jobs.store.open_jobs(owner))
             self._jobs.store.add(record)
-        self._jobs.store.note(record.id, f"{settings.model} over {', '.join(settings.inputs)} to {settings.output}")
+        self._jobs.store.note(
+            record.id, f"{settings.adapter or settings.model} over {', '.join(settings.inputs)} to {settings.output}"
+        )
         self._begin()
         return self._jobs.store.get(record.id)
 
@@ -104,8 +107,10 @@ class JobIntake:
     def _settings(self, data: dict[str, Any], owner: str) -> JobSettings:
         for name in _NOT_THEIRS:
             if data.get(name) is not None:
-                raise InvalidInput(name, data[name], "no value: a job on a server runs on the server's own replicas")
-        if data.get("endpoint") is not None or data.get("due_unix_s") is not None:
+                by_name = "the name of the adapter is the model's name on a server"
+                why = by_name if name == "adapter" else "a job on a server runs on the server's own replicas"
+                raise InvalidInput(name, data[name], f"no value: {why}")
+        if any(data.get(name) is not None for name in _OF_BATCHES):
             raise InvalidInput(
                 "endpoint", data.get("endpoint"), "no value: to run a file of requests, use POST /v1/batches"
             )
@@ -114,6 +119,8 @@ class JobIntake:
         fleet = self._fleet_of(settings.model)
         if why := fleet.why_away():
             raise TryLater(why, HELD_S)
+        if fleet.adapter is not None:  # a name that clients have for both
+            settings = msgspec.structs.replace(settings, model=fleet.model, adapter=fleet.adapter)
         settings.check_model(fleet.is_llm)
         settings.check_preparers(usable_threads())
         return msgspec.structs.replace(settings, workers=max(1, len(fleet.replicas())))

@@ -118,6 +118,8 @@ class LiveFleet:
     is_llm: bool = False
     why_dead: Callable[[], str] = str  # until the server is started again; empty where it is not
     why_away: Callable[[], str] = str  # why the model takes no rows now: it loads, or was unloaded; empty where it does
+    model: str = ""  # whose they are, by its own name
+    adapter: str | None = None  # where it was asked for by the name of one
 
 
 class EngineReplica:

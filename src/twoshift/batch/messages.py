@@ -48,7 +48,7 @@ class Begin:
 
     output: str
     seconds_per_row: float
-    checksum: str  # of the model of this run: every worker has to have loaded the same
+    checksum: str  # of the model of this run and its adapters: every worker has to have loaded the same
     files: tuple[InputFile, ...] | None = None  # where they are not as the plan has them: moved, or touched
 
 

@@ -16,9 +16,11 @@ from twoshift.declare import declared
 from twoshift.decodable import decodable
 from twoshift.errors import Broken, InvalidInput
 from twoshift.ports import Blobs, RuntimeInfo
+from twoshift.types import LoadedAdapter
 
 __all__ = [
     "Plan",
+    "PlannedAdapter",
     "PlannedModel",
     "check_same_model",
     "check_same_weights",
@@ -26,10 +28,19 @@ __all__ = [
     "plan_location",
     "read_plan",
     "same_files",
+    "weights_of",
 ]
 
 _FORMAT = 1
 _NAMED_FILES = 3
+
+
+class PlannedAdapter(msgspec.Struct, frozen=True):
+    """An adapter of the model."""
+
+    name: str
+    path: str
+    checksum: str
 
 
 class PlannedModel(msgspec.Struct, frozen=True):
@@ -41,11 +52,19 @@ class PlannedModel(msgspec.Struct, frozen=True):
     outputs: tuple[str, ...]
     parity: float | None = None  # of a lossy precision: with full precision, on the job's first rows
     is_ordered: bool = False  # whether a row's values have an order and no names
+    adapters: tuple[PlannedAdapter, ...] = ()  # that its rows use, beside the model itself
 
     @classmethod
-    def of(cls, info: RuntimeInfo) -> PlannedModel:
-        """The model as it was loaded."""
-        return cls(info.model, info.checksum, info.precision, info.outputs, is_ordered=info.is_ordered)
+    def of(cls, info: RuntimeInfo, adapters: Sequence[str] = ()) -> PlannedModel:
+        """The model as it was loaded, with the adapters of those names; raises InvalidInput where it has not all."""
+        used = tuple(PlannedAdapter(name, each.path, each.checksum) for name, each in _loaded(info, adapters))
+        is_ordered = info.is_ordered
+        return cls(info.model, info.checksum, info.precision, info.outputs, is_ordered=is_ordered, adapters=used)
+
+    @property
+    def weights(self) -> str:
+        """As `weights_of`."""
+        return "+".join([self.checksum, *(each.checksum for each in self.adapters)])
 
 
 @decodable
@@ -182,14 +201,25 @@ def check_same_model(plan: Plan, settings: JobSettings, model: PlannedModel, is_
     _refuse(plan, settings, list(_changed_model(plan.model, model, is_retry)), is_retry)
 
 
-def check_same_weights(worker: str, model: RuntimeInfo, checksum: str) -> None:
+def weights_of(model: RuntimeInfo, adapters: Sequence[str]) -> str:
+    """The checksums of all that decides the answers of a job's rows; raises InvalidInput."""
+    return "+".join([model.checksum, *(each.checksum for _, each in _loaded(model, adapters))])
+
+
+def check_same_weights(worker: str, model: RuntimeInfo, adapters: Sequence[str], weights: str) -> None:
     """Raises Broken where a worker has loaded another model than the job runs with, a user's class included."""
-    if model.checksum != checksum:
-        what = (
-            f"worker {worker} has loaded different weights of {model.model}: checksum {model.checksum}, "
-            f"expected {checksum}"
-        )
+    if (found := weights_of(model, adapters)) != weights:
+        named = " and ".join([model.model, *adapters])
+        what = f"worker {worker} has loaded different weights of {named}: checksum {found}, expected {weights}"
         raise Broken(f"{what}; put the same files on every machine, then run the same command again")
+
+
+def _loaded(model: RuntimeInfo, names: Sequence[str]) -> list[tuple[str, LoadedAdapter]]:
+    for name in names:
+        if name not in model.adapters:
+            known = ", ".join(sorted(model.adapters)) or "none"
+            raise InvalidInput("adapter", name, f"an adapter of {model.model}, which has {known}")
+    return [(name, model.adapters[name]) for name in names]
 
 
 def _refuse(plan: Plan, settings: JobSettings, differences: list[str], is_retry: bool) -> None:
@@ -208,6 +238,9 @@ def _changed_model(before: PlannedModel, now: PlannedModel, is_retry: bool) -> I
         was, new = getattr(before, name), getattr(now, name)
         if was != new:
             yield f"the model's {name} was {was}, now {new}"
+    was, new = ([each.checksum for each in model.adapters] for model in (before, now))
+    if was != new:
+        yield f"the checksum of the adapter was {' and '.join(was) or 'none'}, now {' and '.join(new) or 'none'}"
 
 
 def _class_of(name: str) -> str:

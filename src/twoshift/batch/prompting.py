@@ -54,6 +54,7 @@ class Prompting:
     prompt: Template
     system: Template | None
     params: GenerationParams
+    adapter: str = ""  # by the name that the model has for it
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -67,7 +68,7 @@ class Prompting:
         if asked is None or (self.system is not None and told is None):
             return None
         system = () if told is None else (Message("system", told),)
-        return GenerationRequest((*system, Message("user", asked)), self.params)
+        return GenerationRequest((*system, Message("user", asked)), self.params, adapter=self.adapter)
 
 
 def _shown(value: Any) -> str:

@@ -196,7 +196,9 @@ def _loaded(job: Job) -> dict[str, str] | None:
     path, colon, name = job.model.name.partition(".py:")
     path = f"{path}{colon[:-1]}"
     found = str(Path(path).absolute()) if Path(path).exists() else path
-    return {"model": f"{found}:{name}" if colon else found, "precision": job.model.precision}
+    loaded = {"model": f"{found}:{name}" if colon else found, "precision": job.model.precision}
+    adapter = [str(Path(each.path).absolute()) for each in job.model.adapters if job.settings.adapter is not None]
+    return loaded | ({"adapter": adapter[0]} if adapter else {})
 
 
 def move_after(result: JobResult) -> tuple[JobMove, str]:

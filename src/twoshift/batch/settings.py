@@ -57,6 +57,7 @@ def _is_location(value: str) -> bool:
 
 
 _COLUMN = text("COLUMN")
+_FOLDER = text("FOLDER")
 _LOCATION = text(plain="the name of a file or folder", fits=_is_location)
 _INPUT = replace(choice(INPUT_FORMATS), fits=lambda _: True)  # csv.gz and the like, too: by whoever reads them
 _OUTPUT = replace(choice(OUTPUT_FORMATS), fits=lambda _: True)  # a batch has its own
@@ -151,6 +152,10 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
                 more="For encoders. At most the usable cores. On Ray: actors of one CPU each, divided among the "
                 "workers. See [jobs](jobs.md#preparing-processes).")] = None
     trust_pickle: Annotated[TrustPickle, HERE] = False
+    adapter: Annotated[
+        str | None, HERE,
+        setting("LoRA adapter of the language model: its folder.", _FOLDER, shown="none",
+                more="With --on: the adapter's name as the model instead. See [adapters](llms.md#adapters).")] = None
     load_seconds: Annotated[
         float,
         setting("Replace a worker that needs longer to load the model.", duration(), "--load-timeout", shown="30m"),
@@ -176,6 +181,9 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     endpoint: Annotated[
         str | None, BATCH, ROWS,
         key("Set by the server for a [batch](batches.md): the endpoint of its requests.")] = None
+    adapters: Annotated[
+        tuple[str, ...], BATCH, key("Set by the server for a batch: the adapters that its requests name.", names())
+    ] = ()
     due_unix_s: Annotated[
         float | None, BATCH, key("Set by the server for a batch: its deadline, in place of a window.")] = None
     # fmt: on
@@ -268,7 +276,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             json_schema=self.json_schema,
         )
         system = None if self.system is None else Template.parse(self.system, "system")
-        return Prompting(Template.parse(self.prompt, "prompt", is_column=True), system, params)
+        return Prompting(Template.parse(self.prompt, "prompt", is_column=True), system, params, self.adapter or "")
 
     def check_preparers(self, cores: int) -> None:
         """Raises InvalidInput where the machine of the workers has fewer cores than processes are asked for."""
@@ -278,7 +286,9 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     def check_model(self, is_llm: bool) -> None:
         """Whether the model takes rows as these settings make them; raises InvalidInput."""
         if not is_llm:
-            _require(self.prompt is None, "prompt", self.prompt, f"no value: {self.model} is not a language model")
+            for name in ("prompt", "adapter"):
+                value = getattr(self, name)
+                _require(value is None, name, value, f"no value: {self.model} is not a language model")
             return
         instead = " instead of --text" if self.text else " instead of --columns" if self.columns else ""
         wanted = f"--prompt with a column or a template{instead}: {self.model} is a language model"
@@ -288,6 +298,11 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         """Whether the model has the prompt that is named; raises InvalidInput."""
         accepted = f"one of {', '.join(sorted(prompts))}" if prompts else f"no value: {self.model} has no prompts"
         _require(self.prompt_name is None or self.prompt_name in prompts, "prompt_name", self.prompt_name, accepted)
+
+    @property
+    def used_adapters(self) -> tuple[str, ...]:
+        """Of the model, by the names that it has for them: they decide answers as the model's own weights do."""
+        return self.adapters if self.adapter is None else (self.adapter,)
 
     @property
     def kind(self) -> JobKindName:

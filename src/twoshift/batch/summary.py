@@ -98,6 +98,7 @@ class Summary(msgspec.Struct, frozen=True):
     shards_done: int | None = None  # where it is not done
     output_tokens: int = 0  # that a language model generated
     cached_tokens: int = 0  # of `tokens`: read before, for another row
+    adapters: dict[str, str] = {}  # that its rows used, with their checksums
 
     @classmethod
     def so_far(
@@ -174,6 +175,7 @@ class Summary(msgspec.Struct, frozen=True):
             output=plan.settings.output,
             output_tokens=sum(each.output_tokens for each in stats),
             cached_tokens=sum(each.cached_tokens for each in stats),
+            adapters={each.name: each.checksum for each in plan.model.adapters},
         )
 
     @property
@@ -211,7 +213,8 @@ def summary_page(summary: Summary, stats: Sequence[PartStats]) -> str:
         rows: list[Sequence[Any]] = [("rows", kind, count) for kind, count in sorted(summary.error_kinds.items())]
         rows += [("shards", message, count) for message, count in sorted(summary.failures.items())]
         sections.append(report.Section("Errors", [report.table(("of", "what", "times"), rows)]))
-    title = f"{summary.model} in {summary.precision} over {counted(summary.rows, 'row')}"
+    model = " and ".join([summary.model, *(f"the adapter {name}" for name in summary.adapters)])
+    title = f"{model} in {summary.precision} over {counted(summary.rows, 'row')}"
     return report.page(title, _what_ran(summary), sections, f"Made by twoshift {__version__}")
 
 
@@ -268,6 +271,7 @@ def _words(summary: Summary) -> list[str]:
         cap = f"; the limit of a call was lowered to {summary.max_tokens:,} tokens" if summary.max_tokens else ""
         calls = counted(summary.out_of_memory, "call")
         words.append(f"{calls} ran out of memory: the rows were split and retried{cap}.")
+    words += [f"The adapter {name} has the checksum {each}." for name, each in summary.adapters.items()]
     words += _token_words(summary)
     words += _lane_words(summary)
     words.append(

@@ -6,7 +6,7 @@ import time
 from collections import deque
 
 from twoshift.batch.messages import Calibrate, Calibrated, Loading, Ready, Unusable
-from twoshift.batch.plan import check_same_weights
+from twoshift.batch.plan import check_same_weights, weights_of
 from twoshift.batch.pool import Died, FromPool, Joined, Left, WorkerPool
 from twoshift.batch.settings import JobSettings
 from twoshift.errors import Broken
@@ -74,7 +74,8 @@ class WorkerStartup:
             case Ready(info, worker, at_once):
                 self._model = self._model or info
                 self.most_at_once = max(self.most_at_once, at_once)
-                check_same_weights(worker, info, self._model.checksum)
+                adapters = self._settings.used_adapters
+                check_same_weights(worker, info, adapters, weights_of(self._model, adapters))
                 self.workers[number] = True
                 self._busy_since_s.pop(number, None)
             case Died(reason):

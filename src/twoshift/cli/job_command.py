@@ -28,6 +28,8 @@ def local_lines(job: dict[str, Any], on: str = "") -> list[str]:
     words = ["twoshift", "run", *settings["inputs"], "--model", loaded["model"]]
     if loaded["precision"] == _LOSSY:
         words += ["--precision", _LOSSY]
+    if "adapter" in loaded:
+        words += ["--adapter", loaded["adapter"]]
     words += [word for each in said if Mark.SERVER not in each.marks for word in _words(each, settings)]
     lines = [f"To resume the job on this machine: {shlex.join(words)}"]
     if settings.get("json_schema") is not None:

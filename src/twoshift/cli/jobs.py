@@ -132,7 +132,12 @@ def _row(job: dict[str, Any]) -> tuple[str, ...]:
     done, settings = job["progress"] or {}, job["settings"]
     share, errors = f"{done.get('share', 0.0):.0%}", f"{done.get('errors', 0):,}"
     state = "held" if _why_held(job) else _state(job)
-    return job["id"], state, share, _rows(done), errors, _left(job), settings["model"]
+    return job["id"], state, share, _rows(done), errors, _left(job), _model(settings)
+
+
+def _model(settings: dict[str, Any]) -> str:
+    """By the name that it was asked for: an adapter's is its own."""
+    return settings.get("adapter") or settings["model"]
 
 
 def _state(job: dict[str, Any]) -> str:
@@ -171,7 +176,7 @@ def job_lines(job: dict[str, Any]) -> list[str]:
     settings, done = job["settings"], job["progress"]
     reason = job["reason"] if job["reason"] not in (job["state"], _state(job)) else ""
     lines = [f"{job['id']}: {_state(job)}{': ' + reason if reason else ''}"]
-    lines.append(f"{settings['model']} over {', '.join(settings['inputs'])} to {settings['output']}")
+    lines.append(f"{_model(settings)} over {', '.join(settings['inputs'])} to {settings['output']}")
     if done:
         left = f", {_left(job)} left" if _left(job) else ""
         lines.append(

@@ -73,10 +73,15 @@ def with_settings(*kinds: type[msgspec.Struct]) -> Callable[[_F], _F]:
 
 
 def given_of(kind: type[msgspec.Struct], given: dict[str, Any]) -> dict[str, Any]:
-    """Those options that were given and are of these settings."""
-    return {
-        name: given[name] for name, each in declared(kind).items() if each.has_option and given[name] not in (None, [])
-    }
+    """Those options that were given and are of these settings; raises InvalidInput."""
+    options = [each for each in declared(kind).values() if each.has_option and given[each.name] not in (None, [])]
+    return {each.name: _together(each, given[each.name]) for each in options}
+
+
+def _together(each: Declared, value: Any) -> Any:
+    """What all that was given of one option is."""
+    joined = each.setting.value.joined
+    return value if joined is None else joined(value, each.flag)
 
 
 def flags_of(*kinds: type[msgspec.Struct]) -> dict[str, str]:
@@ -92,7 +97,7 @@ def _hint(each: Declared) -> Any:
 
 def _option(value: Value, about: str, flags: tuple[str, ...], shown: str | None = None) -> Any:
     if value.repeats or value is values.FLAG:
-        return typer.Option(*flags, help=about)
+        return typer.Option(*flags, metavar=value.metavar if value.joined else None, help=about)
     about += f" One of {', '.join(value.options)}." if value.options else ""
 
     # A callback and not a parser does the work: it knows the option's name, and its errors pass unchanged.

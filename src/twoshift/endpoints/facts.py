@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 
-from twoshift.errors import BrokenModel, InvalidInput, TooLarge
+from twoshift.errors import BrokenModel, InvalidInput, NotFound, TooLarge
 from twoshift.runtime.table import Table
 
 __all__ = [
@@ -42,6 +42,16 @@ class ModelFacts:
     most_rows: int  # of a request
     row_tokens: int = 1  # of the longest row; longer ones are cut
     prompts: Mapping[str, str] = field(default_factory=dict[str, str])  # what goes before a text, by name
+    adapters: Collection[str] = ()  # further names that it is asked by
+    adapter: str = ""  # the one that it is asked by; empty: its own
+
+    def asked_by(self, name: str | None) -> ModelFacts:
+        """The same as a request of that name has it; raises NotFound where it is none of the model's."""
+        if name == self.name:
+            return self
+        if name is None or name not in self.adapters:
+            raise NotFound("model", name or "", " or ".join([self.name, *sorted(self.adapters)]))
+        return replace(self, name=name, adapter=name)
 
 
 class Row(Protocol):

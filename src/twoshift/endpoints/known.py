@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
 
 from twoshift.endpoints.chat import ChatCall, read_chat
 from twoshift.endpoints.completions import CompletionCall, read_completion
@@ -15,50 +14,38 @@ from twoshift.endpoints.messages import MESSAGES, MessageCall, read_message
 from twoshift.endpoints.openai_errors import told_openai
 from twoshift.endpoints.rerank import RerankCall, read_rerank
 from twoshift.endpoints.responses import RESPONSES, ResponseCall, read_response
-from twoshift.errors import InvalidInput, NotFound
+from twoshift.errors import InvalidInput
 
 __all__ = ["EMBEDDINGS", "ENDPOINTS", "RERANK", "ReadCall", "told_openai", "with_request_field"]
 
 EMBEDDINGS, RERANK = "/v1/embeddings", "/v1/rerank"
 
 
-class _Request(Protocol):
-    model: Any
-
-
-_R = TypeVar("_R", bound=_Request)
 ReadCall = Callable[[bytes, ModelFacts], EndpointCall]  # a body to a call; raises InvalidInput
 
 
 def _embeddings(body: bytes, model: ModelFacts) -> EndpointCall:
-    return EmbeddingCall(_for(read_embeddings(body), model), model)
+    return EmbeddingCall(asked := read_embeddings(body), model.asked_by(asked.model))
 
 
 def _rerank(body: bytes, model: ModelFacts) -> EndpointCall:
-    return RerankCall(_for(read_rerank(body), model), model)
+    return RerankCall(asked := read_rerank(body), model.asked_by(asked.model))
 
 
 def _chat(body: bytes, model: ModelFacts) -> EndpointCall:
-    return _whole(ChatCall(_for(read_chat(body), model), model))
+    return _whole(ChatCall(asked := read_chat(body), model.asked_by(asked.model)))
 
 
 def _completion(body: bytes, model: ModelFacts) -> EndpointCall:
-    return _whole(CompletionCall(_for(read_completion(body), model), model))
+    return _whole(CompletionCall(asked := read_completion(body), model.asked_by(asked.model)))
 
 
 def _message(body: bytes, model: ModelFacts) -> EndpointCall:
-    return _whole(MessageCall(_for(read_message(body), model), model))
+    return _whole(MessageCall(asked := read_message(body), model.asked_by(asked.model)))
 
 
 def _response(body: bytes, model: ModelFacts) -> EndpointCall:
-    return _whole(ResponseCall(_for(read_response(body), model), model))
-
-
-def _for(asked: _R, model: ModelFacts) -> _R:
-    """The request, where it is for that model; raises NotFound."""
-    if asked.model != model.name:
-        raise NotFound("model", asked.model or "", model.name)
-    return asked
+    return _whole(ResponseCall(asked := read_response(body), model.asked_by(asked.model)))
 
 
 def _whole(call: GenerationCall) -> EndpointCall:

@@ -112,6 +112,12 @@ class Router(Protocol):
 
 def other_model(first: Loaded, other: Loaded) -> str:
     """Why the second may not answer beside the first; empty where it may."""
+    changed = [name for name, each in first.info.adapters.items() if other.info.adapters.get(name) != each]
+    if changed:
+        return (
+            f"this replica has loaded a different adapter {changed[0]} than the first replica; put the same files on "
+            "every machine, then restart the server"
+        )
     if first.info.checksum == other.info.checksum:
         return ""
     return (

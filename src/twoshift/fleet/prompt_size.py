@@ -25,15 +25,16 @@ class PromptSizes:
         texts = [_text(row) for row in rows]
         size = self._guess.size([len(text) for text in texts])
         most = max(row.params.max_tokens or self._context_tokens for row in rows)
-        return SequencesAsked(size.tokens, len(rows), most, self._prefixes(texts[0]))
+        return SequencesAsked(size.tokens, len(rows), most, self._prefixes(texts[0], rows[0].adapter))
 
     def seen(self, rows: Sequence[GenerationRequest], tokens: int) -> None:
         """They had so many tokens."""
         self._guess.seen(sum(len(_text(row)) for row in rows), tokens)
 
-    def _prefixes(self, text: str) -> list[Prefix]:
+    def _prefixes(self, text: str, adapter: str) -> list[Prefix]:
+        """Prompts of different adapters share none."""
         return [
-            Prefix(hash(text[:count]), self._guess.size([count]).tokens)
+            Prefix(hash((adapter, text[:count])), self._guess.size([count]).tokens)
             for count in _PREFIX_CHARACTERS
             if len(text) >= count
         ]

@@ -90,6 +90,7 @@ class _Prompt(msgspec.Struct, frozen=True, array_like=True):
     messages: list[Message] | None
     params: GenerationParams
     tools: ToolUse | None = None
+    adapter: str = ""
 
 
 class Generate(_Message, frozen=True):
@@ -226,12 +227,12 @@ def generating(
 def _prompt(row: GenerationRequest) -> _Prompt:
     given = row.prompt
     if isinstance(given, str):
-        return _Prompt(given, None, None, row.params)
+        return _Prompt(given, None, None, row.params, adapter=row.adapter)
     messages = [each for each in given if isinstance(each, Message)]
     token_ids = [each for each in given if isinstance(each, int)]
     if messages:
-        return _Prompt(None, None, messages, row.params, row.tools)
-    return _Prompt(None, token_ids, None, row.params)
+        return _Prompt(None, None, messages, row.params, row.tools, row.adapter)
+    return _Prompt(None, token_ids, None, row.params, adapter=row.adapter)
 
 
 def prompts_of(message: Generate) -> list[GenerationRequest]:
@@ -242,4 +243,4 @@ def prompts_of(message: Generate) -> list[GenerationRequest]:
             return each.text
         return tuple(each.messages) if each.messages is not None else tuple(each.token_ids or ())
 
-    return [GenerationRequest(given(each), each.params, each.tools) for each in message.prompts]
+    return [GenerationRequest(given(each), each.params, each.tools, each.adapter) for each in message.prompts]

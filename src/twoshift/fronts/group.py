@@ -319,7 +319,8 @@ class FrontGroup:
                 number = next(self._numbers)
                 assert isinstance(serving.backend, FleetBackend)  # noqa: S101 - no model runs in a process with fronts
                 self._backends[number] = serving.backend
-        return DeploymentFacts(each.name, each.version, each.created_unix_s, each.state, each.reason, number)
+        told = (each.name, each.version, each.created_unix_s, each.state, each.reason)
+        return DeploymentFacts(*told, number, each.adapters)
 
     def _number_of(self, backend: Any) -> int | None:
         return next((number for number, each in self._backends.items() if each is backend), None)

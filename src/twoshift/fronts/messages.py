@@ -54,6 +54,7 @@ class DeploymentFacts:
     state: DeploymentState
     reason: str
     backend: int | None
+    adapters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

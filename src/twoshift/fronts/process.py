@@ -255,6 +255,7 @@ class _FrontProcess:
         deployment = models.all.get(facts.name)
         if deployment is None:
             deployment = models.add(Deployment(facts.name, facts.version, facts.created_unix_s))
+        deployment.adapters = facts.adapters
         backend = None if facts.backend is None else self._backends.get(facts.backend)
         serving = deployment.serving
         if backend is not None and (serving is None or serving.backend is not backend.model):

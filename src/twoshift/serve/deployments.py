@@ -47,8 +47,11 @@ class Serving:
 class Deployment:
     """A name that clients ask for: what answers them, what is counted, and its state."""
 
-    def __init__(self, name: str, version: str = "1", created_unix_s: int | None = None) -> None:
+    def __init__(
+        self, name: str, version: str = "1", created_unix_s: int | None = None, adapters: Sequence[str] = ()
+    ) -> None:
         self.name, self.version = name, version
+        self.adapters = tuple(adapters)  # of a language model: further names that clients ask for
         self.created_unix_s = int(time.time()) if created_unix_s is None else created_unix_s
         self.metrics = ModelMetrics()
         self.traces: Traces | None = None
@@ -204,13 +207,25 @@ class Deployments(Mapping[str, Deployment]):
         return next(iter(self._ready.values()), None) if len(self._all) == 1 else None
 
     def find(self, name: str) -> Deployment:
-        """The one of that name, ready; raises NotFound, or why it does not answer."""
+        """The one of that name, or with an adapter of it, ready; raises NotFound, or why it does not answer."""
         found = self._ready.get(name)
         if found is not None:
             return found
-        if (known := self._all.get(name)) is not None:
+        if (known := self.known(name)) is None:
+            raise NotFound("model", name, f"one of {', '.join(sorted(self.names()))}")
+        if known.state is not DeploymentState.READY:
             raise known.unavailable()
-        raise NotFound("model", name, f"one of {', '.join(sorted(self._all))}")
+        return known
+
+    def known(self, name: str) -> Deployment | None:
+        """The one of that name, or with an adapter of that name, whatever its state."""
+        return self._all.get(name) or next((each for each in self._all.values() if name in each.adapters), None)
+
+    def names(self) -> dict[str, str]:
+        """All that clients may ask for, adapters included, each with the name of its deployment."""
+        deployments = self._all
+        adapters = {name: each.name for each in deployments.values() for name in each.adapters}
+        return {name: name for name in deployments} | adapters
 
     def add(self, deployment: Deployment) -> Deployment:
         """One that loads; raises InvalidInput where the name is taken."""

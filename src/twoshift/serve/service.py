@@ -194,7 +194,7 @@ class Service:
         """Sequences that have begun: whoever gets them closes them. Raises as the model does, Forbidden, OverLimit."""
         if self._draining:
             raise TryLater("the server is shutting down", _NOT_READY_S)
-        serving = self._entered(model, caller)
+        serving = self._entered(model, caller, rows[0].adapter)
 
         def leave() -> None:
             serving.inside -= 1
@@ -239,11 +239,11 @@ class Service:
             serving.inside -= 1
             caller.leave()
 
-    def _entered(self, model: Deployment, caller: Caller) -> Serving:
-        """A request begins, for the caller and for the model."""
+    def _entered(self, model: Deployment, caller: Caller, adapter: str = "") -> Serving:
+        """A request begins, for the caller and for the model; an adapter's name is one of its own to a key."""
         serving = model.enter()
         try:
-            caller.enter(model.name)
+            caller.enter(adapter or model.name)
         except TwoshiftError:
             serving.inside -= 1
             raise

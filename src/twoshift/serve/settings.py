@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,9 +19,9 @@ from twoshift.serve.scale_settings import ScaleSettings
 from twoshift.serve.tenants import TenantSettings
 from twoshift.triggers.webhook_settings import WebhookSettings, check_webhook
 from twoshift.units import parse_duration
-from twoshift.values import FLAG, choice, count, factor, millis, names, share, span, text, usd, whole
+from twoshift.values import FLAG, choice, count, each_named, factor, millis, names, share, span, text, usd, whole
 
-__all__ = ["FileSettings", "ModelSettings", "ServeSettings", "make_settings", "name_of", "read_settings"]
+__all__ = ["FileSettings", "ModelSettings", "ServeSettings", "check_names", "make_settings", "name_of", "read_settings"]
 
 _LONGEST_NAME = 100
 _SLO_MS = 50.0
@@ -31,8 +31,17 @@ _REPLICAS = whole(most=1024)
 _MODEL = "Model: minilm, smollm, a model folder, a model file, file.py:Class or http://host/v1#name."
 _PER_ADDRESS = "Maximum number of connections per client address; this machine and `proxies` have no limit."
 _PARSER = "vLLM's parser for the tool calls of a language model: hermes, llama3_json and others."
+_ADAPTERS = "LoRA adapter of a language model, by the name that clients use for it; repeat the option for several."
+_ADAPTERS_MORE = 'In a file: `{sql = "adapters/sql"}`. See [adapters](llm-serving.md#adapters).'
 _A_QUARTER = "a quarter of `max_connections`"
 _SLOWDOWN = "How much jobs may slow live requests down on average: 1.2 allows 20 % more time."
+
+
+def _are_adapters(given: dict[str, str]) -> bool:
+    return all(0 < len(name) <= _LONGEST_NAME and name.isprintable() and path for name, path in given.items())
+
+
+_NAMED = each_named("NAME=FOLDER", "folders of adapters by printable names of up to 100 characters", _are_adapters)
 
 
 class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -59,6 +68,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     threads: Threads = None
     trust_pickle: TrustPickle = False
     tool_parser: Annotated[str | None, setting(_PARSER, text("NAME"), shown="none: only forced tool calls")] = None
+    adapters: Annotated[dict[str, str], setting(_ADAPTERS, _NAMED, "--adapter", more=_ADAPTERS_MORE)] = {}
     load_timeout: Annotated[str, setting("Fail if a model does not load within this time.", span())] = "10m"
     price_usd_per_hour: Annotated[
         float | None, key("Price of one device in dollars per hour.", usd(zero=True), shown="the server's price")
@@ -98,6 +108,8 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             accepted = f"slo_ms instead: {self.model} is not a language model"
             _require(getattr(self, name) is None, name, getattr(self, name), accepted)
         _require(self.tool_parser is None, "tool_parser", self.tool_parser, f"none: {self.model} generates no text")
+        given = ", ".join(self.adapters)
+        _require(not self.adapters, "adapters", given, f"none: {self.model} is not a language model")
 
     def check_sequences(self) -> None:
         """Raises InvalidInput where something is said that a language model has not."""
@@ -224,10 +236,11 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         _require(bool(self.models), "models", self.models, "at least one model")
         for proxy in self.proxies:
             _require(_is_address(proxy), "proxies", proxy, "IP addresses such as 10.0.0.1")
+        check_names(self.models)
+        known = {*self.models, *(name for each in self.models.values() for name in each.adapters)}
         for name, its_key in self.keys.items():
             for model in its_key.models:
-                accepted = f"one of {', '.join(sorted(self.models))}"
-                _require(model in self.models, f"keys.{name}.models", model, accepted)
+                _require(model in known, f"keys.{name}.models", model, f"one of {', '.join(sorted(known))}")
         named = {tenant_of(name, its_key) for name, its_key in self.keys.items()}
         for name in self.tenants:
             accepted = f"the tenant of a key: {', '.join(sorted(named)) or 'there are no keys'}"
@@ -274,6 +287,16 @@ def make_settings(data: dict[str, Any]) -> ServeSettings:
         named = {name: {"model": name, **each} if isinstance(each, dict) else each for name, each in models.items()}
         data = {**data, "models": named}
     return settings_of(ServeSettings, data)
+
+
+def check_names(models: Mapping[str, ModelSettings]) -> None:
+    """Raises InvalidInput where an adapter has the name of a model, or of another model's adapter."""
+    taken = {*models}
+    for model, each in models.items():
+        for name in each.adapters:
+            accepted = "a name that no model and no other adapter has"
+            _require(name not in taken, f"models.{model}.adapters", name, accepted)
+            taken.add(name)
 
 
 def _is_loopback(host: str) -> bool:

@@ -60,7 +60,8 @@ def open_job_device(settings: JobSettings) -> WorkDevice:
 
 
 def _llm_device(settings: JobSettings) -> WorkDevice:
-    options = LlmOptions(settings.device, settings.precision, settings.threads)
+    adapters = {} if settings.adapter is None else {settings.adapter: settings.adapter}
+    options = LlmOptions(settings.device, settings.precision, settings.threads, adapters=adapters)
     return LlmDevice(llm_engine(settings.model, options, serves=False))
 
 

@@ -95,7 +95,8 @@ def served_llm(name: str, settings: ModelSettings, note: Callable[[str], None]) 
     note(f"Loading {settings.model}")
     with LoadingTurn() as turn:
         loading = (settings.device, settings.precision, settings.threads)
-        runtime = load_llm(settings.model, LlmOptions(*loading, tool_parser=settings.tool_parser))
+        options = LlmOptions(*loading, tool_parser=settings.tool_parser, adapters=settings.adapters)
+        runtime = load_llm(settings.model, options)
         try:
             turn.alone()  # the first of several replicas measures, the others read what it has stored
             asked = (settings.ttft_s, settings.tpot_s)

@@ -45,7 +45,7 @@ def line(custom_id: str, **more: Any) -> bytes:
 
 
 def checked(data: bytes, most: int = 100) -> Checked:
-    return check_input(io.BytesIO(data), URL, ["m"], most)
+    return check_input(io.BytesIO(data), URL, {"m": "m", "sql": "m"}, most)
 
 
 @given(LINES, st.sampled_from([b"\n", b"\r\n", b"\n\n"]))
@@ -111,3 +111,17 @@ def test_a_result_says_the_same_each_time() -> None:
     assert told["response"]["status_code"] == 429
     assert told["response"]["body"]["error"]["message"] == "slow down"
     assert told["id"] != json.loads(response_line("batch_b", "x", b"{}"))["id"]
+
+
+def test_a_file_may_name_a_model_and_its_adapters() -> None:
+    asked = [line(str(k), body={"model": name}) for k, name in enumerate(("sql", "m", "support", "sql"))]
+    found = check_input(io.BytesIO(b"".join(asked)), URL, {"m": "m", "sql": "m", "support": "m", "n": "n"}, 9)
+    assert (found.errors, found.model, found.adapters) == ([], "m", {"sql", "support"})
+    mixed = check_input(io.BytesIO(asked[0] + line("b", body={"model": "n"})), URL, {"sql": "m", "n": "n"}, 9)
+    assert [each["code"] for each in mixed.errors] == ["mismatched_model"]
+
+
+def test_a_key_for_an_adapter_alone_has_not_its_model() -> None:
+    asked = b"".join(line(str(k), body={"model": name}) for k, name in enumerate(("sql", "m", "m")))
+    found = check_input(io.BytesIO(asked), URL, {"sql": "m"}, 9)
+    assert [(each["code"], each["line"]) for each in found.errors] == [("model_not_found", 2)]

@@ -144,7 +144,7 @@ def test_a_batch_whose_window_ends_after_its_last_request_is_completed(
     def no_fleet(name: str) -> Any:
         raise NotFound("model", name, "none")
 
-    host = BatchHost(store, desk, JobHost(jobs, no_fleet, lambda _: Allowance(desk.blobs_for)), lambda: ["m"])
+    host = BatchHost(store, desk, JobHost(jobs, no_fleet, lambda _: Allowance(desk.blobs_for)), lambda: {"m": "m"})
     host.start()
     host.wake(batch.id)
     while not host.get(batch.id, None).status.is_over:

@@ -41,7 +41,7 @@ class House:
         self.store, self.jobs = SqlBatches(database), SqlJobs(database)
         self.files = StoredFiles(SqlFiles(database), f"{path}/files", lambda _: LocalBlobs(), FileLimits())
         runs = JobHost(self.jobs, self.no_fleet, lambda _: Allowance(self.files.blobs_for))
-        self.host = BatchHost(self.store, self.files, runs, list)
+        self.host = BatchHost(self.store, self.files, runs, dict)
         monkeypatch.setattr(batch_steps, "check_input", self.check)
         self.host.start()
 

@@ -12,16 +12,21 @@ import pytest
 from twoshift.batch.inputs import InputFile, Piece
 from twoshift.batch.plan import (
     Plan,
+    PlannedAdapter,
     PlannedModel,
     check_same_model,
+    check_same_weights,
     part_location,
     plan_location,
     read_plan,
     same_files,
+    weights_of,
 )
 from twoshift.batch.settings import JobSettings
 from twoshift.blobs.local import LocalBlobs
 from twoshift.errors import Broken, InvalidInput
+from twoshift.ports import RuntimeInfo
+from twoshift.types import LoadedAdapter
 
 MODEL = PlannedModel("minilm", "abc", "fp32", ("embedding",))
 FILES = tuple(InputFile(f"docs/{k}.parquet", 100, f"id{k}", "parquet") for k in range(6))
@@ -100,6 +105,34 @@ def test_a_changed_model_is_named() -> None:
     now = PlannedModel("minilm", "xyz", "int8", ("embedding",))
     with pytest.raises(InvalidInput, match=r"checksum was abc, now xyz; the model's precision was fp32, now int8"):
         check_same_model(plan(), settings(), now)
+
+
+def adapted(*checksums: str, path: str = "adapters/sql") -> PlannedModel:
+    adapters = tuple(PlannedAdapter(path, path, each) for each in checksums)
+    return msgspec.structs.replace(MODEL, adapters=adapters)
+
+
+def test_an_adapter_is_part_of_a_job_by_its_content() -> None:
+    begun = msgspec.structs.replace(plan(), model=adapted("one"))
+    check_same_model(begun, settings(), adapted("one", path="/elsewhere/sql"))
+    for now, said in ((adapted("two"), "was one, now two"), (MODEL, "was one, now none")):
+        with pytest.raises(InvalidInput, match=f"the checksum of the adapter {said}"):
+            check_same_model(begun, settings(), now)
+    with pytest.raises(InvalidInput, match="was none, now one"):
+        check_same_model(plan(), settings(), adapted("one"))
+
+
+def test_the_adapters_of_a_job_are_among_those_that_were_loaded() -> None:
+    loaded = {name: LoadedAdapter(f"adapters/{name}", f"sha256:{name}") for name in ("sql", "support")}
+    info = RuntimeInfo("m", "sha256:m", "vllm", "cpu", "fp32", 64, ("text",), adapters=loaded)
+    assert PlannedModel.of(info).weights == weights_of(info, ()) == "sha256:m"
+    made = PlannedModel.of(info, ("support",))
+    assert made.weights == weights_of(info, ("support",)) == "sha256:m+sha256:support"
+    with pytest.raises(InvalidInput, match="an adapter of m, which has sql, support"):
+        PlannedModel.of(info, ("chess",))
+    check_same_weights("node:1", info, ("sql",), "sha256:m+sha256:sql")
+    with pytest.raises(Broken, match="worker node:1 has loaded different weights of m and sql"):
+        check_same_weights("node:1", info, ("sql",), "sha256:m+sha256:other")
 
 
 def test_a_model_is_known_by_its_content_and_a_class_by_its_name_too() -> None:

@@ -119,3 +119,15 @@ def test_a_budget_is_a_count_or_a_share(given: str, errors: int, rows: int, spen
 def test_a_budget_that_is_neither_is_refused(given: str) -> None:
     with pytest.raises(InvalidInput, match="1%"):
         ErrorBudget.parse(given)
+
+
+def test_an_adapter_is_of_a_language_model_and_goes_with_each_prompt() -> None:
+    asked = make_settings({"inputs": "a", "output": "b", "model": "m", "prompt": "x", "adapter": "adapters/sql"})
+    assert asked.used_adapters == ("adapters/sql",)
+    assert asked.prompting is not None
+    request = asked.prompting.request({"x": "hello"})
+    assert request is not None
+    assert request.adapter == "adapters/sql"
+    rows = make_settings({"inputs": "a", "output": "b", "model": "m", "adapter": "adapters/sql"})
+    with pytest.raises(InvalidInput, match=r"adapter: 'adapters/sql'.*m is not a language model"):
+        rows.check_model(is_llm=False)

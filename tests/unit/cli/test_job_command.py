@@ -149,3 +149,13 @@ def test_a_missing_server_and_a_key_that_may_not_are_bad_usage(
 
     monkeypatch.setattr("twoshift.cli.server.ServerClient.get", denied)
     assert main(["jobs", "list", "--on", "http://127.0.0.1:1"]) == 2
+
+
+def test_a_job_of_an_adapter_is_shown_and_resumed_with_it() -> None:
+    asked = JobSettings(inputs=("a",), output="out", model="m", prompt="x", adapter="sql")
+    loaded = {"model": "m", "precision": "bf16", "adapter": "/adapters/sql"}
+    job = {"id": "job-1", "settings": to_builtins(asked), "progress": {"loaded": loaded}}
+    command = "twoshift run a --model m --adapter /adapters/sql -o out --prompt x"
+    assert local_lines(job) == [f"To resume the job on this machine: {command}"]
+    lines = job_lines({**job, "state": "paused", "reason": "", "progress": None})
+    assert lines[1] == "sql over a to out"

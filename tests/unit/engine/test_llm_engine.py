@@ -113,6 +113,21 @@ def test_prompts_that_begin_alike_are_let_in_together_and_their_preamble_is_read
     assert bench.engine.sequences().lanes[Lane.BATCH].cached_tokens == 24
 
 
+def test_prompts_of_one_adapter_are_let_in_together_and_none_shares_what_another_read() -> None:
+    bench = Bench()
+    names, ids = ("", "b", "a", "b", "", "a"), tuple(range(40, 52))
+    prompts = [replace(prompt_of(*ids, each), adapter=name) for each, name in enumerate(names)]
+    future = bench.engine.submit_block(Prompts(tuple(prompts)))
+    shared = {each.prompt.adapter: each.shared_tokens for each in bench.engine._table.pending}
+    firsts = [each.shared_tokens for each in bench.engine._table.pending][::2]
+    assert (shared, firsts) == ({"": 12, "a": 12, "b": 12}, [0, 0, 0])
+    bench.until(future.done)
+    assert [prompt.adapter for _, prompt in bench.llm.added] == ["", "", "a", "a", "b", "b"]
+    assert future.result().cached_tokens == 3 * 12
+    texts = [bench.llm.text_of(words_after((*map(ord, name), *ids, each), 5)) for each, name in enumerate(names)]
+    assert future.result().columns["text"].tolist() == texts
+
+
 def test_background_is_held_to_what_the_step_can_take_beside_live_streams() -> None:
     # A step takes 10 ms, 2 for each sequence and 1 for each token: 3 ms a decoding sequence
     bench = Bench(LlmObjective(tpot_s=0.045))

@@ -20,6 +20,7 @@ from twoshift.fleet.answering import Answering
 from twoshift.fleet.frames import Frames
 from twoshift.fleet.front_connection import FrontConnection
 from twoshift.fleet.link import Link, ReplicaLost
+from twoshift.fleet.prompt_size import PromptSizes
 from twoshift.fleet.remote_sequences import RemoteSequences
 from twoshift.fleet.wire import Heartbeat, generating, prompts_of, to_replica
 from twoshift.generation import Delta, GenerationParams, GenerationRequest, Message, Tool, ToolCall, ToolChoice, ToolUse
@@ -113,6 +114,9 @@ async def read(sequences: RemoteSequences, place: int = 0) -> list[Delta]:
         GenerationRequest("a text", GenerationParams(stop=("a", "ü"), seed=-4, json_schema="{}", logprobs=3)),
         GenerationRequest((3, 1, 2), GenerationParams(min_p=0.5, logit_bias=((3, -1.0), (4, 2.0)))),
         GenerationRequest((Message("system", "be brief"), Message("user", ""))),
+        GenerationRequest((Message("user", "x"),), adapter="sql"),
+        GenerationRequest("a text", adapter="sql"),
+        GenerationRequest((3, 1, 2), adapter="sql"),
         GenerationRequest(
             (Message("assistant", "", (ToolCall("c", "f", "{}"),)), Message("tool", "7", tool_call_id="c")),
             tools=ToolUse((Tool("f", None, "{}"),), ToolChoice.NAMED, "f", parallel=False),
@@ -244,3 +248,11 @@ def test_a_heartbeat_says_what_live_sequences_hold_and_what_has_ended() -> None:
             held.close()
 
     run(test)
+
+
+def test_prompts_of_different_adapters_share_no_prefix() -> None:
+    sizes, text = PromptSizes(4096), "the same words " * 100
+    base, sql, again = ({each.key for each in sizes.of([GenerationRequest(text, adapter=name)]).prefixes}
+                        for name in ("", "sql", "sql"))  # fmt: skip
+    assert sql == again
+    assert sql.isdisjoint(base)

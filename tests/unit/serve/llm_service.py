@@ -33,7 +33,7 @@ from twoshift.serve.service import Service
 from twoshift.serve.settings import make_settings
 from twoshift.serve.tenants import TenantSettings
 from twoshift.server_services import ledger_for, services_for
-from twoshift.types import Lane
+from twoshift.types import Lane, LoadedAdapter
 
 __all__ = ["LlmServer", "llm_server", "until"]
 
@@ -57,7 +57,8 @@ class GatedLlm(FakeLlm):
             left = self.shape.context_tokens - len(ids)
             if left < (row.params.max_tokens or 1):
                 raise TooLong.of(self.shape.context_tokens, len(ids), row.params.max_tokens or 1)
-            made.append(Prompt(ids, row.params, row.params.max_tokens or left, request=row))
+            most = row.params.max_tokens or left
+            made.append(Prompt(ids, row.params, most, request=row, adapter=row.adapter))
         return Prompts(tuple(made))
 
     def add(self, key: int, prompt: Prompt, live: bool) -> None:
@@ -134,11 +135,16 @@ class Got:
 class LlmServer:
     """The model `m`, on a port of its own, at 3.6 dollars an hour."""
 
-    def __init__(self, llm: GatedLlm, home: Path, objective: LlmObjective, keys: Keys) -> None:
+    def __init__(
+        self, llm: GatedLlm, home: Path, objective: LlmObjective, keys: Keys, adapters: Sequence[str] = ()
+    ) -> None:
         self.llm = llm
+        loaded = {name: LoadedAdapter(f"adapters/{name}", f"sha256:{name}") for name in adapters}
+        llm.info = replace(llm.info, adapters=loaded)
         self.engine = LlmEngine(llm, CallCost(1e-5, 1e-6, per_row_s=1e-6), objective)
         self.served = ServedLlm("m", self.engine)
         self.service = Service(Deployments({"m": self.served}))
+        self.service.models["m"].adapters = tuple(adapters)
         said = {"models": {"m": {"model": "m"}}, "database": f"sqlite:///{home}/fleet.db", "price_usd_per_hour": 3.6}
         settings = make_settings(said)
         self._keys = keys
@@ -163,9 +169,9 @@ class LlmServer:
         add_faces(app, self.server, self.service, self.services, self._usage, [self._tenants])
         self.port = await self.server.start("127.0.0.1", 0)
 
-    def generated(self, prompt: str, count: int) -> str:
+    def generated(self, prompt: str, count: int, adapter: str = "") -> str:
         """What the model answers with so many tokens."""
-        return self.llm.text_of(words_after([ord(each) for each in prompt], count))
+        return self.llm.text_of(words_after([ord(each) for each in adapter + prompt], count))
 
     def call(self, function: Callable[..., Any], *given: Any) -> Any:
         """On the server's loop."""
@@ -228,12 +234,14 @@ def llm_server(
     context_tokens: int = 256,
     keys: dict[str, KeySettings] | None = None,
     tenants: dict[str, TenantSettings] | None = None,
+    adapters: Sequence[str] = (),
     **objective: Any,
 ) -> Iterator[LlmServer]:
     """A server; the objective is a patient one unless it is said."""
     monkeypatch.setenv("TWOSHIFT_HOME", str(home))
     patient = {"ttft_s": 60.0, "tpot_s": 10.0, **objective}
-    made = LlmServer(GatedLlm(context_tokens), home, LlmObjective(**patient), Keys(keys or {}, tenants=tenants))
+    known = Keys(keys or {}, tenants=tenants)
+    made = LlmServer(GatedLlm(context_tokens), home, LlmObjective(**patient), known, adapters)
     try:
         yield made
     finally:

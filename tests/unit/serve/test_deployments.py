@@ -91,3 +91,16 @@ def test_an_unloaded_one_is_not_found_and_says_so() -> None:
         with pytest.raises(NotFound, match="m is unloaded"):
             _ = model.info
         backend.close()
+
+
+def test_an_adapter_is_a_name_of_its_model() -> None:
+    with doubling_service() as (service, _):
+        models = service.models
+        models["m"].adapters = ("sql",)
+        assert models.find("sql") is models.known("sql") is models["m"]
+        assert models.names() == {"m": "m", "sql": "m"}
+        with pytest.raises(NotFound, match="one of m, sql"):
+            models.find("chess")
+        models.move(models["m"], DeploymentState.LOADING)
+        with pytest.raises(TryLater, match="m is loading"):
+            models.find("sql")

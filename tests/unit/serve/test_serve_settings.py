@@ -154,3 +154,20 @@ def test_a_file_that_is_none_is_told_so(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text("[models")
     with pytest.raises(InvalidInput, match="TOML"):
         read_settings(tmp_path / "bad.toml", {})
+
+
+def test_adapters_are_named_once(tmp_path: Path) -> None:
+    file = tmp_path / "server.toml"
+    file.write_text('[models.llm]\nmodel = "smollm"\n[models.llm.adapters]\nsql = "adapters/sql"\n')
+    assert read_settings(file, {}).models["llm"].adapters == {"sql": "adapters/sql"}
+    keys = {"bot": {"sha256": digest_of("x"), "models": ["sql"]}}
+    models = {"llm": {"model": "smollm", "adapters": {"sql": "a"}}}
+    assert make_settings({"models": models, "keys": keys}).keys["bot"].models == ("sql",)
+    for other, told in (({"sql": {}}, "llm.adapters"), ({"b": {"adapters": {"sql": "c"}}}, "b.adapters")):
+        with pytest.raises(InvalidInput, match=f"{told}: 'sql'.*a name that no model and no other adapter has"):
+            make_settings({"models": {**models, **other}})
+    for wrong in ({"": "a"}, {"a": ""}, {"a\n": "b"}, {"a": 1}, ["a"]):
+        with pytest.raises(InvalidInput, match=r"models\.m\.adapters"):
+            make_settings({"models": {"m": {"adapters": wrong}}})
+    with pytest.raises(InvalidInput, match=r"adapters: 'sql'.*minilm is not a language model"):
+        make_settings({"models": {"minilm": {"adapters": {"sql": "a"}}}}).models["minilm"].check_rows()

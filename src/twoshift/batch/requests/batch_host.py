@@ -6,7 +6,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from twoshift.batch.job_host import JobHost
@@ -37,7 +37,7 @@ class BatchHost:
         store: BatchStore,
         files: StoredFiles,
         jobs: JobHost,
-        served: Callable[[], Collection[str]],  # names of models, now
+        served: Callable[[], Mapping[str, str]],  # names of models and adapters, now, each with its model's
     ) -> None:
         self._store, self.files, self._jobs = store, files, jobs
         self._clerks = FairQueue("twoshift-batches")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 
 from twoshift.batch.job_host import JobHost
 from twoshift.batch.requests.check import Checked, check_input
@@ -36,7 +36,7 @@ class BatchSteps:
         store: BatchStore,
         files: StoredFiles,
         jobs: JobHost,
-        served: Callable[[], Collection[str]],  # names of models, now
+        served: Callable[[], Mapping[str, str]],  # names of models and adapters, now, each with its model's
         closed: threading.Event,
     ) -> None:
         self._store, self._files, self._jobs, self._served, self._closed = store, files, jobs, served, closed
@@ -57,8 +57,8 @@ class BatchSteps:
                 self.sweep(batch.id)
 
     def _validate(self, batch: BatchRecord) -> None:
-        if (model := self._checked_model(batch)) is not None:
-            self._jobs.add(batch.id, self._settings(batch, model), batch.owner)
+        if (checked := self._looked_through(batch)) is not None:
+            self._jobs.add(batch.id, self._settings(batch, checked), batch.owner)
 
     def _expire(self, batch: BatchRecord) -> None:
         if self._files.clock() >= batch.expires_unix_s:
@@ -71,18 +71,18 @@ class BatchSteps:
             self._jobs.end(batch.id)
             if not self._jobs.has_ended(batch.id):
                 return  # its end is told
-        if batch.model or self._checked_model(batch):  # a file that is no batch has no requests to tell of
+        if batch.model or self._looked_through(batch):  # a file that is no batch has no requests to tell of
             self._finish(batch, _CANCELLED)
 
-    def _checked_model(self, batch: BatchRecord) -> str | None:
-        """Look its file through: whose requests they are, or None where that was its end."""
+    def _looked_through(self, batch: BatchRecord) -> Checked | None:
+        """Whose requests its file has, or None where that was its end."""
         checked = self._checked(batch)
         if checked.errors:
             self._store.end_batch(batch.id, [], errors=checked.errors, total=checked.total, model=checked.model)
             return None
         assert checked.model is not None  # noqa: S101 - a file without a request is an error
         self._store.checked_batch(batch.id, checked.model, checked.total)
-        return checked.model
+        return checked
 
     def _finish(self, batch: BatchRecord, not_done: NotDone) -> None:
         done = finalize(self._files, batch, not_done)
@@ -96,7 +96,7 @@ class BatchSteps:
         self.sweep(batch.id)
 
     def _checked(self, batch: BatchRecord) -> Checked:
-        served = [name for name in self._served() if not batch.models or name in batch.models]
+        served = {name: of for name, of in self._served().items() if not batch.models or name in batch.models}
         with self._files.open(self._files.get(batch.input_file_id)) as file:
             return check_input(file, batch.endpoint, served, self._files.limits.max_requests, self._go_on)
 
@@ -105,9 +105,10 @@ class BatchSteps:
             raise Leaving
         time.sleep(_YIELD_S)  # live requests wait for the interpreter, too
 
-    def _settings(self, batch: BatchRecord, model: str) -> JobSettings:
+    def _settings(self, batch: BatchRecord, checked: Checked) -> JobSettings:
         return JobSettings(
-            inputs=(self._files.location(batch.input_file_id),), output=self._files.folder(batch.id), model=model,
+            inputs=(self._files.location(batch.input_file_id),), output=self._files.folder(batch.id),
+            model=checked.model or "", adapters=tuple(sorted(checked.adapters)),
             endpoint=batch.endpoint, input_format="jsonl", output_format=LINES_FORMAT, due_unix_s=batch.expires_unix_s,
             shard_seconds=min(_SHARD_SECONDS, _SHARD_SHARE * (batch.expires_unix_s - batch.created_unix_s)),
         )  # fmt: skip

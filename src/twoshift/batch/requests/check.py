@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
@@ -23,7 +23,9 @@ class Checked:
     """What was found."""
 
     total: int = 0
-    model: str | None = None
+    model: str | None = None  # that is served, and whose adapters the requests name
+    adapters: set[str] = field(default_factory=set[str])
+    unknown: set[str] = field(default_factory=set[str])  # models that are not served
     errors: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
     def wrong(self, code: str, message: str, line: int | None = None, param: str | None = None) -> None:
@@ -35,7 +37,7 @@ class Checked:
 def check_input(
     file: BinaryIO,
     endpoint: str,
-    served: Collection[str],
+    served: Mapping[str, str],  # names, each with that of the model whose adapter it is, or its own
     most_requests: int,
     go_on: Callable[[], None] = lambda: None,  # asked now and then; raises where nobody wants to know any more
 ) -> Checked:
@@ -64,7 +66,7 @@ def check_input(
 
 
 def _check_line(
-    line: bytes, number: int, endpoint: str, served: Collection[str], seen: set[bytes], checked: Checked
+    line: bytes, number: int, endpoint: str, served: Mapping[str, str], seen: set[bytes], checked: Checked
 ) -> None:
     try:
         asked = checked_line(line) or read_line(line)
@@ -93,17 +95,20 @@ def _check_line(
     _check_model(asked, number, served, checked)
 
 
-def _check_model(asked: CheckedLine | RequestLine, number: int, served: Collection[str], checked: Checked) -> None:
+def _check_model(asked: CheckedLine | RequestLine, number: int, served: Mapping[str, str], checked: Checked) -> None:
     try:
         model = asked.body.model if isinstance(asked, CheckedLine) else model_of(asked.body)
     except InvalidInput as error:
         checked.wrong("invalid_request_body", str(error), number, f"body.{error.field}".removesuffix(".body"))
         return
-    if checked.model is None:
-        checked.model = model
-        if model not in served:
-            told = f"model {model[:200]!r}: expected one of {', '.join(sorted(served))}"
-            checked.wrong("model_not_found", told, number, "body.model")
-    elif model != checked.model:
+    owner = served.get(model, model)
+    checked.model = checked.model or owner
+    if owner != checked.model:
         told = f"model {model[:200]!r}: expected {checked.model[:200]!r}, as on the lines before"
         checked.wrong("mismatched_model", told, number, "body.model")
+    elif model not in served and model not in checked.unknown:
+        checked.unknown.add(model)
+        told = f"model {model[:200]!r}: expected one of {', '.join(sorted(served))}"
+        checked.wrong("model_not_found", told, number, "body.model")
+    elif owner != model:
+        checked.adapters.add(model)

@@ -8,17 +8,21 @@ from itertools import islice
 
 from twoshift.engine.llm.sequences import Background
 from twoshift.engine.waiting import BlockJob, BlockOwner
+from twoshift.llm_ports import Prompt
 
 __all__ = ["PendingSequences", "prefix_order", "shared_prefix"]
 
 
-def prefix_order(prompts: Sequence[Sequence[int]]) -> list[int]:
-    """The places of prompts, those that begin alike beside each other."""
-    return sorted(range(len(prompts)), key=lambda at: tuple(prompts[at]))
+def prefix_order(prompts: Sequence[Prompt]) -> list[int]:
+    """The places of prompts, those of one adapter that begin alike beside each other."""
+    return sorted(range(len(prompts)), key=lambda at: (prompts[at].adapter, prompts[at].token_ids))
 
 
-def shared_prefix(one: Sequence[int], other: Sequence[int], block_tokens: int) -> int:
+def shared_prefix(before: Prompt | None, prompt: Prompt, block_tokens: int) -> int:
     """Tokens that both begin with, in whole blocks; the last token of a prompt is always read."""
+    if before is None or before.adapter != prompt.adapter:
+        return 0
+    one, other = before.token_ids, prompt.token_ids
     most = min(len(one), len(other) - 1)
     same = next((at for at in range(most) if one[at] != other[at]), most)
     return max(0, same - same % block_tokens)

@@ -56,9 +56,9 @@ class SequenceTable:
     def sequences_of(self, prompts: Sequence[Prompt], job: BlockJob) -> list[Background]:
         """A block's sequences, those that begin alike beside each other; they do not wait yet."""
         found: list[Background] = []
-        for place in prefix_order([each.token_ids for each in prompts]):
-            prompt, before = prompts[place], found[-1].prompt.token_ids if found else ()
-            shared = shared_prefix(before, prompt.token_ids, self._shape.block_tokens)
+        for place in prefix_order(prompts):
+            prompt, before = prompts[place], found[-1].prompt if found else None
+            shared = shared_prefix(before, prompt, self._shape.block_tokens)
             found.append(
                 Background(next(self._keys), prompt, job.arrived_s, job=job, place=place, shared_tokens=shared)
             )

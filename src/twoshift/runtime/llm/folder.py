@@ -12,7 +12,7 @@ from typing import Any
 from twoshift.errors import Broken, InvalidInput
 from twoshift.runtime.artifacts import checksum_of_bytes, checksum_of_files
 
-__all__ = ["LlmFolder", "is_llm_folder", "read_llm_folder"]
+__all__ = ["LlmFolder", "is_llm_folder", "read_llm_folder", "tensor_shapes"]
 
 _GENERATES = "ForCausalLM"
 _SMALL_FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
@@ -58,7 +58,7 @@ def read_llm_folder(path: Path) -> LlmFolder:
         path=path,
         checksum=checksum_of_bytes("\n".join([checksum_of_files(weights), *lines]).encode()),
         context_tokens=int(config["max_position_embeddings"]),
-        params=sum(_params(file) for file in weights),
+        params=sum(math.prod(shape) for file in weights for shape in tensor_shapes(file).values()),
         layers=int(config["num_hidden_layers"]),
         kv_heads=int(config.get("num_key_value_heads") or heads),
         head_dim=int(config.get("head_dim") or int(config["hidden_size"]) // heads),
@@ -76,12 +76,12 @@ def _config(path: Path) -> dict[str, Any]:
     return inner
 
 
-def _params(file: Path) -> int:
-    """Of one file, from its header."""
+def tensor_shapes(file: Path) -> dict[str, tuple[int, ...]]:
+    """Of one file, from its header; raises Broken."""
     try:
         with file.open("rb") as opened:
             (size,) = struct.unpack("<Q", opened.read(8))
             header = json.loads(opened.read(size))
-        return sum(math.prod(each["shape"]) for name, each in header.items() if name != "__metadata__")
-    except (OSError, ValueError, KeyError, TypeError, struct.error) as error:
+        return {name: tuple(map(int, each["shape"])) for name, each in header.items() if name != "__metadata__"}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
         raise Broken(f"{file} cannot be read as safetensors ({error!r})") from error

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 __all__ = ["LlmOptions"]
 
@@ -19,4 +20,5 @@ class LlmOptions:
     step_tokens: int | None = None  # that one step reads or generates at most
     max_sequences: int | None = None
     tool_parser: str | None = None  # vLLM's name of it; None: calls are read only where they are forced
+    adapters: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)  # folders of LoRA adapters, by name
     compiled: bool | None = None  # None: on a GPU; on a CPU it takes minutes to load, and gains little

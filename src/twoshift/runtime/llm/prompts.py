@@ -52,7 +52,8 @@ class PromptMaker:
         most = row.params.max_tokens or max(1, left)
         if left < 1 or (most > left and not row.params.may_shorten):
             raise TooLong.of(self._context, len(ids), most)
-        return Prompt(ids, row.params, min(left, most), request=None if row.tools is None else row)
+        request = None if row.tools is None else row
+        return Prompt(ids, row.params, min(left, most), request, adapter=row.adapter)
 
     def _token_ids(self, prompt: tuple[Message, ...] | str | tuple[int, ...], tools: ToolUse | None) -> tuple[int, ...]:
         if isinstance(prompt, str):

@@ -17,6 +17,7 @@ from twoshift.generation import GenerationRequest, Message, is_conversation
 from twoshift.llm_ports import Emitted, LlmShape, Prompt, Prompts, Step
 from twoshift.ports import RuntimeInfo
 from twoshift.runtime.artifacts import checksum_of_bytes
+from twoshift.runtime.llm.adapters import check_adapter
 from twoshift.runtime.llm.openai_wire import Endpoint, StreamedAnswer
 from twoshift.runtime.llm.options import LlmOptions
 from twoshift.types import Tensor
@@ -42,6 +43,9 @@ def load_remote(model: str, options: LlmOptions) -> RemoteRuntime:
         raise InvalidInput("model", model, "http://host:port/v1#name")
     if options.tool_parser is not None:
         raise InvalidInput("tool_parser", options.tool_parser, "none: the other server has its own")
+    if options.adapters:
+        given = ", ".join(options.adapters.values())
+        raise InvalidInput("adapter", given, "none: the other server has its own; name one in place of the model")
     endpoint = Endpoint(address.rstrip("/"), name, os.environ.get(KEY))
     context = options.context_tokens or endpoint.check() or _CONTEXT
     return RemoteRuntime(endpoint, model, context, options.max_sequences or _SEQUENCES)
@@ -143,6 +147,7 @@ class RemoteRuntime:
             raise InvalidInput(
                 "logprobs", row.params.logprobs, "no value: a model on another server returns no logprobs"
             )
+        check_adapter(row.adapter, self.info.model, {})
         ids = _ids(row.prompt) or (0,)
         most = max(1, self.shape.context_tokens - len(ids))
         return Prompt(ids, row.params, min(most, row.params.max_tokens or most), request=row)

@@ -19,6 +19,14 @@ from twoshift.llm_ports import Emitted, LlmShape, Prompt, Prompts, Step
 from twoshift.ports import RuntimeInfo
 from twoshift.runtime.companions import hide_misfits
 from twoshift.runtime.devices import chosen_cuda, cpu_device, cuda_device, usable_threads
+from twoshift.runtime.llm.adapters import (
+    LORA_MODULES,
+    Adapter,
+    check_adapter,
+    lora_arguments,
+    lora_requests,
+    read_adapters,
+)
 from twoshift.runtime.llm.folder import LlmFolder
 from twoshift.runtime.llm.grammars import GRAMMARS, check_grammar, structured_outputs
 from twoshift.runtime.llm.options import LlmOptions
@@ -53,6 +61,7 @@ _ENVIRONMENT = {
 
 def load_vllm(folder: LlmFolder, name: str, options: LlmOptions) -> VllmRuntime:
     """The model of a folder in vLLM; raises InvalidInput where it cannot be used, Broken where it does not load."""
+    adapters = read_adapters(options.adapters, folder)
     cuda = chosen_cuda(options.device)
     for key, value in _ENVIRONMENT.items():
         os.environ.setdefault(key, value)
@@ -60,10 +69,12 @@ def load_vllm(folder: LlmFolder, name: str, options: LlmOptions) -> VllmRuntime:
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", cuda.partition(":")[2])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its packages' own affairs
-        return _loaded(folder, name, options, cuda)
+        return _loaded(folder, name, options, cuda, adapters)
 
 
-def _loaded(folder: LlmFolder, name: str, options: LlmOptions, cuda: str | None) -> VllmRuntime:
+def _loaded(
+    folder: LlmFolder, name: str, options: LlmOptions, cuda: str | None, adapters: Sequence[Adapter]
+) -> VllmRuntime:
     threads = usable_threads(options.threads)
     hide_misfits()
     logging.getLogger("vllm").setLevel(logging.ERROR)  # it warns before it looks at its own setting
@@ -76,8 +87,11 @@ def _loaded(folder: LlmFolder, name: str, options: LlmOptions, cuda: str | None)
         _let_generators_go_back(torch)
     precision = _precision(options.precision, cuda is not None, torch)
     check_parser(options.tool_parser)
-    engine = _engine(vllm, engine_arguments(folder, options, cuda is not None, precision), name)
-    return VllmRuntime(engine, folder, _info(engine, folder, name, cuda, threads, precision), options.tool_parser)
+    engine = _engine(vllm, engine_arguments(folder, options, cuda is not None, precision, adapters), name)
+    runtime = VllmRuntime(engine, folder, _info(engine, folder, name, cuda, threads, precision), options.tool_parser)
+    if adapters:
+        runtime.load_adapters(adapters)
+    return runtime
 
 
 def _let_generators_go_back(torch: Any) -> None:
@@ -100,7 +114,9 @@ def _let_generators_go_back(torch: Any) -> None:
     torch.Generator = Generator
 
 
-def engine_arguments(folder: LlmFolder, options: LlmOptions, on_cuda: bool, precision: str) -> dict[str, Any]:
+def engine_arguments(
+    folder: LlmFolder, options: LlmOptions, on_cuda: bool, precision: str, adapters: Sequence[Adapter] = ()
+) -> dict[str, Any]:
     """As vLLM has them."""
     device = "cuda" if on_cuda else "cpu"
     context = options.context_tokens or min(folder.context_tokens, folder.context_tokens if on_cuda else _CPU_CONTEXT)
@@ -121,12 +137,15 @@ def engine_arguments(folder: LlmFolder, options: LlmOptions, on_cuda: bool, prec
         "trust_remote_code": False,
         "use_tqdm_on_load": False,
         "structured_outputs_config": {"backend": GRAMMARS},
+        **lora_arguments(adapters, on_cuda),
     }
 
 
 def _engine(vllm: Any, arguments: dict[str, Any], name: str) -> Any:
     from vllm.v1.engine.llm_engine import LLMEngine
 
+    if not hasattr(vllm.EngineArgs, LORA_MODULES):
+        arguments.pop(LORA_MODULES, None)
     try:
         return LLMEngine.from_engine_args(vllm.EngineArgs(**arguments))
     except (ValueError, NotImplementedError) as error:
@@ -163,6 +182,7 @@ class VllmRuntime:
 
     def __init__(self, engine: Any, folder: LlmFolder, info: RuntimeInfo, tool_parser: str | None = None) -> None:
         self.info, self.folder = info, folder
+        self._adapters: dict[str, Any] = {}  # as vLLM has them, by name
         self._engine = engine
         config = engine.vllm_config
         self.shape = LlmShape(
@@ -185,10 +205,21 @@ class VllmRuntime:
         self._check_schema = lru_cache(_SCHEMAS)(check_grammar)  # what is refused is not kept
         engine.input_processor.structured_outputs_config = None  # else each is checked again, between two steps
 
+    def load_adapters(self, adapters: Sequence[Adapter]) -> None:
+        """Of an engine that was made for them; raises InvalidInput where vLLM refuses one, and is closed."""
+        loaded = {each.name: each.loaded for each in adapters}
+        self.info = replace(self.info, runtime="vllm-lora", adapters=loaded)  # slower steps: a profile of its own
+        try:
+            self._adapters = lora_requests(self._engine, adapters)
+        except BaseException:
+            self.close()
+            raise
+
     def prepare(self, rows: Sequence[GenerationRequest]) -> Prompts:
         """Template and tokenise; raises InvalidInput, and TooLarge where a prompt leaves no token of the context."""
         forced = {id(row.tools): self._calls.schema(row.tools, self._check_schema) for row in rows if row.tools}
         for row in rows:
+            check_adapter(row.adapter, self.info.model, self._adapters)
             self._check_biases(row.params)
             if forced.get(id(row.tools)) and row.params.json_schema is not None:
                 raise InvalidInput("json_schema", "given", "none, where a tool has to be called")
@@ -220,7 +251,8 @@ class VllmRuntime:
             reader = self._calls.reader(prompt)
             quiet = not live and reader is None and _is_quiet(prompt.params)
             params = sampling_params(prompt, reader is not None and reader.wants_special, quiet)
-            own = self._engine.add_request(str(key), tokens, params, priority=_LIVE if live else _BACKGROUND)
+            adapter, priority = self._adapters.get(prompt.adapter), _LIVE if live else _BACKGROUND
+            own = self._engine.add_request(str(key), tokens, params, lora_request=adapter, priority=priority)
         except Exception as error:  # it has errors of its own for what it does not take, and libraries below it
             if prompt.params.json_schema is not None:  # the rest was looked at before
                 raise InvalidInput("json_schema", "this schema", f"a schema that vLLM supports ({error})") from error

@@ -91,7 +91,8 @@ class _Batches:
         window = decoded(_again, body).completion_window if body else None
         batch, owner, caller = exchange.matched["batch"], owner_of(exchange), exchange.caller
         found = await self._clerks.ask(self._desk.get, batch, owner)
-        if found.model is not None:  # none: nobody has read it, and the new one is checked as it is read
+        may_all = bool(found.models) and {*found.models} <= {*caller.models}  # a key for adapters has not their model
+        if found.model is not None and not may_all:  # none: nobody has read it; the new one is checked as it is read
             caller.check_model(found.model)
         return _told(await self._slow_clerks.ask(self._desk.retry, batch, owner, window, caller.models))
 

@@ -82,7 +82,7 @@ class _Generation:
     async def answer(self, read: _Read, made: _Made, exchange: Exchange) -> Reply:
         asked = await exchange.read(read, exchange.request.body)
         model = exchange.model = self._service.language_model(asked.model)
-        call = await exchange.read(made, asked, _facts(model))
+        call = await exchange.read(made, asked, _facts(model).asked_by(asked.model))
         try:
             return await self._run(exchange, model, call)
         except InvalidInput as error:
@@ -105,4 +105,4 @@ class _Generation:
 
 
 def _facts(model: Deployment) -> ModelFacts:
-    return ModelFacts(model.name, model.info.outputs, {}, model.most_rows)
+    return ModelFacts(model.name, model.info.outputs, {}, model.most_rows, adapters=model.adapters)

@@ -165,7 +165,7 @@ class _Jobs:
                 refuse_pages(exchange)
             found = await self._quick.ask(self._own, exchange)
             if begins:
-                exchange.caller.check_model(str(found.settings.get("model")))
+                exchange.caller.check_model(str(found.settings.get("adapter") or found.settings.get("model")))
             return _told(await self._quick.ask(of, exchange.matched["job"]))
 
         return face

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import msgspec
@@ -107,7 +107,9 @@ class _MessageBatches:
 
     async def create(self, exchange: Exchange) -> Reply:
         refuse_pages(exchange)
-        models = exchange.caller.models or tuple(self._service.models)
+        deployments = self._service.models
+        served = {name: of for name, of in deployments.names().items() if of in deployments}
+        models = {name: served.get(name, name) for name in exchange.caller.models or served}
         check = exchange.caller.of.check_storage
         made = await self._disk.ask(self._made, exchange.request.body, submitter_of(exchange), models, check)
         return _told(exchange, made)
@@ -161,7 +163,10 @@ class _MessageBatches:
 
     # In a clerk's thread
 
-    def _made(self, body: bytes, owner: str, models: Sequence[str], check: Callable[[int, int], None]) -> BatchRecord:
+    def _made(
+        self, body: bytes, owner: str, models: Mapping[str, str], check: Callable[[int, int], None]
+    ) -> BatchRecord:
+        """Of models by name, each with the one whose adapter it is, or itself."""
         try:
             asked = _asked.decode(body)
             named = {_named.decode(each.params).model for each in asked.requests}
@@ -171,7 +176,7 @@ class _MessageBatches:
             raise InvalidInput("requests", "duplicate custom_id", "unique custom_ids")
         if unknown := named - set(models):
             raise NotFound("model", min(unknown), f"one of {', '.join(sorted(models))}")
-        if len(named) > 1:
+        if len({models[name] for name in named}) > 1:
             raise InvalidInput("requests", sorted(named), "requests to one model only: send one batch per model")
         lines = [
             _encoder.encode(_Line(each.custom_id, "POST", MESSAGES, each.params)) + b"\n" for each in asked.requests

@@ -51,15 +51,16 @@ class _OpenAi:
         self._service = service
 
     async def models(self, _exchange: Exchange) -> Reply:
-        listed = [_shown(model) for model in self._service.models.all.values()]
+        models = self._service.models.all.values()
+        listed = [_shown(model, name) for model in models for name in (model.name, *model.adapters)]
         return Reply(200, _encoder.encode(ModelList(data=listed)))
 
     async def model(self, exchange: Exchange) -> Reply:
         name = exchange.matched["model"]
-        model = self._service.models.all.get(name) or self._service.find(name)
+        model = self._service.models.known(name) or self._service.find(name)
         ready = self._service.unready(model.name) is None
-        shown = msgspec.structs.asdict(_shown(model))
-        return Reply(200, _encoder.encode(ModelAlone(**shown, name=model.name, ready=ready)))
+        shown = msgspec.structs.asdict(_shown(model, name))
+        return Reply(200, _encoder.encode(ModelAlone(**shown, name=name, ready=ready)))
 
     async def derived(self, exchange: Exchange) -> Reply:
         model = self._service.find(exchange.matched["model"])
@@ -79,8 +80,11 @@ class _OpenAi:
         return await answered(self._service, exchange, model, call, EMBEDDINGS)
 
 
-def _shown(model: Deployment) -> ModelCard:
+def _shown(model: Deployment, name: str) -> ModelCard:
+    """By its own name, or by that of an adapter."""
+    parent = UNSET if name == model.name else model.name
+    card = ModelCard(id=name, created=model.created_unix_s, parent=parent)
     if model.why_not:
-        return ModelCard(id=model.name, created=model.created_unix_s, state=str(model.state), reason=model.why_not)
+        return msgspec.structs.replace(card, state=str(model.state), reason=model.why_not)
     tokens = model.info.max_row_tokens  # 1 where rows are not texts
-    return ModelCard(id=model.name, created=model.created_unix_s, max_model_len=tokens if tokens > 1 else UNSET)
+    return msgspec.structs.replace(card, max_model_len=tokens if tokens > 1 else UNSET)

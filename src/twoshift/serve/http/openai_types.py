@@ -28,6 +28,7 @@ class ModelCard(Struct, kw_only=True):
     created: int
     owned_by: str = "twoshift"
     max_model_len: int | UnsetType = UNSET  # tokens of a row, as vLLM has it: of a prompt and its answer together
+    parent: str | UnsetType = UNSET  # of an adapter: the model that it changes, as vLLM has it
     state: str | UnsetType = UNSET  # of one that does not answer now
     reason: str | UnsetType = UNSET  # why it does not
 
