@@ -17,7 +17,7 @@ from twoshift.ports import Prepared, RuntimeInfo
 from twoshift.runtime.columns import DoneCall
 from twoshift.runtime.companions import needed_transformers
 from twoshift.runtime.devices import cpu_device, usable_threads
-from twoshift.runtime.encoder.answers import answer_width, columns_of, input_tensors, output_names
+from twoshift.runtime.encoder.answers import answer_width, columns_of, encoder_info
 from twoshift.runtime.encoder.folder import ModelFolder
 from twoshift.runtime.encoder.onnx_encoder import pack_rows, restored
 from twoshift.runtime.encoder.pooling import Pooler
@@ -45,18 +45,8 @@ def load_generic_encoder(
     with device_failures():
         model = model.to(device)
     tokenizer = TextTokenizer(folder, folder.takes_pairs and _names_types(model))
-    info = RuntimeInfo(
-        model=name,
-        checksum=folder.checksum,
-        runtime="torch",
-        device=cpu_device(used) if device == "cpu" else f"cuda: {torch.cuda.get_device_name(device)}",
-        precision=precision,
-        max_row_tokens=folder.max_tokens,
-        outputs=output_names(folder.task),
-        inputs=input_tensors(folder.task),
-        prompts=folder.prompts.texts,
-        default_prompt_name=folder.prompts.default_name,
-    )
+    ran_on = cpu_device(used) if device == "cpu" else f"cuda: {torch.cuda.get_device_name(device)}"
+    info = encoder_info(folder, name, "torch", ran_on, precision)
     return TransformersEncoder(info, folder, tokenizer, model)
 
 
