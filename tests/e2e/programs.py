@@ -7,6 +7,7 @@ import io
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -31,11 +32,11 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     return {"TWOSHIFT_HOME": str(home), "PATH": path, "PYTHONPATH": python_path(), **more}
 
 
-def command(*words: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+def command(*words: str, env: Mapping[str, str] = {}, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """What a command that asks a server does, in this process: a program each time would take the machine."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        for name, value in environment.items():
+        for name, value in env.items():
             patch.setenv(name, value)
         if cwd is not None:
             patch.chdir(cwd)

@@ -250,7 +250,7 @@ def test_an_expired_batch_keeps_what_is_done_and_the_rest_can_be_tried_again(ser
     assert done.expired_at >= done.expires_at
     _, errors = outcome(client, done, ids)
     assert {line["error"]["code"] for line in errors} == {"batch_expired"}
-    listed = command("jobs", "list", "--limit", "1000", **asking(server))
+    listed = command("jobs", "list", "--limit", "1000", env=asking(server))
     assert re.search(rf"{batch.id}\s+expired\s", listed.stdout), listed
     headers = {"authorization": f"Bearer {ALICE}"}
     again = server.ask("POST", f"/v1/batches/{batch.id}/retry", headers=headers).json()
@@ -352,7 +352,7 @@ def test_the_command_does_the_same(server: Server, tmp_path: Path) -> None:
     requests.write_bytes(b"".join(request_line(str(k), "embed", "x" * k) for k in range(1, 50)))
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return command("batch", *words, **asking(server))
+        return command("batch", *words, env=asking(server))
 
     sent = run("submit", str(requests), "--wait", "-o", str(output), "--json")
     assert sent.returncode == 0, sent.stderr
@@ -403,12 +403,12 @@ def test_the_command_says_why_a_batch_waits(server: Server) -> None:
     ]
 
     def shown() -> str:
-        ran = [command("batch", "show", each, **asking(server, CAROL)) for each in made]
+        ran = [command("batch", "show", each, env=asking(server, CAROL)) for each in made]
         return " ".join("".join(each.stdout for each in ran).split())
 
     until(lambda: "queued: the tenant has its limit of 1 running job" in shown())
     until(lambda: re.search(r"requests done, 0 failed, [\d.]+ ?\w+ left", shown()) is not None)
-    listed = command("batch", "list", **asking(server, CAROL)).stdout
+    listed = command("batch", "list", env=asking(server, CAROL)).stdout
     assert re.search(r"failed\s+left\s+created", listed)
     for each in made:
         client.batches.cancel(each)

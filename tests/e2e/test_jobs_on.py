@@ -179,7 +179,7 @@ def test_a_job_of_a_server_goes_on_here_by_the_command_that_it_shows(fleet: Flee
 
 
 def _told(fleet: Fleet, *words: str, columns: str = "80") -> str:
-    done = command(*words, "--on", fleet.server.address, cwd=fleet.path, COLUMNS=columns)
+    done = command(*words, "--on", fleet.server.address, cwd=fleet.path, env={"COLUMNS": columns})
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -23,7 +23,7 @@ LIMITS = {
 
 
 def program(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return command(*words, TWOSHIFT_HOME=str(home))
+    return command(*words, env={"TWOSHIFT_HOME": str(home)})
 
 
 @pytest.fixture(scope="module")

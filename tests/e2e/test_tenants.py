@@ -33,7 +33,7 @@ OPEN = {"/", "/health", "/healthz", "/readyz", "/openapi.json", "/v2/health/live
 
 
 def program(home: Path, *words: str, key: str = "") -> subprocess.CompletedProcess[str]:
-    return command(*words, TWOSHIFT_HOME=str(home), TWOSHIFT_KEY=key, COLUMNS="200")
+    return command(*words, env={"TWOSHIFT_HOME": str(home), "TWOSHIFT_KEY": key, "COLUMNS": "200"})
 
 
 @dataclass

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from twoshift.errors import Broken, InvalidInput, UnusableModel
+from twoshift.errors import Broken, InvalidInput, UnusableModel, first_line
 from twoshift.ports import Columns, RuntimeInfo
 from twoshift.runtime.artifacts import checksum_of_bytes, full_file
 from twoshift.runtime.columns import ColumnRows
@@ -68,8 +68,7 @@ def trees_runtime(
     except UnusableModel:
         raise
     except Exception as error:  # what it raises depends on where it stumbles
-        line = str(error).strip().partition("\n")[0][:300]
-        raise Broken(f"{path}: {library} {module.__version__} cannot read the file: {line}") from error
+        raise Broken(f"{path}: {library} {module.__version__} cannot read the file: {first_line(error)}") from error
     info = RuntimeInfo(
         model=str(path),
         checksum=checksum_of_bytes(data),

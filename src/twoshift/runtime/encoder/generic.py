@@ -11,7 +11,7 @@ from typing import Any, assert_never, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from twoshift.errors import Broken, UnusableModel
+from twoshift.errors import Broken, UnusableModel, first_line
 from twoshift.extras import needed
 from twoshift.ports import Prepared, RuntimeInfo
 from twoshift.runtime.columns import DoneCall
@@ -76,8 +76,7 @@ def load_network(folder: ModelFolder, kind: Any, dtype: Any) -> Any:
                 output_loading_info=True, ignore_mismatched_sizes=True,
             )  # fmt: skip
     except Exception as error:  # whatever a model's code raises
-        line = str(error).strip().partition("\n")[0][:300]
-        told = f"does not load in transformers {transformers.__version__}: {line}"
+        told = f"does not load in transformers {transformers.__version__}: {first_line(error)}"
         raise UnusableModel("model", str(folder.path), told) from error
     _check_loaded(folder, kind is not transformers.AutoModelForSequenceClassification, found)
     sums = {name: float(each.detach().sum(dtype=torch.float64)) for name, each in model.named_parameters()}
