@@ -63,8 +63,8 @@ class Server:
     ) -> None:
         """`files` is how many it may have open at first; it may ask the system for more. `more` is its environment."""
         env = environment(home, **(more or {}))
-        home.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError):
+        with contextlib.suppress(OSError):  # there already, or its disk is full
+            home.mkdir(parents=True, exist_ok=True)
             (home / "profiles").symlink_to(_profiles().name)
         command = [PROGRAM, "serve", *words, "--port", "0", *FRONTS]
         if files is not None:
