@@ -6,18 +6,20 @@ import asyncio
 import time
 from collections.abc import Callable
 
-__all__ = ["until", "until_async"]
+__all__ = ["WAIT_S", "until", "until_async"]
 
 WAIT_S = 150.0
 _LOOK_S = 0.01
+_SELDOM_S = 0.05  # in a long wait: each look takes something from what is waited for
 
 
 def until(holds: Callable[[], object], wait_s: float = WAIT_S, what: object = "") -> None:
     """Look until it holds; `what` is said where it never does."""
-    end_s = time.monotonic() + wait_s
+    end_s, pause_s = time.monotonic() + wait_s, _LOOK_S
     while not holds():
         assert time.monotonic() < end_s, what
-        time.sleep(_LOOK_S)
+        time.sleep(pause_s)
+        pause_s = min(1.1 * pause_s, _SELDOM_S)
 
 
 async def until_async(holds: Callable[[], object], wait_s: float = WAIT_S) -> None:

@@ -52,6 +52,7 @@ __all__ = [
     "TwoshiftError",
     "UnusableModel",
     "UnusableRows",
+    "first_line",
     "message_of",
     "restored",
 ]
@@ -270,6 +271,11 @@ def _shown(value: object) -> str:
     text = repr(value)
     # Both ends: of a path the last part says most
     return text if len(text) <= 80 else f"{text[:38]}...{text[-39:]}"
+
+
+def first_line(error: BaseException) -> str:
+    """What a library's error says first, or else its name."""
+    return str(error).strip().partition("\n")[0][:300] or type(error).__name__
 
 
 def message_of(error: BaseException) -> str:

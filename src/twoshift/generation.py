@@ -200,11 +200,6 @@ class TokenUsage:
     completion_tokens: int
     cached_tokens: int = 0  # of the prompt: read before, for another one
 
-    @property
-    def total_tokens(self) -> int:
-        """Read and generated."""
-        return self.prompt_tokens + self.completion_tokens
-
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:

@@ -184,7 +184,8 @@ def own_ray() -> Iterator[None]:
     pytest.importorskip("ray.serve", reason="the ray extra is not installed")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("PYTHONPATH", python_path(str(Path(__file__).parent)))  # replicas open what tests have made
+        # Replicas open what tests have made
+        patch.setenv("PYTHONPATH", python_path(str(Path(__file__).parent), lean=False))
         store = {"object_store_memory": 80 << 20, "include_dashboard": False}
         ray.init(address="local", num_cpus=4, log_to_driver=False, logging_level="ERROR", **store)
         yield

@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
+import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 import twoshift
+from twoshift.cli import main
 
-__all__ = ["PROGRAM", "environment", "python_path"]
+__all__ = ["PROGRAM", "command", "environment", "python_path"]
 
+_LEAN = str(Path(__file__).with_name("lean"))  # where pandas is not
 PROGRAM = str(Path(sys.executable).with_name("twoshift"))
 
 
-def python_path(*folders: str) -> str:
-    """PYTHONPATH with these folders before the sources under test."""
-    return os.pathsep.join((*folders, str(Path(twoshift.__file__).parents[1])))
+def python_path(*folders: str, lean: bool = True) -> str:
+    """PYTHONPATH with these folders before the sources under test; `lean`: without pandas."""
+    return os.pathsep.join((*folders, *([_LEAN] if lean else []), str(Path(twoshift.__file__).parents[1])))
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
     """All that a started program knows of this one's environment."""
     path = os.environ.get("PATH", "")
     return {"TWOSHIFT_HOME": str(home), "PATH": path, "PYTHONPATH": python_path(), **more}
+
+
+def command(*words: str, env: Mapping[str, str] = {}, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """What a command that asks a server does, in this process: a program each time would take the machine."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        for name, value in env.items():
+            patch.setenv(name, value)
+        if cwd is not None:
+            patch.chdir(cwd)
+        code = main(words)
+    said, told = (stream.buffer.getvalue().decode() for stream in (out, err))  # pyright: ignore[reportAttributeAccessIssue]
+    return subprocess.CompletedProcess(words, code, said, told)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import http.client
 import json
 import os
@@ -9,20 +11,26 @@ import re
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from programs import PROGRAM, environment
 
+from waiting import WAIT_S, until
+
 __all__ = ["Got", "Server", "until"]
 
-WAIT_S = 150.0  # against hangs
 # TWOSHIFT_TEST_FRONTS=2: every server has so many front processes, and must be the same to its clients
 FRONTS = [f"--fronts={fronts}"] if (fronts := os.environ.get("TWOSHIFT_TEST_FRONTS")) else []
+
+
+@functools.cache
+def _profiles() -> tempfile.TemporaryDirectory[str]:
+    """What each model costs is measured once by all servers of this process."""
+    return tempfile.TemporaryDirectory(prefix="twoshift-profiles-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +63,9 @@ class Server:
     ) -> None:
         """`files` is how many it may have open at first; it may ask the system for more. `more` is its environment."""
         env = environment(home, **(more or {}))
+        with contextlib.suppress(OSError):  # there already, or its disk is full
+            home.mkdir(parents=True, exist_ok=True)
+            (home / "profiles").symlink_to(_profiles().name)
         command = [PROGRAM, "serve", *words, "--port", "0", *FRONTS]
         if files is not None:
             command = ["sh", "-c", f'ulimit -S -n {files}; exec "$@"', "sh", *command]
@@ -138,11 +149,3 @@ class Server:
         self._reader.join()
         assert self.process.stderr is not None
         self.process.stderr.close()
-
-
-def until(holds: Callable[[], bool], wait_s: float = WAIT_S) -> None:
-    """Wait for it."""
-    end_s = time.monotonic() + wait_s
-    while not holds():
-        assert time.monotonic() < end_s
-        time.sleep(0.01)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from batch_clients import client_of, ended, lines_of, outcome, request_line, started
-from programs import PROGRAM, environment
+from programs import command
 from servers import Server, until
 from user_models import written
 
@@ -241,9 +241,7 @@ def test_a_cancelled_batch_keeps_what_is_done(client: Any) -> None:
     assert {line["response"] for line in errors} == {None}
 
 
-def test_an_expired_batch_keeps_what_is_done_and_the_rest_can_be_tried_again(
-    server: Server, client: Any, tmp_path: Path
-) -> None:
+def test_an_expired_batch_keeps_what_is_done_and_the_rest_can_be_tried_again(server: Server, client: Any) -> None:
     ids = [str(k) for k in range(100)]
     lines = [request_line(each, "troubled", "sleep 0.2") for each in ids]
     batch = started(client, lines, "8s")
@@ -252,10 +250,7 @@ def test_an_expired_batch_keeps_what_is_done_and_the_rest_can_be_tried_again(
     assert done.expired_at >= done.expires_at
     _, errors = outcome(client, done, ids)
     assert {line["error"]["code"] for line in errors} == {"batch_expired"}
-    listed = subprocess.run(
-        [PROGRAM, "jobs", "list", "--limit", "1000"], env=environment(tmp_path, **asking(server)),
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+    listed = command("jobs", "list", "--limit", "1000", env=asking(server))
     assert re.search(rf"{batch.id}\s+expired\s", listed.stdout), listed
     headers = {"authorization": f"Bearer {ALICE}"}
     again = server.ask("POST", f"/v1/batches/{batch.id}/retry", headers=headers).json()
@@ -357,8 +352,7 @@ def test_the_command_does_the_same(server: Server, tmp_path: Path) -> None:
     requests.write_bytes(b"".join(request_line(str(k), "embed", "x" * k) for k in range(1, 50)))
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        env = environment(tmp_path, **asking(server))
-        return subprocess.run([PROGRAM, "batch", *words], env=env, capture_output=True, text=True, timeout=120)
+        return command("batch", *words, env=asking(server))
 
     sent = run("submit", str(requests), "--wait", "-o", str(output), "--json")
     assert sent.returncode == 0, sent.stderr
@@ -402,22 +396,19 @@ def test_the_command_does_the_same(server: Server, tmp_path: Path) -> None:
     assert "line 1" in failed.stdout + failed.stderr
 
 
-def test_the_command_says_why_a_batch_waits(server: Server, tmp_path: Path) -> None:
+def test_the_command_says_why_a_batch_waits(server: Server) -> None:
     client = client_of(server, CAROL)
     made = [
         started(client, [request_line(f"{n} {k}", "troubled", "sleep 0.1") for k in range(600)], "10m").id for n in "ab"
     ]
-    env = environment(tmp_path, **asking(server, CAROL))
 
     def shown() -> str:
-        ran = [
-            subprocess.run([PROGRAM, "batch", "show", each], env=env, capture_output=True, text=True) for each in made
-        ]
+        ran = [command("batch", "show", each, env=asking(server, CAROL)) for each in made]
         return " ".join("".join(each.stdout for each in ran).split())
 
     until(lambda: "queued: the tenant has its limit of 1 running job" in shown())
     until(lambda: re.search(r"requests done, 0 failed, [\d.]+ ?\w+ left", shown()) is not None)
-    listed = subprocess.run([PROGRAM, "batch", "list"], env=env, capture_output=True, text=True).stdout
+    listed = command("batch", "list", env=asking(server, CAROL)).stdout
     assert re.search(r"failed\s+left\s+created", listed)
     for each in made:
         client.batches.cancel(each)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import signal
 import subprocess
@@ -15,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from programs import PROGRAM, environment
+from programs import PROGRAM, command, environment, python_path
 from servers import Server, until
 
 for needs in ("httptools", "sqlalchemy"):
@@ -56,8 +55,7 @@ class Fleet:
         return self.server
 
     def run(self, *words: str, code: int = 0) -> Any:
-        given = [PROGRAM, *words, "--on", self.server.address, "--json"]
-        done = subprocess.run(given, cwd=self.path, capture_output=True, text=True, timeout=120)
+        done = command(*words, "--on", self.server.address, "--json", cwd=self.path)
         assert done.returncode == code, done.stderr
         return json.loads(done.stdout) if code == 0 else done.stderr
 
@@ -82,14 +80,29 @@ class Fleet:
         assert (self.path / output / "_SUCCESS").exists()
 
 
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    made = Fleet(tmp_path_factory.mktemp("fleet"))
+    yield made
+    made.server.end()
+
+
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
+def own_fleet(tmp_path: Path) -> Iterator[Fleet]:
+    """One that ends in the test."""
     made = Fleet(tmp_path)
     yield made
     made.server.end()
 
 
-def test_a_job_rides_beside_live_requests_and_says_what_it_took(fleet: Fleet) -> None:
+def test_nothing_is_written_over_the_servers_own_files_also_where_it_is_yours_alone(fleet: Fleet) -> None:
+    for output in ("home", "home/out", "home/fleet.db"):
+        told = fleet.run("run", "in.parquet", "--model", "Square", "--columns", "x", "-o", output, code=2)
+        assert "private to the server" in " ".join(told.split())
+    assert fleet.run("jobs", "list")["data"] == []
+
+
+def test_a_job_rides_beside_live_requests_and_says_how_far_it_is_and_what_it_took(fleet: Fleet) -> None:
     job = fleet.job("--detach")
     while fleet.server.ask("GET", f"/v1/jobs/{job['id']}").json()["state"] in ("queued", "running"):
         assert fleet.live() == 200
@@ -97,6 +110,10 @@ def test_a_job_rides_beside_live_requests_and_says_what_it_took(fleet: Fleet) ->
     shown = fleet.run("jobs", "show", job["id"])
     assert (shown["state"], shown["progress"]["shards_done"]) == ("done", 12)
     assert [each["id"] for each in fleet.run("jobs", "list")["data"]] == [job["id"]]
+    told = _told(fleet, "jobs", "list", columns="200")
+    assert "rows" in told
+    assert "errors" in told
+    assert f"{ROWS}/{ROWS}" in told
     assert fleet.run("jobs", "logs", job["id"])["data"][-1]["text"] == "done"
     report = json.loads((fleet.path / "out" / "_twoshift" / "report.json").read_text())
     assert report["harvested_s"] > 0
@@ -106,17 +123,20 @@ def test_a_job_rides_beside_live_requests_and_says_what_it_took(fleet: Fleet) ->
 
 
 def test_the_command_waits_for_its_job_and_a_job_here_is_the_same(fleet: Fleet) -> None:
-    assert fleet.job()["state"] == "done"
-    fleet.check()
-    here = [PROGRAM, "run", "in.parquet", "--model", "m.py:Square", "--columns", "x", "--keep", "id", "-o", "local"]
-    env = environment(fleet.path / "other")
-    subprocess.run([*here, "--shard-rows", "50"], cwd=fleet.path, env=env, check=True, capture_output=True)
-    for part in sorted((fleet.path / "out").glob("part-*")):
+    given = ["--columns", "x", "--keep", "id", "--shard-rows", "50"]
+    words = [PROGRAM, "run", "in.parquet", *given, "-o", "waited", "--model", "Square", "--on", fleet.server.address]
+    waited = subprocess.run([*words, "--json"], cwd=fleet.path, env=environment(fleet.path), capture_output=True)
+    assert json.loads(waited.stdout)["state"] == "done", waited.stderr
+    fleet.check("waited")
+    here = [PROGRAM, "run", "in.parquet", *given, "-o", "local", "--model", "m.py:Square"]
+    subprocess.run(here, cwd=fleet.path, env=environment(fleet.path / "home"), check=True, capture_output=True)
+    for part in sorted((fleet.path / "waited").glob("part-*")):
         assert pq.read_table(part).equals(pq.read_table(fleet.path / "local" / part.name))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_server_that_goes_down_in_mid_job_goes_on_with_it(fleet: Fleet, number: signal.Signals) -> None:
+def test_a_server_that_goes_down_in_mid_job_goes_on_with_it(own_fleet: Fleet, number: signal.Signals) -> None:
+    fleet = own_fleet
     job = fleet.job("--detach")
     until(lambda: len(list((fleet.path / "out").glob("part-*"))) >= 2)
     fleet.server.process.send_signal(number)
@@ -130,7 +150,7 @@ def test_a_server_that_goes_down_in_mid_job_goes_on_with_it(fleet: Fleet, number
 
 
 def test_a_job_is_paused_resumed_and_cancelled_by_command(fleet: Fleet) -> None:
-    job = fleet.job("--detach")["id"]
+    job = fleet.job("--detach", output="first")["id"]
     fleet.run("jobs", "pause", job)
     until(lambda: fleet.asked("jobs", job)["state"] == "paused")
     fleet.run("jobs", "resume", job)
@@ -139,12 +159,12 @@ def test_a_job_is_paused_resumed_and_cancelled_by_command(fleet: Fleet) -> None:
     fleet.run("jobs", "cancel", second)
     until(lambda: fleet.asked("jobs", second)["state"] == "cancelled")
     until(lambda: fleet.asked("jobs", job)["state"] == "done")
-    fleet.check()
+    fleet.check("first")
 
 
 def test_a_job_of_a_server_goes_on_here_by_the_command_that_it_shows(fleet: Fleet, tmp_path: Path) -> None:
-    job = fleet.job("--detach")["id"]
-    until(lambda: len(list((fleet.path / "out").glob("part-*"))) >= 2)
+    job = fleet.job("--detach", output="moved")["id"]
+    until(lambda: len(list((fleet.path / "moved").glob("part-*"))) >= 2)
     fleet.run("jobs", "pause", job)
     until(lambda: "To resume the job on this machine: " in _told(fleet, "jobs", "show", job))
     fleet.run("jobs", "cancel", job)
@@ -155,21 +175,13 @@ def test_a_job_of_a_server_goes_on_here_by_the_command_that_it_shows(fleet: Flee
     done = subprocess.run([PROGRAM, *words[1:]], cwd=tmp_path / "elsewhere", capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "Resuming: " in done.stderr
-    fleet.check()
-
-
-def test_the_list_says_how_far_jobs_are_with_their_errors(fleet: Fleet) -> None:
-    fleet.job()
-    told = _told(fleet, "jobs", "list", columns="200")
-    assert "rows" in told
-    assert "errors" in told
-    assert f"{ROWS}/{ROWS}" in told
+    fleet.check("moved")
 
 
 def _told(fleet: Fleet, *words: str, columns: str = "80") -> str:
-    given = [PROGRAM, *words, "--on", fleet.server.address]
-    env = {**os.environ, "COLUMNS": columns}
-    return subprocess.run(given, cwd=fleet.path, env=env, capture_output=True, text=True, timeout=60, check=True).stdout
+    done = command(*words, "--on", fleet.server.address, cwd=fleet.path, env={"COLUMNS": columns})
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_a_job_outside_its_hours_waits(fleet: Fleet) -> None:
@@ -178,9 +190,9 @@ def test_a_job_outside_its_hours_waits(fleet: Fleet) -> None:
     minute = 60 * time.localtime().tm_hour + time.localtime().tm_min
     later = [(minute + add) % 1440 for add in (120, 180)]
     hours = "-".join(f"{each // 60:02d}:{each % 60:02d}" for each in later)
-    job = fleet.job("--detach", "--hours", hours)["id"]
+    job = fleet.job("--detach", "--hours", hours, output="later")["id"]
     until(lambda: bool((fleet.asked("jobs", job)["progress"] or {}).get("held")))
-    assert not list((fleet.path / "out").glob("part-*"))
+    assert not list((fleet.path / "later").glob("part-*"))
     fleet.run("jobs", "cancel", job)
 
 
@@ -193,20 +205,12 @@ def test_a_job_outside_its_hours_waits(fleet: Fleet) -> None:
     ],
 )
 def test_what_a_server_cannot_do_is_told(fleet: Fleet, words: tuple[str, ...], said: str) -> None:
-    told = fleet.run("run", "in.parquet", *words, "-o", "out", code=2)
+    told = fleet.run("run", "in.parquet", *words, "-o", "refused", code=2)
     assert said in told
 
 
-def test_nothing_is_written_over_the_servers_own_files_also_where_it_is_yours_alone(fleet: Fleet) -> None:
-    for output in ("home", "home/out", "home/fleet.db"):
-        told = fleet.run("run", "in.parquet", "--model", "Square", "--columns", "x", "-o", output, code=2)
-        assert "private to the server" in " ".join(told.split())
-    assert fleet.run("jobs", "list")["data"] == []
-
-
-def test_a_server_that_is_not_there_is_told(tmp_path: Path) -> None:
-    words = ["jobs", "list", "--on", "http://127.0.0.1:9"]
-    done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, timeout=60)
+def test_a_server_that_is_not_there_is_told() -> None:
+    done = command("jobs", "list", "--on", "http://127.0.0.1:9")
     assert done.returncode == 75
     assert "does not answer" in done.stderr
 
@@ -266,7 +270,7 @@ sha256 = "{digests["bob"]}"
 
 
 def test_the_first_job_imports_nothing_that_live_requests_would_have_to_wait_for(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, PYTHONPROFILEIMPORTTIME="1")
+    fleet = Fleet(tmp_path, PYTHONPROFILEIMPORTTIME="1", PYTHONPATH=python_path(lean=False))
     try:
         assert fleet.live() == 200
         before = fleet.server.said.count("\n")

@@ -40,6 +40,7 @@ class Slow:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("objectives")
     (made / "slow.py").write_text(SLOW)
+    (made / "home" / "profiles").mkdir(parents=True)  # of its own: the tests change what is in it
     return made
 
 

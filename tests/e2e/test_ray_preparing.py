@@ -55,7 +55,7 @@ class Folder:
         pq.write_table(table, path / "in.parquet", row_group_size=SHARD_ROWS)
 
     def start(self, *words: str, out: str = "out") -> subprocess.Popen[str]:
-        environment = {**os.environ, "PYTHONPATH": python_path(), "TWOSHIFT_HOME": str(self.path / "home")}
+        environment = {**os.environ, "PYTHONPATH": python_path(lean=False), "TWOSHIFT_HOME": str(self.path / "home")}
         given: dict[str, Any] = {"cwd": self.path, "env": environment, "text": True, "start_new_session": True}
         command = [PROGRAM, "run", *OPTIONS, "-o", out, *words]
         job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **given)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from programs import PROGRAM, environment
+from programs import command
 from servers import Server, until
 from user_models import written
 
@@ -23,8 +23,7 @@ LIMITS = {
 
 
 def program(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    env = environment(home)
-    return subprocess.run([PROGRAM, *words], env=env, capture_output=True, text=True, timeout=60)
+    return command(*words, env={"TWOSHIFT_HOME": str(home)})
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from programs import PROGRAM, environment
+from programs import command
 from servers import Got, Server, until
 from user_models import written
 
@@ -33,8 +33,7 @@ OPEN = {"/", "/health", "/healthz", "/readyz", "/openapi.json", "/v2/health/live
 
 
 def program(home: Path, *words: str, key: str = "") -> subprocess.CompletedProcess[str]:
-    env = environment(home, TWOSHIFT_KEY=key, COLUMNS="200")
-    return subprocess.run([PROGRAM, *words], env=env, capture_output=True, text=True, timeout=60)
+    return command(*words, env={"TWOSHIFT_HOME": str(home), "TWOSHIFT_KEY": key, "COLUMNS": "200"})
 
 
 @dataclass

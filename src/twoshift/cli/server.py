@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -56,6 +57,7 @@ class ServerClient:
             self._transport = Transport(url, timeout_s=_TIMEOUT_S, max_retries=0)
         except InvalidInput as error:
             raise error.renamed("server") if error.field == "url" else error from None
+        weakref.finalize(self, self._transport.close)  # with the command that made it
         self.option = f" --on {shlex.quote(url)}" if named else ""  # of another command, to reach it, too
         self.url, self.is_local = url, self._transport.is_local
 

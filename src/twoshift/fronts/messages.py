@@ -13,7 +13,6 @@ __all__ = [
     "BackendFacts",
     "DeploymentFacts",
     "Drain",
-    "FromFront",
     "FrontReport",
     "ReplicaLoaded",
     "Report",
@@ -101,6 +100,3 @@ class FrontReport:
     recent: dict[str, list[tuple[float, float]]]  # since the last report: when requests ended, and their seconds
     tenants: dict[str, TenantCounts]
     drained: bool | None = None  # after `Drain`: whether everything was answered in time
-
-
-FromFront = FrontReport

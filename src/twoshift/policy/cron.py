@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from twoshift.errors import InvalidInput
 
-__all__ = ["Cron", "Wall", "minute_of", "wall_at"]
+__all__ = ["Cron"]
 
 _DAY = 24 * 60
 _SEARCH_DAYS = 150_000  # a calendar repeats itself after 400 years
@@ -32,16 +32,6 @@ _SHORT = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
-
-
-class Wall(NamedTuple):
-    """What a clock on the wall shows."""
-
-    year: int
-    month: int
-    day: int
-    hour: int
-    minute: int
 
 
 class _Field(NamedTuple):
@@ -129,21 +119,6 @@ class Cron:
             return False
         by_month, by_week = of_month in self.days, (day + 4) % 7 in self.weekdays  # day 0 was a Thursday
         return (by_month or by_week) if self.either else (by_month and by_week)
-
-
-def wall_at(minute: int) -> Wall:
-    """What the wall shows then."""
-    day, rest = divmod(minute, _DAY)
-    return Wall(*_date(day), *divmod(rest, 60))
-
-
-def minute_of(wall: Wall) -> int:
-    """When it shows that."""
-    year = wall.year - (wall.month <= 2)
-    era, of_era = divmod(year, 400)
-    of_year = (153 * ((wall.month + 9) % 12) + 2) // 5 + wall.day - 1
-    day = 146_097 * era + 365 * of_era + of_era // 4 - of_era // 100 + of_year - 719_468
-    return day * _DAY + 60 * wall.hour + wall.minute
 
 
 def _date(day: int) -> tuple[int, int, int]:

@@ -53,15 +53,6 @@ class PackedCalls:
         """The share of processed tokens that are padding."""
         return 1.0 - self.tokens / self.run_tokens if self.run_tokens else 0.0
 
-    def restore(self, results: Sequence[object]) -> list[object]:
-        """Results listed call by call, back in the order of the input."""
-        if len(results) != len(self.order):
-            raise InvalidInput("results", len(results), f"one for each of the {len(self.order)} items")
-        restored: list[object] = [None] * len(results)
-        for position, result in zip(self.order.tolist(), results, strict=True):
-            restored[position] = result
-        return restored
-
 
 def pack(lengths: Sequence[int] | NDArray[np.int64], limits: PackLimits) -> PackedCalls:
     """Sort by length, longest first, and cut where a cap or the padding bound is met.

@@ -137,10 +137,6 @@ class ShardPolicy:
         """Turns second copies on or off from now on; those that run go on."""
         self._stragglers.turn(on)
 
-    def is_committed(self, shard: int) -> bool:
-        self._states.check(shard)
-        return self._states[shard] == COMMITTED
-
     def dead_shards(self) -> list[int]:
         return self._states.all_in(DEAD)
 

@@ -12,7 +12,7 @@ from twoshift.errors import InvalidInput
 from twoshift.ports import Columns
 from twoshift.runtime.table import Table
 
-__all__ = ["ColumnRows", "DoneCall", "array_of", "bad_row", "cast", "concat"]
+__all__ = ["ColumnRows", "DoneCall", "array_of", "bad_row", "cast", "concat", "shape_of"]
 
 _ACCEPTED = "a number, a bool, a string, or a list of the same size in every row"
 _MISSING = "a value: this model does not accept missing values"
@@ -220,9 +220,11 @@ def _lists(values: Sequence[Any], field: str, missing: bool) -> NDArray[Any]:
     try:
         array = np.array(values)
     except (ValueError, OverflowError):
-        size = _shape(values[0])  # None: the first row is ragged in itself, and the one to name
-        row = 0 if size is None else max(0, _first(values, lambda value: _shape(value) != size))
-        raise bad_row(row, field, values[row], f"a list of size {_shape(values[0])}, as in the earlier rows") from None
+        size = shape_of(values[0])  # None: the first row is ragged in itself, and the one to name
+        row = 0 if size is None else max(0, _first(values, lambda value: shape_of(value) != size))
+        raise bad_row(
+            row, field, values[row], f"a list of size {shape_of(values[0])}, as in the earlier rows"
+        ) from None
     if array.dtype.kind in "bifu":
         return array
     return _listed_objects(np.array(values, object), field, missing)
@@ -246,7 +248,8 @@ def _fits(value: object) -> bool:
     return not isinstance(value, int) or abs(value) < 2**63
 
 
-def _shape(value: Any) -> tuple[int, ...] | None:
+def shape_of(value: Any) -> tuple[int, ...] | None:
+    """None where a list is ragged."""
     try:
         return np.shape(value)
     except (ValueError, OverflowError):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from twoshift.errors import DeviceLost, OutOfMemory, TwoshiftError
+from twoshift.errors import DeviceLost, OutOfMemory, TwoshiftError, first_line
 
 __all__ = ["device_failure", "device_failures"]
 
@@ -27,15 +27,15 @@ _LOST = re.compile(
 def device_failure(error: BaseException) -> OutOfMemory | DeviceLost | None:
     """The error as OutOfMemory or DeviceLost, or None where it is the model's own."""
     if isinstance(error, MemoryError):
-        return OutOfMemory(_line(error) or "the host is out of memory")
+        return OutOfMemory(first_line(error) if str(error) else "the host is out of memory")
     kind = type(error)
     if not isinstance(error, RuntimeError) and kind.__module__.partition(".")[0] not in _LIBRARIES:
         return None  # a user's ValueError may say what it likes
     text = str(error)
     if kind.__name__ == "OutOfMemoryError" or _FULL.search(text):
-        return OutOfMemory(_line(error))
+        return OutOfMemory(first_line(error))
     if kind.__name__ == "DeviceReset" or _LOST.search(text):
-        return DeviceLost(_line(error))
+        return DeviceLost(first_line(error))
     return None
 
 
@@ -51,7 +51,3 @@ def device_failures() -> Iterator[None]:
         if failure is None:
             raise
         raise failure from error
-
-
-def _line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0][:300]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from twoshift.errors import Broken, InvalidInput
+from twoshift.errors import Broken, InvalidInput, first_line
 from twoshift.extras import needed
 
 __all__ = ["OnnxFile", "read_onnx"]
@@ -40,7 +40,7 @@ def read_onnx(path: Path) -> OnnxFile:
     try:
         model = onnx.load(str(path), load_external_data=False)
     except Exception as error:  # protobuf's errors differ between its implementations
-        raise Broken(f"{path}: expected a complete ONNX model: {_first_line(error)}") from error
+        raise Broken(f"{path}: expected a complete ONNX model: {first_line(error)}") from error
     if not model.graph.node and not model.graph.output:
         raise Broken(f"{path}: expected an ONNX model; the file contains no graph")
     tensors = list(_tensors_of_model(model))
@@ -108,7 +108,3 @@ def _precision(onnx: Any, tensors: list[Any], path: Path) -> str:
             raise Broken(f"{path}: weights of type {tensor.data_type}; expected one of the types that ONNX has")
         sizes[_PRECISIONS.get(kinds[tensor.data_type], "fp32")] += numbers
     return sizes.most_common(1)[0][0] if sizes else "fp32"
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0][:200] or type(error).__name__

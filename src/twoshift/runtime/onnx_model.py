@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from twoshift.errors import Broken, InvalidInput, UnusableModel
+from twoshift.errors import Broken, InvalidInput, UnusableModel, first_line
 from twoshift.extras import needed
 from twoshift.ports import Columns, RuntimeInfo
 from twoshift.runtime.artifacts import checksum_of_files, full_file
-from twoshift.runtime.columns import ColumnRows, array_of, bad_row, cast
+from twoshift.runtime.columns import ColumnRows, array_of, bad_row, cast, shape_of
 from twoshift.runtime.devices import checked_device, cpu_device, cuda_device, usable_threads
 from twoshift.runtime.features import FEATURES
 from twoshift.runtime.host_model import HostModel
@@ -106,7 +106,7 @@ class _Input:
 
     def _check(self, values: Sequence[Any]) -> None:
         for number, value in enumerate(values):
-            if not self._fits(_shape(value)):
+            if not self._fits(shape_of(value)):
                 expected = [size or "any" for size in self.shape]
                 raise bad_row(number, self.name, value, f"values of shape {expected}" if expected else "one value")
 
@@ -168,7 +168,7 @@ def open_graph(path: Path, device: str, threads: int, may_spin: bool = True) -> 
         session = onnxruntime.InferenceSession(str(path), options, providers=providers)
     except Exception as error:  # onnxruntime's errors have no common parent
         raise Broken(
-            f"{path}: onnxruntime {onnxruntime.__version__} cannot load the file: {_first_line(error)}"
+            f"{path}: onnxruntime {onnxruntime.__version__} cannot load the file: {first_line(error)}"
         ) from error
     on_cuda = session.get_providers()[0] == _CUDA
     if device.startswith("cuda") and not on_cuda:
@@ -220,14 +220,3 @@ def _values(rows: Sequence[Any], name: str, alone: bool) -> list[Any]:
 
 def _filled(piece: NDArray[Any], size: int) -> NDArray[Any]:
     return piece if len(piece) == size else np.concatenate([piece, np.repeat(piece[-1:], size - len(piece), axis=0)])
-
-
-def _shape(value: Any) -> tuple[int, ...] | None:
-    try:
-        return np.shape(value)
-    except (ValueError, OverflowError):  # a ragged list
-        return None
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0][:300]

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from twoshift.errors import Broken, InvalidInput
+from twoshift.errors import Broken
 from twoshift.extras import needed
-from twoshift.ports import Columns, RuntimeInfo
-from twoshift.runtime.artifacts import checksum_of_bytes, full_file
-from twoshift.runtime.columns import ColumnRows
-from twoshift.runtime.devices import cpu_only
-from twoshift.runtime.features import FEATURES, Features
+from twoshift.runtime.boosted_trees import BoostedTrees, booster_bytes, trees_runtime
 from twoshift.runtime.threaded_model import ThreadedModel, Threads
 from twoshift.runtime.xgboost_file import DamagedModel, check_xgboost_file
-from twoshift.types import Tensor
 
 __all__ = ["load_xgboost"]
 
@@ -27,67 +20,36 @@ def load_xgboost(
     path: Path, *, device: str = "auto", precision: str | None = None, threads: int | None = None
 ) -> ThreadedModel:
     """A booster on the CPU; its features by name where it has names, else one list under `features`."""
-    cpu_only(device, "an XGBoost model")
-    if precision not in (None, "fp32"):
-        raise InvalidInput("precision", precision, "fp32: XGBoost has no other precision")
-    data = full_file(path).read_bytes()
+    data = booster_bytes(path, "XGBoost", device, precision, "fp32")
     _check(data, path)
     used = Threads(threads)
     xgboost = needed("xgboost", "xgboost", str(path))
-    booster = xgboost.Booster(params={"nthread": used.most, "verbosity": 0})
-    try:
+
+    def load() -> BoostedTrees:
+        booster = xgboost.Booster(params={"nthread": used.most, "verbosity": 0})
         booster.load_model(bytearray(data))  # what was checked, not what the file may hold by now
-        model = _Boosted(booster, xgboost, used.most)
-        model.try_it()
-    except Exception as error:  # what it raises depends on where it stumbles
-        raise Broken(f"{path}: XGBoost {xgboost.__version__} cannot read the file: {_first_line(error)}") from error
-    info = RuntimeInfo(
-        model=str(path),
-        checksum=checksum_of_bytes(data),
-        runtime="xgboost",
-        device=used.device,
-        precision="fp32",
-        max_row_tokens=1,
-        outputs=("prediction",),
-        inputs=model.inputs,
-        example=model.example,
-        is_ordered=not booster.feature_names,
-    )
-    return ThreadedModel(info, model, used)
+        return _Trees(booster, xgboost, used.most)
+
+    return trees_runtime(path, "XGBoost", xgboost, data, used, load)
 
 
-class _Boosted:
-    """A booster as a column model; an absent number is NaN, which its trees were trained to take."""
-
+class _Trees(BoostedTrees):
     def __init__(self, booster: Any, xgboost: Any, threads: int) -> None:
-        self._booster, self._xgboost, self._threads = booster, xgboost, threads
-        self._width = int(booster.num_features())
-        self._features = Features(booster.feature_names, self._width, missing=True, dtype=np.float32)
-        self.inputs = (Tensor(FEATURES, "float32", (self._width,)),)
-        self.example = [0.0] * self._width
+        super().__init__(booster.feature_names, int(booster.num_features()), threads)
+        self._booster, self._xgboost = booster, xgboost
         self._linear = '"name":"gblinear"' in booster.save_config().replace(" ", "")
         self._range = (0, 0) if self._linear else _rounds(booster)
 
-    def try_it(self) -> None:
-        """One row without any value: some damage shows only in a call."""
-        self.predict({FEATURES: np.full((1, self._width), np.nan, np.float32)})
-
-    def prepare(self, rows: Sequence[Any]) -> ColumnRows:
-        return self._features.prepare(rows)
-
     def use_threads(self, threads: int) -> None:
-        if threads != self._threads:  # the next call sets itself up again, which takes as long as a small one
+        if threads != self.threads:  # the next call sets itself up again, which takes as long as a small one
             self._booster.set_param({"nthread": threads})
-            self._threads = threads
+            self.threads = threads
 
-    def predict(self, columns: dict[str, NDArray[Any]]) -> Columns:
-        matrix = columns[FEATURES]
+    def values(self, matrix: NDArray[Any]) -> Any:
         if self._linear:  # the one booster without an in-place path
-            data = self._xgboost.DMatrix(matrix, nthread=self._threads)
-            return {"prediction": self._booster.predict(data, validate_features=False)}
-        return {
-            "prediction": self._booster.inplace_predict(matrix, iteration_range=self._range, validate_features=False)
-        }
+            data = self._xgboost.DMatrix(matrix, nthread=self.threads)
+            return self._booster.predict(data, validate_features=False)
+        return self._booster.inplace_predict(matrix, iteration_range=self._range, validate_features=False)
 
 
 def _rounds(booster: Any) -> tuple[int, int]:
@@ -106,7 +68,3 @@ def _check(data: bytes, path: Path) -> None:
     except DamagedModel as error:
         hint = "; for a Hugging Face model, use the path of the folder" if path.name == "config.json" else ""
         raise Broken(f"{path}: expected a model that XGBoost saved with save_model: {error}{hint}") from error
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0]

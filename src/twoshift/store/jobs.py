@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, fields
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
@@ -37,18 +38,7 @@ class SqlJobs:
 
     def add(self, job: JobRecord) -> bool:
         """Remember it; False where its id is taken."""
-        values = {
-            "id": job.id,
-            "settings": job.settings,
-            "state": str(job.state),
-            "reason": job.reason,
-            "progress": job.progress,
-            "owner": job.owner,
-            "created_unix_s": job.created_unix_s,
-            "updated_unix_s": job.updated_unix_s,
-            "due_unix_s": job.due_unix_s,
-            "kind": str(job.kind),
-        }
+        values = asdict(job) | {"state": str(job.state), "kind": str(job.kind)}
 
         def added(connection: Connection) -> bool:
             try:
@@ -158,18 +148,8 @@ class SqlJobs:
 
 
 def _record(row: Any) -> JobRecord:
-    return JobRecord(
-        id=row.id,
-        settings=row.settings,
-        state=JobState(row.state),
-        created_unix_s=row.created_unix_s,
-        updated_unix_s=row.updated_unix_s,
-        reason=row.reason,
-        progress=row.progress,
-        owner=row.owner,
-        due_unix_s=row.due_unix_s,
-        kind=JobKindName(row.kind),
-    )
+    plain = {each.name: getattr(row, each.name) for each in fields(JobRecord)}
+    return JobRecord(**plain | {"state": JobState(row.state), "kind": JobKindName(row.kind)})
 
 
 def _ended(job: JobRecord) -> Notice:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twoshift.errors import InvalidInput
-from twoshift.policy.cron import Cron, Wall, minute_of, wall_at
+from twoshift.policy.cron import Cron
 from twoshift.policy.due import Offset, last_due_s, next_due_s
 
 EPOCH = datetime.datetime(1970, 1, 1)
@@ -102,10 +102,10 @@ def test_the_next_and_the_last_one_are_those_that_a_search_finds(text: str, minu
 
 
 @given(st.integers(at("1600-01-01"), at("2400-01-01")))
-def test_a_wall_shows_what_a_calendar_says(minute: int) -> None:
+def test_a_date_is_that_of_a_calendar(minute: int) -> None:
     known = EPOCH + datetime.timedelta(minutes=minute)
-    assert wall_at(minute) == Wall(known.year, known.month, known.day, known.hour, known.minute)
-    assert minute_of(wall_at(minute)) == minute
+    assert Cron.parse(f"{known.minute} {known.hour} {known.day} {known.month} *").matches(minute)
+    assert not Cron.parse(f"{known.minute} {known.hour} {known.day % 28 + 1} {known.month} *").matches(minute)
 
 
 def by_walking(cron: Cron, begin_s: int, end_s: int, offset: Offset) -> list[int]:

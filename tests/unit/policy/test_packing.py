@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twoshift.errors import InvalidInput, TooLarge
+from twoshift.errors import TooLarge
 from twoshift.policy.packing import PackLimits, pack
 
 lengths_lists = st.lists(st.integers(1, 100), max_size=80)
@@ -34,13 +34,6 @@ def test_every_item_is_in_exactly_one_call(lengths: list[int], limits: PackLimit
 
 
 @given(lengths_lists, limits_any)
-def test_the_order_of_the_input_can_be_restored(lengths: list[int], limits: PackLimits) -> None:
-    packed = pack(lengths, limits)
-    results = [f"row {i}" for call in packed for i in call.tolist()]
-    assert packed.restore(results) == [f"row {i}" for i in range(len(lengths))]
-
-
-@given(lengths_lists, limits_any)
 def test_padding_is_counted_and_stays_within_its_bound(lengths: list[int], limits: PackLimits) -> None:
     packed = pack(lengths, limits)
     if not limits.padded:
@@ -66,8 +59,3 @@ def test_the_longest_items_go_first_so_that_memory_fails_early() -> None:
 def test_an_item_that_fits_no_call_is_named() -> None:
     with pytest.raises(TooLarge, match="101"):
         pack([1, 101], PackLimits(max_tokens=100))
-
-
-def test_results_that_are_not_one_for_each_item_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="2 items"):
-        pack([1, 2], PackLimits(max_tokens=10)).restore(["only one"])

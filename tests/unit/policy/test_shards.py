@@ -24,6 +24,7 @@ from twoshift.policy.leases import (
     Stale,
     Wait,
 )
+from twoshift.policy.shard_states import COMMITTED
 from twoshift.policy.shards import ShardPolicy
 
 
@@ -133,7 +134,7 @@ class ShardLives(RuleBasedStateMachine):
         if not hasattr(self, "policy"):
             return
         self.policy.validate()
-        assert {s for s in range(self.shards) if self.policy.is_committed(s)} == self.parts
+        assert set(self.policy._states.all_in(COMMITTED)) == self.parts
         assert self.policy.counts().committed == len(self.parts)
         assert self.parts.isdisjoint(self.policy.dead_shards())
 

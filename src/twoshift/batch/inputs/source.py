@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 
 from twoshift.batch.inputs.file import InputFile
-from twoshift.errors import Broken
+from twoshift.errors import Broken, first_line
 from twoshift.ports import Blobs
 
 __all__ = ["Source", "decompressed", "line_chunks", "opened", "range_chunks", "text_start", "whole_chunks"]
@@ -89,7 +89,7 @@ def opened(file: InputFile, blobs: Blobs) -> Iterator[Source]:
             raise source.failure from error
         _require_unchanged(file, blobs)  # a file that is replaced while it is read looks damaged
         advice = "write the file again, or remove it from the input"
-        raise Broken(f"{file.location} is damaged or truncated ({_first_line(error)}); {advice}") from error
+        raise Broken(f"{file.location} is damaged or truncated ({first_line(error).rstrip('.')}); {advice}") from error
     _require_unchanged(file, blobs)  # who reads it hears of it before a shard of old and new rows is published
 
 
@@ -166,7 +166,3 @@ def _next_line(source: Source, start: int, stop: int) -> int:
             return min(stop, at + found + 1)
         at += len(chunk)
     return stop
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0].strip().rstrip(".") or type(error).__name__

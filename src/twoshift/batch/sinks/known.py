@@ -12,7 +12,7 @@ from twoshift.batch.sinks.json_lines import JsonLinesSink
 from twoshift.batch.sinks.parquet import ParquetSink
 from twoshift.batch.sinks.response_lines import ResponseLinesSink
 from twoshift.batch.sinks.sink import Sink
-from twoshift.errors import Broken
+from twoshift.errors import Broken, first_line
 
 __all__ = ["SINKS", "read_stats"]
 
@@ -28,8 +28,4 @@ def read_stats(file: Any, location: str, output_format: str) -> PartStats:
     try:
         return SINKS[output_format].stats(file, location)
     except (pa.ArrowException, OSError, KeyError, AttributeError, UnicodeDecodeError, msgspec.DecodeError) as error:
-        raise Broken(f"{location} is not a complete part of a job: {_first_line(error)}") from error
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0].strip().rstrip(".") or type(error).__name__
+        raise Broken(f"{location} is not a complete part of a job: {first_line(error).rstrip('.')}") from error

@@ -7,20 +7,37 @@ from typing import assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from twoshift.ports import Columns
+from twoshift.ports import Columns, RuntimeInfo
+from twoshift.runtime.encoder.folder import ModelFolder
 from twoshift.runtime.encoder.task import ClassificationTask, Dense, EmbeddingTask, RegressionTask, RerankingTask, Task
 from twoshift.types import Tensor
 
-__all__ = ["answer_width", "columns_of", "input_tensors", "output_names"]
+__all__ = ["answer_width", "columns_of", "encoder_info"]
 
 
-def input_tensors(task: Task) -> tuple[Tensor, ...]:
+def encoder_info(folder: ModelFolder, name: str, runtime: str, device: str, precision: str) -> RuntimeInfo:
+    """What is known of an encoder once it is loaded."""
+    return RuntimeInfo(
+        model=name,
+        checksum=folder.checksum,
+        runtime=runtime,
+        device=device,
+        precision=precision,
+        max_row_tokens=folder.max_tokens,
+        outputs=_outputs(folder.task),
+        inputs=_inputs(folder.task),
+        prompts=folder.prompts.texts,
+        default_prompt_name=folder.prompts.default_name,
+    )
+
+
+def _inputs(task: Task) -> tuple[Tensor, ...]:
     """What a row has: a text, or a query and a text."""
     text = Tensor("text", "text")
     return (Tensor("query", "text"), text) if isinstance(task, RerankingTask) else (text,)
 
 
-def output_names(task: Task) -> tuple[str, ...]:
+def _outputs(task: Task) -> tuple[str, ...]:
     """The names of a task's columns."""
     match task:
         case EmbeddingTask():

@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.errors import InvalidInput
-from twoshift.ports import RuntimeInfo
 from twoshift.runtime.artifacts import checksum_of_files
 from twoshift.runtime.devices import usable_threads
-from twoshift.runtime.encoder.answers import input_tensors, output_names
+from twoshift.runtime.encoder.answers import encoder_info
 from twoshift.runtime.encoder.architecture import Architecture, exported_architecture
 from twoshift.runtime.encoder.exported_graph import TOKEN_INPUTS, ExportedGraph
 from twoshift.runtime.encoder.fields import Fields
@@ -75,18 +74,7 @@ def load_exported_encoder(
     graph = ExportedGraph(session, path, architecture)
     task, finish = _task(folder, config, graph)
     described = _described(folder, file, architecture, task, graph)
-    info = RuntimeInfo(
-        model=str(path),
-        checksum=described.checksum,
-        runtime="onnxruntime",
-        device=ran_on,
-        precision=file.precision,
-        max_row_tokens=described.max_tokens,
-        outputs=output_names(task),
-        inputs=input_tensors(task),
-        prompts=described.prompts.texts,
-        default_prompt_name=described.prompts.default_name,
-    )
+    info = encoder_info(described, str(path), "onnxruntime", ran_on, file.precision)
     tokenizer = TextTokenizer(described, graph.asks_types)
     return OnnxEncoder(info, described, tokenizer, ExportedSession(graph, finish))
 

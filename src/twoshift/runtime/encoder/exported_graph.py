@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from twoshift.errors import Broken, InvalidInput, TwoshiftError, UnusableModel
+from twoshift.errors import Broken, InvalidInput, TwoshiftError, UnusableModel, first_line
 from twoshift.runtime.encoder.architecture import Architecture
 from twoshift.runtime.encoder.sessions import Batch
 from twoshift.runtime.failures import device_failures
@@ -68,8 +68,7 @@ class ExportedGraph:
         except TwoshiftError:
             raise
         except Exception as error:  # onnxruntime's errors have no common parent
-            line = str(error).strip().partition("\n")[0][:300]
-            raise Broken(f"{self.path}: the graph cannot run a row of {size} tokens: {line}") from error
+            raise Broken(f"{self.path}: the graph cannot run a row of {size} tokens: {first_line(error)}") from error
         if answer.shape[:1] != (1,):
             raise InvalidInput(f"{self.path}: {self.output}", list(answer.shape), "one output row per input row")
         return answer

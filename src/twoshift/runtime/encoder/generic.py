@@ -11,13 +11,13 @@ from typing import Any, assert_never, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from twoshift.errors import Broken, UnusableModel
+from twoshift.errors import Broken, UnusableModel, first_line
 from twoshift.extras import needed
 from twoshift.ports import Prepared, RuntimeInfo
 from twoshift.runtime.columns import DoneCall
 from twoshift.runtime.companions import needed_transformers
 from twoshift.runtime.devices import cpu_device, usable_threads
-from twoshift.runtime.encoder.answers import answer_width, columns_of, input_tensors, output_names
+from twoshift.runtime.encoder.answers import answer_width, columns_of, encoder_info
 from twoshift.runtime.encoder.folder import ModelFolder
 from twoshift.runtime.encoder.onnx_encoder import pack_rows, restored
 from twoshift.runtime.encoder.pooling import Pooler
@@ -45,18 +45,8 @@ def load_generic_encoder(
     with device_failures():
         model = model.to(device)
     tokenizer = TextTokenizer(folder, folder.takes_pairs and _names_types(model))
-    info = RuntimeInfo(
-        model=name,
-        checksum=folder.checksum,
-        runtime="torch",
-        device=cpu_device(used) if device == "cpu" else f"cuda: {torch.cuda.get_device_name(device)}",
-        precision=precision,
-        max_row_tokens=folder.max_tokens,
-        outputs=output_names(folder.task),
-        inputs=input_tensors(folder.task),
-        prompts=folder.prompts.texts,
-        default_prompt_name=folder.prompts.default_name,
-    )
+    ran_on = cpu_device(used) if device == "cpu" else f"cuda: {torch.cuda.get_device_name(device)}"
+    info = encoder_info(folder, name, "torch", ran_on, precision)
     return TransformersEncoder(info, folder, tokenizer, model)
 
 
@@ -86,8 +76,7 @@ def load_network(folder: ModelFolder, kind: Any, dtype: Any) -> Any:
                 output_loading_info=True, ignore_mismatched_sizes=True,
             )  # fmt: skip
     except Exception as error:  # whatever a model's code raises
-        line = str(error).strip().partition("\n")[0][:300]
-        told = f"does not load in transformers {transformers.__version__}: {line}"
+        told = f"does not load in transformers {transformers.__version__}: {first_line(error)}"
         raise UnusableModel("model", str(folder.path), told) from error
     _check_loaded(folder, kind is not transformers.AutoModelForSequenceClassification, found)
     sums = {name: float(each.detach().sum(dtype=torch.float64)) for name, each in model.named_parameters()}

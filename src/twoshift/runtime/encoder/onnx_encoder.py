@@ -17,7 +17,7 @@ from twoshift.policy.packing import PackedCalls, PackLimits, pack
 from twoshift.ports import Prepared, RuntimeInfo
 from twoshift.runtime.columns import DoneCall
 from twoshift.runtime.devices import cpu_device, usable_threads
-from twoshift.runtime.encoder.answers import answer_width, columns_of, input_tensors, output_names
+from twoshift.runtime.encoder.answers import answer_width, columns_of, encoder_info
 from twoshift.runtime.encoder.cache import GraphCache
 from twoshift.runtime.encoder.folder import ModelFolder
 from twoshift.runtime.encoder.graph import GRAPH_FORMAT, has_type_ids, write_graph
@@ -62,18 +62,7 @@ def _loaded(
 ) -> tuple[RuntimeInfo, ModelFolder, TextTokenizer, Session]:
     tokenizer = TextTokenizer(folder, has_type_ids(folder))
     session = _session(folder, threads, library, root, precision)
-    info = RuntimeInfo(
-        model=name,
-        checksum=folder.checksum,
-        runtime=session.library,
-        device=cpu_device(threads),
-        precision=precision,
-        max_row_tokens=folder.max_tokens,
-        outputs=output_names(folder.task),
-        inputs=input_tensors(folder.task),
-        prompts=folder.prompts.texts,
-        default_prompt_name=folder.prompts.default_name,
-    )
+    info = encoder_info(folder, name, session.library, cpu_device(threads), precision)
     return info, folder, tokenizer, session
 
 

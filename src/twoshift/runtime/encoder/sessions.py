@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from twoshift.errors import Broken, InvalidInput
+from twoshift.errors import Broken, InvalidInput, first_line
 from twoshift.extras import needed
 
 __all__ = ["OnnxRuntimeSession", "OpenVinoSession", "Session", "choose_library", "open_session", "version_of"]
@@ -58,8 +58,7 @@ def open_session(graph: Path, threads: int, library: str) -> Session:
     try:
         return kinds[library](module, graph, threads)
     except Exception as error:  # the libraries' errors have no common parent
-        line = str(error).strip().partition("\n")[0][:300]
-        raise Broken(f"{graph}: {library} {module.__version__} cannot load the file: {line}") from error
+        raise Broken(f"{graph}: {library} {module.__version__} cannot load the file: {first_line(error)}") from error
 
 
 def version_of(library: str) -> str:

@@ -15,7 +15,7 @@ from twoshift.ports import Prepared, RuntimeInfo
 from twoshift.runtime.artifacts import checksum_of_files
 from twoshift.runtime.columns import DoneCall
 from twoshift.runtime.devices import cpu_device, cpu_only
-from twoshift.runtime.encoder.answers import input_tensors, output_names
+from twoshift.runtime.encoder.answers import encoder_info
 from twoshift.runtime.encoder.architecture import static_architecture
 from twoshift.runtime.encoder.fields import Fields
 from twoshift.runtime.encoder.folder import ModelFolder, checksum_of_folder
@@ -65,18 +65,7 @@ def load_static_encoder(path: Path, name: str, device: str = "auto", precision: 
         prompts=read_prompts(path),
         special_tokens=False,
     )
-    info = RuntimeInfo(
-        model=name,
-        checksum=folder.checksum,
-        runtime="numpy",
-        device=cpu_device(1),
-        precision="fp32",
-        max_row_tokens=folder.max_tokens,
-        outputs=output_names(task),
-        inputs=input_tensors(task),
-        prompts=folder.prompts.texts,
-        default_prompt_name=folder.prompts.default_name,
-    )
+    info = encoder_info(folder, name, "numpy", cpu_device(1), "fp32")
     return StaticEncoder(info, folder, table, is_model2vec)
 
 

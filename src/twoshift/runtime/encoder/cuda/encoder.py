@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -9,7 +10,7 @@ import torch
 
 from twoshift.errors import Broken, OutOfMemory
 from twoshift.ports import Prepared, RuntimeInfo
-from twoshift.runtime.encoder.answers import input_tensors, output_names
+from twoshift.runtime.encoder.answers import encoder_info
 from twoshift.runtime.encoder.cuda.bert import PackedBert, can_pack
 from twoshift.runtime.encoder.cuda.borrowed import borrow_network
 from twoshift.runtime.encoder.cuda.heads import PackedHead, has_head
@@ -39,19 +40,8 @@ def load_packed_encoder(folder: ModelFolder, name: str, device: torch.device) ->
         head = PackedHead(folder, device)
         if isinstance(network, PackedBert):
             network.check_all_read(head.read)
-        info = RuntimeInfo(
-            model=name,
-            checksum=folder.checksum,
-            runtime="torch",
-            device=f"cuda: {torch.cuda.get_device_name(device)}",
-            precision="bf16",
-            max_row_tokens=folder.max_tokens,
-            outputs=output_names(folder.task),
-            inputs=input_tensors(folder.task),
-            prompts=folder.prompts.texts,
-            default_prompt_name=folder.prompts.default_name,
-            live_stream=True,
-        )
+        ran_on = f"cuda: {torch.cuda.get_device_name(device)}"
+        info = dataclasses.replace(encoder_info(folder, name, "torch", ran_on, "bf16"), live_stream=True)
         return CudaEncoder(info, folder, TextTokenizer(folder, typed), _Answering(network, head))
 
 
