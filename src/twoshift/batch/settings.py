@@ -18,7 +18,20 @@ from twoshift.declare import check, key, setting, settings_of
 from twoshift.decodable import decodable
 from twoshift.errors import InvalidInput
 from twoshift.generation import GenerationParams
-from twoshift.loading_settings import Device, Precision, Threads, TrustPickle
+from twoshift.loading_settings import (
+    AtLeast,
+    BatchInvariant,
+    Device,
+    EvalFile,
+    Metric,
+    Precision,
+    Reference,
+    TensorParallel,
+    Threads,
+    TrustPickle,
+    check_gate,
+    check_no_llm,
+)
 from twoshift.policy.hours import Hours
 from twoshift.types import JobKindName
 from twoshift.units import parse_duration
@@ -151,6 +164,12 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
                 more="For encoders. At most the usable cores. On Ray: actors of one CPU each, divided among the "
                 "workers. See [jobs](jobs.md#preparing-processes).")] = None
     trust_pickle: Annotated[TrustPickle, HERE] = False
+    tensor_parallel: Annotated[TensorParallel, HERE] = 1
+    batch_invariant: Annotated[BatchInvariant, HERE, ROWS] = False
+    eval_file: Annotated[EvalFile, HERE] = None
+    metric: Annotated[Metric, HERE] = "exact"
+    at_least: Annotated[AtLeast, HERE] = None
+    reference: Annotated[Reference, HERE] = None
     load_seconds: Annotated[
         float,
         setting("Replace a worker that needs longer to load the model.", duration(), "--load-timeout", shown="30m"),
@@ -198,6 +217,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         for value in self.inputs:
             _require(_is_location(value), "inputs", value, "the name of a file or folder")
         self._check_prompt()
+        check_gate(self.eval_file, self.metric, self.at_least, self.reference)
         if self.hours is not None:
             Hours.parse(self.hours)
         for name in ("address", "resources"):
@@ -279,6 +299,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         """Whether the model takes rows as these settings make them; raises InvalidInput."""
         if not is_llm:
             _require(self.prompt is None, "prompt", self.prompt, f"no value: {self.model} is not a language model")
+            check_no_llm(self, self.model)
             return
         instead = " instead of --text" if self.text else " instead of --columns" if self.columns else ""
         wanted = f"--prompt with a column or a template{instead}: {self.model} is a language model"

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from twoshift.engine import Engine
 from twoshift.engine.llm import LlmEngine, LlmObjective
+from twoshift.llm_ports import LlmRuntime
 from twoshift.policy.admission import MAX_WAITING
 from twoshift.policy.lane_values import LaneLimits
 from twoshift.runtime.llm import LlmOptions, load_llm
@@ -18,6 +19,7 @@ from twoshift.serve.llm_derived import objective_for
 from twoshift.serve.model import ServedModel
 from twoshift.serve.profile_keeper import ProfileKeeper
 from twoshift.serve.settings import ModelSettings
+from twoshift.wiring.llm_loading import built_in_requests, gate_of, load_gated
 from twoshift.wiring.loading_turn import LoadingTurn
 from twoshift.wiring.measuring import (
     GUESSED_STEP,
@@ -30,7 +32,7 @@ from twoshift.wiring.measuring import (
 from twoshift.wiring.model_loading import load_model, threads_of
 from twoshift.wiring.stored_profiles import profiles, stored_profile
 
-__all__ = ["llm_engine", "served_llm", "served_model"]
+__all__ = ["engine_of", "llm_engine", "served_llm", "served_model"]
 
 _OUTSIDE_S, _OUTSIDE_SHARE = 0.003, 0.1  # of an objective: what HTTP and preparing take of it
 
@@ -92,8 +94,7 @@ def served_llm(name: str, settings: ModelSettings, note: Callable[[str], None]) 
     settings.check_sequences()
     note(f"Loading {settings.model}")
     with LoadingTurn() as turn:
-        loading = (settings.device, settings.precision, settings.threads)
-        runtime = load_llm(settings.model, LlmOptions(*loading, tool_parser=settings.tool_parser))
+        runtime = _gated(settings, note)
         try:
             turn.alone()  # the first of several replicas measures, the others read what it has stored
             found = stored_profile(runtime.info)
@@ -106,6 +107,21 @@ def served_llm(name: str, settings: ModelSettings, note: Callable[[str], None]) 
     return ServedLlm(name, LlmEngine(runtime, cost, objective))
 
 
+def _gated(settings: ModelSettings, note: Callable[[str], None]) -> LlmRuntime:
+    options = LlmOptions(
+        settings.device,
+        settings.precision,
+        settings.threads,
+        tool_parser=settings.tool_parser,
+        tensor_parallel=settings.tensor_parallel,
+        batch_invariant=settings.batch_invariant,
+    )
+    runtime, quality = load_gated(settings.model, options, gate_of(settings, built_in_requests))
+    if quality is not None:
+        note(f"{settings.model} in {runtime.info.precision}: {quality.figure:.4f} ({quality.measure})")
+    return runtime
+
+
 def llm_engine(
     model: str, options: LlmOptions | None = None, objective: LlmObjective | None = None, *, serves: bool = True
 ) -> LlmEngine:
@@ -113,6 +129,10 @@ def llm_engine(
 
     Raises InvalidInput where it cannot be used, Broken if damaged.
     """
-    runtime = load_llm(model, options)
+    return engine_of(load_llm(model, options), objective, serves=serves)
+
+
+def engine_of(runtime: LlmRuntime, objective: LlmObjective | None = None, *, serves: bool = True) -> LlmEngine:
+    """An engine with the curve that is stored, or one to learn from."""
     found = stored_profile(runtime.info)
     return LlmEngine(runtime, found.cost if found else GUESSED_STEP, objective, serves=serves)

@@ -50,8 +50,11 @@ class LlmCounters:
         riding = any(isinstance(sequence, Live) for sequence, _ in those)
         for sequence, tokens in those:
             part_s = seconds * tokens / max(1, total)
+            decodes = bool(sequence.token_ids)
             sequence.processed(tokens, part_s)
             self._had(sequence, tokens, part_s, riding)
+            if decodes:
+                self._generated(sequence, tokens, part_s)
         if those:
             self._call_rows[Lane.ONLINE if riding else Lane.BATCH].add(len(those))
 
@@ -61,6 +64,7 @@ class LlmCounters:
         each.prompt_tokens += len(sequence.prompt.token_ids)
         each.cached_tokens += sequence.cached_tokens
         self._waits_s[lane] += now_s - sequence.arrived_s
+        self._generated(sequence, 1, 0.0)  # by the step that has read the last of its prompt
 
     def ended(self, finished: FinishedSequence) -> None:
         """It has its last."""
@@ -110,6 +114,12 @@ class LlmCounters:
         use.tokens += tokens
         use.device_s += part_s
         self.lanes[lane].device_s += part_s
+
+    def _generated(self, sequence: Live | Background, tokens: int, part_s: float) -> None:
+        is_live = isinstance(sequence, Live)
+        use = self._tenants.setdefault(sequence.tenant, LaneUse()) if is_live else sequence.job.owner.use
+        use.output_tokens += tokens
+        use.output_s += part_s
 
     def _paid(self, live: Live, tokens: int, part_s: float) -> None:
         use = self._tenants.setdefault(live.tenant, LaneUse())
