@@ -73,8 +73,8 @@ def rates_on(ask: DeviceAsk) -> TokenRates:
     """Raises InvalidInput where something is missing, or nothing fits."""
     if ask.device is None:
         return _measured(ask, None)
-    params, *heads = _sizes(ask)
-    kv = kv_shape(*heads, ask.kv_precision, ask.devices)
+    params, layers, kv_heads, head_dim = _sizes(ask)
+    kv = kv_shape(layers, kv_heads, head_dim, ask.kv_precision, ask.devices)
     device = together(DEVICES[ask.device.lower()], ask.devices)
     memory = plan_memory(params, PRECISION_BYTES[ask.precision], kv, ask.asked.tokens, device.memory_bytes)
     if not memory.largest_batch or kv is None:

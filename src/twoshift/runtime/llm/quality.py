@@ -65,7 +65,7 @@ def check_evaluation(runtime: LlmRuntime, evaluation: Evaluation, at_least: floa
         figure = fmean(float(evaluation.score(expected, answer.text)) for expected, answer in scores)
         cache.put(figure)
     report = QualityReport(evaluation.name, figure, at_least, len(evaluation.requests))
-    return _passed(report, info.model, info.precision)
+    return _passed(report, info.model, info.precision, is_asked=True)
 
 
 def check_agreement(
@@ -103,20 +103,22 @@ def check_agreement(
             cache.put(figure)
         bar = AGREEMENT_BAR if gate.at_least is None else gate.at_least
         report = QualityReport(f"agreement with {reference}", figure, bar, len(requests))
-        return runtime, _passed(report, runtime.info.model, runtime.info.precision)
+        info, is_asked = runtime.info, gate.at_least is not None
+        return runtime, _passed(report, info.model, info.precision, is_asked)
     except BaseException:
         runtime.close()
         raise
 
 
-def _passed(report: QualityReport, model: str, precision: str) -> QualityReport:
-    if not report.is_passed:
-        accepted = (
-            f"at most {report.figure:.4f}, or a better model or precision: in {precision}, {model} reaches "
-            f"{report.figure:.4f} ({report.measure}, {report.rows} rows)"
-        )
-        raise InvalidInput("at_least", report.at_least, accepted)
-    return report
+def _passed(report: QualityReport, model: str, precision: str, is_asked: bool) -> QualityReport:
+    """Raises InvalidInput about the bar, where somebody has set one, and else about the precision."""
+    if report.is_passed:
+        return report
+    reached = f"in {precision}, {model} reaches {report.figure:.4f} ({report.measure}, {report.rows} rows)"
+    if is_asked:
+        raise InvalidInput("at_least", report.at_least, f"at most {report.figure:.4f}, or another model: {reached}")
+    required = f"at least {report.at_least:g} is required (--at-least sets another bar)"
+    raise InvalidInput("precision", precision, f"bf16: {reached}, and {required}")
 
 
 def _shortened(request: GenerationRequest) -> GenerationRequest:
