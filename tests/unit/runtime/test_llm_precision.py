@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import struct
 import sys
@@ -17,6 +18,7 @@ from twoshift.runtime.devices import grouped_gpus
 from twoshift.runtime.llm.folder import LlmFolder, read_llm_folder
 from twoshift.runtime.llm.options import LlmOptions
 from twoshift.runtime.llm.precision import (
+    allow_children,
     ask_for_batch_invariance,
     check_batch_invariance,
     checked_device,
@@ -120,6 +122,25 @@ def test_more_gpus_than_there_are_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     assert checked_device(LlmOptions("cuda:0", tensor_parallel=2), None) == "cuda:0"
     with pytest.raises(InvalidInput, match="at most 1: there are 1 GPU from cuda:1 on"):
         checked_device(LlmOptions("cuda:1", tensor_parallel=2), None)
+
+
+def _start_a_child(sent: Any) -> None:
+    allow_children()
+    child = multiprocessing.get_context("spawn").Process(target=sent.send, args=("here",), daemon=True)
+    child.start()
+    child.join()
+
+
+def test_a_worker_may_start_vllms_processes() -> None:
+    """A job's worker is a daemon of multiprocessing."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    worker = context.Process(target=_start_a_child, args=(theirs,), daemon=True)
+    worker.start()
+    theirs.close()
+    assert ours.recv() == "here"
+    worker.join()
+    assert worker.exitcode == 0
 
 
 def test_replicas_share_gpus_out_in_groups() -> None:

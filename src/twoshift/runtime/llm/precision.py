@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
 from typing import Any
@@ -14,6 +15,7 @@ from twoshift.runtime.llm.options import LlmOptions
 __all__ = [
     "FULL_PRECISIONS",
     "Capability",
+    "allow_children",
     "ask_for_batch_invariance",
     "check_batch_invariance",
     "checked_device",
@@ -107,6 +109,15 @@ def _check_parallel(devices: int, cuda: str | None) -> None:
 def chosen_gpus(cuda: str, devices: int) -> str:
     """As CUDA_VISIBLE_DEVICES names them."""
     return ",".join(str(_index(cuda) + each) for each in range(devices))
+
+
+def allow_children() -> None:
+    """vLLM starts a process for each of several GPUs; multiprocessing lets none of its daemons, as workers are, do so.
+
+    Those processes end by themselves when this one is gone.
+    """
+    config: Any = getattr(multiprocessing.current_process(), "_config", {})
+    config["daemon"] = False
 
 
 def device_name(cuda: str | None, threads: int, options: LlmOptions) -> str:

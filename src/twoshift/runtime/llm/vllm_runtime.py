@@ -23,6 +23,7 @@ from twoshift.runtime.llm.folder import LlmFolder
 from twoshift.runtime.llm.grammars import GRAMMARS, check_grammar, structured_outputs
 from twoshift.runtime.llm.options import LlmOptions
 from twoshift.runtime.llm.precision import (
+    allow_children,
     ask_for_batch_invariance,
     check_batch_invariance,
     checked_device,
@@ -64,6 +65,8 @@ def load_vllm(folder: LlmFolder, name: str, options: LlmOptions) -> VllmRuntime:
     cuda = checked_device(options, folder.quantisation)
     if options.batch_invariant:
         ask_for_batch_invariance()
+    if options.tensor_parallel > 1:
+        allow_children()
     for key, value in _ENVIRONMENT.items():
         os.environ.setdefault(key, value)
     if cuda is not None:
