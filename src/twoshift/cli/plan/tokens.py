@@ -37,8 +37,6 @@ __all__ = ["tokens_command"]
         --overhead-ms 6 --item-ms 0.18 --batch-from 8 --batch-to 64 \\
         --quantisation fp8 --params 70B --to-params 13B --padding 0.4 \\
         --spot-discount 0.6
-    twoshift plan tokens --model smollm --device H100 --precision fp8 \\
-        --prompt-tokens 250 --answer-tokens 128 --price 3.00
     """,
 )
 def tokens_command(
