@@ -20,7 +20,7 @@ from twoshift.generation import (
 from twoshift.ports import RuntimeInfo
 from twoshift.types import CallSize
 
-__all__ = ["Emitted", "LlmRuntime", "LlmShape", "Prompt", "Prompts", "Step"]
+__all__ = ["Emitted", "LlmRuntime", "LlmShape", "Prompt", "Prompts", "QualityReport", "Step"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,21 @@ class LlmShape:
     max_sequences: int  # in a step
     continues: bool = True  # whether a sequence that was taken out can go on from the tokens that it has
     vocabulary: int | None = None  # token ids are below it; None: not known, as it is another server's
+
+
+@dataclass(frozen=True, slots=True)
+class QualityReport:
+    """What a model was measured by before it was used."""
+
+    measure: str  # in words: "exact on answers.jsonl", "agreement with bf16"
+    figure: float
+    at_least: float
+    rows: int
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether it may be used; a figure that is no number is none."""
+        return self.figure >= self.at_least
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,32 @@ from __future__ import annotations
 from typing import Annotated
 
 from twoshift.declare import setting
-from twoshift.values import FLAG, text, whole
+from twoshift.errors import InvalidInput
+from twoshift.values import FLAG, share, text, whole
 
-__all__ = ["Device", "Precision", "Threads", "TrustPickle"]
+__all__ = [
+    "AtLeast",
+    "BatchInvariant",
+    "Device",
+    "EvalFile",
+    "Metric",
+    "Precision",
+    "Reference",
+    "TensorParallel",
+    "Threads",
+    "TrustPickle",
+    "check_gate",
+    "check_no_llm",
+]
 
 Device = Annotated[str, setting("Device to run the model on: auto, cpu, cuda or cuda:N.", text("NAME"))]
 Precision = Annotated[
-    str | None, setting("Precision to run the model in: fp32, bf16 or int8.", text("NAME"), shown="the model's own")
+    str | None,
+    setting(
+        "Precision to run the model in: fp32, bf16, int8, or fp8 (language models on a GPU).",
+        text("NAME"),
+        shown="the model's own",
+    ),
 ]
 Threads = Annotated[
     int | None,
@@ -29,3 +48,66 @@ TrustPickle = Annotated[
         "--trust-pickle",
     ),
 ]
+TensorParallel = Annotated[int, setting("Language model: number of GPUs that share the model.", whole(most=64))]
+BatchInvariant = Annotated[
+    bool,
+    setting(
+        "Language model: use vLLM's batch-invariant mode, in which a batch does not change an answer.",
+        FLAG,
+        "--batch-invariant",
+        more="Slower, and only on a GPU. See [parity](llms.md#parity).",
+    ),
+]
+EvalFile = Annotated[
+    str | None,
+    setting(
+        "Language model: evaluation set that the model must pass before it is used.",
+        text("FILE"),
+        "--eval",
+        more="JSON lines or Parquet with `prompt` and `answer`. See [quality](llms.md#quality).",
+    ),
+]
+Metric = Annotated[
+    str, setting("With --eval: how an answer is judged: exact, rouge, or file.py:function.", text("NAME"))
+]
+AtLeast = Annotated[
+    float | None,
+    setting(
+        "Language model: lowest mean score of --eval, or share of tokens that agree with bf16.",
+        share(),
+        shown="0.95 without --eval",
+    ),
+]
+Reference = Annotated[
+    str | None,
+    setting(
+        "Full-precision folder of a quantised language model, to compare its answers with.",
+        text("FOLDER"),
+        shown="the model itself",
+    ),
+]
+_LLM_DEFAULTS = {
+    "tensor_parallel": 1,
+    "batch_invariant": False,
+    "eval_file": None,
+    "at_least": None,
+    "reference": None,
+}
+
+
+def check_gate(eval_file: str | None, metric: str, at_least: float | None, reference: str | None) -> None:
+    """Raises InvalidInput where what is asked of a model before it is used does not go together."""
+    if eval_file is not None and at_least is None:
+        raise InvalidInput("at_least", None, "the lowest mean score, from 0 to 1, with --eval")
+    if eval_file is not None and reference is not None:
+        raise InvalidInput("reference", reference, "either --eval or --reference, not both")
+    if eval_file is None and metric != "exact":
+        raise InvalidInput("metric", metric, "--eval as well")
+
+
+def check_no_llm(settings: object, model: str) -> None:
+    """Raises InvalidInput where something is said that only language models have."""
+    for name, default in _LLM_DEFAULTS.items():
+        value = getattr(settings, name)
+        if value != default:
+            raise InvalidInput(name, value, f"no value: {model} is not a language model")

@@ -339,6 +339,8 @@ class DeviceUsage:
     harvested_s: float = 0.0  # of those: of devices that are there for live requests
     usd: float | None = None  # of what had a price; None: nothing had one
     unpriced_s: float = 0.0  # of the device seconds: those that had none
+    output_tokens: int = 0  # of the tokens: that a language model generated
+    output_usd: float | None = None  # of the dollars: for those, the rest for prompts
 
 
 class UsageStore(Protocol):

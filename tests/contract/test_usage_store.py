@@ -27,7 +27,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlUsage]:
 
 
 def had(day: str, tenant: str, lane: str = "live", device_s: float = 1.0, usd: float | None = 2.0) -> DeviceUsage:
-    return DeviceUsage(day, tenant, lane, "m" * 300, 3, 1 << 40, device_s, 0.5, usd, 0.25)
+    return DeviceUsage(day, tenant, lane, "m" * 300, 3, 1 << 40, device_s, 0.5, usd, 0.25, 1 << 33, usd)
 
 
 def test_what_a_writer_says_again_replaces_what_it_said(store: SqlUsage) -> None:
@@ -36,8 +36,8 @@ def test_what_a_writer_says_again_replaces_what_it_said(store: SqlUsage) -> None
         store.put("one", [had(MONDAY, "red", device_s=device_s), had(MONDAY, "red", "batch", usd=None)])
     store.put("two", [had(MONDAY, "red", device_s=0.5)])
     live, batch = store.sums(MONDAY, MONDAY, ["lane", "tenant"])[::-1]
-    assert live == DeviceUsage(None, "red", "live", None, 6, 2 << 40, 5.5, 1.0, 4.0, 0.5)
-    assert batch == DeviceUsage(None, "red", "batch", None, 3, 1 << 40, 1.0, 0.5, None, 0.25)
+    assert live == DeviceUsage(None, "red", "live", None, 6, 2 << 40, 5.5, 1.0, 4.0, 0.5, 2 << 33, 4.0)
+    assert batch == DeviceUsage(None, "red", "batch", None, 3, 1 << 40, 1.0, 0.5, None, 0.25, 1 << 33, None)
     assert type(live.rows) is int
     assert type(live.device_s) is float
 

@@ -33,13 +33,9 @@ def test_a_job_writes_answers_their_json_and_every_error_once(
     (tmp_path / "city.json").write_text(json.dumps(CITY))
     options = ["--prompt", "Name a city in {country}.", "--system", "You answer in JSON.", "--max-tokens", "40"]
     options += ["--json-schema", "city.json", "--keep", "id", "--model", "smollm", "-o", "out", "--shard-rows", "4"]
-    ran = subprocess.run(
-        [*PROGRAM, "run", "asked.parquet", *options, "--json"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    (tmp_path / "known.jsonl").write_text('{"prompt": "Name a city in Peru.", "answer": "city"}\n')
+    options += ["--price", "1", "--eval", "known.jsonl", "--metric", "rouge"]
+    ran = _ran(tmp_path, *options, "--at-least", "0.01")
     assert ran.returncode == 0, ran.stderr
     told = json.loads(ran.stdout)
     parts = sorted((tmp_path / "out").glob("part-*.parquet"))
@@ -54,7 +50,18 @@ def test_a_job_writes_answers_their_json_and_every_error_once(
         assert row["finish_reason"] == "stop"
     assert told["output_tokens"] == sum(row["output_tokens"] for row in rows if row["error"] is None)
     assert told["tokens"] > told["cached_tokens"] >= 0
+    assert 0.01 <= told["quality"]["figure"] < 0.99
+    of_input, of_output = told["usd_per_million_input_tokens"], told["usd_per_million_output_tokens"]
+    paid = (of_input * told["tokens"] + of_output * told["output_tokens"]) / 1e6
+    assert paid == pytest.approx(told["usd"])
     report = json.loads((tmp_path / "out/_twoshift/report.json").read_text())
     assert (report["output_tokens"], report["errors"]) == (told["output_tokens"], 2)
     # A prompt by itself may be answered in other words than among others: which, depends on the processor's arithmetic
     assert (report["parity"]["rows"], report["parity"]["problem"]) == (4, None)
+    assert told["parity"]["passed"] is (report["parity"]["unequal"] == 0)
+    assert (report["parity"]["agreeing_tokens"] == report["parity"]["tokens"]) is told["parity"]["passed"]
+
+
+def _ran(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [*PROGRAM, "run", "asked.parquet", *options, "--json"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)

@@ -300,7 +300,8 @@ def test_usage_is_csv_where_that_is_asked_for(house: House) -> None:
     ):
         assert got.headers["content-type"].startswith("text/csv")
         head, red = got.body.decode().splitlines()
-        assert head == "tenant,rows,tokens,device_s,harvested_s,usd,unpriced_s"
+        prices = "usd_per_million_input_tokens,usd_per_million_output_tokens"
+        assert head == f"tenant,rows,tokens,device_s,harvested_s,usd,unpriced_s,output_tokens,{prices}"
         assert red.startswith("red,")
     words = ("usage", "--on", f"http://127.0.0.1:{house.server.port}", "--group-by", "tenant")
     ended = program(house.path / "home", *words, "--csv", key=house.keys["alice"])

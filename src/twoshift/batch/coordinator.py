@@ -348,6 +348,7 @@ class Coordinator:
             timeline=tuple(self.log.timeline),
             usd=now.usd,
             preparers=self._preparers,
+            output_s=total.output_s,
         )
 
     def _total(self) -> WorkerHeartbeat:

@@ -252,7 +252,8 @@ class Job:
         settings = self.settings
         samples = Samples(files, self._blobs_for, self._kind, SampleOf(settings, info, looked.types))
         measured = measured_on(samples, self._muster)
-        model = msgspec.structs.replace(PlannedModel.of(info, settings.used_adapters), parity=measured.parity)
+        model = PlannedModel.of(info, settings.used_adapters)
+        model = msgspec.structs.replace(model, parity=measured.parity, quality=measured.quality)
         row_s = measured.seconds_per_row * samples.last.model_rows
         rows = self._shard_target(row_s)
         shards = self._cut(files, min(rows, settings.shard_rows or rows), samples.last.row_bytes)

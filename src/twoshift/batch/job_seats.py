@@ -35,6 +35,8 @@ class Used(NamedTuple):
     riding_s: float = 0.0  # of those: in calls that live rows were in
     rows: int = 0
     tokens: int = 0
+    output_tokens: int = 0  # that a language model generated
+    output_s: float = 0.0  # of the device time: for those
 
     def plus(self, other: Used) -> Used:
         """Both together."""
@@ -43,6 +45,8 @@ class Used(NamedTuple):
             self.riding_s + other.riding_s,
             self.rows + other.rows,
             self.tokens + other.tokens,
+            self.output_tokens + other.output_tokens,
+            self.output_s + other.output_s,
         )
 
 
@@ -160,7 +164,7 @@ class EnginePlace:
     def used(self) -> Used:
         """What it has had of the device."""
         use = self._owner.use
-        return Used(use.device_s, self._owner.riding_s, use.rows, use.tokens)
+        return Used(use.device_s, self._owner.riding_s, use.rows, use.tokens, use.output_tokens, use.output_s)
 
     def work(
         self,

@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,9 @@ from twoshift.engine.results import BlockResult
 from twoshift.engine.waiting import BlockOwner
 from twoshift.engine.window import described
 from twoshift.generation import FinishReason
-from twoshift.llm_ports import Prompt, Prompts
+from twoshift.llm_ports import Prompt, Prompts, QualityReport
+from twoshift.policy.plan.generation import Conversation, GenerationRate, fitting_sequences, generation_rate
 from twoshift.ports import RuntimeInfo
-from twoshift.types import CallSize
 
 __all__ = ["LlmDevice"]
 
@@ -35,8 +36,10 @@ class LlmDevice:
     padding_tokens = 0  # sequences are packed
     row_preparer = None  # prompts are read where they run
 
-    def __init__(self, engine: LlmEngine, owner: BlockOwner | None = None) -> None:
-        self._engine, self._owner = engine, owner
+    def __init__(
+        self, engine: LlmEngine, owner: BlockOwner | None = None, quality: QualityReport | None = None
+    ) -> None:
+        self._engine, self._owner, self._quality = engine, owner, quality
 
     @property
     def info(self) -> RuntimeInfo:
@@ -54,12 +57,15 @@ class LlmDevice:
         result = self._engine.submit_block(Prompts(tuple(_shortened(each) for each in prompts)), owner=first).result()
         if self._owner is not None:
             self._owner.had(0, 0, result.device_s, riding=False)  # time that it has had, for rows that count later
-        seconds = (time.monotonic() - began_s) / len(prompts)
+        took_s = time.monotonic() - began_s if self._owner is None else result.device_s
         if len(result.errors) == len(prompts):
             failed = min(result.errors)
             return Calibrated(0.01, None, described(result.errors[failed]), error_place=list(found)[failed])
-        per_row_s = seconds * _whole_answers(prompts, result) * self._crowding(len(prompts))
-        return Calibrated(max(1e-9, per_row_s), self._schema(prompts, result), error, error_place=error_place)
+        rate = self._rate(prompts, result, took_s)
+        return Calibrated(
+            max(1e-9, 1.0 / rate.answers_per_s), self._schema(prompts, result), error, error_place=error_place,
+            quality=self._quality,
+        )  # fmt: skip
 
     def begin(self, seconds_per_row: float) -> LlmEngine:
         """The engine; it needs to know nothing."""
@@ -80,11 +86,17 @@ class LlmDevice:
                 found |= dict(enumerate(part.prompts, start))
         return dict(itertools.islice(found.items(), _SAMPLE_ROWS)), error, error_place
 
-    def _crowding(self, rows: int) -> float:
-        """What a row takes among as many as fit, over what it takes among so few."""
-        cost, most = self._engine.cost(), max(rows, self._engine.runtime.shape.max_sequences)
-        few, many = (cost.seconds(CallSize.uniform(n)) / n for n in (rows, most))
-        return min(1.0, many / few)
+    def _rate(self, prompts: Sequence[Prompt], result: BlockResult, took_s: float) -> GenerationRate:
+        """What the device gives such rows where as many as fit are on it, by its curve and by what these took."""
+        cost, shape, rows = self._engine.cost(), self._engine.runtime.shape, len(prompts)
+        cached = result.cached_tokens / rows
+        read, seen = fmean(len(each.token_ids) for each in prompts) - cached, result.output_tokens / rows
+        sample = Conversation(max(1.0, read), max(1.0, seen))
+        asked = Conversation(sample.prompt_tokens, sample.answer_tokens * _whole_answers(prompts, result), cached)
+        said_s = rows / generation_rate(cost, sample, rows, shape.step_tokens).answers_per_s
+        slower = cost.scaled(took_s / said_s) if took_s > 0 else cost
+        many = max(rows, fitting_sequences(shape.kv_tokens, asked, shape.max_sequences))
+        return generation_rate(slower, asked, min(many, shape.max_sequences), shape.step_tokens)
 
     def _schema(self, prompts: Sequence[Prompt], result: BlockResult) -> bytes:
         columns, schema = dict(result.columns), prompts[0].params.json_schema

@@ -9,6 +9,7 @@ from twoshift.batch.inputs import InputFile
 from twoshift.batch.parity_report import ParityReport
 from twoshift.batch.part_stats import PartStats
 from twoshift.errors import TwoshiftError
+from twoshift.llm_ports import QualityReport
 from twoshift.ports import RuntimeInfo
 
 __all__ = [
@@ -111,6 +112,7 @@ class Calibrated:
     error: str | None  # of the first row that failed
     parity: float | None = None  # of a lossy precision, on these rows
     error_place: int = 0  # of that row in the sample
+    quality: QualityReport | None = None  # of a language model: what let it start
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,7 @@ class WorkerHeartbeat:
     max_tokens: int  # of a call; lower than configured after the memory ran out, 0 before the first shard
     at_once: int = 1  # shards that it reads at the same time
     preparers: int = 0  # processes that prepare rows for it
+    output_s: float = 0.0  # of the busy time: for what a language model generated, and not for its prompts
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,4 +178,5 @@ def summed(beats: list[WorkerHeartbeat]) -> WorkerHeartbeat:
         failed_calls=sum(each.failed_calls for each in beats),
         out_of_memory=sum(each.out_of_memory for each in beats),
         max_tokens=min((each.max_tokens for each in beats if each.max_tokens), default=0),
+        output_s=sum(each.output_s for each in beats),
     )

@@ -18,11 +18,14 @@ from twoshift.batch.result_columns import ERROR
 from twoshift.batch.sinks.known import SINKS
 from twoshift.batch.table_rows import model_rows
 from twoshift.engine.blocks import BlockEngine
-from twoshift.ports import Blobs
+from twoshift.policy.answer_quality import agreeing_share
+from twoshift.ports import PARITY_BAR, Blobs
+from twoshift.runtime.tokenization import TextTokens, Tokenized
 
 __all__ = ["ParityReport", "take_receipt"]
 
 _DEADLINE_S = 3600.0
+_TEXT = "text"  # of a language model's answer
 _LOOK_ROWS = 4096  # of a shard's beginning, from which rows are drawn
 _WORST_COSINE, _WORST_DIFFERENCE = -1.0, sys.float_info.max  # finite: a report in JSON has null for anything else
 
@@ -35,6 +38,21 @@ class ParityReport(msgspec.Struct, frozen=True):
     worst_difference: float | None  # of numbers, alone or in vectors
     unequal: int  # rows in which anything else differs
     problem: str | None = None  # why it could not be taken
+    tokens: int = 0  # of texts that a language model generated: of the longer one of two answers
+    agreeing_tokens: int = 0  # of these, before the first difference
+
+    @property
+    def passed(self) -> bool | None:
+        """Whether the two shifts answer alike; None where nobody can tell: no rows, or numbers without a bar."""
+        if self.problem is not None or not self.rows:
+            return None
+        if self.unequal or (self.worst_cosine is not None and not self.worst_cosine >= PARITY_BAR):
+            return False
+        return True if self.worst_cosine is not None or not self.worst_difference else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready, with what follows."""
+        return {**msgspec.structs.asdict(self), "passed": self.passed}
 
 
 _NOTHING = ParityReport(0, None, None, 0)
@@ -60,8 +78,19 @@ def _shard_receipt(engine: BlockEngine, plan: Plan, shard: int, rows: int, blobs
         prepared = engine.runtime.prepare([given[k]])
         result = engine.submit(prepared, engine.now_s() + _DEADLINE_S)[0].result()
         live = {name: np.asarray(result[name]) for name in result.columns}
-        total = _merged(total, _row(live, {name: part[name][k] for name in live if name in part}))
+        row = _row(live, {name: part[name][k] for name in live if name in part})
+        if isinstance(engine.runtime, Tokenized) and _TEXT in live and _TEXT in part:
+            row = _with_tokens(row, engine.runtime.tokens, str(live[_TEXT]), str(part[_TEXT][k]))
+        total = _merged(total, row)
     return total
+
+
+def _with_tokens(row: ParityReport, tokens: TextTokens, live: str, stored: str) -> ParityReport:
+    """How far two answers go together: what comes after their first difference follows from it."""
+    one, other = (tokens.ids(each, special=False) for each in (live, stored))
+    longer = max(len(one), len(other))
+    agreeing = round(agreeing_share(one, other) * longer)
+    return msgspec.structs.replace(row, tokens=longer, agreeing_tokens=agreeing)
 
 
 def _first_rows(plan: Plan, shard: int, blobs_for: Any) -> list[Any]:
@@ -145,6 +174,8 @@ def _merged(one: ParityReport, other: ParityReport) -> ParityReport:
         max(_told((one.worst_difference, other.worst_difference), _WORST_DIFFERENCE), default=None),
         one.unequal + other.unequal,
         one.problem or other.problem,
+        one.tokens + other.tokens,
+        one.agreeing_tokens + other.agreeing_tokens,
     )
 
 

@@ -15,6 +15,7 @@ from twoshift.batch.settings import JobSettings, Mark
 from twoshift.declare import declared
 from twoshift.decodable import decodable
 from twoshift.errors import Broken, InvalidInput
+from twoshift.llm_ports import QualityReport
 from twoshift.ports import Blobs, RuntimeInfo
 from twoshift.types import LoadedAdapter
 
@@ -53,6 +54,7 @@ class PlannedModel(msgspec.Struct, frozen=True):
     parity: float | None = None  # of a lossy precision: with full precision, on the job's first rows
     is_ordered: bool = False  # whether a row's values have an order and no names
     adapters: tuple[PlannedAdapter, ...] = ()  # that its rows use, beside the model itself
+    quality: QualityReport | None = None  # of a language model: what let the job start
 
     @classmethod
     def of(cls, info: RuntimeInfo, adapters: Sequence[str] = ()) -> PlannedModel:

@@ -61,7 +61,11 @@ class RayPool:
         self._noted = set[str]()  # what the user was told
         device = _device(settings.device)
         threads, self._preparers = self._shares(settings, device)
-        self._needs = {"num_cpus": threads, "num_gpus": int(device == "cuda"), "resources": settings.resources}
+        self._needs = {
+            "num_cpus": threads,
+            "num_gpus": settings.tensor_parallel * (device == "cuda"),
+            "resources": settings.resources,
+        }
         self._warn_of_no_room()
         settings = msgspec.structs.replace(settings, device=device)
         given = Given(__version__, settings, threads, os.getcwd(), _environment(settings), load, blobs_for)  # noqa: PTH109

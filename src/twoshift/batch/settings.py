@@ -18,7 +18,20 @@ from twoshift.declare import check, key, setting, settings_of
 from twoshift.decodable import decodable
 from twoshift.errors import InvalidInput
 from twoshift.generation import GenerationParams
-from twoshift.loading_settings import Device, Precision, Threads, TrustPickle
+from twoshift.loading_settings import (
+    AtLeast,
+    BatchInvariant,
+    Device,
+    EvalFile,
+    Metric,
+    Precision,
+    Reference,
+    TensorParallel,
+    Threads,
+    TrustPickle,
+    check_gate,
+    check_no_llm,
+)
 from twoshift.policy.hours import Hours
 from twoshift.types import JobKindName
 from twoshift.units import parse_duration
@@ -156,6 +169,12 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         str | None, HERE,
         setting("LoRA adapter of the language model: its folder.", _FOLDER, shown="none",
                 more="With --on: the adapter's name as the model instead. See [adapters](llms.md#adapters).")] = None
+    tensor_parallel: Annotated[TensorParallel, HERE] = 1
+    batch_invariant: Annotated[BatchInvariant, HERE, ROWS] = False
+    eval_file: Annotated[EvalFile, HERE] = None
+    metric: Annotated[Metric, HERE] = "exact"
+    at_least: Annotated[AtLeast, HERE] = None
+    reference: Annotated[Reference, HERE] = None
     load_seconds: Annotated[
         float,
         setting("Replace a worker that needs longer to load the model.", duration(), "--load-timeout", shown="30m"),
@@ -206,6 +225,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         for value in self.inputs:
             _require(_is_location(value), "inputs", value, "the name of a file or folder")
         self._check_prompt()
+        check_gate(self.eval_file, self.metric, self.at_least, self.reference)
         if self.hours is not None:
             Hours.parse(self.hours)
         for name in ("address", "resources"):
@@ -289,6 +309,8 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             for name in ("prompt", "adapter"):
                 value = getattr(self, name)
                 _require(value is None, name, value, f"no value: {self.model} is not a language model")
+            _require(self.prompt is None, "prompt", self.prompt, f"no value: {self.model} is not a language model")
+            check_no_llm(self, self.model)
             return
         instead = " instead of --text" if self.text else " instead of --columns" if self.columns else ""
         wanted = f"--prompt with a column or a template{instead}: {self.model} is a language model"

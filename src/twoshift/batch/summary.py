@@ -19,9 +19,11 @@ from twoshift.batch.part_stats import PartStats
 from twoshift.batch.plan import Plan
 from twoshift.batch.progress import JobSnapshot
 from twoshift.decodable import decodable
+from twoshift.llm_ports import QualityReport
+from twoshift.policy.plan.token_prices import token_prices
 from twoshift.units import counted
 
-__all__ = ["RunRecord", "Summary", "dollars", "summary_page"]
+__all__ = ["RunRecord", "Summary", "dollars", "parity_words", "summary_page", "token_price_words"]
 
 _QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9, "longest": 1.0}
 _FEWEST_POINTS = 3  # of a chart: fewer show nothing that the numbers do not say
@@ -54,6 +56,7 @@ class RunRecord(msgspec.Struct, frozen=True):
     riding_s: float = 0.0  # of that: in calls that live rows were in
     live: LiveImpact | None = None  # what live requests noticed
     preparers: int = 0  # processes that prepared rows, at most at the same time
+    output_s: float = 0.0  # of the busy time: for what a language model generated, and not for its prompts
 
 
 @decodable
@@ -99,6 +102,9 @@ class Summary(msgspec.Struct, frozen=True):
     output_tokens: int = 0  # that a language model generated
     cached_tokens: int = 0  # of `tokens`: read before, for another row
     adapters: dict[str, str] = {}  # that its rows used, with their checksums
+    quality: QualityReport | None = None  # of a language model: what let the job start
+    usd_per_million_input: float | None = None  # tokens of prompts, whether read or found in the cache
+    usd_per_million_output: float | None = None  # tokens generated
 
     @classmethod
     def so_far(
@@ -136,6 +142,7 @@ class Summary(msgspec.Struct, frozen=True):
         usd = sum(prices) if prices else None
         busy_s, device_s = sum(run.busy_s for run in runs), sum(each.device_s for each in stats)
         worker_s = sum(run.worker_s for run in runs)
+        output_share = sum(run.output_s for run in runs) / busy_s if busy_s else 0.0
         # Of a job that took parts over from another the runs did only the rest
         done = rows if plan.retry_of is None else sum(run.rows for run in runs)
         caps = [run.max_tokens for run in runs if run.out_of_memory and run.max_tokens]
@@ -147,7 +154,7 @@ class Summary(msgspec.Struct, frozen=True):
             errors=sum(each.errors for each in stats),
             error_kinds=dict(sum((Counter(each.kinds) for each in stats), Counter[str]())),
             truncated=sum(each.truncated for each in stats),
-            tokens=sum(each.tokens for each in stats),
+            tokens=(read := sum(each.tokens for each in stats)),
             padding=padding / max(1, tokens + padding),
             elapsed_s=elapsed_s,
             device_s=device_s,
@@ -173,9 +180,12 @@ class Summary(msgspec.Struct, frozen=True):
             live=LiveImpact.over(run.live for run in runs),
             inputs=plan.settings.inputs,
             output=plan.settings.output,
-            output_tokens=sum(each.output_tokens for each in stats),
+            output_tokens=(made := sum(each.output_tokens for each in stats)),
             cached_tokens=sum(each.cached_tokens for each in stats),
             adapters={each.name: each.checksum for each in plan.model.adapters},
+            quality=plan.model.quality,
+            usd_per_million_input=(prices := token_prices(usd, output_share, read, made)).input,
+            usd_per_million_output=prices.output,
         )
 
     @property
@@ -263,10 +273,13 @@ def _cards(summary: Summary) -> list[report.Card]:
 
 
 def _words(summary: Summary) -> list[str]:
-    words = [] if summary.parity is None else list(_parity_words(summary.parity))
+    words = [] if summary.parity is None else list(parity_words(summary.parity))
     if summary.precision_parity is not None:
         near = f"{summary.precision_parity:.4f}"
         words.append(f"In {summary.precision} the answers' parity with fp32 is {near} on the job's first rows.")
+    if (quality := summary.quality) is not None:
+        over = f"{quality.measure}, {counted(quality.rows, 'row')}; at least {quality.at_least:g} was required"
+        words.append(f"Quality in {summary.precision}, measured before the start: {quality.figure:.4f} ({over}).")
     if summary.out_of_memory:
         cap = f"; the limit of a call was lowered to {summary.max_tokens:,} tokens" if summary.max_tokens else ""
         calls = counted(summary.out_of_memory, "call")
@@ -291,6 +304,14 @@ def _token_words(summary: Summary) -> Iterator[str]:
         read, made = f"{summary.tokens:,} prompt tokens", f"{summary.output_tokens:,} generated"
         saved = summary.cached_tokens / max(1, summary.tokens)
         yield f"{read}, {summary.cached_tokens:,} of them ({saved:.0%}) read from the prefix cache; {made}."
+        yield from token_price_words(summary)
+
+
+def token_price_words(summary: Summary) -> Iterator[str]:
+    """Of a language model with a price."""
+    read, made = summary.usd_per_million_input, summary.usd_per_million_output
+    if read is not None and made is not None:
+        yield f"{dollars(read)} per million input tokens, {dollars(made)} per million output tokens."
 
 
 def _lane_words(summary: Summary) -> Iterator[str]:
@@ -314,20 +335,34 @@ def _latency(seen: Percentiles) -> str:
     return f"p50 {1e3 * seen.p50_s:.3g} ms, p99 {1e3 * seen.p99_s:.3g} ms ({counted(seen.requests, 'request')})"
 
 
-def _parity_words(parity: ParityReport) -> Iterator[str]:
+def parity_words(parity: ParityReport) -> Iterator[str]:
+    """How far the two shifts agree, and whether that is enough."""
     if parity.problem is not None:
         yield f"Parity could not be measured: {parity.problem}"
     if not parity.rows:
         return
-    told = []
-    if parity.worst_cosine is not None:
-        told.append(f"worst cosine {parity.worst_cosine:.7f}")
-    if parity.worst_difference is not None:
-        told.append(f"largest difference {parity.worst_difference:.3g}")
-    if parity.unequal or not told:  # a model that answers with numbers has no labels to tell of
-        told.append(f"{counted(parity.unequal, 'row')} with a different label")
     again = f"{counted(parity.rows, 'row')} scored again one row at a time, as for live requests"
-    yield f"Parity: {again}: {', '.join(told)}."
+    yield f"Parity{' NOT reached' if parity.passed is False else ''}: {again}: {', '.join(_compared(parity))}."
+    if parity.tokens and parity.unequal:
+        yield (
+            "Answers differ where the arithmetic of a step depends on the batch that a sequence is in, and where they "
+            "are sampled: one other token changes all that follow. --batch-invariant makes greedy answers equal on a "
+            "GPU."
+        )
+
+
+def _compared(parity: ParityReport) -> Iterator[str]:
+    if parity.tokens:
+        share = parity.agreeing_tokens / parity.tokens
+        yield f"{counted(parity.unequal, 'row')} with a different answer"
+        yield f"{share:.0%} of {parity.tokens:,} tokens agree before the first difference"
+        return
+    if parity.worst_cosine is not None:
+        yield f"worst cosine {parity.worst_cosine:.7f}"
+    if parity.worst_difference is not None:
+        yield f"largest difference {parity.worst_difference:.3g}"
+    if parity.unequal or (parity.worst_cosine is None and parity.worst_difference is None):
+        yield f"{counted(parity.unequal, 'row')} with a different label"  # of a model that has labels
 
 
 def _time_figures(summary: Summary) -> Iterator[report.Figure]:

@@ -183,7 +183,7 @@ class ShardWorker:
         rows = had.rows if self._scoring is None else self._scoring.rows_done(had.rows)
         at_once, preparers = (1, 0) if self._scoring is None else (self._scoring.at_once, self._scoring.preparers)
         return WorkerHeartbeat(
-            rows, had.device_s, had.tokens, padding, failed, ran_out, stats.max_tokens, at_once, preparers
+            rows, had.device_s, had.tokens, padding, failed, ran_out, stats.max_tokens, at_once, preparers, had.output_s
         )  # fmt: skip
 
     def _loaded(self) -> WorkDevice:

@@ -10,7 +10,7 @@ from twoshift.declare import Declared, declared, differing
 
 __all__ = ["local_lines"]
 
-_LOSSY = "int8"  # which a model has only where it is asked for
+_LOSSY = ("int8", "fp8")  # which a model has only where it is asked for
 _SCHEMA_FILE = "schema.json"
 _OF_THE_SERVER = {Mark.HERE, Mark.BATCH}  # how its model is loaded, on how many replicas; and what only batches have
 
@@ -26,8 +26,8 @@ def local_lines(job: dict[str, Any], on: str = "") -> list[str]:
     said = [declared(JobSettings)[name] for name in differing(JobSettings, settings) if name != "model"]
     said = [each for each in said if not _OF_THE_SERVER.intersection(each.marks)]
     words = ["twoshift", "run", *settings["inputs"], "--model", loaded["model"]]
-    if loaded["precision"] == _LOSSY:
-        words += ["--precision", _LOSSY]
+    if loaded["precision"] in _LOSSY:
+        words += ["--precision", loaded["precision"]]
     if "adapter" in loaded:
         words += ["--adapter", loaded["adapter"]]
     words += [word for each in said if Mark.SERVER not in each.marks for word in _words(each, settings)]

@@ -13,11 +13,13 @@ __all__ = [
     "ERROR_FIELDS",
     "LOAD_TIMEOUT_S",
     "MODELS",
+    "BatchInvariant",
     "Device",
     "LoadTimeout",
     "Model",
     "Precision",
     "RowModel",
+    "TensorParallel",
     "Threads",
     "TrustPickle",
 ]
@@ -37,6 +39,8 @@ RowModel = Annotated[
 Device = Annotated[str, option_of(loading_settings.Device)]
 Precision = Annotated[str | None, option_of(loading_settings.Precision)]
 Threads = Annotated[int | None, option_of(loading_settings.Threads)]
+TensorParallel = Annotated[int, option_of(loading_settings.TensorParallel)]
+BatchInvariant = Annotated[bool, option_of(loading_settings.BatchInvariant)]
 TrustPickle = Annotated[bool, option_of(loading_settings.TrustPickle)]
 LoadTimeout = Annotated[float | None, duration("Fail if the model does not load within this time.", shown="10m")]
 LOAD_TIMEOUT_S = 600.0

@@ -14,10 +14,12 @@ from twoshift.cli.measurement import QUANTILE, HeldOut, Measurement, Point
 from twoshift.cli.model_options import (
     ERROR_FIELDS,
     LOAD_TIMEOUT_S,
+    BatchInvariant,
     Device,
     LoadTimeout,
     Model,
     Precision,
+    TensorParallel,
     Threads,
     TrustPickle,
 )
@@ -62,6 +64,8 @@ def profile_command(
     threads: Threads = None,
     load_timeout: LoadTimeout = None,
     trust_pickle: TrustPickle = False,
+    tensor_parallel: TensorParallel = 1,
+    batch_invariant: BatchInvariant = False,
     seconds: Annotated[float, duration("Approximate measuring time.")] = 5.0,
     max_rows: Annotated[int, whole("Number of rows in the largest call to measure.", most=10**6)] = 1024,
     report: Annotated[str | None, text("Write a report with the curve to this HTML file.", metavar="FILE")] = None,
@@ -79,8 +83,14 @@ def profile_command(
         for flag, value in (("--rows", rows), ("--report", report)):
             if value is not None:
                 raise InvalidInput(flag, value, f"no value: {model} is a language model and generates its own prompts")
-        profile_llm(model, LlmOptions(device, precision, threads), seconds, slo_ms / 1e3, price, as_json)
+        options = LlmOptions(
+            device, precision, threads, tensor_parallel=tensor_parallel, batch_invariant=batch_invariant
+        )
+        profile_llm(model, options, seconds, slo_ms / 1e3, price, as_json)
         return
+    for flag, is_said in (("--tensor-parallel", tensor_parallel != 1), ("--batch-invariant", batch_invariant)):
+        if is_said:
+            raise InvalidInput(flag, "given", f"no value: {model} is not a language model")
     check_writable(report, "--report", others=[rows])
     limits = MeasureLimits(seconds, max_rows=max_rows, max_tokens=max(max_rows, MeasureLimits().max_tokens))
     with own_stdout():

@@ -184,7 +184,10 @@ def _data(settings: JobSettings, result: JobResult) -> dict[str, object]:
         "output_tokens_per_s": whole and whole.output_tokens_per_s,
         "usd": whole.usd if whole else last.usd,
         "usd_per_million": whole and whole.usd_per_million,
-        "parity": whole and whole.parity and msgspec.structs.asdict(whole.parity),
+        "usd_per_million_input_tokens": whole and whole.usd_per_million_input,
+        "usd_per_million_output_tokens": whole and whole.usd_per_million_output,
+        "quality": whole and whole.quality and msgspec.to_builtins(whole.quality),
+        "parity": whole and whole.parity and whole.parity.to_dict(),
         "dead_shards": result.dead,
         "failures": result.failures,
     }
@@ -226,7 +229,7 @@ def _lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
 
 
 def _done_lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
-    from twoshift.batch.summary import dollars
+    from twoshift.batch.summary import dollars, parity_words, token_price_words
     from twoshift.units import counted
 
     whole, last = result.summary, result.last
@@ -238,6 +241,9 @@ def _done_lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
             yield f"{read}; {whole.output_tokens:,} tokens generated, {whole.output_tokens_per_s:,.1f} per second."
         if whole.usd is not None:
             yield f"The whole job: {dollars(whole.usd)}."
+            yield from token_price_words(whole)
+        if whole.parity is not None and whole.parity.passed is False:
+            yield from parity_words(whole.parity)
     checked = f"only file sizes were compared; `twoshift verify {shlex.quote(settings.output)}` compares checksums"
     yield _this_run(last) if last.committed_rows else f"This run: nothing was left to do ({checked})."
     made = _made_window(settings, result)

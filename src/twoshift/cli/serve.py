@@ -141,7 +141,9 @@ def _beside_a_job(derived: Derived) -> str:
 
 def _tell_llm(derived: LlmDerived) -> None:
     objective = f"{1e3 * derived.ttft_s:,.0f} ms to the first token, {1e3 * derived.tpot_s:,.0f} ms per further token"
-    note(f"  {objective}: up to {derived.sequences:,} sequences per step, {derived.output_tokens_per_s:,.0f} tokens/s;")
+    rate, asked = f"{derived.output_tokens_per_s:,.0f} tokens/s", f"{derived.request_prompt_tokens:,.0f} prompt tokens"
+    note(f"  {objective}: up to {derived.sequences:,} sequences per step; {rate}")
+    note(f"  with requests of {asked} and answers of {derived.request_answer_tokens:,.0f};")
     waiting, context = f"{derived.max_waiting:,}", f"{derived.context_tokens:,}"
     note(f"  {waiting} requests may wait in the queue, further ones are refused; {context} tokens of context")
 

@@ -19,6 +19,10 @@ from twoshift.errors import InvalidInput
 __all__ = ["usage_command", "usage_table"]
 
 _COUNTED = ("rows", "tokens", "device s", "harvested s", "usd")
+_TOKEN_PRICES = {  # of language models
+    "usd_per_million_input_tokens": "$/M input",
+    "usd_per_million_output_tokens": "$/M output",
+}
 
 
 @command(app, "usage", "twoshift usage --on http://127.0.0.1:8000 --group-by tenant,lane", SERVER_FIELDS)
@@ -59,12 +63,17 @@ def usage_table(groups: list[str], data: list[dict[str, Any]]) -> FittingTable:
     """Whatever is the same in all rows stands above them, once: nine columns are too many for most terminals."""
     same = [name for name in groups if len(data) > 1 and len({each[name] for each in data}) == 1]
     different = [name for name in groups if name not in same]
-    columns = [*(f"{'<<' if name == 'day' else '<'}{name}" for name in different), *_COUNTED]
+    prices = _TOKEN_PRICES if any(each.get("output_tokens") for each in data) else {}
+    columns = [*(f"{'<<' if name == 'day' else '<'}{name}" for name in different), *_COUNTED, *prices.values()]
     title = ", ".join(f"{name} {data[0][name]}" for name in same)
-    return table(columns, [_row(different, each) for each in data], title or None)
+    rows = [[*_row(different, each), *(_dollars(each[name]) for name in prices)] for each in data]
+    return table(columns, rows, title or None)
+
+
+def _dollars(usd: float | None) -> str:
+    return "-" if usd is None else f"{usd:,.4f}"
 
 
 def _row(groups: list[str], each: dict[str, Any]) -> list[str]:
     counts = [f"{each['rows']:,}", f"{each['tokens']:,}", f"{each['device_s']:,.1f}", f"{each['harvested_s']:,.1f}"]
-    dollars = "-" if each["usd"] is None else f"{each['usd']:,.4f}"
-    return [*(str(each[name]) for name in groups), *counts, dollars]
+    return [*(str(each[name]) for name in groups), *counts, _dollars(each["usd"])]

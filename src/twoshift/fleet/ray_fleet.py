@@ -172,7 +172,7 @@ class RayFleet:
 
     def _deploy(self) -> None:
         settings = self._settings
-        needs = {"num_cpus": self._cores, "num_gpus": int(settings.device == "cuda")}
+        needs = {"num_cpus": self._cores, "num_gpus": settings.tensor_parallel * (settings.device == "cuda")}
         deployment = self._serve.deployment(
             RayReplica,
             name=self._name,

@@ -79,10 +79,12 @@ def counted(models: Mapping[str, Deployment], jobs: Callable[[], Mapping[tuple[s
     found: dict[tuple[str, str, str], Counted] = {}
     for name, model in models.items():
         for tenant, use in model.stats().tenants.items():
-            _add(found, Counted(tenant or ANYONE.tenant, LIVE, name, use.rows, use.tokens, use.device_s))
+            had = (use.rows, use.tokens, use.device_s, 0.0, use.output_tokens, use.output_s)
+            _add(found, Counted(tenant or ANYONE.tenant, LIVE, name, *had))
     for (owner, name), used in jobs().items():
         device_s = used.device_s
-        _add(found, Counted(owner or ANYONE.tenant, BATCH, name, used.rows, used.tokens, device_s, device_s))
+        had = (used.rows, used.tokens, device_s, device_s, used.output_tokens, used.output_s)
+        _add(found, Counted(owner or ANYONE.tenant, BATCH, name, *had))
     return list(found.values())
 
 
@@ -94,4 +96,6 @@ def _add(found: dict[tuple[str, str, str], Counted], more: Counted) -> None:
         tokens=before.tokens + more.tokens,
         device_s=before.device_s + more.device_s,
         harvested_s=before.harvested_s + more.harvested_s,
+        output_tokens=before.output_tokens + more.output_tokens,
+        output_s=before.output_s + more.output_s,
     )

@@ -131,3 +131,5 @@ class LaneUse:
     tokens: int = 0
     device_s: float = 0.0
     riding_rows: int = 0
+    output_tokens: int = 0  # that a language model generated
+    output_s: float = 0.0  # of the device time: for those, and not for the prompts

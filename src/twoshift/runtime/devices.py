@@ -18,6 +18,7 @@ __all__ = [
     "cpu_device",
     "cpu_only",
     "cuda_device",
+    "grouped_gpus",
     "share_threads",
     "usable_threads",
     "visible_gpus",
@@ -67,6 +68,12 @@ def visible_gpus(device: str) -> list[str]:
     if chosen is not None:
         return [name for name in chosen.split(",") if name.strip()]
     return [str(number) for number in range(len(list(Path("/dev").glob("nvidia[0-9]*"))))]
+
+
+def grouped_gpus(gpus: list[str], each: int) -> list[str]:
+    """The same for processes of several GPUs; those that are left over have none, and too few are one group."""
+    groups = [",".join(gpus[at : at + each]) for at in range(0, len(gpus), each)]
+    return groups if len(gpus) < each else groups[: len(gpus) // each]
 
 
 def cpu_device(threads: int, *, chosen: bool = False) -> str:

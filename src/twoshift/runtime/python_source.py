@@ -31,6 +31,7 @@ __all__ = [
     "is_from_terminal",
     "is_python_model",
     "load_class",
+    "load_function",
     "user_place",
 ]
 
@@ -56,6 +57,19 @@ def load_class(model: str) -> tuple[type, str]:
     if not inspect.isclass(found):
         raise InvalidInput("model", model, _class_hint(module, name, source))
     return found, checksum_of_bytes(data)
+
+
+def load_function(named: str, field: str) -> tuple[Any, str]:
+    """The function that `file.py:function` names, and the checksum of its source file; raises InvalidInput."""
+    source, _, name = named.rpartition(":")
+    try:
+        path = full_file(existing_source(Path(source).expanduser(), named)).resolve()
+        found = getattr(_import_file(path, named), name, None)
+    except InvalidInput as error:
+        raise error.renamed(field) from None
+    if not callable(found):
+        raise InvalidInput(field, named, f"a function of {source}")
+    return found, checksum_of_bytes(path.read_bytes())
 
 
 def class_names(module: ModuleType) -> list[str]:

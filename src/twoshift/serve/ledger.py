@@ -32,6 +32,8 @@ class Counted(NamedTuple):
     tokens: int
     device_s: float
     harvested_s: float = 0.0  # of those: of devices that are there for live requests
+    output_tokens: int = 0  # that a language model generated
+    output_s: float = 0.0  # of the device time: for those
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,7 @@ class Ledger:
     def _added(self, day: DeviceUsage, before: Counted, now: Counted) -> DeviceUsage:
         device_s = now.device_s - before.device_s
         usd = self._prices.usd(now.lane, now.model, device_s)
+        output_usd = self._prices.usd(now.lane, now.model, now.output_s - before.output_s) if now.output_s else None
         return replace(
             day,
             rows=day.rows + now.rows - before.rows,
@@ -140,6 +143,8 @@ class Ledger:
             harvested_s=day.harvested_s + now.harvested_s - before.harvested_s,
             usd=day.usd if usd is None else (day.usd or 0.0) + usd,
             unpriced_s=day.unpriced_s + (device_s if usd is None else 0.0),
+            output_tokens=day.output_tokens + now.output_tokens - before.output_tokens,
+            output_usd=day.output_usd if output_usd is None else (day.output_usd or 0.0) + output_usd,
         )
 
     def _write(self) -> None:
@@ -169,6 +174,8 @@ def _most(before: Counted, now: Counted) -> Counted:
         tokens=max(before.tokens, now.tokens),
         device_s=max(before.device_s, now.device_s),
         harvested_s=max(before.harvested_s, now.harvested_s),
+        output_tokens=max(before.output_tokens, now.output_tokens),
+        output_s=max(before.output_s, now.output_s),
     )
 
 

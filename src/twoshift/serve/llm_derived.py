@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import Any
 
 from twoshift.engine.llm import LlmObjective
 from twoshift.errors import InvalidInput
+from twoshift.generation import TokenUsage
 from twoshift.llm_ports import LlmShape
 from twoshift.policy.cost import CallCost
 from twoshift.policy.llm_admission import LlmAdmissionPolicy
+from twoshift.policy.plan.generation import Conversation, fitting_sequences, generation_rate
 from twoshift.types import CallSize
 
-__all__ = ["LlmDerived", "can_keep", "derive_llm", "objective_for"]
+__all__ = ["LlmDerived", "can_keep", "derive_llm", "objective_for", "typical_request"]
 
 _QUANTILE = 0.9  # as the lane policies predict
 _TTFT_S, _TPOT_S = 2.0, 0.1  # where nothing is said and the device is fast enough
+_TYPICAL = Conversation(256, 128)  # as long as no requests were seen
+_FEW_REQUESTS = 16
 _STEPS = 2.0  # that a default objective leaves at least: nobody can promise what one step takes
 
 
@@ -29,7 +34,9 @@ class LlmDerived:
     tpot_s: float
     one_token_s: float  # a step of one sequence
     sequences: int  # that a step takes one token further within the objective
-    output_tokens_per_s: float  # of so many
+    output_tokens_per_s: float  # that many of such requests have at once, their prompts read in the same steps
+    request_prompt_tokens: float  # of a typical request, without what is in the cache: of the latest, or a guess
+    request_answer_tokens: float
     prompt_tokens: int  # the longest that has its first token within the objective, with nobody else there
     context_tokens: int
     kv_tokens: int
@@ -43,8 +50,8 @@ class LlmDerived:
 
     @property
     def row_tokens(self) -> float:
-        """Of a sequence, as long as nobody knows better: what the KV cache leaves to each."""
-        return float(min(self.context_tokens, max(1, self.kv_tokens // self.sequences)))
+        """Of an answer."""
+        return self.request_answer_tokens
 
     @property
     def capacity_rows_per_s(self) -> float:
@@ -80,7 +87,19 @@ def objective_for(cost: CallCost, ttft_s: float | None, tpot_s: float | None, ma
     return LlmObjective(ttft_s=ttft_s, tpot_s=tpot_s, **few)
 
 
-def derive_llm(cost: CallCost, objective: LlmObjective, shape: LlmShape) -> LlmDerived:
+def typical_request(recent: Sequence[TokenUsage], context_tokens: int) -> Conversation:
+    """The mean of the latest ones; a guess where there are few."""
+    if len(recent) < _FEW_REQUESTS:
+        share = min(1.0, context_tokens / _TYPICAL.tokens)
+        return Conversation(max(1.0, share * _TYPICAL.prompt_tokens), max(1.0, share * _TYPICAL.answer_tokens))
+    cached = fmean(each.cached_tokens for each in recent)
+    read = fmean(each.prompt_tokens for each in recent) - cached
+    return Conversation(max(1.0, read), max(1.0, fmean(each.completion_tokens for each in recent)), cached)
+
+
+def derive_llm(
+    cost: CallCost, objective: LlmObjective, shape: LlmShape, recent: Sequence[TokenUsage] = ()
+) -> LlmDerived:
     """Everything that a user might otherwise have had to set."""
 
     def step_s(rows: int) -> float:
@@ -92,12 +111,16 @@ def derive_llm(cost: CallCost, objective: LlmObjective, shape: LlmShape) -> LlmD
         return sum(cost.seconds(CallSize.of([each]), _QUANTILE) for each in steps)
 
     rows = _largest(shape.max_sequences, lambda count: step_s(count) <= objective.tpot_s)
+    asked = typical_request(recent, shape.context_tokens)
+    inside = min(rows, fitting_sequences(shape.kv_tokens, asked, shape.max_sequences))
     return LlmDerived(
         ttft_s=objective.ttft_s,
         tpot_s=objective.tpot_s,
         one_token_s=step_s(1),
         sequences=rows,
-        output_tokens_per_s=rows / step_s(rows),
+        output_tokens_per_s=generation_rate(cost, asked, inside, shape.step_tokens).output_tokens_per_s,
+        request_prompt_tokens=asked.prompt_tokens,
+        request_answer_tokens=asked.answer_tokens,
         prompt_tokens=_largest(shape.context_tokens - 1, lambda tokens: prompt_s(tokens) <= objective.ttft_s),
         context_tokens=shape.context_tokens,
         kv_tokens=shape.kv_tokens,

@@ -13,7 +13,20 @@ from twoshift.config import naming_file, read_toml
 from twoshift.declare import check, key, setting, settings_of
 from twoshift.decodable import decodable
 from twoshift.errors import InvalidInput
-from twoshift.loading_settings import Device, Precision, Threads, TrustPickle
+from twoshift.loading_settings import (
+    AtLeast,
+    BatchInvariant,
+    Device,
+    EvalFile,
+    Metric,
+    Precision,
+    Reference,
+    TensorParallel,
+    Threads,
+    TrustPickle,
+    check_gate,
+    check_no_llm,
+)
 from twoshift.serve.keys import KeySettings, tenant_of
 from twoshift.serve.scale_settings import ScaleSettings
 from twoshift.serve.tenants import TenantSettings
@@ -67,6 +80,12 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     precision: Precision = None
     threads: Threads = None
     trust_pickle: TrustPickle = False
+    tensor_parallel: TensorParallel = 1
+    batch_invariant: BatchInvariant = False
+    eval_file: EvalFile = None
+    metric: Metric = "exact"
+    at_least: AtLeast = None
+    reference: Reference = None
     tool_parser: Annotated[str | None, setting(_PARSER, text("NAME"), shown="none: only forced tool calls")] = None
     adapters: Annotated[dict[str, str], setting(_ADAPTERS, _NAMED, "--adapter", more=_ADAPTERS_MORE)] = {}
     load_timeout: Annotated[str, setting("Fail if a model does not load within this time.", span())] = "10m"
@@ -101,6 +120,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         )
         bounded = self.min_replicas is None or most is not None
         _require(bounded, "min_replicas", self.min_replicas, "max_replicas as well")
+        check_gate(self.eval_file, self.metric, self.at_least, self.reference)
 
     def check_rows(self) -> None:
         """Raises InvalidInput where something is said that only a language model has."""
@@ -110,6 +130,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         _require(self.tool_parser is None, "tool_parser", self.tool_parser, f"none: {self.model} generates no text")
         given = ", ".join(self.adapters)
         _require(not self.adapters, "adapters", given, f"none: {self.model} is not a language model")
+        check_no_llm(self, self.model)
 
     def check_sequences(self) -> None:
         """Raises InvalidInput where something is said that a language model has not."""

@@ -76,6 +76,8 @@ def _uses(parts: Sequence[LaneUse]) -> LaneUse:
         tokens=sum(each.tokens for each in parts),
         riding_rows=sum(each.riding_rows for each in parts),
         device_s=sum(each.device_s for each in parts),
+        output_tokens=sum(each.output_tokens for each in parts),
+        output_s=sum(each.output_s for each in parts),
     )
 
 

@@ -137,6 +137,8 @@ usage_days = Table(
     Column("harvested_s", Double, nullable=False),
     Column("usd", Double),
     Column("unpriced_s", Double, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False, server_default="0"),
+    Column("output_usd", Double),
 )
 
 schedules = Table(

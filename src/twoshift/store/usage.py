@@ -15,7 +15,8 @@ from twoshift.store.tables import usage_days
 
 __all__ = ["SqlUsage"]
 
-_COUNTED = ("rows", "tokens", "device_s", "harvested_s", "usd", "unpriced_s")
+_WHOLE = ("rows", "tokens", "output_tokens")
+_COUNTED = (*_WHOLE, "device_s", "harvested_s", "usd", "unpriced_s", "output_usd")
 
 
 class SqlUsage:
@@ -64,4 +65,4 @@ class SqlUsage:
 
 
 def _usage(row: Any) -> DeviceUsage:
-    return DeviceUsage(**{**row, "rows": int(row["rows"]), "tokens": int(row["tokens"])})  # PostgreSQL's are decimals
+    return DeviceUsage(**{**row, **{name: int(row[name]) for name in _WHOLE}})  # PostgreSQL's are decimals

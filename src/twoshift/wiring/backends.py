@@ -12,7 +12,7 @@ from twoshift.fleet.llm_model import FleetLlm
 from twoshift.fleet.model import FleetModel
 from twoshift.fleet.replica_process import OpenModel, ReplicaSpec
 from twoshift.fleet.supervisor import Supervisor
-from twoshift.runtime.devices import usable_threads, visible_gpus
+from twoshift.runtime.devices import grouped_gpus, usable_threads, visible_gpus
 from twoshift.runtime.llm import is_llm
 from twoshift.runtime.llm.remote import is_address
 from twoshift.runtime.load_limit import load_within
@@ -97,7 +97,7 @@ def fleet_model(
     """A model with replica processes, all ready; the cores are shared out among as many as there can ever be."""
     cores = settings.threads or max(1, usable_threads() // (most or settings.first_replicas))
     model, spec = _fleet_of(name, settings, cores)
-    gpus = visible_gpus(settings.device)
+    gpus = grouped_gpus(visible_gpus(settings.device), settings.tensor_parallel)
     return _open(model, Supervisor(spec, settings.first_replicas, gpus, model.group, note), cancelled)
 
 

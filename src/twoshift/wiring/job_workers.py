@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from twoshift.batch.device import OwnDevice, WorkDevice
+from twoshift.batch.evaluation import sampled_requests
 from twoshift.batch.job import Job
 from twoshift.batch.llm_device import LlmDevice
 from twoshift.batch.pool import LocalPool, WorkerPool
@@ -14,11 +15,13 @@ from twoshift.runtime.devices import usable_threads
 from twoshift.runtime.llm import LlmOptions, is_llm
 from twoshift.runtime.load import check_named
 from twoshift.wiring.blob_stores import blobs_for
+from twoshift.wiring.llm_loading import gate_of, load_gated
 from twoshift.wiring.model_loading import load_model
-from twoshift.wiring.served_models import llm_engine
+from twoshift.wiring.served_models import engine_of
 
 __all__ = ["job_for", "open_job_device", "verify_job"]
 
+_SAMPLE_ROWS = 16  # on which a precision is compared with full precision
 _SOONER = 0.95  # of a worker's time to load: it says where it hangs before its coordinator ends it
 
 
@@ -60,9 +63,17 @@ def open_job_device(settings: JobSettings) -> WorkDevice:
 
 
 def _llm_device(settings: JobSettings) -> WorkDevice:
-    adapters = {} if settings.adapter is None else {settings.adapter: settings.adapter}
-    options = LlmOptions(settings.device, settings.precision, settings.threads, adapters=adapters)
-    return LlmDevice(llm_engine(settings.model, options, serves=False))
+    options = LlmOptions(
+        settings.device,
+        settings.precision,
+        settings.threads,
+        tensor_parallel=settings.tensor_parallel,
+        batch_invariant=settings.batch_invariant,
+        adapters={} if settings.adapter is None else {settings.adapter: settings.adapter},
+    )
+    gate = gate_of(settings, lambda: sampled_requests(settings, blobs_for, _SAMPLE_ROWS), settings.prompting)
+    runtime, quality = load_gated(settings.model, options, gate)
+    return LlmDevice(engine_of(runtime, serves=False), quality=quality)
 
 
 def verify_job(output: str, progress: Callable[[float], None]) -> Verification:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from twoshift.engine import Engine
 from twoshift.engine.llm import LlmEngine, LlmObjective
+from twoshift.llm_ports import LlmRuntime
 from twoshift.policy.admission import MAX_WAITING
 from twoshift.policy.lane_values import LaneLimits
 from twoshift.runtime.llm import LlmOptions, load_llm
@@ -18,6 +19,7 @@ from twoshift.serve.llm_derived import can_keep, objective_for
 from twoshift.serve.model import ServedModel
 from twoshift.serve.profile_keeper import ProfileKeeper, StepProfileKeeper
 from twoshift.serve.settings import ModelSettings
+from twoshift.wiring.llm_loading import built_in_requests, gate_of, load_gated
 from twoshift.wiring.loading_turn import LoadingTurn
 from twoshift.wiring.measuring import (
     GUESSED_STEP,
@@ -32,7 +34,7 @@ from twoshift.wiring.measuring import (
 from twoshift.wiring.model_loading import load_model, threads_of
 from twoshift.wiring.stored_profiles import profiles, stored_profile
 
-__all__ = ["llm_engine", "served_llm", "served_model"]
+__all__ = ["engine_of", "llm_engine", "served_llm", "served_model"]
 
 _OUTSIDE_S, _OUTSIDE_SHARE = 0.003, 0.1  # of an objective: what HTTP and preparing take of it
 
@@ -94,9 +96,7 @@ def served_llm(name: str, settings: ModelSettings, note: Callable[[str], None]) 
     settings.check_sequences()
     note(f"Loading {settings.model}")
     with LoadingTurn() as turn:
-        loading = (settings.device, settings.precision, settings.threads)
-        options = LlmOptions(*loading, tool_parser=settings.tool_parser, adapters=settings.adapters)
-        runtime = load_llm(settings.model, options)
+        runtime = _gated(settings, note)
         try:
             turn.alone()  # the first of several replicas measures, the others read what it has stored
             asked = (settings.ttft_s, settings.tpot_s)
@@ -113,6 +113,22 @@ def served_llm(name: str, settings: ModelSettings, note: Callable[[str], None]) 
     return ServedLlm(name, engine, keeper)
 
 
+def _gated(settings: ModelSettings, note: Callable[[str], None]) -> LlmRuntime:
+    options = LlmOptions(
+        settings.device,
+        settings.precision,
+        settings.threads,
+        tool_parser=settings.tool_parser,
+        tensor_parallel=settings.tensor_parallel,
+        batch_invariant=settings.batch_invariant,
+        adapters=settings.adapters,
+    )
+    runtime, quality = load_gated(settings.model, options, gate_of(settings, built_in_requests))
+    if quality is not None:
+        note(f"{settings.model} in {runtime.info.precision}: {quality.figure:.4f} ({quality.measure})")
+    return runtime
+
+
 def llm_engine(
     model: str, options: LlmOptions | None = None, objective: LlmObjective | None = None, *, serves: bool = True
 ) -> LlmEngine:
@@ -120,6 +136,10 @@ def llm_engine(
 
     Raises InvalidInput where it cannot be used, Broken if damaged.
     """
-    runtime = load_llm(model, options)
+    return engine_of(load_llm(model, options), objective, serves=serves)
+
+
+def engine_of(runtime: LlmRuntime, objective: LlmObjective | None = None, *, serves: bool = True) -> LlmEngine:
+    """An engine with the curve that is stored, or one to learn from."""
     found = stored_profile(runtime.info)
     return LlmEngine(runtime, found.cost if found else GUESSED_STEP, objective, serves=serves)

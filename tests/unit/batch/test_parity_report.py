@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from twoshift.batch.inputs import ShardTarget, cut, kept_schema, resolve
-from twoshift.batch.parity_report import ParityReport, _compared, _merged, _row, take_receipt
+from twoshift.batch.parity_report import ParityReport, _compared, _merged, _row, _with_tokens, take_receipt
 from twoshift.batch.plan import Plan, PlannedModel, part_location
 from twoshift.batch.result_columns import output_schema
 from twoshift.batch.settings import JobSettings
@@ -120,6 +120,43 @@ def test_a_problem_is_kept_and_a_receipt_of_before_has_none() -> None:
     assert _merged(ParityReport(0, None, None, 0, "gone"), ParityReport(1, None, 0.0, 0)).problem == "gone"
     before = b'{"rows": 1, "worst_cosine": null, "worst_difference": 0.0, "unequal": 0}'
     assert msgspec.json.decode(before, type=ParityReport) == ParityReport(1, None, 0.0, 0)
+
+
+class Characters:
+    """A token a character."""
+
+    def ids(self, given: str, special: bool) -> list[int]:
+        assert not special
+        return [ord(each) for each in given]
+
+
+def test_answers_are_compared_up_to_their_first_difference() -> None:
+    tokens: Any = Characters()
+    row = ParityReport(1, None, 0.0, 1)
+    other = _with_tokens(row, tokens, "a red fox", "a rat")
+    assert (other.tokens, other.agreeing_tokens) == (9, 3)
+    same = _with_tokens(ParityReport(1, None, 0.0, 0), tokens, "a fox", "a fox")
+    both = _merged(other, same)
+    assert (both.rows, both.unequal, both.tokens, both.agreeing_tokens) == (2, 1, 14, 8)
+
+
+@pytest.mark.parametrize(
+    ("report", "passed"),
+    [
+        (ParityReport(4, None, 0.0, 0), True),
+        (ParityReport(4, None, None, 0), True),
+        (ParityReport(4, 0.9999, 1e-4, 0), True),
+        (ParityReport(4, 0.98, 0.3, 0), False),
+        (ParityReport(4, NAN, 0.0, 0), False),
+        (ParityReport(4, None, 12.0, 1, tokens=90, agreeing_tokens=89), False),
+        (ParityReport(4, None, 0.01, 0), None),  # numbers, and nobody has said how near is near
+        (ParityReport(0, None, None, 0), None),
+        (ParityReport(4, 1.0, 0.0, 0, problem="gone"), None),
+    ],
+)
+def test_parity_is_passed_only_where_all_rows_agree(report: ParityReport, passed: bool | None) -> None:
+    assert report.passed is passed
+    assert report.to_dict()["passed"] is passed
 
 
 MODEL = """

@@ -18,6 +18,8 @@ from twoshift.engine.llm import LlmEngine
 from twoshift.engine.waiting import BlockOwner
 from twoshift.errors import InvalidInput
 from twoshift.generation import GenerationParams, GenerationRequest, Message
+from twoshift.llm_ports import LlmShape
+from twoshift.policy.cost import CallCost
 
 SCHEMA = """{"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"},
     "share": {"type": "number"}, "sure": {"type": "boolean"}, "tags": {"type": "array"}}}"""
@@ -105,6 +107,17 @@ def test_what_rows_take_can_be_written_down_where_some_answers_are_cut() -> None
         answers = engine.submit_block(llm.prepare(rows)).result().columns["finish_reason"].tolist()
         assert answers == ["length", "stop"]
         assert msgspec.json.decode(msgspec.json.encode(measured.seconds_per_row)) == measured.seconds_per_row
+
+
+def test_the_first_guess_of_a_job_is_what_its_rows_then_take() -> None:
+    """Prompts that are read and answers that are decoded on a full device, by the same function as plans use."""
+    shape = LlmShape(context_tokens=256, kv_tokens=4096, block_tokens=4, step_tokens=128, max_sequences=16)
+    llm = FakeLlm(shape, CallCost(0.01, 0.001, per_row_s=0.002))
+    with LlmEngine(llm, llm.cost, serves=False) as engine:
+        asked = [GenerationRequest(f"{k:03}{'hello' * 10}", GenerationParams(max_tokens=64)) for k in range(128)]
+        guessed_s = LlmDevice(engine, BlockOwner(1)).calibrate(asked).seconds_per_row
+        took_s = engine.submit_block(llm.prepare(asked)).result().device_s / len(asked)
+    assert guessed_s == pytest.approx(took_s, rel=0.15)
 
 
 def test_a_job_says_what_rows_take_from_the_first_of_them() -> None:

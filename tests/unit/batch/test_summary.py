@@ -14,8 +14,9 @@ from twoshift.batch.parity_report import ParityReport
 from twoshift.batch.part_stats import PartStats
 from twoshift.batch.plan import Plan, PlannedModel
 from twoshift.batch.settings import JobSettings
-from twoshift.batch.summary import RunRecord, Summary, dollars, summary_page
+from twoshift.batch.summary import RunRecord, Summary, dollars, parity_words, summary_page
 from twoshift.blobs.local import LocalBlobs
+from twoshift.llm_ports import QualityReport
 from twoshift.units import counted
 
 MODEL = PlannedModel("<b>model</b>", "abc", "fp32", ("y",))
@@ -108,6 +109,39 @@ def test_a_page_leaves_out_what_says_nothing() -> None:
 def test_only_a_model_with_labels_is_told_of_other_labels(parity: ParityReport, is_told: bool) -> None:
     page = summary_page(Summary.of(plan(1), [part(0)], [run()], parity), [part(0)])
     assert ("with a different label" in page) is is_told
+
+
+def test_other_answers_of_a_language_model_never_read_as_passed() -> None:
+    parity = ParityReport(4, None, 12.0, 4, tokens=400, agreeing_tokens=100)
+    told = " ".join(parity_words(parity))
+    assert "Parity NOT reached: 4 rows scored again" in told
+    assert "4 rows with a different answer, 25% of 400 tokens agree before the first difference" in told
+    assert "--batch-invariant" in told
+    assert "largest difference" not in told  # of how long they are: nobody wants to know
+    same = " ".join(parity_words(ParityReport(4, None, 0.0, 0, tokens=400, agreeing_tokens=400)))
+    assert same.startswith("Parity: 4 rows")
+    assert "--batch-invariant" not in same
+
+
+def test_tokens_have_the_price_of_the_time_that_they_took() -> None:
+    spoke = msgspec.structs.replace(part(0), output_tokens=50, cached_tokens=20)
+    half = msgspec.structs.replace(run(2.0), output_s=7.5)  # of ten busy seconds
+    made = Summary.of(plan(1), [spoke], [half], None)
+    assert made.usd_per_million_output == pytest.approx(1e6 * 1.5 / 50)
+    assert made.usd_per_million_input == pytest.approx(1e6 * 0.5 / 100)
+    assert "per million input tokens" in summary_page(made, [spoke])
+    assert Summary.of(plan(1), [part(0)], [half], None).usd_per_million_output is None
+
+
+def test_what_let_a_language_model_start_is_in_the_report_and_in_the_plan() -> None:
+    quality = QualityReport("rouge on e.jsonl", 0.8125, 0.8, 40)
+    begun = msgspec.structs.replace(plan(1), model=msgspec.structs.replace(MODEL, quality=quality))
+    again = msgspec.json.decode(msgspec.json.encode(begun), type=Plan)
+    made = Summary.of(again, [part(0)], [run()], None)
+    assert made.quality == quality
+    page = summary_page(made, [part(0)])
+    assert "0.8125 (rouge on e.jsonl, 40 rows; at least 0.8 was required)" in page
+    assert msgspec.json.decode(msgspec.json.encode(made), type=Summary).quality == quality
 
 
 @pytest.mark.parametrize("shards", [0, 1])

@@ -71,6 +71,15 @@ def test_usage_says_once_what_all_its_rows_share() -> None:
         assert line.split() == [day, "12,345,678", "1,234,567,890", "12,345.6", "0.0", "123.4567"]
 
 
+def test_usage_of_language_models_has_prices_of_what_is_read_and_generated() -> None:
+    counts = {"rows": 1, "tokens": 30, "device_s": 1.0, "harvested_s": 0.0, "usd": 2.0}
+    prices = {"output_tokens": 10, "usd_per_million_input_tokens": 1.5, "usd_per_million_output_tokens": None}
+    shown = _drawn(usage_table(["day"], [{"day": "2026-01-01", **counts, **prices}]), 120)
+    assert "$/M input" in shown
+    (line,) = (line for line in shown.splitlines() if "2026-01-01" in line)
+    assert line.split()[-3:] == ["2.0000", "1.5000", "-"]
+
+
 def test_twenty_jobs_are_twenty_lines_however_long_an_id_is() -> None:
     jobs = [["job-0123456789ab", "running", "45%", "12,345/30,000", "0", "3 min", "minilm"]] * 19
     jobs.append([f"batch_{'0' * 32}", "cancelled", "100%", "30,000/30,000", "29,969", "", "minilm"])

@@ -69,6 +69,24 @@ def test_a_live_stream_gets_every_token_once_and_then_what_it_took() -> None:
     assert stream.finished.tpot_s == pytest.approx(((first or 0.0) + sum(rest[:3])) / 4)
 
 
+def test_what_was_generated_is_counted_apart_from_what_was_read() -> None:
+    bench = Bench(serves=False)
+    owner = BlockOwner(1)
+    bench.block((1, 2, 3, 4, 5, 6), (7, 8, 9, 1, 2, 3), owner=owner, max_tokens=4)
+    stream = bench.engine.stream(prompt_of(1, 2, 3, max_tokens=3), tenant="red")
+    bench.until(lambda: stream.is_over and owner.use.rows == 2)
+    red = bench.engine.stats().tenants["red"]
+    assert (owner.use.output_tokens, red.output_tokens) == (8, 3)
+    assert owner.use.tokens == 12 + 6  # the first token of an answer comes from the step that ends its prompt
+    decoding_s = sum(
+        (step.seconds or 0.0) * (len(step.emitted) and sum(count == 1 for count in step.tokens.values()))
+        / sum(step.tokens.values())
+        for step in bench.llm.steps
+    )  # fmt: skip
+    assert owner.use.output_s + red.output_s == pytest.approx(decoding_s)
+    assert 0 < owner.use.output_s < owner.use.device_s
+
+
 def test_a_client_that_hangs_up_frees_its_sequence_before_the_next_step() -> None:
     bench = Bench()
     stream = bench.engine.stream(prompt_of(1, 2, max_tokens=50))

@@ -12,15 +12,18 @@ from twoshift.serve.ledger import Counted
 
 
 def test_what_nobody_pays_for_is_anyones_and_counted_once() -> None:
-    uses = {"anyone": LaneUse(rows=3, tokens=30, device_s=1.5), "": LaneUse(rows=1, tokens=4, device_s=0.5)}
+    uses = {
+        "anyone": LaneUse(rows=3, tokens=30, device_s=1.5, output_tokens=7, output_s=1.0),
+        "": LaneUse(rows=1, tokens=4, device_s=0.5, output_tokens=1, output_s=0.25),
+    }
     model: Any = SimpleNamespace(stats=lambda: SimpleNamespace(tenants=uses))
     jobs = {
         ("", "m"): Used(2.0, rows=5, tokens=50),
         ("anyone", "m"): Used(0.25, rows=1, tokens=10),
-        ("red", "m"): Used(1.0, rows=2, tokens=20),
+        ("red", "m"): Used(1.0, rows=2, tokens=20, output_tokens=5, output_s=0.5),
     }
     assert sorted(counted({"m": model}, lambda: jobs)) == [
         Counted("anyone", "batch", "m", 6, 60, 2.25, 2.25),
-        Counted("anyone", "live", "m", 4, 34, 2.0),
-        Counted("red", "batch", "m", 2, 20, 1.0, 1.0),
+        Counted("anyone", "live", "m", 4, 34, 2.0, 0.0, 8, 1.25),
+        Counted("red", "batch", "m", 2, 20, 1.0, 1.0, 5, 0.5),
     ]

@@ -95,6 +95,16 @@ def test_live_time_has_its_full_price_and_batch_time_a_share() -> None:
     assert books.total() == DeviceUsage(rows=8, tokens=80, device_s=6.0, harvested_s=4.0, usd=2.0 + 4.0 * 0.5)
 
 
+def test_what_a_language_model_generated_has_its_part_of_the_dollars() -> None:
+    books = LlmCounters()
+    for rows in (1, 2):
+        books.now = [Counted("red", BATCH, "m", rows, 100 * rows, 4.0 * rows, 4.0 * rows, 30 * rows, 3.0 * rows)]
+        books.ledger.keep()
+    [day] = books.store.rows.values()
+    assert (day.tokens, day.output_tokens) == (200, 60)
+    assert (day.usd, day.output_usd) == (4.0, 3.0)
+
+
 def test_without_a_price_there_are_no_dollars_rather_than_none_to_pay() -> None:
     books = LlmCounters(price=None)
     books.now = [live(1, 2.0)]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from twoshift.engine.llm import LlmObjective
 from twoshift.errors import InvalidInput
+from twoshift.generation import TokenUsage
 from twoshift.llm_ports import LlmShape
 from twoshift.policy.cost import CallCost
 from twoshift.serve.llm_derived import derive_llm, objective_for
@@ -18,10 +21,21 @@ def test_as_many_sequences_as_a_step_can_take_within_the_objective() -> None:
     derived = derive_llm(COST, LlmObjective(ttft_s=1.0, tpot_s=0.030), SHAPE)
     assert derived.sequences == 20
     assert derived.one_token_s == pytest.approx(0.011)
-    assert derived.output_tokens_per_s == pytest.approx(20 / 0.030)
     # 100 tokens a step of 110 ms: nine steps, and the 10 ms that are left are no step
     assert derived.prompt_tokens == 900
     assert derived.slo_s == 1.0
+
+
+def test_the_rate_counts_the_prompts_that_are_read_beside_the_answers() -> None:
+    objective = LlmObjective(ttft_s=1.0, tpot_s=0.030)
+    guessed = derive_llm(COST, objective, SHAPE)
+    assert (guessed.request_prompt_tokens, guessed.request_answer_tokens) == (256, 128)
+    assert guessed.output_tokens_per_s < 0.5 * 20 / 0.030  # two prompt tokens for each that is generated
+    seen = derive_llm(COST, objective, SHAPE, [TokenUsage(101, 50, cached_tokens=100)] * 16)
+    assert (seen.request_prompt_tokens, seen.request_answer_tokens) == (1, 50)
+    assert seen.output_tokens_per_s == pytest.approx(20 / 0.030)
+    few = derive_llm(COST, objective, replace(SHAPE, kv_tokens=1000), [TokenUsage(101, 99, cached_tokens=100)] * 16)
+    assert few.output_tokens_per_s == pytest.approx(5 / 0.015)  # the KV cache has room for five
 
 
 def test_a_loose_objective_is_bounded_by_the_model() -> None:

@@ -37,6 +37,7 @@ class CurveSource:
     cost: CallCost
     row: RowSize
     name: str
+    device: str = ""  # on which it was measured
 
 
 def chosen_curve(
@@ -63,7 +64,7 @@ def _profile(name: str, row_tokens: float | None) -> CurveSource:
     row = found.row if row_tokens is None else found.row.scaled_to(row_tokens)
     where = ", ".join(word for word in (found.model, found.device, found.precision) if word and word.isprintable())
     of = "" if row.tokens == 1 else f", {row.tokens:.3g} tokens per row"
-    return CurveSource(found.cost, row, f"profile {found.name}{f' ({where})' if where else ''}{of}")
+    return CurveSource(found.cost, row, f"profile {found.name}{f' ({where})' if where else ''}{of}", found.device)
 
 
 def _found(store: Profiles, name: str) -> Profile:

@@ -13,9 +13,9 @@ from twoshift.policy.plan.memory import PRECISION_BYTES, KvShape, MemoryPlan, pl
 from twoshift.policy.plan.roofline import DEVICES, Device, Roofline, call_work, plan_roofline
 from twoshift.units import format_bytes, format_duration
 
-__all__ = ["memory_command", "roofline_command"]
+__all__ = ["PRECISIONS", "DeviceName", "kv_shape", "memory_command", "model_shape", "roofline_command"]
 
-_PRECISIONS = tuple(PRECISION_BYTES)
+PRECISIONS = tuple(PRECISION_BYTES)
 _DEVICE_NAMES = tuple(d.name for d in DEVICES.values())
 
 DeviceName = Annotated[str | None, choice("Device name: takes memory and speed from its data sheet.", _DEVICE_NAMES)]
@@ -34,41 +34,45 @@ def memory_command(
         float | None, count("Number of parameters of the model; for a mixture of experts, all of them.")
     ] = None,
     model: Annotated[str | None, text("Read the sizes from a language model: smollm or a model folder.")] = None,
-    precision: Annotated[str, choice("Precision of the weights.", _PRECISIONS)] = "fp16",
+    precision: Annotated[str, choice("Precision of the weights.", PRECISIONS)] = "fp16",
     layers: Annotated[
         int | None, whole("Number of layers; with --kv-heads and --head-dim, the KV cache size is computed.")
     ] = None,
     kv_heads: Annotated[int | None, whole("Number of key-value heads.")] = None,
     head_dim: Annotated[int | None, whole("Dimension of one attention head.")] = None,
     tokens: Annotated[float, count("Tokens per sequence: prompt plus answer.", least=1, shown="2048")] = 2048,
-    kv_precision: Annotated[str, choice("Precision of the KV cache.", _PRECISIONS)] = "fp16",
+    kv_precision: Annotated[str, choice("Precision of the KV cache.", PRECISIONS)] = "fp16",
     device: DeviceName = None,
     device_memory: Annotated[float | None, size("Memory size of the device.")] = None,
+    devices: Annotated[int, whole("Number of devices that share the model (tensor parallelism).", most=64)] = 1,
     utilisation: Annotated[float, share("Share of the device memory that may be used.", zero=False)] = 0.9,
     as_json: JsonFlag = False,
 ) -> None:
     """Compute the size of the weights and the KV cache, and the largest batch that fits a device."""
     if model is not None:
-        params, layers, kv_heads, head_dim = _shape(model, params, layers, kv_heads, head_dim)
+        params, layers, kv_heads, head_dim = model_shape(model, params, layers, kv_heads, head_dim)
     if params is None:
         raise InvalidInput("params", params, "a value, or --model with a language model")
-    kv = _kv_shape(layers, kv_heads, head_dim, kv_precision)
+    kv = kv_shape(layers, kv_heads, head_dim, kv_precision, devices)
     if device_memory is None and device is not None:
         device_memory = DEVICES[device.lower()].memory_bytes
-    made = plan_memory(params, PRECISION_BYTES[precision], kv, tokens, device_memory, utilisation)
+    all_memory = None if device_memory is None else devices * device_memory
+    made = plan_memory(params, PRECISION_BYTES[precision], kv, tokens, all_memory, utilisation)
+    on = "on the device" if devices == 1 else f"on {devices} devices"
     shown = [
         ["weights", format_bytes(made.weights_bytes)],
         ["KV cache per token", _bytes(made.kv_bytes_per_token)],
         [f"KV cache per sequence of {tokens:,.0f}", _bytes(made.kv_bytes_per_sequence)],
-        ["usable on the device", _bytes(made.usable_bytes)],
+        [f"usable {on}", _bytes(made.usable_bytes)],
         ["left for the KV cache", _bytes(made.free_bytes)],
         ["largest batch", pretty(made.largest_batch)],
     ]
     words = _memory_words(made)
-    show(as_json, {**plain(made), "words": words}, table(["<what", "how much"], shown), words)
+    show(as_json, {**plain(made), "devices": devices, "words": words}, table(["<what", "how much"], shown), words)
 
 
-def _shape(model: str, *given: float | None) -> tuple[float, int, int, int]:
+def model_shape(model: str, *given: float | None) -> tuple[float, int, int, int]:
+    """Parameters, layers, KV heads and head dimension of a language model's folder; raises InvalidInput."""
     from twoshift.runtime.llm import llm_folder
 
     if any(value is not None for value in given):
@@ -77,14 +81,17 @@ def _shape(model: str, *given: float | None) -> tuple[float, int, int, int]:
     return folder.params, folder.layers, folder.kv_heads, folder.head_dim
 
 
-def _kv_shape(layers: int | None, kv_heads: int | None, head_dim: int | None, precision: str) -> KvShape | None:
+def kv_shape(
+    layers: int | None, kv_heads: int | None, head_dim: int | None, precision: str, devices: int = 1
+) -> KvShape | None:
+    """None where nothing is said; each of several devices has one KV head at least, copies where there are fewer."""
     given = {"layers": layers, "kv_heads": kv_heads, "head_dim": head_dim}
     missing = [name for name, value in given.items() if value is None]
     if len(missing) == 3:
         return None
     if layers is None or kv_heads is None or head_dim is None:
         raise InvalidInput(missing[0], None, "a value: the KV cache needs --layers, --kv-heads and --head-dim")
-    return KvShape(layers, kv_heads, head_dim, PRECISION_BYTES[precision])
+    return KvShape(layers, max(kv_heads, devices), head_dim, PRECISION_BYTES[precision])
 
 
 def _bytes(value: float | None) -> str:
@@ -123,7 +130,7 @@ def roofline_command(
     kv_bytes: Annotated[float | None, size("Bytes of KV cache that the call reads.")] = None,
     flops: Annotated[float | None, count("Instead of --params: FLOPs of the call.")] = None,
     moved: Annotated[float | None, size("Instead of --params: bytes that the call reads and writes.")] = None,
-    precision: Annotated[str, choice("Precision of weights and arithmetic.", _PRECISIONS)] = "bf16",
+    precision: Annotated[str, choice("Precision of weights and arithmetic.", PRECISIONS)] = "bf16",
     as_json: JsonFlag = False,
 ) -> None:
     """Find whether a call is memory-bound or compute-bound on a device (roofline)."""

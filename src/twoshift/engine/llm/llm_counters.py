@@ -20,6 +20,15 @@ _ANSWERS = 32  # over which the length of a live answer is averaged
 
 
 @dataclass(slots=True)
+class _Part:
+    """Of a step, a job's."""
+
+    job: BlockJob
+    tokens: int = 0
+    generated: int = 0
+
+
+@dataclass(slots=True)
 class LlmCounters:
     """Counters by lane; `recent` are the last sequences that ended."""
 
@@ -51,19 +60,27 @@ class LlmCounters:
         those = [(inside[key], tokens) for key, tokens in step.tokens.items() if key in inside]
         total = sum(tokens for _, tokens in those)
         riding = any(isinstance(sequence, Live) for sequence, _ in those)
-        token_s, jobs = seconds / max(1, total), dict[int, tuple[BlockJob, int]]()
+        token_s, jobs = seconds / max(1, total), dict[int, _Part]()
         for sequence, tokens in those:
+            decodes = bool(sequence.token_ids)
             sequence.processed(tokens)
             if isinstance(sequence, Background):
                 job = sequence.job
-                jobs[id(job)] = (job, jobs[id(job)][1] + tokens if id(job) in jobs else tokens)
+                part = jobs.get(id(job)) or jobs.setdefault(id(job), _Part(job))
+                part.tokens += tokens
+                part.generated += tokens if decodes else 0
             else:
                 self._had(Lane.ONLINE, tokens, token_s * tokens)
                 self._paid(sequence, tokens, token_s * tokens)
-        for job, tokens in jobs.values():
-            job.filling.device_s += token_s * tokens
-            job.owner.had(0, tokens, token_s * tokens, riding)
-            self._had(job.lane, tokens, token_s * tokens)
+                if decodes:
+                    self._generated(sequence, tokens, token_s * tokens)
+        for part in jobs.values():
+            job, part_s = part.job, token_s * part.tokens
+            job.filling.device_s += part_s
+            job.owner.had(0, part.tokens, part_s, riding)
+            job.owner.use.output_tokens += part.generated
+            job.owner.use.output_s += token_s * part.generated
+            self._had(job.lane, part.tokens, part_s)
         if those:
             self._call_rows[Lane.ONLINE if riding else Lane.BATCH].add(len(those))
 
@@ -73,6 +90,7 @@ class LlmCounters:
         each.prompt_tokens += len(sequence.prompt.token_ids)
         each.cached_tokens += sequence.cached_tokens
         self._waits_s[lane] += now_s - sequence.arrived_s
+        self._generated(sequence, 1, 0.0)  # by the step that has read the last of its prompt
 
     def ended(self, finished: FinishedSequence) -> None:
         """It has its last."""
@@ -118,6 +136,12 @@ class LlmCounters:
         use.tokens += tokens
         use.device_s += part_s
         self.lanes[lane].device_s += part_s
+
+    def _generated(self, sequence: Live | Background, tokens: int, part_s: float) -> None:
+        is_live = isinstance(sequence, Live)
+        use = self._tenants.setdefault(sequence.tenant, LaneUse()) if is_live else sequence.job.owner.use
+        use.output_tokens += tokens
+        use.output_s += part_s
 
     def _paid(self, live: Live, tokens: int, part_s: float) -> None:
         use = self._tenants.setdefault(live.tenant, LaneUse())

@@ -30,6 +30,7 @@ class LlmFolder:
     layers: int
     kv_heads: int
     head_dim: int
+    quantisation: str | None = None  # how its weights are quantised, as its config names it: awq, gptq ...
 
 
 def is_llm_folder(path: Path) -> bool:
@@ -50,7 +51,7 @@ def read_llm_folder(path: Path) -> LlmFolder:
         raise InvalidInput("model", str(path), "a folder with the weights as .safetensors files")
     if not (path / "tokenizer.json").is_file():
         raise InvalidInput("model", str(path), "a model folder with tokenizer.json in it (the fast tokenizer's file)")
-    config = _config(path / "config.json")
+    config, quantisation = _config(path / "config.json")
     heads = int(config["num_attention_heads"])
     files = [path / name for name in (*_SMALL_FILES, _TEMPLATE)]
     lines = [f"{checksum_of_files([file])} {file.name}" for file in files if file.is_file()]
@@ -62,18 +63,22 @@ def read_llm_folder(path: Path) -> LlmFolder:
         layers=int(config["num_hidden_layers"]),
         kv_heads=int(config.get("num_key_value_heads") or heads),
         head_dim=int(config.get("head_dim") or int(config["hidden_size"]) // heads),
+        quantisation=quantisation,
     )
 
 
-def _config(path: Path) -> dict[str, Any]:
+def _config(path: Path) -> tuple[dict[str, Any], str | None]:
+    """The model's own part, and how its weights are quantised."""
     try:
         config = json.loads(path.read_bytes())
         inner = config.get("text_config", config)
         for name in ("max_position_embeddings", "num_hidden_layers", "num_attention_heads", "hidden_size"):
             int(inner[name])
+        told = config.get("quantization_config") or inner.get("quantization_config")
+        quantisation = None if told is None else str(told["quant_method"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Broken(f"{path} cannot be read as a language model's config ({error!r})") from error
-    return inner
+    return inner, quantisation
 
 
 def tensor_shapes(file: Path) -> dict[str, tuple[int, ...]]:

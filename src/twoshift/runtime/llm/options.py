@@ -22,3 +22,5 @@ class LlmOptions:
     tool_parser: str | None = None  # vLLM's name of it; None: calls are read only where they are forced
     adapters: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)  # folders of LoRA adapters, by name
     compiled: bool | None = None  # None: on a GPU; on a CPU it takes minutes to load, and gains little
+    tensor_parallel: int = 1  # GPUs that share the model
+    batch_invariant: bool = False  # the same answer in every batch, as far as vLLM has that

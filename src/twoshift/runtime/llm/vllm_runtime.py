@@ -18,7 +18,7 @@ from twoshift.generation import FinishReason, GenerationParams, GenerationReques
 from twoshift.llm_ports import Emitted, LlmShape, Prompt, Prompts, Step
 from twoshift.ports import RuntimeInfo
 from twoshift.runtime.companions import hide_misfits
-from twoshift.runtime.devices import chosen_cuda, cpu_device, cuda_device, usable_threads
+from twoshift.runtime.devices import usable_threads
 from twoshift.runtime.llm.adapters import (
     LORA_MODULES,
     Adapter,
@@ -30,6 +30,17 @@ from twoshift.runtime.llm.adapters import (
 from twoshift.runtime.llm.folder import LlmFolder
 from twoshift.runtime.llm.grammars import GRAMMARS, check_grammar, structured_outputs
 from twoshift.runtime.llm.options import LlmOptions
+from twoshift.runtime.llm.precision import (
+    allow_children,
+    ask_for_batch_invariance,
+    check_batch_invariance,
+    checked_device,
+    chosen_gpus,
+    chosen_precision,
+    device_name,
+    gpu_capability,
+    precision_arguments,
+)
 from twoshift.runtime.llm.prompts import PromptMaker
 from twoshift.runtime.llm.step_watch import StepWatch
 from twoshift.runtime.llm.tool_calls import CallReader, ToolCalls, check_parser
@@ -44,7 +55,6 @@ _GIB = 1 << 30
 _CPU_CONTEXT, _CPU_KV_BYTES, _CPU_BLOCK = 2048, _GIB, 32
 _STEP_TOKENS = {"cpu": 512, "cuda": 8192}
 _SEQUENCES = {"cpu": 64, "cuda": 256}
-_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 _SEEDS = 1 << 62  # vLLM takes -1 for none
 _SCHEMAS = 64  # that are known to be good
 _PAUSE_S = 0.001  # while a schema is compiled in another thread, and nothing can be run
@@ -62,11 +72,15 @@ _ENVIRONMENT = {
 def load_vllm(folder: LlmFolder, name: str, options: LlmOptions) -> VllmRuntime:
     """The model of a folder in vLLM; raises InvalidInput where it cannot be used, Broken where it does not load."""
     adapters = read_adapters(options.adapters, folder)
-    cuda = chosen_cuda(options.device)
+    cuda = checked_device(options, folder.quantisation)
+    if options.batch_invariant:
+        ask_for_batch_invariance()
+    if options.tensor_parallel > 1:
+        allow_children()
     for key, value in _ENVIRONMENT.items():
         os.environ.setdefault(key, value)
     if cuda is not None:
-        os.environ.setdefault("CUDA_VISIBLE_DEVICES", cuda.partition(":")[2])
+        os.environ.setdefault("CUDA_VISIBLE_DEVICES", chosen_gpus(cuda, options.tensor_parallel))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its packages' own affairs
         return _loaded(folder, name, options, cuda, adapters)
@@ -85,10 +99,14 @@ def _loaded(
     if cuda is None:
         torch.set_num_threads(threads)
         _let_generators_go_back(torch)
-    precision = _precision(options.precision, cuda is not None, torch)
+    capability = gpu_capability(cuda is not None)
+    if options.batch_invariant:
+        check_batch_invariance(vllm, capability)
+    precision = chosen_precision(options.precision, folder.quantisation, capability, torch)
     check_parser(options.tool_parser)
     engine = _engine(vllm, engine_arguments(folder, options, cuda is not None, precision, adapters), name)
-    runtime = VllmRuntime(engine, folder, _info(engine, folder, name, cuda, threads, precision), options.tool_parser)
+    info = _info(engine, folder, name, device_name(cuda, threads, options), precision)
+    runtime = VllmRuntime(engine, folder, info, options.tool_parser)
     if adapters:
         runtime.load_adapters(adapters)
     return runtime
@@ -124,7 +142,8 @@ def engine_arguments(
     return {
         "model": str(folder.path),
         "max_model_len": context,
-        "dtype": _DTYPES[precision],
+        **precision_arguments(precision),
+        **({"tensor_parallel_size": options.tensor_parallel} if options.tensor_parallel > 1 else {}),
         "kv_cache_memory_bytes": options.kv_bytes or (None if on_cuda else _CPU_KV_BYTES),
         "block_size": None if on_cuda else _CPU_BLOCK,
         "max_num_seqs": sequences,
@@ -154,21 +173,12 @@ def _engine(vllm: Any, arguments: dict[str, Any], name: str) -> Any:
         raise Broken(f"vLLM {vllm.__version__} could not load {name}: {type(error).__name__}: {error}") from error
 
 
-def _precision(asked: str | None, on_cuda: bool, torch: Any) -> str:
-    if asked is None:
-        fast = on_cuda or torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-        return "bf16" if fast else "fp32"
-    if asked not in _DTYPES:
-        raise InvalidInput("precision", asked, f"one of {', '.join(_DTYPES)} for a language model")
-    return asked
-
-
-def _info(engine: Any, folder: LlmFolder, name: str, cuda: str | None, threads: int, precision: str) -> RuntimeInfo:
+def _info(engine: Any, folder: LlmFolder, name: str, device: str, precision: str) -> RuntimeInfo:
     return RuntimeInfo(
         model=name,
         checksum=folder.checksum,
         runtime="vllm",
-        device=cpu_device(threads) if cuda is None else cuda_device(int(cuda.partition(":")[2])),
+        device=device,
         precision=precision,
         max_row_tokens=engine.vllm_config.model_config.max_model_len,
         outputs=OUTPUTS,

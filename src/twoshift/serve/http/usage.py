@@ -16,6 +16,7 @@ import msgspec
 from twoshift.endpoints.known import told_openai
 from twoshift.endpoints.types import ErrorReply
 from twoshift.errors import Disabled, Forbidden, InvalidInput, TwoshiftError
+from twoshift.policy.plan.token_prices import TokenPrices, token_prices
 from twoshift.ports import DeviceUsage
 from twoshift.serve.http.app import App, Exchange
 from twoshift.serve.http.blocking_calls import BlockingCalls
@@ -27,7 +28,8 @@ __all__ = ["NoUsage", "UsageDesk", "add_usage"]
 
 _ANSWER_S = 8.0
 _GROUPS = ("day", "tenant", "lane", "model")
-_COUNTED = ("rows", "tokens", "device_s", "harvested_s", "usd", "unpriced_s")
+_COUNTED = ("rows", "tokens", "device_s", "harvested_s", "usd", "unpriced_s", "output_tokens")
+_PRICES = ("usd_per_million_input_tokens", "usd_per_million_output_tokens")
 _ASKED = ("from", "to", "group_by", "tenant", "format")
 _CSV = "text/csv; charset=utf-8"
 _encoder = msgspec.json.Encoder()
@@ -57,7 +59,7 @@ class NoUsage:
 
 
 class UsageRow(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A sum; `usd` is null where nothing had a price."""
+    """A sum; `usd` is null where nothing had a price, the last two where no language model generated anything."""
 
     rows: int
     tokens: int
@@ -65,6 +67,9 @@ class UsageRow(msgspec.Struct, kw_only=True, omit_defaults=True):
     harvested_s: float
     usd: float | None
     unpriced_s: float
+    output_tokens: int
+    usd_per_million_input_tokens: float | None
+    usd_per_million_output_tokens: float | None
     day: str | None = None
     tenant: str | None = None
     lane: str | None = None
@@ -160,15 +165,21 @@ def _day(name: str, given: str) -> str:
 
 
 def _row(each: DeviceUsage) -> UsageRow:
-    return UsageRow(**{name: getattr(each, name) for name in (*_GROUPS, *_COUNTED)})
+    shown = {name: getattr(each, name) for name in (*_GROUPS, *_COUNTED)}
+    return UsageRow(**shown, **dict(zip(_PRICES, _prices(each), strict=True)))
+
+
+def _prices(each: DeviceUsage) -> TokenPrices:
+    share = (each.output_usd or 0.0) / each.usd if each.usd else 0.0
+    return token_prices(each.usd, share, each.tokens - each.output_tokens, each.output_tokens)
 
 
 def _csv(groups: Sequence[str], found: Sequence[DeviceUsage]) -> bytes:
     made, columns = io.StringIO(), (*groups, *_COUNTED)
     writer = csv.writer(made, lineterminator="\n")
-    writer.writerow(columns)
+    writer.writerow((*columns, *_PRICES))
     for each in found:
-        writer.writerow(_cell(getattr(each, name)) for name in columns)
+        writer.writerow((*(_cell(getattr(each, name)) for name in columns), *_prices(each)))
     return made.getvalue().encode()
 
 

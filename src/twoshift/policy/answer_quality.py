@@ -1,0 +1,42 @@
+"""How near a text is to the one that was expected, from 0 to 1."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+__all__ = ["agreeing_share", "exact_match", "rouge_l"]
+
+_WORD = re.compile(r"\w+")
+
+
+def exact_match(expected: str, text: str) -> float:
+    """1 where they are the same but for white space around them."""
+    return float(expected.strip() == text.strip())
+
+
+def rouge_l(expected: str, text: str) -> float:
+    """F1 of the longest common subsequence of their words, in lower case, without stemming."""
+    wanted, found = (_WORD.findall(each.lower()) for each in (expected, text))
+    if not wanted or not found:
+        return float(wanted == found)
+    return 2 * _common(wanted, found) / (len(wanted) + len(found))
+
+
+def agreeing_share(one: Sequence[object], other: Sequence[object]) -> float:
+    """The share of the longer one that both have in common from the beginning on; 1 where both are empty."""
+    same = next((k for k, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return same / max(len(one), len(other)) if one or other else 1.0
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    """The length of their longest common subsequence: a bit for each word of the first, cleared where a match ends."""
+    places = dict[str, int]()
+    for at, word in enumerate(one):
+        places[word] = places.get(word, 0) | 1 << at
+    everything = (1 << len(one)) - 1
+    left = everything
+    for word in other:
+        matched = left & places.get(word, 0)
+        left = ((left + matched) | (left - matched)) & everything
+    return len(one) - left.bit_count()

@@ -1,0 +1,99 @@
+"""What a device generates in the steady state of continuous batching: prompts are read in steps that also decode.
+
+Every slot is taken again as soon as its answer ends. While all slots have one answer each, `sequences` prompts are
+read, in chunks that fit a step beside the sequences that decode, and each answer gets a token in every further step:
+
+    steps        = answer - 1 + chunks a prompt; more where full steps cannot hold all of those tokens
+    reading      = as many of them as there are chunks, each with its even share of the prompts' tokens
+    time         = reading * cost(decoding + read) + (steps - reading) * cost(decoding)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from twoshift.errors import InvalidInput
+from twoshift.policy.plan.row import Curve
+from twoshift.types import CallSize
+
+__all__ = ["Conversation", "GenerationRate", "fitting_sequences", "generation_rate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A typical request: tokens of its prompt that have to be read, and tokens of its answer."""
+
+    prompt_tokens: float
+    answer_tokens: float
+    cached_tokens: float = 0.0  # of the prompt, beside those: in the cache already
+
+    def __post_init__(self) -> None:
+        for name, least in (("prompt_tokens", 1), ("answer_tokens", 1), ("cached_tokens", 0)):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= least):
+                raise InvalidInput(name, value, f"a finite number of at least {least}")
+
+    @property
+    def tokens(self) -> float:
+        """Of KV cache, when its answer is whole."""
+        return self.prompt_tokens + self.cached_tokens + self.answer_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRate:
+    """So many sequences at once, one after the other without a pause."""
+
+    sequences: int
+    output_tokens_per_s: float
+    prompt_tokens_per_s: float  # read
+    answers_per_s: float
+    tpot_s: float  # the mean step: what a token of an answer takes
+    output_share: float  # of the time: for tokens that are generated, where a step's time is shared out by its tokens
+
+
+def fitting_sequences(kv_tokens: float, asked: Conversation, most: int, kv_mark: float = 1.0) -> int:
+    """As many as the KV cache holds when all of them have their whole answers; one at least."""
+    return max(1, min(most, int(kv_mark * kv_tokens / asked.tokens)))
+
+
+def generation_rate(
+    cost: Curve, asked: Conversation, sequences: int, step_tokens: int, quantile: float = 0.5
+) -> GenerationRate:
+    """Prefill and decode mixed; with prompts of one token it is what decoding alone gives."""
+    if sequences < 1 or step_tokens < 1:
+        raise InvalidInput("sequences", sequences, "at least 1, in steps of at least 1 token")
+    time_s, decoding_s, steps = _cycle(cost, asked, sequences, max(step_tokens, sequences), quantile)
+    return GenerationRate(
+        sequences,
+        output_tokens_per_s=sequences * asked.answer_tokens / time_s,
+        prompt_tokens_per_s=sequences * asked.prompt_tokens / time_s,
+        answers_per_s=sequences / time_s,
+        tpot_s=time_s / steps,
+        output_share=decoding_s / time_s,
+    )
+
+
+def _cycle(
+    cost: Curve, asked: Conversation, sequences: int, step_tokens: int, quantile: float
+) -> tuple[float, float, float]:
+    """Seconds in which every slot has had one answer, those of them for what is decoded, and steps."""
+    prompt, answer = asked.prompt_tokens, asked.answer_tokens
+    chunks = math.ceil(prompt / (step_tokens - sequences + 1))
+    steps = answer - 1 + chunks
+    reading = min(steps, float(sequences * chunks))
+    read, decoding = sequences * prompt / reading, sequences - sequences * chunks / reading
+    if round(read + decoding) > step_tokens:
+        steps = reading = sequences * (prompt + answer - 1) / step_tokens
+        decoding = sequences * (answer - 1) / steps
+        read = step_tokens - decoding
+    both_s = reading * cost.seconds(_size(sequences * chunks / reading, read, decoding), quantile)
+    alone_s = (steps - reading) * cost.seconds(CallSize.uniform(sequences), quantile)
+    return both_s + alone_s, both_s * decoding / (read + decoding) + alone_s, steps
+
+
+def _size(chunks: float, read: float, decoding: float) -> CallSize:
+    """A step that reads so many tokens in so many chunks, beside sequences that decode."""
+    each = max(1.0, read / chunks)
+    rows, tokens = max(1, round(chunks + decoding)), max(1, round(read + decoding))
+    return CallSize(rows, tokens, max(1, round(each)), max(1, round(read * each + decoding)))
