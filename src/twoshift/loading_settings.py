@@ -7,7 +7,7 @@ from typing import Annotated
 from twoshift.declare import setting
 from twoshift.values import FLAG, text, whole
 
-__all__ = ["Device", "Precision", "Threads", "TrustPickle"]
+__all__ = ["Device", "Precision", "RegistryLocation", "Threads", "TrustPickle"]
 
 Device = Annotated[str, setting("Device to run the model on: auto, cpu, cuda or cuda:N.", text("NAME"))]
 Precision = Annotated[
@@ -27,5 +27,14 @@ TrustPickle = Annotated[
         "Allow pickle and joblib model files. Such files can run any code: load only files that you trust.",
         FLAG,
         "--trust-pickle",
+    ),
+]
+RegistryLocation = Annotated[
+    str | None,
+    setting(
+        "Registry with the model's versions: a folder or an s3:// prefix.",
+        text("LOCATION"),
+        "--registry",
+        shown="TWOSHIFT_REGISTRY, or a folder in TWOSHIFT_HOME",
     ),
 ]

@@ -192,7 +192,7 @@ class Server:
             needed("google.protobuf", "grpc", f"{settings.grpc_port}", "grpc_port")
         for name, each in settings.models.items() if settings.engine == "local" else ():
             try:
-                check_named(each.model)
+                check_named(each.model, each.registry or settings.registry)
             except InvalidInput as error:
                 raise error.renamed(f"models.{name}.model" if len(settings.models) > 1 else error.field) from None
         log_accesses(settings)

@@ -18,7 +18,7 @@ from twoshift.declare import check, key, setting, settings_of
 from twoshift.decodable import decodable
 from twoshift.errors import InvalidInput
 from twoshift.generation import GenerationParams
-from twoshift.loading_settings import Device, Precision, Threads, TrustPickle
+from twoshift.loading_settings import Device, Precision, RegistryLocation, Threads, TrustPickle
 from twoshift.policy.hours import Hours
 from twoshift.types import JobKindName
 from twoshift.units import parse_duration
@@ -73,7 +73,9 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     inputs: Annotated[
         tuple[str, ...], setting("Input: files, folders, patterns, @list-files or s3:// prefixes.", names(), "INPUTS")]
     output: Annotated[str, setting("Output folder, local or s3://.", _LOCATION, "-o", "--output")]
-    model: Annotated[str, setting("Model: minilm, smollm, a model folder, a model file, or file.py:Class.")]
+    model: Annotated[
+        str,
+        setting("Model: minilm, smollm, a model folder or file, file.py:Class, a registered NAME:3 or NAME@prod.")]
     text: Annotated[
         str | None, ROWS,
         setting("Input column with the text; for pairs of texts (rerankers), the query.", _COLUMN)] = None
@@ -151,6 +153,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
                 more="For encoders. At most the usable cores. On Ray: actors of one CPU each, divided among the "
                 "workers. See [jobs](jobs.md#preparing-processes).")] = None
     trust_pickle: Annotated[TrustPickle, HERE] = False
+    registry: Annotated[RegistryLocation, HERE] = None
     load_seconds: Annotated[
         float,
         setting("Replace a worker that needs longer to load the model.", duration(), "--load-timeout", shown="30m"),

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
 
 from twoshift.batch.device import OwnDevice, WorkDevice
 from twoshift.batch.job import Job
 from twoshift.batch.llm_device import LlmDevice
+from twoshift.batch.plan import read_plan
 from twoshift.batch.pool import LocalPool, WorkerPool
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.verify import Verification, verify_output
+from twoshift.errors import TwoshiftError
+from twoshift.registry.names import parse_ref
 from twoshift.runtime.devices import usable_threads
-from twoshift.runtime.llm import LlmOptions, is_llm
-from twoshift.runtime.load import check_named
+from twoshift.runtime.llm import LlmOptions
 from twoshift.wiring.blob_stores import blobs_for
-from twoshift.wiring.model_loading import load_model
+from twoshift.wiring.model_loading import check_named, is_llm, load_model
+from twoshift.wiring.registered_models import fetched, pinned, registry_at
 from twoshift.wiring.served_models import llm_engine
 
 __all__ = ["job_for", "open_job_device", "verify_job"]
@@ -24,7 +32,26 @@ _SOONER = 0.95  # of a worker's time to load: it says where it hangs before its 
 
 def job_for(settings: JobSettings) -> Job:
     """A job on workers of this machine, the cores shared out among them, or of a Ray cluster."""
+    settings = _versioned(settings)
     return Job(settings, blobs_for, _pool_for(settings))
+
+
+def _versioned(settings: JobSettings) -> JobSettings:
+    """With the version of a registered model: that of its plan, wherever its alias points by now."""
+    ref, word = parse_ref(settings.model), settings.model
+    plan = read_plan(blobs_for(settings.output), settings.output) if ref is not None else None
+    begun = None if plan is None else parse_ref(plan.model.name)
+    if ref is not None and ref.version is None and begun is not None and begun.version and begun.name == ref.name:
+        word = str(begun)
+    word = (pinned if settings.engine == "ray" else fetched)(word, settings.registry)
+    if (version := parse_ref(word)) is not None and version.version is not None:
+        with suppress(TwoshiftError):  # a registry may be read-only, or not answer
+            registry_at(settings.registry).used_by(version, "job", _place(settings.output))
+    return msgspec.structs.replace(settings, model=word)
+
+
+def _place(output: str) -> str:
+    return output if "://" in output else f"{socket.gethostname()}:{Path(output).absolute()}"
 
 
 def _pool_for(settings: JobSettings) -> WorkerPool:
@@ -33,9 +60,9 @@ def _pool_for(settings: JobSettings) -> WorkerPool:
 
         return RayPool(settings, open_job_device, blobs_for)
 
-    check_named(settings.model)
+    check_named(settings.model, settings.registry)
     settings.check_preparers(usable_threads())
-    settings.check_model(is_llm(settings.model))  # before a worker is started
+    settings.check_model(is_llm(settings.model, settings.registry))  # before a worker is started
 
     threads = settings.threads or max(1, usable_threads() // settings.workers)
     return LocalPool(settings, threads, open_job_device, blobs_for)
@@ -43,7 +70,7 @@ def _pool_for(settings: JobSettings) -> WorkerPool:
 
 def open_job_device(settings: JobSettings) -> WorkDevice:
     """A job's model on a device of its own, in a worker."""
-    language = is_llm(settings.model)
+    language = is_llm(settings.model, settings.registry)
     settings.check_model(language)
     if language:
         return _llm_device(settings)
@@ -55,13 +82,14 @@ def open_job_device(settings: JobSettings) -> WorkDevice:
         threads=settings.threads,
         load_timeout_s=_SOONER * settings.load_seconds,
         measured_threads=False,  # its large calls share the interpreter with its reading, which no profile has seen
+        registry=settings.registry,
     )
     return OwnDevice(runtime)
 
 
 def _llm_device(settings: JobSettings) -> WorkDevice:
     options = LlmOptions(settings.device, settings.precision, settings.threads)
-    return LlmDevice(llm_engine(settings.model, options, serves=False))
+    return LlmDevice(llm_engine(settings.model, options, serves=False, registry=settings.registry))
 
 
 def verify_job(output: str, progress: Callable[[float], None]) -> Verification:

@@ -9,7 +9,7 @@ from twoshift.engine import Engine
 from twoshift.engine.llm import LlmEngine, LlmObjective
 from twoshift.policy.admission import MAX_WAITING
 from twoshift.policy.lane_values import LaneLimits
-from twoshift.runtime.llm import LlmOptions, load_llm
+from twoshift.runtime.llm import LlmOptions
 from twoshift.runtime.llm.remote import is_address
 from twoshift.runtime.load_limit import loading_step
 from twoshift.serve.derived import derive
@@ -27,7 +27,7 @@ from twoshift.wiring.measuring import (
     measured_steps,
     warmed,
 )
-from twoshift.wiring.model_loading import load_model, threads_of
+from twoshift.wiring.model_loading import load_llm, load_model, threads_of
 from twoshift.wiring.stored_profiles import profiles, stored_profile
 
 __all__ = ["llm_engine", "served_llm", "served_model"]
@@ -46,6 +46,7 @@ def served_model(name: str, settings: ModelSettings, note: Callable[[str], None]
             precision=settings.precision,
             trust_pickle=settings.trust_pickle,
             threads=settings.threads,
+            registry=settings.registry,
         )
         try:
             loading_step("the first call of the model began")
@@ -93,7 +94,8 @@ def served_llm(name: str, settings: ModelSettings, note: Callable[[str], None]) 
     note(f"Loading {settings.model}")
     with LoadingTurn() as turn:
         loading = (settings.device, settings.precision, settings.threads)
-        runtime = load_llm(settings.model, LlmOptions(*loading, tool_parser=settings.tool_parser))
+        options = LlmOptions(*loading, tool_parser=settings.tool_parser)
+        runtime = load_llm(settings.model, options, settings.registry)
         try:
             turn.alone()  # the first of several replicas measures, the others read what it has stored
             found = stored_profile(runtime.info)
@@ -107,12 +109,17 @@ def served_llm(name: str, settings: ModelSettings, note: Callable[[str], None]) 
 
 
 def llm_engine(
-    model: str, options: LlmOptions | None = None, objective: LlmObjective | None = None, *, serves: bool = True
+    model: str,
+    options: LlmOptions | None = None,
+    objective: LlmObjective | None = None,
+    *,
+    serves: bool = True,
+    registry: str | None = None,
 ) -> LlmEngine:
     """A language model behind an engine, with the curve that is stored, or one to learn from.
 
     Raises InvalidInput where it cannot be used, Broken if damaged.
     """
-    runtime = load_llm(model, options)
+    runtime = load_llm(model, options, registry)
     found = stored_profile(runtime.info)
     return LlmEngine(runtime, found.cost if found else GUESSED_STEP, objective, serves=serves)
