@@ -59,7 +59,7 @@ def list_command(
     show(as_json, data, table(_COLUMNS, rows, less=("by", "created")) if rows else empty)
 
 
-@command(app, "show", "twoshift models show sentiment@prod")
+@command(app, "show", "twoshift models show doubler@prod")
 def show_command(model: Ref, registry: RegistryAt = None, as_json: JsonFlag = False) -> None:
     """Show a version: files, checksum, source, aliases, profiles and who uses it."""
     from twoshift.wiring.registered_models import registry_at
@@ -89,7 +89,7 @@ def show_command(model: Ref, registry: RegistryAt = None, as_json: JsonFlag = Fa
     show(as_json, data, *known, table(("<<file", "bytes", "<<sha256"), files, less=("sha256",)))
 
 
-@command(app, "history", "twoshift models history sentiment@prod")
+@command(app, "history", "twoshift models history doubler@prod")
 def history_command(
     alias: Annotated[str, typer.Argument(help="Alias: NAME@prod.")],
     registry: RegistryAt = None,
@@ -110,7 +110,7 @@ def history_command(
     show(as_json, {"alias": alias, "moves": msgspec.to_builtins(moves)}, table(_MOVES, rows))
 
 
-@command(app, "pull", "twoshift models pull sentiment:3")
+@command(app, "pull", "twoshift models pull doubler:1")
 def pull_command(
     model: Ref,
     output: Annotated[
@@ -138,9 +138,9 @@ def pull_command(
     show(as_json, data, f"{version.ref}: {megabytes(version.size_bytes)} in {folder}")
 
 
-@command(app, "verify", "twoshift models verify sentiment:3")
+@command(app, "verify", "twoshift models verify doubler:1")
 def verify_command(
-    model: Annotated[str | None, typer.Argument(help="NAME, NAME:3 or NAME@prod; without it, all versions.")] = None,
+    model: Annotated[str | None, typer.Argument(help="NAME, NAME:3 or NAME@prod; all versions if omitted.")] = None,
     registry: RegistryAt = None,
     as_json: JsonFlag = False,
 ) -> int:

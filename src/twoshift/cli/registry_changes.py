@@ -29,7 +29,7 @@ Alias = Annotated[str, typer.Argument(help="Alias: NAME@prod.")]
 Note = Annotated[str, text("Text to keep with it.")]
 
 
-@command(app, "push", "twoshift models push sentiment examples/sentiment.py:Sentiment --note 'first try'")
+@command(app, "push", "twoshift models push doubler model.py:Doubler --note 'first try'")
 def push_command(
     name: Annotated[str, typer.Argument(help="Name of the model.")],
     source: Annotated[str, typer.Argument(help=_SOURCE)],
@@ -61,7 +61,7 @@ def push_command(
     show(as_json, data, f"{version_line(version)}; in {store.root}")
 
 
-@command(app, "alias", "twoshift models alias sentiment@prod 3")
+@command(app, "alias", "twoshift models alias doubler@prod 2")
 def alias_command(
     alias: Alias,
     version: Annotated[str, typer.Argument(help="Version: 3 or NAME:3.")],
@@ -83,7 +83,7 @@ def alias_command(
     show(as_json, data, f"{alias} is {name}:{number}{'' if was is None else f'; it was {name}:{was}'}.")
 
 
-@command(app, "rollback", "twoshift models rollback sentiment@prod")
+@command(app, "rollback", "twoshift models rollback doubler@prod")
 def rollback_command(alias: Alias, note: Note = "", registry: RegistryAt = None, as_json: JsonFlag = False) -> None:
     """Let an alias point to the version before, one step back."""
     from twoshift.registry.names import alias_ref
@@ -99,7 +99,7 @@ def rollback_command(alias: Alias, note: Note = "", registry: RegistryAt = None,
     )
 
 
-@command(app, "remove", "twoshift models remove sentiment:2")
+@command(app, "remove", "twoshift models remove doubler:2")
 def remove_command(
     version: Annotated[str, typer.Argument(help="Version: NAME:3.")],
     force: Annotated[bool, typer.Option("--force", help="Remove it although a server uses it.")] = False,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import hashlib
 import os
 import shutil
 import stat
 import uuid
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -44,7 +44,8 @@ class ModelCache:
     def __init__(self, root: Path, limit_bytes: float) -> None:
         self._root, self._limit = root, limit_bytes
         self._versions, self._incoming = root / "versions", root / "incoming"
-        self._held: dict[str, IO[bytes]] = {}  # locks on what this process uses
+        self._held: dict[str, int] = {}  # locks on what this process uses, by their descriptors
+        weakref.finalize(self, _let_go, self._held)
 
     def folder(self, version: Version) -> Path | None:
         """Where the version's files lie, if they do; it is not evicted while this process runs."""
@@ -228,10 +229,9 @@ class ModelCache:
 
     def _hold(self, name: str) -> None:
         if name not in self._held:
-            with suppress(OSError):
-                opened = self._lock_file(f"{name}.used")
+            with suppress(OSError), self._lock_file(f"{name}.used") as opened:
                 fcntl.flock(opened, fcntl.LOCK_SH)
-                self._held[name] = opened
+                self._held[name] = os.dup(opened.fileno())
 
     @contextmanager
     def _locked(self, name: str) -> Iterator[None]:
@@ -255,13 +255,19 @@ class ModelCache:
         folder.mkdir(parents=True, exist_ok=True)
         return (folder / name).open("ab")
 
-    @contextlib.contextmanager
+    @contextmanager
     def _writable(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             accepted = f"a folder that can be written ({error.strerror}); TWOSHIFT_HOME sets it"
             raise InvalidInput("model cache", str(self._root), accepted) from error
+
+
+def _let_go(held: dict[str, int]) -> None:
+    for each in held.values():
+        with suppress(OSError):
+            os.close(each)
 
 
 def _hex(checksum: str) -> str:
