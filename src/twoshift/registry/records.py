@@ -73,6 +73,8 @@ class VersionUse(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: str  # job or server
     where: str  # a job's output folder; host, process and deployment of a server
+    host: str = ""
+    process: int = 0
     created_at: str
     created_by: str
 

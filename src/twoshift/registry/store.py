@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import itertools
+import os
 import socket
 import uuid
 from collections.abc import Callable, Collection
@@ -181,7 +182,7 @@ class Registry:
         Raises InvalidInput where an alias points to it or, without `force`, somebody uses it.
         """
         version = self.version(name, number)
-        if not force and (used := [use for use in self.uses(version) if use.kind == "server"]):
+        if not force and (used := [use for use in self.uses(version) if use.kind == "server" and _may_live(use)]):
             accepted = f"a version that no server uses: {used[0].where} does; stop it, or use --force"
             raise InvalidInput("VERSION", version.ref, accepted)
         created_at, created_by = self.stamp()
@@ -241,7 +242,10 @@ class Registry:
     def used_by(self, ref: ModelRef, kind: str, where: str) -> str:
         """Write down who uses a version; the location, to delete it by."""
         created_at, created_by = self.stamp()
-        use = VersionUse(kind=kind, where=where, created_at=created_at, created_by=created_by)
+        host, process = socket.gethostname(), os.getpid()
+        use = VersionUse(
+            kind=kind, where=where, host=host, process=process, created_at=created_at, created_by=created_by
+        )
         named = uuid.uuid5(uuid.NAMESPACE_URL, f"{kind} {where}").hex  # again and again the same one
         location = f"{self.layout.uses(ref.name, ref.version or 0)}/{kind}-{named}.json"
         self.blobs.write(location, msgspec.json.encode(use))
@@ -260,6 +264,19 @@ class Registry:
     def stamp(self) -> tuple[str, str]:
         """When and by whom."""
         return datetime.now(UTC).isoformat(timespec="seconds"), self._who or _whoami()
+
+
+def _may_live(use: VersionUse) -> bool:
+    """Whether the process may still be there: of another host nobody here can tell."""
+    if use.host != socket.gethostname() or not use.process:
+        return True
+    try:
+        os.kill(use.process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _listed(numbers: Collection[int]) -> str:

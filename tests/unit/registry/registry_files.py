@@ -23,9 +23,7 @@ def contents(registry: Registry, name: str, number: int) -> dict[str, str]:
     """What a reader of a version gets."""
     found = registry.version(name, number)
     assert registry.damaged(found) == {}
-    return {
-        file.path: (registry.blobs.read(registry.layout.blob(file.sha256)) or b"").decode() for file in found.files
-    }
+    return {file.path: (registry.blobs.read(registry.layout.blob(file.sha256)) or b"").decode() for file in found.files}
 
 
 class Killed(BaseException):
