@@ -144,9 +144,7 @@ def test_a_server_starts_from_its_cache_where_the_registry_is_gone_and_says_so(
     assert "registry" in other.run("score", "times@prod", given='{"x": 1}\n', code=2).stderr
 
 
-def test_what_one_machine_has_measured_another_like_it_does_not_measure_again(
-    machine: Machine, tmp_path: Path
-) -> None:
+def test_what_one_machine_has_measured_another_like_it_does_not_measure_again(machine: Machine, tmp_path: Path) -> None:
     machine.push(2)
     other = Machine(tmp_path / "two", tmp_path / "registry")
     said = list[str]()

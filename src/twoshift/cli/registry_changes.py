@@ -53,8 +53,7 @@ def push_command(
     with tempfile.TemporaryDirectory(prefix="twoshift-push-") as folder, own_stdout():
         scratch = Path(folder)
         made = artifact_of(source, scratch, trust_pickle=trust_pickle, also=more or (), registry=registry)
-        if not no_check:
-            made = checked(made, scratch, trust_pickle)
+        made = checked(made, scratch, trust_pickle, loads=not no_check)
         with progress_bar(f"Pushing {name}") as progress:
             version = store.push(name, made, note, progress)
     data = {**msgspec.to_builtins(version), "size_bytes": version.size_bytes, "registry": store.root}

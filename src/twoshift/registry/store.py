@@ -204,12 +204,13 @@ class Registry:
         return found is not None and found.version == number
 
     def _referenced(self) -> set[str]:
-        return {
-            file.sha256
-            for name in self.names()
-            for number in self.versions(name)
-            for file in self.version(name, number).files
-        }
+        """The files that versions have; one that is removed at this moment has none."""
+        found = set[str]()
+        for name in self.names():
+            for number in self.versions(name):
+                with suppress(NotFound):
+                    found |= {file.sha256 for file in self.version(name, number).files}
+        return found
 
     def damaged(self, version: Version, progress: Callable[[float], None] = lambda _: None) -> dict[str, str]:
         """The files of a version that are not what was pushed, with what is wrong."""

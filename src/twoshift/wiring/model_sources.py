@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from twoshift.errors import InvalidInput
+from twoshift.errors import Broken, InvalidInput
 from twoshift.registry.artifact import Artifact, ArtifactFile, files_below
 from twoshift.registry.hub_cache import cached_snapshot, wanted_files
 from twoshift.registry.mlflow_folder import MLMODEL, is_registry_uri, mlflow_artifact, mlflow_download
@@ -114,26 +114,30 @@ def _more_files(also: Sequence[str], source: str) -> list[ArtifactFile]:
     return found
 
 
-def checked(artifact: Artifact, scratch: Path, trust_pickle: bool) -> Artifact:
+def checked(artifact: Artifact, scratch: Path, trust_pickle: bool, loads: bool = True) -> Artifact:
     """The artifact with what is known of it once it was loaded, from its own files alone; raises what loading raises.
 
-    A language model's folder is read and not loaded.
+    A language model's folder is read and not loaded. With `loads` false, only what kind it is.
     """
     folder = scratch / "checked"
     for file in artifact.files:
         _laid_out(file, folder / file.path)
     word = str(folder) if artifact.entry == "." else str(folder / artifact.entry)
+    artifact = replace(artifact, is_llm=is_llm(word))
+    if not loads:
+        return artifact
     try:
-        if is_llm(word):
+        if artifact.is_llm:
             llm_folder(word)
-            return replace(artifact, is_llm=True)
+            return artifact
         runtime = load_model(word, trust_pickle=trust_pickle, device="cpu")
     except InvalidInput as error:
-        raise _in_words_of(error, artifact.source, str(folder)) from error
-    try:
-        info = runtime.info
-    finally:
-        runtime.close()
+        accepted = error.accepted.replace(str(folder), artifact.source)
+        raise type(error)("SOURCE", artifact.source, f"{accepted} (--no-check pushes it as it is)") from error
+    except Broken as error:
+        raise type(error)(str(error).replace(str(folder), artifact.source)) from error
+    runtime.close()
+    info = runtime.info
     return replace(artifact, runtime=info.runtime, outputs=info.outputs, model_checksum=info.checksum)
 
 
@@ -143,8 +147,3 @@ def _laid_out(file: ArtifactFile, target: Path) -> None:
         shutil.copyfile(file.source, target)
     else:
         target.symlink_to(file.source.resolve())
-
-
-def _in_words_of(error: InvalidInput, source: str, folder: str) -> InvalidInput:
-    accepted = error.accepted.replace(folder, source)
-    return type(error)("SOURCE", source, f"{accepted} (--no-check pushes it as it is)")
