@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from twoshift.registry.records import Version
     from twoshift.registry.store import Registry
 
-__all__ = ["Ref", "megabytes", "ref_of", "version_line"]
+__all__ = ["Ref", "megabytes", "pace", "ref_of", "version_line"]
 
 Ref = Annotated[str, typer.Argument(help="Registered model: NAME (its newest version), NAME:3 or NAME@prod.")]
 _COLUMNS = ("<<model", "version", "<aliases", "size", "<created", "<by", "<note")
@@ -120,13 +121,14 @@ def pull_command(
     as_json: JsonFlag = False,
 ) -> None:
     """Download a version to this machine's cache and compare its checksums."""
-    from twoshift.wiring.registered_models import found_version, local_model
+    from twoshift.wiring.registered_models import found_version, local_model, model_cache
 
     if output is not None and Path(output).expanduser().exists():
         raise InvalidInput("output", output, "a folder that does not exist yet")
     version = found_version(str(ref_of(model)), registry, note)
     if version is None:
         raise InvalidInput("MODEL", model, "a registered model; this is a file or folder")
+    began_s, was_here = time.monotonic(), model_cache().folder(version) is not None
     with progress_bar(f"Downloading {version.ref}") as progress:
         local = local_model(version.ref, registry, trust_pickle=True, note=note, progress=progress)
     assert local.folder is not None  # noqa: S101 - it is a registered one
@@ -134,8 +136,16 @@ def pull_command(
     if output is not None:
         folder = Path(output).expanduser()
         shutil.copytree(local.folder, folder, copy_function=shutil.copyfile)
-    data = {"model": version.ref, "checksum": version.checksum, "bytes": version.size_bytes, "folder": str(folder)}
-    show(as_json, data, f"{version.ref}: {megabytes(version.size_bytes)} in {folder}")
+    took_s = time.monotonic() - began_s
+    how = "; it was in the cache" if was_here else pace(version.size_bytes, took_s)
+    data = {
+        "model": version.ref,
+        "checksum": version.checksum,
+        "bytes": version.size_bytes,
+        "folder": str(folder),
+        "seconds": took_s,
+    }
+    show(as_json, data, f"{version.ref}: {megabytes(version.size_bytes)} in {folder}{how}")
 
 
 @command(app, "verify", "twoshift models verify doubler:1")
@@ -187,6 +197,11 @@ def ref_of(word: str) -> ModelRef:
 def megabytes(count: int) -> str:
     """For people."""
     return f"{count / 1e6:,.1f} MB" if count >= 1e5 else f"{count:,} bytes"
+
+
+def pace(count: int, seconds: float) -> str:
+    """How fast so many bytes were; nothing where they were few."""
+    return f" ({seconds:,.1f} s, {count / seconds / 1e6:,.0f} MB/s)" if count >= 1e6 and seconds > 0 else ""
 
 
 def version_line(version: Version) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +17,7 @@ from twoshift.cli.output import note as tell
 from twoshift.cli.output import own_stdout, show
 from twoshift.cli.params import JsonFlag, text
 from twoshift.cli.progress import progress_bar
-from twoshift.cli.registry import megabytes, version_line
+from twoshift.cli.registry import megabytes, pace, version_line
 from twoshift.errors import InvalidInput
 
 __all__ = ["push_command"]
@@ -54,10 +55,12 @@ def push_command(
         scratch = Path(folder)
         made = artifact_of(source, scratch, trust_pickle=trust_pickle, also=more or (), registry=registry)
         made = checked(made, scratch, trust_pickle, loads=not no_check)
+        began_s = time.monotonic()
         with progress_bar(f"Pushing {name}") as progress:
             version = store.push(name, made, note, progress)
-    data = {**msgspec.to_builtins(version), "size_bytes": version.size_bytes, "registry": store.root}
-    show(as_json, data, f"{version_line(version)}; in {store.root}")
+    took_s = time.monotonic() - began_s
+    data = {**msgspec.to_builtins(version), "size_bytes": version.size_bytes, "registry": store.root, "seconds": took_s}
+    show(as_json, data, f"{version_line(version)}; in {store.root}{pace(version.size_bytes, took_s)}")
 
 
 @command(app, "alias", "twoshift models alias doubler@prod 2")

@@ -57,7 +57,8 @@ class Registry:
         checked_model_name(name)
         self.blobs.create(self.layout.mark, msgspec.json.encode({"format": FORMAT, "id": uuid.uuid4().hex}))
         sent = Bytes(2 * artifact.size_bytes, progress)
-        files = tuple(hashed(file, sent) for file in artifact.files)
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            files = tuple(threads.map(lambda file: hashed(file, sent), artifact.files))
         sources = {found.sha256: file.source for file, found in zip(artifact.files, files, strict=True)}
         with self._cleaning.kept_off(), ThreadPoolExecutor(_AT_ONCE) as threads:
             distinct = {file.sha256: file for file in files}.values()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from twoshift.errors import Broken, InvalidInput
+from twoshift.errors import Broken, InvalidInput, NotInstalled, UnusableModel
 from twoshift.registry.artifact import Artifact, ArtifactFile, files_below
 from twoshift.registry.hub_cache import cached_snapshot, wanted_files
 from twoshift.registry.mlflow_folder import MLMODEL, is_registry_uri, mlflow_artifact, mlflow_download
@@ -133,7 +133,8 @@ def checked(artifact: Artifact, scratch: Path, trust_pickle: bool, loads: bool =
         runtime = load_model(word, trust_pickle=trust_pickle, device="cpu")
     except InvalidInput as error:
         accepted = error.accepted.replace(str(folder), artifact.source)
-        raise type(error)("SOURCE", artifact.source, f"{accepted} (--no-check pushes it as it is)") from error
+        kind = type(error) if isinstance(error, NotInstalled | UnusableModel) else InvalidInput
+        raise kind("SOURCE", artifact.source, f"{accepted} (--no-check pushes it as it is)") from error
     except Broken as error:
         raise type(error)(str(error).replace(str(folder), artifact.source)) from error
     runtime.close()
