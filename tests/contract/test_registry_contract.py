@@ -154,7 +154,7 @@ def test_a_bucket_that_does_not_answer_is_stood_in_for_by_the_cache(
     monkeypatch.setattr(registered_models, "_versions", {})
     said = list[str]()
     assert local_model("m@prod", location, note=said.append).folder == used.folder
-    assert "using m:1 from the verified cache" in said[0]
+    assert "Using m:1 from the verified cache" in said[0]
     assert local_model("m@prod", location, note=said.append).registry == ""  # it is not asked again and again
     assert len(said) == 1
     with pytest.raises(TryLater):

@@ -137,7 +137,7 @@ def test_a_server_starts_from_its_cache_where_the_registry_is_gone_and_says_so(
     server = machine.serve("times@prod")
     try:
         assert product(server) == 20
-        assert "using times:1 from the verified cache" in server.said
+        assert "Using times:1 from the verified cache" in server.said
     finally:
         server.end()
     other = Machine(tmp_path / "two", tmp_path / "registry")

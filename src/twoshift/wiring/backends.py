@@ -20,7 +20,7 @@ from twoshift.runtime.load_limit import load_within
 from twoshift.serve.live_model import LiveModel
 from twoshift.serve.settings import ModelSettings, ServeSettings
 from twoshift.wiring.model_loading import is_llm
-from twoshift.wiring.registered_models import fetched, pinned
+from twoshift.wiring.registered_models import fetched, is_registered, pinned, registry_location
 from twoshift.wiring.served_models import served_llm, served_model
 
 __all__ = ["fleet_model", "live_model", "ray_model"]
@@ -67,8 +67,10 @@ def live_model(
 def _versioned(model: ModelSettings, settings: ServeSettings, note: Callable[[str], None]) -> ModelSettings:
     """With the version of a registered model, which all replicas load; of replicas here its files are there then."""
     registry = model.registry or settings.registry
+    if not is_registered(model.model, registry):
+        return model
     word = (pinned if settings.engine == "ray" else fetched)(model.model, registry, note)
-    return msgspec.structs.replace(model, model=word, registry=registry)
+    return msgspec.structs.replace(model, model=word, registry=registry_location(registry))
 
 
 def _check_remote(settings: ModelSettings, engine: str) -> None:

@@ -17,12 +17,12 @@ from twoshift.batch.pool import LocalPool, WorkerPool
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.verify import Verification, verify_output
 from twoshift.errors import TwoshiftError
-from twoshift.registry.names import parse_ref
+from twoshift.registry.names import parse_ref, version_ref
 from twoshift.runtime.devices import usable_threads
 from twoshift.runtime.llm import LlmOptions
 from twoshift.wiring.blob_stores import blobs_for
 from twoshift.wiring.model_loading import check_named, is_llm, load_model
-from twoshift.wiring.registered_models import fetched, pinned, registry_at
+from twoshift.wiring.registered_models import answers, fetched, is_registered, pinned, registry_at, registry_location
 from twoshift.wiring.served_models import llm_engine
 
 __all__ = ["job_for", "open_job_device", "verify_job"]
@@ -38,16 +38,18 @@ def job_for(settings: JobSettings) -> Job:
 
 def _versioned(settings: JobSettings) -> JobSettings:
     """With the version of a registered model: that of its plan, wherever its alias points by now."""
-    ref, word = parse_ref(settings.model), settings.model
-    plan = read_plan(blobs_for(settings.output), settings.output) if ref is not None else None
+    word, ref = settings.model, parse_ref(settings.model)
+    if ref is None or not is_registered(word, settings.registry):
+        return settings
+    plan = read_plan(blobs_for(settings.output), settings.output)
     begun = None if plan is None else parse_ref(plan.model.name)
-    if ref is not None and ref.version is None and begun is not None and begun.version and begun.name == ref.name:
+    if ref.version is None and begun is not None and begun.version and begun.name == ref.name:
         word = str(begun)
     word = (pinned if settings.engine == "ray" else fetched)(word, settings.registry)
-    if (version := parse_ref(word)) is not None and version.version is not None:
-        with suppress(TwoshiftError):  # a registry may be read-only, or not answer
-            registry_at(settings.registry).used_by(version, "job", _place(settings.output))
-    return msgspec.structs.replace(settings, model=word)
+    if answers(settings.registry):
+        with suppress(TwoshiftError):  # it may be read-only
+            registry_at(settings.registry).used_by(version_ref(word), "job", _place(settings.output))
+    return msgspec.structs.replace(settings, model=word, registry=registry_location(settings.registry))
 
 
 def _place(output: str) -> str:

@@ -22,8 +22,8 @@ from twoshift.units import parse_bytes
 from twoshift.wiring.blob_stores import blobs_for
 
 __all__ = [
-    "LocalModel", "fetched", "found_version", "is_registered", "local_model", "model_cache", "pinned", "registry_at",
-    "registry_location",
+    "LocalModel", "answers", "fetched", "found_version", "is_registered", "local_model", "model_cache", "pinned",
+    "registry_at", "registry_location",
 ]  # fmt: skip
 
 _CACHE = "100GB"
@@ -107,6 +107,11 @@ def pinned(word: str, registry: str | None = None, note: Note = _logger.warning)
     return word if version is None else version.ref
 
 
+def answers(registry: str | None = None) -> bool:
+    """Whether it is worth asking: it has not been silent just now."""
+    return time.monotonic() >= _silent_until_s.get(registry_location(registry), 0.0)
+
+
 def fetched(word: str, registry: str | None = None, note: Note = _logger.warning) -> str:
     """As `pinned`, with its files on this machine."""
     return local_model(word, registry, note=note, trust_pickle=True).name
@@ -166,7 +171,8 @@ def _found(word: str, registry: str | None, note: Note) -> _Found | None:
         if known is None:
             raise
         _silent_until_s[location] = time.monotonic() + _SILENT_S
-        note(f"The registry does not answer ({error}): using {known.ref} from the verified cache")
+        why = str(error).partition("; try again")[0]
+        note(f"The registry does not answer: {why}. Using {known.ref} from the verified cache.")
         return _Found(known, answered=False)
     for name in (word, version.ref):
         cache.remember(location, name, version)
