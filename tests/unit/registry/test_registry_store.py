@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import uuid
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from registry_files import artifact, contents
 
@@ -76,26 +77,33 @@ def test_a_rollback_is_one_step_and_a_second_one_goes_further_back(registry: Reg
     assert (moves[-1].note, moves[-1].created_by) == ("bad answers", "me@here")
 
 
-@given(st.lists(st.one_of(st.sampled_from([1, 2, 3]), st.none()), max_size=12))
-def test_an_alias_behaves_like_a_stack_of_the_versions_it_was_set_to(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[int | None]
-) -> None:
+@pytest.fixture(scope="module")
+def three_versions(tmp_path_factory: pytest.TempPathFactory) -> Registry:
     folder = tmp_path_factory.mktemp("registry")
     registry = Registry(str(folder / "registry"), LocalBlobs())
     pushed(registry, folder, 3)
+    return registry
+
+
+@settings(max_examples=20)  # each move waits for the disk
+@given(st.lists(st.one_of(st.sampled_from([1, 2, 3]), st.none()), max_size=8))
+def test_an_alias_behaves_like_a_stack_of_the_versions_it_was_set_to(
+    three_versions: Registry, steps: list[int | None]
+) -> None:
+    registry, alias = three_versions, f"a{uuid.uuid4().hex}"
     stack = list[int]()
     for step in steps:
         if step is not None:
-            registry.alias("m", "prod", step)
+            registry.alias("m", alias, step)
             if stack[-1:] != [step]:
                 stack.append(step)
         elif len(stack) > 1:
             stack.pop()
-            assert registry.rollback("m", "prod") == stack[-1]
+            assert registry.rollback("m", alias) == stack[-1]
         else:
             with pytest.raises(InvalidInput):
-                registry.rollback("m", "prod")
-        found = registry.aliases.current("m", "prod")
+                registry.rollback("m", alias)
+        found = registry.aliases.current("m", alias)
         assert (found and found.version) == (stack[-1] if stack else None)
 
 
