@@ -73,7 +73,7 @@ def product(server: Server) -> float:
     return got.json()["outputs"][0]["data"][0]
 
 
-def test_a_version_is_pushed_aliased_run_served_and_rolled_back(machine: Machine, tmp_path: Path) -> None:
+def test_a_version_is_pushed_aliased_scored_and_run(machine: Machine) -> None:
     assert [machine.push(2), machine.push(3)] == [1, 2]
     machine.run("models", "alias", "times@prod", "1")
     scored = machine.run("score", "times@prod", given='{"x": 10}\n')
@@ -85,11 +85,19 @@ def test_a_version_is_pushed_aliased_run_served_and_rolled_back(machine: Machine
     plan = json.loads((machine.path / "out/_twoshift/plan.json").read_text())
     assert plan["model"]["name"] == plan["settings"]["model"] == "times:1"
 
+    uses = machine.json("models", "show", "times:1")["uses"]
+    assert [use["kind"] for use in uses] == ["job"]
+
+
+def test_a_version_is_served_by_alias_and_not_removed_meanwhile(machine: Machine) -> None:
+    machine.push(2)
+    machine.push(3)
+    machine.run("models", "alias", "times@prod", "1")
     server = machine.serve("times@prod")
     try:
         assert product(server) == 20
         shown = machine.json("models", "show", "times:1")
-        assert {use["kind"] for use in shown["uses"]} == {"job", "server"}
+        assert [use["kind"] for use in shown["uses"]] == ["server"]
         assert shown["aliases"] == ["prod"]
         machine.run("models", "alias", "times@prod", "2")
         refused = machine.run("models", "remove", "times:1", code=2)
@@ -97,8 +105,13 @@ def test_a_version_is_pushed_aliased_run_served_and_rolled_back(machine: Machine
         assert server.stop() == 0
     finally:
         server.end()
-    assert [use["kind"] for use in machine.json("models", "show", "times:1")["uses"]] == ["job"]
+    assert machine.json("models", "show", "times:1")["uses"] == []
 
+
+def test_a_server_that_loads_again_after_a_rollback_serves_the_version_before(machine: Machine) -> None:
+    for number, factor in ((1, 2), (2, 3)):
+        machine.push(factor)
+        machine.run("models", "alias", "times@prod", str(number))
     server = machine.serve("times@prod")
     try:
         assert product(server) == 30

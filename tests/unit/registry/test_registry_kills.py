@@ -25,6 +25,7 @@ def whole(root: Path) -> dict[int, dict[str, str]]:
 def test_a_push_that_is_killed_at_any_change_is_whole_or_not_there(tmp_path: Path, after: bool) -> None:
     one = artifact(tmp_path / "one", a_txt="shared", b_txt="first")
     two = artifact(tmp_path / "two", a_txt="shared", b_txt="second", c_txt="third")
+    changes = 0
     for changes in range(1, 100):
         root = tmp_path / f"registry-{changes}"
         Registry(str(root), LocalBlobs()).push("m", one)
@@ -51,6 +52,7 @@ def test_a_removal_that_is_killed_at_any_change_can_be_done_again_and_harms_no_o
     monkeypatch.setattr(cleaning, "_ABANDONED_CLEANING_S", -1.0)  # whoever cleaned is known to be dead
     one = artifact(tmp_path / "one", a_txt="shared", b_txt="first")
     two = artifact(tmp_path / "two", a_txt="shared", b_txt="second")
+    changes = 0
     for changes in range(1, 100):
         root = tmp_path / f"registry-{changes}"
         registry = Registry(str(root), LocalBlobs())
