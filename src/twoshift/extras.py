@@ -43,6 +43,7 @@ EXTRAS: dict[str, dict[str, str]] = {
     },
     "fleet": _FLEET,
     "postgres": {**_FLEET, "psycopg": "psycopg[binary]"},
+    "mlflow": {"mlflow": "mlflow-skinny", "yaml": "pyyaml"},
     "onnx": {name: _ENCODER[name] for name in ("onnx", "onnxruntime")},
     "ray": {"pyarrow": "pyarrow", "ray": "ray[data,serve]"},
     "s3": {"obstore": "obstore"},

@@ -16,6 +16,7 @@ __all__ = [
     "Metric",
     "Precision",
     "Reference",
+    "RegistryLocation",
     "TensorParallel",
     "Threads",
     "TrustPickle",
@@ -46,6 +47,15 @@ TrustPickle = Annotated[
         "Allow pickle and joblib model files. Such files can run any code: load only files that you trust.",
         FLAG,
         "--trust-pickle",
+    ),
+]
+RegistryLocation = Annotated[
+    str | None,
+    setting(
+        "Registry with the model's versions: a folder or an s3:// prefix.",
+        text("LOCATION"),
+        "--registry",
+        shown="TWOSHIFT_REGISTRY, or a folder in TWOSHIFT_HOME",
     ),
 ]
 TensorParallel = Annotated[int, setting("Language model: number of GPUs that share the model.", whole(most=64))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -138,6 +138,8 @@ class RuntimeInfo:
     adapters: Mapping[str, LoadedAdapter] = field(default_factory=dict[str, LoadedAdapter], hash=False)  # by name
     prepare_waits: bool = False  # whether `prepare` is a user's own code, which may wait for anything
     is_ordered: bool = field(default=False, compare=False)  # whether a row's values have an order and no names
+    registry: str = field(default="", compare=False)  # where a registered model lies, with what was measured of it
+    files: str = field(default="", compare=False)  # of a registered model, on the machine that has loaded it
 
 
 class Launched(Protocol):
@@ -417,6 +419,13 @@ class Blobs(Protocol):
 
     def publish(self, staged: Path, location: str) -> bool:
         """Put a staged file there, whole, if there is none; whether it did. The staged file is then gone."""
+        ...
+
+    def write_large(self, location: str, chunks: Callable[[], Iterator[bytes]], size_bytes: int) -> None:
+        """Put a file of any size there, or replace it, whole; nothing where the chunks raise. They may be asked again.
+
+        For content that decides its own name: whoever else writes there writes the same.
+        """
         ...
 
     def delete(self, location: str) -> None:

@@ -38,6 +38,7 @@ from twoshift.server_services import ServerServices, ledger_for, service_metrics
 from twoshift.wiring.backends import live_model
 from twoshift.wiring.model_loading import check_named
 from twoshift.wiring.scalers import scalers_for, scaling_metrics
+from twoshift.wiring.version_uses import VersionUses
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -97,6 +98,7 @@ class Server:
         self._services: ServerServices | None = None
         self._usage: Ledger | NoUsage | None = None
         self._scalers: dict[str, Scaler] = {}
+        self._uses = VersionUses()
         self._sockets: list[socket.socket] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop, self._hurry = asyncio.Event(), asyncio.Event()
@@ -194,7 +196,7 @@ class Server:
             needed("google.protobuf", "grpc", f"{settings.grpc_port}", "grpc_port")
         for name, each in settings.models.items() if settings.engine == "local" else ():
             try:
-                check_named(each.model)
+                check_named(each.model, each.registry or settings.registry)
             except InvalidInput as error:
                 raise error.renamed(f"models.{name}.model" if len(settings.models) > 1 else error.field) from None
         log_accesses(settings)
@@ -316,6 +318,7 @@ class Server:
         assert self._services is not None  # noqa: S101 - they are there before any deployment is loaded
         jobs, name = self._services.jobs, deployment.name
         deployment.adapters = tuple(self.settings.models[name].adapters)
+        self._uses.begin(name, deployment.info)
         for scaler in scalers_for({name: deployment}, self.settings, jobs, self._note).values():
             self._scalers[name] = scaler
             scaler.start(self.settings.models[name].scale.every_s)
@@ -327,6 +330,7 @@ class Server:
     def _leaving(self, deployment: Deployment, backend: LiveModel) -> None:
         if self._fronts is not None:
             self._fronts.group.let_go(backend, self.settings.grace_s)
+        self._uses.end(deployment.name, backend.info)
         if (scaler := self._scalers.pop(deployment.name, None)) is not None:
             scaler.close()
         assert self._services is not None  # noqa: S101 - they are there before any deployment is loaded
@@ -343,6 +347,7 @@ class Server:
         ended = self._deployer.close(max(_NOW_S, left_s))
         for scaler in [*self._scalers.values()]:
             scaler.close()
+        self._uses.close()
         ended &= self._services is None or self._services.close(left_s)
         if self._usage is not None:
             self._usage.close()

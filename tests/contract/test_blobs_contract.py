@@ -185,6 +185,26 @@ def test_what_exists_is_neither_created_nor_published_again(place: Place) -> Non
     assert place.blobs.read(place.at("part")) == b"first"
 
 
+@pytest.mark.parametrize("size", [0, 1000, 40_000_000])
+def test_a_large_file_is_written_whole_in_chunks_or_not_at_all(place: Place, size: int) -> None:
+    data = os.urandom(size)
+
+    def chunks() -> Iterator[bytes]:
+        yield from (data[start : start + 3_000_000] for start in range(0, size, 3_000_000))
+
+    def broken() -> Iterator[bytes]:
+        yield from chunks()
+        raise RuntimeError("the source has changed")
+
+    with pytest.raises(RuntimeError, match="the source has changed"):
+        place.blobs.write_large(place.at("x"), broken, size)
+    assert place.blobs.stat(place.at("x")) is None
+    for _ in range(2):
+        place.blobs.write_large(place.at("x"), chunks, size)
+        assert place.blobs.read(place.at("x")) == data
+    assert place.blobs.names(place.root) == {"x"}
+
+
 def test_a_deleted_file_may_be_created_again(place: Place) -> None:
     assert place.blobs.create(place.at("x"), b"1")
     place.blobs.delete(place.at("x"))

@@ -26,6 +26,7 @@ from twoshift.loading_settings import (
     Metric,
     Precision,
     Reference,
+    RegistryLocation,
     TensorParallel,
     Threads,
     TrustPickle,
@@ -87,7 +88,9 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     inputs: Annotated[
         tuple[str, ...], setting("Input: files, folders, patterns, @list-files or s3:// prefixes.", names(), "INPUTS")]
     output: Annotated[str, setting("Output folder, local or s3://.", _LOCATION, "-o", "--output")]
-    model: Annotated[str, setting("Model: minilm, smollm, a model folder, a model file, or file.py:Class.")]
+    model: Annotated[
+        str,
+        setting("Model: minilm, smollm, a model folder or file, file.py:Class, a registered NAME:3 or NAME@prod.")]
     text: Annotated[
         str | None, ROWS,
         setting("Input column with the text; for pairs of texts (rerankers), the query.", _COLUMN)] = None
@@ -175,6 +178,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     metric: Annotated[Metric, HERE] = "exact"
     at_least: Annotated[AtLeast, HERE] = None
     reference: Annotated[Reference, HERE] = None
+    registry: Annotated[RegistryLocation, HERE] = None
     load_seconds: Annotated[
         float,
         setting("Replace a worker that needs longer to load the model.", duration(), "--load-timeout", shown="30m"),

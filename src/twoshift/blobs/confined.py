@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -84,6 +85,11 @@ class ConfinedBlobs:
         """Put a staged file there, whole, if there is none; whether it did. The staged file is then gone."""
         self._roots.check(location)
         return self._inner.publish(staged, location)
+
+    def write_large(self, location: str, chunks: Callable[[], Iterator[bytes]], size_bytes: int) -> None:
+        """Put a file of any size there, or replace it, whole; nothing where the chunks raise."""
+        self._roots.check(location)
+        self._inner.write_large(location, chunks, size_bytes)
 
     def delete(self, location: str) -> None:
         """Remove the file, if there is one."""

@@ -6,7 +6,7 @@ import errno
 import os
 import stat as modes
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -111,6 +111,22 @@ class LocalBlobs:
             staged.unlink(missing_ok=True)
         return won
 
+    def write_large(self, location: str, chunks: Callable[[], Iterator[bytes]], size_bytes: int) -> None:
+        """Put a file of any size there, or replace it, whole; nothing where the chunks raise."""
+        path = Path(location)
+        with explained(location):
+            make_folder(path.parent)
+            written = _unfinished_beside(path)
+            try:
+                with written.open("xb", buffering=0) as file:
+                    for chunk in chunks():
+                        file.write(chunk)
+                    os.fsync(file.fileno())
+                written.replace(path)
+            finally:
+                written.unlink(missing_ok=True)
+            sync_directory(path.parent)
+
     def delete(self, location: str) -> None:
         """Remove the file, if there is one."""
         path = Path(location)
@@ -174,7 +190,7 @@ def _is_unfinished(name: str) -> bool:
 
 def _written_beside(path: Path, data: bytes) -> Path:
     make_folder(path.parent)
-    written = path.parent / f".{uuid.uuid4().hex}{_UNFINISHED}"
+    written = _unfinished_beside(path)
     try:
         with written.open("xb") as file:
             file.write(data)
@@ -184,3 +200,7 @@ def _written_beside(path: Path, data: bytes) -> Path:
         written.unlink(missing_ok=True)
         raise
     return written
+
+
+def _unfinished_beside(path: Path) -> Path:
+    return path.parent / f".{uuid.uuid4().hex}{_UNFINISHED}"

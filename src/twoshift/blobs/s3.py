@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import uuid
 import weakref
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,6 +23,9 @@ __all__ = ["S3Blobs"]
 _SCHEME = "s3://"
 _READ_AHEAD_THREADS = 8
 _MOST_PUT_BYTES = 5 * 1000**3  # S3 takes no more in one put, and obstore makes no others conditional
+_PART_BYTES = 16 << 20  # of a large put
+_MOST_PARTS = 9_000  # S3 takes 10,000
+_PARTS_AT_ONCE = 8
 _STAGING = "twoshift-staging-"  # and the process's number
 _MARK = "twoshift-put"  # metadata that tells our own object from another's with the same bytes
 
@@ -101,6 +105,24 @@ class S3Blobs:
         won = self._put_if_absent(location, staged, staged.stat().st_size)
         staged.unlink(missing_ok=True)
         return won
+
+    def write_large(self, location: str, chunks: Callable[[], Iterator[bytes]], size_bytes: int) -> None:
+        """Put a file of any size there, or replace it, whole; nothing where the chunks raise."""
+        bucket, key = _split_file(location)
+        part_bytes = max(_PART_BYTES, -(-size_bytes // _MOST_PARTS))
+        store = self._connection.store(bucket, part_bytes)
+
+        def put() -> None:
+            several = size_bytes > part_bytes
+            self._obstore.put(
+                store, key, chunks() if several else b"".join(chunks()), use_multipart=several,
+                chunk_size=part_bytes, max_concurrency=_PARTS_AT_ONCE,
+            )  # fmt: skip
+
+        try:
+            self._connection.call(location, put)
+        except FileNotFoundError as error:
+            raise Broken(f"{location} cannot be written to {self._connection.endpoint}: not found") from error
 
     def delete(self, location: str) -> None:
         """Remove the file, if there is one."""

@@ -20,10 +20,22 @@ from typing import Annotated, Any
 import typer
 
 from twoshift._version import __version__
-from twoshift.cli import embed, key, models, profile, run, score, serve, usage, verify  # noqa: F401  (they register themselves)
+from twoshift.cli import (  # noqa: F401  (they register themselves)
+    embed,
+    key,
+    profile,
+    registry,
+    registry_changes,
+    run,
+    score,
+    serve,
+    usage,
+    verify,
+)
 from twoshift.cli.app import app
 from twoshift.cli.batch import app as batch_app
 from twoshift.cli.jobs import app as jobs_app
+from twoshift.cli.models import app as models_app
 from twoshift.cli.plan import app as plan_app
 from twoshift.cli.schedule import app as schedule_app
 from twoshift.cli.sim import app as sim_app
@@ -36,6 +48,7 @@ _CLOSED_PIPE = 141  # as a program that SIGPIPE ends
 
 app.add_typer(batch_app, name="batch")
 app.add_typer(jobs_app, name="jobs")
+app.add_typer(models_app, name="models")
 app.add_typer(plan_app, name="plan")
 app.add_typer(schedule_app, name="schedule")
 app.add_typer(sim_app, name="sim")

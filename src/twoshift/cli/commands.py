@@ -13,7 +13,7 @@ from typer.models import ArgumentInfo
 
 from twoshift.errors import InvalidInput
 
-__all__ = ["command", "example_of", "group"]
+__all__ = ["command", "example_of", "group", "lone_group"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _HEADING = "Example:\n\n"
@@ -28,6 +28,11 @@ def group(about: str, example: str) -> typer.Typer:
         rich_markup_mode="rich",
         pretty_exceptions_enable=False,
     )
+
+
+def lone_group(about: str, example: str) -> typer.Typer:
+    """An app with commands whose callback is a command, too."""
+    return typer.Typer(help=about, epilog=_epilog(example), invoke_without_command=True, pretty_exceptions_enable=False)
 
 
 def command(app: typer.Typer, name: str, example: str, fields: Mapping[str, str] | None = None) -> Callable[[_F], _F]:

@@ -37,6 +37,8 @@ def _walk(path: str, node: Any) -> Iterator[tuple[str, Any]]:
     if children is None:
         yield path, node
         return
+    if getattr(node, "invoke_without_command", False):
+        yield path, node
     for name, child in children.items():
         yield from _walk(f"{path} {name}", child)
 

@@ -8,7 +8,16 @@ import typer
 
 from twoshift.cli.app import app
 from twoshift.cli.commands import command
-from twoshift.cli.model_options import ERROR_FIELDS, LOAD_TIMEOUT_S, Device, LoadTimeout, Precision, RowModel, Threads
+from twoshift.cli.model_options import (
+    ERROR_FIELDS,
+    LOAD_TIMEOUT_S,
+    Device,
+    LoadTimeout,
+    Precision,
+    RegistryAt,
+    RowModel,
+    Threads,
+)
 from twoshift.cli.output import own_stdout
 from twoshift.cli.params import JsonFlag
 from twoshift.cli.rows import opened, text_row
@@ -25,6 +34,7 @@ def embed_command(
     precision: Precision = None,
     threads: Threads = None,
     load_timeout: LoadTimeout = None,
+    registry: RegistryAt = None,
     as_json: JsonFlag = False,
 ) -> int:
     """Compute embeddings of texts: print one JSON object per input line, in order."""
@@ -39,6 +49,7 @@ def embed_command(
                 precision=precision,
                 threads=threads,
                 load_timeout_s=load_timeout or LOAD_TIMEOUT_S,
+                registry=registry,
             )
             outputs = runtime.info.outputs
             if outputs and "embedding" not in outputs:

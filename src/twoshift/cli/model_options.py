@@ -18,6 +18,7 @@ __all__ = [
     "LoadTimeout",
     "Model",
     "Precision",
+    "RegistryAt",
     "RowModel",
     "TensorParallel",
     "Threads",
@@ -27,7 +28,10 @@ __all__ = [
 # A model is an argument and not an option: its errors keep the plain word.
 ERROR_FIELDS = {"model": "MODEL"}
 
-_ROWS = "an .onnx, .json, .ubj, .txt, .lgb, .cbm or .skops file, file.py:Class or package.module:Class"
+_ROWS = (
+    "an .onnx, .json, .ubj, .txt, .lgb, .cbm or .skops file, file.py:Class, package.module:Class, or a registered "
+    "NAME, NAME:3 or NAME@prod"
+)
 MODELS = f"Model: minilm, smollm, the folder of an encoder or language model, http://host/v1#name, {_ROWS}."
 Model = Annotated[str, typer.Argument(help=MODELS)]
 RowModel = Annotated[
@@ -42,5 +46,6 @@ Threads = Annotated[int | None, option_of(loading_settings.Threads)]
 TensorParallel = Annotated[int, option_of(loading_settings.TensorParallel)]
 BatchInvariant = Annotated[bool, option_of(loading_settings.BatchInvariant)]
 TrustPickle = Annotated[bool, option_of(loading_settings.TrustPickle)]
+RegistryAt = Annotated[str | None, option_of(loading_settings.RegistryLocation)]
 LoadTimeout = Annotated[float | None, duration("Fail if the model does not load within this time.", shown="10m")]
 LOAD_TIMEOUT_S = 600.0

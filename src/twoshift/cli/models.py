@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from twoshift.cli.app import app
-from twoshift.cli.commands import command
+import typer
+
+from twoshift.cli.commands import lone_group
 from twoshift.cli.output import pretty, show
 from twoshift.cli.params import JsonFlag
 from twoshift.config import home
@@ -15,12 +16,16 @@ if TYPE_CHECKING:
     from twoshift.policy.profile import Profile
     from twoshift.wiring.known_models import KnownModel
 
-__all__ = ["models_command"]
+__all__ = ["app"]
+
+app = lone_group("Registered models, built-in models and measured profiles.", "twoshift models")
 
 
-@command(app, "models", "twoshift models")
-def models_command(as_json: JsonFlag = False) -> None:
+@app.callback()
+def models_command(context: typer.Context, as_json: JsonFlag = False) -> None:
     """List the built-in model names and the profiles that were measured on this machine."""
+    if context.invoked_subcommand is not None:
+        return
     from twoshift.wiring.known_models import known_models
 
     known = known_models()

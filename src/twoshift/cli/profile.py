@@ -19,6 +19,7 @@ from twoshift.cli.model_options import (
     LoadTimeout,
     Model,
     Precision,
+    RegistryAt,
     TensorParallel,
     Threads,
     TrustPickle,
@@ -69,6 +70,7 @@ def profile_command(
     seconds: Annotated[float, duration("Approximate measuring time.")] = 5.0,
     max_rows: Annotated[int, whole("Number of rows in the largest call to measure.", most=10**6)] = 1024,
     report: Annotated[str | None, text("Write a report with the curve to this HTML file.", metavar="FILE")] = None,
+    registry: RegistryAt = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Measure the forward calls of a model on this device; print the cost curve and the batch sizes for an SLO."""
@@ -76,7 +78,7 @@ def profile_command(
     from twoshift.engine.measure import MeasureLimits
     from twoshift.wiring.model_loading import is_llm, load_model, threads_of
 
-    if is_llm(model):
+    if is_llm(model, registry):
         from twoshift.cli.profile_llm import profile_llm
         from twoshift.runtime.llm import LlmOptions
 
@@ -86,7 +88,7 @@ def profile_command(
         options = LlmOptions(
             device, precision, threads, tensor_parallel=tensor_parallel, batch_invariant=batch_invariant
         )
-        profile_llm(model, options, seconds, slo_ms / 1e3, price, as_json)
+        profile_llm(model, options, seconds, slo_ms / 1e3, price, as_json, registry)
         return
     for flag, is_said in (("--tensor-parallel", tensor_parallel != 1), ("--batch-invariant", batch_invariant)):
         if is_said:
@@ -101,6 +103,7 @@ def profile_command(
             threads=threads,
             trust_pickle=trust_pickle,
             load_timeout_s=load_timeout or LOAD_TIMEOUT_S,
+            registry=registry,
         )
         try:
             examples = _examples(runtime, rows, row_tokens)
@@ -235,11 +238,12 @@ def _point(size: CallSize, took: list[float], predicted_s: float) -> Point:
 
 def _stored(made: Measurement, samples: int) -> Measurement:
     """Keep the curve for the commands to come; the measurement with what was there before."""
-    from twoshift.wiring.stored_profiles import profile_of, profiles, stored_profile
+    from twoshift.wiring.stored_profiles import profile_of, profiles, share_profile, stored_profile
 
     before = stored_profile(made.info)
     found = profile_of(made.info, made.cost, made.row, samples, made.threads)
     if before and found.parity is None:
         found = replace(found, parity=before.parity)  # of the same weights: measuring anew does not change it
     profiles().put(found)
+    share_profile(found, made.info.registry)
     return replace(made, replaced=before)

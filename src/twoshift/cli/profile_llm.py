@@ -21,18 +21,26 @@ __all__ = ["profile_llm"]
 _PATIENCE = 4  # times the seconds of other models: a step is a long call
 
 
-def profile_llm(model: str, options: LlmOptions, seconds: float, tpot_s: float, price: float, as_json: bool) -> None:
+def profile_llm(
+    model: str,
+    options: LlmOptions,
+    seconds: float,
+    tpot_s: float,
+    price: float,
+    as_json: bool,
+    registry: str | None = None,
+) -> None:
     """Measure, keep the curve and tell what was found."""
     from twoshift.engine.llm.measure import measure_steps
     from twoshift.policy.fit import fit_call_cost
     from twoshift.policy.plan.row import RowSize
-    from twoshift.runtime.llm import load_llm
-    from twoshift.wiring.stored_profiles import profile_of, profiles
+    from twoshift.wiring.model_loading import load_llm
+    from twoshift.wiring.stored_profiles import profile_of, profiles, share_profile
 
     with own_stdout():
         with Ongoing() as ongoing:
             ongoing(f"Loading {model}")
-            runtime = load_llm(model, options)
+            runtime = load_llm(model, options, registry)
         try:
             with progress_bar(f"Measuring {model}") as progress:
                 samples = measure_steps(runtime, _PATIENCE * seconds, progress)
@@ -41,6 +49,7 @@ def profile_llm(model: str, options: LlmOptions, seconds: float, tpot_s: float, 
     fit = fit_call_cost([each.sample for each in samples])
     found = profile_of(runtime.info, fit.cost, RowSize(), len(samples))
     profiles().put(found)
+    share_profile(found, runtime.info.registry)
     data = _data(found, samples, fit.error, tpot_s, price)
     show(as_json, data, *([] if as_json else _parts(found, data)))
 

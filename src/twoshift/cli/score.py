@@ -14,6 +14,7 @@ from twoshift.cli.model_options import (
     Device,
     LoadTimeout,
     Precision,
+    RegistryAt,
     RowModel,
     Threads,
     TrustPickle,
@@ -44,6 +45,7 @@ def score_command(
     threads: Threads = None,
     load_timeout: LoadTimeout = None,
     trust_pickle: TrustPickle = False,
+    registry: RegistryAt = None,
     as_json: JsonFlag = False,
 ) -> int:
     """Score rows with a model: print one JSON object per input line, in order."""
@@ -59,6 +61,7 @@ def score_command(
                 threads=threads,
                 trust_pickle=trust_pickle,
                 load_timeout_s=load_timeout or LOAD_TIMEOUT_S,
+                registry=registry,
             )
             if runtime.info.outputs == ("embedding",) and runtime.info.runtime != "python":
                 runtime.close()

@@ -70,7 +70,7 @@ class FleetLlm(TakesPrompts, FleetBackend[LlmDerived]):
     def text_tokens(self) -> TextTokens:
         """Read from its folder: replicas have theirs for themselves."""
         if self._tokens is None:
-            self._tokens = llm_tokens(self.info.model)
+            self._tokens = llm_tokens(self.info.files or self.info.model)
         return self._tokens
 
     async def begin(

@@ -21,12 +21,14 @@ from twoshift.loading_settings import (
     Metric,
     Precision,
     Reference,
+    RegistryLocation,
     TensorParallel,
     Threads,
     TrustPickle,
     check_gate,
     check_no_llm,
 )
+from twoshift.registry.names import parse_ref
 from twoshift.serve.keys import KeySettings, tenant_of
 from twoshift.serve.scale_settings import ScaleSettings
 from twoshift.serve.tenants import TenantSettings
@@ -41,7 +43,10 @@ _SLO_MS = 50.0
 _DERIVED = "derived from the SLO"
 _IN_HOME = "in TWOSHIFT_HOME"
 _REPLICAS = whole(most=1024)
-_MODEL = "Model: minilm, smollm, a model folder, a model file, file.py:Class or http://host/v1#name."
+_MODEL = (
+    "Model: minilm, smollm, a model folder, a model file, file.py:Class, http://host/v1#name, or a registered "
+    "NAME:3 or NAME@prod."
+)
 _PER_ADDRESS = "Maximum number of connections per client address; this machine and `proxies` have no limit."
 _PARSER = "vLLM's parser for the tool calls of a language model: hermes, llama3_json and others."
 _ADAPTERS = "LoRA adapter of a language model, by the name that clients use for it; repeat the option for several."
@@ -88,6 +93,9 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     reference: Reference = None
     tool_parser: Annotated[str | None, setting(_PARSER, text("NAME"), shown="none: only forced tool calls")] = None
     adapters: Annotated[dict[str, str], setting(_ADAPTERS, _NAMED, "--adapter", more=_ADAPTERS_MORE)] = {}
+    registry: Annotated[
+        str | None, key("Registry of this model: a folder or an s3:// prefix.", shown="the server's registry")
+    ] = None
     load_timeout: Annotated[str, setting("Fail if a model does not load within this time.", span())] = "10m"
     price_usd_per_hour: Annotated[
         float | None, key("Price of one device in dollars per hour.", usd(zero=True), shown="the server's price")
@@ -236,6 +244,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     address: Annotated[str | None, setting("Address of the Ray cluster: auto or host:port.", shown="a local Ray")] = (
         None
     )
+    registry: RegistryLocation = None
     scale_log: Annotated[
         str | None, setting("Folder for the autoscaler's decision log.", text("FOLDER"), shown=f"a folder {_IN_HOME}")
     ] = None
@@ -351,5 +360,7 @@ def _require(holds: bool, field: str, value: object, accepted: str) -> None:
 
 def name_of(model: str) -> str:
     """What clients say where nobody has said it: the class, or the file's or folder's name."""
+    if (ref := parse_ref(model)) is not None and ref.is_explicit:
+        return ref.name
     last = model.rpartition(":")[2] if ".py:" in model else Path(model).expanduser().name or model
     return Path(last).stem if Path(last).suffix in (".onnx", ".json", ".ubj", ".skops", ".pkl", ".joblib") else last

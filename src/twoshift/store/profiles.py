@@ -17,7 +17,7 @@ from twoshift.policy.plan.row import RowSize
 from twoshift.policy.profile import Profile, checked_name
 from twoshift.policy.threads import ThreadPlan, ThreadStep
 
-__all__ = ["FileProfiles"]
+__all__ = ["FileProfiles", "decode_profile", "encode_profile"]
 
 _FORMAT = 4
 # Format 1 had no checksum and no parity, format 2 no cost of a row by itself and no ceilings, format 3 no threads
@@ -63,14 +63,14 @@ class FileProfiles:
             raise InvalidInput("profile", name, f"a profile in {self._root} ({known})") from None
         except OSError as error:
             raise Broken(f"profile {path} cannot be read: {error.strerror}") from error
-        return _decoded(data, path)
+        return decode_profile(data, str(path))
 
     def put(self, profile: Profile) -> None:
         """Store it, replacing one of the same name."""
         path = self._path(profile.name)
         try:
             self._root.mkdir(parents=True, exist_ok=True)
-            _write_atomically(path, _encoded(profile))
+            _write_atomically(path, encode_profile(profile))
         except OSError as error:
             raise Broken(
                 f"profile {path} cannot be written: {error.strerror} (TWOSHIFT_HOME sets the folder)"
@@ -87,7 +87,8 @@ class FileProfiles:
         return self._root / f"{checked_name(name)}.json"
 
 
-def _encoded(profile: Profile) -> bytes:
+def encode_profile(profile: Profile) -> bytes:
+    """As it is stored."""
     stored = _Stored(
         format=_FORMAT,
         name=profile.name,
@@ -107,7 +108,8 @@ def _encoded(profile: Profile) -> bytes:
     return msgspec.json.format(msgspec.json.encode(stored), indent=2) + b"\n"
 
 
-def _decoded(data: bytes, path: Path) -> Profile:
+def decode_profile(data: bytes, path: str) -> Profile:
+    """The profile again; raises Broken that names its place."""
     try:
         stored = msgspec.json.decode(data, type=_Stored)
         if stored.format not in _READABLE:

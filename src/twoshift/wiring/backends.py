@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 
+import msgspec
+
 from twoshift.errors import InvalidInput
 from twoshift.fleet.group import ReplicaFleet
 from twoshift.fleet.llm_model import FleetLlm
@@ -13,11 +15,12 @@ from twoshift.fleet.model import FleetModel
 from twoshift.fleet.replica_process import OpenModel, ReplicaSpec
 from twoshift.fleet.supervisor import Supervisor
 from twoshift.runtime.devices import grouped_gpus, usable_threads, visible_gpus
-from twoshift.runtime.llm import is_llm
 from twoshift.runtime.llm.remote import is_address
 from twoshift.runtime.load_limit import load_within
 from twoshift.serve.live_model import LiveModel
 from twoshift.serve.settings import ModelSettings, ServeSettings
+from twoshift.wiring.model_loading import is_llm
+from twoshift.wiring.registered_models import fetched, is_registered, pinned, registry_location
 from twoshift.wiring.served_models import served_llm, served_model
 
 __all__ = ["fleet_model", "live_model", "ray_model"]
@@ -39,8 +42,8 @@ def live_model(
     `apart`: never in this process, since several fronts ask it. Once `cancelled` is done, nobody waits for it any
     longer, and replicas that have started end.
     """
-    each = settings.models[name]
-    if language := is_llm(each.model):
+    each = _versioned(settings.models[name], settings, note)
+    if language := is_llm(each.model, each.registry):
         each.check_sequences()
         _check_remote(each, settings.engine)
     else:
@@ -59,6 +62,15 @@ def live_model(
             lambda model: model.close(),
             cancelled,
         )
+
+
+def _versioned(model: ModelSettings, settings: ServeSettings, note: Callable[[str], None]) -> ModelSettings:
+    """With the version of a registered model, which all replicas load; of replicas here its files are there then."""
+    registry = model.registry or settings.registry
+    if not is_registered(model.model, registry):
+        return model
+    word = (pinned if settings.engine == "ray" else fetched)(model.model, registry, note)
+    return msgspec.structs.replace(model, model=word, registry=registry_location(registry))
 
 
 def _check_remote(settings: ModelSettings, engine: str) -> None:
@@ -104,7 +116,7 @@ def fleet_model(
 def _fleet_of(
     name: str, settings: ModelSettings, cores: int | None = None
 ) -> tuple[FleetModel | FleetLlm, ReplicaSpec]:
-    if is_llm(settings.model):
+    if is_llm(settings.model, settings.registry):
         # vLLM fails in its first step where torch has fewer threads than the process has cores: all of them, for each
         return FleetLlm(name), ReplicaSpec(name, settings, served_llm)
     return FleetModel(name), ReplicaSpec(name, settings, served_model, cores)

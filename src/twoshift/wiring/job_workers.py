@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
 
 from twoshift.batch.device import OwnDevice, WorkDevice
 from twoshift.batch.evaluation import sampled_requests
 from twoshift.batch.job import Job
 from twoshift.batch.llm_device import LlmDevice
+from twoshift.batch.plan import read_plan
 from twoshift.batch.pool import LocalPool, WorkerPool
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.verify import Verification, verify_output
+from twoshift.errors import TwoshiftError
+from twoshift.registry.names import parse_ref, version_ref
 from twoshift.runtime.devices import usable_threads
-from twoshift.runtime.llm import LlmOptions, is_llm
-from twoshift.runtime.load import check_named
+from twoshift.runtime.llm import LlmOptions
 from twoshift.wiring.blob_stores import blobs_for
 from twoshift.wiring.llm_loading import gate_of, load_gated
-from twoshift.wiring.model_loading import load_model
+from twoshift.wiring.model_loading import check_named, is_llm, load_model
+from twoshift.wiring.registered_models import answers, fetched, is_registered, pinned, registry_at, registry_location
 from twoshift.wiring.served_models import engine_of
 
 __all__ = ["job_for", "open_job_device", "verify_job"]
@@ -27,7 +35,28 @@ _SOONER = 0.95  # of a worker's time to load: it says where it hangs before its 
 
 def job_for(settings: JobSettings) -> Job:
     """A job on workers of this machine, the cores shared out among them, or of a Ray cluster."""
+    settings = _versioned(settings)
     return Job(settings, blobs_for, _pool_for(settings))
+
+
+def _versioned(settings: JobSettings) -> JobSettings:
+    """With the version of a registered model: that of its plan, wherever its alias points by now."""
+    word, ref = settings.model, parse_ref(settings.model)
+    if ref is None or not is_registered(word, settings.registry):
+        return settings
+    plan = read_plan(blobs_for(settings.output), settings.output)
+    begun = None if plan is None else parse_ref(plan.model.name)
+    if ref.version is None and begun is not None and begun.version and begun.name == ref.name:
+        word = str(begun)
+    word = (pinned if settings.engine == "ray" else fetched)(word, settings.registry)
+    if answers(settings.registry):
+        with suppress(TwoshiftError):  # it may be read-only
+            registry_at(settings.registry).used_by(version_ref(word), "job", _place(settings.output))
+    return msgspec.structs.replace(settings, model=word, registry=registry_location(settings.registry))
+
+
+def _place(output: str) -> str:
+    return output if "://" in output else f"{socket.gethostname()}:{Path(output).absolute()}"
 
 
 def _pool_for(settings: JobSettings) -> WorkerPool:
@@ -36,9 +65,9 @@ def _pool_for(settings: JobSettings) -> WorkerPool:
 
         return RayPool(settings, open_job_device, blobs_for)
 
-    check_named(settings.model)
+    check_named(settings.model, settings.registry)
     settings.check_preparers(usable_threads())
-    settings.check_model(is_llm(settings.model))  # before a worker is started
+    settings.check_model(is_llm(settings.model, settings.registry))  # before a worker is started
 
     threads = settings.threads or max(1, usable_threads() // settings.workers)
     return LocalPool(settings, threads, open_job_device, blobs_for)
@@ -46,7 +75,7 @@ def _pool_for(settings: JobSettings) -> WorkerPool:
 
 def open_job_device(settings: JobSettings) -> WorkDevice:
     """A job's model on a device of its own, in a worker."""
-    language = is_llm(settings.model)
+    language = is_llm(settings.model, settings.registry)
     settings.check_model(language)
     if language:
         return _llm_device(settings)
@@ -58,6 +87,7 @@ def open_job_device(settings: JobSettings) -> WorkDevice:
         threads=settings.threads,
         load_timeout_s=_SOONER * settings.load_seconds,
         measured_threads=False,  # its large calls share the interpreter with its reading, which no profile has seen
+        registry=settings.registry,
     )
     return OwnDevice(runtime)
 
@@ -72,7 +102,7 @@ def _llm_device(settings: JobSettings) -> WorkDevice:
         adapters={} if settings.adapter is None else {settings.adapter: settings.adapter},
     )
     gate = gate_of(settings, lambda: sampled_requests(settings, blobs_for, _SAMPLE_ROWS), settings.prompting)
-    runtime, quality = load_gated(settings.model, options, gate)
+    runtime, quality = load_gated(settings.model, options, gate, settings.registry)
     return LlmDevice(engine_of(runtime, serves=False), quality=quality)
 
 

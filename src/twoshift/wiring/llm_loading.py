@@ -12,12 +12,15 @@ from twoshift.generation import GenerationRequest, Message
 from twoshift.llm_ports import LlmRuntime, QualityReport
 from twoshift.policy.answer_quality import exact_match, rouge_l
 from twoshift.runtime.encoder.sample import varied_texts
-from twoshift.runtime.llm import LlmOptions, llm_folder, load_llm
+from twoshift.runtime.llm import LlmOptions, llm_folder
+from twoshift.runtime.llm.folder import LlmFolder
 from twoshift.runtime.llm.quality import Evaluation, QualityGate, check_agreement, check_evaluation
 from twoshift.runtime.llm.remote import is_address
-from twoshift.runtime.llm.vllm_runtime import load_vllm
+from twoshift.runtime.llm.vllm_runtime import VllmRuntime, load_vllm
 from twoshift.runtime.python_source import call_user, load_function
 from twoshift.wiring.blob_stores import blobs_for
+from twoshift.wiring.model_loading import load_llm, named
+from twoshift.wiring.registered_models import local_model
 
 if TYPE_CHECKING:
     from twoshift.batch.prompting import Prompting
@@ -80,23 +83,30 @@ def built_in_requests() -> list[GenerationRequest]:
     return [GenerationRequest((Message("user", text),)) for text in varied_texts() if len(text) >= _LEAST_TEXT]
 
 
-def load_gated(model: str, options: LlmOptions, gate: QualityGate) -> tuple[LlmRuntime, QualityReport | None]:
+def load_gated(
+    model: str, options: LlmOptions, gate: QualityGate, registry: str | None = None
+) -> tuple[LlmRuntime, QualityReport | None]:
     """The model, and what it was measured by; raises InvalidInput where it is below the bar, or cannot be used."""
     if gate.evaluation is not None:
-        runtime = load_llm(model, options)
+        runtime = load_llm(model, options, registry)
         try:
             return runtime, check_evaluation(runtime, gate.evaluation, gate.at_least or 0.0, home())
         except BaseException:
             runtime.close()
             raise
     if not gate.wants_agreement(options):
-        return load_llm(model, options), None
+        return load_llm(model, options, registry), None
     if is_address(model):
         raise InvalidInput("at_least", gate.at_least, f"--eval as well: {model} runs on another server")
-    folder = llm_folder(model)
-    full = folder if gate.reference is None else llm_folder(gate.reference)
+    local = local_model(model, registry)
+    folder = llm_folder(local.word)
+    full = folder if gate.reference is None else llm_folder(local_model(gate.reference, registry).word)
     for name, each in (("model", folder), ("reference", full)):
         if each.quantisation is not None and (name == "reference" or full is folder):
             accepted = f"--reference with a folder in full precision, or --eval: {each.path} is quantised"
             raise InvalidInput("reference", gate.reference, accepted)
-    return check_agreement(lambda one, how: load_vllm(one, model, how), (folder, full), options, gate, home())
+
+    def loaded(one: LlmFolder, how: LlmOptions) -> VllmRuntime:
+        return named(load_vllm(one, local.name, how), local)
+
+    return check_agreement(loaded, (folder, full), options, gate, home())

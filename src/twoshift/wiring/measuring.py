@@ -86,7 +86,7 @@ def measured_profile(runtime: Runtime, note: Callable[[str], None]) -> Profile:
     found = profile_of(info, fit_call_cost(samples).cost, made.row, len(samples), threads_of(runtime))
     stored, one = stored_profile(info), made.row.call(1)
     if stored is None or found.cost.seconds(one) < stored.cost.seconds(one):  # else this is the busy moment
-        keep_profile(found, note)
+        keep_profile(found, note, info.registry)
     return found
 
 
@@ -95,7 +95,7 @@ def measured_steps(runtime: LlmRuntime, note: Callable[[str], None]) -> Profile:
     note(f"Measuring {runtime.info.model} (only at the first start)")
     samples = [each.sample for each in measure_steps(runtime, _MEASURE_S)]
     found = profile_of(runtime.info, fit_call_cost(samples).cost, RowSize.uniform(1), len(samples))
-    keep_profile(found, note)
+    keep_profile(found, note, runtime.info.registry)
     return found
 
 

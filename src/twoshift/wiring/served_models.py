@@ -10,7 +10,7 @@ from twoshift.engine.llm import LlmEngine, LlmObjective
 from twoshift.llm_ports import LlmRuntime
 from twoshift.policy.admission import MAX_WAITING
 from twoshift.policy.lane_values import LaneLimits
-from twoshift.runtime.llm import LlmOptions, load_llm
+from twoshift.runtime.llm import LlmOptions
 from twoshift.runtime.llm.remote import is_address
 from twoshift.runtime.load_limit import loading_step
 from twoshift.serve.derived import derive
@@ -31,7 +31,7 @@ from twoshift.wiring.measuring import (
     measured_steps,
     warmed,
 )
-from twoshift.wiring.model_loading import load_model, threads_of
+from twoshift.wiring.model_loading import load_llm, load_model, threads_of
 from twoshift.wiring.stored_profiles import profiles, stored_profile
 
 __all__ = ["engine_of", "llm_engine", "served_llm", "served_model"]
@@ -50,6 +50,7 @@ def served_model(name: str, settings: ModelSettings, note: Callable[[str], None]
             precision=settings.precision,
             trust_pickle=settings.trust_pickle,
             threads=settings.threads,
+            registry=settings.registry,
         )
         try:
             loading_step("the first call of the model began")
@@ -123,20 +124,25 @@ def _gated(settings: ModelSettings, note: Callable[[str], None]) -> LlmRuntime:
         batch_invariant=settings.batch_invariant,
         adapters=settings.adapters,
     )
-    runtime, quality = load_gated(settings.model, options, gate_of(settings, built_in_requests))
+    runtime, quality = load_gated(settings.model, options, gate_of(settings, built_in_requests), settings.registry)
     if quality is not None:
         note(f"{settings.model} in {runtime.info.precision}: {quality.figure:.4f} ({quality.measure})")
     return runtime
 
 
 def llm_engine(
-    model: str, options: LlmOptions | None = None, objective: LlmObjective | None = None, *, serves: bool = True
+    model: str,
+    options: LlmOptions | None = None,
+    objective: LlmObjective | None = None,
+    *,
+    serves: bool = True,
+    registry: str | None = None,
 ) -> LlmEngine:
     """A language model behind an engine, with the curve that is stored, or one to learn from.
 
     Raises InvalidInput where it cannot be used, Broken if damaged.
     """
-    return engine_of(load_llm(model, options), objective, serves=serves)
+    return engine_of(load_llm(model, options, registry), objective, serves=serves)
 
 
 def engine_of(runtime: LlmRuntime, objective: LlmObjective | None = None, *, serves: bool = True) -> LlmEngine:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from twoshift.config import home
@@ -12,9 +14,19 @@ from twoshift.policy.plan.row import RowSize
 from twoshift.policy.profile import Profile, profile_name
 from twoshift.policy.threads import ThreadPlan
 from twoshift.ports import Profiles, Runtime, RuntimeInfo
-from twoshift.store.profiles import FileProfiles
+from twoshift.registry.names import parse_ref
+from twoshift.store.profiles import FileProfiles, decode_profile, encode_profile
+from twoshift.wiring.registered_models import registry_at
 
-__all__ = ["keep_profile", "profile_name_of", "profile_of", "profiles", "stored_cost", "stored_profile"]
+__all__ = [
+    "keep_profile",
+    "profile_name_of",
+    "profile_of",
+    "profiles",
+    "share_profile",
+    "stored_cost",
+    "stored_profile",
+]
 
 
 def profiles() -> Profiles:
@@ -32,11 +44,12 @@ def profile_name_of(info: RuntimeInfo) -> str:
 
 def stored_profile(info: RuntimeInfo) -> Profile | None:
     """What was measured of these very weights on this device; None where nothing was, or it cannot be read."""
-    try:
+    found = None
+    with suppress(TwoshiftError):
         found = profiles().get(profile_name_of(info))
-    except TwoshiftError:
-        return None
-    return found if found.checksum == info.checksum else None
+    if found is not None and found.checksum == info.checksum:
+        return found
+    return _travelled_profile(info) if info.registry else None
 
 
 def stored_cost(runtime: Runtime) -> CallCost | None:
@@ -65,9 +78,40 @@ def profile_of(
     )
 
 
-def keep_profile(profile: Profile, note: Callable[[str], None]) -> None:
-    """For the next start; a server whose home is full measures again then."""
+def keep_profile(profile: Profile, note: Callable[[str], None], registry: str = "") -> None:
+    """For the next start, and with a registered version for other machines with such a device.
+
+    A server whose home is full measures again then.
+    """
+    share_profile(profile, registry)
     try:
         profiles().put(profile)
     except Broken as error:
         note(f"The profile could not be stored, so the next start will measure again: {error}")
+
+
+def share_profile(profile: Profile, registry: str) -> None:
+    """Keep it beside its registered version, unless one of such a device is there; a registry may be read-only."""
+    ref = parse_ref(profile.model)
+    if registry and ref is not None and ref.version is not None:
+        with suppress(TwoshiftError):
+            registry_at(registry).keep_profile(ref, _device_key(profile), encode_profile(profile))
+
+
+def _travelled_profile(info: RuntimeInfo) -> Profile | None:
+    """What another machine with such a device has measured of a registered version."""
+    ref = parse_ref(info.model)
+    if ref is None:
+        return None
+    with suppress(TwoshiftError):
+        data = registry_at(info.registry).profile(ref, _device_key(info))
+        found = None if data is None else decode_profile(data, f"of {info.model} in {info.registry}")
+        if found is not None and (found.checksum, found.device) == (info.checksum, info.device):
+            found = replace(found, name=profile_name_of(info))
+            profiles().put(found)
+            return found
+    return None
+
+
+def _device_key(of: Profile | RuntimeInfo) -> str:
+    return profile_name("on", of.runtime, of.device, of.precision)

@@ -10,13 +10,24 @@ from typing import Any
 import pytest
 
 from twoshift import _version
+from twoshift.blobs.local import LocalBlobs
 from twoshift.cli.commands import example_of
 from twoshift.cli.configuration_docs import render_configuration
 from twoshift.cli.docs import commands, render
+from twoshift.registry.artifact import Artifact, files_below
+from twoshift.registry.store import Registry
 
 Run = Callable[[str], Any]
 COMMANDS = dict(commands())
 ROOT = Path(__file__).resolve().parents[3]
+NOT_ALONE = {
+    "twoshift sim replay",
+    "twoshift verify",
+    "twoshift serve",
+    "twoshift usage",
+    "twoshift models remove",
+    "twoshift models rollback",
+}
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
@@ -34,7 +45,7 @@ def test_every_command_has_help_with_an_example_and_takes_json(twoshift: Run, na
 
 def unexpected(err: str) -> list[str]:
     """What stderr holds besides progress, which a slow machine shows."""
-    progress = r"(Simulating|Measuring) .+: \d+%|Loading .+|Resuming: .+|\d+%: .+ shards.*"
+    progress = r"(Simulating|Measuring) .+: \d+%|(Loading|Downloading) .+|Resuming: .+|\d+%: .+ shards.*"
     return [line for line in err.splitlines() if not re.fullmatch(progress, line)]
 
 
@@ -44,6 +55,10 @@ def inputs(folder: Path, samples: Path) -> None:
     predict = "    def predict(self, batch):\n        return {'doubled': batch['x'] * 2}\n"
     (folder / "model.py").write_text(f"class Doubler:\n    def load(self):\n        pass\n\n{predict}")
     (folder / "rows.jsonl").write_text('{"x": 1.5}\n{"x": 2}\n')
+    registry = Registry(str(folder / "home" / "registry"), LocalBlobs())
+    for _ in range(2):
+        registry.push("doubler", Artifact("model.py:Doubler", tuple(files_below(folder)), "model.py:Doubler"))
+    registry.alias("doubler", "prod", 1)
     (folder / "texts.txt").write_text("one text\nand another\n")
     if importlib.util.find_spec("pyarrow"):
         import pyarrow as pa
@@ -62,12 +77,13 @@ def skip_without_weights(example: str) -> None:
 
 @pytest.mark.usefixtures("inputs")
 @pytest.mark.slow
-# Two read what another wrote, one serves until it is told to stop, some ask a server: they have tests of their own
+# Two read what another wrote, one serves until it is told to stop, some ask a server, two cannot be done twice: they
+# have tests of their own
 @pytest.mark.parametrize(
     "name",
     sorted(
         name
-        for name in COMMANDS.keys() - {"twoshift sim replay", "twoshift verify", "twoshift serve", "twoshift usage"}
+        for name in COMMANDS.keys() - NOT_ALONE
         if not name.startswith(("twoshift jobs ", "twoshift schedule ", "twoshift batch "))  # which need a server
     ),
 )

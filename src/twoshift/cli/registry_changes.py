@@ -1,0 +1,127 @@
+"""`models push`, `alias`, `rollback`, `remove`: what changes the registry."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from twoshift.cli.commands import command
+from twoshift.cli.model_options import RegistryAt, TrustPickle
+from twoshift.cli.models import app
+from twoshift.cli.output import note as tell
+from twoshift.cli.output import own_stdout, show
+from twoshift.cli.params import JsonFlag, text
+from twoshift.cli.progress import progress_bar
+from twoshift.cli.registry import megabytes, pace, version_line
+from twoshift.errors import InvalidInput
+
+__all__ = ["push_command"]
+
+_SOURCE = (
+    "Anything that --model takes, organisation/name in Hugging Face's cache, an MLflow model folder, or "
+    "models:/name@alias."
+)
+Alias = Annotated[str, typer.Argument(help="Alias: NAME@prod.")]
+Note = Annotated[str, text("Text to keep with it.")]
+
+
+@command(app, "push", "twoshift models push doubler model.py:Doubler --note 'first try'")
+def push_command(
+    name: Annotated[str, typer.Argument(help="Name of the model.")],
+    source: Annotated[str, typer.Argument(help=_SOURCE)],
+    note: Note = "",
+    more: Annotated[
+        list[str] | None,
+        typer.Option("--with", help="File or folder beside the model that it needs; repeat the option for several."),
+    ] = None,
+    no_check: Annotated[bool, typer.Option("--no-check", help="Do not load the model before it is pushed.")] = False,
+    trust_pickle: TrustPickle = False,
+    registry: RegistryAt = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Push a model as a new version; it is loaded once before, to check it."""
+    from twoshift.registry.names import checked_model_name
+    from twoshift.wiring.model_sources import artifact_of, checked
+    from twoshift.wiring.registered_models import registry_at
+
+    checked_model_name(name)
+    store = registry_at(registry)
+    with tempfile.TemporaryDirectory(prefix="twoshift-push-") as folder, own_stdout():
+        scratch = Path(folder)
+        made = artifact_of(source, scratch, trust_pickle=trust_pickle, also=more or (), registry=registry)
+        made = checked(made, scratch, trust_pickle, loads=not no_check)
+        began_s = time.monotonic()
+        with progress_bar(f"Pushing {name}") as progress:
+            version = store.push(name, made, note, progress)
+    took_s = time.monotonic() - began_s
+    data = {**msgspec.to_builtins(version), "size_bytes": version.size_bytes, "registry": store.root, "seconds": took_s}
+    show(as_json, data, f"{version_line(version)}; in {store.root}{pace(version.size_bytes, took_s)}")
+
+
+@command(app, "alias", "twoshift models alias doubler@prod 2")
+def alias_command(
+    alias: Alias,
+    version: Annotated[str, typer.Argument(help="Version: 3 or NAME:3.")],
+    note: Note = "",
+    registry: RegistryAt = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Let an alias point to a version."""
+    from twoshift.registry.names import alias_ref
+    from twoshift.wiring.registered_models import registry_at
+
+    name, word = alias_ref(alias)
+    number = _number(version, name)
+    store = registry_at(registry)
+    before = store.aliases.current(name, word)
+    store.alias(name, word, number, note)
+    was = None if before is None else before.version
+    data = {"alias": alias, "version": number, "before": was}
+    show(as_json, data, f"{alias} is {name}:{number}{'' if was is None else f'; it was {name}:{was}'}.")
+
+
+@command(app, "rollback", "twoshift models rollback doubler@prod")
+def rollback_command(alias: Alias, note: Note = "", registry: RegistryAt = None, as_json: JsonFlag = False) -> None:
+    """Let an alias point to the version before, one step back."""
+    from twoshift.registry.names import alias_ref
+    from twoshift.wiring.registered_models import registry_at
+
+    name, word = alias_ref(alias)
+    store = registry_at(registry)
+    before = store.aliases.current(name, word)
+    number = store.rollback(name, word, note)
+    was = None if before is None else before.version
+    show(
+        as_json, {"alias": alias, "version": number, "before": was}, f"{alias} is {name}:{number}; it was {name}:{was}."
+    )
+
+
+@command(app, "remove", "twoshift models remove doubler:2")
+def remove_command(
+    version: Annotated[str, typer.Argument(help="Version: NAME:3.")],
+    force: Annotated[bool, typer.Option("--force", help="Remove it although a server uses it.")] = False,
+    registry: RegistryAt = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Remove a version without an alias, and the files that no other version has."""
+    from twoshift.registry.names import version_ref
+    from twoshift.wiring.registered_models import registry_at
+
+    ref = version_ref(version)
+    freed = registry_at(registry).remove(ref.name, ref.version or 0, force)
+    show(as_json, {"removed": str(ref), "freed_bytes": freed}, f"Removed {ref}; {megabytes(freed)} freed.")
+    if not freed:
+        tell("Its files are kept while another version has them or a push is under way.")
+
+
+def _number(given: str, name: str) -> int:
+    """3 or NAME:3."""
+    plain = given.removeprefix(f"{name}:")
+    if not plain.isascii() or not plain.isdigit() or not 0 < int(plain) < 10**6:
+        raise InvalidInput("VERSION", given, f"a version of {name}: 3 or {name}:3")
+    return int(plain)

@@ -1,0 +1,87 @@
+"""Aliases: words that point to a version, with every move they made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from twoshift.errors import Broken, NotFound, TryLater
+from twoshift.ports import Blobs
+from twoshift.registry.layout import Layout, number_of
+from twoshift.registry.records import AliasMove
+
+__all__ = ["Aliases"]
+
+_SOON_S = 1.0
+
+
+class Aliases:
+    """The histories below a registry's models. The last line of one is where its alias points."""
+
+    def __init__(self, layout: Layout, blobs: Blobs, stamp: Callable[[], tuple[str, str]]) -> None:
+        self._layout, self._blobs, self._stamp = layout, blobs, stamp
+
+    def of(self, name: str) -> list[str]:
+        """The aliases of a model, sorted."""
+        folder = self._layout.aliases(name)
+        try:
+            found = self._blobs.list(folder)
+        except NotFound:
+            return []
+        return sorted({blob.location.removeprefix(f"{folder}/").partition("/")[0] for blob in found})
+
+    def current(self, name: str, alias: str) -> AliasMove | None:
+        """Where it points; None where there is no such alias."""
+        last = self._last(name, alias)
+        return self._read(name, alias, last) if last else None
+
+    def history(self, name: str, alias: str) -> list[AliasMove]:
+        """Every move, oldest first."""
+        return [self._read(name, alias, number) for number in range(1, self._last(name, alias) + 1)]
+
+    def before(self, moves: Sequence[AliasMove]) -> int | None:
+        """The version that a rollback leads to: what it pointed to before, rollbacks gone with what they undid."""
+        path = list[int]()
+        for move in moves:
+            if move.is_rollback:
+                del path[-1:]
+            elif not path or path[-1] != move.version:
+                path.append(move.version)
+        return path[-2] if len(path) > 1 else None
+
+    def move(self, name: str, alias: str, version: int, note: str) -> AliasMove:
+        """Point to a version; of two at once both are in the history, and the later one holds."""
+        created_at, created_by = self._stamp()
+        while True:
+            number = self._last(name, alias) + 1
+            made = AliasMove(number=number, version=version, created_at=created_at, created_by=created_by, note=note)
+            if self._written(name, alias, made):
+                return made
+
+    def roll_back(self, name: str, alias: str, version: int, number: int, note: str) -> AliasMove:
+        """Point to the version before, as this line of the history; raises TryLater where somebody else has it now."""
+        created_at, created_by = self._stamp()
+        made = AliasMove(
+            number=number, version=version, created_at=created_at, created_by=created_by, note=note, is_rollback=True
+        )
+        if not self._written(name, alias, made):
+            raise TryLater(f"{name}@{alias} was moved by somebody else at this moment", _SOON_S)
+        return made
+
+    def _written(self, name: str, alias: str, move: AliasMove) -> bool:
+        return self._blobs.create(self._layout.move(name, alias, move.number), msgspec.json.encode(move))
+
+    def _last(self, name: str, alias: str) -> int:
+        found = (number_of(each) for each in self._blobs.names(self._layout.moves(name, alias)))
+        return max((number for number in found if number is not None), default=0)
+
+    def _read(self, name: str, alias: str, number: int) -> AliasMove:
+        location = self._layout.move(name, alias, number)
+        data = self._blobs.read(location)
+        if data is None:
+            raise Broken(f"{location} is missing: the history of {name}@{alias} has a gap")
+        try:
+            return msgspec.json.decode(data, type=AliasMove)
+        except (msgspec.DecodeError, ValueError) as error:
+            raise Broken(f"{location} is damaged ({error})") from error

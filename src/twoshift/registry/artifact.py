@@ -1,0 +1,94 @@
+"""What is pushed: files on this machine, under the names that they will have."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from twoshift.errors import Broken, InvalidInput
+from twoshift.registry.records import VersionFile, is_inside
+
+__all__ = ["Artifact", "ArtifactFile", "chunks_of", "files_below", "hashed"]
+
+CHUNK_BYTES = 4 << 20
+_LEFT_OUT = ("__pycache__", "lost+found")
+
+Progress = Callable[[int], None]  # so many bytes more
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactFile:
+    """A file that becomes one of a version."""
+
+    path: str  # below the version's folder
+    source: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A model as it is pushed."""
+
+    entry: str  # what is loaded: "." for the folder, model.onnx, model.py:Class
+    files: tuple[ArtifactFile, ...]
+    source: str
+    parent: str | None = None
+    needs_trust: bool = False
+    is_llm: bool = False
+    runtime: str = ""
+    outputs: tuple[str, ...] = ()
+    model_checksum: str = ""
+
+    def __post_init__(self) -> None:
+        paths = [file.path for file in self.files]
+        if not paths:
+            raise InvalidInput("SOURCE", self.source, "a model with at least one file")
+        for path in paths:
+            if not is_inside(path):
+                raise InvalidInput("SOURCE", self.source, f"files with plain names; one is called {path!r}")
+        if twice := next((path for path in paths if paths.count(path) > 1), None):
+            raise InvalidInput("SOURCE", self.source, f"files with different names; two are called {twice}")
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all files."""
+        return sum(file.source.stat().st_size for file in self.files)
+
+
+def files_below(folder: Path, below: str = "") -> Iterator[ArtifactFile]:
+    """Every file of a folder, links followed; hidden ones and Python's caches are left out."""
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith(".") or path.name in _LEFT_OUT:
+            continue
+        name = f"{below}{path.name}"
+        if path.is_dir():
+            yield from files_below(path, f"{name}/")
+        elif path.is_file():
+            yield ArtifactFile(name, path)
+
+
+def hashed(file: ArtifactFile, progress: Progress) -> VersionFile:
+    """The file with its checksum; raises InvalidInput where it cannot be read."""
+    digest, size = hashlib.sha256(), 0
+    try:
+        with file.source.open("rb", buffering=0) as opened:
+            while chunk := opened.read(CHUNK_BYTES):
+                digest.update(chunk)
+                size += len(chunk)
+                progress(len(chunk))
+    except OSError as error:
+        raise InvalidInput("SOURCE", str(file.source), f"a file that can be read ({error.strerror})") from error
+    return VersionFile(file.path, size, digest.hexdigest())
+
+
+def chunks_of(source: Path, expected: VersionFile, progress: Progress) -> Iterator[bytes]:
+    """The file's bytes; raises Broken at the end where they are others than those that were hashed."""
+    digest = hashlib.sha256()
+    with source.open("rb", buffering=0) as opened:
+        while chunk := opened.read(CHUNK_BYTES):
+            digest.update(chunk)
+            progress(len(chunk))
+            yield chunk
+    if digest.hexdigest() != expected.sha256:
+        raise Broken(f"{source} was changed while it was pushed; push it again")
