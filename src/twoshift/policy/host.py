@@ -20,7 +20,7 @@ _MANY, _SOME = 128, 5  # observations that are not forgotten, from which on ever
 _SURE = 16  # observations, after which a stall is told from a cost
 _HOST_SHARE = 0.5  # of the time that a request has: what the host may still have to do for others
 _MOST_LAG, _MOST_MARGIN = 0.25, 0.25  # of the time that a request has: what may be kept of it for after the device
-_IDLE_S = 2e-4  # between two turns of the loop: it has slept, and who woke it has not waited
+_NAP_S, _IDLE_S = 5e-5, 2e-4  # between two turns of the loop: it has slept; and who woke it has not waited
 _LATE_STEP, _LATE_FADES, _LATE_FADES_S = 0.05, 1 - 1 / 512, 1.0  # with each answer; and with time
 _REFUSAL_SHARE, _REFUSALS = 0.05, 2.5  # of the host; and for each answer
 _HOLD_S, _QUICK_S = 2.0, 5.0  # for which a refusal may wait for its turn; and none, where that does not help
@@ -143,13 +143,13 @@ class HostPolicy:
         return now_s if self.woke(now_s) else self._turn_s
 
     def woke(self, now_s: float) -> bool:
-        """The loop begins to work; whether it has slept before."""
+        """The loop begins to work; whether it has slept before, for so long that nobody can have waited."""
         slept_s = now_s - self._worked_s
-        if slept_s <= _IDLE_S:
+        if slept_s <= _NAP_S:
             return False
         self._slept_s += min(slept_s, now_s - self._counted_s)
         self._worked_s = now_s
-        return True
+        return slept_s > _IDLE_S
 
     def worked(self, seconds: float, now_s: float) -> None:
         """The loop has worked so long on a request or a refusal."""

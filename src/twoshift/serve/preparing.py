@@ -84,12 +84,14 @@ class Preparing:
 
     def _in_thread(self, rows: Sequence[Any], characters: int, visit: Visit | None) -> Prepared:
         key = object()
-        self._since_s[key], began_s = time.monotonic(), time.thread_time()
+        began_s, process_s = time.thread_time(), time.process_time()
+        self._since_s[key] = time.monotonic()
         try:
             return self._prepare(rows)
         finally:
             clock_s, processor_s = time.monotonic() - self._since_s.pop(key), time.thread_time() - began_s
-            self._time.observed(characters, clock_s, processor_s)
+            # What other threads did meanwhile, they may have done while this one waited for the interpreter
+            self._time.observed(characters, processor_s, clock_s - (time.process_time() - process_s))
             if visit is not None and self._is_users:  # a user's Python, and no library's
                 visit.before_s += processor_s
 

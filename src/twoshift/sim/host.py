@@ -74,6 +74,8 @@ class SimulatedHost:
             return
         self._queue.append((seconds, then))
         if not self._is_busy:
+            if self.policy is not None:
+                self.policy.woke(now_s)
             self._begin(now_s)
 
     # Who comes in, as its policy has it; everybody where there is none
@@ -115,6 +117,8 @@ class SimulatedHost:
         self._events.at(now_s + seconds, ARRIVE, partial(self._end, then))
 
     def _end(self, then: Act, now_s: float) -> None:
+        if self.policy is not None:
+            self.policy.worked(0.0, now_s)
         then(now_s)  # what that brings goes to the end of the queue
         if self._queue:
             self._begin(now_s)

@@ -224,3 +224,17 @@ def test_rows_and_tokens_are_guessed_by_the_bytes_of_a_body() -> None:
         guess.seen(60 + 80 * rows, rows, 16 * rows)
     found = guess.size(60 + 80 * 16)
     assert (found.rows, found.tokens) == (pytest.approx(16, abs=1), pytest.approx(256, rel=0.1))
+
+
+def test_short_sleeps_are_no_work() -> None:
+    made, now_s = HostPolicy(), 0.0
+    for _ in range(20_000):
+        made.woke(now_s)
+        work = made.admitted(100)
+        now_s += 5e-5
+        made.submitted(work, 2.5e-5)
+        made.ended(work)
+        made.worked(0.0, now_s)
+        made.replied(100, 2.5e-5, 0.0, now_s)
+        now_s += 1e-4  # it has nothing to do
+    assert made.pace == pytest.approx(1.0, abs=0.05)

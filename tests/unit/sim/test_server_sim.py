@@ -162,3 +162,11 @@ def test_a_journal_is_of_one_device() -> None:
 def _p50(result: LanesResult) -> float:
     assert result.p50_ms is not None
     return result.p50_ms
+
+
+def test_a_host_below_capacity_refuses_nobody() -> None:
+    host = HostCosts(before_s=0.0005, after_s=0.0005, refusal_s=0.00002)
+    spec = replace(SPEC, load=0.25, host=host, seconds=5.0)
+    assert 0.6 < 0.25 * spec.capacity_per_s * 0.001 < 0.8
+    result = simulate_lanes(spec)
+    assert result.refused == result.dropped == 0
