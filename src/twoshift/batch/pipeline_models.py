@@ -27,7 +27,17 @@ from twoshift.runtime.load import check_named, load_model
 
 __all__ = ["GENERATION", "PipelineModel", "opened_model", "plain_options"]
 
-GENERATION = ("prompt", "system", "max_tokens", "temperature", "top_p", "seed", "stop", "json_schema")
+GENERATION = (
+    "prompt",
+    "system",
+    "max_tokens",
+    "temperature",
+    "top_p",
+    "seed",
+    "stop",
+    "json_schema",
+    "batch_invariant",
+)
 _LOADING = ("device", "precision", "threads")
 _UNKNOWN = CallCost.line(0.01, 1e-4)  # before anything was measured; the engine learns the rest
 _MOST_CALL_ROWS = 256
@@ -141,7 +151,9 @@ class _Prompts:
         assert settings.prompting is not None  # noqa: S101 - `check_model` was here
         self._prompting: Prompting = settings.prompting
         self._answers = None if settings.json_schema is None else AnswerSchema(settings.json_schema)
-        options = LlmOptions(settings.device, settings.precision, settings.threads)
+        options = LlmOptions(
+            settings.device, settings.precision, settings.threads, batch_invariant=settings.batch_invariant
+        )
         self.engine = LlmEngine(load_llm(settings.model, options), _UNKNOWN, serves=False)
         empty = {name: values[:0] for name, values in answer_columns("", FinishReason.STOP, 0).items()}
         self.known: _Columns = empty | self._read(empty["text"], ())[0]

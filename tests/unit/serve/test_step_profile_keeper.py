@@ -19,7 +19,7 @@ from twoshift.serve.profile_keeper import StepProfileKeeper
 from twoshift.serve.settings import ModelSettings
 from twoshift.store.profiles import FileProfiles
 from twoshift.types import CallSize
-from twoshift.wiring import served_models
+from twoshift.wiring import llm_loading, served_models
 from twoshift.wiring.measuring import compared_steps
 from twoshift.wiring.stored_profiles import profile_of, profiles, stored_profile
 
@@ -34,7 +34,7 @@ PROFILE = Profile("m", TRUE, "2026-01-01T00:00:00+00:00", 40, checksum="sum")
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FileProfiles:
     """Of a home of its own, where `load_llm` gives a language model of arithmetic."""
     monkeypatch.setenv("TWOSHIFT_HOME", str(tmp_path))
-    monkeypatch.setattr(served_models, "load_llm", lambda *_: FakeLlm())
+    monkeypatch.setattr(llm_loading, "load_llm", lambda *_: FakeLlm())
     return FileProfiles(tmp_path / "profiles")
 
 
