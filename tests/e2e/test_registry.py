@@ -39,6 +39,7 @@ class Machine:
     def __init__(self, path: Path, registry: Path) -> None:
         self.path, self.home = path, path / "home"
         path.mkdir()
+        (self.home / "profiles").mkdir(parents=True)  # of its own: what is measured is looked at
         self.more = {"TWOSHIFT_REGISTRY": str(registry)}
         self.environment = environment(self.home, **self.more)
 
