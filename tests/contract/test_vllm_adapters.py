@@ -57,6 +57,8 @@ def answers(runtime: LlmRuntime, names: Sequence[str], text: str = "Write about 
         for each in step.emitted:
             assert each.error is None
             found[each.key] += each.token_ids
+        for key, token_ids in step.more:
+            found[key] += tuple(token_ids)
     assert together == len(names)
     return found
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_llm import FakeLlm, words_after
+from fake_llm import FakeLlm, PipelinedLlm, words_after
 
 from twoshift.errors import Broken, InvalidInput
 from twoshift.generation import GenerationParams, GenerationRequest
@@ -49,8 +49,9 @@ def requests(texts: Sequence[str] = TEXTS, **params: Any) -> list[GenerationRequ
     return [GenerationRequest(text, GenerationParams(**{"max_tokens": 8, **params})) for text in texts]
 
 
-def test_answers_come_in_the_order_of_their_prompts() -> None:
-    llm = FakeLlm()
+@pytest.mark.parametrize("made", [FakeLlm, PipelinedLlm])
+def test_answers_come_in_the_order_of_their_prompts(made: type[FakeLlm]) -> None:
+    llm = made()
     prompts = llm.prepare(requests()).prompts
     found = answers_of(llm, prompts)
     assert [each.token_ids for each in found] == [tuple(words_after(each.token_ids, 8)) for each in prompts]

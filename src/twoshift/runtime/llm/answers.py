@@ -26,7 +26,10 @@ def answers_of(runtime: LlmRuntime, prompts: Sequence[Prompt]) -> list[Answer]:
     for key, prompt in enumerate(prompts):
         runtime.add(key, prompt, live=False)
     while left:
-        for each in runtime.step().emitted:
+        step = runtime.step()
+        for key, token_ids in step.more:
+            found[key].token_ids += tuple(token_ids)
+        for each in step.emitted:
             if each.error is not None:
                 runtime.abort(sorted(left))
                 raise each.error
