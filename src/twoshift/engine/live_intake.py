@@ -37,6 +37,13 @@ class LiveIntake:
         self.most_rows = admission.max_waiting  # of the largest request that can ever be admitted
         self.resting = 0  # threads of the engine that look at what was submitted only when they are woken
 
+    def submit(self, rows: Prepared, asked: LiveRows) -> list[int]:
+        """As `submit_together`, for one request; raises why it is not taken."""
+        with self._lock:
+            self._check_open()
+            lengths, signature = lengths_of(rows).tolist(), self._waiting.signatures.number(rows.signature)
+            return self._queue(rows, lengths, asked, signature, self._clock(), False)
+
     def submit_together(self, rows: Prepared, asked: Sequence[LiveRows]) -> list[list[int] | Exception]:
         """Requests whose rows were prepared together: the keys of each, which `forget` takes, or why it is not taken.
 

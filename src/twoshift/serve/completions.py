@@ -119,9 +119,10 @@ class Completions:
         pending = Awaited(self, intake, len(rows.lengths), request.visit)
         deadline_s, reserve_s = request.deadline_s, request.reserve_s
         asked = LiveRows(0, pending.sinks(), deadline_s - reserve_s, request.tenant, request.arrived_s - reserve_s)
-        (refused,) = self.submit_together(intake, rows, [(pending, asked, deadline_s)])
-        if refused is not None:
-            raise refused
+        pending.keys = intake.submit(rows, asked)
+        pending.due = self._deadlines.add(pending, deadline_s)
+        if intake.resting:  # else it will look by itself
+            self._gather(intake, 1)
         return pending
 
     def submit_together(
