@@ -345,7 +345,7 @@ def test_a_client_that_hangs_up_ends_its_request(server: TriedServer) -> None:
     before = server.cancelled
     with server.connection() as made:
         made.sendall(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n")
-        server.until(lambda: server.asked[-1].target == b"/slow")
+        server.until(lambda: bool(server.asked) and server.asked[-1].target == b"/slow")
     server.until(lambda: server.cancelled == before + 1)
 
 
@@ -353,7 +353,7 @@ def test_a_reset_ends_the_request_too(server: TriedServer) -> None:
     before = server.cancelled
     with server.connection() as made:
         made.sendall(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\nGET /a HTTP/1.1\r\nhost: a\r\n\r\n")
-        server.until(lambda: server.asked[-1].target == b"/slow")
+        server.until(lambda: bool(server.asked) and server.asked[-1].target == b"/slow")
         made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     server.until(lambda: server.cancelled == before + 1)
     assert server.asked[-1].target == b"/slow"  # what was sent ahead is not begun
