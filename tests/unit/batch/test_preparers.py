@@ -132,6 +132,7 @@ def test_closing_ends_those_that_wait_for_room(bench: Bench) -> None:
     assert len(cluster.lines) == 2
 
 
+@pytest.mark.slow
 def test_places_where_nothing_can_be_done_are_told_of_and_not_tried_for_ever(bench: Bench) -> None:
     cluster = Cluster()
     cluster.problem = "on a node can do nothing there"

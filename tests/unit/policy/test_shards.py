@@ -174,7 +174,7 @@ def drain(policy: ShardPolicy, now_s: float) -> set[int]:
 
 
 TestShardLives = ShardLives.TestCase
-TestShardLives.settings = settings(max_examples=250, stateful_step_count=40, deadline=None)
+TestShardLives.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
 
 
 def test_shards_are_handed_out_in_the_order_of_the_plan_without_those_already_committed() -> None:

@@ -136,6 +136,7 @@ def test_what_is_only_refused_is_taken_again_within_a_minute() -> None:
 
 @settings(deadline=None, max_examples=20)
 @given(st.integers(0, 10_000), st.floats(2.0, 20.0))
+@pytest.mark.slow
 def test_a_few_scattered_stalls_move_neither_the_curve_nor_its_caution(seed: int, stall: float) -> None:
     policy = LanePolicy(COST, LIMITS)
     device, rng, calls = Device(policy), np.random.default_rng(seed), itertools.count(seed)

@@ -123,6 +123,7 @@ def test_vllm_gets_places_for_all_and_on_a_cpu_an_empty_one(base: LlmFolder, tmp
     assert lora_arguments([*only, replace(only[0], modules=frozenset({"w1"}))], True)["lora_target_modules"] is None
 
 
+@pytest.mark.slow
 def test_what_vllm_refuses_is_told_with_the_adapter(base: LlmFolder, tmp_path: Path) -> None:
     pytest.importorskip("vllm")
 

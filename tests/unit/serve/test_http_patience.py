@@ -100,6 +100,7 @@ def test_a_refused_client_that_never_stops_sending_is_let_go(server: TriedServer
     server.until(lambda: server.server.connections == 0)
 
 
+@pytest.mark.slow
 def test_connections_beyond_the_limit_are_told_to_come_back(server: TriedServer) -> None:
     with ExitStack() as open_:
         for _ in range(LIMITS.connections):

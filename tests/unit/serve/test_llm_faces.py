@@ -361,6 +361,7 @@ def test_one_that_hangs_up_before_the_first_token_frees_it_too(tmp_path: Path, m
             until(lambda: server.live() == (0, 0))
 
 
+@pytest.mark.slow
 def test_a_reader_that_stops_reading_costs_no_memory_and_is_left(tmp_path: Path, monkeypatch: Any) -> None:
     with llm_server(tmp_path, monkeypatch, context_tokens=1 << 20) as server:
         body = {"model": "m", "messages": said("forever"), "max_tokens": 20_000, "stream": True}

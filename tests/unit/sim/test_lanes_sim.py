@@ -44,6 +44,7 @@ def test_under_overload_the_device_still_answers_inside_the_slo_at_capacity() ->
     assert result("twoshift", load=1.4).goodput >= 0.95 * SPEC.capacity_per_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["window", "greedy"])
 def test_without_early_drop_overload_answers_everybody_late(policy: str) -> None:
     assert result(policy, load=1.4).goodput < 0.05 * SPEC.capacity_per_s
