@@ -10,7 +10,7 @@ from fake_llm import SHAPE, PipelinedLlm, prompt_of, words_after
 from twoshift.engine.llm import LlmEngine, LlmObjective
 from twoshift.engine.llm.measure import measure_steps
 from twoshift.llm_ports import Prompts
-from twoshift.types import Lane
+from twoshift.types import CallSize, Lane
 
 PROMPTS = [tuple(range(at, at + 3 + at % 9)) for at in range(12)]
 
@@ -74,3 +74,18 @@ def test_its_steps_are_measured() -> None:
     assert {each.decoded for each in samples if not each.read} >= {1, 2, 4, 8}
     assert {each.read for each in samples if not each.decoded} >= {16}
     assert not llm.inside
+
+
+def test_a_job_runs_on_an_idle_engine_whatever_it_may_cost_live_streams() -> None:
+    llm, now_s = PipelinedLlm(), [0.0]
+    objective = LlmObjective(ttft_s=2.0, tpot_s=1.01 * llm.cost.seconds(CallSize.uniform(1), 0.9), live_slowdown=1.0)
+    engine = LlmEngine(llm, llm.cost, objective, clock=lambda: now_s[0], start=False)
+    stream = engine.stream(prompt_of(*PROMPTS[0]))
+    block = engine.submit_block(Prompts(tuple(prompt_of(*each) for each in PROMPTS)))
+    for _ in range(2000):
+        engine.step(0.0)
+        now_s[0] += 0.02
+        if block.done():
+            break
+    assert stream.is_over
+    assert block.done()

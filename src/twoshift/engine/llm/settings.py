@@ -38,7 +38,7 @@ class LlmObjective:
     def governed(self, shape: LlmShape, serves: bool) -> GovernorSettings:
         """The bounds of background sequences; where nobody is served, only the KV cache bounds them."""
         ration = max(1, min(512, shape.step_tokens))
-        idle_step_s = max(self.tpot_s, _IDLE_STEP_SHARE * self.ttft_s) if self.live_slowdown is None else self.tpot_s
+        idle_step_s = max(self.tpot_s, _IDLE_STEP_SHARE * self.ttft_s) if serves else None
         return GovernorSettings(
             tpot_s=self.tpot_s,
             kv_capacity_tokens=shape.kv_tokens,
@@ -46,7 +46,7 @@ class LlmObjective:
             max_sequences=shape.max_sequences,
             prefill_tokens=ration,
             idle_prefill_tokens=max(ration, 4 * shape.step_tokens),
-            idle_step_s=idle_step_s if serves else None,
+            idle_step_s=idle_step_s,
             live_slowdown=math.inf if self.live_slowdown is None else self.live_slowdown,
         )
 
