@@ -56,14 +56,22 @@ class Artifact:
         return sum(file.source.stat().st_size for file in self.files)
 
 
-def files_below(folder: Path, below: str = "") -> Iterator[ArtifactFile]:
-    """Every file of a folder, links followed; hidden ones and Python's caches are left out."""
+def files_below(folder: Path, below: str = "", inside: frozenset[Path] = frozenset()) -> Iterator[ArtifactFile]:
+    """Every file of a folder, links followed; hidden ones and Python's caches are left out.
+
+    Raises InvalidInput for a link to nothing, and for one to a folder that it is `inside` of.
+    """
+    inside |= {folder.resolve()}
     for path in sorted(folder.iterdir()):
         if path.name.startswith(".") or path.name in _LEFT_OUT:
             continue
         name = f"{below}{path.name}"
         if path.is_dir():
-            yield from files_below(path, f"{name}/")
+            if path.resolve() in inside:
+                raise InvalidInput("SOURCE", str(path), "a folder without links to a folder that contains them")
+            yield from files_below(path, f"{name}/", inside)
+        elif path.is_symlink() and not path.exists():
+            raise InvalidInput("SOURCE", str(path), f"a link to a file that exists; it points to {path.readlink()}")
         elif path.is_file():
             yield ArtifactFile(name, path)
 

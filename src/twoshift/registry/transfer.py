@@ -42,7 +42,10 @@ def received(blobs: Blobs, location: str, file: VersionFile, target: Path, seen:
             seen(len(chunk))
         os.fsync(written.fileno())
     if (size, digest.hexdigest()) != (file.size_bytes, file.sha256):
-        raise Broken(f"{location} is damaged: it is not the {file.path} that was pushed; push the model again")
+        raise Broken(
+            f"{location} is damaged: it is not the {file.path} that was pushed; "
+            "remove every version that has it, and push the model again"
+        )
 
 
 def damage_of(blobs: Blobs, location: str, file: VersionFile, seen: Bytes) -> str:
