@@ -331,13 +331,8 @@ class VllmRuntime:
 
     def _first_or_last(self, key: int, output: Any) -> Emitted:
         """Of a quiet sequence: its whole text comes with the last of its tokens."""
-        ids, finish, error = tuple(output.new_token_ids), output.finish_reason, None
-        if finish is not None:
-            finish, reason = None, str(finish)
-            if reason in ("stop", "length"):
-                finish = FinishReason(reason)
-            else:
-                error = Broken(f"vLLM ended the sequence: {reason}")
+        ids = tuple(output.new_token_ids)
+        finish, error = _ending(None if output.finish_reason is None else str(output.finish_reason))
         text = "" if finish is None else self.text_of((*self._quiet[key], *ids))
         cached = 0 if output.prefill_stats is None else output.prefill_stats.num_cached_tokens
         return Emitted(key, text, ids, finish, cached, error)
@@ -398,19 +393,7 @@ def _forced(row: GenerationRequest, schema: str | None) -> GenerationRequest:
 
 def _emitted(output: Any, structured: bool) -> Emitted:
     key, [answer] = int(output.request_id), output.outputs
-    finish = error = None
-    if output.finished:
-        reason = answer.finish_reason
-        if reason in ("stop", "length"):
-            finish = FinishReason(reason)
-        elif structured:
-            error = InvalidInput(
-                "json_schema",
-                "this schema",
-                "a schema that the model can complete: after some token it allowed no other",
-            )
-        else:
-            error = Broken(f"vLLM ended the sequence: {reason}")
+    finish, error = _ending(answer.finish_reason if output.finished else None, structured)
     return Emitted(
         key,
         answer.text,
@@ -421,6 +404,18 @@ def _emitted(output: Any, structured: bool) -> Emitted:
         tuple(map(_logprob, answer.token_ids, answer.logprobs or ())),
         stopped_by=answer.stop_reason if isinstance(answer.stop_reason, str) else None,
     )
+
+
+def _ending(reason: str | None, structured: bool = False) -> tuple[FinishReason | None, Exception | None]:
+    """How a sequence has ended, as vLLM says it, or what it failed of; neither while it goes on."""
+    if reason is None:
+        return None, None
+    if reason in ("stop", "length"):
+        return FinishReason(reason), None
+    if structured:
+        accepted = "a schema that the model can complete: after some token it allowed no other"
+        return None, InvalidInput("json_schema", "this schema", accepted)
+    return None, Broken(f"vLLM ended the sequence: {reason}")
 
 
 def _logprob(token_id: int, told: Any) -> TokenLogprob:
