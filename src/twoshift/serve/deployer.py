@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, TypeVar
 
 from twoshift.errors import InvalidInput, NotFound, TryLater
 from twoshift.serve.deployments import Deployment, DeploymentState, Serving
 from twoshift.serve.live_model import LiveModel
 from twoshift.serve.service import Service
+from twoshift.serve.versions import VersionSplit
 
 __all__ = ["Deployer", "OpenBackend", "Progress", "Tell"]
 
+_logger = logging.getLogger("twoshift.serve")
 _LOOK_S = 0.02
 _RETRY_S = 1.0
 _T = TypeVar("_T")
 Tell = Callable[[str], None]
-OpenBackend = Callable[[str, Tell, Future[None]], LiveModel]  # may take minutes; ends early once the future is done
+# A deployment's name and the model, None: as it is set. May take minutes; ends early once the future is done
+OpenBackend = Callable[[str, str | None, Tell, Future[None]], LiveModel]
 Progress = Callable[[], AbstractContextManager[Tell]]  # tells people what is done now
 
 
@@ -35,11 +40,13 @@ class Deployer:
         open_backend: OpenBackend,
         arrived: Callable[[Deployment], None],  # a backend answers for it
         leaving: Callable[[Deployment, LiveModel], None],  # one does so no more, and is closed next
+        reloads: Callable[[str], None],  # it is about to be loaded anew
         grace_s: float,  # for what was admitted
         progress: Progress,
     ) -> None:
         self._service, self._models, self._open_backend = service, service.models, open_backend
         self._arrived, self._leaving, self._grace_s, self._progress = arrived, leaving, grace_s, progress
+        self._reloads = reloads
         self._lock = threading.Lock()  # guards the four below
         self._last: dict[str, Future[Any]] = {}  # what was asked last of a deployment
         self._threads = set[threading.Thread]()
@@ -58,7 +65,8 @@ class Deployer:
             loading, threads = [*self._loading], [*self._threads]
             self._loading.clear()
         for each in loading:
-            each.set_result(None)
+            if not each.done():
+                each.set_result(None)
         until_s = time.monotonic() + timeout_s
         for each in threads:
             each.join(max(0.0, until_s - time.monotonic()))
@@ -85,6 +93,7 @@ class Deployer:
         Where that fails, what answered goes on. Raises NotFound at once.
         """
         deployment = self._known(name)
+        self._reloads(name)
         if deployment.serving is None:
             self._models.move(deployment, DeploymentState.LOADING, "another model is loading first")
         return self.do(lambda: self._load(deployment), name)
@@ -93,6 +102,24 @@ class Deployer:
         """What was admitted is answered, then the model is let go; with `forget` its name is, too."""
         deployment = self._known(name)
         return self.do(lambda: self._unload(deployment, forget), name)
+
+    def load_candidate(
+        self, name: str, model: str, salt: str, cancelled: Future[None]
+    ) -> Future[VersionSplit[Deployment]]:
+        """A version that is loaded beside the one that answers, and gets no requests yet. Raises NotFound at once."""
+        deployment = self._known(name)
+        return self.do(lambda: self._load_candidate(deployment, model, salt, cancelled), f"{name} {salt}")
+
+    def end_candidate(self, split: VersionSplit[Deployment], promoted: bool, grace_s: float) -> Future[None]:
+        """One of the two answers alone, at once; then the other is let go."""
+        before = self._on_loop(lambda: self._service.end_candidate(split, promoted))
+        deployment, salt = split.stable, id(split)
+        return self.do(lambda: self._ended(deployment, before, promoted, grace_s), f"{deployment.name} {salt}")
+
+    def replace(self, name: str, model: str, before: str) -> Future[None]:
+        """Let what answers go, then load that model; requests wait meanwhile. Where that fails, `before` is loaded."""
+        deployment = self._known(name)
+        return self.do(lambda: self._replace(deployment, model, before), name)
 
     def _known(self, name: str) -> Deployment:
         deployment = self._models.all.get(name)
@@ -125,7 +152,7 @@ class Deployer:
         if is_first:
             self._models.move(deployment, DeploymentState.LOADING)
         try:
-            backend = self._opened(deployment)
+            backend = self._opened(deployment, deployment.word)
         except BaseException as error:
             if is_first:
                 self._models.move(deployment, DeploymentState.FAILED, str(error))
@@ -143,15 +170,64 @@ class Deployer:
             self._let_go(deployment, before)
         self._arrived(deployment)
 
-    def _opened(self, deployment: Deployment) -> LiveModel:
-        cancelled: Future[None] = Future()
+    def _load_candidate(
+        self, deployment: Deployment, model: str, salt: str, cancelled: Future[None]
+    ) -> VersionSplit[Deployment]:
+        backend = self._opened(deployment, model, cancelled)
+        try:
+            return self._on_loop(lambda: self._service.begin_candidate(deployment, backend, salt))
+        except BaseException:
+            backend.close()
+            raise
+
+    def _ended(self, deployment: Deployment, before: Serving | None, promoted: bool, grace_s: float) -> None:
+        if before is None:
+            return
+        if promoted:
+            try:
+                self._leaving(deployment, before.backend)
+            except Exception:  # a job that does not stop: it fails with the model, which goes
+                _logger.exception("%s: the version that goes is still used", deployment.name)
+            self._arrived(deployment)
+        self._drained(before, grace_s)
+        self._closed_now(deployment, before)
+
+    def _replace(self, deployment: Deployment, model: str, before: str) -> None:
+        serving = deployment.serving
+        self._on_loop(lambda: self._models.move(deployment, DeploymentState.LOADING, f"it is replaced by {model}"))
+        if serving is not None:
+            deployment.leaves(serving.backend)
+            self._let_go(deployment, serving)
+            deployment.serving = None
+        for word in (model, before):
+            try:
+                backend = self._opened(deployment, word)
+            except BaseException as error:
+                if word == before:
+                    self._models.move(deployment, DeploymentState.FAILED, str(error))
+                    raise
+                _logger.error("%s could not be loaded, and %s is loaded again: %s", model, before, error)
+                failed = error
+                continue
+            deployment.word = word
+            self._on_loop(lambda backend=backend: self._service.deploy(deployment, backend))
+            self._arrived(deployment)
+            if word != model:
+                raise failed
+            return
+
+    def _opened(
+        self, deployment: Deployment, model: str | None, cancelled: Future[None] | None = None
+    ) -> LiveModel:
+        cancelled = cancelled or Future()
         with self._lock:
             if self._closed:
                 raise TryLater("the server is shutting down", _RETRY_S)
             self._loading.add(cancelled)
         try:
             with self._progress() as tell:
-                return self._open_backend(deployment.name, lambda text: self._tell(deployment, tell, text), cancelled)
+                told = partial(self._tell, deployment, tell)
+                return self._open_backend(deployment.name, model, told, cancelled)
         finally:
             with self._lock:
                 self._loading.discard(cancelled)
@@ -175,10 +251,16 @@ class Deployer:
             self._models.remove(deployment)
 
     def _let_go(self, deployment: Deployment, serving: Serving) -> None:
-        until_s = time.monotonic() + self._grace_s
-        while serving.inside and time.monotonic() < until_s:
-            time.sleep(_LOOK_S)
+        self._drained(serving, self._grace_s)
         self._leaving(deployment, serving.backend)
+        self._closed_now(deployment, serving)
+
+    def _drained(self, serving: Serving, grace_s: float) -> None:
+        until_s = time.monotonic() + grace_s
+        while serving.inside and time.monotonic() < until_s and not self._closed:
+            time.sleep(_LOOK_S)
+
+    def _closed_now(self, deployment: Deployment, serving: Serving) -> None:
         deployment.retired(serving.backend)
         with contextlib.suppress(Exception):  # a user's own code may raise anything; the model is gone all the same
             serving.backend.close()

@@ -12,15 +12,18 @@ from typing import Any
 from twoshift.engine.stats import EngineStats, Health, Queue
 from twoshift.errors import InvalidInput, NotFound, TryLater, TwoshiftError
 from twoshift.ports import RuntimeInfo
+from twoshift.registry.names import parse_ref
 from twoshift.serve.derived import Derived
 from twoshift.serve.live_model import LiveModel
 from twoshift.serve.llm_derived import LlmDerived
 from twoshift.serve.metrics import ModelMetrics
+from twoshift.serve.past_versions import PastVersions, VersionCounts
 from twoshift.serve.sums import stats_together
 from twoshift.serve.tracing import Traces
+from twoshift.serve.versions import VersionSplit, Watch
 from twoshift.types import Lane, ReplicaCounts, Tensor
 
-__all__ = ["Deployment", "DeploymentState", "Deployments", "Serving", "columns_of"]
+__all__ = ["Deployment", "DeploymentState", "Deployments", "Serving", "columns_of", "version_of"]
 
 _LOADING_RETRY_S, _FAILED_RETRY_S = 2.0, 30.0
 _FIRST_TIMEOUT_S = 1.0  # before a model says what its objective is
@@ -50,7 +53,11 @@ class Deployment:
     def __init__(
         self, name: str, version: str = "1", created_unix_s: int | None = None, adapters: Sequence[str] = ()
     ) -> None:
-        self.name, self.version = name, version
+        self.name = name
+        self.version = version  # the registry's number of what answers
+        self.word: str | None = None  # the model that answers by now, where that is not the one of the settings
+        self.split: VersionSplit[Deployment] | None = None  # while a rollout has a candidate beside this version
+        self.watch: Watch | None = None  # told of each reply while a rollout judges
         self.adapters = tuple(adapters)  # of a language model: further names that clients ask for
         self.created_unix_s = int(time.time()) if created_unix_s is None else created_unix_s
         self.metrics = ModelMetrics()
@@ -59,7 +66,19 @@ class Deployment:
         self.state = DeploymentState.LOADING
         self.reason = ""  # how far it is loaded, or why it does not answer; of one that is ready: why a reload failed
         self.serving: Serving | None = None
+        self._past = PastVersions()  # requests by version, where there was more than one
+        self._leaving: tuple[LiveModel, ...] = ()  # backends that answer what they have admitted
         self._gone: EngineStats | None = None  # what backends that are no more had done
+
+    @property
+    def version(self) -> str:
+        """The registry's number of what answers; 1 where it is not registered."""
+        return self._version
+
+    @version.setter
+    def version(self, version: str) -> None:
+        self._version = version
+        self.version_header = (b"x-twoshift-version", version.encode())  # of each reply
 
     @property
     def backend(self) -> LiveModel:
@@ -141,11 +160,31 @@ class Deployment:
 
     def stats(self) -> EngineStats:
         """What its devices have done since the start, those of backends that are no more included."""
-        now = self.backend.stats()
-        return now if self._gone is None else stats_together([self._gone, now])
+        split, now = self.split, self.backend.stats()
+        beside = [*self._leaving, *([] if split is None or split.candidate is self else [split.candidate.backend])]
+        others = [*([] if self._gone is None else [self._gone]), *(each.stats() for each in beside)]
+        return stats_together([*others, now]) if others else now
+
+    def split_ends(self, promoted: bool) -> None:
+        """What its candidate and itself have replied stays counted by version."""
+        if (split := self.split) is not None:
+            total, beside = self.metrics.total(), split.counted.counts()
+            self._past.ended(self.version, total, split.candidate.version, beside, promoted)
+
+    def by_version(self) -> list[VersionCounts]:
+        """What each version that there is or was has replied."""
+        split, total = self.split, self.metrics.total()
+        if split is None:
+            return self._past.counts(self.version, total)
+        return self._past.counts(self.version, total, (split.candidate.version, split.share, split.counted.counts()))
+
+    def leaves(self, backend: LiveModel) -> None:
+        """It answers what it has admitted, and nothing more."""
+        self._leaving = (*self._leaving, backend)
 
     def retired(self, backend: LiveModel) -> None:
         """What it has done stays counted."""
+        self._leaving = tuple(each for each in self._leaving if each is not backend)
         self._gone = stats_together([backend.stats(), *([] if self._gone is None else [self._gone])])
 
     def waiting(self) -> Mapping[Lane, Queue]:
@@ -245,6 +284,20 @@ class Deployments(Mapping[str, Deployment]):
         """From now on this backend answers; the one that did so before, for whoever drains and closes it."""
         with self._lock:
             before, deployment.serving = deployment.serving, Serving(backend)
+            if before is not None and before.backend is not backend:
+                deployment.leaves(before.backend)
+            deployment.version = version_of(backend.info)
+            deployment.state, deployment.reason = DeploymentState.READY, ""
+            self._look()
+        return before
+
+    def hand_over(self, deployment: Deployment, candidate: Deployment) -> Serving | None:
+        """From now on its candidate answers, with the requests that are inside it; what did so before."""
+        with self._lock:
+            before, deployment.serving = deployment.serving, candidate.serving
+            if before is not None:
+                deployment.leaves(before.backend)
+            deployment.version = candidate.version
             deployment.state, deployment.reason = DeploymentState.READY, ""
             self._look()
         return before
@@ -259,6 +312,12 @@ class Deployments(Mapping[str, Deployment]):
 
     def _look(self) -> None:
         self._ready = {name: each for name, each in self._all.items() if each.state is DeploymentState.READY}
+
+
+def version_of(info: RuntimeInfo) -> str:
+    """The registry's number of a model; 1 where it has none."""
+    ref = parse_ref(info.model)
+    return "1" if ref is None or ref.version is None else str(ref.version)
 
 
 def columns_of(model: Deployment) -> Sequence[str]:

@@ -148,11 +148,30 @@ class ServerMetrics:
                 for sample in family.samples(model):
                     made.add_metric([name, *sample[: len(family.labels)]], *sample[len(family.labels) :])
             yield made
+        yield from _by_version(kinds, self._models)
         for kind, name, about, labels, samples in (family for each in self._more for family in each()):
             made = kinds[kind](name if ":" in name else f"twoshift_{name}", about, labels=labels)
             for sample in samples:
                 made.add_metric(sample[: len(labels)], *sample[len(labels) :])
             yield made
+
+
+def _by_version(kinds: Mapping[str, Any], models: Mapping[str, Deployment]) -> Iterator[Any]:
+    """What each version has replied, and how much it is given."""
+    labels = ("model", "version")
+    requests = kinds["counter"]("twoshift_version_requests", "Requests by version and status.", labels=(*labels, "status"))
+    latency = kinds["histogram"]("twoshift_version_request_seconds", "As request_seconds, by version.", labels=labels)
+    share = kinds["gauge"]("twoshift_version_share", "Share of live requests, by version.", labels=(*labels, "role"))
+    for name, model in models.items():
+        for each in model.by_version():
+            for status, count in sorted(each.requests.items()):
+                requests.add_metric([name, each.version, str(status)], count)
+            if each.latency.counts:
+                buckets = counted(each.latency.counts, SECONDS)
+                latency.add_metric([name, each.version], buckets, each.latency.total)
+            if each.role != "past":
+                share.add_metric([name, each.version, each.role], each.share)
+    yield from (requests, latency, share)
 
 
 def _look(model: Deployment) -> _Seen:

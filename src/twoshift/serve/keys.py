@@ -33,16 +33,17 @@ _DIGEST = text(
 
 
 class Access(StrEnum):
-    """What a route needs; the last three are the scopes of keys."""
+    """What a route needs; the last four are the scopes of keys."""
 
     OPEN = "open"  # no key
     KEY = "key"  # any key
     SERVE = "serve"  # live endpoints
     BATCH = "batch"  # jobs and files
+    DEPLOY = "deploy"  # which version answers
     ADMIN = "admin"  # everything of all tenants
 
 
-SCOPES = (Access.SERVE, Access.BATCH, Access.ADMIN)
+SCOPES = (Access.SERVE, Access.BATCH, Access.DEPLOY, Access.ADMIN)
 _SCOPES = names(f"one or several of {', '.join(SCOPES)}", lambda given: bool(given) and set(given) <= set(SCOPES))
 
 
@@ -72,7 +73,7 @@ class KeySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = None
     concurrency: Annotated[int | None, key("Maximum number of concurrent requests.", whole(), shown="no limit")] = None
     models: Annotated[tuple[str, ...], key("Models that the key may use.", names(), shown="all")] = ()
-    scopes: Annotated[tuple[str, ...], key("Operations that the key may use: `serve`, `batch`, `admin`.", _SCOPES)] = (
+    scopes: Annotated[tuple[str, ...], key("Operations that the key may use: `serve`, `batch`, `deploy`, `admin`.", _SCOPES)] = (
         Access.SERVE,
         Access.BATCH,
     )

@@ -10,12 +10,14 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from twoshift.endpoints.faults import Fault
+from twoshift.errors import Denied, Late, OverLimit
 from twoshift.serve.deployments import Deployment
 from twoshift.serve.keys import ANYONE, Caller
 from twoshift.serve.model import Answer
 from twoshift.serve.settings import ServeSettings
+from twoshift.serve.versions import VersionSplit
 
-__all__ = ["Asked", "Booked", "gone", "log_access", "log_accesses", "replied", "request_id", "writes_access"]
+__all__ = ["Asked", "Booked", "falls_back", "gone", "log_access", "log_accesses", "replied", "request_id", "writes_access"]
 
 _access = logging.getLogger("twoshift.access")
 _SHOWN = re.compile(r"[\x21-\x7e]{1,128}")
@@ -41,6 +43,7 @@ class Booked(Protocol):
     caller: Caller
     model: Deployment | None
     answer: Answer | None
+    is_pinned: bool  # to a version: no rollout chooses it, or judges by it
 
 
 def replied(
@@ -62,6 +65,8 @@ def replied(
     if model is None:
         return b"total;dur=%.3f" % (1e3 * took_s)
     model.metrics.replied(status, took_s, refusal)
+    if model.split is not None:
+        model.split.replied(model, about.is_pinned, status, took_s, stages)
     if model.traces is not None:
         name, parent = asked()
         model.traces.replied(name, arrived_s, now_s, parent, stages, model.name, status)
@@ -87,9 +92,23 @@ def log_accesses(settings: ServeSettings) -> None:
     _access.propagate = False
 
 
-def log_access(what: str, status: int, arrived_s: float, caller: str, shown_id: str) -> None:
-    """A request that has its reply, a line each."""
-    _access.info('"%s" %d %.1f ms, %s, %s', what, status, 1e3 * (time.monotonic() - arrived_s), caller, shown_id)
+def log_access(
+    what: str, status: int, arrived_s: float, caller: str, shown_id: str, model: Deployment | None = None
+) -> None:
+    """A request that has its reply, a line each; with the version that has answered."""
+    took_ms, version = 1e3 * (time.monotonic() - arrived_s), "" if model is None else f", {model.name}:{model.version}"
+    _access.info('"%s" %d %.1f ms, %s, %s%s', what, status, took_ms, caller, shown_id, version)
+
+
+def falls_back(about: Booked, error: BaseException) -> VersionSplit[Deployment] | None:
+    """Whose stable version is asked once in place of a candidate that has failed; None: it is told as it is."""
+    model = about.model
+    if model is None or model.split is None or model is model.split.stable or about.is_pinned:
+        return None
+    if not isinstance(error, Exception) or isinstance(error, Denied | OverLimit | Late):  # the last: no time is left
+        return None
+    about.is_pinned, about.model, about.answer = True, None, None
+    return model.split
 
 
 def gone(model: Deployment | None, arrived_s: float) -> None:

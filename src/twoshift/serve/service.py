@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from twoshift.errors import InvalidInput, Late, TryLater, TwoshiftError
 from twoshift.generation import GenerationRequest
 from twoshift.serve.completions import Completions
-from twoshift.serve.deployments import Deployment, Deployments, Serving, columns_of
+from twoshift.serve.deployments import Deployment, Deployments, DeploymentState, Serving, columns_of, version_of
 from twoshift.serve.derived import Derived
 from twoshift.serve.host import UNREAD, Host, HostFacts, Visit
 from twoshift.serve.keys import ANYONE, Caller
@@ -24,6 +24,7 @@ from twoshift.serve.llm.running import Running
 from twoshift.serve.llm_derived import LlmDerived
 from twoshift.serve.model import Answer
 from twoshift.serve.tracing import Traces
+from twoshift.serve.versions import VersionSplit, Watch
 
 __all__ = ["Fronts", "Repository", "Service", "close_models"]
 
@@ -95,6 +96,40 @@ class Service:
         deployment.traces = self.traces
         before = self.models.serve(deployment, backend)
         self.follow_curves()
+        return before
+
+    def begin_candidate(self, deployment: Deployment, backend: LiveModel, salt: str) -> VersionSplit[Deployment]:
+        """This backend may be given requests beside the one that answers. On the loop that serves."""
+        assert self._completions is not None  # noqa: S101 - start made it
+        backend.start(self._completions)
+        candidate = Deployment(
+            deployment.name, version_of(backend.info), deployment.created_unix_s, deployment.adapters
+        )
+        candidate.metrics, candidate.traces = deployment.metrics, deployment.traces
+        candidate.timeout_s, candidate.serving = deployment.timeout_s, Serving(backend)
+        candidate.state = DeploymentState.READY
+        split = candidate.split = VersionSplit(deployment, candidate, salt)
+        to_first_token = is_language_model(backend)
+        candidate.watch, deployment.watch = Watch(to_first_token), Watch(to_first_token)
+        deployment.split = split
+        self.follow_curves()
+        return split
+
+    def end_candidate(self, split: VersionSplit[Deployment], promoted: bool) -> Serving | None:
+        """One of the two answers alone from now on; what the other one leaves behind. On the loop that serves."""
+        deployment, candidate = split.stable, split.candidate
+        if deployment.split is not split:
+            return None
+        split.share = 0.0
+        deployment.split_ends(promoted)
+        deployment.split = deployment.watch = None
+        if promoted:
+            before = self.models.hand_over(deployment, candidate)
+            self.follow_curves()
+            return before
+        before, candidate.state = candidate.serving, DeploymentState.UNLOADING
+        if before is not None:
+            deployment.leaves(before.backend)
         return before
 
     def model_of(self, name: str | None) -> Deployment | None:
@@ -229,7 +264,10 @@ class Service:
         if visit is not None:
             visit.reserve(had_s)
         try:
-            return await backend.answer(LiveRequest(rows, arrived_s + had_s, arrived_s, caller.tenant, visit))
+            answer = await backend.answer(LiveRequest(rows, arrived_s + had_s, arrived_s, caller.tenant, visit))
+            if model.split is not None:
+                model.split.answered(model, rows, answer)
+            return answer
         except (TryLater, Late) as error:
             told = self._refusal(error, model, backend.derived.slo_s, len(rows), had_s)
             if told is error:
@@ -292,6 +330,8 @@ class Service:
         for model in self.models.values():
             derived = self.derived(model)
             model.timeout_s = derived.timeout_s if isinstance(derived, Derived) else derived.slo_s
+            if model.split is not None:
+                model.split.candidate.timeout_s = model.timeout_s
             if isinstance(derived, Derived):
                 per_s += derived.capacity_rows_per_s / model.rows_per_request
         self.host.policy.capacity_per_s = per_s / self.sharers

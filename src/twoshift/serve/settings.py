@@ -30,6 +30,7 @@ from twoshift.loading_settings import (
 )
 from twoshift.registry.names import parse_ref
 from twoshift.serve.keys import KeySettings, tenant_of
+from twoshift.serve.rollout_table import RolloutTable
 from twoshift.serve.scale_settings import ScaleSettings
 from twoshift.serve.tenants import TenantSettings
 from twoshift.triggers.webhook_settings import WebhookSettings, check_webhook
@@ -81,6 +82,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     ] = None
     max_replicas: Annotated[int | None, setting("Maximum number of replicas; enables autoscaling.", _REPLICAS)] = None
     scale: Annotated[ScaleSettings, key("Settings of the autoscaler.")] = ScaleSettings()
+    rollout: Annotated[RolloutTable, key("How a new version is tried and judged.")] = RolloutTable()
     device: Device = "auto"
     precision: Precision = None
     threads: Threads = None

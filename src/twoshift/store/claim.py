@@ -5,16 +5,16 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
-import time
 import uuid
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Float, cast, delete, extract, func, insert, literal, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from twoshift.errors import Elsewhere
 from twoshift.store.database import Database
+from twoshift.store.owners import database_now, has_ended, place_here
 from twoshift.store.tables import claims
 
 __all__ = ["SqlClaim"]
@@ -69,7 +69,7 @@ class SqlClaim:
         return f"{self.holder or 'another server'} runs the jobs of {self._database.shown}"
 
     def _take(self, connection: Connection) -> bool:
-        now = _now(connection)
+        now = database_now(connection)
         values = {
             "owner": self._owner, "shown": f"the server {socket.gethostname()}, process {os.getpid()},",
             "place": self._shown_place, "process": os.getpid(), "seen_unix_s": now,
@@ -85,7 +85,7 @@ class SqlClaim:
                 return False
             return True
         has_left = self._file is not None and not found.place.endswith(_UNLOCKED)  # its lock has ended with it
-        is_free = found.now - found.seen_unix_s > _LASTS_S or has_left or _has_ended(found)
+        is_free = found.now - found.seen_unix_s > _LASTS_S or has_left or has_ended(found.place.removesuffix(_UNLOCKED), found.process)
         if found.owner != self._owner and not is_free:
             self.holder = found.shown
             return False
@@ -94,7 +94,7 @@ class SqlClaim:
 
     def _renew(self, connection: Connection) -> bool:
         change = update(claims).where(_ours(self._owner))
-        change = change.values(seen_unix_s=_now(connection), place=self._shown_place)
+        change = change.values(seen_unix_s=database_now(connection), place=self._shown_place)
         if connection.execute(change).rowcount == 1:
             return True
         self.holder = connection.execute(select(claims.c.shown).where(claims.c.name == _NAME)).scalar() or ""
@@ -106,7 +106,7 @@ class SqlClaim:
 
     @property
     def _shown_place(self) -> str:
-        return _place() if self._is_locked else f"{_place()}{_UNLOCKED}"
+        return place_here() if self._is_locked else f"{place_here()}{_UNLOCKED}"
 
     def _lock(self) -> None:
         """Of SQLite, where nobody else who had it is alive; a process that is stopped keeps its lock."""
@@ -128,31 +128,3 @@ class SqlClaim:
 
 def _ours(owner: str) -> Any:
     return (claims.c.name == _NAME) & (claims.c.owner == owner)
-
-
-def _now(connection: Connection) -> Any:
-    """By one clock for all: PostgreSQL's; who shares an SQLite file shares a machine."""
-    if connection.dialect.name == "postgresql":
-        return cast(extract("epoch", func.clock_timestamp()), Float)
-    return cast(literal(time.time()), Float)
-
-
-def _place() -> str:
-    """Where a process number means one process: this start of this machine, and its container."""
-    try:
-        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {Path('/proc/self/ns/pid').readlink()}"
-    except OSError:  # not Linux
-        return ""
-
-
-def _has_ended(found: Any) -> bool:
-    """Whether its process ran here, and is no more: nobody has to wait for its time to pass."""
-    if not found.place or found.place.removesuffix(_UNLOCKED) != _place():
-        return False
-    try:
-        os.kill(found.process, 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return False
-    return False

@@ -28,6 +28,8 @@ __all__ = [
     "metadata",
     "notes",
     "notices",
+    "rollout_events",
+    "rollouts",
     "schedule_runs",
     "schedules",
     "usage_days",
@@ -200,4 +202,43 @@ deliveries = Table(
     Column("state", String(16), nullable=False),
     Column("told", Text, nullable=False),
     Index("deliveries_by_due", "state", "due_unix_s"),
+)
+
+rollouts = Table(
+    "rollouts",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    Column("id", String(64), nullable=False, unique=True),
+    Column("deployment", String(200), nullable=False, index=True),
+    Column("active", String(200), unique=True),  # its deployment, until it is over: there is one at a time
+    Column("configured", Text, nullable=False),
+    Column("stable", Text, nullable=False),
+    Column("candidate", Text, nullable=False),
+    Column("mode", String(16), nullable=False),
+    Column("who", String(200), nullable=False),
+    Column("settings", JSON, nullable=False),
+    Column("state", JSON, nullable=False),
+    Column("stage", String(16), nullable=False),
+    Column("share", Double, nullable=False),
+    Column("paused", Boolean, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("asked", JSON, nullable=False),
+    Column("created_unix_s", Double, nullable=False),
+    Column("updated_unix_s", Double, nullable=False),
+    Column("leader", String(64), nullable=False),  # a start of a server
+    Column("leader_shown", String(200), nullable=False),
+    Column("leader_place", String(200), nullable=False),
+    Column("leader_process", Integer, nullable=False),
+    Column("leader_seen_unix_s", Double, nullable=False),  # by the database's clock
+)
+
+rollout_events = Table(
+    "rollout_events",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    Column("rollout_id", String(64), ForeignKey("rollouts.id"), nullable=False),
+    Column("at_unix_s", Double, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("figures", JSON, nullable=False),
+    Index("rollout_events_by_rollout", "rollout_id", "number"),
 )

@@ -1,4 +1,4 @@
-"""Who is told when a job ends, as a configuration has it."""
+"""Who is told when a job or a rollout ends, as a configuration has it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from twoshift.values import FLAG, names
 
 __all__ = ["WebhookSettings", "check_webhook"]
 
-EVENTS = ("completed", "failed", "expired", "cancelled")
+EVENTS = ("completed", "failed", "expired", "cancelled", "promoted", "rolled_back")
 _LEAST_SECRET_BYTES = 16
 
 

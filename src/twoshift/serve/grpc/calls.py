@@ -18,7 +18,7 @@ from twoshift.errors import TwoshiftError
 from twoshift.serve.deployments import Deployment
 from twoshift.serve.keys import ANYONE, Access, Caller, Keys
 from twoshift.serve.model import Answer
-from twoshift.serve.request_accounting import Asked, gone, log_access, replied, request_id, writes_access
+from twoshift.serve.request_accounting import Asked, falls_back, gone, log_access, replied, request_id, writes_access
 
 __all__ = ["GrpcCall", "Method", "abort", "admit", "begun", "counted", "settled", "shown_details", "unary"]
 
@@ -51,6 +51,15 @@ class GrpcCall:
     caller: Caller = ANYONE
     model: Deployment | None = None  # whose metrics it goes into
     answer: Answer | None = None
+    is_pinned: bool = False  # to a version: no rollout chooses it, or judges by it
+
+    def routed(self, model: Deployment) -> Deployment:
+        """The version that answers, of the model that it asks for."""
+        split = model.split
+        if split is None or self.is_pinned:
+            return model
+        named = self.metadata.get("x-route-key") or self.metadata.get("x-request-id")
+        return split.chosen(str(named).encode("utf-8", "replace") if named else None)
 
     @property
     def timeout_s(self) -> float | None:
@@ -102,6 +111,11 @@ async def _tried(
         gone(call.model, call.arrived_s)
         raise
     except BaseException as error:  # a library's panic is no Exception, and its request wants a reply, too
+        if (split := falls_back(call, error)) is not None:
+            forget_frames(error)
+            again = await _tried(name, method, request, call, None)
+            split.fell_back(200 if again[1] is None else again[1].status, time.monotonic() - call.arrived_s)
+            return again
         fault = fault_of(error)
         if fault.status == 500:
             _log(name, error)
@@ -156,8 +170,10 @@ def _trailing(call: GrpcCall, fault: Fault | None, timing: bytes) -> tuple[tuple
     shown = request_id(call.metadata.get("x-request-id"))
     if writes_access(is_routine=fault is None and call.name in _PROBES):
         status = 200 if fault is None else fault.status
-        log_access(f"gRPC {call.name}", status, call.arrived_s, call.caller.name, shown)
+        log_access(f"gRPC {call.name}", status, call.arrived_s, call.caller.name, shown, call.model)
     trailing = ("x-request-id", shown), ("server-timing", timing.decode())
+    if call.model is not None:
+        trailing = *trailing, ("x-twoshift-version", call.model.version)
     if fault is None or fault.retry_after_s is None:
         return trailing
     return *trailing, ("retry-after-ms", str(max(1, math.ceil(1e3 * fault.retry_after_s))))

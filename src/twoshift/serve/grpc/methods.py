@@ -41,7 +41,10 @@ class Methods:
 
     async def infer(self, request: Any, call: GrpcCall) -> Any:
         """Tensors to tensors."""
-        model = call.model = self._protocol.find(request.model_name, request.model_version)
+        model = self._protocol.find(request.model_name, request.model_version)
+        if request.model_version:
+            call.is_pinned = True
+        model = call.model = call.routed(model)
         wanted = wanted_of(request)
         rows = self._protocol.rows(model, given_of(request), wanted)
         asked_s = asked_timeout_s(parameter(request, "timeout"), parameter(request, "priority"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import time
 import urllib.parse
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -23,12 +24,12 @@ from twoshift.serve.http.messages import Reply, Request, refusal
 from twoshift.serve.http.openapi import Operation, Route
 from twoshift.serve.keys import ANYONE, Access, Caller, Keys
 from twoshift.serve.model import Answer
-from twoshift.serve.request_accounting import Asked, gone, log_access, replied, request_id, writes_access
+from twoshift.serve.request_accounting import Asked, falls_back, gone, log_access, replied, request_id, writes_access
 
 __all__ = ["Admitted", "App", "ErrorEncoder", "Exchange", "Face"]
 
 _logger = logging.getLogger("twoshift.serve")
-_SHOWN_ID = b"x-request-id"
+_SHOWN_ID, _ROUTE_KEY = b"x-request-id", b"x-route-key"
 _TIMEOUT, _TIMEOUT_HEADER = "x-request-timeout-ms", b"x-request-timeout-ms"
 _SHORTEST_MS, _LONGEST_MS = 1, 3_600_000
 _MANY_TARGETS, _SHORT_TARGET = 1024, 256  # that are remembered; of how many bytes each
@@ -49,6 +50,16 @@ class Exchange(msgspec.Struct):
     answer: Answer | None = None
     goes_on: EventStream | None = None  # the reply, where it is counted at its end
     is_probe: bool = False
+    is_pinned: bool = False  # to a version: no rollout chooses it, or judges by it
+
+    def routed(self, model: Deployment, user: str | None = None) -> Deployment:
+        """The version that answers, of the model that it asks for."""
+        split = model.split
+        if split is None or self.is_pinned:
+            return model
+        headers = self.request.headers
+        named = headers.get(_ROUTE_KEY) or (user and user.encode("utf-8", "replace")) or headers.get(_SHOWN_ID)
+        return split.chosen(named or None)
 
     @property
     def timeout_s(self) -> float | None:
@@ -78,7 +89,7 @@ class Exchange(msgspec.Struct):
         request = self.request
         if writes_access(is_routine=self.is_probe and status < 400):
             what = f"{request.method} {request.target[:200].decode('latin-1')}"
-            log_access(what, status, request.arrived_s, self.caller.name, shown_id)
+            log_access(what, status, request.arrived_s, self.caller.name, shown_id, self.model)
         return replied(request.arrived_s, self, status, fault, self.asked)
 
 
@@ -223,17 +234,34 @@ class App:
             exchange.is_probe = route.is_probe
             try:
                 reply = await route.face(exchange)
-            except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
-                gone(exchange.model, request.arrived_s)
-                raise
-            except BaseException as error:  # a library's panic is no Exception, and its request wants a reply, too
-                fault = _fault(error, request.header(_TIMEOUT_HEADER))
-                if fault.status == 500:
-                    _log(request, error)
-                forget_frames(error)
-                reply = self._refused(request, fault, route)
+            except BaseException as error:
+                reply, fault = await self._failed(route, exchange, error)
         self._finish(exchange, reply, fault)
         return reply
+
+    async def _failed(self, route: _Route, exchange: Exchange, error: BaseException) -> tuple[Reply, Fault | None]:
+        """What is told of it; unless it was a candidate's fault, and the stable version answers."""
+        request, split = exchange.request, falls_back(exchange, error)
+        if split is not None:
+            forget_frames(error)
+            try:
+                reply = await route.face(exchange)
+            except BaseException as another:
+                error = another
+            else:
+                split.fell_back(reply.status, time.monotonic() - request.arrived_s)
+                return reply, None
+        if isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit):
+            gone(exchange.model, request.arrived_s)
+            raise error
+        # A library's panic is no Exception, and its request wants a reply, too
+        fault = _fault(error, request.header(_TIMEOUT_HEADER))
+        if split is not None:
+            split.fell_back(fault.status, time.monotonic() - request.arrived_s)
+        if fault.status == 500:
+            _log(request, error)
+        forget_frames(error)
+        return self._refused(request, fault, route), fault
 
     def _refused_unread(self, request: Request) -> Reply:
         """By the gate, behind other requests of its connection."""
@@ -289,6 +317,8 @@ class App:
         else:
             timing, exchange.goes_on.ended = exchange.goes_on.timing(), partial(exchange.ended, shown)
         reply.headers += [(_SHOWN_ID, shown.encode("latin-1")), (b"server-timing", timing)]
+        if exchange.model is not None:
+            reply.headers.append(exchange.model.version_header)
 
 
 def _of_method(routes: dict[str, _Route], request: Request) -> _Route:

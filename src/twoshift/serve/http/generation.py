@@ -81,7 +81,7 @@ class _Generation:
 
     async def answer(self, read: _Read, made: _Made, exchange: Exchange) -> Reply:
         asked = await exchange.read(read, exchange.request.body)
-        model = exchange.model = self._service.language_model(asked.model)
+        model = exchange.model = exchange.routed(self._service.language_model(asked.model), _user_of(asked))
         call = await exchange.read(made, asked, _facts(model).asked_by(asked.model))
         try:
             return await self._run(exchange, model, call)
@@ -102,6 +102,12 @@ class _Generation:
         exchange.goes_on = stream
         headers = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]  # a proxy may not hold it back
         return Reply(200, content_type=_EVENTS.encode(), headers=headers, stream=stream, stream_bytes=None)
+
+
+def _user_of(asked: Any) -> str | None:
+    """The caller's own user, as OpenAI's requests name it, or as Anthropic's do."""
+    metadata = getattr(asked, "metadata", None)
+    return getattr(asked, "user", None) or getattr(metadata, "user_id", None)
 
 
 def _facts(model: Deployment) -> ModelFacts:

@@ -41,7 +41,7 @@ def add_kserve(app: App, service: Service) -> None:
     """To be added before /v1/models/{model}, which would match as well."""
 
     async def predict(exchange: Exchange) -> Reply:
-        model = exchange.model = service.find(exchange.matched["model"])
+        model = exchange.model = exchange.routed(service.find(exchange.matched["model"]))
         asked: PredictRequest = await exchange.read(asked_of, _requests, exchange.request.body)
         if not asked.instances:
             raise InvalidInput("instances", [], "at least one")

@@ -133,7 +133,10 @@ class _Oip:
         self._service, self._protocol = service, InferenceProtocol(service)
 
     async def infer(self, exchange: Exchange) -> Reply:
-        model = exchange.model = self._found(exchange)
+        model = self._found(exchange)
+        if "version" in exchange.matched:
+            exchange.is_pinned = True
+        model = exchange.model = exchange.routed(model)
         request = exchange.request
         asked, wanted, rows = await exchange.read(self._asked, model, request)
         parameters = asked.parameters

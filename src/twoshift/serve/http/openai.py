@@ -75,7 +75,7 @@ class _OpenAi:
 
     async def embeddings(self, exchange: Exchange) -> Reply:
         asked = await exchange.read(read_embeddings, exchange.request.body)
-        model = exchange.model = self._service.find(asked.model)
+        model = exchange.model = exchange.routed(self._service.find(asked.model), asked.user)
         call = await exchange.read(EmbeddingCall, asked, facts_of(model))
         return await answered(self._service, exchange, model, call, EMBEDDINGS)
 

@@ -38,6 +38,7 @@ _MEANINGS = {
 _HEADERS = {
     "x-request-id": ("Id of the request: the client's own, or a generated one.", {"type": "string"}, True),
     "server-timing": ("Time of each stage of the request, in milliseconds.", {"type": "string"}, False),
+    "x-twoshift-version": ("Version of the model that answered.", {"type": "string"}, False),
     "retry-after": ("Seconds to wait before a retry.", {"type": "integer", "minimum": 0}, False),
     "retry-after-ms": ("Milliseconds to wait before a retry.", {"type": "integer", "minimum": 0}, False),
 }

@@ -55,7 +55,7 @@ class _Reranking:
     async def rerank(self, exchange: Exchange, shows_documents: bool = False) -> Reply:
         self._check_served(exchange.request.body)
         asked = await exchange.read(read_rerank, exchange.request.body)
-        model = exchange.model = self._service.find(asked.model)
+        model = exchange.model = exchange.routed(self._service.find(asked.model))
         call = await exchange.read(RerankCall, asked, facts_of(model), shows_documents)
         return await answered(self._service, exchange, model, call, RERANK)
 
@@ -65,7 +65,7 @@ class _Reranking:
         if not await exchange.read(has_field, exchange.request.body, "texts"):
             return await self.rerank(exchange, shows_documents=True)
         asked = await exchange.read(read_texts_rerank, exchange.request.body)
-        model = exchange.model = self._service.find_or_only(asked.model, "score")
+        model = exchange.model = exchange.routed(self._service.find_or_only(asked.model, "score"))
         call = await exchange.read(TextsRerankCall, asked, facts_of(model))
         return await answered(self._service, exchange, model, call, "/rerank")
 

@@ -69,7 +69,7 @@ def metadata_of(model: Deployment) -> ModelMetadata:
     """What it takes and answers."""
     info = model.info
     inputs, outputs = _tensors(declared_inputs(info)), _tensors(model.outputs)
-    return ModelMetadata(model.name, [model.version], info.runtime, inputs, outputs)
+    return ModelMetadata(model.name, _versions(model), info.runtime, inputs, outputs)
 
 
 def config_of(model: Deployment) -> dict[str, Any]:
@@ -108,6 +108,12 @@ def index_of(service: Service, only_ready: bool) -> list[ModelIndex]:
         elif not only_ready:
             found.append(ModelIndex(model.name, model.version, "UNAVAILABLE", why))
     return found
+
+
+def _versions(model: Deployment) -> list[str]:
+    """The stable one first."""
+    split = model.split
+    return [model.version] if split is None else [split.stable.version, split.candidate.version]
 
 
 def _tensors(tensors: Sequence[Tensor]) -> list[TensorMetadata]:

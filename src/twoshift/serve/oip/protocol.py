@@ -17,6 +17,7 @@ from twoshift.serve.service import Repository, Service
 
 __all__ = ["InferenceProtocol", "asked_timeout_s", "sooner"]
 
+_MOST_READERS = 256
 _LONGEST_US = 3_600_000_000
 
 
@@ -25,14 +26,18 @@ class InferenceProtocol:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self._readers: dict[str, tuple[RuntimeInfo, Callable[[Sequence[GivenTensor]], Sequence[Any]]]] = {}
+        self._readers: dict[tuple[str, str], tuple[RuntimeInfo, Callable[[Sequence[GivenTensor]], Sequence[Any]]]] = {}
 
     def find(self, name: str, version: str = "") -> Deployment:
         """The model; raises NotFound where there is none of that name or version."""
         model = self.service.find(name)
-        if version not in ("", model.version):
-            raise NotFound("version", version, f"{model.version}, the version of {model.name}")
-        return model
+        if version in ("", model.version):
+            return model
+        split = model.split
+        if split is not None and split.candidate.version == version:
+            return split.candidate
+        known = model.version if split is None else f"{model.version} or {split.candidate.version}"
+        raise NotFound("version", version, f"{known}, which {model.name} has now")
 
     def rows(self, model: Deployment, given: Sequence[GivenTensor], outputs: Sequence[str]) -> Sequence[Any]:
         """A request's rows; raises InvalidInput for tensors that are not the model's, before they cost anything."""
@@ -48,9 +53,12 @@ class InferenceProtocol:
 
     def _reader(self, model: Deployment) -> Callable[[Sequence[GivenTensor]], Sequence[Any]]:
         """Made once for what answers now."""
-        info, known = model.info, self._readers.get(model.name)
+        info, kept = model.info, (model.name, model.version)
+        known = self._readers.get(kept)
         if known is None or known[0] is not info:
-            known = self._readers[model.name] = (info, row_reader(info))
+            if len(self._readers) >= _MOST_READERS:
+                self._readers.clear()
+            known = self._readers[kept] = (info, row_reader(info))
         return known[1]
 
     async def load(self, name: str, changed: bool) -> None:

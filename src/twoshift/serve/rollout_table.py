@@ -1,0 +1,76 @@
+"""How a new version of a model is tried and judged, as a configuration has it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from twoshift.declare import check, key
+from twoshift.policy.rollout_values import RolloutSettings
+from twoshift.units import parse_duration
+from twoshift.values import FLAG, Value, share, span, text
+
+__all__ = ["RolloutTable"]
+
+
+def _are_shares(given: Any) -> bool:
+    return all(0 < each <= 1 for each in given) and list(given) == sorted({*given})
+
+
+_LADDER = Value("SHARES", plain="rising shares above 0 and up to 1", fits=_are_shares)
+_COMPARE = "Your function for the difference of two answers: file.py:function, called with row, stable and candidate."
+_DIFFERENCE = "Largest difference of a candidate's answer, from 0 to 1, that still agrees with the stable version's."
+_DISAGREEMENT = "With `max_difference`: share of the answers that may disagree; more, and the candidate is rolled back."
+
+
+class RolloutTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How a candidate is tried; every key has a default."""
+
+    ladder: Annotated[
+        tuple[float, ...], key("Shares of live requests that a candidate gets, one after the other.", _LADDER)
+    ] = (0.01, 0.05, 0.25, 1.0)
+    alpha: Annotated[
+        float, key("Chance that a candidate as good as the stable version is rolled back.", share(zero=False, most=0.5))
+    ] = 0.01
+    shadow: Annotated[bool, key("First compare answers to copies of live requests, in idle time.", FLAG)] = True
+    max_difference: Annotated[float | None, key(_DIFFERENCE, share(), shown="differences are only shown")] = None
+    max_disagreement: Annotated[float, key(_DISAGREEMENT, share(zero=False, one=False))] = 0.01
+    compare: Annotated[str | None, key(_COMPARE, text("FILE:FUNCTION"), shown="by the kind of model")] = None
+    follow: Annotated[bool, key("Start a rollout when the alias that the model names moves.", FLAG)] = True
+    follow_every: Annotated[str, key("Time between two looks at the alias.", span(least="1s", most="1d"))] = "5s"
+    drain: Annotated[
+        str, key("Time that requests and streams of a version that goes get to finish.", span(zero=True))
+    ] = "10m"
+
+    def __post_init__(self) -> None:
+        check(self)
+        self.policy(1.0, 900.0)
+
+    @property
+    def follow_every_s(self) -> float:
+        """Between two looks at the alias."""
+        return parse_duration(self.follow_every, "follow_every")
+
+    @property
+    def drain_s(self) -> float:
+        """For what was admitted."""
+        return parse_duration(self.drain, "drain")
+
+    def policy(
+        self, slo_s: float, load_timeout_s: float, mode: str = "canary", first: float | None = None
+    ) -> RolloutSettings:
+        """How it is judged; `first` is the share to begin with, without a shadow. Raises InvalidInput."""
+        ladder, shadow = self.ladder, self.shadow and first is None
+        if first is not None:
+            ladder = (first, *(each for each in self.ladder if each > first))
+        if mode == "shadow":
+            ladder, shadow = (), True
+        return RolloutSettings(
+            ladder=ladder,
+            alpha=self.alpha,
+            shadow=shadow,
+            slo_s=slo_s,
+            disagreement_bound=None if self.max_difference is None else self.max_disagreement,
+            max_loading_s=load_timeout_s,
+        )

@@ -1,0 +1,103 @@
+"""Two versions of a deployment side by side: which of them answers a request, and what is seen of both."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any, Generic, Protocol, TypeVar
+
+from twoshift.policy.rollout import falls_in_share
+from twoshift.serve.metrics import ModelMetrics
+from twoshift.serve.model import Answer
+from twoshift.serve.stages import Stages
+
+__all__ = ["TakesCopies", "VersionSplit", "Watch"]
+
+_MOST_SEEN = 2_000  # replies of a version that are kept until they are looked at: of more, the newest
+_FAILED = 500
+_JUDGED = frozenset((200, 500, 502, 503, 504))  # what a client has done wrong says nothing about a version
+_random = random.Random()  # noqa: S311 - which version an unnamed request gets is no secret
+
+
+class Watch:
+    """Replies of one version. Added to on the server's loop, taken by the thread that judges."""
+
+    def __init__(self, to_first_token: bool = False) -> None:
+        """`to_first_token`: how long an answer takes after that depends on its length."""
+        self._to_first_token = to_first_token
+        self._seen: deque[tuple[float, bool]] = deque(maxlen=_MOST_SEEN)
+
+    def replied(self, status: int, seconds: float, stages: Stages | None) -> None:
+        """A request has its reply."""
+        if status not in _JUDGED:
+            return
+        if self._to_first_token and stages is not None:
+            seconds = stages.admit + stages.prepare + stages.queue
+        self._seen.append((seconds, status >= _FAILED))
+
+    def failed(self, seconds: float) -> None:
+        """It had none, and another version has answered in its place."""
+        self._seen.append((seconds, True))
+
+    def taken(self) -> list[tuple[float, bool]]:
+        """Seconds of each since the last time, and whether it failed. From any thread."""
+        return [self._seen.popleft() for _ in range(len(self._seen))]
+
+
+class TakesCopies(Protocol):
+    """Who has a candidate answer what the stable version has answered."""
+
+    def offer(self, rows: Sequence[Any], answer: Answer) -> None:
+        """A request and its answer; nobody waits, and it may be let go."""
+        ...
+
+
+class _Versioned(Protocol):
+    watch: Watch | None
+
+
+_V = TypeVar("_V", bound=_Versioned)
+
+
+class VersionSplit(Generic[_V]):
+    """A stable version and a candidate; requests go to one of them by their key. Of the server's loop."""
+
+    def __init__(self, stable: _V, candidate: _V, salt: str) -> None:
+        """`salt`: another rollout tries its candidate on other keys."""
+        self.stable, self.candidate, self._salt = stable, candidate, salt.encode()[:64]
+        self.share = 0.0  # of the keys that the candidate answers
+        self.shadow: TakesCopies | None = None  # who gets copies of what the stable version answers
+        self.counted = ModelMetrics()  # of the candidate alone; the deployment's own count both
+
+    def chosen(self, key: bytes | None) -> _V:
+        """Who answers: a key stays with its version while the share grows."""
+        if self.share <= 0.0:
+            return self.stable
+        number = _random.getrandbits(64) if key is None else self._number(key)
+        return self.candidate if falls_in_share(number, self.share) else self.stable
+
+    def answered(self, model: _V, rows: Sequence[Any], answer: Answer) -> None:
+        """One of the two has these answers."""
+        if self.shadow is not None and model is self.stable:
+            self.shadow.offer(rows, answer)
+
+    def replied(self, model: _V, is_pinned: bool, status: int, seconds: float, stages: Stages | None) -> None:
+        """One of the two has replied; what was asked for by its version says nothing of the others."""
+        if model is self.candidate:
+            self.counted.replied(status, seconds, None)
+        if model.watch is not None and not is_pinned:
+            model.watch.replied(status, seconds, stages)
+
+    def fell_back(self, status: int, seconds: float) -> None:
+        """The candidate has failed, and the stable version has replied with this in its place."""
+        if status not in _JUDGED:  # it was the client's fault
+            return
+        self.counted.replied(_FAILED, seconds, None)
+        for version in (self.candidate, *((self.stable,) if status >= _FAILED else ())):
+            if version.watch is not None:
+                version.watch.failed(seconds)
+
+    def _number(self, key: bytes) -> int:
+        return int.from_bytes(blake2b(key, digest_size=8, key=self._salt).digest(), "little")
