@@ -20,6 +20,8 @@ import msgspec
 from twoshift.errors import Broken, InvalidInput
 from twoshift.extras import needed
 from twoshift.fronts.processes import FrontProcesses, uses_fronts
+from twoshift.registry.names import parse_ref
+from twoshift.rollout_services import remember_versions, rollouts_for
 from twoshift.runtime.devices import usable_threads
 from twoshift.serve.deployer import Deployer, Progress
 from twoshift.serve.deployments import Deployment, Deployments
@@ -31,6 +33,7 @@ from twoshift.serve.ledger import Ledger
 from twoshift.serve.listening import bound_sockets, check_address, shown_address
 from twoshift.serve.live_model import LiveModel
 from twoshift.serve.request_accounting import log_accesses
+from twoshift.serve.rollouts import Rollouts
 from twoshift.serve.service import Service, close_models
 from twoshift.serve.settings import ServeSettings, check_names, make_settings, name_of
 from twoshift.serve.tracing import Traces
@@ -91,11 +94,13 @@ class Server:
             self._opened,
             self._arrived,
             self._leaving,
+            self._reloads,
             settings.grace_s,
             progress or (lambda: contextlib.nullcontext(note)),
         )
         self._service.repository = self._deployer
         self._services: ServerServices | None = None
+        self._rollouts: Rollouts | NoJobs | None = None
         self._usage: Ledger | NoUsage | None = None
         self._scalers: dict[str, Scaler] = {}
         self._uses = VersionUses()
@@ -267,7 +272,9 @@ class Server:
     async def _begin(self, front: Front, owns_process: bool) -> None:
         """Load what the settings name; requests are taken once the first can answer. Raises where none can."""
         services, usage, metrics = await asyncio.wrap_future(self._deployer.do(self._start_services))
-        front.add_faces(services, usage, metrics)
+        rollouts = await asyncio.wrap_future(self._deployer.do(self._start_rollouts))
+        self._rollouts = rollouts
+        front.add_faces(services, usage, metrics, rollouts)
         loads = [self._first_load(name, front) for name in self.settings.models]
         errors = [each for each in await asyncio.gather(*loads) if each is not None]
         if len(errors) == len(self.settings.models):
@@ -277,6 +284,7 @@ class Server:
             gc.collect()
             gc.freeze()  # what is there now stays: looking through it again and again would hold up requests
         self._service.is_started = True
+        rollouts.start()
         if self._fronts is not None:
             await asyncio.to_thread(self._fronts.group.settle, _FRONTS_S)
             self._fronts.group.check()
@@ -311,8 +319,27 @@ class Server:
         scaling = scaling_metrics(models, self._scalers, services.jobs)
         return services, self._usage, [scaling, tenant_metrics, service_metrics(services)]
 
-    def _opened(self, name: str, tell: Callable[[str], None], cancelled: Future[None]) -> LiveModel:
-        return live_model(name, self.settings, tell, cancelled, apart=self._fronts is not None)
+    def _start_rollouts(self) -> Rollouts | NoJobs:
+        """Who tries new versions; deployments begin with what an earlier server has promoted."""
+        assert self._services is not None  # noqa: S101 - they come before
+        assert self._loop is not None  # noqa: S101 - it runs
+        found = rollouts_for(
+            self._services, self.deployments, self.settings, self._deployer, self._loop, bool(self._fronts)
+        )
+        if not isinstance(found, NoJobs):
+            remember_versions(found, self.deployments, self.settings, self._note)
+        return found
+
+    def _opened(self, name: str, model: str | None, tell: Callable[[str], None], cancelled: Future[None]) -> LiveModel:
+        return live_model(name, self.settings, tell, cancelled, apart=self._fronts is not None, model=model)
+
+    def _reloads(self, name: str) -> None:
+        """An alias is looked at anew."""
+        deployment, ref = self.deployments.all[name], parse_ref(self.settings.models[name].model)
+        if deployment.serving is not None and ref is not None and ref.alias is not None:
+            deployment.word = None
+        if isinstance(self._rollouts, Rollouts):
+            self._rollouts.interrupt(name)
 
     def _arrived(self, deployment: Deployment) -> None:
         assert self._services is not None  # noqa: S101 - they are there before any deployment is loaded
@@ -344,6 +371,8 @@ class Server:
             each.close()
         if self._fronts is not None:
             self._fronts.close()
+        if isinstance(self._rollouts, Rollouts):
+            self._rollouts.close()
         ended = self._deployer.close(max(_NOW_S, left_s))
         for scaler in [*self._scalers.values()]:
             scaler.close()
@@ -351,7 +380,7 @@ class Server:
         ended &= self._services is None or self._services.close(left_s)
         if self._usage is not None:
             self._usage.close()
-        backends = [each.serving.backend for each in self.deployments.all.values() if each.serving is not None]
+        backends = [serving.backend for each in self.deployments.all.values() for serving in each.servings]
         return left_s > 0 and close_models(backends, max(_CLOSED_S, until_s - time.monotonic())) and ended
 
 

@@ -50,6 +50,7 @@ class ServerServices:
     batches: BatchHost | NoBatches
     schedules: Scheduler | NoJobs
     notifier: Notifier | NoJobs
+    database: Database | None = None  # of all of these
 
     def start(self) -> None:
         """Go on with what an earlier server has left; raises TryLater."""
@@ -88,7 +89,7 @@ def services_for(
         return marker_in(jobs.allowance_of(owner).blobs_for(location), location)
 
     schedules = Scheduler(SqlSchedules(claimed), jobs, marker_at, notifier.notify)
-    return ServerServices(jobs, _batch_host(models, settings, held, jobs), schedules, notifier)
+    return ServerServices(jobs, _batch_host(models, settings, held, jobs), schedules, notifier, held[0])
 
 
 def service_metrics(services: ServerServices) -> MoreMetrics:

@@ -37,6 +37,7 @@ from twoshift.cli.batch import app as batch_app
 from twoshift.cli.jobs import app as jobs_app
 from twoshift.cli.models import app as models_app
 from twoshift.cli.plan import app as plan_app
+from twoshift.cli.rollouts import app as rollouts_app
 from twoshift.cli.schedule import app as schedule_app
 from twoshift.cli.sim import app as sim_app
 from twoshift.errors import BrokenModel, Denied, InvalidInput, TryLater, TwoshiftError
@@ -50,6 +51,7 @@ app.add_typer(batch_app, name="batch")
 app.add_typer(jobs_app, name="jobs")
 app.add_typer(models_app, name="models")
 app.add_typer(plan_app, name="plan")
+app.add_typer(rollouts_app, name="rollouts")
 app.add_typer(schedule_app, name="schedule")
 app.add_typer(sim_app, name="sim")
 

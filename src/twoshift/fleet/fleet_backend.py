@@ -45,6 +45,11 @@ class FleetBackend(ABC, Generic[_Derived]):
         self.group.start(self.derived.slo_s)
 
     @property
+    def crashes(self) -> int:
+        """How many replicas have ended by themselves."""
+        return self._fleet.crashes
+
+    @property
     def info(self) -> RuntimeInfo:
         """Of the model; each replica has the same."""
         return self._first.info

@@ -60,6 +60,7 @@ class ReplicaFleet(Protocol):
     """Who starts, replaces and ends replicas: a supervisor of processes, or Ray Serve."""
 
     scales_itself: ClassVar[bool]  # by what replicas count, so that nobody else refuses requests or adds replicas
+    crashes: int  # replicas that have ended by themselves
 
     def start(self) -> None:
         """Until all are ready; raises what the first that cannot start says."""

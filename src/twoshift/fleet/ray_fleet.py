@@ -79,6 +79,7 @@ class RayFleet:
     """Any thread may ask it; one of its own hears what replicas say."""
 
     scales_itself: ClassVar[bool] = True
+    crashes = 0  # Ray replaces what ends, and does not say so
 
     def __init__(
         self, spec: ReplicaSpec, address: str | None, following: ReplicaGroup, note: Callable[[str], None]

@@ -85,6 +85,7 @@ class Supervisor:
         self._numbers = itertools.count()
         self._members: dict[int, Member] = {}
         self._failures: deque[Failure] = deque(maxlen=_FAILURES)
+        self.crashes = 0  # members that nobody had asked to end
         self._first_error: Exception | None = None
         self._settled = False  # all were ready once
         self._first: Loaded | None = None  # with which all others have to agree
@@ -250,6 +251,7 @@ class Supervisor:
 
     def _failed(self, failure: Failure, text: str) -> None:
         with self._lock:
+            self.crashes += 1
             self._failures.append(failure)
             observed = self._observed()
         if gave_up := self.policy.gave_up(self._wanted, observed):

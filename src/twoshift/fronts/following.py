@@ -61,6 +61,7 @@ class FollowedFleet:
     """A ReplicaFleet: which replicas there are is told by snapshots."""
 
     scales_itself: ClassVar[bool] = False
+    crashes = 0  # the main process counts them
 
     def __init__(self, group: ReplicaGroup, loaded: Callable[[int], Loaded]) -> None:
         self._group, self._loaded = group, loaded

@@ -199,26 +199,24 @@ class Deployer:
             deployment.leaves(serving.backend)
             self._let_go(deployment, serving)
             deployment.serving = None
-        for word in (model, before):
+        try:
+            self._serve_word(deployment, model)
+        except BaseException as error:
+            _logger.warning("%s could not be loaded, and %s is loaded again: %s", model, before, error)
             try:
-                backend = self._opened(deployment, word)
-            except BaseException as error:
-                if word == before:
-                    self._models.move(deployment, DeploymentState.FAILED, str(error))
-                    raise
-                _logger.error("%s could not be loaded, and %s is loaded again: %s", model, before, error)
-                failed = error
-                continue
-            deployment.word = word
-            self._on_loop(lambda backend=backend: self._service.deploy(deployment, backend))
-            self._arrived(deployment)
-            if word != model:
-                raise failed
-            return
+                self._serve_word(deployment, before)
+            except BaseException as another:
+                self._models.move(deployment, DeploymentState.FAILED, str(another))
+                raise
+            raise
 
-    def _opened(
-        self, deployment: Deployment, model: str | None, cancelled: Future[None] | None = None
-    ) -> LiveModel:
+    def _serve_word(self, deployment: Deployment, word: str) -> None:
+        backend = self._opened(deployment, word)
+        deployment.word = word
+        self._on_loop(lambda: self._service.deploy(deployment, backend))
+        self._arrived(deployment)
+
+    def _opened(self, deployment: Deployment, model: str | None, cancelled: Future[None] | None = None) -> LiveModel:
         cancelled = cancelled or Future()
         with self._lock:
             if self._closed:

@@ -88,6 +88,12 @@ class Deployment:
             raise self.unavailable()
         return serving.backend
 
+    @property
+    def servings(self) -> list[Serving]:
+        """What answers now, a candidate included."""
+        beside = None if self.split is None else self.split.candidate.serving
+        return [each for each in (self.serving, beside) if each is not None]
+
     def enter(self) -> Serving:
         """Begins a request, on the server's loop: whoever gets this counts it out of `inside`."""
         serving = self.serving

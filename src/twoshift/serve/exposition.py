@@ -159,7 +159,9 @@ class ServerMetrics:
 def _by_version(kinds: Mapping[str, Any], models: Mapping[str, Deployment]) -> Iterator[Any]:
     """What each version has replied, and how much it is given."""
     labels = ("model", "version")
-    requests = kinds["counter"]("twoshift_version_requests", "Requests by version and status.", labels=(*labels, "status"))
+    requests = kinds["counter"](
+        "twoshift_version_requests", "Requests by version and status.", labels=(*labels, "status")
+    )
     latency = kinds["histogram"]("twoshift_version_request_seconds", "As request_seconds, by version.", labels=labels)
     share = kinds["gauge"]("twoshift_version_share", "Share of live requests, by version.", labels=(*labels, "role"))
     for name, model in models.items():

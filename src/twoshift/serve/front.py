@@ -17,6 +17,7 @@ from twoshift.serve.exposition import MoreMetrics, ServerMetrics
 from twoshift.serve.host import HostFacts
 from twoshift.serve.http.app import Admitted, App
 from twoshift.serve.http.batches import add_batches
+from twoshift.serve.http.deployments import RolloutDesk, add_deployments
 from twoshift.serve.http.files import add_files
 from twoshift.serve.http.gate import Gate
 from twoshift.serve.http.generation import add_generation
@@ -101,9 +102,16 @@ class Front:
             self._grpc.bind(f"unix:{grpc_path}")
             await self._grpc.start()
 
-    def add_faces(self, services: FrontServices, usage: UsageDesk, metrics: Sequence[MoreMetrics]) -> None:
+    def add_faces(
+        self,
+        services: FrontServices,
+        usage: UsageDesk,
+        metrics: Sequence[MoreMetrics],
+        rollouts: RolloutDesk | NoJobs,
+    ) -> None:
         """Everything that the server can be asked, from now on."""
         add_faces(self._app, self._http, self._service, services, usage, metrics)
+        add_deployments(self._app, self._service.models, rollouts)
 
     def begin(self) -> None:
         """Something can answer: requests are taken."""

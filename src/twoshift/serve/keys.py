@@ -73,7 +73,9 @@ class KeySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = None
     concurrency: Annotated[int | None, key("Maximum number of concurrent requests.", whole(), shown="no limit")] = None
     models: Annotated[tuple[str, ...], key("Models that the key may use.", names(), shown="all")] = ()
-    scopes: Annotated[tuple[str, ...], key("Operations that the key may use: `serve`, `batch`, `deploy`, `admin`.", _SCOPES)] = (
+    scopes: Annotated[
+        tuple[str, ...], key("Operations that the key may use: `serve`, `batch`, `deploy`, `admin`.", _SCOPES)
+    ] = (
         Access.SERVE,
         Access.BATCH,
     )

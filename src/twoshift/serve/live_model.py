@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from twoshift.engine.stats import EngineStats, Health, Queue
 from twoshift.ports import RuntimeInfo
@@ -14,7 +14,7 @@ from twoshift.serve.llm_derived import LlmDerived
 from twoshift.serve.model import Answer
 from twoshift.types import Lane, ReplicaCounts, Tensor
 
-__all__ = ["LiveModel"]
+__all__ = ["LiveModel", "crashes_of"]
 
 
 class LiveModel(Protocol):
@@ -76,3 +76,16 @@ class LiveModel(Protocol):
     def close(self) -> None:
         """Let it go, once what runs has ended."""
         ...
+
+
+@runtime_checkable
+class CountsCrashes(Protocol):
+    """A model that knows how often it, or a replica of it, has ended by itself."""
+
+    @property
+    def crashes(self) -> int: ...
+
+
+def crashes_of(model: LiveModel) -> int:
+    """How often it, or a replica of it, has ended by itself."""
+    return model.crashes if isinstance(model, CountsCrashes) else 0

@@ -77,6 +77,11 @@ class ServedModel:
         return health
 
     @property
+    def crashes(self) -> int:
+        """1 where its engine has died."""
+        return int(bool(self.engine.why_dead))
+
+    @property
     def info(self) -> RuntimeInfo:
         """Of the model."""
         return self.engine.runtime.info

@@ -27,9 +27,7 @@ class PastVersions:
     def __init__(self) -> None:
         self._ended: dict[str, MetricCounts] = {}
 
-    def ended(
-        self, stable: str, total: MetricCounts, candidate: str, beside: MetricCounts, promoted: bool
-    ) -> None:
+    def ended(self, stable: str, total: MetricCounts, candidate: str, beside: MetricCounts, promoted: bool) -> None:
         """A candidate is one no more: it answers alone, or not at all."""
         if not promoted:
             self._add(candidate, beside)

@@ -17,7 +17,17 @@ from twoshift.serve.model import Answer
 from twoshift.serve.settings import ServeSettings
 from twoshift.serve.versions import VersionSplit
 
-__all__ = ["Asked", "Booked", "falls_back", "gone", "log_access", "log_accesses", "replied", "request_id", "writes_access"]
+__all__ = [
+    "Asked",
+    "Booked",
+    "falls_back",
+    "gone",
+    "log_access",
+    "log_accesses",
+    "replied",
+    "request_id",
+    "writes_access",
+]
 
 _access = logging.getLogger("twoshift.access")
 _SHOWN = re.compile(r"[\x21-\x7e]{1,128}")

@@ -265,14 +265,15 @@ class Service:
             visit.reserve(had_s)
         try:
             answer = await backend.answer(LiveRequest(rows, arrived_s + had_s, arrived_s, caller.tenant, visit))
-            if model.split is not None:
-                model.split.answered(model, rows, answer)
-            return answer
         except (TryLater, Late) as error:
             told = self._refusal(error, model, backend.derived.slo_s, len(rows), had_s)
             if told is error:
                 raise
             raise told from error
+        else:
+            if model.split is not None:
+                model.split.answered(model, rows, answer)
+            return answer
         finally:
             serving.inside -= 1
             caller.leave()
@@ -356,7 +357,7 @@ class Service:
 
     def close(self) -> None:
         """Let the models go."""
-        close_models([each.serving.backend for each in self.models.all.values() if each.serving], None)
+        close_models([serving.backend for each in self.models.all.values() for serving in each.servings], None)
 
 
 def _unhealthy(model: Deployment) -> str:

@@ -85,7 +85,11 @@ class SqlClaim:
                 return False
             return True
         has_left = self._file is not None and not found.place.endswith(_UNLOCKED)  # its lock has ended with it
-        is_free = found.now - found.seen_unix_s > _LASTS_S or has_left or has_ended(found.place.removesuffix(_UNLOCKED), found.process)
+        is_free = (
+            found.now - found.seen_unix_s > _LASTS_S
+            or has_left
+            or has_ended(found.place.removesuffix(_UNLOCKED), found.process)
+        )
         if found.owner != self._owner and not is_free:
             self.holder = found.shown
             return False

@@ -36,13 +36,16 @@ def live_model(
     note: Callable[[str], None],
     cancelled: Future[None] | None = None,
     apart: bool = False,
+    model: str | None = None,
 ) -> LiveModel:
     """A model that is served: in this process, by replicas in processes of their own, or by Ray Serve.
 
     `apart`: never in this process, since several fronts ask it. Once `cancelled` is done, nobody waits for it any
-    longer, and replicas that have started end.
+    longer, and replicas that have started end. `model`: another one than the settings say.
     """
-    each = _versioned(settings.models[name], settings, note)
+    wanted = settings.models[name]
+    wanted = wanted if model is None else msgspec.structs.replace(wanted, model=model)
+    each = _versioned(wanted, settings, note)
     if language := is_llm(each.model, each.registry):
         each.check_sequences()
         _check_remote(each, settings.engine)

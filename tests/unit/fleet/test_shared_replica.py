@@ -102,6 +102,7 @@ class Shared:
     """One replica that somebody else has started; it is its own fleet."""
 
     scales_itself: ClassVar[bool] = False
+    crashes = 0
 
     def __init__(self, opened: Loaded) -> None:
         self.number, self.opened, self.child = 0, opened, Door(opened.live_path)

@@ -47,6 +47,11 @@ class ServedLlm(TakesPrompts):
             keeper.start()
 
     @property
+    def crashes(self) -> int:
+        """1 where its engine has died."""
+        return int(bool(self.engine.why_dead))
+
+    @property
     def info(self) -> RuntimeInfo:
         """Of the model."""
         return self.engine.runtime.info

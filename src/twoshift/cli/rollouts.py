@@ -1,0 +1,154 @@
+"""`deploy` and `rollouts`: versions of a running server."""
+
+from __future__ import annotations
+
+import time
+import urllib.parse
+from typing import Annotated, Any
+
+import typer
+
+from twoshift.cli.app import app as program
+from twoshift.cli.commands import command
+from twoshift.cli.jobs import shown_time
+from twoshift.cli.output import note, show, table
+from twoshift.cli.params import JsonFlag, share, text, whole
+from twoshift.cli.server import SERVER_FIELDS, On, ServerClient, server_at
+from twoshift.errors import InvalidInput
+
+__all__ = ["app"]
+
+app = typer.Typer(help="List, show, promote, roll back, pause and resume rollouts of a server.", no_args_is_help=True)
+_ON = "--on http://127.0.0.1:8000"
+_COLUMNS = ("<<rollout", "<deployment", "<stable", "<candidate", "<stage", ">share", "<began")
+_POLL_S = 1.0
+Rollout = Annotated[str, typer.Argument(help="Id of the rollout, or name of its deployment.")]
+
+
+@command(program, "deploy", f"twoshift deploy sentiment:4 --canary 5% {_ON}", SERVER_FIELDS)
+def deploy_command(
+    model: Annotated[str, typer.Argument(help="Version in the registry: NAME:4 or NAME@alias.")],
+    name: Annotated[
+        str | None, text("Deployment to change.", "--as", metavar="NAME", shown="the one that serves this model")
+    ] = None,
+    canary: Annotated[
+        float | None, share("Skip the shadow stage, and begin with this share of the live requests.", zero=False)
+    ] = None,
+    now: Annotated[bool, typer.Option("--now", help="Promote the version once it is loaded and warm.")] = False,
+    shadow: Annotated[
+        bool, typer.Option("--shadow", help="Only compare answers, until somebody promotes it or rolls it back.")
+    ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Unload the stable version first, if memory does not hold both.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the rollout is promoted or rolled back.")] = False,
+    on: On = None,
+    as_json: JsonFlag = False,
+) -> int:
+    """Load a version beside the one that answers, try it, judge it, and promote it or roll it back.
+
+    Without options, answers to copies of live requests are compared first. Then the version gets 1, 5, 25 and 100 % of
+    the live requests, each step after enough evidence.
+    """
+    chosen = [word for word, given in (("now", now), ("shadow", shadow), ("replace", replace)) if given]
+    if len(chosen) + (canary is not None) > 1:
+        raise InvalidInput("canary" if canary is not None else chosen[0], "with another mode", "one of them")
+    server = server_at(on)
+    body: dict[str, Any] = {"model": model, "mode": chosen[0] if chosen else "canary"}
+    body |= {key: value for key, value in (("deployment", name), ("share", canary)) if value is not None}
+    found = server.post("/v1/deployments", body)
+    if wait:
+        found = _ended(server, found)
+    show(as_json, found, *_lines(found))
+    return 1 if wait and found["stage"] != "promoted" else 0
+
+
+@command(app, "list", f"twoshift rollouts list {_ON}", SERVER_FIELDS)
+def list_command(
+    on: On = None,
+    limit: Annotated[int, whole("Show at most N rollouts.", most=1000)] = 20,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the newest rollouts of a server."""
+    found = server_at(on).get(f"/v1/rollouts?limit={limit}")
+    rows = [_row(each) for each in found["data"]]
+    show(as_json, found, table(_COLUMNS, rows) if rows else "There are no rollouts.")
+
+
+@command(app, "show", f"twoshift rollouts show sentiment {_ON}", SERVER_FIELDS)
+def show_command(rollout: Rollout, on: On = None, as_json: JsonFlag = False) -> None:
+    """Show a rollout: its stage, its evidence and every decision."""
+    found = server_at(on).get(_path(rollout))
+    show(as_json, found, *_lines(found))
+
+
+@command(app, "promote", f"twoshift rollouts promote sentiment {_ON}", SERVER_FIELDS)
+def promote_command(rollout: Rollout, on: On = None, as_json: JsonFlag = False) -> None:
+    """Promote a candidate now, whatever the evidence."""
+    _ask(rollout, "promote", on, as_json)
+
+
+@command(app, "rollback", f"twoshift rollouts rollback sentiment {_ON}", SERVER_FIELDS)
+def rollback_command(
+    rollout: Rollout,
+    why: Annotated[str | None, text("Reason, for the log of the rollout.")] = None,
+    on: On = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Give all requests back to the stable version."""
+    _ask(rollout, "rollback", on, as_json, why)
+
+
+@command(app, "pause", f"twoshift rollouts pause sentiment {_ON}", SERVER_FIELDS)
+def pause_command(rollout: Rollout, on: On = None, as_json: JsonFlag = False) -> None:
+    """Stop at the present share; a candidate that is worse is still rolled back."""
+    _ask(rollout, "pause", on, as_json)
+
+
+@command(app, "resume", f"twoshift rollouts resume sentiment {_ON}", SERVER_FIELDS)
+def resume_command(rollout: Rollout, on: On = None, as_json: JsonFlag = False) -> None:
+    """Resume a paused rollout."""
+    _ask(rollout, "resume", on, as_json)
+
+
+def _ask(rollout: str, what: str, on: str | None, as_json: bool, why: str | None = None) -> None:
+    found = server_at(on).post(f"{_path(rollout)}/{what}", {"reason": why} if why else None)
+    show(as_json, found, f"Asked {found['deployment']} to {what} {found['candidate']}.")
+
+
+def _ended(server: ServerClient, rollout: dict[str, Any]) -> dict[str, Any]:
+    told = ""
+    while True:
+        found = server.get(_path(rollout["id"]), lambda error: note(str(error)))
+        if found["stage"] in ("promoted", "rolled_back"):
+            return found
+        if (shown := f"{found['stage']} {found['share']:.0%}: {found['reason']}") != told:
+            note(told := shown)
+        time.sleep(_POLL_S)
+
+
+def _path(rollout: str) -> str:
+    return f"/v1/rollouts/{urllib.parse.quote(rollout, safe='')}"
+
+
+def _row(rollout: dict[str, Any]) -> tuple[str, ...]:
+    began, stage = shown_time(rollout["created_at"]), rollout["stage"] + (" (paused)" if rollout["paused"] else "")
+    named = (rollout[key] for key in ("id", "deployment", "stable", "candidate"))
+    return *named, stage, f"{rollout['share']:.0%}", began
+
+
+def _lines(rollout: dict[str, Any]) -> list[str]:
+    paused = ", paused" if rollout["paused"] else ""
+    lines = [
+        f"{rollout['id']}: {rollout['deployment']} from {rollout['stable']} to {rollout['candidate']}",
+        f"{rollout['stage']}, {rollout['share']:.0%} of the live requests{paused}; {rollout['reason']}",
+    ]
+    if (seen := rollout.get("differences")) is not None and seen["rows"]:
+        lines.append(
+            f"answers compared: {seen['rows']:,}; difference p50 {seen['p50']:.4f}, p99 {seen['p99']:.4f}, "
+            f"{seen['share_above']:.2%} above {seen['bound']:g}"
+        )
+    for event in rollout.get("events", ()):
+        lines.append(f"{shown_time(event['at'])}  {event['text']}")
+        lines += [f"    {each}" for each in event["figures"]]
+    return lines

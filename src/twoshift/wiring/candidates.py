@@ -1,0 +1,119 @@
+"""Candidates of rollouts: versions in the registry, whether they fit, and how their answers are compared."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Callable, Mapping
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import module_from_spec
+from pathlib import Path
+from typing import Any
+
+from twoshift.errors import InvalidInput, TooLarge
+from twoshift.serve.deployments import Deployments
+from twoshift.serve.rollout_run import Split
+from twoshift.serve.rollouts import Candidate
+from twoshift.serve.settings import ModelSettings
+from twoshift.serve.shadow import CompareAnswers, Shadow
+from twoshift.wiring.registered_models import found_version
+
+__all__ = ["RegisteredVersions", "compare_function", "free_bytes", "shadow_of"]
+
+_ROOM = 1.2  # of its files, that a model takes while it is loaded and warmed
+_GPU_S = 5.0
+
+
+class RegisteredVersions:
+    """A VersionSource: the registry of the settings, and the memory of this machine."""
+
+    def __init__(
+        self,
+        models: Deployments,
+        settings: Mapping[str, ModelSettings],
+        registry: str | None,
+        free: Callable[[bool], int | None] | None = None,
+    ) -> None:
+        self._models, self._settings, self._registry, self._free = models, settings, registry, free or free_bytes
+
+    def find(self, deployment: str, model: str) -> Candidate:
+        """Raises NotFound with the known ones, InvalidInput, TryLater where the registry does not answer."""
+        found = found_version(model, self._settings[deployment].registry or self._registry, lambda _text: None)
+        if found is None:
+            raise InvalidInput("model", model, "a version in the registry: NAME:4 or NAME@alias")
+        return Candidate(found.ref, found.size_bytes)
+
+    def check_room(self, deployment: str, candidate: Candidate) -> None:
+        """Raises TooLarge where the memory does not hold it beside the version that answers."""
+        each, backend = self._settings[deployment], self._models.find(deployment).backend
+        on_gpu = backend.info.device.startswith("cuda")
+        free, needs = self._free(on_gpu), int(_ROOM * candidate.size_bytes * max(1, backend.replicas().ready))
+        if free is None or needs <= free:
+            return
+        where = "the GPU" if on_gpu else "this machine"
+        accepted = f"at most {free / 1e9:.2f} GB, which {where} has free beside {deployment}"
+        told = f"{accepted}; --replace (mode = replace) unloads {each.model} first, and loads it in its place"
+        raise TooLarge("model", f"{candidate.ref}, which needs about {needs / 1e9:.2f} GB,", told)
+
+
+def free_bytes(on_gpu: bool) -> int | None:
+    """Of the memory that models are in; None where nobody can tell."""
+    return _free_on_gpu() if on_gpu else _free_on_host()
+
+
+def _free_on_gpu() -> int | None:
+    """Of the GPU that has most: replicas are shared out by the supervisor."""
+    command = ["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits"]
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, timeout=_GPU_S, check=True).stdout  # noqa: S603
+        return max(int(line) << 20 for line in told.split())
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+
+
+def _free_on_host() -> int | None:
+    """What the system can give without swapping, within the container's limit."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, ValueError, StopIteration):
+        return None
+    try:
+        group = Path("/sys/fs/cgroup")
+        limit, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
+        cached = next(
+            int(line.split()[1])
+            for line in (group / "memory.stat").read_text().splitlines()
+            if line.startswith("inactive_file ")
+        )
+    except (OSError, ValueError, StopIteration):  # no limit
+        return free
+    return min(free, max(0, limit - used + cached))
+
+
+def shadow_of(settings: ModelSettings, split: Split, loop: asyncio.AbstractEventLoop) -> Shadow:
+    """Who compares the answers of a candidate; raises InvalidInput where the user's function cannot be used."""
+    table = settings.rollout
+    compare = None if table.compare is None else compare_function(table.compare)
+    return Shadow(lambda: split.stable.backend, split.candidate.backend, loop, table.max_difference, compare)
+
+
+def compare_function(word: str) -> CompareAnswers:
+    """file.py:function; raises InvalidInput."""
+    accepted = "file.py:function with a function of a row, the stable version's answer and the candidate's"
+    source, _, name = word.rpartition(":")
+    path = Path(source).expanduser()
+    if not source.endswith(".py") or not name.isidentifier() or not path.is_file():
+        raise InvalidInput("compare", word, accepted)
+    module_name = f"twoshift_compare_{path.stem}"
+    loader = SourceFileLoader(module_name, str(path))
+    module = module_from_spec(ModuleSpec(module_name, loader, origin=str(path)))
+    try:
+        loader.exec_module(module)
+    except Exception as error:  # a user's own code may raise anything
+        raise InvalidInput("compare", word, f"{accepted}; the file raised {error}") from error
+    found: Any = getattr(module, name, None)
+    if not callable(found):
+        raise InvalidInput("compare", word, accepted)
+    function: Any = found
+    return function
