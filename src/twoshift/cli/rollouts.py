@@ -20,7 +20,7 @@ __all__ = ["app"]
 
 app = typer.Typer(help="List, show, promote, roll back, pause and resume rollouts of a server.", no_args_is_help=True)
 _ON = "--on http://127.0.0.1:8000"
-_COLUMNS = ("<<rollout", "<deployment", "<stable", "<candidate", "<stage", ">share", "<began")
+_COLUMNS = ("<<rollout", "<deployment", "<stable", "<candidate", "<stage", "share", "<began")
 _POLL_S = 1.0
 Rollout = Annotated[str, typer.Argument(help="Id of the rollout, or name of its deployment.")]
 

@@ -36,6 +36,7 @@ __all__ = ["RolloutRun", "VersionActs"]
 
 _logger = logging.getLogger("twoshift.rollouts")
 _SAVE_S = 3.0  # between two writes of the evidence while nothing is decided
+_FLOOR = 0.05  # of the SLO: a version with few requests is woken for each, and nobody minds answers that fast
 Split = VersionSplit[Deployment]
 
 
@@ -75,6 +76,8 @@ class RolloutRun:
         self._split: Split | None = None
         self._shadow: Shadow | None = None
         self._crashes = {Version.STABLE: 0, Version.CANDIDATE: 0}
+        slo_s = record.settings.get("slo_s")
+        self._floor_s = 0.0 if slo_s is None else _FLOOR * slo_s
         self._saved_s = 0.0
         self._unsaved: RolloutDecision | None = None
         self.is_done = False
@@ -170,7 +173,7 @@ class RolloutRun:
             return
         for version, model in ((Version.STABLE, split.stable), (Version.CANDIDATE, split.candidate)):
             for seconds, failed in () if model.watch is None else model.watch.taken():
-                yield VersionAnswered(version, seconds, failed)
+                yield VersionAnswered(version, max(seconds, self._floor_s), failed)
             serving = model.serving
             crashes = 0 if serving is None else crashes_of(serving.backend)
             if crashes > self._crashes[version]:

@@ -34,6 +34,7 @@ class RolloutTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         float, key("Chance that a candidate as good as the stable version is rolled back.", share(zero=False, most=0.5))
     ] = 0.01
     shadow: Annotated[bool, key("First compare answers to copies of live requests, in idle time.", FLAG)] = True
+    min_step: Annotated[str, key("Least time at each share, besides the evidence.", span(zero=True))] = "10s"
     max_difference: Annotated[float | None, key(_DIFFERENCE, share(), shown="differences are only shown")] = None
     max_disagreement: Annotated[float, key(_DISAGREEMENT, share(zero=False, one=False))] = 0.01
     compare: Annotated[str | None, key(_COMPARE, text("FILE:FUNCTION"), shown="by the kind of model")] = None
@@ -72,5 +73,6 @@ class RolloutTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             shadow=shadow,
             slo_s=slo_s,
             disagreement_bound=None if self.max_difference is None else self.max_disagreement,
+            min_step_s=parse_duration(self.min_step, "min_step"),
             max_loading_s=load_timeout_s,
         )
