@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from twoshift.errors import InvalidInput, NotFound, TryLater
+import msgspec
+
+from twoshift.errors import InvalidInput, NotFound, TryLater, TwoshiftError
+from twoshift.serve.deployments import Deployment
 from twoshift.serve.http.jobs import NoJobs
-from twoshift.serve.rollouts import Rollouts
+from twoshift.serve.rollouts import DeployRequest, Rollouts
 from twoshift.wiring.candidates import RegisteredVersions, compare_function, shadow_of
 
 if TYPE_CHECKING:
@@ -19,7 +23,7 @@ if TYPE_CHECKING:
     from twoshift.serve.shadow import Shadow
     from twoshift.server_services import ServerServices
 
-__all__ = ["remember_versions", "rollouts_for"]
+__all__ = ["FileChanges", "remember_versions", "rollouts_for"]
 
 _ONE_FRONT = "a server with one front-end process: start it with fronts = 1 (--fronts 1) to use rollouts"
 _LOCAL = "a server with engine = local: on Ray Serve, a new version is deployed by changing `model` and a restart"
@@ -76,3 +80,62 @@ def remember_versions(
             pass  # no registered model; or the cache has it
         deployment.word = word
         note(f"{name}: loading {word}, which the last rollout left stable; the settings name {configured}")
+
+
+class FileChanges:
+    """What a configuration file says anew: other versions become rollouts, other models are loaded."""
+
+    def __init__(
+        self,
+        settings: ServeSettings,
+        models: Deployments,
+        rollouts: Rollouts | NoJobs | None,
+        load: Callable[[str], Future[None]],
+        note: Callable[[str], None],
+    ) -> None:
+        self._settings, self._models, self._rollouts = settings, models, rollouts
+        self._load, self._note = load, note
+
+    def apply(self, reread: Callable[[], ServeSettings]) -> None:
+        """As far as a running server can; the rest is said, and changes nothing."""
+        try:
+            new = reread()
+        except (TwoshiftError, OSError) as error:
+            self._note(f"The configuration file was not applied: {error}")
+            return
+        known = self._settings.models
+        for name, each in new.models.items():
+            try:
+                self._apply_model(name, each)
+            except Exception as error:  # a model's own code may raise anything
+                self._note(f"models.{name} was not applied: {error}")
+        if gone := ", ".join(sorted({*known} - {*new.models})):
+            self._note(f"Restart the server to remove {gone}")
+        fields = [name for name in type(new).__struct_fields__ if name != "models"]
+        if changed := [name for name in fields if getattr(new, name) != getattr(self._settings, name)]:
+            self._note(f"Restart the server to apply {', '.join(changed)}")
+
+    def _apply_model(self, name: str, new: ModelSettings) -> None:
+        known = self._settings.models
+        before = known.get(name)
+        if before is None:
+            known[name] = new
+            self._models.add(Deployment(name, adapters=[*new.adapters]))
+            self._load(name)
+            return
+        if msgspec.structs.replace(before, model=new.model, rollout=new.rollout) != new:
+            self._note(f"Restart the server to apply the other settings of models.{name}")
+        known[name] = msgspec.structs.replace(before, model=new.model, rollout=new.rollout)
+        if new.model == before.model:
+            return
+        try:
+            self._deploy(name, new.model)
+        except BaseException:
+            known[name] = before
+            raise
+
+    def _deploy(self, name: str, model: str) -> None:
+        if not isinstance(self._rollouts, Rollouts):
+            raise InvalidInput("model", model, "a server with rollouts; restart it to change the model")
+        begun = self._rollouts.deploy(DeployRequest(model=model, deployment=name), "the configuration file")
+        self._note(f"{name}: rollout {begun.id} to {begun.candidate} begins")

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,7 +22,7 @@ from twoshift.errors import Broken, InvalidInput
 from twoshift.extras import needed
 from twoshift.fronts.processes import FrontProcesses, uses_fronts
 from twoshift.registry.names import parse_ref
-from twoshift.rollout_services import remember_versions, rollouts_for
+from twoshift.rollout_services import FileChanges, remember_versions, rollouts_for
 from twoshift.runtime.devices import usable_threads
 from twoshift.serve.deployer import Deployer, Progress
 from twoshift.serve.deployments import Deployment, Deployments
@@ -75,17 +76,18 @@ class Server:
         name: str | None = None,
         note: Callable[[str], None] = lambda _text: None,
         progress: Progress | None = None,
+        reread: Callable[[], ServeSettings] | None = None,
         **options: Any,
     ) -> None:
         """A model and options, by the names that they have in a configuration file; or all settings at once.
 
-        `note` gets what an operator should read. Raises InvalidInput.
+        `note` gets what an operator should read. `reread` gives the settings anew, at SIGHUP. Raises InvalidInput.
         """
         settings = model if isinstance(model, ServeSettings) else _settings_for(model, name, options)
         self.settings = msgspec.structs.replace(settings, models=dict(settings.models))  # more may be added
         self.address, self.grpc_address = "", None
         self.deployments = Deployments()
-        self._note = note
+        self._note, self._reread = note, reread
         self._fronts: FrontProcesses | None = None  # where processes of their own take the live requests
         self._keys = Keys(settings.keys, tenants=settings.tenants)
         self._service = Service(self.deployments)
@@ -306,6 +308,9 @@ class Server:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, signalled)
+        if self._reread is not None:
+            again = partial(self._deployer.do, self._apply_file, "the configuration file")
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, again)
 
     # In the deployer's threads
 
@@ -329,6 +334,12 @@ class Server:
         if not isinstance(found, NoJobs):
             remember_versions(found, self.deployments, self.settings, self._note)
         return found
+
+    def _apply_file(self) -> None:
+        """What the file says by now."""
+        assert self._reread is not None  # noqa: S101 - else nobody asks
+        changes = FileChanges(self.settings, self.deployments, self._rollouts, self._deployer.load, self._note)
+        changes.apply(self._reread)
 
     def _opened(self, name: str, model: str | None, tell: Callable[[str], None], cancelled: Future[None]) -> LiveModel:
         return live_model(name, self.settings, tell, cancelled, apart=self._fronts is not None, model=model)

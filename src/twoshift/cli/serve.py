@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -56,7 +57,9 @@ def serve_command(
     of_model, of_scale, of_server = (given_of(kind, given) for kind in _SETTINGS)
     if (endpoint := os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")) and not of_server.get("otlp_endpoint"):
         of_server["otlp_endpoint"] = endpoint
-    return _serve(_settings(model, name, config, of_server, of_model | ({"scale": of_scale} if of_scale else {})))
+    of_model |= {"scale": of_scale} if of_scale else {}
+    reread = None if config is None else partial(_settings, model, name, config, of_server, {})
+    return _serve(_settings(model, name, config, of_server, of_model), reread)
 
 
 def _settings(
@@ -76,11 +79,11 @@ def _settings(
         raise error.renamed(error.field.removeprefix(f"models.{called}.").removeprefix("scale.")) from None
 
 
-def _serve(settings: ServeSettings) -> int:
+def _serve(settings: ServeSettings, reread: Callable[[], ServeSettings] | None) -> int:
     from twoshift.runtime.load_limit import is_loading
     from twoshift.server import Server
 
-    server = Server(settings, note=note, progress=Ongoing)
+    server = Server(settings, note=note, progress=Ongoing, reread=reread)
     ended = server.run(partial(_tell, server, bool(settings.keys)))
     if not ended:
         note(f"Some requests or processes did not end within {settings.grace}")
