@@ -12,7 +12,8 @@ from twoshift.errors import InvalidInput, NotFound, TryLater, TwoshiftError
 from twoshift.serve.deployments import Deployment
 from twoshift.serve.http.jobs import NoJobs
 from twoshift.serve.rollouts import DeployRequest, Rollouts
-from twoshift.wiring.candidates import RegisteredVersions, compare_function, shadow_of
+from twoshift.serve.shadow import compare_function, shadow_of
+from twoshift.wiring.candidates import RegisteredVersions
 
 if TYPE_CHECKING:
     import asyncio
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FileChanges", "remember_versions", "rollouts_for"]
 
-_ONE_FRONT = "a server with one front-end process: start it with fronts = 1 (--fronts 1) to use rollouts"
 _LOCAL = "a server with engine = local: on Ray Serve, a new version is deployed by changing `model` and a restart"
 
 
@@ -35,7 +35,6 @@ def rollouts_for(
     settings: ServeSettings,
     acts: VersionActs,
     loop: asyncio.AbstractEventLoop,
-    has_fronts: bool,
 ) -> Rollouts | NoJobs:
     """Not started; where there is no database, one who says why. Raises InvalidInput."""
     for name, each in settings.models.items():
@@ -47,9 +46,9 @@ def rollouts_for(
     from twoshift.store.rollouts import SqlRollouts
 
     def shadow_for(of: ModelSettings, split: Split) -> Shadow:
-        return shadow_of(of, split, loop)
+        return shadow_of(of.rollout, split, loop)
 
-    refusal = _ONE_FRONT if has_fronts else "" if settings.engine == "local" else _LOCAL
+    refusal = "" if settings.engine == "local" else _LOCAL
     source = RegisteredVersions(models, settings.models, settings.registry)
     return Rollouts(SqlRollouts(services.database), models, settings.models, acts, source, shadow_for, refusal)
 

@@ -24,7 +24,7 @@ from twoshift.fronts.processes import FrontProcesses, uses_fronts
 from twoshift.registry.names import parse_ref
 from twoshift.rollout_services import FileChanges, remember_versions, rollouts_for
 from twoshift.runtime.devices import usable_threads
-from twoshift.serve.deployer import Deployer, Progress
+from twoshift.serve.deployer import Deployer, DeployerHooks, Progress
 from twoshift.serve.deployments import Deployment, Deployments
 from twoshift.serve.front import Front
 from twoshift.serve.http.jobs import NoJobs
@@ -93,10 +93,7 @@ class Server:
         self._service = Service(self.deployments)
         self._deployer = Deployer(
             self._service,
-            self._opened,
-            self._arrived,
-            self._leaving,
-            self._reloads,
+            DeployerHooks(self._opened, self._arrived, self._leaving, self._tried, self._parting, self._reloads),
             settings.grace_s,
             progress or (lambda: contextlib.nullcontext(note)),
         )
@@ -328,9 +325,7 @@ class Server:
         """Who tries new versions; deployments begin with what an earlier server has promoted."""
         assert self._services is not None  # noqa: S101 - they come before
         assert self._loop is not None  # noqa: S101 - it runs
-        found = rollouts_for(
-            self._services, self.deployments, self.settings, self._deployer, self._loop, bool(self._fronts)
-        )
+        found = rollouts_for(self._services, self.deployments, self.settings, self._deployer, self._loop)
         if not isinstance(found, NoJobs):
             remember_versions(found, self.deployments, self.settings, self._note)
         return found
@@ -365,10 +360,15 @@ class Server:
         if self._fronts is not None:
             self._fronts.group.sync()
 
-    def _leaving(self, deployment: Deployment, backend: LiveModel) -> None:
+    def _tried(self, deployment: Deployment, backend: LiveModel) -> None:
+        self._uses.begin(deployment.name, backend.info)
+
+    def _parting(self, deployment: Deployment, backend: LiveModel, grace_s: float) -> None:
         if self._fronts is not None:
-            self._fronts.group.let_go(backend, self.settings.grace_s)
+            self._fronts.group.let_go(backend, grace_s)
         self._uses.end(deployment.name, backend.info)
+
+    def _leaving(self, deployment: Deployment, _backend: LiveModel) -> None:
         if (scaler := self._scalers.pop(deployment.name, None)) is not None:
             scaler.close()
         assert self._services is not None  # noqa: S101 - they are there before any deployment is loaded

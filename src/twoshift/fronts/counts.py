@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from statistics import fmean
 
-from twoshift.fronts.messages import FrontReport
+from twoshift.fronts.messages import CandidateReport, FrontReport
 from twoshift.serve.counts import CountsOfProcesses, MetricCounts, TenantCounts
 from twoshift.serve.deployments import Deployments
 from twoshift.serve.host import HostFacts
@@ -22,6 +22,7 @@ class FrontCounts:
         self._models, self._tenants, self._refresh = models, tenants, refresh
         self._reports: dict[int, FrontReport] = {}  # of those that live
         self._metrics: dict[str, CountsOfProcesses[MetricCounts]] = {}  # by deployment
+        self._candidates: dict[str, CountsOfProcesses[MetricCounts]] = {}  # by rollout
         self._of_tenants: dict[str, CountsOfProcesses[TenantCounts]] = {}
         self.in_peace = True  # no front has left a request without a reply
 
@@ -34,10 +35,26 @@ class FrontCounts:
             if (deployment := self._models.all.get(name)) is not None:
                 deployment.metrics.elsewhere = known.total()
                 deployment.metrics.heard_recent(report.recent.get(name, ()))
+        for name, candidate in report.candidates.items():
+            self._heard_candidate(front, name, candidate)
         for name, tenant_counts in report.tenants.items():
             of_tenant = self._of_tenants.setdefault(name, CountsOfProcesses(TenantCounts()))
             of_tenant.heard(front, tenant_counts)
             self._tenants[name].elsewhere = of_tenant.total()
+
+    def _heard_candidate(self, front: int, name: str, report: CandidateReport) -> None:
+        deployment = self._models.all.get(name)
+        split = None if deployment is None else deployment.split
+        if split is None or split.salt != report.rollout:  # it is over by now
+            return
+        for version, seen in ((split.stable, report.stable), (split.candidate, report.candidate)):
+            if version.watch is not None:
+                version.watch.heard(seen)
+        if split.shadow is not None:
+            split.shadow.heard(report.compared, report.differences)
+        known = self._candidates.setdefault(report.rollout, CountsOfProcesses(MetricCounts()))
+        known.heard(front, report.counts)
+        split.counted.elsewhere = known.total()
 
     def ended(self, front: int, draining: bool) -> None:
         """What it has counted stays counted."""
@@ -45,7 +62,7 @@ class FrontCounts:
         if draining:
             self.in_peace &= report is not None and report.drained is True
         self._reports = {number: each for number, each in self._reports.items() if number != front}
-        for each in (*self._metrics.values(), *self._of_tenants.values()):
+        for each in (*self._metrics.values(), *self._candidates.values(), *self._of_tenants.values()):
             each.ended(front)
 
     async def refresh(self) -> None:

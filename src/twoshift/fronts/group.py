@@ -28,6 +28,7 @@ from twoshift.fleet.replica_process import SIGNALS
 from twoshift.fronts.counts import FrontCounts
 from twoshift.fronts.messages import (
     BackendFacts,
+    CandidateFacts,
     DeploymentFacts,
     Drain,
     FrontReport,
@@ -39,6 +40,7 @@ from twoshift.fronts.messages import (
 from twoshift.fronts.process import FrontSpec, front_main
 from twoshift.serve.deployments import Deployment, DeploymentState
 from twoshift.serve.keys import Keys
+from twoshift.serve.live_model import LiveModel
 from twoshift.serve.service import Service
 
 __all__ = ["FrontGroup"]
@@ -312,15 +314,22 @@ class FrontGroup:
             return self._last
 
     def _deployment(self, each: Deployment) -> DeploymentFacts:
-        serving, number = each.serving, None
+        serving, number, split, candidate = each.serving, None, each.split, None
         if serving is not None and each.state is DeploymentState.READY:
-            number = self._number_of(serving.backend)
-            if number is None:
-                number = next(self._numbers)
-                assert isinstance(serving.backend, FleetBackend)  # noqa: S101 - no model runs in a process with fronts
-                self._backends[number] = serving.backend
+            number = self._numbered(serving.backend)
+        if split is not None and number is not None and split.candidate.serving is not None:
+            beside = self._numbered(split.candidate.serving.backend)
+            candidate = CandidateFacts(split.salt, beside, split.share, split.shadow is not None)
         told = (each.name, each.version, each.created_unix_s, each.state, each.reason)
-        return DeploymentFacts(*told, number, each.adapters)
+        return DeploymentFacts(*told, number, each.adapters, candidate)
+
+    def _numbered(self, backend: LiveModel) -> int:
+        number = self._number_of(backend)
+        if number is None:
+            number = next(self._numbers)
+            assert isinstance(backend, FleetBackend)  # noqa: S101 - no model runs in a process with fronts
+            self._backends[number] = backend
+        return number
 
     def _number_of(self, backend: Any) -> int | None:
         return next((number for number, each in self._backends.items() if each is backend), None)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from twoshift.fleet.control import Loaded
+from twoshift.policy.rollout import Compared
 from twoshift.serve.counts import MetricCounts, TenantCounts
 from twoshift.serve.deployments import DeploymentState
 from twoshift.serve.host import HostFacts
 
 __all__ = [
     "BackendFacts",
+    "CandidateFacts",
+    "CandidateReport",
     "DeploymentFacts",
     "Drain",
     "FrontReport",
@@ -44,6 +48,16 @@ class BackendFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class CandidateFacts:
+    """A version that is tried beside the one that answers."""
+
+    rollout: str
+    backend: int
+    share: float  # of the live requests
+    copies: bool  # whether it answers copies of them, too
+
+
+@dataclass(frozen=True, slots=True)
 class DeploymentFacts:
     """A deployment as clients see it."""
 
@@ -54,6 +68,7 @@ class DeploymentFacts:
     reason: str
     backend: int | None
     adapters: tuple[str, ...] = ()
+    candidate: CandidateFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +102,18 @@ ToFront = ReplicaLoaded | Snapshot | Report | Drain
 
 
 @dataclass(frozen=True, slots=True)
+class CandidateReport:
+    """What a front has seen of a rollout since its last report; `counts` are since its start."""
+
+    rollout: str
+    stable: list[tuple[float, bool]]  # seconds of replies, and whether they failed
+    candidate: list[tuple[float, bool]]
+    compared: list[Compared]
+    differences: dict[str, Any] | None
+    counts: MetricCounts  # of the candidate
+
+
+@dataclass(frozen=True, slots=True)
 class FrontReport:
     """How a front is, and what it has counted since its start."""
 
@@ -99,4 +126,5 @@ class FrontReport:
     metrics: dict[str, MetricCounts]  # by deployment, as is the next
     recent: dict[str, list[tuple[float, float]]]  # since the last report: when requests ended, and their seconds
     tenants: dict[str, TenantCounts]
+    candidates: dict[str, CandidateReport]  # by deployment
     drained: bool | None = None  # after `Drain`: whether everything was answered in time

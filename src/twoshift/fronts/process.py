@@ -26,6 +26,7 @@ from twoshift.fleet.replica_process import SIGNALS
 from twoshift.fronts.following import FollowedFleet
 from twoshift.fronts.messages import (
     BackendFacts,
+    CandidateReport,
     DeploymentFacts,
     Drain,
     FrontReport,
@@ -46,10 +47,13 @@ from twoshift.serve.http.oip import told_oip
 from twoshift.serve.http.server import HttpServer
 from twoshift.serve.keys import Access, Keys
 from twoshift.serve.request_accounting import log_accesses
+from twoshift.serve.rollout_table import RolloutTable
 from twoshift.serve.service import Service
 from twoshift.serve.settings import ServeSettings
+from twoshift.serve.shadow import shadow_of
 from twoshift.serve.shared_limits import SharedLimits
 from twoshift.serve.tracing import Traces
+from twoshift.serve.versions import VersionSplit
 
 if TYPE_CHECKING:
     from twoshift.serve.grpc.server import GrpcServer
@@ -243,7 +247,7 @@ class _FrontProcess:
         if known is not None:
             known.fleet.follow(facts.replicas, facts.why_none)
         elif facts.replicas:
-            name = next((each.name for each in told.deployments if each.backend == facts.number), "")
+            name = next((each.name for each in told.deployments if facts.number in _backends_of(each)), "")
             model = FleetLlm(name) if facts.is_language else FleetModel(name, prepares=True)
             fleet = FollowedFleet(model.group, lambda number: self._loaded[facts.number, number])
             fleet.follow(facts.replicas, facts.why_none)
@@ -257,6 +261,7 @@ class _FrontProcess:
             deployment = models.add(Deployment(facts.name, facts.version, facts.created_unix_s))
         deployment.adapters = facts.adapters
         backend = None if facts.backend is None else self._backends.get(facts.backend)
+        self._follow_candidate(deployment, facts, backend)
         serving = deployment.serving
         if backend is not None and (serving is None or serving.backend is not backend.model):
             self._service.deploy(deployment, backend.model)
@@ -266,6 +271,30 @@ class _FrontProcess:
             state = DeploymentState.LOADING  # none of its replicas takes requests now
         if (deployment.state, deployment.reason) != (state, facts.reason):
             models.move(deployment, state, facts.reason)
+
+    def _follow_candidate(self, deployment: Deployment, facts: DeploymentFacts, backend: _Backend | None) -> None:
+        """A version that is tried comes, gets its share, and is promoted or let go."""
+        split, told = deployment.split, facts.candidate
+        if split is not None and (told is None or told.rollout != split.salt):
+            if split.shadow is not None:
+                split.shadow.close()
+            promoted = backend is not None and split.candidate.backend is backend.model
+            self._service.end_candidate(split, promoted)
+            split = None
+        beside = None if told is None else self._backends.get(told.backend)
+        if told is None or beside is None or deployment.serving is None:
+            return
+        if split is None:
+            split = self._service.begin_candidate(deployment, beside.model, told.rollout)
+            beside.serving = split.candidate.serving
+        split.share = told.share
+        if told.copies and split.shadow is None:
+            known = self._settings.models.get(deployment.name)  # one that came later has the defaults
+            table = RolloutTable() if known is None else known.rollout
+            split.shadow = shadow_of(table, split, asyncio.get_running_loop())
+        elif not told.copies and split.shadow is not None:
+            split.shadow.close()
+            split.shadow = None
 
     # To the main process
 
@@ -297,5 +326,17 @@ class _FrontProcess:
             {name: each.metrics.counts() for name, each in models.all.items()},
             {name: each.metrics.take_recent() for name, each in models.all.items()},
             {name: each.counts() for name, each in self._keys.tenants.items()},
+            {name: _candidate_of(each.split) for name, each in models.items() if each.split is not None},
             self._drained,
         )
+
+
+def _backends_of(facts: DeploymentFacts) -> tuple[int | None, ...]:
+    return (facts.backend,) if facts.candidate is None else (facts.backend, facts.candidate.backend)
+
+
+def _candidate_of(split: VersionSplit[Deployment]) -> CandidateReport:
+    seen = [[] if each.watch is None else each.watch.taken() for each in (split.stable, split.candidate)]
+    shadow = split.shadow
+    compared, differences = ([], None) if shadow is None else (shadow.taken(), shadow.taken_differences())
+    return CandidateReport(split.salt, *seen, compared, differences, split.counted.counts())

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ from twoshift.serve.live_model import LiveModel
 from twoshift.serve.service import Service
 from twoshift.serve.versions import VersionSplit
 
-__all__ = ["Deployer", "OpenBackend", "Progress", "Tell"]
+__all__ = ["Deployer", "DeployerHooks", "OpenBackend", "Progress", "Tell"]
 
 _logger = logging.getLogger("twoshift.serve")
 _LOOK_S = 0.02
@@ -31,22 +32,30 @@ OpenBackend = Callable[[str, str | None, Tell, Future[None]], LiveModel]
 Progress = Callable[[], AbstractContextManager[Tell]]  # tells people what is done now
 
 
+@dataclass(frozen=True, slots=True)
+class DeployerHooks:
+    """What else there is to do where backends come and go."""
+
+    open_backend: OpenBackend
+    arrived: Callable[[Deployment], None]  # a backend answers for it
+    leaving: Callable[[Deployment, LiveModel], None]  # one does so no more
+    tried: Callable[[Deployment, LiveModel], None]  # one is loaded beside the one that answers
+    parting: Callable[[Deployment, LiveModel, float], None]  # one is closed next; within that time nobody asks it
+    reloads: Callable[[str], None]  # it is about to be loaded anew
+
+
 class Deployer:
     """One thing at a time for each deployment; any thread may ask, and a future says how it ended."""
 
     def __init__(
         self,
         service: Service,
-        open_backend: OpenBackend,
-        arrived: Callable[[Deployment], None],  # a backend answers for it
-        leaving: Callable[[Deployment, LiveModel], None],  # one does so no more, and is closed next
-        reloads: Callable[[str], None],  # it is about to be loaded anew
+        hooks: DeployerHooks,
         grace_s: float,  # for what was admitted
         progress: Progress,
     ) -> None:
-        self._service, self._models, self._open_backend = service, service.models, open_backend
-        self._arrived, self._leaving, self._grace_s, self._progress = arrived, leaving, grace_s, progress
-        self._reloads = reloads
+        self._service, self._models, self._hooks = service, service.models, hooks
+        self._grace_s, self._progress = grace_s, progress
         self._lock = threading.Lock()  # guards the four below
         self._last: dict[str, Future[Any]] = {}  # what was asked last of a deployment
         self._threads = set[threading.Thread]()
@@ -93,7 +102,7 @@ class Deployer:
         Where that fails, what answered goes on. Raises NotFound at once.
         """
         deployment = self._known(name)
-        self._reloads(name)
+        self._hooks.reloads(name)
         if deployment.serving is None:
             self._models.move(deployment, DeploymentState.LOADING, "another model is loading first")
         return self.do(lambda: self._load(deployment), name)
@@ -168,28 +177,31 @@ class Deployer:
             raise
         if before is not None:
             self._let_go(deployment, before)
-        self._arrived(deployment)
+        self._hooks.arrived(deployment)
 
     def _load_candidate(
         self, deployment: Deployment, model: str, salt: str, cancelled: Future[None]
     ) -> VersionSplit[Deployment]:
         backend = self._opened(deployment, model, cancelled)
         try:
-            return self._on_loop(lambda: self._service.begin_candidate(deployment, backend, salt))
+            split = self._on_loop(lambda: self._service.begin_candidate(deployment, backend, salt))
         except BaseException:
             backend.close()
             raise
+        self._hooks.tried(deployment, backend)
+        return split
 
     def _ended(self, deployment: Deployment, before: Serving | None, promoted: bool, grace_s: float) -> None:
         if before is None:
             return
         if promoted:
             try:
-                self._leaving(deployment, before.backend)
+                self._hooks.leaving(deployment, before.backend)
             except Exception:  # a job that does not stop: it fails with the model, which goes
                 _logger.exception("%s: the version that goes is still used", deployment.name)
-            self._arrived(deployment)
+            self._hooks.arrived(deployment)
         self._drained(before, grace_s)
+        self._hooks.parting(deployment, before.backend, grace_s)
         self._closed_now(deployment, before)
 
     def _replace(self, deployment: Deployment, model: str, before: str) -> None:
@@ -214,7 +226,7 @@ class Deployer:
         backend = self._opened(deployment, word)
         deployment.word = word
         self._on_loop(lambda: self._service.deploy(deployment, backend))
-        self._arrived(deployment)
+        self._hooks.arrived(deployment)
 
     def _opened(self, deployment: Deployment, model: str | None, cancelled: Future[None] | None = None) -> LiveModel:
         cancelled = cancelled or Future()
@@ -225,7 +237,7 @@ class Deployer:
         try:
             with self._progress() as tell:
                 told = partial(self._tell, deployment, tell)
-                return self._open_backend(deployment.name, model, told, cancelled)
+                return self._hooks.open_backend(deployment.name, model, told, cancelled)
         finally:
             with self._lock:
                 self._loading.discard(cancelled)
@@ -250,7 +262,8 @@ class Deployer:
 
     def _let_go(self, deployment: Deployment, serving: Serving) -> None:
         self._drained(serving, self._grace_s)
-        self._leaving(deployment, serving.backend)
+        self._hooks.parting(deployment, serving.backend, self._grace_s)
+        self._hooks.leaving(deployment, serving.backend)
         self._closed_now(deployment, serving)
 
     def _drained(self, serving: Serving, grace_s: float) -> None:

@@ -174,7 +174,7 @@ class Deployment:
     def split_ends(self, promoted: bool) -> None:
         """What its candidate and itself have replied stays counted by version."""
         if (split := self.split) is not None:
-            total, beside = self.metrics.total(), split.counted.counts()
+            total, beside = self.metrics.total(), split.counted.total()
             self._past.ended(self.version, total, split.candidate.version, beside, promoted)
 
     def by_version(self) -> list[VersionCounts]:
@@ -182,7 +182,7 @@ class Deployment:
         split, total = self.split, self.metrics.total()
         if split is None:
             return self._past.counts(self.version, total)
-        return self._past.counts(self.version, total, (split.candidate.version, split.share, split.counted.counts()))
+        return self._past.counts(self.version, total, (split.candidate.version, split.share, split.counted.total()))
 
     def leaves(self, backend: LiveModel) -> None:
         """It answers what it has admitted, and nothing more."""

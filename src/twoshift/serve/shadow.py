@@ -8,6 +8,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import module_from_spec
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,16 +19,19 @@ from numpy.typing import NDArray
 from twoshift.endpoints.facts import characters_of
 from twoshift.engine import RowResult
 from twoshift.engine.waiting import BlockOwner
-from twoshift.errors import Late, TryLater, TwoshiftError
+from twoshift.errors import InvalidInput, Late, TryLater, TwoshiftError
 from twoshift.policy.answer_differences import DifferenceCounts, DifferenceSummary, column_differences
 from twoshift.policy.rollout import Compared
 from twoshift.ports import LookupRuntime
+from twoshift.serve.deployments import Deployment
 from twoshift.serve.live_model import LiveModel
 from twoshift.serve.live_request import LiveRequest
 from twoshift.serve.model import Answer, ServedModel
+from twoshift.serve.rollout_table import RolloutTable
+from twoshift.serve.versions import VersionSplit
 from twoshift.types import Lane
 
-__all__ = ["CompareAnswers", "Shadow"]
+__all__ = ["CompareAnswers", "Shadow", "compare_function", "shadow_of"]
 
 _logger = logging.getLogger("twoshift.rollouts")
 _MOST_REQUESTS, _MOST_ROWS, _MOST_CHARACTERS = 32, 1024, 4_000_000  # that wait for idle time: others are let go
@@ -89,6 +95,19 @@ class Shadow:
     def taken(self) -> list[Compared]:
         """What was compared since the last time. From any thread."""
         return [self._seen.popleft() for _ in range(len(self._seen))]
+
+    def heard(self, compared: Sequence[Compared], differences: Mapping[str, Any] | None) -> None:
+        """What another process of this server has compared. From any thread."""
+        self._seen.extend(compared)
+        if differences is not None:
+            with self._lock:
+                self._differences.merge(differences)
+
+    def taken_differences(self) -> dict[str, Any] | None:
+        """For the process that keeps them for all; None: there are no new ones."""
+        with self._lock:
+            found, self._differences = self._differences, DifferenceCounts(self._differences.bound)
+        return found.state() if found.summary().rows else None
 
     def differences(self) -> DifferenceSummary:
         """Of all answers that were compared."""
@@ -183,6 +202,33 @@ class Shadow:
 def columns_of(rows: Sequence[RowResult]) -> dict[str, NDArray[Any]]:
     """Answers as columns."""
     return {name: np.stack([np.asarray(row[name]) for row in rows]) for name in rows[0].columns}
+
+
+def shadow_of(table: RolloutTable, split: VersionSplit[Deployment], loop: asyncio.AbstractEventLoop) -> Shadow:
+    """Who compares the answers of a candidate; raises InvalidInput where the user's function cannot be used."""
+    compare = None if table.compare is None else compare_function(table.compare)
+    return Shadow(lambda: split.stable.backend, split.candidate.backend, loop, table.max_difference, compare)
+
+
+def compare_function(word: str) -> CompareAnswers:
+    """file.py:function; raises InvalidInput."""
+    accepted = "file.py:function with a function of a row, the stable version's answer and the candidate's"
+    source, _, name = word.rpartition(":")
+    path = Path(source).expanduser()
+    if not source.endswith(".py") or not name.isidentifier() or not path.is_file():
+        raise InvalidInput("compare", word, accepted)
+    module_name = f"twoshift_compare_{path.stem}"
+    loader = SourceFileLoader(module_name, str(path))
+    module = module_from_spec(ModuleSpec(module_name, loader, origin=str(path)))
+    try:
+        loader.exec_module(module)
+    except Exception as error:  # a user's own code may raise anything
+        raise InvalidInput("compare", word, f"{accepted}; the file raised {error}") from error
+    found: Any = getattr(module, name, None)
+    if not callable(found):
+        raise InvalidInput("compare", word, accepted)
+    function: Any = found
+    return function
 
 
 def _row_of(columns: _Columns, at: int) -> dict[str, Any]:

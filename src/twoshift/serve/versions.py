@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Generic, Protocol, TypeVar
 
-from twoshift.policy.rollout import falls_in_share
+from twoshift.policy.rollout import Compared, falls_in_share
 from twoshift.serve.metrics import ModelMetrics
 from twoshift.serve.model import Answer
 from twoshift.serve.stages import Stages
@@ -41,6 +41,10 @@ class Watch:
         """It had none, and another version has answered in its place."""
         self._seen.append((seconds, True))
 
+    def heard(self, seen: Iterable[tuple[float, bool]]) -> None:
+        """What another process of this server has taken."""
+        self._seen.extend(seen)
+
     def taken(self) -> list[tuple[float, bool]]:
         """Seconds of each since the last time, and whether it failed. From any thread."""
         return [self._seen.popleft() for _ in range(len(self._seen))]
@@ -51,6 +55,22 @@ class TakesCopies(Protocol):
 
     def offer(self, rows: Sequence[Any], answer: Answer) -> None:
         """A request and its answer; nobody waits, and it may be let go."""
+        ...
+
+    def taken(self) -> list[Compared]:
+        """What was compared since the last time."""
+        ...
+
+    def taken_differences(self) -> dict[str, Any] | None:
+        """The differences since the last time, as `heard` takes them."""
+        ...
+
+    def heard(self, compared: Sequence[Compared], differences: Mapping[str, Any] | None) -> None:
+        """What another process of this server has compared."""
+        ...
+
+    def close(self) -> None:
+        """No further copies."""
         ...
 
 
@@ -66,7 +86,8 @@ class VersionSplit(Generic[_V]):
 
     def __init__(self, stable: _V, candidate: _V, salt: str) -> None:
         """`salt`: another rollout tries its candidate on other keys."""
-        self.stable, self.candidate, self._salt = stable, candidate, salt.encode()[:64]
+        self.stable, self.candidate, self.salt = stable, candidate, salt
+        self._key = salt.encode()[:64]
         self.share = 0.0  # of the keys that the candidate answers
         self.shadow: TakesCopies | None = None  # who gets copies of what the stable version answers
         self.counted = ModelMetrics()  # of the candidate alone; the deployment's own count both
@@ -100,4 +121,4 @@ class VersionSplit(Generic[_V]):
                 version.watch.failed(seconds)
 
     def _number(self, key: bytes) -> int:
-        return int.from_bytes(blake2b(key, digest_size=8, key=self._salt).digest(), "little")
+        return int.from_bytes(blake2b(key, digest_size=8, key=self._key).digest(), "little")

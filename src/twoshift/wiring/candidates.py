@@ -1,24 +1,18 @@
-"""Candidates of rollouts: versions in the registry, whether they fit, and how their answers are compared."""
+"""Candidates of rollouts: versions in the registry, and whether they fit."""
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 from collections.abc import Callable, Mapping
-from importlib.machinery import ModuleSpec, SourceFileLoader
-from importlib.util import module_from_spec
 from pathlib import Path
-from typing import Any
 
 from twoshift.errors import InvalidInput, TooLarge
 from twoshift.serve.deployments import Deployments
-from twoshift.serve.rollout_run import Split
 from twoshift.serve.rollouts import Candidate
 from twoshift.serve.settings import ModelSettings
-from twoshift.serve.shadow import CompareAnswers, Shadow
 from twoshift.wiring.registered_models import found_version
 
-__all__ = ["RegisteredVersions", "compare_function", "free_bytes", "shadow_of"]
+__all__ = ["RegisteredVersions", "free_bytes"]
 
 _ROOM = 1.2  # of its files, that a model takes while it is loaded and warmed
 _GPU_S = 5.0
@@ -89,31 +83,3 @@ def _free_on_host() -> int | None:
     except (OSError, ValueError, StopIteration):  # no limit
         return free
     return min(free, max(0, limit - used + cached))
-
-
-def shadow_of(settings: ModelSettings, split: Split, loop: asyncio.AbstractEventLoop) -> Shadow:
-    """Who compares the answers of a candidate; raises InvalidInput where the user's function cannot be used."""
-    table = settings.rollout
-    compare = None if table.compare is None else compare_function(table.compare)
-    return Shadow(lambda: split.stable.backend, split.candidate.backend, loop, table.max_difference, compare)
-
-
-def compare_function(word: str) -> CompareAnswers:
-    """file.py:function; raises InvalidInput."""
-    accepted = "file.py:function with a function of a row, the stable version's answer and the candidate's"
-    source, _, name = word.rpartition(":")
-    path = Path(source).expanduser()
-    if not source.endswith(".py") or not name.isidentifier() or not path.is_file():
-        raise InvalidInput("compare", word, accepted)
-    module_name = f"twoshift_compare_{path.stem}"
-    loader = SourceFileLoader(module_name, str(path))
-    module = module_from_spec(ModuleSpec(module_name, loader, origin=str(path)))
-    try:
-        loader.exec_module(module)
-    except Exception as error:  # a user's own code may raise anything
-        raise InvalidInput("compare", word, f"{accepted}; the file raised {error}") from error
-    found: Any = getattr(module, name, None)
-    if not callable(found):
-        raise InvalidInput("compare", word, accepted)
-    function: Any = found
-    return function
