@@ -22,7 +22,10 @@ command line override the file. An unknown key is an error that names the neares
 written as a plain text. A duration is a text such as "12h", "90m", "1h30m", "45s" or "250ms". Relative paths begin in
 the current folder, not in that of the file.
 """
-_TYPES = {bool: "true or false", int: "whole number", float: "number", str: "text", tuple[str, ...]: "list of texts"}
+_TYPES = {
+    bool: "true or false", int: "whole number", float: "number", str: "text", tuple[str, ...]: "list of texts",
+    tuple[float, ...]: "list of numbers",
+}  # fmt: skip
 _ARTICLES = ("a number", "a whole number", "a share", "a duration", "a factor")
 _ROW = "| key | value | default | option | meaning |\n|---|---|---|---|---|"
 

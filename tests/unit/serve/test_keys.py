@@ -150,7 +150,8 @@ def test_settings_of_a_key_that_make_no_sense_are_refused(field: str, value: obj
         (None, {"open", "key", "serve", "batch"}),
         (["serve"], {"open", "key", "serve"}),
         (["batch"], {"open", "key", "batch"}),
-        (["admin"], {"open", "key", "serve", "batch", "admin"}),
+        (["deploy"], {"open", "key", "deploy"}),
+        (["admin"], {"open", "key", "serve", "batch", "deploy", "admin"}),
     ],
 )
 def test_a_key_may_what_its_scopes_say(scopes: list[str] | None, may: set[str]) -> None:
