@@ -26,6 +26,7 @@ from twoshift.policy.rollout_values import (
     VersionAnswered,
     Warmed,
 )
+from twoshift.units import format_duration
 
 __all__ = [
     "Advance",
@@ -147,10 +148,10 @@ class RolloutPolicy:
             if not state.warm:
                 return self._judge_loading(now_s)
             figures = self.figures()
-            if (worse := self._worse(figures)) is not None:
-                self._end(Stage.ROLLED_BACK, worse)
-            elif state.promote_asked is not None:
+            if state.promote_asked is not None:
                 self._end(Stage.PROMOTED, f"asked for{_by(state.promote_asked)}")
+            elif (worse := self._worse(figures)) is not None:
+                self._end(Stage.ROLLED_BACK, worse)
             else:
                 return self._judge_step(figures, now_s)
         made = Promote if state.stage is Stage.PROMOTED else RollBack
@@ -209,19 +210,27 @@ class RolloutPolicy:
 
     def _missing(self, figures: tuple[Comparison, ...], now_s: float) -> str:
         """What a step still needs; empty: nothing."""
-        state = self._state
-        wanted = [_still(figure) for figure in figures if not figure.is_shown]
-        if state.stage is Stage.LADDER and not self._evidence.knows_latency():
-            wanted.append("answers of the stable version to compare latency with")
-        bound = self.settings.disagreement_bound
-        if state.stage is Stage.SHADOW and not state.compared[0]:
-            wanted = ["no live request was copied to the candidate yet: there was no traffic or no idle time"]
-        elif bound is not None and self.settings.shadow and not state.compared[0]:
-            wanted.append("copied requests to compare answers")
+        state, in_shadow = self._state, self._state.stage is Stage.SHADOW
         age_s = now_s - state.since_s
-        if not wanted and state.stage is Stage.LADDER and age_s < self.settings.min_step_s:
-            wanted.append(f"{age_s:.0f} of {self.settings.min_step_s:g} s at this share")
-        return f"missing: {'; '.join(wanted)}" if wanted else ""
+        if self.settings.shadow and not state.compared[0] and (in_shadow or self.wants_copies):
+            return "missing: copies of live requests; there was no traffic or no idle time for one yet"
+        open_figures = [figure for figure in figures if not figure.is_shown]
+        if open_figures:
+            return f"missing: {'; '.join(map(_still, open_figures))}{self._outlook(open_figures, age_s)}"
+        if not in_shadow and not self._evidence.knows_latency():
+            return "missing: answers of the stable version, whose latency the candidate's is compared with"
+        if not in_shadow and age_s < self.settings.min_step_s:
+            return f"missing: {age_s:.0f} of {self.settings.min_step_s:g} s at this share"
+        return ""
+
+    def _outlook(self, figures: list[Comparison], age_s: float) -> str:
+        """How long it takes as it looks now, in live requests and in time."""
+        if self._state.stage is not Stage.LADDER or any(figure.missing is None for figure in figures):
+            return ""
+        requests = max(figure.missing or 0 for figure in figures) / self.share
+        seen = self._state.stable[0] + self._state.candidate[0]
+        time = f", {format_duration(requests * age_s / seen)} at this rate" if seen and age_s > 0 else ""
+        return f" (about {requests:,.0f} live requests at a share of {self.share:.0%}{time})"
 
     def _end(self, stage: Stage, why: str) -> None:
         self._state.stage, self._state.ended = stage, why

@@ -15,15 +15,13 @@ from twoshift.policy.rollout_values import (
     VersionAnswered,
 )
 from twoshift.policy.sequential import (
-    e_value,
-    log_below,
-    log_mean,
+    bet_on_difference,
+    bet_on_failure,
     lower_bound,
-    odds_steps,
-    odds_wealth,
+    new_difference_bets,
+    new_failure_bets,
     requests_until_below,
-    stake_steps,
-    wealth,
+    won,
 )
 
 __all__ = ["RolloutEvidence"]
@@ -70,7 +68,7 @@ class RolloutEvidence:
         self._weights = _Weights.of(settings)
         if not state.stable_histogram:
             state.stable_histogram, state.candidate_histogram = [0] * _BUCKETS, [0] * _BUCKETS
-            state.disagreed_bets, state.pair_bets = wealth(), wealth()
+            state.disagreed_bets, state.pair_bets = new_difference_bets(), new_difference_bets()
             self._new_bets()
         self._stable_answers = sum(state.stable_histogram)
         self._limits = self._latency_limits()
@@ -119,7 +117,7 @@ class RolloutEvidence:
         totals[3] += event.disagreed
         bound = self._settings.disagreement_bound
         if bound is not None:
-            _bet(state.disagreed_bets, event.disagreed / event.rows - bound, bound)
+            bet_on_difference(state.disagreed_bets, event.disagreed / event.rows - bound, bound)
         if event.candidate_s is not None and event.stable_s is not None:
             self._paired(event.candidate_s > event.stable_s * self._settings.slow_factor, now_s)
 
@@ -154,8 +152,8 @@ class RolloutEvidence:
         }
 
     def _new_bets(self) -> None:
-        self._state.failure_bets = odds_wealth()
-        self._state.slow_bets = [wealth() for _ in _SLOW_NAMES]
+        self._state.failure_bets = new_failure_bets()
+        self._state.slow_bets = [new_difference_bets() for _ in _SLOW_NAMES]
 
     def _expose(self, is_candidate: bool, failed: bool) -> None:
         """Where the versions are alike, a failure is the candidate's as often as a request is."""
@@ -165,8 +163,7 @@ class RolloutEvidence:
         if failed:
             lately = (candidate + 1) / (stable + candidate + 1 / designed)
             share = max(designed, lately) if state.step >= 0 else lately
-            for index, step in enumerate(odds_steps(is_candidate, share)):
-                state.failure_bets[index] += step
+            bet_on_failure(state.failure_bets, is_candidate, share)
         state.exposed[is_candidate] += 1
         if stable + candidate > _REMEMBERED / designed:
             state.exposed = [each / 2 for each in state.exposed]
@@ -191,7 +188,7 @@ class RolloutEvidence:
         stable, candidate = state.slot
         for index, accepted in zip(range(len(self._limits)), (0.5, 0.01 + tolerance, tolerance), strict=False):
             usual = max(stable[1 + index] / stable[0], accepted)
-            _bet(state.slow_bets[index], candidate[1 + index] / candidate[0] - usual, 1.0)
+            bet_on_difference(state.slow_bets[index], candidate[1 + index] / candidate[0] - usual, 1.0)
         state.slot, state.slot_s = [[0] * 4, [0] * 4], now_s
 
     def _paired(self, slower: bool, now_s: float) -> None:
@@ -199,7 +196,7 @@ class RolloutEvidence:
         if now_s - state.pair_slot_s >= _SLOT_S:
             timed, slow = state.pair_slot
             if timed:
-                _bet(state.pair_bets, slow / timed - 0.5, 0.5)
+                bet_on_difference(state.pair_bets, slow / timed - 0.5, 0.5)
             state.pair_slot, state.pair_slot_s = [0, 0], now_s
         state.pair_slot[0] += 1
         state.pair_slot[1] += slower
@@ -222,32 +219,30 @@ class RolloutEvidence:
         state, weights = self._state, self._weights
         if not state.warm:
             return 0.0
-        slow = [weights.slow * _won(bets) for bets in state.slow_bets] if state.step >= 0 else []
-        return weights.failures[state.step + 1] * _won(state.failure_bets) + sum(slow)
+        slow = [weights.slow * won(bets) for bets in state.slow_bets] if state.step >= 0 else []
+        return weights.failures[state.step + 1] * won(state.failure_bets) + sum(slow)
 
     def _failures(self) -> Comparison:
         state = self._state
-        evidence = self._weights.failures[state.step + 1] * _won(state.failure_bets)
+        evidence = self._weights.failures[state.step + 1] * won(state.failure_bets)
         return self._compare("failed", (1, 0), evidence, self._settings.error_tolerance)
 
     def _slow(self, index: int) -> Comparison:
         tolerance = self._settings.tail_tolerance if index else self._settings.median_tolerance
-        evidence = self._weights.slow * _won(self._state.slow_bets[index])
+        evidence = self._weights.slow * won(self._state.slow_bets[index])
         return self._compare(_SLOW_NAMES[index], (3 + index, 2), evidence, tolerance)
 
     def _compare(self, name: str, which: tuple[int, int], evidence: float, tolerance: float) -> Comparison:
         """The candidate's share may be so much larger that, at the next share, of all requests the tolerance is hit."""
-        candidate, stable = ([counts[at] for at in which] for counts in (self._state.candidate, self._state.stable))
-        usual = lower_bound(stable[0], stable[1], _STABLE_ALPHA * self._settings.step_alpha)
+        seen, of = (self._state.candidate[at] for at in which)
+        stable_seen, stable_of = (self._state.stable[at] for at in which)
+        usual = lower_bound(stable_seen, stable_of, _STABLE_ALPHA * self._settings.step_alpha)
         accepted = usual + min(tolerance / self.next_share(), _WIDEST_STEP)
-        missing = self._missing(candidate[0], candidate[1], accepted)
-        return Comparison(name, *candidate, *stable, evidence, accepted, missing)
+        missing = self._missing(seen, of, accepted)
+        return Comparison(name, seen, of, stable_seen, stable_of, evidence, accepted, missing)
 
     def _missing(self, seen: float, of: int, accepted: float) -> int | None:
-        alpha = (1 - _STABLE_ALPHA) * self._settings.step_alpha
-        if log_below(seen, of, accepted) >= -math.log(alpha):
-            return 0
-        return requests_until_below(seen, of, accepted, alpha)
+        return requests_until_below(seen, of, accepted, (1 - _STABLE_ALPHA) * self._settings.step_alpha)
 
     def _disagreement(self) -> Comparison:
         requests, failed, rows, disagreed, _, _ = self._state.compared
@@ -257,24 +252,15 @@ class RolloutEvidence:
         # rows of one request are alike: requests are what counts
         of = requests - failed
         missing = self._missing(disagreed / max(1, rows) * of, of, bound)
-        evidence = self._weights.disagreed * _won(self._state.disagreed_bets)
+        evidence = self._weights.disagreed * won(self._state.disagreed_bets)
         return Comparison("disagreed", disagreed, rows, 0, 0, evidence, bound, missing)
 
     def _pairs(self) -> Comparison:
         timed, slower = self._state.compared[4:]
         accepted = min(1.0, 0.5 + self._settings.median_tolerance)
-        evidence = self._weights.pairs * _won(self._state.pair_bets)
+        evidence = self._weights.pairs * won(self._state.pair_bets)
         missing = self._missing(slower, timed, accepted)
         return Comparison("slower in the shadow", slower, timed, 0, 0, evidence, accepted, missing)
-
-
-def _bet(bets: list[float], difference: float, most_lost: float) -> None:
-    for index, step in enumerate(stake_steps(difference, most_lost)):
-        bets[index] += step
-
-
-def _won(bets: list[float]) -> float:
-    return e_value(log_mean(bets))
 
 
 def _bucket(latency_s: float) -> int:

@@ -222,7 +222,9 @@ class RolloutSettings:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> RolloutSettings:
-        return cls(**{**data, "ladder": tuple(data["ladder"])})
+        given: dict[str, Any] = dict(data)
+        given["ladder"] = tuple(data["ladder"])
+        return cls(**given)
 
 
 @dataclass(slots=True)
