@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from twoshift.durations import format_duration
 from twoshift.policy.rollout_evidence import RolloutEvidence
 from twoshift.policy.rollout_values import (
     Advance,
@@ -26,7 +27,6 @@ from twoshift.policy.rollout_values import (
     VersionAnswered,
     Warmed,
 )
-from twoshift.units import format_duration
 
 __all__ = [
     "Advance",
@@ -61,22 +61,19 @@ class RolloutPolicy:
     The clock that `now_s` comes from must go on over restarts: seconds since 1970, not since a start.
     """
 
-    def __init__(self, settings: RolloutSettings | None, now_s: float) -> None:
+    def __init__(self, settings: RolloutSettings | None, now_s: float, state: RolloutState | None = None) -> None:
         self.settings = settings or RolloutSettings()
-        self._state = RolloutState(since_s=now_s)
+        self._state = RolloutState(since_s=now_s) if state is None else state.copy()
         self._evidence = RolloutEvidence(self.settings, self._state)
 
     @classmethod
     def restored(cls, settings: RolloutSettings | None, state: RolloutState) -> RolloutPolicy:
         """As it was when it gave this state; the same events lead it to the same decisions."""
-        policy = cls(settings, state.since_s)
-        policy._state = RolloutState.from_dict(state.to_dict())
-        policy._evidence = RolloutEvidence(policy.settings, policy._state)
-        return policy
+        return RolloutPolicy(settings, state.since_s, state)
 
     def state(self) -> RolloutState:
         """A copy of all that it remembers."""
-        return RolloutState.from_dict(self._state.to_dict())
+        return self._state.copy()
 
     @property
     def stage(self) -> Stage:
@@ -102,7 +99,12 @@ class RolloutPolicy:
     @property
     def evidence(self) -> float:
         """That the candidate is worse in any respect; it is rolled back when this reaches 1/alpha."""
-        return self._state.spent + sum(figure.evidence for figure in self.figures())
+        return self._evidence.total
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether `decide` would end the rollout now: it need not wait for the next look. As cheap as an attribute."""
+        return self._state.stage.is_final or self._evidence.total * self.settings.alpha >= 1
 
     def routes_to_candidate(self, request_key: int) -> bool:
         """Whether the candidate answers this request; a key stays with it while the share grows."""
@@ -150,8 +152,8 @@ class RolloutPolicy:
             figures = self.figures()
             if state.promote_asked is not None:
                 self._end(Stage.PROMOTED, f"asked for{_by(state.promote_asked)}")
-            elif (worse := self._worse(figures)) is not None:
-                self._end(Stage.ROLLED_BACK, worse)
+            elif self.is_urgent:
+                self._end(Stage.ROLLED_BACK, self._worse(figures))
             else:
                 return self._judge_step(figures, now_s)
         made = Promote if state.stage is Stage.PROMOTED else RollBack
@@ -175,11 +177,8 @@ class RolloutPolicy:
             return Keep(f"the candidate is loading; its promotion, asked for{_by(state.promote_asked)}, follows")
         return Keep("the candidate is loading")
 
-    def _worse(self, figures: tuple[Comparison, ...]) -> str | None:
-        needed = 1 / self.settings.alpha
-        total = self._state.spent + sum(figure.evidence for figure in figures)
-        if total < needed:
-            return None
+    def _worse(self, figures: tuple[Comparison, ...]) -> str:
+        total, needed = self._evidence.total, 1 / self.settings.alpha
         worst = max(figures, key=lambda figure: figure.evidence)
         return f"worse than the stable version: {worst}; evidence {total:.4g}, where {needed:.4g} is enough"
 

@@ -72,6 +72,7 @@ class RolloutEvidence:
             self._new_bets()
         self._stable_answers = sum(state.stable_histogram)
         self._limits = self._latency_limits()
+        self.total = self._total()  # that the candidate is worse, in any respect
 
     def begin(self, step: int, now_s: float) -> None:
         """Of the shadow (-1) or of a share; the bets begin anew, and what they won before stays in the sum."""
@@ -82,6 +83,7 @@ class RolloutEvidence:
         state.slot, state.limits_s = [[0] * 4, [0] * 4], []
         self._new_bets()
         self._learn_limits()
+        self.total = self._total()
 
     def answered(self, event: VersionAnswered, now_s: float) -> None:
         """A live request; the candidate's count while it has a share of them."""
@@ -118,6 +120,7 @@ class RolloutEvidence:
         bound = self._settings.disagreement_bound
         if bound is not None:
             bet_on_difference(state.disagreed_bets, event.disagreed / event.rows - bound, bound)
+            self.total = self._total()
         if event.candidate_s is not None and event.stable_s is not None:
             self._paired(event.candidate_s > event.stable_s * self._settings.slow_factor, now_s)
 
@@ -164,6 +167,7 @@ class RolloutEvidence:
             lately = (candidate + 1) / (stable + candidate + 1 / designed)
             share = max(designed, lately) if state.step >= 0 else lately
             bet_on_failure(state.failure_bets, is_candidate, share)
+            self.total = self._total()
         state.exposed[is_candidate] += 1
         if stable + candidate > _REMEMBERED / designed:
             state.exposed = [each / 2 for each in state.exposed]
@@ -190,6 +194,7 @@ class RolloutEvidence:
             usual = max(stable[1 + index] / stable[0], accepted)
             bet_on_difference(state.slow_bets[index], candidate[1 + index] / candidate[0] - usual, 1.0)
         state.slot, state.slot_s = [[0] * 4, [0] * 4], now_s
+        self.total = self._total()
 
     def _paired(self, slower: bool, now_s: float) -> None:
         state = self._state
@@ -197,6 +202,7 @@ class RolloutEvidence:
             timed, slow = state.pair_slot
             if timed:
                 bet_on_difference(state.pair_bets, slow / timed - 0.5, 0.5)
+                self.total = self._total()
             state.pair_slot, state.pair_slot_s = [0, 0], now_s
         state.pair_slot[0] += 1
         state.pair_slot[1] += slower
@@ -214,6 +220,11 @@ class RolloutEvidence:
         limits = [(limit_s, limit_s * self._settings.slow_factor) for limit_s in self._state.limits_s]
         slo_s = self._settings.slo_s
         return [*limits, (slo_s, slo_s)] if limits and slo_s is not None else limits
+
+    def _total(self) -> float:
+        state, weights = self._state, self._weights
+        copies = weights.disagreed * won(state.disagreed_bets) + weights.pairs * won(state.pair_bets)
+        return state.spent + self._live_evidence() + copies
 
     def _live_evidence(self) -> float:
         state, weights = self._state, self._weights

@@ -260,6 +260,9 @@ class RolloutState:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    def copy(self) -> RolloutState:
+        return self.from_dict(self.to_dict())
+
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> RolloutState:
         state = cls(**data)
