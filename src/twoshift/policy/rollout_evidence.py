@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from twoshift.policy.rollout_values import (
     Compared,
@@ -38,25 +37,7 @@ _QUANTILES = (0.5, 0.99)
 _SLOW_NAMES = ("slower than the stable p50", "slower than the stable p99", "slower than the SLO")
 
 
-@dataclass(frozen=True, slots=True)
-class _Weights:
-    """How the bets' wealth is added up; the weights' sum is at most 1, so the sum is a bet like any other."""
-
-    failures: tuple[float, ...]  # in the shadow, then at each share
-    slow: float  # each limit at each share
-    disagreed: float
-    pairs: float
-
-    @classmethod
-    def of(cls, settings: RolloutSettings) -> _Weights:
-        shares = len(settings.steps)
-        # the first callers are protected best: most of the failures' weight is for the first share
-        shadow = 0.1 if settings.shadow else 0.0
-        first = 0.6 - shadow if shares == 1 else 0.4
-        later = (0.6 - shadow - first) / max(1, shares - 1)
-        failures = (shadow, *([first] if shares else []), *([later] * (shares - 1)))
-        limits = 2 if settings.slo_s is None else 3
-        return cls(failures, 0.2 / (limits * max(1, shares)), 0.1, 0.1)
+_SHADOW_FAILED, _FAILED, _DISAGREED, _PAIRED = "failed in the shadow", "failed", "disagreed", "slower in the shadow"
 
 
 class RolloutEvidence:
@@ -65,25 +46,24 @@ class RolloutEvidence:
     def __init__(self, settings: RolloutSettings, state: RolloutState) -> None:
         self._settings = settings
         self._state = state
-        self._weights = _Weights.of(settings)
-        if not state.stable_histogram:
+        self._weights = _weights(settings)
+        if not state.bets:
             state.stable_histogram, state.candidate_histogram = [0] * _BUCKETS, [0] * _BUCKETS
-            state.disagreed_bets, state.pair_bets = new_difference_bets(), new_difference_bets()
-            self._new_bets()
+            failures = (_SHADOW_FAILED, _FAILED)
+            state.bets = {
+                name: new_failure_bets() if name in failures else new_difference_bets() for name in self._weights
+            }
         self._stable_answers = sum(state.stable_histogram)
         self._limits = self._latency_limits()
         self.total = self._total()  # that the candidate is worse, in any respect
 
     def begin(self, step: int, now_s: float) -> None:
-        """Of the shadow (-1) or of a share; the bets begin anew, and what they won before stays in the sum."""
+        """The shadow (-1) or a share begins: steps are judged by what is seen at this share, bets go on."""
         state = self._state
-        state.spent += self._live_evidence()
         state.step, state.since_s, state.slot_s = step, now_s, now_s
         state.stable, state.candidate, state.exposed = [0] * 6, [0] * 6, [0.0, 0.0]
         state.slot, state.limits_s = [[0] * 4, [0] * 4], []
-        self._new_bets()
         self._learn_limits()
-        self.total = self._total()
 
     def answered(self, event: VersionAnswered, now_s: float) -> None:
         """A live request; the candidate's count while it has a share of them."""
@@ -105,7 +85,7 @@ class RolloutEvidence:
     def compared(self, event: Compared, now_s: float) -> None:
         """A copied request; its failure counts in the shadow, where the candidate has no requests of its own."""
         state, totals = self._state, self._state.compared
-        if state.stage is Stage.LOADING:
+        if state.stage is Stage.LOADING or not self._settings.shadow:
             return
         totals[0] += 1
         totals[1] += event.failed
@@ -119,8 +99,9 @@ class RolloutEvidence:
         totals[3] += event.disagreed
         bound = self._settings.disagreement_bound
         if bound is not None:
-            bet_on_difference(state.disagreed_bets, event.disagreed / event.rows - bound, bound)
-            self.total = self._total()
+            bet_on_difference(state.bets[_DISAGREED], event.disagreed / event.rows - bound, bound)
+            if event.disagreed:
+                self.total = self._total()
         if event.candidate_s is not None and event.stable_s is not None:
             self._paired(event.candidate_s > event.stable_s * self._settings.slow_factor, now_s)
 
@@ -154,10 +135,6 @@ class RolloutEvidence:
             for name, counts in found.items()
         }
 
-    def _new_bets(self) -> None:
-        self._state.failure_bets = new_failure_bets()
-        self._state.slow_bets = [new_difference_bets() for _ in _SLOW_NAMES]
-
     def _expose(self, is_candidate: bool, failed: bool) -> None:
         """Where the versions are alike, a failure is the candidate's as often as a request is."""
         state = self._state
@@ -166,7 +143,7 @@ class RolloutEvidence:
         if failed:
             lately = (candidate + 1) / (stable + candidate + 1 / designed)
             share = max(designed, lately) if state.step >= 0 else lately
-            bet_on_failure(state.failure_bets, is_candidate, share)
+            bet_on_failure(state.bets[_FAILED if state.step >= 0 else _SHADOW_FAILED], is_candidate, share)
             self.total = self._total()
         state.exposed[is_candidate] += 1
         if stable + candidate > _REMEMBERED / designed:
@@ -192,7 +169,7 @@ class RolloutEvidence:
         stable, candidate = state.slot
         for index, accepted in zip(range(len(self._limits)), (0.5, 0.01 + tolerance, tolerance), strict=False):
             usual = max(stable[1 + index] / stable[0], accepted)
-            bet_on_difference(state.slow_bets[index], candidate[1 + index] / candidate[0] - usual, 1.0)
+            bet_on_difference(state.bets[_SLOW_NAMES[index]], candidate[1 + index] / candidate[0] - usual, 1.0)
         state.slot, state.slot_s = [[0] * 4, [0] * 4], now_s
         self.total = self._total()
 
@@ -201,7 +178,7 @@ class RolloutEvidence:
         if now_s - state.pair_slot_s >= _SLOT_S:
             timed, slow = state.pair_slot
             if timed:
-                bet_on_difference(state.pair_bets, slow / timed - 0.5, 0.5)
+                bet_on_difference(state.bets[_PAIRED], slow / timed - 0.5, 0.5)
                 self.total = self._total()
             state.pair_slot, state.pair_slot_s = [0, 0], now_s
         state.pair_slot[0] += 1
@@ -222,26 +199,19 @@ class RolloutEvidence:
         return [*limits, (slo_s, slo_s)] if limits and slo_s is not None else limits
 
     def _total(self) -> float:
-        state, weights = self._state, self._weights
-        copies = weights.disagreed * won(state.disagreed_bets) + weights.pairs * won(state.pair_bets)
-        return state.spent + self._live_evidence() + copies
+        return sum(self._won(name) for name in self._weights)
 
-    def _live_evidence(self) -> float:
-        state, weights = self._state, self._weights
-        if not state.warm:
-            return 0.0
-        slow = [weights.slow * won(bets) for bets in state.slow_bets] if state.step >= 0 else []
-        return weights.failures[state.step + 1] * won(state.failure_bets) + sum(slow)
+    def _won(self, name: str) -> float:
+        return self._weights[name] * won(self._state.bets[name])
 
     def _failures(self) -> Comparison:
-        state = self._state
-        evidence = self._weights.failures[state.step + 1] * won(state.failure_bets)
-        return self._compare("failed", (1, 0), evidence, self._settings.error_tolerance)
+        evidence = sum(self._won(name) for name in (_SHADOW_FAILED, _FAILED) if name in self._weights)
+        return self._compare(_FAILED, (1, 0), evidence, self._settings.error_tolerance)
 
     def _slow(self, index: int) -> Comparison:
+        name = _SLOW_NAMES[index]
         tolerance = self._settings.tail_tolerance if index else self._settings.median_tolerance
-        evidence = self._weights.slow * won(self._state.slow_bets[index])
-        return self._compare(_SLOW_NAMES[index], (3 + index, 2), evidence, tolerance)
+        return self._compare(name, (3 + index, 2), self._won(name), tolerance)
 
     def _compare(self, name: str, which: tuple[int, int], evidence: float, tolerance: float) -> Comparison:
         """The candidate's share may be so much larger that, at the next share, of all requests the tolerance is hit."""
@@ -259,19 +229,28 @@ class RolloutEvidence:
         requests, failed, rows, disagreed, _, _ = self._state.compared
         bound = self._settings.disagreement_bound
         if bound is None:
-            return Comparison("disagreed", disagreed, rows, 0, 0)
+            return Comparison(_DISAGREED, disagreed, rows, 0, 0)
         # rows of one request are alike: requests are what counts
         of = requests - failed
         missing = self._missing(disagreed / max(1, rows) * of, of, bound)
-        evidence = self._weights.disagreed * won(self._state.disagreed_bets)
-        return Comparison("disagreed", disagreed, rows, 0, 0, evidence, bound, missing)
+        return Comparison(_DISAGREED, disagreed, rows, 0, 0, self._won(_DISAGREED), bound, missing)
 
     def _pairs(self) -> Comparison:
         timed, slower = self._state.compared[4:]
         accepted = min(1.0, 0.5 + self._settings.median_tolerance)
-        evidence = self._weights.pairs * won(self._state.pair_bets)
         missing = self._missing(slower, timed, accepted)
-        return Comparison("slower in the shadow", slower, timed, 0, 0, evidence, accepted, missing)
+        return Comparison(_PAIRED, slower, timed, 0, 0, self._won(_PAIRED), accepted, missing)
+
+
+def _weights(settings: RolloutSettings) -> dict[str, float]:
+    """How the e-values are added up; the weights' sum is 1, so the sum is an e-value, too: one alpha for all."""
+    limits = _SLOW_NAMES[: 2 if settings.slo_s is None else 3]
+    parts = {_FAILED: 10.0} | dict.fromkeys(limits, 5.0 / len(limits))
+    if settings.shadow:
+        parts |= {_SHADOW_FAILED: 1.0, _PAIRED: 2.0}
+        parts |= {} if settings.disagreement_bound is None else {_DISAGREED: 2.0}
+    total = sum(parts.values())
+    return {name: part / total for name, part in parts.items()}
 
 
 def _bucket(latency_s: float) -> int:

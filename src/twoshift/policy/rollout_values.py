@@ -238,22 +238,18 @@ class RolloutState:
     paused: bool = False
     promote_asked: str | None = None
     ended: str = ""  # why, in the two final stages
-    spent: float = 0.0  # evidence of earlier steps that the candidate is worse
     # of this step: requests, failed, answers held against the limits, over the median's, over the tail's, over the SLO
     stable: list[int] = field(default_factory=lambda: [0] * 6)
     candidate: list[int] = field(default_factory=lambda: [0] * 6)
     limits_s: list[float] = field(default_factory=list[float])  # stable version's p50, p99; empty: not known yet
     exposed: list[float] = field(default_factory=lambda: [0.0, 0.0])  # lately: requests of stable, candidate
-    failure_bets: list[float] = field(default_factory=list[float])
-    slow_bets: list[list[float]] = field(default_factory=list[list[float]])
     slot_s: float = 0.0
     slot: list[list[int]] = field(default_factory=lambda: [[0] * 4, [0] * 4])  # since slot_s: answers, over each limit
     # of the whole rollout
     compared: list[int] = field(default_factory=lambda: [0] * 6)  # requests, failed, rows, disagreed, timed, slower
-    disagreed_bets: list[float] = field(default_factory=list[float])
     pair_slot_s: float = 0.0
     pair_slot: list[int] = field(default_factory=lambda: [0, 0])  # timed pairs, slower ones
-    pair_bets: list[float] = field(default_factory=list[float])
+    bets: dict[str, list[float]] = field(default_factory=dict[str, list[float]])  # e-values as `sequential` has them
     stable_histogram: list[int] = field(default_factory=list[int])
     candidate_histogram: list[int] = field(default_factory=list[int])
 

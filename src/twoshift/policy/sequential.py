@@ -23,9 +23,9 @@ __all__ = [
 ]
 
 _MOST = 690.0  # e^690 is still a float
-_RESERVE, _PATIENCE = 0.2, 10.0  # of the wealth that is not staked at first, and how slowly it is
+_RESERVE, _PATIENCE = 0.1, 10.0  # of the wealth that is not staked at first, and how slowly it is
 # what is supposed, and how much of the wealth is staked on it
-_WORSE_ODDS = ((1.5, 0.05), (3.0, 0.1), (10.0, 0.15), (30.0, 0.2), (100.0, 0.25), (300.0, 0.25))
+_WORSE_ODDS = ((1.5, 0.05), (3.0, 0.1), (10.0, 0.15), (30.0, 0.3), (100.0, 0.25), (300.0, 0.15))
 _STAKES = ((0.1, 0.25), (0.3, 0.25), (0.6, 0.25), (0.95, 0.25))  # of what may be lost in one observation
 _HIGHER_ODDS = ((1.1, 0.25), (1.3, 0.25), (2.0, 0.25), (5.0, 0.25))
 _LOWER_ODDS = ((0.02, 0.3), (0.1, 0.2), (0.3, 0.15), (0.6, 0.1), (0.8, 0.1), (0.9, 0.1), (0.95, 0.05))
