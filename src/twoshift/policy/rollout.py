@@ -53,6 +53,7 @@ __all__ = [
 ]
 
 _MASK = (1 << 64) - 1
+_FINAL = (Stage.PROMOTED, Stage.ROLLED_BACK)
 
 
 class RolloutPolicy:
@@ -63,6 +64,7 @@ class RolloutPolicy:
 
     def __init__(self, settings: RolloutSettings | None, now_s: float, state: RolloutState | None = None) -> None:
         self.settings = settings or RolloutSettings()
+        self._steps = self.settings.steps
         self._state = RolloutState(since_s=now_s) if state is None else state.copy()
         self._evidence = RolloutEvidence(self.settings, self._state)
 
@@ -88,7 +90,7 @@ class RolloutPolicy:
         """Of live requests, those that the candidate answers now."""
         if self._state.stage is Stage.PROMOTED:
             return 1.0
-        return self.settings.steps[self._state.step] if self._state.stage is Stage.LADDER else 0.0
+        return self._steps[self._state.step] if self._state.stage is Stage.LADDER else 0.0
 
     @property
     def wants_copies(self) -> bool:
@@ -121,11 +123,11 @@ class RolloutPolicy:
     def observe(self, event: Evidence, now_s: float) -> None:
         """Take in one piece of evidence; after a final decision nothing counts."""
         state = self._state
-        if state.stage.is_final:
+        if state.stage in _FINAL:
             return
         match event:
             case VersionAnswered():
-                self._evidence.answered(event, now_s)
+                self._evidence.answered(event.version is Version.CANDIDATE, event.latency_s, event.failed, now_s)
             case Compared():
                 self._evidence.compared(event, now_s)
             case Warmed():
@@ -200,7 +202,7 @@ class RolloutPolicy:
         shown = (
             f"no worse than the stable version in {len(figures)} respects" if state.stage is not Stage.LOADING else ""
         )
-        if next_step >= len(self.settings.steps):
+        if next_step >= len(self._steps):
             self._end(Stage.PROMOTED, shown or "without a share of its own before: no step below 1 is set")
             return Promote(state.ended, figures)
         state.stage = Stage.LADDER
@@ -229,7 +231,7 @@ class RolloutPolicy:
         requests = max(figure.missing or 0 for figure in figures) / self.share
         seen = self._state.stable[0] + self._state.candidate[0]
         time = f", {format_duration(requests * age_s / seen)} at this rate" if seen and age_s > 0 else ""
-        return f" (about {requests:,.0f} live requests at a share of {self.share:.0%}{time})"
+        return f" (about {_about(requests)} live requests at a share of {self.share:.0%}{time})"
 
     def _end(self, stage: Stage, why: str) -> None:
         self._state.stage, self._state.ended = stage, why
@@ -252,4 +254,9 @@ def _still(figure: Comparison) -> str:
     limit = "" if figure.accepted is None else f", at most {figure.accepted:.2%} is accepted"
     if figure.missing is None:
         return f"{figure}{limit}: not within it as it looks now"
-    return f"{figure}{limit}: about {figure.missing:,} more"
+    return f"{figure}{limit}: about {_about(figure.missing)} more"
+
+
+def _about(number: float) -> str:
+    """Two digits of it: the rest is not known."""
+    return f"{int(float(f'{number:.1e}')):,}"

@@ -10,8 +10,6 @@ from twoshift.policy.rollout_values import (
     RolloutSettings,
     RolloutState,
     Stage,
-    Version,
-    VersionAnswered,
 )
 from twoshift.policy.sequential import (
     bet_on_difference,
@@ -45,6 +43,7 @@ class RolloutEvidence:
 
     def __init__(self, settings: RolloutSettings, state: RolloutState) -> None:
         self._settings = settings
+        self._steps = settings.steps
         self._state = state
         self._weights = _weights(settings)
         if not state.bets:
@@ -54,7 +53,7 @@ class RolloutEvidence:
                 name: new_failure_bets() if name in failures else new_difference_bets() for name in self._weights
             }
         self._stable_answers = sum(state.stable_histogram)
-        self._limits = self._latency_limits()
+        self._use_limits()
         self.total = self._total()  # that the candidate is worse, in any respect
 
     def begin(self, step: int, now_s: float) -> None:
@@ -65,22 +64,23 @@ class RolloutEvidence:
         state.slot, state.limits_s = [[0] * 4, [0] * 4], []
         self._learn_limits()
 
-    def answered(self, event: VersionAnswered, now_s: float) -> None:
+    def answered(self, by_candidate: bool, latency_s: float, failed: bool, now_s: float) -> None:
         """A live request; the candidate's count while it has a share of them."""
-        state, is_candidate = self._state, event.version is Version.CANDIDATE
-        if is_candidate and state.stage is not Stage.LADDER:
+        state = self._state
+        stage = state.stage
+        if by_candidate and stage is not Stage.LADDER:
             return
-        if not event.failed:
-            (state.candidate_histogram if is_candidate else state.stable_histogram)[_bucket(event.latency_s)] += 1
-            self._stable_answers += not is_candidate
-        if state.stage is Stage.LOADING:
+        if not failed:
+            (state.candidate_histogram if by_candidate else state.stable_histogram)[_bucket(latency_s)] += 1
+            self._stable_answers += not by_candidate
+        if stage is Stage.LOADING:
             return
-        counts = state.candidate if is_candidate else state.stable
+        counts = state.candidate if by_candidate else state.stable
         counts[0] += 1
-        counts[1] += event.failed
-        self._expose(is_candidate, event.failed)
-        if state.stage is Stage.LADDER and not event.failed:
-            self._timed(is_candidate, event.latency_s, now_s)
+        counts[1] += failed
+        self._expose(by_candidate, failed)
+        if stage is Stage.LADDER and not failed:
+            self._timed(by_candidate, latency_s, now_s)
 
     def compared(self, event: Compared, now_s: float) -> None:
         """A copied request; its failure counts in the shadow, where the candidate has no requests of its own."""
@@ -120,7 +120,7 @@ class RolloutEvidence:
 
     def next_share(self) -> float:
         """Where the next step leads; 1: it is promoted."""
-        later = self._settings.steps[self._state.step + 1 :]
+        later = self._steps[self._state.step + 1 :]
         return later[0] if later else 1.0
 
     def knows_latency(self) -> bool:
@@ -135,34 +135,34 @@ class RolloutEvidence:
             for name, counts in found.items()
         }
 
-    def _expose(self, is_candidate: bool, failed: bool) -> None:
+    def _expose(self, by_candidate: bool, failed: bool) -> None:
         """Where the versions are alike, a failure is the candidate's as often as a request is."""
-        state = self._state
-        stable, candidate = state.exposed
-        designed = self._settings.steps[state.step] if state.step >= 0 else 0.5
+        exposed, step = self._state.exposed, self._state.step
+        designed = self._steps[step] if step >= 0 else 0.5
         if failed:
-            lately = (candidate + 1) / (stable + candidate + 1 / designed)
-            share = max(designed, lately) if state.step >= 0 else lately
-            bet_on_failure(state.bets[_FAILED if state.step >= 0 else _SHADOW_FAILED], is_candidate, share)
+            lately = (exposed[1] + 1) / (exposed[0] + exposed[1] + 1 / designed)
+            bets = self._state.bets[_FAILED if step >= 0 else _SHADOW_FAILED]
+            bet_on_failure(bets, by_candidate, max(designed, lately) if step >= 0 else lately)
             self.total = self._total()
-        state.exposed[is_candidate] += 1
-        if stable + candidate > _REMEMBERED / designed:
-            state.exposed = [each / 2 for each in state.exposed]
+        exposed[by_candidate] += 1
+        if exposed[0] + exposed[1] > _REMEMBERED / designed:
+            self._state.exposed = [each / 2 for each in exposed]
 
-    def _timed(self, is_candidate: bool, latency_s: float, now_s: float) -> None:
+    def _timed(self, by_candidate: bool, latency_s: float, now_s: float) -> None:
         state = self._state
         if not self._limits:
             self._learn_limits()
             return
         if now_s - state.slot_s >= _SLOT_S and state.slot[0][0] and state.slot[1][0]:
             self._close_slot(now_s)
-        counts, slot = (state.candidate if is_candidate else state.stable), state.slot[is_candidate]
+        counts, slot = (state.candidate if by_candidate else state.stable), state.slot[by_candidate]
         counts[2] += 1
         slot[0] += 1
-        for index, limits in enumerate(self._limits, start=1):
-            if latency_s > limits[is_candidate]:
-                counts[2 + index] += 1
-                slot[index] += 1
+        if latency_s > self._least_limits[by_candidate]:
+            for index, limits in enumerate(self._limits, start=1):
+                if latency_s > limits[by_candidate]:
+                    counts[2 + index] += 1
+                    slot[index] += 1
 
     def _close_slot(self, now_s: float) -> None:
         state, tolerance = self._state, self._settings.tail_tolerance
@@ -190,7 +190,11 @@ class RolloutEvidence:
         state = self._state
         if self._stable_answers >= _LIMITS_AFTER and not state.limits_s:
             state.limits_s = [_quantile_s(state.stable_histogram, each) or 0.0 for each in _QUANTILES]
+        self._use_limits()
+
+    def _use_limits(self) -> None:
         self._limits = self._latency_limits()
+        self._least_limits = [min((pair[version] for pair in self._limits), default=0.0) for version in (0, 1)]
 
     def _latency_limits(self) -> list[tuple[float, float]]:
         """In seconds, for the stable version's answers and for the candidate's."""
@@ -254,9 +258,11 @@ def _weights(settings: RolloutSettings) -> dict[str, float]:
 
 
 def _bucket(latency_s: float) -> int:
-    if latency_s <= _SHORTEST_S:
+    """Sixteen to an octave, evenly in each."""
+    mantissa, exponent = math.frexp(latency_s / _SHORTEST_S)
+    if exponent < 1:
         return 0
-    return min(_BUCKETS - 1, int(math.log2(min(latency_s, 1e6) / _SHORTEST_S) * _BUCKETS_PER_OCTAVE))
+    return min(_BUCKETS - 1, (exponent - 1) * _BUCKETS_PER_OCTAVE + int((mantissa - 0.5) * 2 * _BUCKETS_PER_OCTAVE))
 
 
 def _quantile_s(counts: list[int], quantile: float) -> float | None:
@@ -265,5 +271,6 @@ def _quantile_s(counts: list[int], quantile: float) -> float | None:
     for bucket, count in enumerate(counts, start=1):
         seen += count
         if seen >= rank > 0:
-            return _SHORTEST_S * 2 ** (bucket / _BUCKETS_PER_OCTAVE)
+            octave, part = divmod(bucket, _BUCKETS_PER_OCTAVE)
+            return _SHORTEST_S * 2**octave * (1 + part / _BUCKETS_PER_OCTAVE)
     return None

@@ -140,7 +140,8 @@ class Comparison:
         return self.missing == 0
 
     def __str__(self) -> str:
-        return f"{self.name} {self.seen} of {self.of} (stable {self.stable_seen} of {self.stable_of})"
+        stable = f" (stable {self.stable_seen:,} of {self.stable_of:,})" if self.stable_of else ""
+        return f"{self.name} {self.seen:,} of {self.of:,}{stable}"
 
 
 @dataclass(frozen=True, slots=True)
