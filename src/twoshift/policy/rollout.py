@@ -53,6 +53,7 @@ __all__ = [
 ]
 
 _MASK = (1 << 64) - 1
+_SURPRISING = 7  # requests that should be the candidate's by now: none of them by chance is one case in a thousand
 _FINAL = (Stage.PROMOTED, Stage.ROLLED_BACK)
 
 
@@ -215,6 +216,11 @@ class RolloutPolicy:
         age_s = now_s - state.since_s
         if self.settings.shadow and not state.compared[0] and (in_shadow or self.wants_copies):
             return "missing: copies of live requests; there was no traffic or no idle time for one yet"
+        if not in_shadow and not state.candidate[0] and state.stable[0] * self.share > _SURPRISING:
+            few = "they have few keys, and a larger share is needed"
+            return (
+                f"missing: requests of the candidate; none of {state.stable[0]:,} fell into its {self.share:.0%}: {few}"
+            )
         open_figures = [figure for figure in figures if not figure.is_shown]
         if open_figures:
             return f"missing: {'; '.join(map(_still, open_figures))}{self._outlook(open_figures, age_s)}"

@@ -82,6 +82,7 @@ class Traffic:
     def run(self, most: int = 40_000, **how: float) -> list[RolloutDecision]:
         """All decisions but those to keep, and the last."""
         made = list[RolloutDecision]()
+        decision = self.policy.decide(self.now_s)
         for _ in range(0, most, 100):
             self.send(100, **how)
             decision = self.policy.decide(self.now_s)
@@ -124,16 +125,15 @@ def test_a_candidate_like_the_stable_version_climbs_the_ladder_and_is_promoted()
 
 
 def test_two_failures_of_ten_are_enough_to_roll_back() -> None:
-    policy = warm()
-    for number in range(1000):
+    policy, number = warm(), 0
+    while not policy.is_urgent and number < 1000:
+        number += 1
         version = CANDIDATE if number % 100 == 0 else STABLE
-        policy.observe(VersionAnswered(version, 0.01, failed=number in (400, 900)), number / 100)
-        if policy.is_urgent:
-            break
-    assert number == 900
-    decision = policy.decide(9.0)
+        policy.observe(VersionAnswered(version, 0.01, failed=number in (400, 1000)), number / 100)
+    assert number == 1000
+    decision = policy.decide(10.0)
     assert isinstance(decision, RollBack)
-    assert "failed 2 of 10 (stable 0 of 891)" in decision.reason
+    assert "failed 2 of 10 (stable 0 of 990)" in decision.reason
     assert (policy.stage, policy.share) == (Stage.ROLLED_BACK, 0.0)
 
 
@@ -223,6 +223,7 @@ def test_a_version_that_fails_fast_is_not_taken_for_a_fast_one() -> None:
 
 def test_little_traffic_is_waited_for_however_long_and_said() -> None:
     policy = warm()
+    decision = policy.decide(0.0)
     for hour in range(24 * 7):
         for version in (STABLE, STABLE, CANDIDATE)[: 3 if hour % 24 == 0 else 2]:
             policy.observe(VersionAnswered(version, 0.01), hour * 3600.0)
@@ -231,6 +232,15 @@ def test_little_traffic_is_waited_for_however_long_and_said() -> None:
     assert decision.reason.startswith("missing: failed 0 of 7 (stable 0 of 336), at most 20.00% is accepted: about ")
     assert "live requests at a share of 1%" in decision.reason
     assert decision.figures[0].missing
+
+
+def test_keys_of_which_none_is_in_the_share_are_told() -> None:
+    policy = warm()
+    for number in range(1000):
+        policy.observe(VersionAnswered(STABLE, 0.01), number / 10)
+    decision = policy.decide(100.0)
+    assert isinstance(decision, Keep)
+    assert "none of 1,000 fell into its 1%" in decision.reason
 
 
 def test_time_alone_moves_nothing() -> None:
@@ -282,13 +292,12 @@ def test_a_slower_candidate_is_caught_in_the_shadow(scale: float) -> None:
 
 
 def test_a_candidate_that_fails_copies_is_caught_in_the_shadow() -> None:
-    policy = warm(SHADOW)
-    for number in range(200):
+    policy, number = warm(SHADOW), 0
+    while not policy.is_urgent and number < 200:
+        number += 1
         policy.observe(VersionAnswered(STABLE, 0.01), number / 10)
         if number % 4 == 0:
             policy.observe(Compared(1, 0, failed=number % 20 == 0), number / 10)
-        if policy.is_urgent:
-            break
     decision = policy.decide(number / 10)
     assert isinstance(decision, RollBack)
     assert decision.reason.startswith("worse than the stable version: failed")
