@@ -36,14 +36,21 @@ _MOST_REQUESTS = 60_000  # of one rollout, unless its scenario says otherwise
 )
 def rollout_command(
     scenario: Annotated[
-        list[str] | None,
-        typer.Option("--scenario", metavar="NAME", help="Scenario; repeat for several (default: all)."),
+        list[str] | None, typer.Option("--scenario", metavar="NAME", help="Scenario to simulate.", show_default="all")
     ] = None,
     rate: Annotated[float | None, count("Live requests per second.", shown="100")] = None,
-    stable_failures: Annotated[float | None, share("Share of requests that the stable version fails.")] = None,
-    candidate_failures: Annotated[float | None, share("Share of requests that the candidate fails.")] = None,
-    slower: Annotated[float | None, factor("Latency of the candidate, as a multiple of the stable version's.")] = None,
-    disagreement: Annotated[float | None, share("Share of rows that the candidate answers differently.")] = None,
+    stable_failures: Annotated[
+        float | None, share("Share of requests that the stable version fails.", shown="0.001")
+    ] = None,
+    candidate_failures: Annotated[
+        float | None, share("Share of requests that the candidate fails.", shown="0.001")
+    ] = None,
+    slower: Annotated[
+        float | None, factor("Latency of the candidate, as a multiple of the stable version's.", shown="1")
+    ] = None,
+    disagreement: Annotated[
+        float | None, share("Share of rows that the candidate answers differently.", shown="0")
+    ] = None,
     bound: Annotated[float | None, share("Share of rows that may be answered differently.", one=False)] = 0.02,
     slo_ms: Annotated[float | None, millis("Latency objective of a live request.", shown="none")] = None,
     ladder: Annotated[str, text("Shares of live requests, one after the other.", metavar="LIST")] = "1%,5%,25%,100%",
