@@ -56,7 +56,7 @@ def test_a_candidate_gets_its_share_by_key_and_is_promoted_without_an_error(vers
         versions.run("rollouts", "promote", "times", "--on", server.address)
         ended = until_stage(server, "promoted")
         assert ended["share"] == 1.0
-        until(lambda: asked(server).headers["x-twoshift-version"] == "2")
+        until(lambda: all(asked(server).headers["x-twoshift-version"] == "2" for _ in range(20)))
         assert product(asked(server)) == 30.0
         assert server.ask("GET", "/v2/models/times").json()["versions"] == ["2"]
         assert server.counted("version_requests_total", version="1", status="200") > 20

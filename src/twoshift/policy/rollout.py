@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from twoshift.durations import format_duration
 from twoshift.policy.rollout_evidence import RolloutEvidence
 from twoshift.policy.rollout_values import (
     Advance,
@@ -52,6 +53,8 @@ __all__ = [
 ]
 
 _MASK = (1 << 64) - 1
+_SURPRISING = 7  # requests that should be the candidate's by now: none of them by chance is one case in a thousand
+_FINAL = (Stage.PROMOTED, Stage.ROLLED_BACK)
 
 
 class RolloutPolicy:
@@ -60,22 +63,20 @@ class RolloutPolicy:
     The clock that `now_s` comes from must go on over restarts: seconds since 1970, not since a start.
     """
 
-    def __init__(self, settings: RolloutSettings | None, now_s: float) -> None:
+    def __init__(self, settings: RolloutSettings | None, now_s: float, state: RolloutState | None = None) -> None:
         self.settings = settings or RolloutSettings()
-        self._state = RolloutState(since_s=now_s)
+        self._steps = self.settings.steps
+        self._state = RolloutState(since_s=now_s) if state is None else state.copy()
         self._evidence = RolloutEvidence(self.settings, self._state)
 
     @classmethod
     def restored(cls, settings: RolloutSettings | None, state: RolloutState) -> RolloutPolicy:
         """As it was when it gave this state; the same events lead it to the same decisions."""
-        policy = cls(settings, state.since_s)
-        policy._state = RolloutState.from_dict(state.to_dict())
-        policy._evidence = RolloutEvidence(policy.settings, policy._state)
-        return policy
+        return RolloutPolicy(settings, state.since_s, state)
 
     def state(self) -> RolloutState:
         """A copy of all that it remembers."""
-        return RolloutState.from_dict(self._state.to_dict())
+        return self._state.copy()
 
     @property
     def stage(self) -> Stage:
@@ -90,7 +91,7 @@ class RolloutPolicy:
         """Of live requests, those that the candidate answers now."""
         if self._state.stage is Stage.PROMOTED:
             return 1.0
-        return self.settings.steps[self._state.step] if self._state.stage is Stage.LADDER else 0.0
+        return self._steps[self._state.step] if self._state.stage is Stage.LADDER else 0.0
 
     @property
     def wants_copies(self) -> bool:
@@ -101,7 +102,12 @@ class RolloutPolicy:
     @property
     def evidence(self) -> float:
         """That the candidate is worse in any respect; it is rolled back when this reaches 1/alpha."""
-        return self._state.spent + sum(figure.evidence for figure in self.figures())
+        return self._evidence.total
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether `decide` would end the rollout now: it need not wait for the next look. As cheap as an attribute."""
+        return self._state.stage.is_final or self._evidence.total * self.settings.alpha >= 1
 
     def routes_to_candidate(self, request_key: int) -> bool:
         """Whether the candidate answers this request; a key stays with it while the share grows."""
@@ -118,11 +124,11 @@ class RolloutPolicy:
     def observe(self, event: Evidence, now_s: float) -> None:
         """Take in one piece of evidence; after a final decision nothing counts."""
         state = self._state
-        if state.stage.is_final:
+        if state.stage in _FINAL:
             return
         match event:
             case VersionAnswered():
-                self._evidence.answered(event, now_s)
+                self._evidence.answered(event.version is Version.CANDIDATE, event.latency_s, event.failed, now_s)
             case Compared():
                 self._evidence.compared(event, now_s)
             case Warmed():
@@ -147,10 +153,10 @@ class RolloutPolicy:
             if not state.warm:
                 return self._judge_loading(now_s)
             figures = self.figures()
-            if (worse := self._worse(figures)) is not None:
-                self._end(Stage.ROLLED_BACK, worse)
-            elif state.promote_asked is not None:
+            if state.promote_asked is not None:
                 self._end(Stage.PROMOTED, f"asked for{_by(state.promote_asked)}")
+            elif self.is_urgent:
+                self._end(Stage.ROLLED_BACK, self._worse(figures))
             else:
                 return self._judge_step(figures, now_s)
         made = Promote if state.stage is Stage.PROMOTED else RollBack
@@ -174,11 +180,8 @@ class RolloutPolicy:
             return Keep(f"the candidate is loading; its promotion, asked for{_by(state.promote_asked)}, follows")
         return Keep("the candidate is loading")
 
-    def _worse(self, figures: tuple[Comparison, ...]) -> str | None:
-        needed = 1 / self.settings.alpha
-        total = self._state.spent + sum(figure.evidence for figure in figures)
-        if total < needed:
-            return None
+    def _worse(self, figures: tuple[Comparison, ...]) -> str:
+        total, needed = self._evidence.total, 1 / self.settings.alpha
         worst = max(figures, key=lambda figure: figure.evidence)
         return f"worse than the stable version: {worst}; evidence {total:.4g}, where {needed:.4g} is enough"
 
@@ -200,7 +203,7 @@ class RolloutPolicy:
         shown = (
             f"no worse than the stable version in {len(figures)} respects" if state.stage is not Stage.LOADING else ""
         )
-        if next_step >= len(self.settings.steps):
+        if next_step >= len(self._steps):
             self._end(Stage.PROMOTED, shown or "without a share of its own before: no step below 1 is set")
             return Promote(state.ended, figures)
         state.stage = Stage.LADDER
@@ -209,19 +212,32 @@ class RolloutPolicy:
 
     def _missing(self, figures: tuple[Comparison, ...], now_s: float) -> str:
         """What a step still needs; empty: nothing."""
-        state = self._state
-        wanted = [_still(figure) for figure in figures if not figure.is_shown]
-        if state.stage is Stage.LADDER and not self._evidence.knows_latency():
-            wanted.append("answers of the stable version to compare latency with")
-        bound = self.settings.disagreement_bound
-        if state.stage is Stage.SHADOW and not state.compared[0]:
-            wanted = ["no live request was copied to the candidate yet: there was no traffic or no idle time"]
-        elif bound is not None and self.settings.shadow and not state.compared[0]:
-            wanted.append("copied requests to compare answers")
+        state, in_shadow = self._state, self._state.stage is Stage.SHADOW
         age_s = now_s - state.since_s
-        if not wanted and state.stage is Stage.LADDER and age_s < self.settings.min_step_s:
-            wanted.append(f"{age_s:.0f} of {self.settings.min_step_s:g} s at this share")
-        return f"missing: {'; '.join(wanted)}" if wanted else ""
+        if self.settings.shadow and not state.compared[0] and (in_shadow or self.wants_copies):
+            return "missing: copies of live requests; there was no traffic or no idle time for one yet"
+        if not in_shadow and not state.candidate[0] and state.stable[0] * self.share > _SURPRISING:
+            few = "they have few keys, and a larger share is needed"
+            return (
+                f"missing: requests of the candidate; none of {state.stable[0]:,} fell into its {self.share:.0%}: {few}"
+            )
+        open_figures = [figure for figure in figures if not figure.is_shown]
+        if open_figures:
+            return f"missing: {'; '.join(map(_still, open_figures))}{self._outlook(open_figures, age_s)}"
+        if not in_shadow and not self._evidence.knows_latency():
+            return "missing: answers of the stable version, whose latency the candidate's is compared with"
+        if not in_shadow and age_s < self.settings.min_step_s:
+            return f"missing: {age_s:.0f} of {self.settings.min_step_s:g} s at this share"
+        return ""
+
+    def _outlook(self, figures: list[Comparison], age_s: float) -> str:
+        """How long it takes as it looks now, in live requests and in time."""
+        if self._state.stage is not Stage.LADDER or any(figure.missing is None for figure in figures):
+            return ""
+        requests = max(figure.missing or 0 for figure in figures) / self.share
+        seen = self._state.stable[0] + self._state.candidate[0]
+        time = f", {format_duration(requests * age_s / seen)} at this rate" if seen and age_s > 0 else ""
+        return f" (about {_about(requests)} live requests at a share of {self.share:.0%}{time})"
 
     def _end(self, stage: Stage, why: str) -> None:
         self._state.stage, self._state.ended = stage, why
@@ -244,4 +260,9 @@ def _still(figure: Comparison) -> str:
     limit = "" if figure.accepted is None else f", at most {figure.accepted:.2%} is accepted"
     if figure.missing is None:
         return f"{figure}{limit}: not within it as it looks now"
-    return f"{figure}{limit}: about {figure.missing:,} more"
+    return f"{figure}{limit}: about {_about(figure.missing)} more"
+
+
+def _about(number: float) -> str:
+    """Two digits of it: the rest is not known."""
+    return f"{int(float(f'{number:.1e}')):,}"

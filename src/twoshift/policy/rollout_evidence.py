@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from twoshift.policy.rollout_values import (
     Compared,
@@ -11,19 +10,15 @@ from twoshift.policy.rollout_values import (
     RolloutSettings,
     RolloutState,
     Stage,
-    Version,
-    VersionAnswered,
 )
 from twoshift.policy.sequential import (
-    e_value,
-    log_below,
-    log_mean,
+    bet_on_difference,
+    bet_on_failure,
     lower_bound,
-    odds_steps,
-    odds_wealth,
+    new_difference_bets,
+    new_failure_bets,
     requests_until_below,
-    stake_steps,
-    wealth,
+    won,
 )
 
 __all__ = ["RolloutEvidence"]
@@ -40,25 +35,7 @@ _QUANTILES = (0.5, 0.99)
 _SLOW_NAMES = ("slower than the stable p50", "slower than the stable p99", "slower than the SLO")
 
 
-@dataclass(frozen=True, slots=True)
-class _Weights:
-    """How the bets' wealth is added up; the weights' sum is at most 1, so the sum is a bet like any other."""
-
-    failures: tuple[float, ...]  # in the shadow, then at each share
-    slow: float  # each limit at each share
-    disagreed: float
-    pairs: float
-
-    @classmethod
-    def of(cls, settings: RolloutSettings) -> _Weights:
-        shares = len(settings.steps)
-        # the first callers are protected best: most of the failures' weight is for the first share
-        shadow = 0.1 if settings.shadow else 0.0
-        first = 0.6 - shadow if shares == 1 else 0.4
-        later = (0.6 - shadow - first) / max(1, shares - 1)
-        failures = (shadow, *([first] if shares else []), *([later] * (shares - 1)))
-        limits = 2 if settings.slo_s is None else 3
-        return cls(failures, 0.2 / (limits * max(1, shares)), 0.1, 0.1)
+_SHADOW_FAILED, _FAILED, _DISAGREED, _PAIRED = "failed in the shadow", "failed", "disagreed", "slower in the shadow"
 
 
 class RolloutEvidence:
@@ -66,46 +43,49 @@ class RolloutEvidence:
 
     def __init__(self, settings: RolloutSettings, state: RolloutState) -> None:
         self._settings = settings
+        self._steps = settings.steps
         self._state = state
-        self._weights = _Weights.of(settings)
-        if not state.stable_histogram:
+        self._weights = _weights(settings)
+        if not state.bets:
             state.stable_histogram, state.candidate_histogram = [0] * _BUCKETS, [0] * _BUCKETS
-            state.disagreed_bets, state.pair_bets = wealth(), wealth()
-            self._new_bets()
+            failures = (_SHADOW_FAILED, _FAILED)
+            state.bets = {
+                name: new_failure_bets() if name in failures else new_difference_bets() for name in self._weights
+            }
         self._stable_answers = sum(state.stable_histogram)
-        self._limits = self._latency_limits()
+        self._use_limits()
+        self.total = self._total()  # that the candidate is worse, in any respect
 
     def begin(self, step: int, now_s: float) -> None:
-        """Of the shadow (-1) or of a share; the bets begin anew, and what they won before stays in the sum."""
+        """The shadow (-1) or a share begins: steps are judged by what is seen at this share, bets go on."""
         state = self._state
-        state.spent += self._live_evidence()
         state.step, state.since_s, state.slot_s = step, now_s, now_s
         state.stable, state.candidate, state.exposed = [0] * 6, [0] * 6, [0.0, 0.0]
         state.slot, state.limits_s = [[0] * 4, [0] * 4], []
-        self._new_bets()
         self._learn_limits()
 
-    def answered(self, event: VersionAnswered, now_s: float) -> None:
+    def answered(self, by_candidate: bool, latency_s: float, failed: bool, now_s: float) -> None:
         """A live request; the candidate's count while it has a share of them."""
-        state, is_candidate = self._state, event.version is Version.CANDIDATE
-        if is_candidate and state.stage is not Stage.LADDER:
+        state = self._state
+        stage = state.stage
+        if by_candidate and stage is not Stage.LADDER:
             return
-        if not event.failed:
-            (state.candidate_histogram if is_candidate else state.stable_histogram)[_bucket(event.latency_s)] += 1
-            self._stable_answers += not is_candidate
-        if state.stage is Stage.LOADING:
+        if not failed:
+            (state.candidate_histogram if by_candidate else state.stable_histogram)[_bucket(latency_s)] += 1
+            self._stable_answers += not by_candidate
+        if stage is Stage.LOADING:
             return
-        counts = state.candidate if is_candidate else state.stable
+        counts = state.candidate if by_candidate else state.stable
         counts[0] += 1
-        counts[1] += event.failed
-        self._expose(is_candidate, event.failed)
-        if state.stage is Stage.LADDER and not event.failed:
-            self._timed(is_candidate, event.latency_s, now_s)
+        counts[1] += failed
+        self._expose(by_candidate, failed)
+        if stage is Stage.LADDER and not failed:
+            self._timed(by_candidate, latency_s, now_s)
 
     def compared(self, event: Compared, now_s: float) -> None:
         """A copied request; its failure counts in the shadow, where the candidate has no requests of its own."""
         state, totals = self._state, self._state.compared
-        if state.stage is Stage.LOADING:
+        if state.stage is Stage.LOADING or not self._settings.shadow:
             return
         totals[0] += 1
         totals[1] += event.failed
@@ -119,7 +99,9 @@ class RolloutEvidence:
         totals[3] += event.disagreed
         bound = self._settings.disagreement_bound
         if bound is not None:
-            _bet(state.disagreed_bets, event.disagreed / event.rows - bound, bound)
+            bet_on_difference(state.bets[_DISAGREED], event.disagreed / event.rows - bound, bound)
+            if event.disagreed:
+                self.total = self._total()
         if event.candidate_s is not None and event.stable_s is not None:
             self._paired(event.candidate_s > event.stable_s * self._settings.slow_factor, now_s)
 
@@ -138,7 +120,7 @@ class RolloutEvidence:
 
     def next_share(self) -> float:
         """Where the next step leads; 1: it is promoted."""
-        later = self._settings.steps[self._state.step + 1 :]
+        later = self._steps[self._state.step + 1 :]
         return later[0] if later else 1.0
 
     def knows_latency(self) -> bool:
@@ -153,53 +135,51 @@ class RolloutEvidence:
             for name, counts in found.items()
         }
 
-    def _new_bets(self) -> None:
-        self._state.failure_bets = odds_wealth()
-        self._state.slow_bets = [wealth() for _ in _SLOW_NAMES]
-
-    def _expose(self, is_candidate: bool, failed: bool) -> None:
+    def _expose(self, by_candidate: bool, failed: bool) -> None:
         """Where the versions are alike, a failure is the candidate's as often as a request is."""
-        state = self._state
-        stable, candidate = state.exposed
-        designed = self._settings.steps[state.step] if state.step >= 0 else 0.5
+        exposed, step = self._state.exposed, self._state.step
+        designed = self._steps[step] if step >= 0 else 0.5
         if failed:
-            lately = (candidate + 1) / (stable + candidate + 1 / designed)
-            share = max(designed, lately) if state.step >= 0 else lately
-            for index, step in enumerate(odds_steps(is_candidate, share)):
-                state.failure_bets[index] += step
-        state.exposed[is_candidate] += 1
-        if stable + candidate > _REMEMBERED / designed:
-            state.exposed = [each / 2 for each in state.exposed]
+            lately = (exposed[1] + 1) / (exposed[0] + exposed[1] + 1 / designed)
+            bets = self._state.bets[_FAILED if step >= 0 else _SHADOW_FAILED]
+            bet_on_failure(bets, by_candidate, max(designed, lately) if step >= 0 else lately)
+            self.total = self._total()
+        exposed[by_candidate] += 1
+        if exposed[0] + exposed[1] > _REMEMBERED / designed:
+            self._state.exposed = [each / 2 for each in exposed]
 
-    def _timed(self, is_candidate: bool, latency_s: float, now_s: float) -> None:
+    def _timed(self, by_candidate: bool, latency_s: float, now_s: float) -> None:
         state = self._state
         if not self._limits:
             self._learn_limits()
             return
         if now_s - state.slot_s >= _SLOT_S and state.slot[0][0] and state.slot[1][0]:
             self._close_slot(now_s)
-        counts, slot = (state.candidate if is_candidate else state.stable), state.slot[is_candidate]
+        counts, slot = (state.candidate if by_candidate else state.stable), state.slot[by_candidate]
         counts[2] += 1
         slot[0] += 1
-        for index, limits in enumerate(self._limits, start=1):
-            if latency_s > limits[is_candidate]:
-                counts[2 + index] += 1
-                slot[index] += 1
+        if latency_s > self._least_limits[by_candidate]:
+            for index, limits in enumerate(self._limits, start=1):
+                if latency_s > limits[by_candidate]:
+                    counts[2 + index] += 1
+                    slot[index] += 1
 
     def _close_slot(self, now_s: float) -> None:
         state, tolerance = self._state, self._settings.tail_tolerance
         stable, candidate = state.slot
         for index, accepted in zip(range(len(self._limits)), (0.5, 0.01 + tolerance, tolerance), strict=False):
             usual = max(stable[1 + index] / stable[0], accepted)
-            _bet(state.slow_bets[index], candidate[1 + index] / candidate[0] - usual, 1.0)
+            bet_on_difference(state.bets[_SLOW_NAMES[index]], candidate[1 + index] / candidate[0] - usual, 1.0)
         state.slot, state.slot_s = [[0] * 4, [0] * 4], now_s
+        self.total = self._total()
 
     def _paired(self, slower: bool, now_s: float) -> None:
         state = self._state
         if now_s - state.pair_slot_s >= _SLOT_S:
             timed, slow = state.pair_slot
             if timed:
-                _bet(state.pair_bets, slow / timed - 0.5, 0.5)
+                bet_on_difference(state.bets[_PAIRED], slow / timed - 0.5, 0.5)
+                self.total = self._total()
             state.pair_slot, state.pair_slot_s = [0, 0], now_s
         state.pair_slot[0] += 1
         state.pair_slot[1] += slower
@@ -210,7 +190,11 @@ class RolloutEvidence:
         state = self._state
         if self._stable_answers >= _LIMITS_AFTER and not state.limits_s:
             state.limits_s = [_quantile_s(state.stable_histogram, each) or 0.0 for each in _QUANTILES]
+        self._use_limits()
+
+    def _use_limits(self) -> None:
         self._limits = self._latency_limits()
+        self._least_limits = [min((pair[version] for pair in self._limits), default=0.0) for version in (0, 1)]
 
     def _latency_limits(self) -> list[tuple[float, float]]:
         """In seconds, for the stable version's answers and for the candidate's."""
@@ -218,69 +202,67 @@ class RolloutEvidence:
         slo_s = self._settings.slo_s
         return [*limits, (slo_s, slo_s)] if limits and slo_s is not None else limits
 
-    def _live_evidence(self) -> float:
-        state, weights = self._state, self._weights
-        if not state.warm:
-            return 0.0
-        slow = [weights.slow * _won(bets) for bets in state.slow_bets] if state.step >= 0 else []
-        return weights.failures[state.step + 1] * _won(state.failure_bets) + sum(slow)
+    def _total(self) -> float:
+        return sum(self._won(name) for name in self._weights)
+
+    def _won(self, name: str) -> float:
+        return self._weights[name] * won(self._state.bets[name])
 
     def _failures(self) -> Comparison:
-        state = self._state
-        evidence = self._weights.failures[state.step + 1] * _won(state.failure_bets)
-        return self._compare("failed", (1, 0), evidence, self._settings.error_tolerance)
+        evidence = sum(self._won(name) for name in (_SHADOW_FAILED, _FAILED) if name in self._weights)
+        return self._compare(_FAILED, (1, 0), evidence, self._settings.error_tolerance)
 
     def _slow(self, index: int) -> Comparison:
+        name = _SLOW_NAMES[index]
         tolerance = self._settings.tail_tolerance if index else self._settings.median_tolerance
-        evidence = self._weights.slow * _won(self._state.slow_bets[index])
-        return self._compare(_SLOW_NAMES[index], (3 + index, 2), evidence, tolerance)
+        return self._compare(name, (3 + index, 2), self._won(name), tolerance)
 
     def _compare(self, name: str, which: tuple[int, int], evidence: float, tolerance: float) -> Comparison:
         """The candidate's share may be so much larger that, at the next share, of all requests the tolerance is hit."""
-        candidate, stable = ([counts[at] for at in which] for counts in (self._state.candidate, self._state.stable))
-        usual = lower_bound(stable[0], stable[1], _STABLE_ALPHA * self._settings.step_alpha)
+        seen, of = (self._state.candidate[at] for at in which)
+        stable_seen, stable_of = (self._state.stable[at] for at in which)
+        usual = lower_bound(stable_seen, stable_of, _STABLE_ALPHA * self._settings.step_alpha)
         accepted = usual + min(tolerance / self.next_share(), _WIDEST_STEP)
-        missing = self._missing(candidate[0], candidate[1], accepted)
-        return Comparison(name, *candidate, *stable, evidence, accepted, missing)
+        missing = self._missing(seen, of, accepted)
+        return Comparison(name, seen, of, stable_seen, stable_of, evidence, accepted, missing)
 
     def _missing(self, seen: float, of: int, accepted: float) -> int | None:
-        alpha = (1 - _STABLE_ALPHA) * self._settings.step_alpha
-        if log_below(seen, of, accepted) >= -math.log(alpha):
-            return 0
-        return requests_until_below(seen, of, accepted, alpha)
+        return requests_until_below(seen, of, accepted, (1 - _STABLE_ALPHA) * self._settings.step_alpha)
 
     def _disagreement(self) -> Comparison:
         requests, failed, rows, disagreed, _, _ = self._state.compared
         bound = self._settings.disagreement_bound
         if bound is None:
-            return Comparison("disagreed", disagreed, rows, 0, 0)
+            return Comparison(_DISAGREED, disagreed, rows, 0, 0)
         # rows of one request are alike: requests are what counts
         of = requests - failed
         missing = self._missing(disagreed / max(1, rows) * of, of, bound)
-        evidence = self._weights.disagreed * _won(self._state.disagreed_bets)
-        return Comparison("disagreed", disagreed, rows, 0, 0, evidence, bound, missing)
+        return Comparison(_DISAGREED, disagreed, rows, 0, 0, self._won(_DISAGREED), bound, missing)
 
     def _pairs(self) -> Comparison:
         timed, slower = self._state.compared[4:]
         accepted = min(1.0, 0.5 + self._settings.median_tolerance)
-        evidence = self._weights.pairs * _won(self._state.pair_bets)
         missing = self._missing(slower, timed, accepted)
-        return Comparison("slower in the shadow", slower, timed, 0, 0, evidence, accepted, missing)
+        return Comparison(_PAIRED, slower, timed, 0, 0, self._won(_PAIRED), accepted, missing)
 
 
-def _bet(bets: list[float], difference: float, most_lost: float) -> None:
-    for index, step in enumerate(stake_steps(difference, most_lost)):
-        bets[index] += step
-
-
-def _won(bets: list[float]) -> float:
-    return e_value(log_mean(bets))
+def _weights(settings: RolloutSettings) -> dict[str, float]:
+    """How the e-values are added up; the weights' sum is 1, so the sum is an e-value, too: one alpha for all."""
+    limits = _SLOW_NAMES[: 2 if settings.slo_s is None else 3]
+    parts = {_FAILED: 10.0} | dict.fromkeys(limits, 5.0 / len(limits))
+    if settings.shadow:
+        parts |= {_SHADOW_FAILED: 1.0, _PAIRED: 2.0}
+        parts |= {} if settings.disagreement_bound is None else {_DISAGREED: 2.0}
+    total = sum(parts.values())
+    return {name: part / total for name, part in parts.items()}
 
 
 def _bucket(latency_s: float) -> int:
-    if latency_s <= _SHORTEST_S:
+    """Sixteen to an octave, evenly in each."""
+    mantissa, exponent = math.frexp(latency_s / _SHORTEST_S)
+    if exponent < 1:
         return 0
-    return min(_BUCKETS - 1, int(math.log2(min(latency_s, 1e6) / _SHORTEST_S) * _BUCKETS_PER_OCTAVE))
+    return min(_BUCKETS - 1, (exponent - 1) * _BUCKETS_PER_OCTAVE + int((mantissa - 0.5) * 2 * _BUCKETS_PER_OCTAVE))
 
 
 def _quantile_s(counts: list[int], quantile: float) -> float | None:
@@ -289,5 +271,6 @@ def _quantile_s(counts: list[int], quantile: float) -> float | None:
     for bucket, count in enumerate(counts, start=1):
         seen += count
         if seen >= rank > 0:
-            return _SHORTEST_S * 2 ** (bucket / _BUCKETS_PER_OCTAVE)
+            octave, part = divmod(bucket, _BUCKETS_PER_OCTAVE)
+            return _SHORTEST_S * 2**octave * (1 + part / _BUCKETS_PER_OCTAVE)
     return None

@@ -140,7 +140,8 @@ class Comparison:
         return self.missing == 0
 
     def __str__(self) -> str:
-        return f"{self.name} {self.seen} of {self.of} (stable {self.stable_seen} of {self.stable_of})"
+        stable = f" (stable {self.stable_seen:,} of {self.stable_of:,})" if self.stable_of else ""
+        return f"{self.name} {self.seen:,} of {self.of:,}{stable}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +223,9 @@ class RolloutSettings:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> RolloutSettings:
-        return cls(**{**data, "ladder": tuple(data["ladder"])})
+        given: dict[str, Any] = dict(data)
+        given["ladder"] = tuple(data["ladder"])
+        return cls(**given)
 
 
 @dataclass(slots=True)
@@ -236,27 +239,26 @@ class RolloutState:
     paused: bool = False
     promote_asked: str | None = None
     ended: str = ""  # why, in the two final stages
-    spent: float = 0.0  # evidence of earlier steps that the candidate is worse
     # of this step: requests, failed, answers held against the limits, over the median's, over the tail's, over the SLO
     stable: list[int] = field(default_factory=lambda: [0] * 6)
     candidate: list[int] = field(default_factory=lambda: [0] * 6)
     limits_s: list[float] = field(default_factory=list[float])  # stable version's p50, p99; empty: not known yet
     exposed: list[float] = field(default_factory=lambda: [0.0, 0.0])  # lately: requests of stable, candidate
-    failure_bets: list[float] = field(default_factory=list[float])
-    slow_bets: list[list[float]] = field(default_factory=list[list[float]])
     slot_s: float = 0.0
     slot: list[list[int]] = field(default_factory=lambda: [[0] * 4, [0] * 4])  # since slot_s: answers, over each limit
     # of the whole rollout
     compared: list[int] = field(default_factory=lambda: [0] * 6)  # requests, failed, rows, disagreed, timed, slower
-    disagreed_bets: list[float] = field(default_factory=list[float])
     pair_slot_s: float = 0.0
     pair_slot: list[int] = field(default_factory=lambda: [0, 0])  # timed pairs, slower ones
-    pair_bets: list[float] = field(default_factory=list[float])
+    bets: dict[str, list[float]] = field(default_factory=dict[str, list[float]])  # e-values as `sequential` has them
     stable_histogram: list[int] = field(default_factory=list[int])
     candidate_histogram: list[int] = field(default_factory=list[int])
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+    def copy(self) -> RolloutState:
+        return self.from_dict(self.to_dict())
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> RolloutState:
