@@ -109,8 +109,9 @@ class RolloutRun:
         _logger.warning("%s: %s gets no requests for now: %s", self.record.deployment, self.record.candidate, why)
 
     def abandon(self) -> None:
-        """The server ends: what loads is not waited for."""
-        if not self._cancelled.done():
+        """What loads is not waited for; what is loaded answers what it has admitted."""
+        is_loading = self._loading is not None and not self._loading.done()
+        if is_loading and not self._cancelled.done():
             self._cancelled.set_result(None)
         if self._shadow is not None:
             self._shadow.close()
@@ -238,13 +239,11 @@ class RolloutRun:
             return
         if promoted:
             self.deployment.word = record.candidate
-        if not promoted:
-            if not self._cancelled.done():
-                self._cancelled.set_result(None)
-            if loading is not None and self._split is None:
-                if not loading.done():
-                    return  # it may still come
-                self._split = None if loading.exception() is not None else loading.result()
+        elif loading is not None and self._split is None:
+            if not loading.done():
+                self.abandon()
+                return  # it may still come
+            self._split = None if loading.exception() is not None else loading.result()
         if self._split is not None:
             self._acts.end_candidate(self._split, promoted, self._drain_s)
         self.is_done = True
