@@ -45,6 +45,10 @@ class Serving:
 
     backend: LiveModel
     inside: int = 0  # of the server's loop
+    version: str = ""  # the registry's number
+
+    def __post_init__(self) -> None:
+        self.version = self.version or version_of(self.backend.info)
 
 
 class Deployment:
@@ -69,16 +73,6 @@ class Deployment:
         self._past = PastVersions()  # requests by version, where there was more than one
         self._leaving: tuple[LiveModel, ...] = ()  # backends that answer what they have admitted
         self._gone: EngineStats | None = None  # what backends that are no more had done
-
-    @property
-    def version(self) -> str:
-        """The registry's number of what answers; 1 where it is not registered."""
-        return self._version
-
-    @version.setter
-    def version(self, version: str) -> None:
-        self._version = version
-        self.version_header = (b"x-twoshift-version", version.encode())  # of each reply
 
     @property
     def backend(self) -> LiveModel:

@@ -39,6 +39,7 @@ class Answer(msgspec.Struct):
     tokens: int
     truncated: int
     stages: Stages
+    version: str = ""  # of the model that has answered
 
 
 class ServedModel:

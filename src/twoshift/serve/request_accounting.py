@@ -26,6 +26,7 @@ __all__ = [
     "log_accesses",
     "replied",
     "request_id",
+    "version_told",
     "writes_access",
 ]
 
@@ -83,7 +84,13 @@ def replied(
     if stages is None:
         return b"total;dur=%.3f" % (1e3 * took_s)
     model.metrics.answered(stages)
-    return stages.header(model.version)
+    return stages.header(version_told(about))
+
+
+def version_told(about: Booked) -> str:
+    """Of the model that has answered, which another one may have followed by now."""
+    answer, model = about.answer, about.model
+    return (answer is not None and answer.version) or ("" if model is None else model.version)
 
 
 def writes_access(is_routine: bool = False) -> bool:
@@ -103,10 +110,12 @@ def log_accesses(settings: ServeSettings) -> None:
 
 
 def log_access(
-    what: str, status: int, arrived_s: float, caller: str, shown_id: str, model: Deployment | None = None
+    what: str, status: int, arrived_s: float, caller: str, shown_id: str, about: Booked | None = None
 ) -> None:
     """A request that has its reply, a line each; with the version that has answered."""
-    took_ms, version = 1e3 * (time.monotonic() - arrived_s), "" if model is None else f", {model.name}:{model.version}"
+    model = None if about is None else about.model
+    version = "" if about is None or model is None else f", {model.name}:{version_told(about)}"
+    took_ms = 1e3 * (time.monotonic() - arrived_s)
     _access.info('"%s" %d %.1f ms, %s, %s%s', what, status, took_ms, caller, shown_id, version)
 
 

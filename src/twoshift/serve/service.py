@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Protocol
 
 from twoshift.errors import InvalidInput, Late, TryLater, TwoshiftError
@@ -238,12 +239,16 @@ class Service:
         model.metrics.offered_rows += len(rows)
         try:
             assert is_language_model(serving.backend)  # noqa: S101 - `language_model` has looked
-            return await serving.backend.begin(rows, timeout_s, arrived_s, leave, caller.tenant)
+            running = await serving.backend.begin(rows, timeout_s, arrived_s, leave, caller.tenant)
         except BaseException as error:
             leave()
             if isinstance(error, TryLater) and (timeout_s is None or timeout_s >= model.derived.slo_s):
                 model.metrics.refused_rows += len(rows)
             raise
+        running.version, split = serving.version, model.split
+        if split is not None and split.shadow is not None and model is split.stable:
+            running.copy_to(partial(split.shadow.offer_texts, rows))
+        return running
 
     async def answer(
         self,
@@ -271,6 +276,7 @@ class Service:
                 raise
             raise told from error
         else:
+            answer.version = serving.version
             if model.split is not None:
                 model.split.answered(model, rows, answer)
             return answer

@@ -20,12 +20,15 @@ from twoshift.endpoints.facts import characters_of
 from twoshift.engine import RowResult
 from twoshift.engine.waiting import BlockOwner
 from twoshift.errors import InvalidInput, Late, TryLater, TwoshiftError
+from twoshift.generation import GenerationRequest
 from twoshift.policy.answer_differences import DifferenceCounts, DifferenceSummary, column_differences
 from twoshift.policy.rollout import Compared
 from twoshift.ports import LookupRuntime
 from twoshift.serve.deployments import Deployment
 from twoshift.serve.live_model import LiveModel
 from twoshift.serve.live_request import LiveRequest
+from twoshift.serve.llm.language_model import LanguageModel, is_language_model
+from twoshift.serve.llm.model import ServedLlm, prompt_characters
 from twoshift.serve.model import Answer, ServedModel
 from twoshift.serve.rollout_table import RolloutTable
 from twoshift.serve.versions import VersionSplit
@@ -38,7 +41,7 @@ _MOST_REQUESTS, _MOST_ROWS, _MOST_CHARACTERS = 32, 1024, 4_000_000  # that wait 
 _PATIENCE_S = 0.5  # for idle time, after which a copy is let go
 _LOOK_S = 0.005
 _REST = 3.0  # times what a copy took: at most a quarter of the time is used
-_ANSWER_S = 30.0
+_ANSWER_S, _TEXT_S = 30.0, 120.0
 _SHOWN_BOUND = 0.05  # of differences that are shown and decide nothing
 
 # A row, the stable version's answer and the candidate's -> a difference from 0 to 1
@@ -48,8 +51,10 @@ _Columns = Mapping[str, NDArray[Any]]
 
 class _Copy(NamedTuple):
     rows: Sequence[Any]
-    answer: Answer
     characters: int
+    columns: Callable[[], _Columns]  # the stable version's answers
+    stable_s: float | None  # what its call took, where nothing else was in it
+    is_drawn: bool = False  # texts that may be others each time
 
 
 class Shadow:
@@ -79,17 +84,33 @@ class Shadow:
 
     def offer(self, rows: Sequence[Any], answer: Answer) -> None:
         """A request and its answer; nobody waits, and it may be let go."""
-        if len(self._waiting) >= _MOST_REQUESTS or self._rows + len(rows) > _MOST_ROWS:
-            self.let_go += 1
+        if self._is_full(len(rows)):
             return
-        characters = sum(characters_of(rows))
-        if self._characters + characters > _MOST_CHARACTERS:
+        stages = answer.stages
+        stable_s = stages.forward if stages.call_rows == len(rows) else None  # others may have been in its call
+        self._add(_Copy(rows, sum(characters_of(rows)), lambda: columns_of(answer.rows), stable_s))
+
+    def offer_texts(self, rows: Sequence[GenerationRequest], texts: Sequence[str]) -> None:
+        """The same of a language model: prompts and the texts that came back."""
+        if self._is_full(len(rows)):
+            return
+        is_drawn = any(each.params.temperature > 0 for each in rows)
+        found = {"text": np.array([*texts], object)}
+        self._add(_Copy(rows, sum(map(prompt_characters, rows)), lambda: found, None, is_drawn))
+
+    def _is_full(self, rows: int) -> bool:
+        full = len(self._waiting) >= _MOST_REQUESTS or self._rows + rows > _MOST_ROWS
+        self.let_go += full
+        return full
+
+    def _add(self, copy: _Copy) -> None:
+        if self._characters + copy.characters > _MOST_CHARACTERS:
             self.let_go += 1
             return
         with self._lock:
-            self._rows += len(rows)
-            self._characters += characters
-        self._waiting.append(_Copy(rows, answer, characters))
+            self._rows += len(copy.rows)
+            self._characters += copy.characters
+        self._waiting.append(copy)
         self._came.set()
 
     def taken(self) -> list[Compared]:
@@ -163,22 +184,24 @@ class Shadow:
             _logger.info("the candidate failed where the stable version answered: %s", error)
             self._seen.append(Compared(count, count, failed=True))
             return
-        try:
-            differences = self._between(copy, found)
-        except Exception:  # a user's own function may raise anything
-            _logger.exception("answers could not be compared")
-            return
-        with self._lock:
-            self._differences.add(differences)
-        disagreed = 0 if self._bound is None else int((differences > self._bound).sum())
-        stages = copy.answer.stages
-        stable_s = stages.forward if stages.call_rows == count else None  # others may have been in its call
-        both = took_s is not None and stable_s is not None
-        self._seen.append(Compared(count, disagreed, took_s if both else None, stable_s if both else None))
+        disagreed = 0
+        if not copy.is_drawn:
+            try:
+                differences = self._between(copy, found)
+            except Exception:  # a user's own function may raise anything
+                _logger.exception("answers could not be compared")
+                return
+            with self._lock:
+                self._differences.add(differences)
+            disagreed = 0 if self._bound is None else int((differences > self._bound).sum())
+        both = took_s is not None and copy.stable_s is not None
+        self._seen.append(Compared(count, disagreed, took_s if both else None, copy.stable_s if both else None))
 
     def _asked(self, rows: Sequence[Any]) -> tuple[_Columns, float | None]:
         """The candidate's columns, and what its call took where no other rows were in it."""
         model = self._candidate
+        if is_language_model(model):
+            return self._asked_texts(model, rows), None
         if isinstance(model, ServedModel) and not isinstance(model.engine.runtime, LookupRuntime):
             block = model.engine.submit_block(model.engine.runtime.prepare(rows), owner=self._owner)
             result = block.result(_ANSWER_S)
@@ -191,8 +214,25 @@ class Shadow:
         stages = answer.stages
         return columns_of(answer.rows), stages.forward if stages.call_rows == len(rows) else None
 
+    def _asked_texts(self, model: LanguageModel, rows: Sequence[GenerationRequest]) -> _Columns:
+        if isinstance(model, ServedLlm):
+            result = model.engine.submit_block(model.engine.runtime.prepare(rows), owner=self._owner).result(_TEXT_S)
+            if result.errors:
+                raise next(iter(result.errors.values()))
+            return {"text": result.columns["text"]}
+
+        async def whole() -> list[dict[str, Any]]:
+            running = await model.begin(rows, _TEXT_S, time.monotonic(), lambda: None)
+            try:
+                return await running.whole()
+            finally:
+                running.close()
+
+        found = asyncio.run_coroutine_threadsafe(whole(), self._loop).result(_TEXT_S)
+        return {"text": np.array([each["text"] for each in found], object)}
+
     def _between(self, copy: _Copy, found: _Columns) -> NDArray[np.float64]:
-        stable = columns_of(copy.answer.rows)
+        stable = copy.columns()
         if self._compare is None:
             return column_differences(stable, found, _queries(copy.rows))
         values = [self._compare(row, _row_of(stable, at), _row_of(found, at)) for at, row in enumerate(copy.rows)]

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Generic, Protocol, TypeVar
 
+from twoshift.generation import GenerationRequest
 from twoshift.policy.rollout import Compared, falls_in_share
 from twoshift.serve.metrics import ModelMetrics
 from twoshift.serve.model import Answer
@@ -55,6 +56,10 @@ class TakesCopies(Protocol):
 
     def offer(self, rows: Sequence[Any], answer: Answer) -> None:
         """A request and its answer; nobody waits, and it may be let go."""
+        ...
+
+    def offer_texts(self, rows: Sequence[GenerationRequest], texts: Sequence[str]) -> None:
+        """The same of a language model: prompts and the texts that came back."""
         ...
 
     def taken(self) -> list[Compared]:

@@ -92,9 +92,10 @@ class Source:
     """A registry with ten versions of every model."""
 
     def __init__(self) -> None:
-        self.prod, self.room, self.error = "m:1", 1e9, None
+        self.prod, self.room = "m:1", 1e9
+        self.error: Exception | None = None
 
-    def find(self, _deployment: str, model: str) -> Candidate:
+    def find(self, deployment: str, model: str) -> Candidate:
         if self.error is not None:
             raise self.error
         ref = self.prod if "@" in model else model
@@ -102,7 +103,7 @@ class Source:
             raise NotFound("model", model, "1 to 10")
         return Candidate(ref, 1000)
 
-    def check_room(self, _deployment: str, candidate: Candidate) -> None:
+    def check_room(self, deployment: str, candidate: Candidate) -> None:
         if candidate.size_bytes > self.room:
             raise TooLarge("model", candidate.ref, "a smaller one, or --replace")
 

@@ -18,7 +18,16 @@ from twoshift.errors import TwoshiftError
 from twoshift.serve.deployments import Deployment
 from twoshift.serve.keys import ANYONE, Access, Caller, Keys
 from twoshift.serve.model import Answer
-from twoshift.serve.request_accounting import Asked, falls_back, gone, log_access, replied, request_id, writes_access
+from twoshift.serve.request_accounting import (
+    Asked,
+    falls_back,
+    gone,
+    log_access,
+    replied,
+    request_id,
+    version_told,
+    writes_access,
+)
 
 __all__ = ["GrpcCall", "Method", "abort", "admit", "begun", "counted", "settled", "shown_details", "unary"]
 
@@ -170,10 +179,10 @@ def _trailing(call: GrpcCall, fault: Fault | None, timing: bytes) -> tuple[tuple
     shown = request_id(call.metadata.get("x-request-id"))
     if writes_access(is_routine=fault is None and call.name in _PROBES):
         status = 200 if fault is None else fault.status
-        log_access(f"gRPC {call.name}", status, call.arrived_s, call.caller.name, shown, call.model)
+        log_access(f"gRPC {call.name}", status, call.arrived_s, call.caller.name, shown, call)
     trailing = ("x-request-id", shown), ("server-timing", timing.decode())
     if call.model is not None:
-        trailing = *trailing, ("x-twoshift-version", call.model.version)
+        trailing = *trailing, ("x-twoshift-version", version_told(call))
     if fault is None or fault.retry_after_s is None:
         return trailing
     return *trailing, ("retry-after-ms", str(max(1, math.ceil(1e3 * fault.retry_after_s))))

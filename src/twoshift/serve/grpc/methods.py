@@ -54,7 +54,7 @@ class Methods:
             call.answer = answer = await self._service.answer(
                 model, rows, timeout_s, call.arrived_s, call.caller, visit
             )
-            return answer_of(request.id, model, outputs_of(answer.rows, wanted or None))
+            return answer_of(request.id, model.name, answer.version, outputs_of(answer.rows, wanted or None))
         finally:
             visit.end()
 

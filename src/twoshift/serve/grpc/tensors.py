@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from twoshift.errors import InvalidInput, TooLarge
-from twoshift.serve.deployments import Deployment
 from twoshift.serve.grpc.messages import message
 from twoshift.serve.oip.datatypes import BYTES, DTYPES
 from twoshift.serve.oip.outputs import Output
@@ -62,9 +61,9 @@ def parameter(request: Any, name: str) -> object:
     return getattr(given, chosen) if chosen else None
 
 
-def answer_of(request_id: str, model: Deployment, outputs: Sequence[Output]) -> Any:
+def answer_of(request_id: str, model: str, version: str, outputs: Sequence[Output]) -> Any:
     """Always raw: Triton's client reads nothing else."""
-    reply = _Reply(model_name=model.name, model_version=model.version, id=request_id)
+    reply = _Reply(model_name=model, model_version=version, id=request_id)
     for each in outputs:
         reply.outputs.add(name=each.name, datatype=each.datatype, shape=each.shape)
         reply.raw_output_contents.append(each.raw())

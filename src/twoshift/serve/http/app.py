@@ -24,12 +24,21 @@ from twoshift.serve.http.messages import Reply, Request, refusal
 from twoshift.serve.http.openapi import Operation, Route
 from twoshift.serve.keys import ANYONE, Access, Caller, Keys
 from twoshift.serve.model import Answer
-from twoshift.serve.request_accounting import Asked, falls_back, gone, log_access, replied, request_id, writes_access
+from twoshift.serve.request_accounting import (
+    Asked,
+    falls_back,
+    gone,
+    log_access,
+    replied,
+    request_id,
+    version_told,
+    writes_access,
+)
 
 __all__ = ["Admitted", "App", "ErrorEncoder", "Exchange", "Face"]
 
 _logger = logging.getLogger("twoshift.serve")
-_SHOWN_ID, _ROUTE_KEY = b"x-request-id", b"x-route-key"
+_SHOWN_ID, _ROUTE_KEY, _VERSION = b"x-request-id", b"x-route-key", b"x-twoshift-version"
 _TIMEOUT, _TIMEOUT_HEADER = "x-request-timeout-ms", b"x-request-timeout-ms"
 _SHORTEST_MS, _LONGEST_MS = 1, 3_600_000
 _MANY_TARGETS, _SHORT_TARGET = 1024, 256  # that are remembered; of how many bytes each
@@ -89,7 +98,7 @@ class Exchange(msgspec.Struct):
         request = self.request
         if writes_access(is_routine=self.is_probe and status < 400):
             what = f"{request.method} {request.target[:200].decode('latin-1')}"
-            log_access(what, status, request.arrived_s, self.caller.name, shown_id, self.model)
+            log_access(what, status, request.arrived_s, self.caller.name, shown_id, self)
         return replied(request.arrived_s, self, status, fault, self.asked)
 
 
@@ -318,7 +327,7 @@ class App:
             timing, exchange.goes_on.ended = exchange.goes_on.timing(), partial(exchange.ended, shown)
         reply.headers += [(_SHOWN_ID, shown.encode("latin-1")), (b"server-timing", timing)]
         if exchange.model is not None:
-            reply.headers.append(exchange.model.version_header)
+            reply.headers.append((_VERSION, version_told(exchange).encode()))
 
 
 def _of_method(routes: dict[str, _Route], request: Request) -> _Route:

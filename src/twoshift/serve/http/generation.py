@@ -91,13 +91,13 @@ class _Generation:
     async def _run(self, exchange: Exchange, model: Deployment, call: GenerationCall) -> Reply:
         request = exchange.request
         running = await self._service.generate(model, call.rows, exchange.timeout_s, request.arrived_s, exchange.caller)
-        exchange.answer = Answer([], running.tokens, 0, running.stages)
+        exchange.answer = Answer([], running.tokens, 0, running.stages, running.version)
         if not call.streams:
             try:
                 return Reply(200, call.reply(await running.whole(), running.tokens))
             finally:
                 running.close()
-        stream = EventStream(call, running, model.version)
+        stream = EventStream(call, running, running.version)
         await stream.begin()
         exchange.goes_on = stream
         headers = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]  # a proxy may not hold it back

@@ -144,7 +144,7 @@ class _Oip:
         visit, caller = request.visit, exchange.caller
         answer = await self._service.answer(model, rows, timeout_s, request.arrived_s, caller, visit)
         exchange.answer = answer
-        reply = _reply(model, asked, outputs_of(answer.rows, wanted or None))
+        reply = _reply(model.name, answer.version, asked, outputs_of(answer.rows, wanted or None))
         return await packed(reply, request.headers.get(b"accept-encoding"))
 
     def _asked(self, model: Deployment, request: Request) -> tuple[InferRequest, list[str], Sequence[Any]]:
@@ -200,7 +200,7 @@ def _told_ready(why_not: str | None) -> Reply:
     return Reply(200, _encoder.encode(Ready()))
 
 
-def _reply(model: Deployment, asked: InferRequest, outputs: list[Output]) -> Reply:
+def _reply(model: str, version: str, asked: InferRequest, outputs: list[Output]) -> Reply:
     listed, raw = list[OutputTensor](), list[bytes]()
     for number, output in enumerate(outputs):
         if _is_binary(asked, number):
@@ -209,7 +209,7 @@ def _reply(model: Deployment, asked: InferRequest, outputs: list[Output]) -> Rep
             listed.append(OutputTensor(output.name, output.datatype, output.shape, parameters))
         else:
             listed.append(OutputTensor(output.name, output.datatype, output.shape, data=output.listed()))
-    head = _encoder.encode(InferReply(model.name, model.version, listed, UNSET if asked.id is None else asked.id))
+    head = _encoder.encode(InferReply(model, version, listed, UNSET if asked.id is None else asked.id))
     if not raw:
         return Reply(200, head)
     return Reply(200, b"".join([head, *raw]), _BINARY.encode(), [(_HEADER, b"%d" % len(head))])

@@ -24,7 +24,7 @@ from twoshift.serve.profile_keeper import ProfileKeeper
 from twoshift.serve.stages import Stages
 from twoshift.types import Lane, ReplicaCounts, Tensor
 
-__all__ = ["ServedLlm"]
+__all__ = ["ServedLlm", "prompt_characters"]
 
 _PREPARE_THREADS = 2
 _CHARACTERS_PER_TOKEN = 64  # at most: a longer text cannot fit, whatever its tokens are
@@ -152,7 +152,7 @@ class ServedLlm(TakesPrompts):
             raise TooLarge("n", f"{len(rows):,} answers", f"at most {self.most_rows:,} in a request")
         context = self.engine.runtime.shape.context_tokens
         for each in rows:
-            if (size := _characters(each)) > _CHARACTERS_PER_TOKEN * context:
+            if (size := prompt_characters(each)) > _CHARACTERS_PER_TOKEN * context:
                 raise TooLong.of(context, size // _CHARACTERS_PER_TOKEN, each.params.max_tokens or 1, or_more=True)
         if self._preparing >= self.most_rows:
             raise TryLater(f"{self._preparing} requests are being prepared", _LEAST_WAIT_S)
@@ -175,8 +175,8 @@ class ServedLlm(TakesPrompts):
                 raise TooLong.of(kv_tokens, len(each.token_ids), each.max_tokens)
 
 
-def _characters(row: GenerationRequest) -> int:
-    """A turn has a token of its own, even where nothing is said in it."""
+def prompt_characters(row: GenerationRequest) -> int:
+    """About so many; a turn has a token of its own, even where nothing is said in it."""
     if isinstance(row.prompt, str):
         return len(row.prompt)
     told = 0 if row.tools is None else row.tools.characters

@@ -30,11 +30,17 @@ class Running:
     ) -> None:
         """`tokens` are of all prompts; `left` is told once it is closed; None: it begins to wait now."""
         self.tokens, self.stages = tokens, stages
+        self.version = ""  # of the model that answers
         self._streams, self._left = streams, left
         self._usage: dict[int, TokenUsage] = {}
         self._began_s = time.monotonic() if began_s is None else began_s
         self._first_s: float | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._copying: tuple[list[str], Callable[[list[str]], None]] | None = None
+
+    def copy_to(self, take: Callable[[list[str]], None]) -> None:
+        """The whole texts go there, too, where all of them come to their end."""
+        self._copying = [""] * len(self._streams), take
 
     def end_by(self, deadline_s: float) -> None:
         """What has not come by then is not waited for."""
@@ -88,8 +94,13 @@ class Running:
             self._first_s, self.stages.queue = now_s, now_s - self._began_s
         self.stages.forward = now_s - self._first_s
         self.stages.finish = -now_s  # until the reply is made
+        if self._copying is not None:
+            self._copying[0][place] += delta.text
         if delta.usage is not None:
             self._usage[place] = delta.usage
+            if self._copying is not None and len(self._usage) == len(self._streams):
+                (texts, take), self._copying = self._copying, None
+                take(texts)
 
     def _counted(self) -> list[dict[str, Any]]:
         found = [self._usage[place] for place in range(len(self._streams))]
