@@ -9,14 +9,15 @@ from hashlib import blake2b
 from typing import Any, Generic, Protocol, TypeVar
 
 from twoshift.generation import GenerationRequest
-from twoshift.policy.rollout import Compared, falls_in_share
+from twoshift.policy.rollout import Compared
 from twoshift.serve.metrics import ModelMetrics
 from twoshift.serve.model import Answer
 from twoshift.serve.stages import Stages
 
 __all__ = ["TakesCopies", "VersionSplit", "Watch"]
 
-_MOST_SEEN = 2_000  # replies of a version that are kept until they are looked at: of more, the newest
+_MOST_SEEN = 500  # replies of a version that are kept until they are looked at: of more, the newest
+_KEYS = 1 << 64
 _FAILED = 500
 _JUDGED = frozenset((200, 500, 502, 503, 504))  # what a client has done wrong says nothing about a version
 _random = random.Random()  # noqa: S311 - which version an unnamed request gets is no secret
@@ -92,7 +93,7 @@ class VersionSplit(Generic[_V]):
     def __init__(self, stable: _V, candidate: _V, salt: str) -> None:
         """`salt`: another rollout tries its candidate on other keys."""
         self.stable, self.candidate, self.salt = stable, candidate, salt
-        self._key = salt.encode()[:64]
+        self._hash = blake2b(digest_size=8, key=salt.encode()[:64])
         self.share = 0.0  # of the keys that the candidate answers
         self.shadow: TakesCopies | None = None  # who gets copies of what the stable version answers
         self.counted = ModelMetrics()  # of the candidate alone; the deployment's own count both
@@ -102,7 +103,7 @@ class VersionSplit(Generic[_V]):
         if self.share <= 0.0:
             return self.stable
         number = _random.getrandbits(64) if key is None else self._number(key)
-        return self.candidate if falls_in_share(number, self.share) else self.stable
+        return self.candidate if number < self.share * _KEYS else self.stable
 
     def answered(self, model: _V, rows: Sequence[Any], answer: Answer) -> None:
         """One of the two has these answers."""
@@ -126,4 +127,6 @@ class VersionSplit(Generic[_V]):
                 version.watch.failed(seconds)
 
     def _number(self, key: bytes) -> int:
-        return int.from_bytes(blake2b(key, digest_size=8, key=self._key).digest(), "little")
+        made = self._hash.copy()
+        made.update(key)
+        return int.from_bytes(made.digest(), "little")
