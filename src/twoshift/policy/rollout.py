@@ -102,12 +102,12 @@ class RolloutPolicy:
     @property
     def evidence(self) -> float:
         """That the candidate is worse in any respect; it is rolled back when this reaches 1/alpha."""
-        return self._evidence.total
+        return self._evidence.total()
 
     @property
     def is_urgent(self) -> bool:
         """Whether `decide` would end the rollout now: it need not wait for the next look. As cheap as an attribute."""
-        return self._state.stage.is_final or self._evidence.total * self.settings.alpha >= 1
+        return self._state.crossed > 0 or self._state.stage in _FINAL
 
     def routes_to_candidate(self, request_key: int) -> bool:
         """Whether the candidate answers this request; a key stays with it while the share grows."""
@@ -181,7 +181,7 @@ class RolloutPolicy:
         return Keep("the candidate is loading")
 
     def _worse(self, figures: tuple[Comparison, ...]) -> str:
-        total, needed = self._evidence.total, 1 / self.settings.alpha
+        total, needed = self._state.crossed, 1 / self.settings.alpha
         worst = max(figures, key=lambda figure: figure.evidence)
         return f"worse than the stable version: {worst}; evidence {total:.4g}, where {needed:.4g} is enough"
 

@@ -54,7 +54,6 @@ class RolloutEvidence:
             }
         self._stable_answers = sum(state.stable_histogram)
         self._use_limits()
-        self.total = self._total()  # that the candidate is worse, in any respect
 
     def begin(self, step: int, now_s: float) -> None:
         """The shadow (-1) or a share begins: steps are judged by what is seen at this share, bets go on."""
@@ -101,7 +100,7 @@ class RolloutEvidence:
         if bound is not None:
             bet_on_difference(state.bets[_DISAGREED], event.disagreed / event.rows - bound, bound)
             if event.disagreed:
-                self.total = self._total()
+                self._weigh()
         if event.candidate_s is not None and event.stable_s is not None:
             self._paired(event.candidate_s > event.stable_s * self._settings.slow_factor, now_s)
 
@@ -143,7 +142,7 @@ class RolloutEvidence:
             lately = (exposed[1] + 1) / (exposed[0] + exposed[1] + 1 / designed)
             bets = self._state.bets[_FAILED if step >= 0 else _SHADOW_FAILED]
             bet_on_failure(bets, by_candidate, max(designed, lately) if step >= 0 else lately)
-            self.total = self._total()
+            self._weigh()
         exposed[by_candidate] += 1
         if exposed[0] + exposed[1] > _REMEMBERED / designed:
             self._state.exposed = [each / 2 for each in exposed]
@@ -171,7 +170,7 @@ class RolloutEvidence:
             usual = max(stable[1 + index] / stable[0], accepted)
             bet_on_difference(state.bets[_SLOW_NAMES[index]], candidate[1 + index] / candidate[0] - usual, 1.0)
         state.slot, state.slot_s = [[0] * 4, [0] * 4], now_s
-        self.total = self._total()
+        self._weigh()
 
     def _paired(self, slower: bool, now_s: float) -> None:
         state = self._state
@@ -179,7 +178,7 @@ class RolloutEvidence:
             timed, slow = state.pair_slot
             if timed:
                 bet_on_difference(state.bets[_PAIRED], slow / timed - 0.5, 0.5)
-                self.total = self._total()
+                self._weigh()
             state.pair_slot, state.pair_slot_s = [0, 0], now_s
         state.pair_slot[0] += 1
         state.pair_slot[1] += slower
@@ -202,8 +201,14 @@ class RolloutEvidence:
         slo_s = self._settings.slo_s
         return [*limits, (slo_s, slo_s)] if limits and slo_s is not None else limits
 
-    def _total(self) -> float:
+    def total(self) -> float:
+        """Evidence that the candidate is worse, in any respect."""
         return sum(self._won(name) for name in self._weights)
+
+    def _weigh(self) -> None:
+        """What was enough once is enough, whatever follows before somebody looks."""
+        if not self._state.crossed and (total := self.total()) * self._settings.alpha >= 1:
+            self._state.crossed = total
 
     def _won(self, name: str) -> float:
         return self._weights[name] * won(self._state.bets[name])

@@ -238,6 +238,7 @@ class RolloutState:
     warm: bool = False
     paused: bool = False
     promote_asked: str | None = None
+    crossed: float = 0.0  # the evidence when it was first enough to roll back; 0: it was not
     ended: str = ""  # why, in the two final stages
     # of this step: requests, failed, answers held against the limits, over the median's, over the tail's, over the SLO
     stable: list[int] = field(default_factory=lambda: [0] * 6)

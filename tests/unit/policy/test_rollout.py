@@ -276,6 +276,17 @@ def test_answers_that_disagree_are_caught_in_the_shadow() -> None:
     assert "disagreed" in decision.reason
 
 
+def test_evidence_that_was_enough_between_two_looks_stays_enough() -> None:
+    policy = warm(SHADOW)
+    while not policy.is_urgent:
+        policy.observe(Compared(1, 1), 1.0)
+    for _ in range(2000):
+        policy.observe(Compared(1, 0), 1.0)
+    assert policy.evidence < 100
+    assert isinstance(RolloutPolicy.restored(SHADOW, policy.state()).decide(2.0), RollBack)
+    assert isinstance(policy.decide(2.0), RollBack)
+
+
 def test_rows_of_one_request_are_one_observation() -> None:
     policy = warm(SHADOW)
     policy.observe(Compared(1000, 1000), 0.0)
