@@ -336,7 +336,12 @@ def _backends_of(facts: DeploymentFacts) -> tuple[int | None, ...]:
 
 
 def _candidate_of(split: VersionSplit[Deployment]) -> CandidateReport:
-    seen = [[] if each.watch is None else each.watch.taken() for each in (split.stable, split.candidate)]
     shadow = split.shadow
-    compared, differences = ([], None) if shadow is None else (shadow.taken(), shadow.taken_differences())
-    return CandidateReport(split.salt, *seen, compared, differences, split.counted.counts())
+    return CandidateReport(
+        split.salt,
+        [] if split.stable.watch is None else split.stable.watch.taken(),
+        [] if split.candidate.watch is None else split.candidate.watch.taken(),
+        [] if shadow is None else shadow.taken(),
+        None if shadow is None else shadow.taken_differences(),
+        split.counted.counts(),
+    )

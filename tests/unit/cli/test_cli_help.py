@@ -20,9 +20,11 @@ from twoshift.registry.store import Registry
 Run = Callable[[str], Any]
 COMMANDS = dict(commands())
 ROOT = Path(__file__).resolve().parents[3]
+NEED_SERVER = ("twoshift jobs ", "twoshift schedule ", "twoshift batch ", "twoshift rollouts ")
 NOT_ALONE = {
     "twoshift sim replay",
     "twoshift verify",
+    "twoshift deploy",
     "twoshift serve",
     "twoshift usage",
     "twoshift models remove",
@@ -81,11 +83,7 @@ def skip_without_weights(example: str) -> None:
 # have tests of their own
 @pytest.mark.parametrize(
     "name",
-    sorted(
-        name
-        for name in COMMANDS.keys() - NOT_ALONE
-        if not name.startswith(("twoshift jobs ", "twoshift schedule ", "twoshift batch "))  # which need a server
-    ),
+    sorted(name for name in COMMANDS.keys() - NOT_ALONE if not name.startswith(NEED_SERVER)),
 )
 def test_every_example_runs_as_it_is_printed(twoshift: Run, name: str) -> None:
     example = example_of(COMMANDS[name].epilog)

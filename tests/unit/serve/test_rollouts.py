@@ -121,8 +121,8 @@ class World:
             self.settings,
             self.acts,
             self.source,
-            lambda _settings, _split: None,
-            refusal,  # type: ignore[arg-type, return-value]
+            lambda _settings, _split: None,  # type: ignore[arg-type, return-value]
+            refusal,
         )
         self.deployment = self.models.add(Deployment("m"))
         first = self.rollouts.word_for("m") or ("m:1" if "@" in model else model)
