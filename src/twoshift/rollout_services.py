@@ -88,7 +88,7 @@ class FileChanges:
         self,
         settings: ServeSettings,
         models: Deployments,
-        rollouts: Rollouts | NoJobs | None,
+        rollouts: Callable[[], Rollouts | NoJobs | None],  # once they have started
         load: Callable[[str], Future[None]],
         note: Callable[[str], None],
     ) -> None:
@@ -134,7 +134,8 @@ class FileChanges:
             raise
 
     def _deploy(self, name: str, model: str) -> None:
-        if not isinstance(self._rollouts, Rollouts):
+        rollouts = self._rollouts()
+        if not isinstance(rollouts, Rollouts):
             raise InvalidInput("model", model, "a server with rollouts; restart it to change the model")
-        begun = self._rollouts.deploy(DeployRequest(model=model, deployment=name), "the configuration file")
+        begun = rollouts.deploy(DeployRequest(model=model, deployment=name), "the configuration file")
         self._note(f"{name}: rollout {begun.id} to {begun.candidate} begins")

@@ -93,7 +93,14 @@ class Server:
         self._service = Service(self.deployments)
         self._deployer = Deployer(
             self._service,
-            DeployerHooks(self._opened, self._arrived, self._leaving, self._tried, self._parting, self._reloads),
+            DeployerHooks(
+                self._opened,
+                self._arrived,
+                self._leaving,
+                lambda deployment, backend: self._uses.begin(deployment.name, backend.info),
+                self._parting,
+                self._reloads,
+            ),
             settings.grace_s,
             progress or (lambda: contextlib.nullcontext(note)),
         )
@@ -306,7 +313,10 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, signalled)
         if self._reread is not None:
-            again = partial(self._deployer.do, self._apply_file, "the configuration file")
+            changes = FileChanges(
+                self.settings, self.deployments, lambda: self._rollouts, self._deployer.load, self._note
+            )
+            again = partial(self._deployer.do, partial(changes.apply, self._reread), "the configuration file")
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, again)
 
     # In the deployer's threads
@@ -329,12 +339,6 @@ class Server:
         if not isinstance(found, NoJobs):
             remember_versions(found, self.deployments, self.settings, self._note)
         return found
-
-    def _apply_file(self) -> None:
-        """What the file says by now."""
-        assert self._reread is not None  # noqa: S101 - else nobody asks
-        changes = FileChanges(self.settings, self.deployments, self._rollouts, self._deployer.load, self._note)
-        changes.apply(self._reread)
 
     def _opened(self, name: str, model: str | None, tell: Callable[[str], None], cancelled: Future[None]) -> LiveModel:
         return live_model(name, self.settings, tell, cancelled, apart=self._fronts is not None, model=model)
@@ -359,9 +363,6 @@ class Server:
             jobs.look_again()
         if self._fronts is not None:
             self._fronts.group.sync()
-
-    def _tried(self, deployment: Deployment, backend: LiveModel) -> None:
-        self._uses.begin(deployment.name, backend.info)
 
     def _parting(self, deployment: Deployment, backend: LiveModel, grace_s: float) -> None:
         if self._fronts is not None:

@@ -37,6 +37,7 @@ from twoshift.fronts.messages import (
 )
 from twoshift.parent_process import end_with, name_process
 from twoshift.policy.fronts import front_for
+from twoshift.serve.candidate import begin_candidate, end_candidate
 from twoshift.serve.deployments import Deployment, Deployments, DeploymentState, Serving
 from twoshift.serve.front import add_live_faces, grpc_server, http_limits
 from twoshift.serve.http.app import App
@@ -279,13 +280,13 @@ class _FrontProcess:
             if split.shadow is not None:
                 split.shadow.close()
             promoted = backend is not None and split.candidate.backend is backend.model
-            self._service.end_candidate(split, promoted)
+            end_candidate(self._service, split, promoted)
             split = None
         beside = None if told is None else self._backends.get(told.backend)
         if told is None or beside is None or deployment.serving is None:
             return
         if split is None:
-            split = self._service.begin_candidate(deployment, beside.model, told.rollout)
+            split = begin_candidate(self._service, deployment, beside.model, told.rollout)
             beside.serving = split.candidate.serving
         split.share = told.share
         if told.copies and split.shadow is None:

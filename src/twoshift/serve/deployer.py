@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from twoshift.errors import InvalidInput, NotFound, TryLater
+from twoshift.serve.candidate import begin_candidate, end_candidate
 from twoshift.serve.deployments import Deployment, DeploymentState, Serving
 from twoshift.serve.live_model import LiveModel
 from twoshift.serve.service import Service
@@ -121,7 +122,7 @@ class Deployer:
 
     def end_candidate(self, split: VersionSplit[Deployment], promoted: bool, grace_s: float) -> Future[None]:
         """One of the two answers alone, at once; then the other is let go."""
-        before = self._on_loop(lambda: self._service.end_candidate(split, promoted))
+        before = self._on_loop(lambda: end_candidate(self._service, split, promoted))
         deployment, salt = split.stable, id(split)
         return self.do(lambda: self._ended(deployment, before, promoted, grace_s), f"{deployment.name} {salt}")
 
@@ -184,7 +185,7 @@ class Deployer:
     ) -> VersionSplit[Deployment]:
         backend = self._opened(deployment, model, cancelled)
         try:
-            split = self._on_loop(lambda: self._service.begin_candidate(deployment, backend, salt))
+            split = self._on_loop(lambda: begin_candidate(self._service, deployment, backend, salt))
         except BaseException:
             backend.close()
             raise

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from twoshift.errors import InvalidInput, Late, TryLater, TwoshiftError
 from twoshift.generation import GenerationRequest
 from twoshift.serve.completions import Completions
-from twoshift.serve.deployments import Deployment, Deployments, DeploymentState, Serving, columns_of, version_of
+from twoshift.serve.deployments import Deployment, Deployments, Serving, columns_of
 from twoshift.serve.derived import Derived
 from twoshift.serve.host import UNREAD, Host, HostFacts, Visit
 from twoshift.serve.keys import ANYONE, Caller
@@ -25,7 +25,6 @@ from twoshift.serve.llm.running import Running
 from twoshift.serve.llm_derived import LlmDerived
 from twoshift.serve.model import Answer
 from twoshift.serve.tracing import Traces
-from twoshift.serve.versions import VersionSplit, Watch
 
 __all__ = ["Fronts", "Repository", "Service", "close_models"]
 
@@ -76,7 +75,7 @@ class Service:
         self.fronts: Fronts | None = None  # None: live requests come to this process
         self.sharers = 1  # processes among which they are dealt out, where this is one of those
         self._longest_timeout_s = 1.0  # of requests that bring none
-        self._completions: Completions | None = None
+        self.completions: Completions | None = None  # once it has started
         self.host = Host()  # the loop that serves
         self.traces: Traces | None = None
         self.repository: Repository | None = None  # who loads and unloads deployments
@@ -86,51 +85,17 @@ class Service:
 
     def start(self) -> None:
         """On the loop that will serve."""
-        self._completions = Completions(self.host)
+        self.completions = Completions(self.host)
         for model in self.models.values():
             self.deploy(model, model.backend)
 
     def deploy(self, deployment: Deployment, backend: LiveModel) -> Serving | None:
         """This backend answers from now on; what did before. On the loop that serves."""
-        assert self._completions is not None  # noqa: S101 - start made it
-        backend.start(self._completions)
+        assert self.completions is not None  # noqa: S101 - start made it
+        backend.start(self.completions)
         deployment.traces = self.traces
         before = self.models.serve(deployment, backend)
         self.follow_curves()
-        return before
-
-    def begin_candidate(self, deployment: Deployment, backend: LiveModel, salt: str) -> VersionSplit[Deployment]:
-        """This backend may be given requests beside the one that answers. On the loop that serves."""
-        assert self._completions is not None  # noqa: S101 - start made it
-        backend.start(self._completions)
-        candidate = Deployment(
-            deployment.name, version_of(backend.info), deployment.created_unix_s, deployment.adapters
-        )
-        candidate.metrics, candidate.traces = deployment.metrics, deployment.traces
-        candidate.timeout_s, candidate.serving = deployment.timeout_s, Serving(backend)
-        candidate.state = DeploymentState.READY
-        split = candidate.split = VersionSplit(deployment, candidate, salt)
-        to_first_token = is_language_model(backend)
-        candidate.watch, deployment.watch = Watch(to_first_token), Watch(to_first_token)
-        deployment.split = split
-        self.follow_curves()
-        return split
-
-    def end_candidate(self, split: VersionSplit[Deployment], promoted: bool) -> Serving | None:
-        """One of the two answers alone from now on; what the other one leaves behind. On the loop that serves."""
-        deployment, candidate = split.stable, split.candidate
-        if deployment.split is not split:
-            return None
-        split.share = 0.0
-        deployment.split_ends(promoted)
-        deployment.split = deployment.watch = None
-        if promoted:
-            before = self.models.hand_over(deployment, candidate)
-            self.follow_curves()
-            return before
-        before, candidate.state = candidate.serving, DeploymentState.UNLOADING
-        if before is not None:
-            deployment.leaves(before.backend)
         return before
 
     def model_of(self, name: str | None) -> Deployment | None:

@@ -19,6 +19,7 @@ from llm_service import GatedLlm, Got, LlmServer, llm_server, until
 from twoshift.engine.llm import LlmEngine, LlmObjective
 from twoshift.policy.cost import CallCost
 from twoshift.policy.rollout import Compared
+from twoshift.serve.candidate import begin_candidate, end_candidate
 from twoshift.serve.deployments import Deployment
 from twoshift.serve.llm.model import ServedLlm
 from twoshift.serve.rollout_table import RolloutTable
@@ -50,11 +51,11 @@ class Tried:
         self.split: VersionSplit[Deployment] = server.call(self._begun)
 
     async def _begun(self) -> VersionSplit[Deployment]:
-        return self.server.service.begin_candidate(self.deployment, self.model, "ro-1")
+        return begin_candidate(self.server.service, self.deployment, self.model, "ro-1")
 
     def ended(self, promoted: bool) -> Any:
         async def end() -> Any:
-            return self.server.service.end_candidate(self.split, promoted)
+            return end_candidate(self.server.service, self.split, promoted)
 
         return self.server.call(end)
 

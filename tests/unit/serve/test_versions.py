@@ -10,6 +10,7 @@ pytest.importorskip("httptools", reason="the serve extra is not installed")
 
 from two_versions import Asking, two_versions
 
+from twoshift.serve.candidate import end_candidate
 from twoshift.serve.counts import HistogramCounts, MetricCounts
 from twoshift.serve.deployments import Deployment, version_of
 from twoshift.serve.http.messages import Reply
@@ -115,8 +116,8 @@ def test_a_candidate_that_is_promoted_answers_alone_and_counts_go_on() -> None:
             await on.ask()
         old = on.deployment.serving
         assert {each.version: each.requests for each in on.deployment.by_version()} == {"1": {200: 1}, "2": {200: 3}}
-        assert on.service.end_candidate(on.split, promoted=True) is old
-        assert on.service.end_candidate(on.split, promoted=True) is None
+        assert end_candidate(on.service, on.split, promoted=True) is old
+        assert end_candidate(on.service, on.split, promoted=True) is None
         assert (on.deployment.version, on.deployment.split) == ("2", None)
         reply = await on.ask()
         assert (version(reply), json.loads(reply.body)["outputs"][0]["data"]) == ("2", [30.0])
@@ -132,7 +133,7 @@ def test_a_candidate_that_is_rolled_back_gets_nothing_more() -> None:
     async def asking(on: Asking) -> None:
         on.split.share = 1.0
         await on.ask()
-        left = on.service.end_candidate(on.split, promoted=False)
+        left = end_candidate(on.service, on.split, promoted=False)
         assert left is on.split.candidate.serving
         assert version(await on.ask()) == "1"
         assert (await on.ask(path="/v2/models/m/versions/2")).status == 404

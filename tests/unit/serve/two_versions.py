@@ -18,6 +18,7 @@ from twoshift.policy.plan.row import RowSize
 from twoshift.ports import RuntimeInfo
 from twoshift.runtime.columns import ColumnRows
 from twoshift.runtime.host_model import HostModel
+from twoshift.serve.candidate import begin_candidate
 from twoshift.serve.deployments import Deployments
 from twoshift.serve.derived import derive
 from twoshift.serve.http.app import App
@@ -79,7 +80,7 @@ class Asking:
     def __init__(self, versions: TwoVersions) -> None:
         self.service, self.app = versions.service, versions.app
         self.deployment = self.service.find("m")
-        self.split = self.service.begin_candidate(self.deployment, versions.candidate, "ro-1")
+        self.split = begin_candidate(self.service, self.deployment, versions.candidate, "ro-1")
 
     async def ask(self, key: str | None = None, path: str = "/v2/models/m", body: Any = None) -> Reply:
         tensor = {"name": "x", "shape": [1], "datatype": "FP64", "data": [10.0]}

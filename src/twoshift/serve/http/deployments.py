@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, Protocol
 
@@ -229,7 +230,7 @@ class _Deployments:
         view, differences = _view(record), self._desk.differences(record.id)
         view.events = [EventView(each.at_unix_s, each.text, each.figures) for each in self._desk.events(record.id)]
         if differences is not None:
-            view.differences = msgspec.convert(differences, DifferenceView, from_attributes=True)
+            view.differences = DifferenceView(**dataclasses.asdict(differences))
         return view
 
 
