@@ -17,8 +17,9 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from _load import Plan, run_load
 from _servers import environment, free_port, running, wait_for
@@ -76,12 +77,19 @@ def _status(port: int) -> int:
 def begin_rollout(port: int) -> None:
     address = f"http://127.0.0.1:{port}"
     program("deploy", "same:2", "--canary", SHARE, "--on", address)
+    _until(address, lambda found: found["stage"] == "ladder")
     program("rollouts", "pause", "same", "--on", address)
+    _until(address, lambda found: found["paused"])
+
+
+def _until(address: str, holds: Callable[[dict[str, Any]], bool]) -> None:
     while True:
         with urllib.request.urlopen(f"{address}/v1/rollouts/same") as reply:  # noqa: S310
             found = json.load(reply)
-        if found["stage"] == "ladder" and found["paused"]:
+        if holds(found):
             return
+        if found["stage"] in ("promoted", "rolled_back"):
+            raise SystemExit(f"the rollout is over: {found['reason']}")
         time.sleep(0.2)
 
 
