@@ -15,6 +15,7 @@ from twoshift.llm_ports import LlmShape
 from twoshift.policy.cost import CallCost
 from twoshift.policy.llm_admission import LlmAdmissionPolicy
 from twoshift.policy.plan.generation import Conversation, fitting_sequences, generation_rate
+from twoshift.policy.plan.row import Curve
 from twoshift.types import CallSize
 
 __all__ = ["LlmDerived", "can_keep", "derive_llm", "objective_for", "typical_request"]
@@ -97,9 +98,7 @@ def typical_request(recent: Sequence[TokenUsage], context_tokens: int) -> Conver
     return Conversation(max(1.0, read), max(1.0, fmean(each.completion_tokens for each in recent)), cached)
 
 
-def derive_llm(
-    cost: CallCost, objective: LlmObjective, shape: LlmShape, recent: Sequence[TokenUsage] = ()
-) -> LlmDerived:
+def derive_llm(cost: Curve, objective: LlmObjective, shape: LlmShape, recent: Sequence[TokenUsage] = ()) -> LlmDerived:
     """Everything that a user might otherwise have had to set."""
 
     def step_s(rows: int) -> float:

@@ -449,3 +449,15 @@ def test_a_prompt_leaves_for_live_ones_more_often_where_their_slowdown_is_bounde
     while policy.decide(arrived, [prompt(0, 300)], [], float(left)).abort:
         left += 1
     assert left == leaves
+
+
+@pytest.mark.parametrize(("places", "begins"), [(1, 0), (7, 0), (8, 8)])
+def test_prompts_begin_several_at_once_so_that_fewer_steps_read_any(places: int, begins: int) -> None:
+    policy = GovernorPolicy(Hinge(), replace(SETTINGS, kv_capacity_tokens=10**6, max_sequences=200))
+    running = [decoding(key) for key in range(200 - places)]
+    assert len(policy.decide(IDLE, running, [prompt(1000 + key) for key in range(20)], 5.0).admit) == begins
+
+
+def test_the_last_prompts_wait_for_no_others() -> None:
+    policy = GovernorPolicy(Hinge(), replace(SETTINGS, kv_capacity_tokens=10**6, max_sequences=200))
+    assert policy.decide(IDLE, [decoding(key) for key in range(199)], [prompt(1000)], 5.0).admit == (1000,)
