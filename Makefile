@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 DEMO_STAMP := $(VENV)/.ready-for-demo
 TEST_STAMP := $(VENV)/.ready-for-tests
+unexport PYTHONDONTWRITEBYTECODE  # images set it: each process that a test starts would compile all of src again
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 # The first of these that runs and is new enough; `make PYTHON=... setup` overrides.

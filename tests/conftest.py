@@ -6,8 +6,8 @@ Hypothesis tries the same examples every time, so that a run says something abou
 
 from __future__ import annotations
 
-import contextlib
 import faulthandler
+import gc
 import math
 import os
 import signal
@@ -18,10 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
-
-with contextlib.suppress(ImportError):
-    # It looks through every module that is there, and those of transformers 5.19 load others that take minutes
-    import skops.io  # noqa: F401
 
 if TYPE_CHECKING:
     from job_runs import JobFolder
@@ -42,6 +38,12 @@ _FOLDERS = ("e2e", "fault", "contract", "unit")  # the longest modules first, so
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     items.sort(key=lambda item: _FOLDERS.index(item.path.relative_to(here).parts[0]))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()  # a million objects of modules and tests, which each collection of garbage would look through
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
