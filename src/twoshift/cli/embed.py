@@ -12,7 +12,6 @@ from twoshift.cli.model_options import ERROR_FIELDS, RowModel, TextLoading, load
 from twoshift.cli.output import own_stdout
 from twoshift.cli.params import JsonFlag, given_of, with_settings
 from twoshift.cli.rows import opened, text_row
-from twoshift.declare import settings_of
 from twoshift.errors import InvalidInput
 
 __all__ = ["embed_command"]
@@ -28,7 +27,7 @@ def embed_command(
     **given: Any,
 ) -> int:
     """Compute embeddings of texts: print one JSON object per input line, in order."""
-    asked = settings_of(TextLoading, given_of(TextLoading, given))
+    asked = TextLoading(**given_of(TextLoading, given))
     with opened(texts, "TEXTS") as stream:
         from twoshift.cli.answers import Answers, answer_lines
 

@@ -15,7 +15,6 @@ from twoshift.cli.model_options import ERROR_FIELDS, Model, ProfileLoading, load
 from twoshift.cli.output import note, own_stdout, show
 from twoshift.cli.params import JsonFlag, duration, given_of, millis, text, usd, whole, with_settings
 from twoshift.cli.progress import progress_bar
-from twoshift.declare import settings_of
 from twoshift.errors import InvalidInput, TwoshiftError
 from twoshift.policy.plan.table import Cap, cap, doublings, knee
 
@@ -62,7 +61,7 @@ def profile_command(
     from twoshift.engine.measure import MeasureLimits
     from twoshift.wiring.model_loading import is_llm, threads_of
 
-    asked = settings_of(ProfileLoading, given_of(ProfileLoading, given))
+    asked = ProfileLoading(**given_of(ProfileLoading, given))
     if is_llm(model, asked.registry):
         from twoshift.cli.profile_llm import profile_llm
         from twoshift.runtime.llm import LlmOptions

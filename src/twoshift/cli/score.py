@@ -12,7 +12,6 @@ from twoshift.cli.model_options import ERROR_FIELDS, Loading, RowModel, loaded
 from twoshift.cli.output import own_stdout
 from twoshift.cli.params import JsonFlag, given_of, with_settings
 from twoshift.cli.rows import Parse, json_row, opened, pair_row, text_or_pair
-from twoshift.declare import settings_of
 from twoshift.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def score_command(
     **given: Any,
 ) -> int:
     """Score rows with a model: print one JSON object per input line, in order."""
-    asked = settings_of(Loading, given_of(Loading, given))
+    asked = Loading(**given_of(Loading, given))
     with opened(rows, "ROWS") as stream:
         from twoshift.cli.answers import Answers, answer_lines
 

@@ -11,7 +11,6 @@ from twoshift.cli.plan.app import app
 from twoshift.cli.plan.decoding import check_one
 from twoshift.cli.plan.token_rates import TokenRates, rates_on
 from twoshift.cli.plan.token_settings import TokenSettings
-from twoshift.declare import settings_of
 from twoshift.errors import InvalidInput
 from twoshift.policy.cost import CallCost
 from twoshift.policy.plan.tokens import (
@@ -54,7 +53,7 @@ def tokens_command(
     **given: Any,
 ) -> None:
     """Compute tokens per second by sequences at once, and dollars per million tokens with each optimisation."""
-    settings = settings_of(TokenSettings, given_of(TokenSettings, given))
+    settings = TokenSettings(**given_of(TokenSettings, given))
     rates = _rates(settings, price)
     tokens_per_s = settings.tokens_per_s or 0.0 if rates is None else rates.best.output_tokens_per_s
     made = plan_tokens(tokens_per_s, price, settings.utilisation, _levers(settings))
