@@ -57,7 +57,7 @@ check: $(TEST_STAMP)  ## ruff, pyright, import-linter
 
 unit: setup  ## the fast tests
 	@echo "== unit tests"
-	@$(BIN)/pytest -n auto -m "not slow" tests/unit
+	@$(BIN)/pytest -n auto -m "not slow" --hypothesis-profile quick tests/unit
 
 test: check  ## the checks and every test
 	@echo "== all tests"
