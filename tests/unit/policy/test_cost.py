@@ -57,7 +57,7 @@ def h200_samples() -> list[Sample]:
     return [Sample(max(1, tokens // 16), tokens, 16, ms / 1e3) for tokens, ms in H200]
 
 
-@pytest.mark.parametrize("per_item_s", [1e-6, 1e-5, 1e-4, 1e-3])
+@pytest.mark.parametrize("per_item_s", [1e-6, 1e-3])
 @pytest.mark.parametrize("ratio", [10, 33, 100])
 def test_overhead_and_item_cost_are_recovered_within_five_per_cent(per_item_s: float, ratio: float) -> None:
     overhead_s = per_item_s * ratio

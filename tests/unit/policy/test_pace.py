@@ -18,7 +18,7 @@ from twoshift.types import CallSize, Item, Lane
 
 COST = CallCost.line(0.004, 0.001)
 LIMITS = LaneLimits(max_rows=256, slo_s=0.5)
-PER_S, SECONDS = 8.0, 150.0
+PER_S, SECONDS = 8.0, 75.0
 
 
 @cache
