@@ -6,6 +6,7 @@ Hypothesis tries the same examples every time, so that a run says something abou
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import gc
 import math
@@ -60,6 +61,10 @@ _stderr = list[int]()
 
 def pytest_configure(config: pytest.Config) -> None:
     _stderr.append(os.dup(2))  # what tests write is captured
+    if config.option.markexpr != "not slow" and not config.getoption("numprocesses", None):
+        with contextlib.suppress(ImportError):
+            # It looks through every module that is there, and those of transformers 5.19 load others that take minutes
+            import skops.io  # noqa: F401  # three seconds: not for the fast tests, which need no transformers
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Failures(config))
 
