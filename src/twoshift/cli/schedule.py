@@ -59,7 +59,8 @@ def add_command(
     In the job's paths, {date}, {time} and {run} are replaced, so that each run has its own folder.
     """
     from twoshift.batch.settings import read_settings
-    from twoshift.cli.run_on import absolute, job_data
+    from twoshift.cli.run_on import job_data
+    from twoshift.client.requests import absolute
 
     server = server_at(on)
     told = {} if notify is None else {"notify": [each.strip() for each in notify.split(",") if each.strip()]}

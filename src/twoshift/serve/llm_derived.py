@@ -104,10 +104,11 @@ def derive_llm(cost: Curve, objective: LlmObjective, shape: LlmShape, recent: Se
     def step_s(rows: int) -> float:
         return cost.seconds(CallSize.uniform(rows), _QUANTILE)
 
+    full_s = cost.seconds(CallSize.of([shape.step_tokens]), _QUANTILE)
+
     def prompt_s(tokens: int) -> float:
-        whole, rest = divmod(tokens, shape.step_tokens)
-        steps = [shape.step_tokens] * whole + [rest] * (rest > 0)
-        return sum(cost.seconds(CallSize.of([each]), _QUANTILE) for each in steps)
+        full, rest = divmod(tokens, shape.step_tokens)
+        return full * full_s + (cost.seconds(CallSize.of([rest]), _QUANTILE) if rest else 0.0)
 
     rows = _largest(shape.max_sequences, lambda count: step_s(count) <= objective.tpot_s)
     asked = typical_request(recent, shape.context_tokens)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sampling import examples
 from twoshift.errors import InvalidInput
 from twoshift.policy.governor import GovernorPolicy
 from twoshift.policy.governor_values import BackgroundSequence, GovernorDecision, GovernorSettings, LiveLoad
@@ -276,7 +277,7 @@ def test_if_there_is_room_for_one_it_is_admitted(cost: Hinge, live: LiveLoad, si
     assert bool(policy.decide(live, [], [prompt(1, size, more)], 0.0).admit) == (fits_kv and fits_step)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.lists(st.tuples(st.integers(1, 2000), st.integers(1, 60)), min_size=1, max_size=8))
 def test_every_prompt_is_finished_in_the_end_beside_a_steady_live_load(sizes: list[tuple[int, int]]) -> None:
     engine = Engine(GovernorPolicy(Hinge(), SETTINGS), [prompt(n, *each) for n, each in enumerate(sizes)])

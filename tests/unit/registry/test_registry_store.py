@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from registry_files import artifact, contents
 
+from sampling import examples
 from twoshift.blobs.local import LocalBlobs
 from twoshift.errors import Broken, InvalidInput, NotFound
 from twoshift.registry.artifact import Artifact, ArtifactFile
@@ -85,7 +86,7 @@ def three_versions(tmp_path_factory: pytest.TempPathFactory) -> Registry:
     return registry
 
 
-@settings(max_examples=20)  # each move waits for the disk
+@settings(max_examples=examples(20))  # each move waits for the disk
 @given(st.lists(st.one_of(st.sampled_from([1, 2, 3]), st.none()), max_size=8))
 def test_an_alias_behaves_like_a_stack_of_the_versions_it_was_set_to(
     three_versions: Registry, steps: list[int | None]
