@@ -133,6 +133,10 @@ class S3Blobs:
         except FileNotFoundError:
             return
 
+    def sweep(self, prefix: str) -> int:
+        """Nothing: what was begun is not seen here, and goes by the bucket's own lifecycle rule."""
+        return 0
+
     def _put_if_absent(self, location: str, data: bytes | Path, size_bytes: int) -> bool:
         if size_bytes > _MOST_PUT_BYTES:
             raise TooLarge(
@@ -217,7 +221,9 @@ def _is_file(key: str) -> bool:
 def _blob(bucket: str, meta: Any) -> Blob:
     written = meta["last_modified"].isoformat()
     seen = f"etag {meta['e_tag']}" if meta["e_tag"] else f"modified {written}"
-    return Blob(f"{_SCHEME}{bucket}/{meta['path']}", meta["size"], f"{meta['size']} bytes, {seen}", written)
+    identity = f"{meta['size']} bytes, {seen}"
+    written_s = meta["last_modified"].timestamp()
+    return Blob(f"{_SCHEME}{bucket}/{meta['path']}", meta["size"], identity, written, written_s)
 
 
 def _remove_abandoned() -> None:

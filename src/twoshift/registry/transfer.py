@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from twoshift.durable import write_all
 from twoshift.errors import Broken, InvalidInput
 from twoshift.ports import Blobs
 from twoshift.registry.artifact import CHUNK_BYTES
@@ -38,13 +39,13 @@ def received(blobs: Blobs, location: str, file: VersionFile, target: Path, seen:
         while chunk := source.read(CHUNK_BYTES):
             digest.update(chunk)
             size += len(chunk)
-            written.write(chunk)
+            write_all(written, chunk)
             seen(len(chunk))
         os.fsync(written.fileno())
     if (size, digest.hexdigest()) != (file.size_bytes, file.sha256):
         raise Broken(
             f"{location} is damaged: it is not the {file.path} that was pushed; "
-            "remove every version that has it, and push the model again"
+            "push the same model again, which writes the file anew"
         )
 
 
