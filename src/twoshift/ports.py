@@ -372,7 +372,7 @@ class UsageStore(Protocol):
 class Blob:
     """A file that lies somewhere."""
 
-    location: str  # as a user would write it: a path, or s3://bucket/key
+    location: str  # as a user would write it: a path, or s3://, gs:// or az://bucket/key
     size_bytes: int
     identity: str  # another one whenever the content may be another
     written: str = ""  # when; also where the content is the same

@@ -86,8 +86,8 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     # fmt: off
     inputs: Annotated[
-        tuple[str, ...], setting("Input: files, folders, patterns, @list-files or s3:// prefixes.", names(), "INPUTS")]
-    output: Annotated[str, setting("Output folder, local or s3://.", _LOCATION, "-o", "--output")]
+        tuple[str, ...], setting("Input: files, folders, patterns, @list-files, bucket prefixes.", names(), "INPUTS")]
+    output: Annotated[str, setting("Output folder, local, s3://, gs:// or az://.", _LOCATION, "-o", "--output")]
     model: Annotated[
         str,
         setting("Model: minilm, smollm, a model folder or file, file.py:Class, a registered NAME:3 or NAME@prod.")]

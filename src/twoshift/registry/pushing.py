@@ -8,19 +8,17 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from twoshift.ports import Blobs
 from twoshift.registry.artifact import Artifact, chunks_of, hashed
 from twoshift.registry.cleaning import Cleaning
-from twoshift.registry.layout import number_of
+from twoshift.registry.damage import Damage
+from twoshift.registry.layout import Layout, number_of
 from twoshift.registry.names import checked_model_name
 from twoshift.registry.records import FORMAT, Version, VersionFile, content_checksum
 from twoshift.registry.transfer import Bytes
-
-if TYPE_CHECKING:
-    from twoshift.registry.store import Registry
 
 __all__ = ["Push"]
 
@@ -31,7 +29,10 @@ _AT_ONCE = 4  # files that are read or sent at the same time
 class Push:
     """An artifact on its way into a registry; nobody sees it before all of its files are there."""
 
-    registry: Registry
+    layout: Layout
+    blobs: Blobs
+    damage: Damage
+    stamp: Callable[[], tuple[str, str]]
     name: str
     artifact: Artifact
     note: str
@@ -39,7 +40,7 @@ class Push:
     def run(self, cleaning: Cleaning, progress: Callable[[float], None]) -> Version:
         """The new version."""
         checked_model_name(self.name)
-        blobs, layout = self.registry.blobs, self.registry.layout
+        blobs, layout = self.blobs, self.layout
         blobs.create(layout.mark, msgspec.json.encode({"format": FORMAT, "id": uuid.uuid4().hex}))
         sent = Bytes(2 * self.artifact.size_bytes, progress)
         with ThreadPoolExecutor(_AT_ONCE) as threads:
@@ -56,7 +57,7 @@ class Push:
             return version
 
     def _send(self, files: tuple[VersionFile, ...], sources: Mapping[str, Path], sent: Bytes) -> None:
-        blobs, layout, damage = self.registry.blobs, self.registry.layout, self.registry.damage
+        blobs, layout, damage = self.blobs, self.layout, self.damage
         marked = damage.marked()
 
         def send(file: VersionFile) -> None:
@@ -75,10 +76,11 @@ class Push:
                 done.result()
 
     def _committed(self, files: tuple[VersionFile, ...]) -> Version:
-        registry, artifact, name = self.registry, self.artifact, self.name
-        created_at, created_by = registry.stamp()
+        artifact, name = self.artifact, self.name
+        created_at, created_by = self.stamp()
         for _ in itertools.count():
-            number, before = max(self._numbers(), default=0) + 1, max(registry.versions(name), default=None)
+            known, removed = self._numbers()
+            number, before = max(known | removed, default=0) + 1, max(known, default=None)
             version = Version(
                 format=FORMAT, name=name, version=number, checksum=content_checksum(files), files=files,
                 entry=artifact.entry, source=artifact.source, created_at=created_at, created_by=created_by,
@@ -86,12 +88,14 @@ class Push:
                 is_llm=artifact.is_llm, needs_trust=artifact.needs_trust, runtime=artifact.runtime,
                 outputs=artifact.outputs, model_checksum=artifact.model_checksum,
             )  # fmt: skip
-            if registry.blobs.create(registry.layout.version(name, number), msgspec.json.encode(version)):
+            if self.blobs.create(self.layout.version(name, number), msgspec.json.encode(version)):
                 return version
         raise AssertionError
 
-    def _numbers(self) -> set[int]:
-        """All that were ever used; the versions first: one that goes is among the removed by then."""
-        layout, blobs = self.registry.layout, self.registry.blobs
-        listed = [blobs.names(layout.versions(self.name)), blobs.names(layout.removals(self.name))]
-        return {number for names in listed for each in names if (number := number_of(each)) is not None}
+    def _numbers(self) -> tuple[set[int], set[int]]:
+        """The versions, and those that were; the versions first: one that goes is among the removed by then."""
+        known, removed = (
+            {number for each in self.blobs.names(folder) if (number := number_of(each)) is not None}
+            for folder in (self.layout.versions(self.name), self.layout.removals(self.name))
+        )
+        return known, removed

@@ -54,7 +54,8 @@ class Registry:
         self, name: str, artifact: Artifact, note: str = "", progress: Callable[[float], None] = lambda _: None
     ) -> Version:
         """A new version of the model. Nobody sees it before all of its files are there."""
-        return Push(self, name, artifact, note).run(self._cleaning, progress)
+        push = Push(self.layout, self.blobs, self.damage, self.stamp, name, artifact, note)
+        return push.run(self._cleaning, progress)
 
     def versions(self, name: str) -> list[int]:
         """The versions of a model, oldest first; none where there is no such model."""
