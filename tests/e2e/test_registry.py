@@ -141,6 +141,38 @@ def test_a_job_stays_with_the_version_of_its_plan_when_its_alias_moves(machine: 
     assert "checksum was" in other.stderr
 
 
+def test_a_job_on_a_server_names_a_version_or_an_alias(machine: Machine) -> None:
+    machine.push(2)
+    machine.push(3)
+    machine.run("models", "alias", "times@prod", "1")
+    (machine.path / "in.jsonl").write_text("".join(f'{{"x": {x}}}\n' for x in range(10)))
+    server = machine.serve("times@prod")
+
+    def submitted(model: str, output: str) -> Any:
+        data = {"inputs": [str(machine.path / "in.jsonl")], "output": str(machine.path / output), "model": model}
+        return server.ask("POST", "/v1/jobs", data)
+
+    try:
+        for number, word in enumerate(("times", "times:1", "times@prod")):
+            job = submitted(word, f"out-{number}")
+            assert job.status == 200, job.body
+            until(lambda job=job: server.ask("GET", f"/v1/jobs/{job.json()['id']}").json()["state"] == "done")
+            found = pq.read_table(machine.path / f"out-{number}").column("product").to_pylist()
+            assert found == [2.0 * x for x in range(10)]
+            plan = json.loads((machine.path / f"out-{number}/_twoshift/plan.json").read_text())
+            assert plan["model"]["name"] == "times:1"
+        refused = submitted("times:2", "out")
+        assert refused.status == 404, refused.body
+        assert "times is times:1 now" in refused.json()["error"]["message"]
+        assert submitted("times@nobody", "out").status == 404
+        machine.run("models", "alias", "times@prod", "2")
+        assert submitted("times@prod", "out").status == 404
+        job = {"inputs": [str(machine.path / "in.jsonl")], "output": f"{machine.path}/s-{{date}}", "model": "times:1"}
+        assert server.ask("POST", "/v1/schedules", {"name": "s", "cron": "0 3 * * *", "job": job}).status == 200
+    finally:
+        server.end()
+
+
 def test_a_server_starts_from_its_cache_where_the_registry_is_gone_and_says_so(
     machine: Machine, tmp_path: Path
 ) -> None:
