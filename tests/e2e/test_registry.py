@@ -141,6 +141,33 @@ def test_a_job_stays_with_the_version_of_its_plan_when_its_alias_moves(machine: 
     assert "checksum was" in other.stderr
 
 
+def test_a_job_against_another_version_has_the_difference_in_its_report_and_in_the_registry(machine: Machine) -> None:
+    machine.push(2)
+    machine.push(3)
+    (machine.path / "in.jsonl").write_text("".join(f'{{"x": {x}}}\n' for x in range(1, 41)))
+    words = ("run", "in.jsonl", "--model", "times:2", "--against", "times:1", "-o", "out", "--shard-rows", "7")
+    told = machine.json(*words)["against"]
+    assert (told["candidate"], told["stable"], told["kind"], told["rows"]) == ("times:2", "times:1", "values", 40)
+    assert told["mean"] == pytest.approx(1 / 3)
+    assert told["share_above"] == 1.0
+    assert pq.read_table(machine.path / "out").column("product").to_pylist() == [3.0 * x for x in range(1, 41)]
+    report = json.loads((machine.path / "out/_twoshift/report.json").read_text())
+    assert report["against"] == told
+    assert "Against times:1" in (machine.path / "out/_twoshift/report.html").read_text()
+
+    assert machine.json(*words)["against"] == told  # nothing is left to do
+    beside = machine.path / "out/_twoshift"
+    for left in ("against.json", "against/_SUCCESS", "against/part-000002.parquet"):  # as if it was killed there
+        (beside / left).unlink()
+    assert machine.json(*words)["against"] == told
+    [made] = machine.json("models", "show", "times:2")["evaluations"]
+    assert (made["against"], made["figures"]["rows"]) == ("times:1", 40)
+    assert "evaluated against times:1 over 40 rows" in machine.run("models", "show", "times:2").stdout
+    unknown = machine.run("run", "in.jsonl", "--model", "times:2", "--against", "times:9", "-o", "more", code=2)
+    assert "a version of times: 1, 2" in unknown.stderr
+    assert not (machine.path / "more").exists()
+
+
 def test_a_job_on_a_server_names_a_version_or_an_alias(machine: Machine) -> None:
     machine.push(2)
     machine.push(3)

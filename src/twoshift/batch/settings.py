@@ -179,6 +179,10 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     at_least: Annotated[AtLeast, HERE] = None
     reference: Annotated[Reference, HERE] = None
     registry: Annotated[RegistryLocation, HERE] = None
+    against: Annotated[
+        str | None, HERE,
+        setting("Run this model over the rows as well, and report how far the answers differ: NAME:3.",
+                more="The output is that of `model`. See [the registry](registry.md#evaluations).")] = None
     load_seconds: Annotated[
         float,
         setting("Replace a worker that needs longer to load the model.", duration(), "--load-timeout", shown="30m"),
