@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cloud_servers import azure_server, azure_variables, gcs_server, make_container
 from programs import PROGRAM, environment
+from s3_server import make_bucket
 from servers import Server, until
 
 pq = pytest.importorskip("pyarrow.parquet")
@@ -166,6 +168,37 @@ def test_a_job_against_another_version_has_the_difference_in_its_report_and_in_t
     unknown = machine.run("run", "in.jsonl", "--model", "times:2", "--against", "times:9", "-o", "more", code=2)
     assert "a version of times: 1, 2" in unknown.stderr
     assert not (machine.path / "more").exists()
+
+
+@pytest.mark.parametrize("cloud", ["gs", "az"])
+def test_a_job_reads_and_writes_in_other_clouds_by_a_registry_there(tmp_path: Path, cloud: str) -> None:
+    pytest.importorskip("obstore")
+    (tmp_path / "azurite").mkdir()
+    with gcs_server() if cloud == "gs" else azure_server(tmp_path / "azurite") as endpoint:
+        (make_bucket if cloud == "gs" else make_container)(endpoint, "bucket")
+        variables = {"STORAGE_EMULATOR_HOST": endpoint} if cloud == "gs" else azure_variables(endpoint)
+        machine = Machine(tmp_path / "one", tmp_path)
+        machine.environment |= {**variables, "TWOSHIFT_REGISTRY": f"{cloud}://bucket/models"}
+        assert machine.push(2) == 1
+        machine.run("models", "alias", "times@prod", "1")
+        (machine.path / "in.jsonl").write_text("".join(f'{{"x": {x}}}\n' for x in range(10)))
+        machine.run("run", "in.jsonl", "--model", "times@prod", "-o", f"{cloud}://bucket/first", "--shard-rows", "4")
+        machine.run("run", f"{cloud}://bucket/first/", "--model", "times@prod", "--columns", "x", "-o", "out", code=2)
+        machine.run("verify", f"{cloud}://bucket/first")
+        words = ("--model", "minus.py:Minus", "--columns", "product", "-o", f"{cloud}://bucket/second")
+        (machine.path / "minus.py").write_text(MINUS)
+        assert machine.json("run", f"{cloud}://bucket/first/", *words)["rows"] == 10
+        assert machine.json("models", "verify")["damaged"] == {}
+
+
+MINUS = """
+class Minus:
+    def load(self):
+        pass
+
+    def predict(self, batch):
+        return {"minus": -batch["product"]}
+"""
 
 
 def test_a_job_on_a_server_names_a_version_or_an_alias(machine: Machine) -> None:
