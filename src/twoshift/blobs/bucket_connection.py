@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from twoshift.blobs.bucket_errors import Access, InFlight, explained, is_no_bucket, is_transient, is_unreachable
 from twoshift.extras import needed
@@ -26,19 +26,12 @@ T = TypeVar("T")
 class BucketSettings(Protocol):
     """Where buckets are and how patient we are; secrets stay in the environment. Equal ones share a connection."""
 
-    @property
-    def scheme(self) -> str:
-        """s3, gs, az."""
-        ...
+    scheme: ClassVar[str]  # s3, gs, az
+    access: ClassVar[Access]  # what a user sets to be let in
 
     @property
     def service(self) -> str:
         """As messages name it."""
-        ...
-
-    @property
-    def access(self) -> Access:
-        """What a user sets to be let in."""
         ...
 
     @property
