@@ -170,6 +170,7 @@ def test_a_job_against_another_version_has_the_difference_in_its_report_and_in_t
     assert not (machine.path / "more").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cloud", ["gs", "az"])
 def test_a_job_reads_and_writes_in_other_clouds_by_a_registry_there(tmp_path: Path, cloud: str) -> None:
     pytest.importorskip("obstore")
