@@ -36,7 +36,8 @@ def add_command(
         str | None, text("Cron expression: minute hour day month weekday, or @daily.", metavar="EXPRESSION")
     ] = None,
     after: Annotated[
-        str | None, text("Run whenever this file appears or is replaced: a path or s3://.", metavar="LOCATION")
+        str | None,
+        text("Run whenever this file appears or is replaced: a path or a place in a bucket.", metavar="LOCATION"),
     ] = None,
     every: Annotated[
         str | None, text("With --after: interval between checks for the file.", metavar="DURATION", shown="30s")
