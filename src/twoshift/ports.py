@@ -138,6 +138,9 @@ class RuntimeInfo:
     adapters: Mapping[str, LoadedAdapter] = field(default_factory=dict[str, LoadedAdapter], hash=False)  # by name
     prepare_waits: bool = False  # whether `prepare` is a user's own code, which may wait for anything
     is_ordered: bool = field(default=False, compare=False)  # whether a row's values have an order and no names
+    features: tuple[str, ...] = field(default=(), compare=False)  # of a tabular model: the names of a row's values
+    # of outputs with a number for each class: the names of the classes
+    classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]], compare=False)
     registry: str = field(default="", compare=False)  # where a registered model lies, with what was measured of it
     files: str = field(default="", compare=False)  # of a registered model, on the machine that has loaded it
 

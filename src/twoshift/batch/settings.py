@@ -126,8 +126,8 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         setting("Input columns for a model that takes named values: a,b,c.", _COLUMNS, shown="all")] = ()
     types: Annotated[
         dict[str, str], ROWS,
-        setting("Override detected types of CSV columns (bool, float, int, string): amount=float,zip=string.", _TYPES,
-                more='In a job file: `{amount = "float", zip = "string"}`.')] = {}
+        setting("Override types of columns (bool, float, int, string): amount=float,zip=string.", _TYPES,
+                more='Types of CSV columns are detected. In a job file: `{amount = "float", zip = "string"}`.')] = {}
     keep: Annotated[
         tuple[str, ...], ROWS, setting("Input columns to copy to the output: a,b,c.", _COLUMNS)] = ()
     input_format: Annotated[

@@ -32,7 +32,7 @@ __all__ = ["TableBatch", "TableRows", "TableWindow", "model_rows", "readable_row
 _FIRST_ROWS = 256  # of a worker's first window
 _AS_THEY_ARE: Mapping[str, str] = MappingProxyType({})
 _ALONE = re.compile(r"^row 0(?:, |: )")
-_A = {"bool": "a bool", "float": "a float", "int": "an int"}
+_A = {"bool": "a bool", "float": "a float", "int": "an int", "string": "a string"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ def model_rows(
 ) -> list[Any]:
     """A batch's rows as the model takes them: texts, pairs or dicts; None where a text is null or unreadable.
 
-    `types` says what columns of text become; with `is_ordered` the model takes the columns that are named as a list.
+    `types` says what columns become; with `is_ordered` the model takes the columns that are named as a list.
     """
     return _told_rows(batch, settings, types, is_ordered)[0]
 
@@ -197,7 +197,7 @@ def _told_rows(
         return [prompting.request(row) for row in batch.select(prompting.columns).to_pylist()], {}
     if settings.text is None:
         names = [name for name in settings.columns or batch.schema.names if name != READ_ERROR]
-        rows, errors = _typed_rows(batch.select(names), types)
+        rows, errors = _typed_rows(batch.select(names), types, settings.types)
         return [[*row.values()] for row in rows] if is_ordered and settings.columns else rows, errors
     texts, errors = _texts(batch, "text", settings.text)
     if settings.pair is None:
@@ -212,11 +212,13 @@ def _prompted(rows: list[Any], name: str | None) -> list[Any]:
     return rows if name is None else [None if row is None else {"text": row, "prompt_name": name} for row in rows]
 
 
-def _typed_rows(batch: pa.RecordBatch, types: Mapping[str, str]) -> tuple[list[Any], dict[int, str]]:
+def _typed_rows(
+    batch: pa.RecordBatch, types: Mapping[str, str], stated: Mapping[str, str]
+) -> tuple[list[Any], dict[int, str]]:
     """Rows of named values, and by place which of them does not fit its column's type."""
     columns, errors = list[pa.Array](), dict[int, str]()
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        typed, unfit = as_typed(column, types.get(name, "string"))
+        typed, unfit = as_typed(column, types.get(name), name in stated)
         columns.append(typed)
         for place, value in unfit.items():
             why = f"column {name}: {value} is not {_A[types[name]]}"

@@ -11,6 +11,7 @@ import numpy as np
 
 from twoshift.errors import BrokenModel, InvalidInput, NotFound, TooLarge
 from twoshift.runtime.table import Table
+from twoshift.types import Tensor
 
 __all__ = [
     "EndpointCall",
@@ -42,6 +43,8 @@ class ModelFacts:
     most_rows: int  # of a request
     row_tokens: int = 1  # of the longest row; longer ones are cut
     prompts: Mapping[str, str] = field(default_factory=dict[str, str])  # what goes before a text, by name
+    inputs: Sequence[Tensor] = ()  # what a row has; none: only the model knows
+    classes: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])  # by output
     adapters: Collection[str] = ()  # further names that it is asked by
     adapter: str = ""  # the one that it is asked by; empty: its own
 

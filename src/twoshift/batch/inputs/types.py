@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
+from twoshift.batch.inputs.conform import fitted
+
 __all__ = ["TYPES", "as_typed", "kept_type", "model_type", "type_name"]
 
 pc: Any = pyarrow.compute  # whose functions are made as it is imported: no checker knows them
@@ -68,9 +70,18 @@ def type_name(kind: pa.DataType) -> str:
     return "bool" if pa.types.is_boolean(kind) else "string"
 
 
-def as_typed(column: pa.Array, name: str) -> tuple[pa.Array, dict[int, str]]:
-    """A column of text as that type, and by row the values that do not fit and are null now."""
-    if name == "string" or not _is_text(column.type):
+def as_typed(column: pa.Array, name: str | None, is_stated: bool = False) -> tuple[pa.Array, dict[int, str]]:
+    """A column of text as that type, and by row the values that do not fit and are null now.
+
+    Other columns keep their own, unless the type `is_stated` by the user.
+    """
+    if pa.types.is_decimal(column.type):  # of databases; models take no other numbers than Python's
+        column = column.cast(pa.float64())
+    if not _is_text(column.type):
+        if name is None or not is_stated or pa.types.is_nested(column.type):
+            return column, {}
+        return fitted(column, TYPES[name])
+    if name is None or name == "string":
         return column, {}
     values = _trimmed(column)
     fits = _matches(values, _FITTING[name]).fill_null(True)

@@ -160,7 +160,7 @@ def asked_of(line: bytes, settings: JobSettings, model: RuntimeInfo, most_rows: 
 
 def _call(body: msgspec.Raw, settings: JobSettings, model: RuntimeInfo, most_rows: int) -> EndpointCall:
     about = (settings.model, model.outputs, {}, most_rows, model.max_row_tokens, model.prompts)
-    facts = ModelFacts(*about, adapters=settings.adapters)
+    facts = ModelFacts(*about, inputs=model.inputs, classes=model.classes, adapters=settings.adapters)
     call = ENDPOINTS[settings.endpoint or ""](bytes(body), facts)
     _check(call.rows, model, most_rows)
     return call
