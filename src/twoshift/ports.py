@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from twoshift.policy.job_states import JobMove
 from twoshift.policy.profile import Profile
 from twoshift.policy.threads import ThreadPlan
-from twoshift.types import JobKindName, JobState, LoadedAdapter, ReplicaCounts, Tensor
+from twoshift.types import JobKindName, JobState, LoadedAdapter, ReplicaCounts, Tensor, TextPolicy
 
 __all__ = [
     "PARITY_BAR",
@@ -139,6 +139,7 @@ class RuntimeInfo:
     prepare_waits: bool = False  # whether `prepare` is a user's own code, which may wait for anything
     is_ordered: bool = field(default=False, compare=False)  # whether a row's values have an order and no names
     features: tuple[str, ...] = field(default=(), compare=False)  # of a tabular model: the names of a row's values
+    texts: TextPolicy = field(default=TextPolicy(), compare=False)  # of live requests; jobs have their own
     # of outputs with a number for each class: the names of the classes
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]], compare=False)
     registry: str = field(default="", compare=False)  # where a registered model lies, with what was measured of it

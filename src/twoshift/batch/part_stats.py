@@ -24,3 +24,4 @@ class PartStats(msgspec.Struct, frozen=True):
     kinds: dict[str, int]  # of errors
     output_tokens: int = 0  # that were generated
     cached_tokens: int = 0  # of `tokens`: read before, for another row
+    skipped: int = 0  # rows with neither a result nor an error: their texts are empty

@@ -29,12 +29,13 @@ from twoshift.loading_settings import (
     RegistryLocation,
     TensorParallel,
     Threads,
+    TooLong,
     TrustPickle,
     check_gate,
     check_no_llm,
 )
 from twoshift.policy.hours import Hours
-from twoshift.types import JobKindName
+from twoshift.types import JobKindName, TextPolicy
 from twoshift.units import parse_duration
 from twoshift.values import EACH, choice, contents, count, duration, mapping, names, share, span, text, usd, whole
 
@@ -42,6 +43,7 @@ __all__ = ["LINES_FORMAT", "ErrorBudget", "JobSettings", "Mark", "make_settings"
 
 INPUT_FORMATS = ("parquet", "jsonl", "csv", "tsv", "arrow")
 OUTPUT_FORMATS = ("parquet", "jsonl")
+EMPTY_TEXTS = ("error", "skip", "answer")
 TYPE_NAMES = ("bool", "float", "int", "string")  # of columns
 LINES_FORMAT = "lines"  # of the parts of a batch: results, errors, and how many bytes each has
 _FORMATS_OF = {JobKindName.TABLE: OUTPUT_FORMATS, JobKindName.REQUESTS: (LINES_FORMAT,)}
@@ -121,6 +123,11 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         str | None, ROWS,
         setting("JSON schema for the answers; each of its properties becomes an output column.", contents(),
                 more="In a job file, write the schema itself. vLLM supports [these](llm-serving.md#schemas).")] = None
+    too_long: Annotated[TooLong, ROWS] = "cut"
+    empty: Annotated[
+        str | None, ROWS,
+        setting("What becomes of a text that is null or blank: error, skip (no result, no error) or answer.",
+                choice(EMPTY_TEXTS), shown="null is an error, a blank text is answered")] = None
     columns: Annotated[
         tuple[str, ...], ROWS,
         setting("Input columns for a model that takes named values: a,b,c.", _COLUMNS, shown="all")] = ()
@@ -226,6 +233,9 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         )
         _require(not (self.text and self.columns), "columns", self.columns, "either --text or --columns, not both")
         _require(self.prompt_name is None or self.text is not None, "prompt_name", self.prompt_name, "--text as well")
+        for name, usual in (("too_long", "cut"), ("empty", None)):
+            value = getattr(self, name)
+            _require(value == usual or self.text is not None, name, value, "--text as well")
         for value in self.inputs:
             _require(_is_location(value), "inputs", value, "the name of a file or folder")
         self._check_prompt()
@@ -279,6 +289,11 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     def error_budget(self) -> ErrorBudget | None:
         """How many rows may fail."""
         return None if self.max_errors is None else ErrorBudget.parse(self.max_errors)
+
+    @property
+    def texts(self) -> TextPolicy:
+        """What becomes of long and empty texts."""
+        return TextPolicy(self.too_long, self.empty)
 
     @property
     def window_s(self) -> float | None:

@@ -105,6 +105,7 @@ class Summary(msgspec.Struct, frozen=True):
     quality: QualityReport | None = None  # of a language model: what let the job start
     usd_per_million_input: float | None = None  # tokens of prompts, whether read or found in the cache
     usd_per_million_output: float | None = None  # tokens generated
+    skipped: int = 0  # rows with neither a result nor an error: their texts are empty
 
     @classmethod
     def so_far(
@@ -186,6 +187,7 @@ class Summary(msgspec.Struct, frozen=True):
             quality=plan.model.quality,
             usd_per_million_input=(prices := token_prices(usd, output_share, read, made)).input,
             usd_per_million_output=prices.output,
+            skipped=sum(each.skipped for each in stats),
         )
 
     @property
@@ -284,6 +286,8 @@ def _words(summary: Summary) -> list[str]:
         cap = f"; the limit of a call was lowered to {summary.max_tokens:,} tokens" if summary.max_tokens else ""
         calls = counted(summary.out_of_memory, "call")
         words.append(f"{calls} ran out of memory: the rows were split and retried{cap}.")
+    if summary.skipped:
+        words.append(f"{counted(summary.skipped, 'row')} with an empty text skipped.")
     words += [f"The adapter {name} has the checksum {each}." for name, each in summary.adapters.items()]
     words += _token_words(summary)
     words += _lane_words(summary)

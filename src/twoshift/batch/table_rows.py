@@ -26,6 +26,7 @@ from twoshift.engine.waiting import BlockOwner
 from twoshift.engine.window import Window
 from twoshift.errors import Broken, InvalidInput
 from twoshift.ports import Blobs
+from twoshift.types import TextPolicy
 
 __all__ = ["TableBatch", "TableRows", "TableWindow", "model_rows", "readable_rows", "without_place"]
 
@@ -120,10 +121,17 @@ class TableRows:
             window.fail(place, error, "unreadable")
         prompting = self._plan.settings.prompting
         of_prompts = () if prompting is None else prompting.columns
+        texts = self._plan.settings.texts
         for place, row in enumerate(rows):
-            if row is None and place not in window.errors:
+            if row is not None or place in window.errors:
+                continue
+            if texts.empty == "skip":
+                window.skipped.add(place)
+            elif texts.empty == "error":
+                window.fail(place, "the text is empty", "empty")
+            else:
                 window.fail(place, _null(batch, of_prompts, place), "null")
-        window.submit(self._engine, rows, self._owner)
+        window.submit(self._engine, rows, self._owner, cuts_long=texts.too_long == "cut")
         return TableWindow(kept, window, given.origins)
 
     def finish(self, begun: TableWindow, tally: Tally, stop: threading.Event) -> pa.RecordBatch:
@@ -156,7 +164,7 @@ class TableRows:
                 f"the model returned the column {min(unplanned)}, which it did not return for the job's first rows"
             )
         failed = np.zeros(window.rows, np.bool_)
-        failed[list(window.errors)] = True
+        failed[[*window.errors, *window.skipped]] = True
         arrays = [kept.column(name) for name in self._kept.names]
         for schema_field in list(self._schema)[len(arrays) : -1]:
             column = values.get(schema_field.name)
@@ -200,11 +208,20 @@ def _told_rows(
         rows, errors = _typed_rows(batch.select(names), types, settings.types)
         return [[*row.values()] for row in rows] if is_ordered and settings.columns else rows, errors
     texts, errors = _texts(batch, "text", settings.text)
+    texts = _told_texts(texts, settings.empty, errors)
     if settings.pair is None:
         return _prompted(texts, settings.prompt_name), errors
     seconds, more = _texts(batch, "pair", settings.pair)
+    seconds = _told_texts(seconds, settings.empty, more)
     pairs = [None if None in both else both for both in zip(texts, seconds, strict=True)]
     return _prompted(pairs, settings.prompt_name), {**more, **errors}
+
+
+def _told_texts(texts: list[str | None], empty: str | None, errors: Mapping[int, str]) -> list[str | None]:
+    """None in place of those that are not to be answered; those that cannot be read stay None."""
+    if empty == "answer":
+        return [text if text is not None or place in errors else "" for place, text in enumerate(texts)]
+    return texts if empty is None else [None if TextPolicy.is_empty(text) else text for text in texts]
 
 
 def _prompted(rows: list[Any], name: str | None) -> list[Any]:

@@ -33,6 +33,7 @@ class Tally:
     errors: int = 0
     tokens: int = 0
     truncated: int = 0
+    skipped: int = 0
     device_s: float = 0.0
     output_tokens: int = 0
     cached_tokens: int = 0
@@ -45,6 +46,7 @@ class Tally:
         self.errors += kinds.total()
         self.tokens += window.tokens if tokens is None else tokens
         self.truncated += window.truncated
+        self.skipped += len(window.skipped)
         self.device_s += window.device_s
         self.output_tokens += window.output_tokens
         self.cached_tokens += window.cached_tokens

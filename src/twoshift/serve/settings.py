@@ -24,6 +24,7 @@ from twoshift.loading_settings import (
     RegistryLocation,
     TensorParallel,
     Threads,
+    TooLong,
     TrustPickle,
     check_gate,
     check_no_llm,
@@ -85,6 +86,10 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     precision: Precision = None
     threads: Threads = None
     trust_pickle: TrustPickle = False
+    too_long: TooLong = "cut"
+    empty: Annotated[
+        str, setting("What becomes of a request with a blank text: answer it, or error.", choice(("answer", "error")))
+    ] = "answer"
     tensor_parallel: TensorParallel = 1
     batch_invariant: BatchInvariant = False
     eval_file: EvalFile = None
