@@ -21,6 +21,8 @@ from twoshift.errors import TwoshiftError
 from twoshift.registry.names import parse_ref, version_ref
 from twoshift.runtime.devices import usable_threads
 from twoshift.runtime.llm import LlmOptions
+from twoshift.runtime.llm.adapters import check_adapter_folder
+from twoshift.runtime.llm.remote import is_address
 from twoshift.wiring.blob_stores import blobs_for
 from twoshift.wiring.llm_loading import gate_of, load_gated
 from twoshift.wiring.model_loading import check_named, is_llm, load_model
@@ -67,10 +69,19 @@ def _pool_for(settings: JobSettings) -> WorkerPool:
 
     check_named(settings.model, settings.registry)
     settings.check_preparers(usable_threads())
-    settings.check_model(is_llm(settings.model, settings.registry))  # before a worker is started
+    settings.check_model(language := is_llm(settings.model, settings.registry))  # before a worker is started
+    if language:
+        _check_language_model(settings)
 
     threads = settings.threads or max(1, usable_threads() // settings.workers)
     return LocalPool(settings, threads, open_job_device, blobs_for)
+
+
+def _check_language_model(settings: JobSettings) -> None:
+    """Raises InvalidInput for what a worker would find out only with its model; reads small files alone."""
+    gate_of(settings, list, settings.prompting)
+    if settings.adapter is not None and not is_address(settings.model):
+        check_adapter_folder(settings.adapter)
 
 
 def open_job_device(settings: JobSettings) -> WorkDevice:
