@@ -95,6 +95,7 @@ class Plan(msgspec.Struct, frozen=True):
     retry_of: str | None = None  # the job whose parts without errors were taken over
     folder: str = ""  # where the command was run: relative names of files begin there
     types: dict[str, str] = {}  # what columns become for the model; as they were found at the start
+    sources: tuple[InputFile, ...] = ()  # of a query: the files are its result
 
     @classmethod
     def make(

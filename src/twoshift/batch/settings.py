@@ -135,6 +135,10 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         dict[str, str], ROWS,
         setting("Override types of columns (bool, float, int, string): amount=float,zip=string.", _TYPES,
                 more='Types of CSV columns are detected. In a job file: `{amount = "float", zip = "string"}`.')] = {}
+    query: Annotated[
+        str | None, HERE, ROWS,
+        setting("SQL over the table `input`, which has the input's rows; the job runs over the result. Uses DuckDB.",
+                text("SQL"), more="See [queries](jobs.md#queries).")] = None
     keep: Annotated[
         tuple[str, ...], ROWS, setting("Input columns to copy to the output: a,b,c.", _COLUMNS)] = ()
     input_format: Annotated[

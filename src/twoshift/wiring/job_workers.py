@@ -15,6 +15,7 @@ from twoshift.batch.job import Job
 from twoshift.batch.llm_device import LlmDevice
 from twoshift.batch.plan import read_plan
 from twoshift.batch.pool import LocalPool, WorkerPool
+from twoshift.batch.query import check_query
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.verify import Verification, verify_output
 from twoshift.errors import TwoshiftError
@@ -37,6 +38,8 @@ _SOONER = 0.95  # of a worker's time to load: it says where it hangs before its 
 
 def job_for(settings: JobSettings) -> Job:
     """A job on workers of this machine, the cores shared out among them, or of a Ray cluster."""
+    if settings.query is not None:
+        check_query(settings.query)
     settings = _versioned(settings)
     return Job(settings, blobs_for, _pool_for(settings))
 
