@@ -16,6 +16,7 @@ from twoshift.batch.progress import JobSnapshot
 from twoshift.batch.settings import JobSettings
 from twoshift.policy.deadline import Verdict
 from twoshift.policy.hours import Hours
+from twoshift.triggers.zones import minute_of_week
 
 __all__ = ["JobOnFleet"]
 
@@ -68,7 +69,7 @@ class JobOnFleet:
         settings: JobSettings,
         fleet: LiveFleet,
         clock: Callable[[], float] = time.monotonic,
-        minute: Callable[[], int] = lambda: 60 * time.localtime().tm_hour + time.localtime().tm_min,
+        minute: Callable[[str | None], int] = minute_of_week,  # in that time zone; None: this machine's
         withheld: Callable[[], str] = lambda: "",  # why its owner may have no device now; empty where that may
     ) -> None:
         self._fleet, self._weight = fleet, settings.weight
@@ -79,6 +80,7 @@ class JobOnFleet:
         self._lock = threading.RLock()  # guards these
         self._clock, self._minute, self._withheld = clock, minute, withheld
         self._hours = None if settings.hours is None else Hours.parse(settings.hours)
+        self._zone = settings.tz
         self._max_load = settings.max_live_load
         self._why = ""  # it may not run now
         self._why = self._held_by(clock())
@@ -153,8 +155,9 @@ class JobOnFleet:
         load = 0.0 if self._max_load is None else self._live_load(now_s)
         if why := self._withheld():
             return why
-        if self._hours is not None and not self._hours.contains(self._minute()):
-            return f"the job may run only during its hours, {self._hours}"
+        if self._hours is not None and not self._hours.contains(self._minute(self._zone)):
+            where = "" if self._zone is None else f" ({self._zone})"
+            return f"the job may run only during its hours, {self._hours}{where}"
         if self._max_load is None or load <= self._max_load * (_GIVE_BACK if self._why else 1.0):
             return ""
         return f"live requests use {load:.0%} of a device, and this job pauses above {self._max_load:.0%}"

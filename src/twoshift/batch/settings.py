@@ -35,6 +35,7 @@ from twoshift.loading_settings import (
     check_no_llm,
 )
 from twoshift.policy.hours import Hours
+from twoshift.triggers.zones import offset_of
 from twoshift.types import JobKindName, TextPolicy
 from twoshift.units import parse_duration
 from twoshift.values import EACH, choice, contents, count, duration, mapping, names, share, span, text, usd, whole
@@ -202,8 +203,11 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
                 count(least=0.001, most=1000))] = 1.0
     hours: Annotated[
         str | None, SERVER,
-        setting("With --on: time of day during which the job may run: 22:00-06:00.",
-                more="Times are in the server's time zone.")] = None
+        setting("With --on: hours during which the job may run: 22:00-06:00, or 'mon-fri 22:00-06:00, sat, sun'.",
+                more="A span belongs to the day on which it begins: `fri 22:00-06:00` ends on Saturday.")] = None
+    tz: Annotated[
+        str | None, SERVER,
+        setting("With --hours: their time zone: Europe/Berlin.", text("ZONE"), shown="the server's")] = None
     max_live_load: Annotated[
         float | None, SERVER,
         setting("With --on: pause the job while live requests use more than this share of a device.",
@@ -246,6 +250,9 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         check_gate(self.eval_file, self.metric, self.at_least, self.reference)
         if self.hours is not None:
             Hours.parse(self.hours)
+        _require(self.tz is None or self.hours is not None, "tz", self.tz, "--hours as well")
+        if self.tz is not None:
+            offset_of(self.tz)
         for name in ("address", "resources"):
             value = getattr(self, name)
             _require(not value or self.engine == "ray", name, value, "--engine ray as well")
