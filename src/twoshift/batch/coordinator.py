@@ -30,6 +30,7 @@ from twoshift.batch.pool import Died, FromPool, Joined, Left, WorkerPool
 from twoshift.batch.progress import JobSnapshot
 from twoshift.batch.summary import RunRecord
 from twoshift.batch.work_left import WorkLeft
+from twoshift.batch.worker_scaling import WorkerScaling
 from twoshift.batch.worker_state import WorkerState
 from twoshift.errors import Broken, TryLater, TwoshiftError
 from twoshift.policy.deadline import DeadlinePolicy
@@ -72,6 +73,7 @@ class Coordinator:
         worker_s: float = 0.0,  # that the workers have had so far
         files: tuple[InputFile, ...] | None = None,  # where they are not those of the stored plan
         counted: tuple[int, int] | None = None,  # errors and rows of what is committed, where its parts were asked
+        load_s: float = 0.0,  # until a new worker takes its first shard
     ) -> None:
         self._plan, self._pool, self._clock = plan, pool, clock
         settings = plan.settings
@@ -83,6 +85,7 @@ class Coordinator:
         self._workers = {
             number: WorkerState(ready=ready, moved_s=self._began_s, has_room=True) for number, ready in started.items()
         }
+        self._scaling = WorkerScaling(settings, self._deadline, load_s)
         self._worker_s, self._counted_s = worker_s, self._began_s  # up to then
         self._gone = WorkerHeartbeat(0, 0.0, 0, 0, 0, 0, 0)  # what workers that are no more had done
         self._lost_rows = 0  # of that: others do them again
@@ -115,6 +118,7 @@ class Coordinator:
             ending = self._ended()
             if ending is not None:
                 return ending
+            self._scale()
             self._hand_out()
             report(self.snapshot())
             for number, message in self._pool.poll(_POLL_S):
@@ -218,7 +222,7 @@ class Coordinator:
         if not message.delayed:
             cause, count = self._same_failures
             self._same_failures = (message.message, count + 1 if cause == message.message else 1)
-            if self._same_failures[1] >= _SAME_FAILURES + self._settings.workers:
+            if self._same_failures[1] >= _SAME_FAILURES + self._settings.most_workers:
                 self._ending = Ending.DEAD_SHARDS
             self._shards.failed(lease, now_s, permanent=message.permanent)
             return
@@ -228,6 +232,9 @@ class Coordinator:
             raise TryLater(message.message, _DELAY_S)
 
     def _died(self, number: int, worker: WorkerState, reason: str, now_s: float) -> None:
+        if worker.leaving and not worker.leases:
+            self._worker_left(number, worker, now_s)
+            return
         del self._workers[number]
         reason = worker.ended or reason
         self.log.deaths.append(reason)
@@ -241,7 +248,7 @@ class Coordinator:
         if self._deadly_shards >= _DEADLY_SHARDS:
             self._ending = Ending.DEAD_SHARDS
         self._idle_deaths += not worker.leases
-        if self._idle_deaths >= _IDLE_DEATHS + self._settings.workers:
+        if self._idle_deaths >= _IDLE_DEATHS + self._settings.most_workers:
             raise Broken(f"{self._idle_deaths} workers in a row died before they got a shard: {reason}")
         if self._stop_at_s is None and self._shards.counts().pending + self._shards.counts().leased:
             self._workers[self._pool.start()] = WorkerState(moved_s=now_s)
@@ -282,6 +289,17 @@ class Coordinator:
             self._pool.kill(number)
 
     # Decisions
+
+    def _scale(self) -> None:
+        """Add workers, or let some end: by the window, where the job has as many as that needs."""
+        now_s, counts = self._clock(), self._shards.counts()
+        if self._stop_at_s is not None or self._ending is not None:
+            return
+        for _ in range(self._scaling.change(self._workers, self._left.bytes, counts, now_s - self._began_s, now_s)):
+            self._workers[self._pool.start()] = WorkerState(moved_s=now_s)
+        for number, worker in self._workers.items():
+            if worker.leaving and not worker.leases and worker.ended is None:
+                self._end(number, worker, "released")
 
     def _hand_out(self) -> None:
         now_s = self._clock()
@@ -349,6 +367,7 @@ class Coordinator:
             usd=now.usd,
             preparers=self._preparers,
             output_s=total.output_s,
+            scaling=tuple(self._scaling.log),
         )
 
     def _total(self) -> WorkerHeartbeat:

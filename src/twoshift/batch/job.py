@@ -159,6 +159,7 @@ class Job:
         coordinator = Coordinator(
             plan, committed, self._pool, muster.workers, before=before, worker_s=spent_s,
             files=plan.files if moved else None, counted=self._counted(plan, committed),
+            load_s=muster.load_s,
         )  # fmt: skip
         return self._run(plan, coordinator, report)
 

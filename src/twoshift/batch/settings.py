@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import enum
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
+from twoshift.batch.error_budget import ErrorBudget
 from twoshift.batch.prompting import Prompting, Template
 from twoshift.config import naming_file, read_toml
 from twoshift.declare import check, key, setting, settings_of
@@ -73,6 +73,21 @@ def _is_location(value: str) -> bool:
     return bool(value.strip()) and "\0" not in value
 
 
+def _read_workers(raw: str, flag: str) -> Any:
+    try:
+        return AUTO if raw.strip() == AUTO else _NUMBER.parse(raw, flag)
+    except InvalidInput as error:
+        raise InvalidInput(flag, raw, _WORKERS.plain) from error
+
+
+AUTO = "auto"
+_NUMBER = whole(most=1024)
+_WORKERS = replace(
+    _NUMBER,
+    parse=_read_workers,
+    plain=f"{_NUMBER.plain}, or {AUTO}",
+    fits=lambda value: value == AUTO or (not isinstance(value, str) and _NUMBER.fits(value)),
+)
 _COLUMN = text("COLUMN")
 _FOLDER = text("FOLDER")
 _LOCATION = text(plain="the name of a file or folder", fits=_is_location)
@@ -146,7 +161,11 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         str | None, ROWS, setting("Input format, if the suffix of the file name does not show it.", _INPUT)] = None
     output_format: Annotated[str, ROWS, setting("Output format.", _OUTPUT)] = "parquet"
     workers: Annotated[
-        int, HERE, setting("Number of worker processes; each loads its own copy of the model.", whole(most=1024))] = 1
+        int | Literal["auto"], HERE,
+        setting("Number of worker processes; each loads its own copy of the model. auto: as many as --window needs.",
+                _WORKERS, more="See [workers](jobs.md#shards-workers-windows).")] = 1
+    max_workers: Annotated[
+        int | None, HERE, setting("With --workers auto: maximum number of workers.", whole(most=1024))] = None
     engine: Annotated[
         str, HERE, setting("Where the workers run: as local processes or on Ray.", choice(ENGINES))] = "local"
     address: Annotated[
@@ -247,6 +266,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         for value in self.inputs:
             _require(_is_location(value), "inputs", value, "the name of a file or folder")
         self._check_prompt()
+        self._check_workers()
         check_gate(self.eval_file, self.metric, self.at_least, self.reference)
         if self.hours is not None:
             Hours.parse(self.hours)
@@ -263,6 +283,23 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             _require(0 < amount < math.inf, "resources", amount, f"an amount of {name} above 0")
         self._check_types()
         _ = self.error_budget
+
+    def _check_workers(self) -> None:
+        for name in ("window", "max_workers"):
+            is_there = self.workers != AUTO or getattr(self, name) is not None
+            _require(is_there, "workers", self.workers, f"--{name.replace('_', '-')} as well")
+        is_auto = self.workers == AUTO or self.max_workers is None
+        _require(is_auto, "max_workers", self.max_workers, "--workers auto as well")
+
+    @property
+    def first_workers(self) -> int:
+        """With how many it begins."""
+        return 1 if self.workers == AUTO else self.workers
+
+    @property
+    def most_workers(self) -> int:
+        """How many it has at most."""
+        return (self.max_workers or 1) if self.workers == AUTO else self.workers
 
     def _check_requests(self) -> None:
         from twoshift.endpoints.known import ENDPOINTS  # slow to load, and a command of a job has none
@@ -372,29 +409,6 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     def read_columns(self) -> tuple[str, ...] | None:
         """The columns that are read; None for all."""
         return None if self.model_columns is None else tuple(dict.fromkeys((*self.model_columns, *self.keep)))
-
-
-class ErrorBudget(msgspec.Struct, frozen=True):
-    """How many rows of a job may fail: a count, or a share of those seen."""
-
-    count: int | None = None
-    share: float | None = None
-
-    @classmethod
-    def parse(cls, given: str) -> ErrorBudget:
-        """`100` or `1%`; raises InvalidInput."""
-        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%?)\s*", given)
-        if found and found[2] and float(found[1]) <= 100:
-            return cls(share=float(found[1]) / 100)
-        if found and not found[2] and "." not in found[1]:
-            return cls(count=int(found[1]))
-        raise InvalidInput("max_errors", given, "a count such as 100, or a share such as 1%")
-
-    def is_spent(self, errors: int, rows: int, least_rows: int) -> bool:
-        """Whether so many errors among so many rows are too many; a share is judged once there are some rows."""
-        if self.count is not None:
-            return errors > self.count
-        return self.share is not None and rows >= least_rows and errors > self.share * rows
 
 
 def read_settings(path: Path, overrides: dict[str, Any]) -> JobSettings:

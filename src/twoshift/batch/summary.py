@@ -57,6 +57,7 @@ class RunRecord(msgspec.Struct, frozen=True):
     live: LiveImpact | None = None  # what live requests noticed
     preparers: int = 0  # processes that prepared rows, at most at the same time
     output_s: float = 0.0  # of the busy time: for what a language model generated, and not for its prompts
+    scaling: tuple[tuple[float, int, str], ...] = ()  # seconds, workers from then on, and why
 
 
 @decodable

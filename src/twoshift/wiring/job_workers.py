@@ -76,7 +76,7 @@ def _pool_for(settings: JobSettings) -> WorkerPool:
     if language:
         _check_language_model(settings)
 
-    threads = settings.threads or max(1, usable_threads() // settings.workers)
+    threads = settings.threads or max(1, usable_threads() // settings.most_workers)
     return LocalPool(settings, threads, open_job_device, blobs_for)
 
 
