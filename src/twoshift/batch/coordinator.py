@@ -16,6 +16,7 @@ from twoshift.batch.messages import (
     Failed,
     GiveUp,
     Loading,
+    Noticed,
     Ready,
     Rechecked,
     Score,
@@ -35,6 +36,7 @@ from twoshift.batch.worker_state import WorkerState
 from twoshift.errors import Broken, TryLater, TwoshiftError
 from twoshift.policy.deadline import DeadlinePolicy
 from twoshift.policy.leases import Committed, Dead, Finished, Lease, Retry, ShardLimits, Wait
+from twoshift.policy.notices import SpotNotice
 from twoshift.policy.shards import ShardPolicy
 
 __all__ = ["Coordinator", "Ending"]
@@ -47,6 +49,7 @@ _SAME_FAILURES = 10  # of shards, of one cause, without a commit between them: i
 _DELAYS_IN_A_ROW = 5  # shards that a full disk or a silent endpoint gave back, without a commit between them
 _DELAY_S = 60.0
 _JUDGED_ROWS = 1000  # before which a share of errors does not stop a job
+_ENDING_S = 5.0  # before a machine is taken away: for what has to be written
 _RATE_S = 10.0  # over which rows a second are shown
 
 
@@ -158,6 +161,8 @@ class Coordinator:
                 self._scored(worker, message, now_s)
             case Failed():
                 self._failed(worker, message, now_s)
+            case Noticed(notice):
+                self._noticed(number, worker, notice, now_s)
             case Died(reason):
                 self._died(number, worker, reason, now_s)
             case Left():
@@ -238,6 +243,7 @@ class Coordinator:
         del self._workers[number]
         reason = worker.ended or reason
         self.log.deaths.append(reason)
+        self.log.marks.append((now_s - self._began_s, f"worker died: {reason}"))
         self._count_gone(worker)
         for lease in worker.leases.values():
             self._causes[lease.shard] = f"the worker died: {reason}"
@@ -252,6 +258,21 @@ class Coordinator:
             raise Broken(f"{self._idle_deaths} workers in a row died before they got a shard: {reason}")
         if self._stop_at_s is None and self._shards.counts().pending + self._shards.counts().leased:
             self._workers[self._pool.start()] = WorkerState(moved_s=now_s)
+
+    def _noticed(self, number: int, worker: WorkerState, notice: SpotNotice, now_s: float) -> None:
+        """Its machine goes: what it cannot end by then is given back, and on a cluster another worker begins."""
+        if worker.noticed:
+            return
+        worker.noticed = worker.leaving = True
+        self.log.notices.append(notice.why)
+        self.log.marks.append((now_s - self._began_s, notice.why))
+        if notice.left_s < _ENDING_S + self._deadline.mean_shard_s:
+            self._pool.send(number, GiveUp())
+        if self._settings.engine == "ray" and self._stop_at_s is None:
+            self._workers[self._pool.start()] = WorkerState(moved_s=now_s)
+        elif self._settings.engine != "ray":  # all workers are on that machine, as this process is
+            left_s = min(self._settings.grace_seconds, max(0.0, notice.left_s - _ENDING_S))
+            self._stop_at_s = min(now_s + left_s, math.inf if self._stop_at_s is None else self._stop_at_s)
 
     def _cannot_begin(self, worker: WorkerState, error: TwoshiftError, now_s: float) -> None:
         """Its shards are for others to do; raises the error where there is no other worker."""
@@ -368,6 +389,9 @@ class Coordinator:
             preparers=self._preparers,
             output_s=total.output_s,
             scaling=tuple(self._scaling.log),
+            notices=tuple(self.log.notices),
+            marks=tuple(self.log.marks),
+            lost_s=counts.lost_s,
         )
 
     def _total(self) -> WorkerHeartbeat:

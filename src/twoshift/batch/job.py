@@ -334,7 +334,12 @@ class Job:
             self._leave(plan, coordinator, "stopped" if isinstance(error, Interrupted) else "failed", reason)
             raise
         if result.summary is None:
-            reasons = [self._why, *(f"shard {shard}: {why}" for shard, why in result.dead.items()), *result.failures]
+            reasons = [
+                self._why,
+                *coordinator.log.notices,
+                *(f"shard {shard}: {why}" for shard, why in result.dead.items()),
+                *result.failures,
+            ]
             self._leave(plan, coordinator, result.ending, next(filter(None, reasons), ""))
         return result
 

@@ -174,6 +174,10 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         dict[str, float], HERE,
         setting("Custom Ray resources that each worker needs: a=1,b=0.5.", _AMOUNTS,
                 more="In a job file: `{a = 1, b = 0.5}`.")] = {}
+    spot_notice: Annotated[
+        str | None, HERE,
+        setting("Watch for a notice that a worker's machine will be taken away: aws, gcp, a URL or a file.",
+                text("WHERE"), more="See [spot machines](jobs.md#spot-machines).")] = None
     shard_rows: Annotated[int | None, SHARDS, setting("Maximum number of rows per shard.", whole())] = None
     shard_seconds: Annotated[
         float, SHARDS,

@@ -58,6 +58,9 @@ class RunRecord(msgspec.Struct, frozen=True):
     preparers: int = 0  # processes that prepared rows, at most at the same time
     output_s: float = 0.0  # of the busy time: for what a language model generated, and not for its prompts
     scaling: tuple[tuple[float, int, str], ...] = ()  # seconds, workers from then on, and why
+    notices: tuple[str, ...] = ()  # that a worker's machine would be taken away
+    marks: tuple[tuple[float, str], ...] = ()  # seconds, and what happened: deaths and notices
+    lost_s: float = 0.0  # of workers, in shards that were begun and not committed
 
 
 @decodable

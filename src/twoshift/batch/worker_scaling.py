@@ -41,7 +41,11 @@ class WorkerScaling:
         # First those that have the least in work
         for worker in sorted(there, key=lambda each: (each.ready, len(each.leases)))[: max(0, -more)]:
             worker.leaving = True
-        stay = [worker for worker in workers.values() if worker.leaving and worker.ended is None][: max(0, more)]
+        stay = [worker for worker in workers.values() if _can_stay(worker)][: max(0, more)]
         for worker in stay:
             worker.leaving = False
         return max(0, more - len(stay))
+
+
+def _can_stay(worker: WorkerState) -> bool:
+    return worker.leaving and not worker.noticed and worker.ended is None

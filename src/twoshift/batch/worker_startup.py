@@ -6,7 +6,7 @@ import math
 import time
 from collections import deque
 
-from twoshift.batch.messages import Calibrate, Calibrated, Loading, Ready, Unusable
+from twoshift.batch.messages import Calibrate, Calibrated, Loading, Noticed, Ready, Unusable
 from twoshift.batch.plan import check_same_weights, weights_of
 from twoshift.batch.pool import Died, FromPool, Joined, Left, WorkerPool
 from twoshift.batch.settings import JobSettings
@@ -85,6 +85,10 @@ class WorkerStartup:
                 self._busy_since_s.pop(number, None)
             case Died(reason):
                 self._replace(number, reason)
+            case Noticed() if self._settings.engine != "ray":
+                raise Interrupted  # the machine of all workers will be taken away
+            case Noticed():
+                self._pool.kill(number)
             case Joined():
                 self.workers[number] = False
             case Left():

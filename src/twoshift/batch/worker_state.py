@@ -25,6 +25,7 @@ class WorkerState:
     committed_s: float = -math.inf
     committed_rows: int = 0
     leaving: bool = False  # it is not needed any more, and ends what it has in work
+    noticed: bool = False  # its machine will be taken away
     ended: str | None = None  # why it was killed, its death not yet heard of
 
     def can_take(self) -> bool:

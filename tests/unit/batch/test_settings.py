@@ -46,7 +46,9 @@ def test_what_cannot_be_used_is_named(given: dict[str, Any], field: str) -> None
 
 
 def test_a_value_of_the_wrong_type_is_named() -> None:
-    with pytest.raises(InvalidInput, match=r"^workers: 'two' cannot be used; expected a whole number from 1 to 1,024, or auto$"):
+    with pytest.raises(
+        InvalidInput, match=r"^workers: 'two' cannot be used; expected a whole number from 1 to 1,024, or auto$"
+    ):
         make_settings({**LEAST, "workers": "two"})
 
 
