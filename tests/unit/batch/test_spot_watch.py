@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from test_coordinator import FakePool, done, plan_of, run
@@ -23,7 +23,7 @@ AWS, GCP = "/latest/meta-data/spot/instance-action", "/computeMetadata/v1/instan
 class Metadata(BaseHTTPRequestHandler):
     """AWS's with a token, and GCP's with its header."""
 
-    told: dict[str, str] = {}
+    told: ClassVar[dict[str, str]] = {}
 
     def do_PUT(self) -> None:
         is_token = self.path == "/latest/api/token" and "X-aws-ec2-metadata-token-ttl-seconds" in self.headers
