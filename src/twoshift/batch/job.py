@@ -139,7 +139,7 @@ class Job:
             self._refuse_query(retry_errors)
             same_files(earlier, self.settings, sources, self._content, is_retry=True)
         is_queried = self.settings.query is not None and existing is None
-        files = queried(self.settings, sources, self._output) if is_queried else sources
+        files = queried(self.settings, sources, self._blobs_for) if is_queried else sources
         looked = None if existing or earlier else self._kind.first_look(files, self._blobs_for, self.settings)
         began_s = time.monotonic()
         loading()

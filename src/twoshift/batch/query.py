@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from twoshift.batch.inputs import InputFile
+from twoshift.batch.inputs import NULL_WORDS, InputFile, model_types
 from twoshift.batch.settings import JobSettings
 from twoshift.errors import Broken, InvalidInput, first_line
 from twoshift.extras import needed
@@ -21,11 +21,14 @@ __all__ = ["check_query", "moved_result", "queried", "query_location"]
 _ROWS = 65_536  # of a row group: shards are cut between them
 _READERS = {
     "parquet": "read_parquet([{files}], union_by_name=true)",
-    "csv": "read_csv([{files}], union_by_name=true, header=true)",
-    "tsv": "read_csv([{files}], union_by_name=true, header=true, delim='\t')",
+    "csv": "read_csv([{files}], union_by_name=true, header=true, all_varchar=true, delim=',')",
+    "tsv": "read_csv([{files}], union_by_name=true, header=true, all_varchar=true, delim='\t')",
     "jsonl": "read_json([{files}], union_by_name=true, format='newline_delimited')",
 }
+_SQL_TYPES = {"bool": "BOOLEAN", "float": "DOUBLE", "int": "BIGINT"}
 _COMPRESSIONS = (None, "gzip", "zstd")  # that DuckDB reads
+
+BlobsFor = Callable[[str], Blobs]
 
 
 def query_location(output: str) -> str:
@@ -33,13 +36,13 @@ def query_location(output: str) -> str:
     return f"{output.rstrip('/')}/_twoshift/query.parquet"
 
 
-def queried(settings: JobSettings, sources: Sequence[InputFile], output: Blobs) -> tuple[InputFile, ...]:
+def queried(settings: JobSettings, sources: Sequence[InputFile], blobs_for: BlobsFor) -> tuple[InputFile, ...]:
     """The result of a job's query over these files, as its only input; raises InvalidInput where it cannot be had."""
-    location = query_location(settings.output)
+    location, output = query_location(settings.output), blobs_for(settings.output)
     output.delete(location)  # of a run that was killed before its plan was there: the input may be another by now
     staged = output.staging(location) / f"query-{uuid.uuid4().hex}"
     try:
-        _write(settings.query or "", sources, staged)
+        _write(settings, _Tables(sources, blobs_for, settings.types), staged)
         output.publish(staged, location)
     finally:
         staged.unlink(missing_ok=True)
@@ -74,11 +77,11 @@ def check_query(query: str) -> None:
         raise InvalidInput("query", query, "one SELECT over the table `input`")
 
 
-def _write(query: str, sources: Sequence[InputFile], target: Path) -> None:
-    duckdb = needed("duckdb", "query", "--query")
+def _write(settings: JobSettings, tables: _Tables, target: Path) -> None:
+    duckdb, query = needed("duckdb", "query", "--query"), settings.query or ""
     with duckdb.connect(config={"autoinstall_known_extensions": False}) as database:
         try:
-            _open_input(database, sources)
+            tables.open(database)
             result = database.sql(query).to_arrow_reader(_ROWS)
             with pq.ParquetWriter(target, _storable(result.schema, query)) as writer:
                 for batch in result:
@@ -87,25 +90,53 @@ def _write(query: str, sources: Sequence[InputFile], target: Path) -> None:
             raise _unusable(query, error) from error
 
 
-def _open_input(database: Any, sources: Sequence[InputFile]) -> None:
-    """The table `input`; nothing else of this machine can be read."""
-    by_format: dict[str, list[str]] = {}
-    for file in sources:
-        if "://" in file.location:
-            raise InvalidInput("query", file.location, "input files on this machine")
-        if file.format not in _READERS or file.compression not in _COMPRESSIONS:
-            accepted = f"input files in {', '.join(_READERS)}, all but parquet also with .gz or .zst"
-            raise InvalidInput("query", file.location, accepted)
-        if file.size_bytes:
-            by_format.setdefault(file.format, []).append(_quoted(str(Path(file.location).absolute())))
-    if not by_format:
-        raise InvalidInput("query", [file.location for file in sources], "input files that are not empty")
-    allowed = ", ".join(name for names in by_format.values() for name in names)
-    readers = [_READERS[kind].format(files=", ".join(names)) for kind, names in by_format.items()]
-    database.execute(f"SET allowed_paths=[{allowed}]")
-    database.execute("SET enable_external_access=false")
-    database.execute("SET lock_configuration=true")
-    database.execute(f"CREATE VIEW input AS FROM {' UNION ALL BY NAME FROM '.join(readers)}")
+class _Tables:
+    """The files of a job's input as the table `input`; raises InvalidInput for one that DuckDB does not read."""
+
+    def __init__(self, sources: Sequence[InputFile], blobs_for: BlobsFor, stated: Mapping[str, str]) -> None:
+        self._files: dict[str, list[InputFile]] = {}
+        for file in sources:
+            if "://" in file.location:
+                raise InvalidInput("query", file.location, "input files on this machine")
+            if file.format not in _READERS or file.compression not in _COMPRESSIONS:
+                accepted = f"input files in {', '.join(_READERS)}, all but parquet also with .gz or .zst"
+                raise InvalidInput("query", file.location, accepted)
+            if file.size_bytes:
+                self._files.setdefault(file.format, []).append(file)
+        if not self._files:
+            raise InvalidInput("query", [file.location for file in sources], "input files that are not empty")
+        self._blobs_for, self._stated = blobs_for, stated
+
+    def open(self, database: Any) -> None:
+        """Make the table; nothing else of this machine can be read from then on."""
+        allowed = ", ".join(_quoted(_path(file)) for files in self._files.values() for file in files)
+        database.execute(f"SET allowed_paths=[{allowed}]")
+        database.execute("SET enable_external_access=false")
+        database.execute("SET lock_configuration=true")
+        tables = " UNION ALL BY NAME ".join(self._table(kind, files) for kind, files in self._files.items())
+        database.execute(f"CREATE VIEW input AS {tables}")
+
+    def _table(self, kind: str, files: Sequence[InputFile]) -> str:
+        reader = _READERS[kind].format(files=", ".join(_quoted(_path(file)) for file in files))
+        typed = ", ".join(self._typed(kind, files))
+        return f"(FROM {reader} SELECT *{f' REPLACE ({typed})' if typed else ''})"
+
+    def _typed(self, kind: str, files: Sequence[InputFile]) -> Iterator[str]:
+        """Columns of CSV with the types that they have in a job without a query."""
+        if kind not in ("csv", "tsv"):
+            return
+        nulls = ", ".join(map(_quoted, NULL_WORDS))
+        types = model_types(files, self._blobs_for, None, {})
+        stated = {name: told for name, told in self._stated.items() if name in types}
+        for name, told in (types | stated).items():
+            if told != "string":
+                column = '"' + name.replace('"', '""') + '"'
+                value = f"CASE WHEN trim({column}) NOT IN ({nulls}) THEN trim({column}) END"
+                yield f"CAST({value} AS {_SQL_TYPES[told]}) AS {column}"
+
+
+def _path(file: InputFile) -> str:
+    return str(Path(file.location).absolute())
 
 
 def _storable(schema: pa.Schema, query: str) -> pa.Schema:

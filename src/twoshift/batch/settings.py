@@ -90,6 +90,7 @@ _WORKERS = replace(
 )
 _COLUMN = text("COLUMN")
 _FOLDER = text("FOLDER")
+_SQL, _WHERE, _ZONE = text("SQL"), text("WHERE"), text("ZONE")
 _LOCATION = text(plain="the name of a file or folder", fits=_is_location)
 _INPUT = replace(choice(INPUT_FORMATS), fits=lambda _: True)  # csv.gz and the like, too: by whoever reads them
 _OUTPUT = replace(choice(OUTPUT_FORMATS), fits=lambda _: True)  # a batch has its own
@@ -154,7 +155,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     query: Annotated[
         str | None, HERE, ROWS,
         setting("SQL over the table `input`, which has the input's rows; the job runs over the result. Uses DuckDB.",
-                text("SQL"), more="See [queries](jobs.md#queries).")] = None
+                _SQL, more="See [queries](jobs.md#queries).")] = None
     keep: Annotated[
         tuple[str, ...], ROWS, setting("Input columns to copy to the output: a,b,c.", _COLUMNS)] = ()
     input_format: Annotated[
@@ -177,7 +178,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     spot_notice: Annotated[
         str | None, HERE,
         setting("Watch for a notice that a worker's machine will be taken away: aws, gcp, a URL or a file.",
-                text("WHERE"), more="See [spot machines](jobs.md#spot-machines).")] = None
+                _WHERE, more="See [spot machines](jobs.md#spot-machines).")] = None
     shard_rows: Annotated[int | None, SHARDS, setting("Maximum number of rows per shard.", whole())] = None
     shard_seconds: Annotated[
         float, SHARDS,
@@ -230,7 +231,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
                 more="A span belongs to the day on which it begins: `fri 22:00-06:00` ends on Saturday.")] = None
     tz: Annotated[
         str | None, SERVER,
-        setting("With --hours: their time zone: Europe/Berlin.", text("ZONE"), shown="the server's")] = None
+        setting("With --hours: their time zone: Europe/Berlin.", _ZONE, shown="the server's")] = None
     max_live_load: Annotated[
         float | None, SERVER,
         setting("With --on: pause the job while live requests use more than this share of a device.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 from dataclasses import dataclass
+from typing import Any, cast
 
 __all__ = ["SpotNotice", "read_notice"]
 
@@ -28,14 +29,19 @@ def read_notice(text: str, now_unix_s: float) -> SpotNotice | None:
     told = text.strip()
     if told.upper() in _NONE:
         return None
-    try:
-        found = json.loads(told)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
+    found = _object(told)
+    if found is None:
         return SpotNotice("the machine was preempted" if told.upper() == "TRUE" else told[:80], _USUAL_S)
     action, left_s = str(found.get("action", "preempt")), _left_s(found.get("time"), now_unix_s)
     return SpotNotice(f"the machine will {action} in {left_s:.0f} s", left_s)
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
 
 def _left_s(at: object, now_unix_s: float) -> float:

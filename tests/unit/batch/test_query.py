@@ -32,7 +32,7 @@ class Folder:
 
     def run(self, query: str, *names: str) -> tuple[InputFile, ...]:
         settings = self.settings(query, *names)
-        return queried(settings, resolve(settings.inputs, lambda _: BLOBS), BLOBS)
+        return queried(settings, resolve(settings.inputs, lambda _: BLOBS), lambda _: BLOBS)
 
     def rows(self, query: str, *names: str) -> list[dict[str, Any]]:
         (file,) = self.run(query, *names)
@@ -67,6 +67,18 @@ def test_the_result_is_the_jobs_only_input(folder: Folder) -> None:
 def test_a_result_of_an_earlier_start_is_made_again(folder: Folder) -> None:
     folder.run("SELECT 1 AS a FROM input", "it's.csv")
     assert folder.rows("SELECT 2 AS a FROM input LIMIT 1", "it's.csv") == [{"a": 2}]
+
+
+def test_columns_of_csv_have_the_types_of_a_job_without_a_query(folder: Folder) -> None:
+    (folder.path / "e.csv").write_text(
+        '"a ""b",zip,age,old,when,land\n1.5,007,30,true,2027-01-02,NA\nNA,008, NULL ,,,DE\n'
+    )
+    first, second = folder.rows("SELECT * FROM input", "e.csv")
+    assert first == {'a "b': 1.5, "zip": "007", "age": 30, "old": True, "when": "2027-01-02", "land": "NA"}
+    assert second == {'a "b': None, "zip": "008", "age": None, "old": None, "when": None, "land": "DE"}
+    (folder.path / "f.csv").write_text("n\n" + "1\n" * 30_000 + "twelve\n")
+    with pytest.raises(InvalidInput, match="twelve"):
+        folder.run("SELECT sum(n) AS n FROM input", "f.csv")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pyarrow.compute
 
 from twoshift.batch.inputs.conform import fitted
 
-__all__ = ["TYPES", "as_typed", "kept_type", "model_type", "type_name"]
+__all__ = ["NULL_WORDS", "TYPES", "as_typed", "kept_type", "model_type", "type_name"]
 
 pc: Any = pyarrow.compute  # whose functions are made as it is imported: no checker knows them
 TYPES: Mapping[str, pa.DataType] = {
@@ -34,7 +34,8 @@ _TRUTH = r"(?i)true|false"
 _FITTING = {"int": r"[-+]?0*\d{1,18}", "float": r"(?i)[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d{1,3})?|nan|inf|infinity)"}
 _FITTING |= {"bool": r"(?i)true|false|0|1"}
 # Arrow's own, less those of NaN; in a column of text they are text
-_NULLS = pa.array(["", "#N/A", "#N/A N/A", "#NA", "N/A", "NA", "NULL", "n/a", "null"])
+NULL_WORDS = ("", "#N/A", "#N/A N/A", "#NA", "N/A", "NA", "NULL", "n/a", "null")
+_NULLS = pa.array(NULL_WORDS)
 
 
 def kept_type(column: pa.Array) -> pa.DataType:
