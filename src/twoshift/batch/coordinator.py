@@ -29,7 +29,7 @@ from twoshift.batch.messages import (
 from twoshift.batch.plan import Plan
 from twoshift.batch.pool import Died, FromPool, Joined, Left, WorkerPool
 from twoshift.batch.progress import JobSnapshot
-from twoshift.batch.summary import RunRecord
+from twoshift.batch.run_record import RunRecord
 from twoshift.batch.work_left import WorkLeft
 from twoshift.batch.worker_scaling import WorkerScaling
 from twoshift.batch.worker_state import WorkerState
@@ -391,7 +391,7 @@ class Coordinator:
             scaling=tuple(self._scaling.log),
             notices=tuple(self.log.notices),
             marks=tuple(self.log.marks),
-            lost_s=counts.lost_s,
+            lost_s=counts.lost_s + sum(worker.in_work_s(self._clock()) for worker in self._workers.values()),
         )
 
     def _total(self) -> WorkerHeartbeat:

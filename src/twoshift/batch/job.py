@@ -36,10 +36,11 @@ from twoshift.batch.plan import (
 from twoshift.batch.pool import Died, WorkerPool
 from twoshift.batch.progress import NOTHING_YET, JobSnapshot
 from twoshift.batch.query import moved_result, queried
+from twoshift.batch.run_record import RunRecord
 from twoshift.batch.samples import Samples, measured_on
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.sinks.known import read_stats
-from twoshift.batch.summary import RunRecord, Summary
+from twoshift.batch.summary import Summary
 from twoshift.batch.taken_over import take_over
 from twoshift.batch.windows import WINDOW_ROWS
 from twoshift.batch.worker_startup import Interrupted, WorkerStartup

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from twoshift.batch.inputs import READ_ERROR, Piece, as_typed, conform, fitted, joined, read
 from twoshift.batch.json_answers import AnswerSchema
 from twoshift.batch.origins import Origin, Origins
+from twoshift.batch.part_stats import MOST_FAILED, FailedRow
 from twoshift.batch.plan import Plan
 from twoshift.batch.result_columns import ERROR, result_array
 from twoshift.batch.settings import JobSettings
@@ -30,6 +31,7 @@ from twoshift.types import TextPolicy
 
 __all__ = ["TableBatch", "TableRows", "TableWindow", "model_rows", "readable_rows", "without_place"]
 
+_NAMED_VALUES, _SHOWN_VALUE = 2, 40  # of a failed row, and characters of each
 _FIRST_ROWS = 256  # of a worker's first window
 _AS_THEY_ARE: Mapping[str, str] = MappingProxyType({})
 _ALONE = re.compile(r"^row 0(?:, |: )")
@@ -147,7 +149,10 @@ class TableRows:
         unwritable = SINKS[self._plan.settings.output_format].unwritable(batch)
         odd = {place: why for place, why in unwritable.items() if place not in window.errors}
         tally.add(window, window.rows, [*window.kinds.values(), *("not finite" for _ in odd)])
-        return self._with_errors(batch, begun, odd)
+        whole = self._with_errors(batch, begun, odd)
+        failed = sorted(window.errors.keys() | odd.keys())[: MOST_FAILED - len(tally.failed)]
+        tally.failed += [_failed_row(whole, place, self._kept.names) for place in failed]
+        return whole
 
     def _with_errors(self, batch: pa.RecordBatch, begun: TableWindow, more: dict[int, str]) -> pa.RecordBatch:
         if not more:
@@ -176,6 +181,13 @@ class TableRows:
         for place, error in window.errors.items():
             messages[place] = f"{self._origins.name(begun.origins, place)}: {without_place(error)}"
         return pa.RecordBatch.from_arrays([*arrays, pa.array(messages, pa.string())], schema=self._schema)
+
+
+def _failed_row(batch: pa.RecordBatch, place: int, kept: list[str]) -> FailedRow:
+    """For people: its kept values, shortened, and why."""
+    values = ((name, batch.column(name)[place].as_py()) for name in kept[:_NAMED_VALUES])
+    named = ", ".join(f"{name} {str(value)[:_SHOWN_VALUE]}" for name, value in values)
+    return FailedRow(named, batch.column(ERROR)[place].as_py())
 
 
 def model_rows(

@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from twoshift.batch.part_stats import FailedRow
 from twoshift.engine import BlockFuture
 from twoshift.engine.results import BlockResult
 from twoshift.engine.window import Window
@@ -38,6 +39,7 @@ class Tally:
     output_tokens: int = 0
     cached_tokens: int = 0
     kinds: Counter[str] = field(default_factory=Counter[str])
+    failed: list[FailedRow] = field(default_factory=list[FailedRow])  # the first of them
 
     def add(self, window: Window, rows: int, errors: Iterable[str], tokens: int | None = None) -> None:
         """A window of so many of the input's rows, and tokens; of those that failed, the kinds of their errors."""

@@ -33,6 +33,11 @@ class WorkerState:
         has_room = len(self.unread) < self.at_once and len(self.leases) < 2 * self.at_once
         return self.ready and self.ended is None and not self.leaving and has_room
 
+    def in_work_s(self, now_s: float) -> float:
+        """For how long it has been at shards that are not committed: what would be lost with it."""
+        begun_s = [max(lease.started_s, self.committed_s) for lease in self.leases.values()]
+        return now_s - min(begun_s, default=now_s)
+
     def take(self, lease: Lease) -> None:
         """It has another shard."""
         self.leases[lease.id] = lease
