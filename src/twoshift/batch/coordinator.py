@@ -30,6 +30,7 @@ from twoshift.batch.plan import Plan
 from twoshift.batch.pool import Died, FromPool, Joined, Left, WorkerPool
 from twoshift.batch.progress import JobSnapshot
 from twoshift.batch.run_record import RunRecord
+from twoshift.batch.settings import JobSettings
 from twoshift.batch.work_left import WorkLeft
 from twoshift.batch.worker_scaling import WorkerScaling
 from twoshift.batch.worker_state import WorkerState
@@ -84,7 +85,7 @@ class Coordinator:
         limits = ShardLimits(lease_s=math.inf, max_deaths=_MOST_DEATHS)  # who hangs is found by its beats
         self._shards = ShardPolicy(len(plan.shards), limits, committed)
         self._began_s = clock()
-        self._deadline = DeadlinePolicy(self._deadline_s(before), plan.bytes_per_s)
+        self._deadline = DeadlinePolicy(_deadline_s(settings, before, self._began_s), plan.bytes_per_s)
         self._workers = {
             number: WorkerState(ready=ready, moved_s=self._began_s, has_room=True) for number, ready in started.items()
         }
@@ -434,11 +435,12 @@ class Coordinator:
             rows_total=self._plan.rows,
         )
 
-    def _deadline_s(self, before: Sequence[RunRecord]) -> float:
-        """The window is the job's: it began with the first run, whatever became of that."""
-        if (due_unix_s := self._settings.due_unix_s) is not None:
-            return self._began_s + due_unix_s - time.time()
-        if self._settings.window_s is None:
-            return math.inf
-        passed_s = time.time() - min((run.began_unix_s for run in before), default=time.time())
-        return self._began_s + self._settings.window_s - passed_s
+
+def _deadline_s(settings: JobSettings, before: Sequence[RunRecord], now_s: float) -> float:
+    """The window is the job's: it began with the first run, whatever became of that."""
+    if (due_unix_s := settings.due_unix_s) is not None:
+        return now_s + due_unix_s - time.time()
+    if settings.window_s is None:
+        return math.inf
+    passed_s = time.time() - min((run.began_unix_s for run in before), default=time.time())
+    return now_s + settings.window_s - passed_s
