@@ -185,6 +185,7 @@ class GenerationRequest:
     params: GenerationParams = field(default_factory=GenerationParams)
     tools: ToolUse | None = None  # of messages
     adapter: str = ""  # by its name; empty: the model as it is
+    whole: bool = False  # nobody reads its answer as it comes
 
 
 def is_conversation(prompt: tuple[Message, ...] | str | tuple[int, ...]) -> TypeGuard[tuple[Message, ...]]:

@@ -61,6 +61,7 @@ class Prompt:
     request: GenerationRequest | None = None  # as it was asked, where the runtime needs more of it than tokens
     begun: tuple[int, ...] = ()  # generated before it was taken out: read again, and no part of what comes now
     adapter: str = ""  # of whose weights it asks; prompts of different ones share no cache
+    whole: bool = False  # a live one whose text may come at its end
 
     @property
     def can_continue(self) -> bool:

@@ -130,18 +130,18 @@ class FakeLlm:
 
 
 class PipelinedLlm(FakeLlm):
-    """As on a GPU: what a step brought comes with the next, and a job's text at its end."""
+    """As on a GPU: what a step brought comes with the next, and a text that nobody reads as it comes at its end."""
 
     def __init__(self, shape: LlmShape = SHAPE, cost: CallCost | None = None) -> None:
         super().__init__(shape, cost)
         self._on_its_way: Step | None = None
-        self._texts: dict[int, str] = {}  # of background sequences
+        self._texts: dict[int, str] = {}  # of those whose text comes at their end
 
     def add(self, key: int, prompt: Prompt, live: bool) -> None:
         """It is in the next step."""
         super().add(key, prompt, live)
         self._texts.pop(key, None)
-        if not live and not prompt.params.stop:
+        if (prompt.whole or not live) and not prompt.params.stop:
             self._texts[key] = ""
 
     def abort(self, keys: Sequence[int]) -> None:

@@ -68,7 +68,7 @@ class ChatCall:
         params = params_of(asked, _max_tokens(asked), _logprobs(asked))
         messages = tuple(message_of(each, place) for place, each in enumerate(asked.messages))
         self._tools = _tools(asked)
-        self.rows = asked_rows([messages], params, self.choices, self._tools, model.adapter)
+        self.rows = asked_rows([messages], params, self.choices, self._tools, model.adapter, not asked.stream)
         self._called = set[int]()  # places of answers that call something
         self._usage = StreamUsage(asked.stream_options)
 

@@ -56,7 +56,7 @@ class CompletionCall:
         prompts = [each if isinstance(each, str) else tuple(each) for each in given]
         if not prompts:
             raise InvalidInput("prompt", [], "at least one")
-        self.rows = asked_rows(prompts, params, self.choices, adapter=model.adapter)
+        self.rows = asked_rows(prompts, params, self.choices, adapter=model.adapter, whole=not asked.stream)
         self._usage = StreamUsage(asked.stream_options)
         self._offsets = [0] * len(self.rows)  # characters of each that were told
 

@@ -169,11 +169,16 @@ def _schema(asked: GeneratingRequest) -> str | None:
 
 
 def asked_rows(
-    prompts: Sequence[Any], params: GenerationParams, choices: int, tools: ToolUse | None = None, adapter: str = ""
+    prompts: Sequence[Any],
+    params: GenerationParams,
+    choices: int,
+    tools: ToolUse | None = None,
+    adapter: str = "",
+    whole: bool = False,
 ) -> list[GenerationRequest]:
     """Each prompt as often as it is to be answered; of one seed each answer has its own, and always the same."""
     each = [params if params.seed is None else replace(params, seed=_seed(params.seed, k)) for k in range(choices)]
-    return [GenerationRequest(prompt, those, tools, adapter) for prompt in prompts for those in each]
+    return [GenerationRequest(prompt, those, tools, adapter, whole) for prompt in prompts for those in each]
 
 
 def _seed(seed: int, place: int) -> int:

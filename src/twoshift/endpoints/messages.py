@@ -70,7 +70,8 @@ class MessageCall:
             raise InvalidInput("messages", "an assistant's turn at the end", "a user's turn: no turn is continued")
         self._id, self._model = f"msg_{secrets.token_hex(12)}", model.name
         self.streams = bool(asked.stream)
-        self.rows = [GenerationRequest(_conversation(asked), _params(asked), _tools(asked), model.adapter)]
+        given = (_conversation(asked), _params(asked), _tools(asked), model.adapter)
+        self.rows = [GenerationRequest(*given, whole=not self.streams)]
 
     def reply(self, rows: Sequence[Row], tokens: int) -> bytes:
         """The whole answer."""

@@ -57,7 +57,8 @@ class ResponseCall:
             raise InvalidInput("stream_options", "given", "`stream: true` as well")
         self._asked, self._empty = asked, _empty(asked, model.name)
         self.streams = bool(asked.stream)
-        self.rows = [GenerationRequest(_conversation(asked), _params(asked), _tools(asked), model.adapter)]
+        given = (_conversation(asked), _params(asked), _tools(asked), model.adapter)
+        self.rows = [GenerationRequest(*given, whole=not self.streams)]
 
     def reply(self, rows: Sequence[Row], tokens: int) -> bytes:
         """The whole answer."""

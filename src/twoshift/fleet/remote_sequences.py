@@ -34,7 +34,8 @@ class RemoteSequences:
     def put(self, place: int, delta: Delta) -> None:
         """More of one of them."""
         self._grew(len(delta.token_ids))
-        self.streams[place].put(delta)
+        if (wake := self.streams[place].put(delta)) is not None:
+            wake[1]()  # of this very loop
         if not self.first.done():
             self.first.set_result(None)
         self._left -= delta.finish is not None

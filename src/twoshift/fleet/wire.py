@@ -91,6 +91,7 @@ class _Prompt(msgspec.Struct, frozen=True, array_like=True):
     params: GenerationParams
     tools: ToolUse | None = None
     adapter: str = ""
+    whole: bool = False
 
 
 class Generate(_Message, frozen=True):
@@ -227,12 +228,12 @@ def generating(
 def _prompt(row: GenerationRequest) -> _Prompt:
     given = row.prompt
     if isinstance(given, str):
-        return _Prompt(given, None, None, row.params, adapter=row.adapter)
+        return _Prompt(given, None, None, row.params, None, row.adapter, row.whole)
     messages = [each for each in given if isinstance(each, Message)]
     token_ids = [each for each in given if isinstance(each, int)]
     if messages:
-        return _Prompt(None, None, messages, row.params, row.tools, row.adapter)
-    return _Prompt(None, token_ids, None, row.params, adapter=row.adapter)
+        return _Prompt(None, None, messages, row.params, row.tools, row.adapter, row.whole)
+    return _Prompt(None, token_ids, None, row.params, None, row.adapter, row.whole)
 
 
 def prompts_of(message: Generate) -> list[GenerationRequest]:
@@ -243,4 +244,6 @@ def prompts_of(message: Generate) -> list[GenerationRequest]:
             return each.text
         return tuple(each.messages) if each.messages is not None else tuple(each.token_ids or ())
 
-    return [GenerationRequest(given(each), each.params, each.tools, each.adapter) for each in message.prompts]
+    return [
+        GenerationRequest(given(each), each.params, each.tools, each.adapter, each.whole) for each in message.prompts
+    ]

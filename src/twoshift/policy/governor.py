@@ -14,7 +14,8 @@ from twoshift.types import CallSize
 __all__ = ["GovernorPolicy", "StepCost"]
 
 _RECENT_STEPS = 32  # over which live prompts are averaged
-_MOST_PAUSES = 4  # of a prompt: a runtime that has forgotten what it read of it would never come to its end
+# Of a prompt: a runtime that has forgotten what it read of it would never come to its end
+_MOST_PAUSES, _MOST_PAUSES_BOUNDED = 4, 64  # the latter where --live-slowdown says what live prompts may pay for it
 
 
 class StepCost(Protocol):
@@ -159,7 +160,8 @@ class GovernorPolicy:
         if not live.prefill_tokens:
             return []
         reading = [each for each in running if each.prefill_left_tokens]
-        staying = [each for each in reading if self._pauses.get(each.key, 0) >= _MOST_PAUSES]
+        most = _MOST_PAUSES if self.settings.live_slowdown == math.inf else _MOST_PAUSES_BOUNDED
+        staying = [each for each in reading if self._pauses.get(each.key, 0) >= most]
         reading = staying + sorted(_without(reading, staying), key=lambda s: s.prefill_left_tokens)
         unread, count = _unread(reading), len(running)
         while len(unread) > len(staying) and not self._fits(live, count, unread, live.prefill_tokens, bounds.step_s):

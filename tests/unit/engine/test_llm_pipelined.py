@@ -89,3 +89,17 @@ def test_a_job_runs_on_an_idle_engine_whatever_it_may_cost_live_streams() -> Non
             break
     assert stream.is_over
     assert block.done()
+
+
+def test_a_live_answer_that_nobody_reads_as_it_comes_has_its_first_token_and_then_all_of_it() -> None:
+    llm = PipelinedLlm()
+    engine = engine_of(llm, serves=True)
+    stream = engine.stream(replace(prompt_of(*PROMPTS[0], max_tokens=9), whole=True))
+    while not stream.is_over:
+        engine.step(0.0)
+    first, last = stream
+    assert (first.text, len(first.token_ids)) == ("", 1)
+    assert last.text == text(llm, PROMPTS[0], 9)
+    assert last.usage is not None
+    assert last.usage.completion_tokens == 9
+    assert engine.sequences().lanes[Lane.ONLINE].output_tokens == 9

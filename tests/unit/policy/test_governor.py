@@ -440,3 +440,12 @@ def test_a_small_slowdown_still_leaves_room_where_sequences_cost_little() -> Non
 def test_a_slowdown_below_one_is_refused() -> None:
     with pytest.raises(InvalidInput, match="live_slowdown"):
         replace(SETTINGS, live_slowdown=0.9)
+
+
+@pytest.mark.parametrize(("slowdown", "leaves"), [(float("inf"), 4), (1.05, 64)])
+def test_a_prompt_leaves_for_live_ones_more_often_where_their_slowdown_is_bounded(slowdown: float, leaves: int) -> None:
+    policy = GovernorPolicy(Hinge(token_s=0.0001), replace(SETTINGS, live_slowdown=slowdown))
+    arrived, left = LiveLoad(running=2, waiting=1, prefill_tokens=200), 0
+    while policy.decide(arrived, [prompt(0, 300)], [], float(left)).abort:
+        left += 1
+    assert left == leaves

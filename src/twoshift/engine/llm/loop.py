@@ -14,7 +14,7 @@ from twoshift.engine.llm.sequences import Background, Live, LiveSink, WholeAnswe
 from twoshift.engine.llm.settings import LlmObjective
 from twoshift.engine.llm.stats import FinishedSequence, LlmStats
 from twoshift.engine.llm.step_outcomes import StepOutcomes
-from twoshift.engine.llm.stream import TokenStream
+from twoshift.engine.llm.stream import TokenStream, wake_all
 from twoshift.engine.results import BlockAccumulator, BlockFuture, RowFuture
 from twoshift.engine.stats import EngineStats
 from twoshift.engine.waiting import BlockJob, BlockOwner
@@ -25,6 +25,7 @@ from twoshift.policy.cost import CallCost
 from twoshift.policy.governor import GovernorPolicy
 from twoshift.policy.learn import CostLearner
 from twoshift.policy.llm_admission import LiveSequence, LlmAdmissionPolicy, LlmBounds, LlmLoad, likely_left
+from twoshift.policy.step_curves import StepCurves
 from twoshift.types import Lane
 
 __all__ = ["LlmEngine"]
@@ -58,7 +59,8 @@ class LlmEngine(DeviceLoop):
         self.runtime, self.objective = runtime, objective or LlmObjective()
         self.on_finished: Callable[[FinishedSequence], None] | None = None  # told in the loop's thread
         self._learner = CostLearner(cost)
-        self._governor = GovernorPolicy(cost, self.objective.governed(runtime.shape, serves))
+        self._curves = StepCurves(cost)
+        self._governor = GovernorPolicy(self._curves, self.objective.governed(runtime.shape, serves))
         self._admission = LlmAdmissionPolicy(self.objective.bounds(runtime.shape))
         self._outcomes = StepOutcomes(runtime, self._table, self._counters, self._lock, self._finished)
         self._step_began_s: float | None = None
@@ -169,11 +171,12 @@ class LlmEngine(DeviceLoop):
         finally:
             self._step_began_s = None
         with self._lock:
-            if step.seconds is not None and self._learner.observed(step.size, step.seconds, self._clock()):
-                self._governor.cost = self._learner.cost
+            if step.seconds is not None:
+                size, ended_s = step.size, self._clock()
+                self._learner.observed(size, step.seconds, ended_s)
+                self._curves.observed(size, step.seconds, ended_s)
             settle = self._outcomes.took(step, inside, self._clock())
-        for act in settle:
-            act()
+        wake_all([wake for act in settle if (wake := act()) is not None])
         return True
 
     def _rest(self, wait_s: float | None) -> bool:

@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from twoshift.engine.llm.stats import FinishedSequence
+from twoshift.engine.llm.stream import Wake
 from twoshift.engine.results import RowFuture, RowResult
 from twoshift.engine.waiting import BlockJob
 from twoshift.generation import Delta, FinishReason, TokenLogprob, TokenUsage, ToolCallDelta
@@ -24,8 +25,8 @@ TEXT, FINISH, OUTPUT_TOKENS = "text", "finish_reason", "output_tokens"
 class LiveSink(Protocol):
     """Who waits for a live sequence; called in the engine's thread."""
 
-    def put(self, delta: Delta, finished: FinishedSequence | None = None) -> None:
-        """More of it; the last one with what it all took."""
+    def put(self, delta: Delta, finished: FinishedSequence | None = None) -> Wake | None:
+        """More of it; the last one with what it all took. Who has to be woken for it."""
         ...
 
     def fail(self, error: Exception) -> None:

@@ -12,6 +12,7 @@ from twoshift.policy.llm_admission import LlmBounds
 
 __all__ = ["LlmObjective"]
 
+_ADMIT_TOKENS = 16  # of a prompt, that a step has to have time for; read by single tokens it costs hardly anything
 _IDLE_STEP_SHARE = 0.5  # of the time to the first token: who comes at the worst moment waits for one step
 
 
@@ -48,6 +49,7 @@ class LlmObjective:
             idle_prefill_tokens=max(ration, 4 * shape.step_tokens),
             idle_step_s=idle_step_s,
             live_slowdown=math.inf if self.live_slowdown is None else self.live_slowdown,
+            admit_prefill_tokens=_ADMIT_TOKENS if self.live_slowdown is None else 1,
         )
 
     def bounds(self, shape: LlmShape) -> LlmBounds:

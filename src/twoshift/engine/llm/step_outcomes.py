@@ -9,11 +9,14 @@ from twoshift.engine.llm.llm_counters import LlmCounters
 from twoshift.engine.llm.sequence_table import SequenceTable
 from twoshift.engine.llm.sequences import Background, Live, answer_columns
 from twoshift.engine.llm.stats import FinishedSequence
+from twoshift.engine.llm.stream import Wake
 from twoshift.generation import Delta, FinishReason, RowDetails, joined_calls
 from twoshift.llm_ports import Emitted, LlmRuntime, Step
 from twoshift.types import Lane
 
-__all__ = ["StepOutcomes"]
+__all__ = ["Settle", "StepOutcomes"]
+
+Settle = Callable[[], Wake | None]  # somebody is told, and may have to be woken
 
 
 class StepOutcomes:
@@ -31,16 +34,17 @@ class StepOutcomes:
         self._runtime, self._table, self._counters = runtime, table, counters
         self._lock, self._finished = lock, finished
 
-    def took(self, step: Step, inside: dict[int, Live | Background], now_s: float) -> list[Callable[[], None]]:
+    def took(self, step: Step, inside: dict[int, Live | Background], now_s: float) -> list[Settle]:
         """Account for a step, under the lock; what is to be told outside of it."""
         self._counters.stepped(step, inside)
-        settle: list[Callable[[], None]] = []
+        settle: list[Settle] = []
         inside_now, lanes = self._table.inside, self._counters.lanes
         for key, token_ids in step.more:
             sequence = inside_now.get(key)
-            if isinstance(sequence, Background):
+            if sequence is not None:
                 sequence.token_ids += token_ids
-                lanes[sequence.job.lane].output_tokens += len(token_ids)
+                lane = Lane.ONLINE if isinstance(sequence, Live) else sequence.job.lane
+                lanes[lane].output_tokens += len(token_ids)
         for event in step.emitted:
             sequence = self._table.inside.get(event.key)
             if sequence is None:
@@ -69,7 +73,7 @@ class StepOutcomes:
         sequence.job.filling.fail(sequence.place, sequence.place + 1, error)
         sequence.job.settle_if_full()
 
-    def _live_took(self, live: Live, event: Emitted, now_s: float) -> Callable[[], None]:
+    def _live_took(self, live: Live, event: Emitted, now_s: float) -> Settle:
         if event.finish is None:
             more = Delta(event.text, event.token_ids, logprobs=event.logprobs, tool_calls=event.tool_calls)
             return lambda: live.sink.put(more)
@@ -77,13 +81,14 @@ class StepOutcomes:
         told = (finished.usage, event.logprobs, event.stopped_by, event.tool_calls)
         delta = Delta(event.text, event.token_ids, event.finish, *told)
 
-        def settle() -> None:
-            live.sink.put(delta, finished)
+        def settle() -> Wake | None:
+            wake = live.sink.put(delta, finished)
             self._finished(finished)
+            return wake
 
         return settle
 
-    def _background_took(self, each: Background, event: Emitted, now_s: float) -> Callable[[], None]:
+    def _background_took(self, each: Background, event: Emitted, now_s: float) -> Settle:
         each.text += event.text
         each.logprobs += event.logprobs
         each.tool_calls += event.tool_calls

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 from twoshift.engine.llm.stats import FinishedSequence
 from twoshift.generation import Delta
 
-__all__ = ["TokenStream"]
+__all__ = ["TokenStream", "Wake", "wake_all"]
+
+Wake = tuple[asyncio.AbstractEventLoop, Callable[[], None]]  # a loop that waits, and what it has to do
 
 
 class TokenStream:
@@ -25,7 +28,7 @@ class TokenStream:
         self._error: Exception | None = None
         self._over = False
         self._changed = threading.Condition()
-        self._wake: Callable[[], object] | None = None  # a loop that waits
+        self._wake: Wake | None = None
         self.finished: FinishedSequence | None = None  # once the last delta is here
 
     def cancel(self, why: Exception | None = None) -> None:
@@ -58,7 +61,7 @@ class TokenStream:
     async def __aiter__(self) -> AsyncIterator[Delta]:
         loop = asyncio.get_running_loop()
         woken = asyncio.Event()
-        self._wake = lambda: loop.call_soon_threadsafe(woken.set)
+        self._wake = (loop, woken.set)
         try:
             while True:
                 woken.clear()
@@ -84,15 +87,16 @@ class TokenStream:
 
     # For the engine
 
-    def put(self, delta: Delta, finished: FinishedSequence | None = None) -> None:
-        """One more; the last one with what it all took."""
+    def put(self, delta: Delta, finished: FinishedSequence | None = None) -> Wake | None:
+        """One more; the last one with what it all took. Who waits in a loop is to be woken by the caller."""
         with self._changed:
             if self._over:
-                return
+                return None
             self._deltas.append(delta)
             self.finished = finished
             self._over = delta.finish is not None
-        self._tell()
+            self._changed.notify_all()
+            return self._wake
 
     def fail(self, error: Exception) -> None:
         """It ends here; what is there can be read before."""
@@ -107,7 +111,19 @@ class TokenStream:
             self._changed.notify_all()
             wake = self._wake
         if wake is not None:
-            try:
-                wake()
-            except RuntimeError:  # its loop is closed: nobody reads any more
-                self._wake = None
+            wake_all([wake])
+
+
+def wake_all(wakes: Sequence[Wake]) -> None:
+    """From any thread; a loop is told once of all that it has to do."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Callable[[], None]]] = {}
+    for loop, act in wakes:
+        by_loop.setdefault(loop, []).append(act)
+    for loop, acts in by_loop.items():
+        with contextlib.suppress(RuntimeError):  # it is closed: nobody reads any more
+            loop.call_soon_threadsafe(_do_all, acts)
+
+
+def _do_all(acts: Sequence[Callable[[], None]]) -> None:
+    for act in acts:
+        act()

@@ -53,7 +53,7 @@ class PromptMaker:
         if left < 1 or (most > left and not row.params.may_shorten):
             raise TooLong.of(self._context, len(ids), most)
         request = None if row.tools is None else row
-        return Prompt(ids, row.params, min(left, most), request, adapter=row.adapter)
+        return Prompt(ids, row.params, min(left, most), request, adapter=row.adapter, whole=row.whole)
 
     def _token_ids(self, prompt: tuple[Message, ...] | str | tuple[int, ...], tools: ToolUse | None) -> tuple[int, ...]:
         if isinstance(prompt, str):

@@ -259,7 +259,7 @@ class VllmRuntime:
             self._engine.step()  # for sequences that are gone: the pause after it is no part of a step
         try:
             reader = self._calls.reader(prompt)
-            quiet = not live and reader is None and _is_quiet(prompt.params)
+            quiet = (prompt.whole or not live) and reader is None and _is_quiet(prompt.params)
             params = sampling_params(prompt, reader is not None and reader.wants_special, quiet)
             adapter, priority = self._adapters.get(prompt.adapter), _LIVE if live else _BACKGROUND
             own = self._engine.add_request(str(key), tokens, params, lora_request=adapter, priority=priority)
