@@ -152,6 +152,9 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         for name in ("call_budget_ms", "max_batch"):
             value = getattr(self, name)
             _require(value is None, name, value, "no value: for a language model, this follows from tpot_ms")
+        for name, usual in (("too_long", "cut"), ("empty", "answer")):
+            value = getattr(self, name)
+            _require(value == usual, name, value, "no value: a language model refuses prompts that are too long")
 
     @property
     def load_timeout_s(self) -> float:
