@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 DEMO_STAMP := $(VENV)/.ready-for-demo
 TEST_STAMP := $(VENV)/.ready-for-tests
+unexport PYTHONDONTWRITEBYTECODE  # images set it: each process that a test starts would compile all of src again
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 # The first of these that runs and is new enough; `make PYTHON=... setup` overrides.
@@ -56,7 +57,7 @@ check: $(TEST_STAMP)  ## ruff, pyright, import-linter
 
 unit: setup  ## the fast tests
 	@echo "== unit tests"
-	@$(BIN)/pytest -n auto -m "not slow" tests/unit
+	@$(BIN)/pytest -n auto -m "not slow" --hypothesis-profile quick tests/unit
 
 test: check  ## the checks and every test
 	@echo "== all tests"

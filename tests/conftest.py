@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import math
 import os
 import signal
@@ -19,10 +20,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 
-with contextlib.suppress(ImportError):
-    # It looks through every module that is there, and those of transformers 5.19 load others that take minutes
-    import skops.io  # noqa: F401
-
 if TYPE_CHECKING:
     from job_runs import JobFolder
     from real_postgres import RealPostgres
@@ -32,6 +29,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("same", derandomize=True, deadline=None)  # the machine may be busy
+settings.register_profile("quick", derandomize=True, deadline=None, max_examples=30)  # `make unit`
 settings.register_profile("random", deadline=None)
 settings.load_profile("random" if os.environ.get("TWOSHIFT_RANDOM") else "same")
 
@@ -42,6 +40,12 @@ _FOLDERS = ("e2e", "fault", "contract", "unit")  # the longest modules first, so
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     items.sort(key=lambda item: _FOLDERS.index(item.path.relative_to(here).parts[0]))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()  # a million objects of modules and tests, which each collection of garbage would look through
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
@@ -57,6 +61,10 @@ _stderr = list[int]()
 
 def pytest_configure(config: pytest.Config) -> None:
     _stderr.append(os.dup(2))  # what tests write is captured
+    if config.option.markexpr != "not slow" and not config.getoption("numprocesses", None):
+        with contextlib.suppress(ImportError):
+            # It looks through every module that is there, and those of transformers 5.19 load others that take minutes
+            import skops.io  # noqa: F401  # three seconds: not for the fast tests, which need no transformers
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Failures(config))
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from twoshift._version import __version__
 
 if TYPE_CHECKING:
-    from twoshift.batch.pipelines import Scorer, spark_scorer
     from twoshift.client import AsyncClient, Client
     from twoshift.engine import Engine
     from twoshift.errors import (
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from twoshift.policy.fit import Fit, fit_call_cost
     from twoshift.policy.lane_values import LaneLimits
     from twoshift.policy.plan import cap, cost_table, plan_fleet, sweep
+    from twoshift.scorers import Scorer, spark_scorer
     from twoshift.server import Server
     from twoshift.types import CallSize
     from twoshift.wiring.model_loading import load_model
@@ -83,7 +83,7 @@ _HOMES = {
     "OverLimit": "errors",
     "RunningJob": "local_job",
     "Sample": "policy.cost",
-    "Scorer": "batch.pipelines",
+    "Scorer": "scorers",
     "Server": "server",
     "TooLarge": "errors",
     "TryLater": "errors",
@@ -95,7 +95,7 @@ _HOMES = {
     "load_model": "wiring.model_loading",
     "plan_fleet": "policy.plan",
     "run": "local_job",
-    "spark_scorer": "batch.pipelines",
+    "spark_scorer": "scorers",
     "stored_cost": "wiring.stored_profiles",
     "sweep": "policy.plan",
 }

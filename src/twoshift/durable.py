@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from io import RawIOBase
 from pathlib import Path
 
-__all__ = ["sync_directory"]
+__all__ = ["sync_directory", "write_all"]
 
 
 def sync_directory(folder: Path) -> None:
@@ -17,3 +18,10 @@ def sync_directory(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def write_all(file: RawIOBase, data: bytes | memoryview) -> None:
+    """Write to a file without a buffer, which takes less than all where a disk is almost full."""
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) or 0 :]

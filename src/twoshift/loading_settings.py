@@ -53,7 +53,7 @@ TrustPickle = Annotated[
 RegistryLocation = Annotated[
     str | None,
     setting(
-        "Registry with the model's versions: a folder or an s3:// prefix.",
+        "Registry with the model's versions: a folder, or a prefix of s3://, gs:// or az://.",
         text("LOCATION"),
         "--registry",
         shown="TWOSHIFT_REGISTRY, or a folder in TWOSHIFT_HOME",

@@ -376,10 +376,11 @@ class UsageStore(Protocol):
 class Blob:
     """A file that lies somewhere."""
 
-    location: str  # as a user would write it: a path, or s3://bucket/key
+    location: str  # as a user would write it: a path, or s3://, gs:// or az://bucket/key
     size_bytes: int
     identity: str  # another one whenever the content may be another
     written: str = ""  # when; also where the content is the same
+    written_s: float = 0.0  # the same since 1970, by the clock of where it lies
 
 
 class Blobs(Protocol):
@@ -434,6 +435,10 @@ class Blobs(Protocol):
 
     def delete(self, location: str) -> None:
         """Remove the file, if there is one."""
+        ...
+
+    def sweep(self, prefix: str) -> int:
+        """Remove what writers that were killed have left below a folder, where that can be told; how many files."""
         ...
 
 

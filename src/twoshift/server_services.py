@@ -13,6 +13,7 @@ from twoshift.config import home
 from twoshift.errors import NotFound, TryLater, TwoshiftError
 from twoshift.extras import missing_from, not_installed
 from twoshift.wiring.blob_stores import blobs_for
+from twoshift.wiring.deployed_versions import deployed_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -174,10 +175,10 @@ def _job_host(
     ours = own_files(home(), database.file, _files_root(settings))
     allowed = allowances(settings, keys.tenants, ours, blobs_for, confined_blobs)
     jobs = SqlJobs(database, claim=claim)
-    return JobHost(jobs, _fleets(models), allowed, claim, notifier.check)
+    return JobHost(jobs, _fleets(models, settings.registry), allowed, claim, notifier.check)
 
 
-def _fleets(models: Deployments) -> Callable[[str], LiveFleet]:
+def _fleets(models: Deployments, registry: str | None) -> Callable[[str], LiveFleet]:
     from twoshift.batch.job_seats import EngineReplica, LiveFleet
     from twoshift.fleet.fleet_backend import FleetBackend
     from twoshift.serve.llm.language_model import is_language_model
@@ -209,9 +210,10 @@ def _fleets(models: Deployments) -> Callable[[str], LiveFleet]:
         return f"{name} is not deployed on this server" if known is None else known.why_not
 
     def fleet_of(name: str) -> LiveFleet:
-        known = models.known(name)
+        version, known = None, models.known(name)
         if known is None:
-            raise NotFound("model", name, f"one of {', '.join(sorted(models.names()))}, which this server serves")
+            name, version = deployed_version(models, name, registry)
+            known = models.all[name]
         asked, name = name, known.name
         serving = models.get(name)
         is_llm = serving is not None and is_language_model(serving.backend)
@@ -223,6 +225,7 @@ def _fleets(models: Deployments) -> Callable[[str], LiveFleet]:
             partial(why_away, name),
             name,
             None if asked == name else asked,
+            version,
         )
 
     return fleet_of

@@ -11,7 +11,7 @@ import threading
 import time
 import urllib.request
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, ClassVar
@@ -36,7 +36,7 @@ def moto_server() -> Iterator[str]:
         program.communicate()
 
 
-def serve_moto() -> None:
+def serve_moto(wrapped: Callable[[Any], Any] = lambda app: app) -> None:
     """One request at a time: its conditional put is not atomic by itself, as S3's is."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import make_server
@@ -48,7 +48,7 @@ def serve_moto() -> None:
         with lock:
             return app(environ, start_response)
 
-    server = make_server("127.0.0.1", 0, one_at_a_time, threaded=True)
+    server = make_server("127.0.0.1", 0, wrapped(one_at_a_time), threaded=True)
     print(server.server_port, flush=True)
     server.serve_forever()
 

@@ -1,4 +1,4 @@
-"""One suite for every place where inputs lie and results go: local folders, and S3 by a real server."""
+"""One suite for every place where inputs lie and results go: local folders, and buckets by servers that stand in."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from cloud_servers import azure_server, azure_variables, gcs_server, make_container
 from s3_server import CREDENTIALS, make_bucket, moto_server, put_raw
 
 from twoshift.blobs.local import LocalBlobs
@@ -66,10 +67,41 @@ def s3(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Place:
     return Place(blobs_for(root), root)
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture(scope="module")
+def gcs_endpoint() -> Iterator[str]:
+    pytest.importorskip("obstore")
+    with gcs_server() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def gs(gcs_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Place:
+    bucket = f"bucket-{uuid.uuid4().hex}"
+    make_bucket(gcs_endpoint, bucket)
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_endpoint)
+    return Place(blobs_for("gs://"), f"gs://{bucket}/out")
+
+
+@pytest.fixture(scope="module")
+def azure_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    pytest.importorskip("obstore")
+    with azure_server(tmp_path_factory.mktemp("azurite")) as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def az(azure_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Place:
+    container = f"box-{uuid.uuid4().hex}"
+    make_container(azure_endpoint, container)
+    for name, value in azure_variables(azure_endpoint).items():
+        monkeypatch.setenv(name, value)
+    return Place(blobs_for("az://"), f"az://{container}/out")
+
+
+@pytest.fixture(params=["local", "s3", "gs", "az"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    if request.param == "s3":
-        return request.getfixturevalue("s3")
+    if request.param != "local":
+        return request.getfixturevalue(request.param)
     return Place(LocalBlobs(), str(tmp_path / "out"))
 
 

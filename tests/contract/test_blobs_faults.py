@@ -13,8 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cloud_servers import AZURE_ACCOUNT, azure_server, azure_variables, gcs_server, make_container
 from s3_server import CREDENTIALS, FaultProxy, make_bucket, moto_server
 
+from twoshift.blobs.azure import AzureSettings
+from twoshift.blobs.bucket import BucketBlobs
+from twoshift.blobs.gcs import GcsSettings
 from twoshift.blobs.local import LocalBlobs
 from twoshift.errors import Broken, InvalidInput, TryLater
 from twoshift.ports import Blobs
@@ -42,8 +46,7 @@ def s3(proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> Blobs:
 
 
 def blobs_at(endpoint: str, **changed: Any) -> Blobs:
-    from twoshift.blobs.s3 import S3Blobs
-    from twoshift.blobs.s3_connection import S3Settings
+    from twoshift.blobs.s3 import S3Blobs, S3Settings
 
     settings = S3Settings.from_environment({**CREDENTIALS, "AWS_ENDPOINT_URL": endpoint})
     return S3Blobs(replace(settings, **{"request_timeout_s": 1.0, "retry_for_s": 6.0, **changed}))
@@ -91,6 +94,68 @@ def test_many_failures_in_a_row_are_outlived(s3: Blobs, proxy: FaultProxy) -> No
     proxy.faults.extend([("PUT", fault) for fault in ("500", "drop", "lost", "503", "late", "lost", "500")])
     assert s3.create(location, b"ours")
     assert s3.read(location) == b"ours"
+
+
+@pytest.fixture(scope="module")
+def gcs_proxy() -> Iterator[FaultProxy]:
+    pytest.importorskip("obstore")
+    with gcs_server() as endpoint:
+        make_bucket(endpoint, "bucket")
+        proxy = FaultProxy(endpoint)
+        yield proxy
+        proxy.close()
+
+
+@pytest.fixture(scope="module")
+def azure_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultProxy]:
+    pytest.importorskip("obstore")
+    with azure_server(tmp_path_factory.mktemp("azurite")) as endpoint:
+        make_container(endpoint, "bucket")
+        proxy = FaultProxy(endpoint)
+        yield proxy
+        proxy.close()
+
+
+@pytest.fixture(params=["gs", "az"])
+def cloud(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[str, BucketBlobs, FaultProxy]:
+    """Where files lie, what puts them there, and what is between."""
+    patience = {"request_timeout_s": 1.0, "retry_for_s": 6.0}
+    proxy: FaultProxy = request.getfixturevalue("gcs_proxy" if request.param == "gs" else "azure_proxy")
+    proxy.faults.clear()
+    if request.param == "gs":
+        settings = GcsSettings.from_environment({"STORAGE_EMULATOR_HOST": proxy.endpoint})
+        return f"gs://bucket/{uuid.uuid4().hex}", BucketBlobs(replace(settings, **patience)), proxy
+    for name, value in azure_variables(f"{proxy.endpoint}/{AZURE_ACCOUNT}").items():
+        monkeypatch.setenv(name, value)
+    blobs = BucketBlobs(replace(AzureSettings.from_environment(), **patience))
+    return f"az://bucket/{uuid.uuid4().hex}", blobs, proxy
+
+
+@pytest.mark.parametrize("fault", ["503", "drop", "lost", "late"])
+def test_in_other_clouds_too_a_put_is_ours_or_another_s(cloud: tuple[str, BucketBlobs, FaultProxy], fault: str) -> None:
+    folder, blobs, proxy = cloud
+    proxy.faults.append(("PUT", fault))
+    assert blobs.publish(staged(blobs, f"{folder}/part", b"ours"), f"{folder}/part")
+    proxy.faults.append(("PUT", fault))
+    assert not blobs.create(f"{folder}/part", b"ours")
+    proxy.faults.extend([("GET", fault), ("GET", fault)])
+    assert blobs.read(f"{folder}/part") == b"ours"
+    assert blobs.names(folder) == {"part"}
+    assert not proxy.faults
+
+
+def test_in_other_clouds_too_a_missing_bucket_and_a_refusal_are_named(
+    cloud: tuple[str, BucketBlobs, FaultProxy],
+) -> None:
+    folder, blobs, proxy = cloud
+    scheme = folder.partition("://")[0]
+    for ask in (blobs.list, blobs.names, blobs.read, lambda there: blobs.create(there, b"")):
+        with pytest.raises(InvalidInput, match="a bucket that exists"):
+            ask(f"{scheme}://no-such-bucket/x")
+    proxy.faults.extend([("PUT", "403")] * 3)
+    named = "GOOGLE_APPLICATION_CREDENTIALS" if scheme == "gs" else "AZURE_STORAGE_ACCOUNT_KEY"
+    with pytest.raises(InvalidInput, match=named):
+        blobs.create(f"{folder}/x", b"1")
 
 
 @pytest.mark.parametrize("fault", [*FAULTS, "cut"])

@@ -1,4 +1,4 @@
-"""One suite for a registry in a folder and in a bucket of a real S3 server."""
+"""One suite for a registry in a folder and in buckets of servers that stand in for S3, Google's and Azure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from cloud_servers import azure_server, azure_variables, gcs_server, make_container
 from registry_files import artifact, contents
 from s3_server import CREDENTIALS, FaultProxy, make_bucket, moto_server
 
 from twoshift.errors import InvalidInput, NotFound, TryLater, TwoshiftError
+from twoshift.registry import damage
 from twoshift.registry.artifact import Artifact, ArtifactFile
 from twoshift.registry.names import ModelRef
 from twoshift.registry.store import Registry
@@ -29,12 +31,32 @@ def s3_endpoint() -> Iterator[str]:
         yield endpoint
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture(scope="module")
+def gcs_endpoint() -> Iterator[str]:
+    pytest.importorskip("obstore")
+    with gcs_server() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="module")
+def azure_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    pytest.importorskip("obstore")
+    with azure_server(tmp_path_factory.mktemp("azurite")) as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(params=["local", "s3", "gs", "az"])
 def registry(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
     monkeypatch.setenv("TWOSHIFT_HOME", str(tmp_path / "home"))
-    location = str(tmp_path / "registry")
-    if request.param == "s3":
-        location = bucket(request.getfixturevalue("s3_endpoint"), monkeypatch)
+    match request.param:
+        case "s3":
+            location = bucket(request.getfixturevalue("s3_endpoint"), monkeypatch)
+        case "gs":
+            location = google_bucket(request.getfixturevalue("gcs_endpoint"), monkeypatch)
+        case "az":
+            location = container(request.getfixturevalue("azure_endpoint"), monkeypatch)
+        case _:
+            location = str(tmp_path / "registry")
     monkeypatch.setenv("TWOSHIFT_REGISTRY", location)
     return registry_at(location)
 
@@ -45,6 +67,21 @@ def bucket(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
     for key, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": endpoint}.items():
         monkeypatch.setenv(key, value)
     return f"s3://{name}/models"
+
+
+def google_bucket(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    name = f"bucket-{uuid.uuid4().hex}"
+    make_bucket(endpoint, name)
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", endpoint)
+    return f"gs://{name}/models"
+
+
+def container(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    name = f"box-{uuid.uuid4().hex}"
+    make_container(endpoint, name)
+    for key, value in azure_variables(endpoint).items():
+        monkeypatch.setenv(key, value)
+    return f"az://{name}/models"
 
 
 def test_a_large_version_goes_in_and_comes_out_as_it_was(registry: Registry, tmp_path: Path) -> None:
@@ -130,7 +167,7 @@ def test_aliases_names_and_removal(registry: Registry, tmp_path: Path) -> None:
 def test_a_second_start_downloads_nothing(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     registry.push("m", artifact(tmp_path / "m", a_txt="one"))
     first, said = local_model("m"), list[str]()
-    monkeypatch.setattr(registered_models, "received", lambda *_: pytest.fail("it was downloaded again"))
+    monkeypatch.setattr(damage, "received", lambda *_: pytest.fail("it was downloaded again"))
     assert local_model("m:1", note=said.append) == first
     assert said == []
 

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cloud_servers import azure_server, azure_variables, gcs_server, make_container
 from programs import PROGRAM, environment
+from s3_server import make_bucket
 from servers import Server, until
 
 pq = pytest.importorskip("pyarrow.parquet")
@@ -139,6 +141,97 @@ def test_a_job_stays_with_the_version_of_its_plan_when_its_alias_moves(machine: 
     assert pq.read_table(machine.path / "out").column("product").to_pylist() == [2.0 * x for x in range(40)]
     other = machine.run("run", "in.jsonl", "--model", "times:2", "-o", "out", "--shard-rows", "10", code=2)
     assert "checksum was" in other.stderr
+
+
+def test_a_job_against_another_version_has_the_difference_in_its_report_and_in_the_registry(machine: Machine) -> None:
+    machine.push(2)
+    machine.push(3)
+    (machine.path / "in.jsonl").write_text("".join(f'{{"x": {x}}}\n' for x in range(1, 41)))
+    words = ("run", "in.jsonl", "--model", "times:2", "--against", "times:1", "-o", "out", "--shard-rows", "7")
+    told = machine.json(*words)["against"]
+    assert (told["candidate"], told["stable"], told["kind"], told["rows"]) == ("times:2", "times:1", "values", 40)
+    assert told["mean"] == pytest.approx(1 / 3)
+    assert told["share_above"] == 1.0
+    assert pq.read_table(machine.path / "out").column("product").to_pylist() == [3.0 * x for x in range(1, 41)]
+    report = json.loads((machine.path / "out/_twoshift/report.json").read_text())
+    assert report["against"] == told
+    assert "Against times:1" in (machine.path / "out/_twoshift/report.html").read_text()
+
+    assert machine.json(*words)["against"] == told  # nothing is left to do
+    beside = machine.path / "out/_twoshift"
+    for left in ("against.json", "against/_SUCCESS", "against/part-000002.parquet"):  # as if it was killed there
+        (beside / left).unlink()
+    assert machine.json(*words)["against"] == told
+    [made] = machine.json("models", "show", "times:2")["evaluations"]
+    assert (made["against"], made["figures"]["rows"]) == ("times:1", 40)
+    assert "evaluated against times:1 over 40 rows" in machine.run("models", "show", "times:2").stdout
+    unknown = machine.run("run", "in.jsonl", "--model", "times:2", "--against", "times:9", "-o", "more", code=2)
+    assert "a version of times: 1, 2" in unknown.stderr
+    assert not (machine.path / "more").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cloud", ["gs", "az"])
+def test_a_job_reads_and_writes_in_other_clouds_by_a_registry_there(tmp_path: Path, cloud: str) -> None:
+    pytest.importorskip("obstore")
+    (tmp_path / "azurite").mkdir()
+    with gcs_server() if cloud == "gs" else azure_server(tmp_path / "azurite") as endpoint:
+        (make_bucket if cloud == "gs" else make_container)(endpoint, "bucket")
+        variables = {"STORAGE_EMULATOR_HOST": endpoint} if cloud == "gs" else azure_variables(endpoint)
+        machine = Machine(tmp_path / "one", tmp_path)
+        machine.environment |= {**variables, "TWOSHIFT_REGISTRY": f"{cloud}://bucket/models"}
+        assert machine.push(2) == 1
+        machine.run("models", "alias", "times@prod", "1")
+        (machine.path / "in.jsonl").write_text("".join(f'{{"x": {x}}}\n' for x in range(10)))
+        machine.run("run", "in.jsonl", "--model", "times@prod", "-o", f"{cloud}://bucket/first", "--shard-rows", "4")
+        machine.run("run", f"{cloud}://bucket/first/", "--model", "times@prod", "--columns", "x", "-o", "out", code=2)
+        machine.run("verify", f"{cloud}://bucket/first")
+        words = ("--model", "minus.py:Minus", "--columns", "product", "-o", f"{cloud}://bucket/second")
+        (machine.path / "minus.py").write_text(MINUS)
+        assert machine.json("run", f"{cloud}://bucket/first/", *words)["rows"] == 10
+        assert machine.json("models", "verify")["damaged"] == {}
+
+
+MINUS = """
+class Minus:
+    def load(self):
+        pass
+
+    def predict(self, batch):
+        return {"minus": -batch["product"]}
+"""
+
+
+def test_a_job_on_a_server_names_a_version_or_an_alias(machine: Machine) -> None:
+    machine.push(2)
+    machine.push(3)
+    machine.run("models", "alias", "times@prod", "1")
+    (machine.path / "in.jsonl").write_text("".join(f'{{"x": {x}}}\n' for x in range(10)))
+    server = machine.serve("times@prod")
+
+    def submitted(model: str, output: str) -> Any:
+        data = {"inputs": [str(machine.path / "in.jsonl")], "output": str(machine.path / output), "model": model}
+        return server.ask("POST", "/v1/jobs", data)
+
+    try:
+        for number, word in enumerate(("times", "times:1", "times@prod")):
+            job = submitted(word, f"out-{number}")
+            assert job.status == 200, job.body
+            until(lambda job=job: server.ask("GET", f"/v1/jobs/{job.json()['id']}").json()["state"] == "done")
+            found = pq.read_table(machine.path / f"out-{number}").column("product").to_pylist()
+            assert found == [2.0 * x for x in range(10)]
+            plan = json.loads((machine.path / f"out-{number}/_twoshift/plan.json").read_text())
+            assert plan["model"]["name"] == "times:1"
+        refused = submitted("times:2", "out")
+        assert refused.status == 404, refused.body
+        assert "times is times:1 now" in refused.json()["error"]["message"]
+        assert submitted("times@nobody", "out").status == 404
+        machine.run("models", "alias", "times@prod", "2")
+        assert submitted("times@prod", "out").status == 404
+        job = {"inputs": [str(machine.path / "in.jsonl")], "output": f"{machine.path}/s-{{date}}", "model": "times:1"}
+        assert server.ask("POST", "/v1/schedules", {"name": "s", "cron": "0 3 * * *", "job": job}).status == 200
+    finally:
+        server.end()
 
 
 def test_a_server_starts_from_its_cache_where_the_registry_is_gone_and_says_so(

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from job_runs import SQUARES, JobFolder, end_group, wait_for
+from job_runs import SQUARES, TIMEOUT_S, JobFolder, end_group, wait_for
 from programs import PROGRAM
 from pyarrow import csv, ipc
 
@@ -408,13 +408,15 @@ def test_a_value_that_cannot_be_used_is_named(job: JobFolder, line: str, said: s
 
 
 def test_a_second_run_on_the_same_folder_is_refused_and_harms_nothing(job: JobFolder) -> None:
-    job.model(SLOW_ROWS)
+    is_last = "(x == 299).any() and Path('out/_twoshift/plan.json').exists()"  # and not a row to be measured with
+    job.model(f"while {is_last} and not Path('refused').exists(): time.sleep(0.01)")
     process = job.start()
     try:
         wait_for(lambda: list(job.out.glob("part-*")), "a first part")
         refused = job.run(expect=2)
         assert str(process.pid) in refused.err
-        assert process.wait(timeout=60) == 0
+        (job.path / "refused").touch()
+        assert process.wait(timeout=TIMEOUT_S) == 0
     finally:
         end_group(process)
     job.check_squares(300)

@@ -13,8 +13,7 @@ from job_runs import TIMEOUT_S, JobFolder
 from programs import PROGRAM
 from s3_server import CREDENTIALS, make_bucket, moto_server
 
-from twoshift.blobs.s3 import S3Blobs
-from twoshift.blobs.s3_connection import S3Settings
+from twoshift.blobs.s3 import S3Blobs, S3Settings
 
 pytestmark = pytest.mark.slow
 

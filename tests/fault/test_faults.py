@@ -19,7 +19,7 @@ from job_runs import JobFolder, end_group, wait_for
 from programs import python_path
 from s3_server import CREDENTIALS, FaultProxy, make_bucket, moto_server
 
-from twoshift.blobs.s3_connection import S3Settings
+from twoshift.blobs.s3 import S3Settings
 from twoshift.ports import Blobs
 
 pytestmark = pytest.mark.slow

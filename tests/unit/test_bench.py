@@ -271,3 +271,16 @@ def test_the_processor_time_of_a_process_counts_with_that_of_those_it_has_starte
         assert process.stdin is not None
         process.stdin.write(b"\n")
     assert servers.tree_cpu_s(process.pid) == {}
+
+
+def test_a_version_that_is_rolled_back_against_itself_too_often_fails_the_benchmark(
+    bench: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rollout = bench("rollout")
+    spec = rollout.replace(rollout.LIVE, most_requests=1500)
+    good = rollout.simulate_rollouts(spec, 2)
+    bad = rollout.simulate_rollouts(rollout.replace(spec, candidate_failures=0.5), 2)
+    assert rollout.alike("same", good)
+    assert not rollout.alike("broken", bad)
+    assert rollout.worse("broken", bad)
+    assert "rolled back 2 of 2: 100.00 of alpha" in capsys.readouterr().out

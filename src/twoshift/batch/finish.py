@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from twoshift.batch.against import AgainstReport
 from twoshift.batch.parity_report import ParityReport
 from twoshift.batch.part_records import Listing, list_output
 from twoshift.batch.part_stats import PartStats
@@ -24,7 +25,7 @@ from twoshift.batch.verify import (
 from twoshift.decodable import decodable
 from twoshift.ports import Blobs
 
-__all__ = ["finish", "leave", "look_at_parts", "read_runs", "read_summary", "write_run"]
+__all__ = ["add_to_report", "finish", "leave", "look_at_parts", "read_runs", "read_summary", "write_run"]
 
 
 def write_run(output: Blobs, folder: str, number: int, record: RunRecord) -> None:
@@ -75,6 +76,14 @@ def finish(
     _write_report(output, plan, summary, stats)
     output.create(f"{plan.settings.output.rstrip('/')}/_SUCCESS", b"")
     return summary
+
+
+def add_to_report(output: Blobs, plan: Plan, against: AgainstReport) -> None:
+    """What was found once the job was done; raises Broken where a part is missing or damaged."""
+    summary = read_summary(output, plan.settings.output)
+    if summary is not None and summary.against != against:
+        stats = _all_stats(output, plan, (), list_output(output, plan.settings.output))
+        _write_report(output, plan, msgspec.structs.replace(summary, against=against), stats)
 
 
 def leave(output: Blobs, plan: Plan, summary: Summary, stats: list[PartStats]) -> None:

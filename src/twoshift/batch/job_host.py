@@ -141,7 +141,7 @@ class JobHost:
         Those that are held back for their hours are not in it: more replicas would not help them.
         """
         at_work = [each for each in self._queue.running.all().values() if not each.lane.why_held]
-        return [(each.last.rows_left, each.last.window_left_s) for each in at_work if each.job.settings.model == model]
+        return [(each.last.rows_left, each.last.window_left_s) for each in at_work if each.lane.model == model]
 
     def used(self) -> dict[tuple[str, str], Used]:
         """By owner and model: what jobs have had of the devices since this start."""

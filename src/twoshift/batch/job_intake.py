@@ -121,6 +121,8 @@ class JobIntake:
             raise TryLater(why, HELD_S)
         if fleet.adapter is not None:  # a name that clients have for both
             settings = msgspec.structs.replace(settings, model=fleet.model, adapter=fleet.adapter)
+        if fleet.version is not None:  # it stays with this version, wherever an alias points later
+            settings = msgspec.structs.replace(settings, model=fleet.version)
         settings.check_model(fleet.is_llm)
         settings.check_preparers(usable_threads())
         return msgspec.structs.replace(settings, workers=max(1, len(fleet.replicas())))

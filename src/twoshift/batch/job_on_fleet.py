@@ -74,6 +74,7 @@ class JobOnFleet:
         withheld: Callable[[], str] = lambda: "",  # why its owner may have no device now; empty where that may
     ) -> None:
         self._fleet, self._weight = fleet, settings.weight
+        self.model = fleet.model or settings.model  # by the name that clients have for it
         self._parts: dict[LaneReplica, _Part] = {}
         self._urgency = (math.inf, False)  # a deadline, and whether a share is owed
         self._closed = False

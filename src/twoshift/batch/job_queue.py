@@ -180,7 +180,7 @@ class JobQueue:
         thread = threading.Thread(
             target=lambda: self._run(record.id, kind, begun), name=f"twoshift-{record.id}", daemon=True
         )
-        begun = HostedJob(job, pool, lane, thread, (record.owner, settings.model))
+        begun = HostedJob(job, pool, lane, thread, (record.owner, lane.model))
         self.running.add(record.id, begun)
         thread.start()
 

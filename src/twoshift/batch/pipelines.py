@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from twoshift.batch.pipeline_models import opened_model, plain_options
+from twoshift.batch.pipeline_models import opened_model
 from twoshift.engine.window import Window
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Scorer", "spark_scorer"]
+__all__ = ["BatchScorer"]
 
 ERROR = "error"  # as in a part, whose module needs pyarrow, and this one does not
 _AHEAD = 1  # batches that are prepared while one is on the device
 
 
-class Scorer:
-    """A model that adds its columns and `error` to batches; loaded once, in whatever process makes it.
-
-    For `Dataset.map_batches`, with `fn_constructor_kwargs`. A row that cannot be scored has a text in `error`, and in
-    the model's columns NaN where they hold floats, None where they hold texts, and 0 elsewhere.
-    """
+class BatchScorer:
+    """A model that adds its columns and `error` to batches; loaded once, in whatever process makes it."""
 
     def __init__(
         self,
@@ -97,25 +92,6 @@ class Scorer:
         failed = list(window.errors)
         errors[failed] = [window.errors[k] for k in failed]
         return columns | {ERROR: errors}
-
-
-def spark_scorer(model: str, **options: Any) -> Callable[[Iterator[pd.DataFrame]], Iterator[pd.DataFrame]]:
-    """A function for `DataFrame.mapInPandas`; the options are those of `Scorer`. A row that failed has nulls.
-
-    The model is loaded where Spark runs it, once a Python worker, with as many threads as Spark gives a task.
-    """
-    given = tuple(sorted(plain_options(options).items()))
-
-    def score(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        return _shared_scorer(model, given).stream(batches)
-
-    return score
-
-
-# Spark uses a Python worker for many tasks. All are kept: nobody would close one that is dropped, as a task may use it
-@cache
-def _shared_scorer(model: str, options: tuple[tuple[str, Any], ...]) -> Scorer:
-    return Scorer(model, **dict(options))
 
 
 def _values(series: Any) -> NDArray[Any]:

@@ -23,7 +23,7 @@ __all__ = ["SAY", "SHARED", "Given", "Outbox", "lost_reason", "problem_here", "s
 SAY = "say"  # the concurrency group of that method: it waits beside all others
 SHARED = (
     "on Ray, every node must reach the output folder, the input files and the model under the same path: use a shared "
-    "filesystem or s3://"
+    "filesystem or a bucket"
 )
 _LONG_POLL_S = 10.0
 _MOST_REASON = 300  # characters

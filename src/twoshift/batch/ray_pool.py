@@ -25,6 +25,7 @@ from twoshift.batch.preparing.preparers import NOT_RUNNING
 from twoshift.batch.ray_actor import SAY, Given, lost_reason
 from twoshift.batch.ray_worker import Note, RayWorker
 from twoshift.batch.settings import JobSettings
+from twoshift.blobs.environments import bucket_variables
 from twoshift.errors import InvalidInput
 from twoshift.extras import needed
 from twoshift.policy.preparing import SPARED_CORES, PreparersPolicy
@@ -263,8 +264,9 @@ def _device(asked: str) -> str:
 
 def _environment(settings: JobSettings) -> dict[str, str]:
     """What says how storage, and a model on another server, are reached, where the job needs it."""
-    on_s3 = any(name.removeprefix("@").startswith("s3://") for name in (*settings.inputs, settings.output))
-    found = {name: value for name, value in os.environ.items() if on_s3 and name.startswith("AWS_")}
+    registry = settings.registry or os.environ.get("TWOSHIFT_REGISTRY", "")
+    places = (name.removeprefix("@") for name in (*settings.inputs, settings.output, registry))
+    found = bucket_variables(places, os.environ)
     if is_address(settings.model) and KEY in os.environ:
         found[KEY] = os.environ[KEY]
     return found

@@ -105,8 +105,8 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     # fmt: off
     inputs: Annotated[
-        tuple[str, ...], setting("Input: files, folders, patterns, @list-files or s3:// prefixes.", names(), "INPUTS")]
-    output: Annotated[str, setting("Output folder, local or s3://.", _LOCATION, "-o", "--output")]
+        tuple[str, ...], setting("Input: files, folders, patterns, @list-files, bucket prefixes.", names(), "INPUTS")]
+    output: Annotated[str, setting("Output folder, local, s3://, gs:// or az://.", _LOCATION, "-o", "--output")]
     model: Annotated[
         str,
         setting("Model: minilm, smollm, a model folder or file, file.py:Class, a registered NAME:3 or NAME@prod.")]
@@ -215,6 +215,10 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     at_least: Annotated[AtLeast, HERE] = None
     reference: Annotated[Reference, HERE] = None
     registry: Annotated[RegistryLocation, HERE] = None
+    against: Annotated[
+        str | None, HERE,
+        setting("Run this model over the rows as well, and report how far the answers differ: NAME:3.",
+                more="The output is that of `model`. See [the registry](registry.md#evaluations).")] = None
     load_seconds: Annotated[
         float,
         setting("Replace a worker that needs longer to load the model.", duration(), "--load-timeout", shown="30m"),

@@ -12,6 +12,7 @@ import msgspec
 
 from twoshift import report
 from twoshift._version import __version__
+from twoshift.batch.against import AgainstReport
 from twoshift.batch.impact import LiveImpact, Percentiles
 from twoshift.batch.parity_report import ParityReport
 from twoshift.batch.part_stats import FailedRow, PartStats
@@ -24,7 +25,7 @@ from twoshift.llm_ports import QualityReport
 from twoshift.policy.plan.token_prices import token_prices
 from twoshift.units import counted
 
-__all__ = ["Summary", "dollars", "parity_words", "summary_page", "token_price_words"]
+__all__ = ["Summary", "against_words", "dollars", "parity_words", "summary_page", "token_price_words"]
 
 _QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9, "longest": 1.0}
 _NAMED_INPUTS = 3
@@ -81,6 +82,7 @@ class Summary(msgspec.Struct, frozen=True):
     predicted_s: float | None = None  # for these rows on as many workers, as the first rows let expect
     failed_rows: tuple[FailedRow, ...] = ()  # the first of them
     skipped: int = 0  # rows with neither a result nor an error: their texts are empty
+    against: AgainstReport | None = None  # how far its answers are from another model's
 
     @classmethod
     def so_far(
@@ -271,6 +273,7 @@ def _words(summary: Summary) -> list[str]:
     if (quality := summary.quality) is not None:
         over = f"{quality.measure}, {counted(quality.rows, 'row')}; at least {quality.at_least:g} was required"
         words.append(f"Quality in {summary.precision}, measured before the start: {quality.figure:.4f} ({over}).")
+    words += [] if summary.against is None else against_words(summary.against)
     if summary.out_of_memory:
         cap = f"; the limit of a call was lowered to {summary.max_tokens:,} tokens" if summary.max_tokens else ""
         calls = counted(summary.out_of_memory, "call")
@@ -344,6 +347,18 @@ def _lane_words(summary: Summary) -> Iterator[str]:
 
 def _latency(seen: Percentiles) -> str:
     return f"p50 {1e3 * seen.p50_s:.3g} ms, p99 {1e3 * seen.p99_s:.3g} ms ({counted(seen.requests, 'request')})"
+
+
+def against_words(made: AgainstReport) -> Iterator[str]:
+    """How far the answers are from another model's."""
+    told = f"mean {made.mean:.4g}, p50 {made.p50:.4g}, p99 {made.p99:.4g}, largest {made.worst:.4g}"
+    yield (
+        f"Against {made.stable}: over {counted(made.rows, 'row')} the difference of the answers ({made.kind}, 0 to 1) "
+        f"is {told}; {made.share_above:.2%} of the rows differ by more than {made.bound:g}."
+    )
+    if made.failed_candidate or made.failed_stable:
+        only = f"{counted(made.failed_candidate, 'row')} failed only with {made.candidate}"
+        yield f"{only}, {made.failed_stable:,} only with {made.stable}."
 
 
 def parity_words(parity: ParityReport) -> Iterator[str]:

@@ -1,1 +1,1 @@
-"""Where a job's inputs lie and its results go: local folders and S3."""
+"""Where a job's inputs lie and its results go: local folders and buckets."""

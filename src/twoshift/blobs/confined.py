@@ -96,6 +96,11 @@ class ConfinedBlobs:
         self._roots.check(location)
         self._inner.delete(location)
 
+    def sweep(self, prefix: str) -> int:
+        """Remove what writers that were killed have left below a folder; how many files."""
+        self._roots.check(prefix)
+        return self._inner.sweep(prefix)
+
 
 def _opened_path(opened: BinaryIO, location: str) -> str:
     """Where the open file really lies; the root of all where nobody can tell."""

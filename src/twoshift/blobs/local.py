@@ -5,21 +5,21 @@ from __future__ import annotations
 import errno
 import os
 import stat as modes
-import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from twoshift.blobs.local_errors import explained
 from twoshift.blobs.local_publish import link_if_absent, make_folder, sync_file
-from twoshift.durable import sync_directory
+from twoshift.blobs.local_unfinished import is_unfinished, swept, unfinished
+from twoshift.durable import sync_directory, write_all
 from twoshift.errors import NotFound
 from twoshift.ports import Blob
 
 __all__ = ["LocalBlobs"]
 
 _BUFFER_BYTES = 1 << 20
-_UNFINISHED = ".twoshift-tmp"  # hidden, and never listed: a writer that was killed may leave one
 _NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _STAGING = Path("_twoshift", "staging")  # readers of datasets pass over names with an underscore
 
@@ -52,7 +52,7 @@ class LocalBlobs:
         with explained(prefix):
             try:
                 with os.scandir(_folder(prefix) or ".") as entries:
-                    return {entry.name for entry in entries if not _is_unfinished(entry.name) and _is_file(entry)}
+                    return {entry.name for entry in entries if not is_unfinished(entry.name) and _is_file(entry)}
             except FileNotFoundError:
                 return set()
 
@@ -73,12 +73,8 @@ class LocalBlobs:
         """Put a small file there, or replace it: a reader sees the old or the new one, whole."""
         path = Path(location)
         with explained(location):
-            written = _written_beside(path, data)
-            try:
+            with _written_beside(path, data) as written:
                 written.replace(path)
-            except OSError:
-                written.unlink(missing_ok=True)
-                raise
             sync_directory(path.parent)
 
     def create(self, location: str, data: bytes) -> bool:
@@ -88,11 +84,8 @@ class LocalBlobs:
             if os.path.lexists(path):
                 sync_directory(path.parent)  # who put it there may not have come so far
                 return False
-            written = _written_beside(path, data)
-            try:
+            with _written_beside(path, data) as written:
                 return link_if_absent(written, path)
-            finally:
-                written.unlink(missing_ok=True)
 
     def staging(self, location: str) -> Path:
         """The local folder in which a file is written that will be published at that location."""
@@ -115,16 +108,11 @@ class LocalBlobs:
         """Put a file of any size there, or replace it, whole; nothing where the chunks raise."""
         path = Path(location)
         with explained(location):
-            make_folder(path.parent)
-            written = _unfinished_beside(path)
-            try:
-                with written.open("xb", buffering=0) as file:
-                    for chunk in chunks():
-                        file.write(chunk)
-                    os.fsync(file.fileno())
+            with unfinished(path) as (written, file):
+                for chunk in chunks():
+                    write_all(file, chunk)
+                os.fsync(file.fileno())
                 written.replace(path)
-            finally:
-                written.unlink(missing_ok=True)
             sync_directory(path.parent)
 
     def delete(self, location: str) -> None:
@@ -137,10 +125,15 @@ class LocalBlobs:
                 return
             sync_directory(path.parent)
 
+    def sweep(self, prefix: str) -> int:
+        """Remove what writers that were killed have left below a folder; how many files."""
+        with explained(prefix):
+            return swept(prefix)
+
 
 def _blob(location: str, found: os.stat_result) -> Blob:
     written = f"mtime {found.st_mtime_ns} ns"
-    return Blob(location, found.st_size, f"{found.st_size} bytes, {written}", written)
+    return Blob(location, found.st_size, f"{found.st_size} bytes, {written}", written, found.st_mtime)
 
 
 def _folder(prefix: str) -> str:
@@ -155,7 +148,7 @@ def _below(folder: str, above: tuple[tuple[int, int], ...]) -> Iterator[Blob]:
     if here in above:
         return
     with os.scandir(folder or ".") as entries:
-        children = [entry for entry in entries if not _is_unfinished(entry.name)]
+        children = [entry for entry in entries if not is_unfinished(entry.name)]
     for entry in children:
         location = os.path.join(folder, entry.name)  # noqa: PTH118 - Path would drop a leading ./
         found = _stat(entry)
@@ -184,23 +177,9 @@ def _stat(entry: os.DirEntry[str]) -> os.stat_result | None:
         raise
 
 
-def _is_unfinished(name: str) -> bool:
-    return name.endswith(_UNFINISHED)
-
-
-def _written_beside(path: Path, data: bytes) -> Path:
-    make_folder(path.parent)
-    written = _unfinished_beside(path)
-    try:
-        with written.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:
-        written.unlink(missing_ok=True)
-        raise
-    return written
-
-
-def _unfinished_beside(path: Path) -> Path:
-    return path.parent / f".{uuid.uuid4().hex}{_UNFINISHED}"
+@contextmanager
+def _written_beside(path: Path, data: bytes) -> Iterator[Path]:
+    with unfinished(path) as (written, file):
+        write_all(file, data)
+        os.fsync(file.fileno())
+        yield written

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from twoshift.blobs.environments import is_bucket
 from twoshift.errors import InvalidInput
 
 __all__ = ["Roots", "check_root"]
@@ -22,7 +23,7 @@ _Depth = Callable[[str, str], int]  # of a place and a root: how deep the root l
 
 @dataclass(frozen=True, slots=True)
 class Roots:
-    """Folders and s3:// prefixes. The deepest root that holds a place says whose it is."""
+    """Folders and prefixes in buckets. The deepest root that holds a place says whose it is."""
 
     own: tuple[str, ...]
     others: tuple[str, ...] = ()  # other tenants', and the server's own files
@@ -54,10 +55,9 @@ class Roots:
 
 def check_root(root: str, field: str) -> None:
     """Raises InvalidInput where it is neither a folder by its whole name nor a place in a bucket."""
-    scheme, separator, rest = root.partition("://")
-    is_place = scheme == "s3" and rest.partition("/")[0] != "" if separator else Path(root).is_absolute()
+    is_place = is_bucket(root) if "://" in root else Path(root).is_absolute()
     if not is_place or _CONTROL.search(root) or _climbs(root):
-        raise InvalidInput(field, root, "a folder such as /data/search, or s3://bucket/prefix")
+        raise InvalidInput(field, root, "a folder such as /data/search, or s3://bucket/prefix (also gs://, az://)")
 
 
 def _below_url(location: str, root: str) -> int:

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from twoshift import loading_settings
-from twoshift.cli.params import duration, option_of
+from twoshift.cli.params import option_of
+from twoshift.declare import setting
+from twoshift.values import duration
+
+if TYPE_CHECKING:
+    from twoshift.ports import Runtime
 
 __all__ = [
-    "ERROR_FIELDS",
-    "LOAD_TIMEOUT_S",
-    "MODELS",
-    "BatchInvariant",
-    "Device",
-    "LoadTimeout",
-    "Model",
-    "Precision",
-    "RegistryAt",
-    "RowModel",
-    "TensorParallel",
-    "Threads",
-    "TrustPickle",
-]
+    "ERROR_FIELDS", "MODELS", "Loading", "Model", "ProfileLoading", "RegistryAt", "RowModel", "TextLoading",
+    "TrustPickle", "loaded",
+]  # fmt: skip
 
 # A model is an argument and not an option: its errors keep the plain word.
 ERROR_FIELDS = {"model": "MODEL"}
@@ -40,12 +35,46 @@ RowModel = Annotated[
         help=f"Model: minilm, the folder of an encoder, {_ROWS}. For language models use `run --prompt` or `serve`."
     ),
 ]
-Device = Annotated[str, option_of(loading_settings.Device)]
-Precision = Annotated[str | None, option_of(loading_settings.Precision)]
-Threads = Annotated[int | None, option_of(loading_settings.Threads)]
-TensorParallel = Annotated[int, option_of(loading_settings.TensorParallel)]
-BatchInvariant = Annotated[bool, option_of(loading_settings.BatchInvariant)]
 TrustPickle = Annotated[bool, option_of(loading_settings.TrustPickle)]
 RegistryAt = Annotated[str | None, option_of(loading_settings.RegistryLocation)]
-LoadTimeout = Annotated[float | None, duration("Fail if the model does not load within this time.", shown="10m")]
-LOAD_TIMEOUT_S = 600.0
+_LOAD_TIMEOUT_S = 600.0
+
+
+class TextLoading(msgspec.Struct, frozen=True, kw_only=True):
+    """How a model is loaded that takes texts."""
+
+    device: loading_settings.Device = "auto"
+    precision: loading_settings.Precision = None
+    threads: loading_settings.Threads = None
+    load_timeout: Annotated[
+        float | None, setting("Fail if the model does not load within this time.", duration(), shown="10m")
+    ] = None
+    registry: loading_settings.RegistryLocation = None
+
+
+class Loading(TextLoading, frozen=True, kw_only=True):
+    """How a model of any rows is."""
+
+    trust_pickle: loading_settings.TrustPickle = False
+
+
+class ProfileLoading(Loading, frozen=True, kw_only=True):
+    """How a model of any kind is, to be measured."""
+
+    tensor_parallel: loading_settings.TensorParallel = 1
+    batch_invariant: loading_settings.BatchInvariant = False
+
+
+def loaded(model: str, asked: TextLoading) -> Runtime:
+    """The model, on its device; raises InvalidInput, Broken."""
+    from twoshift.wiring.model_loading import load_model
+
+    return load_model(
+        model,
+        device=asked.device,
+        precision=asked.precision,
+        threads=asked.threads,
+        trust_pickle=isinstance(asked, Loading) and asked.trust_pickle,
+        load_timeout_s=asked.load_timeout or _LOAD_TIMEOUT_S,
+        registry=asked.registry,
+    )

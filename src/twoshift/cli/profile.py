@@ -11,21 +11,9 @@ from twoshift.cli.app import app
 from twoshift.cli.commands import command
 from twoshift.cli.files import check_writable, write_text
 from twoshift.cli.measurement import QUANTILE, HeldOut, Measurement, Point
-from twoshift.cli.model_options import (
-    ERROR_FIELDS,
-    LOAD_TIMEOUT_S,
-    BatchInvariant,
-    Device,
-    LoadTimeout,
-    Model,
-    Precision,
-    RegistryAt,
-    TensorParallel,
-    Threads,
-    TrustPickle,
-)
+from twoshift.cli.model_options import ERROR_FIELDS, Model, ProfileLoading, loaded
 from twoshift.cli.output import note, own_stdout, show
-from twoshift.cli.params import JsonFlag, duration, millis, text, usd, whole
+from twoshift.cli.params import JsonFlag, duration, given_of, millis, text, usd, whole, with_settings
 from twoshift.cli.progress import progress_bar
 from twoshift.errors import InvalidInput, TwoshiftError
 from twoshift.policy.plan.table import Cap, cap, doublings, knee
@@ -49,6 +37,7 @@ _ROW_TOKENS = 64  # of a row that is made here
 
 
 @command(app, "profile", "twoshift profile minilm --slo-ms 50 --price 2.50", ERROR_FIELDS)
+@with_settings(ProfileLoading)
 def profile_command(
     model: Model,
     slo_ms: Annotated[float, millis("Latency objective of a live request.")] = 50.0,
@@ -60,51 +49,42 @@ def profile_command(
     row_tokens: Annotated[
         int | None, whole("For an encoder without --rows: tokens per generated example row.", most=10**6, shown="64")
     ] = None,
-    device: Device = "auto",
-    precision: Precision = None,
-    threads: Threads = None,
-    load_timeout: LoadTimeout = None,
-    trust_pickle: TrustPickle = False,
-    tensor_parallel: TensorParallel = 1,
-    batch_invariant: BatchInvariant = False,
+    *,
     seconds: Annotated[float, duration("Approximate measuring time.")] = 5.0,
     max_rows: Annotated[int, whole("Number of rows in the largest call to measure.", most=10**6)] = 1024,
     report: Annotated[str | None, text("Write a report with the curve to this HTML file.", metavar="FILE")] = None,
-    registry: RegistryAt = None,
     as_json: JsonFlag = False,
+    **given: Any,
 ) -> None:
     """Measure the forward calls of a model on this device; print the cost curve and the batch sizes for an SLO."""
     from twoshift.cli.profile_report import profile_data, profile_parts, profile_report
     from twoshift.engine.measure import MeasureLimits
-    from twoshift.wiring.model_loading import is_llm, load_model, threads_of
+    from twoshift.wiring.model_loading import is_llm, threads_of
 
-    if is_llm(model, registry):
+    asked = ProfileLoading(**given_of(ProfileLoading, given))
+    if is_llm(model, asked.registry):
         from twoshift.cli.profile_llm import profile_llm
         from twoshift.runtime.llm import LlmOptions
 
         for flag, value in (("--rows", rows), ("--report", report)):
             if value is not None:
                 raise InvalidInput(flag, value, f"no value: {model} is a language model and generates its own prompts")
+        parallel, invariant = asked.tensor_parallel, asked.batch_invariant
         options = LlmOptions(
-            device, precision, threads, tensor_parallel=tensor_parallel, batch_invariant=batch_invariant
+            asked.device, asked.precision, asked.threads, tensor_parallel=parallel, batch_invariant=invariant
         )
-        profile_llm(model, options, seconds, slo_ms / 1e3, price, as_json, registry)
+        profile_llm(model, options, seconds, slo_ms / 1e3, price, as_json, asked.registry)
         return
-    for flag, is_said in (("--tensor-parallel", tensor_parallel != 1), ("--batch-invariant", batch_invariant)):
+    for flag, is_said in (
+        ("--tensor-parallel", asked.tensor_parallel != 1),
+        ("--batch-invariant", asked.batch_invariant),
+    ):
         if is_said:
             raise InvalidInput(flag, "given", f"no value: {model} is not a language model")
     check_writable(report, "--report", others=[rows])
     limits = MeasureLimits(seconds, max_rows=max_rows, max_tokens=max(max_rows, MeasureLimits().max_tokens))
     with own_stdout():
-        runtime = load_model(
-            model,
-            device=device,
-            precision=precision,
-            threads=threads,
-            trust_pickle=trust_pickle,
-            load_timeout_s=load_timeout or LOAD_TIMEOUT_S,
-            registry=registry,
-        )
+        runtime = loaded(model, asked)
         try:
             examples = _examples(runtime, rows, row_tokens)
             samples = _measured(runtime, examples, limits, rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +20,7 @@ from twoshift.units import counted
 
 if TYPE_CHECKING:
     from twoshift.registry.names import ModelRef
-    from twoshift.registry.records import Version
+    from twoshift.registry.records import AliasMove, Evaluation, Version
     from twoshift.registry.store import Registry
 
 __all__ = ["Ref", "megabytes", "pace", "ref_of", "version_line"]
@@ -36,44 +35,49 @@ def list_command(
     name: Annotated[str | None, typer.Argument(help="Show all versions of this model.")] = None,
     registry: RegistryAt = None,
     as_json: JsonFlag = False,
-) -> None:
+) -> int:
     """List the registered models, or the versions of one."""
     from twoshift.wiring.registered_models import registry_at
 
     store = registry_at(registry)
+    refs = store.refs(None if name is None else _known_name(store, name))
     if name is None:
-        found = [(each, store.versions(each)[-1:]) for each in store.names()]
-    else:
-        store.find(ref_of(name))
-        found = [(ref_of(name).name, store.versions(ref_of(name).name))]
-    versions = [store.version(each, number) for each, numbers in found for number in numbers]
-    pointing = {each: _pointing(store, each) for each, _ in found}
+        refs = list({ref.name: ref for ref in refs}.values())  # the newest of each
+    versions, damaged = store.read_all(refs)
+    pointing = dict[str, dict[int, list[str]]]()
+    for each in dict.fromkeys(ref.name for ref in refs):
+        pointing[each], broken = store.aliases.pointing(each)
+        damaged |= {f"{each}@{alias}": what for alias, what in broken.items()}
     data = {
         "registry": store.root,
         "versions": [_summary(each, pointing[each.name].get(each.version, [])) for each in versions],
         "aliases": {
             f"{name}@{alias}": n for name, by in pointing.items() for n, those in by.items() for alias in those
         },
+        "damaged": damaged,
     }
     rows = [_row(each, pointing[each.name], is_all=name is not None) for each in versions]
     empty = f"No model in {store.root} yet: `twoshift models push NAME SOURCE` adds one."
-    show(as_json, data, table(_COLUMNS, rows, less=("by", "created")) if rows else empty)
+    shown = [table(_COLUMNS, rows, less=("by", "created"))] if rows else [] if damaged else [empty]
+    show(as_json, data, *shown, *(f"{ref}: {what}" for ref, what in damaged.items()))
+    return 1 if damaged else 0
 
 
 @command(app, "show", "twoshift models show doubler@prod")
 def show_command(model: Ref, registry: RegistryAt = None, as_json: JsonFlag = False) -> None:
-    """Show a version: files, checksum, source, aliases, profiles and who uses it."""
+    """Show a version: files, checksum, source, aliases, profiles, evaluations and who uses it."""
     from twoshift.wiring.registered_models import registry_at
 
     store = registry_at(registry)
     version = store.find(ref_of(model))
-    aliases = _pointing(store, version.name).get(version.version, [])
-    profiles, uses = store.profile_names(version), store.uses(version)
+    aliases = store.aliases.pointing(version.name)[0].get(version.version, [])
+    profiles, uses, evaluations = store.profiles.names(version), store.uses(version), store.evaluations.of(version)
     data = {
         **msgspec.to_builtins(version),
         "size_bytes": version.size_bytes,
         "aliases": aliases,
         "profiles": profiles,
+        "evaluations": msgspec.to_builtins(evaluations),
         "uses": msgspec.to_builtins(uses),
     }
     known = [
@@ -84,6 +88,7 @@ def show_command(model: Ref, registry: RegistryAt = None, as_json: JsonFlag = Fa
         *([f"note: {version.note}"] if version.note else []),
         f"aliases: {', '.join(f'{version.name}@{each}' for each in aliases) or 'none'}",
         f"profiles: {', '.join(each.removeprefix('on.') for each in profiles) or 'none'}",
+        *(_evaluation_line(each) for each in evaluations),
         *(f"used by {use.kind} {use.where}, {use.created_at}" for use in uses),
     ]
     files = [(file.path, f"{file.size_bytes:,}", file.sha256) for file in version.files]
@@ -105,7 +110,7 @@ def history_command(
     if not moves:
         store.find(ref_of(alias))  # says what there is
     rows = [
-        (each.created_at, str(each.version), "rollback" if each.is_rollback else "set", each.created_by, each.note)
+        (each.created_at, "" if each.is_deletion else str(each.version), _how(each), each.created_by, each.note)
         for each in moves
     ]
     show(as_json, {"alias": alias, "moves": msgspec.to_builtins(moves)}, table(_MOVES, rows))
@@ -121,10 +126,10 @@ def pull_command(
     as_json: JsonFlag = False,
 ) -> None:
     """Download a version to this machine's cache and compare its checksums."""
+    from twoshift.registry.copying import copied
     from twoshift.wiring.registered_models import found_version, local_model, model_cache
 
-    if output is not None and Path(output).expanduser().exists():
-        raise InvalidInput("output", output, "a folder that does not exist yet")
+    folder = None if output is None else _new_folder(output)
     version = found_version(str(ref_of(model)), registry, note)
     if version is None:
         raise InvalidInput("MODEL", model, "a registered model; this is a file or folder")
@@ -132,20 +137,28 @@ def pull_command(
     with progress_bar(f"Downloading {version.ref}") as progress:
         local = local_model(version.ref, registry, trust_pickle=True, note=note, progress=progress)
     assert local.folder is not None  # noqa: S101 - it is a registered one
-    folder = local.folder
-    if output is not None:
-        folder = Path(output).expanduser()
-        shutil.copytree(local.folder, folder, copy_function=shutil.copyfile)
+    if folder is not None:
+        copied(local.folder, folder)
     took_s = time.monotonic() - began_s
     how = "; it was in the cache" if was_here else pace(version.size_bytes, took_s)
     data = {
         "model": version.ref,
         "checksum": version.checksum,
         "bytes": version.size_bytes,
-        "folder": str(folder),
+        "folder": str(folder or local.folder),
         "seconds": took_s,
     }
-    show(as_json, data, f"{version.ref}: {megabytes(version.size_bytes)} in {folder}{how}")
+    show(as_json, data, f"{version.ref}: {megabytes(version.size_bytes)} in {folder or local.folder}{how}")
+
+
+def _new_folder(output: str) -> Path:
+    """A folder that may be filled; raises InvalidInput."""
+    folder = Path(output).expanduser()
+    if folder.is_dir() and any(folder.iterdir()):
+        raise InvalidInput("output", output, "a folder that is empty or does not exist; this one has files in it")
+    if folder.exists() and not folder.is_dir():
+        raise InvalidInput("output", output, "a folder, not a file")
+    return folder
 
 
 @command(app, "verify", "twoshift models verify doubler:1")
@@ -158,8 +171,8 @@ def verify_command(
     from twoshift.wiring.registered_models import model_cache, registry_at
 
     store, cache = registry_at(registry), model_cache()
-    damaged = dict[str, dict[str, str]]()
-    versions = _meant(store, None if model is None else ref_of(model))
+    versions, unreadable = store.read_all(_meant(store, None if model is None else ref_of(model)))
+    damaged = {ref: {"record": what} for ref, what in unreadable.items()}
     for version in versions:
         with progress_bar(f"Verifying {version.ref}") as progress:
             found = store.damaged(version, progress)
@@ -169,19 +182,35 @@ def verify_command(
         found |= {f"{path} (cache)": f"{what}; removed from the cache" for path, what in (here or {}).items()}
         if found:
             damaged[version.ref] = found
+    refs = [each.ref for each in versions] + list(unreadable)
     lines = [f"{ref}: {what}" for ref, found in damaged.items() for what in found.values()]
-    whole = f"{counted(len(versions) - len(damaged), 'version')} of {len(versions):,} as pushed."
-    show(as_json, {"versions": [each.ref for each in versions], "damaged": damaged}, *lines, whole)
+    lines.append(f"{counted(len(refs) - len(damaged), 'version')} of {len(refs):,} as pushed.")
+    if len(damaged) > len(unreadable):
+        lines.append("Pushing the same model again writes damaged files anew.")
+    show(as_json, {"versions": refs, "damaged": damaged}, *lines)
     return 1 if damaged else 0
 
 
-def _meant(store: Registry, ref: ModelRef | None) -> list[Version]:
+def _meant(store: Registry, ref: ModelRef | None) -> list[ModelRef]:
+    from twoshift.registry.names import ModelRef
+
     if ref is None:
-        return [store.version(name, number) for name in store.names() for number in store.versions(name)]
-    if ref.is_explicit:
-        return [store.find(ref)]
-    store.find(ref)
-    return [store.version(ref.name, number) for number in store.versions(ref.name)]
+        return store.refs()
+    if ref.alias is not None:
+        return [ModelRef(ref.name, store.find(ref).version)]
+    if ref.version is not None and ref.version in store.versions(ref.name):
+        return [ref]
+    if ref.version is not None:
+        store.find(ref)  # says what there is
+    return store.refs(_known_name(store, ref.name))
+
+
+def _known_name(store: Registry, word: str) -> str:
+    """The model that a word names; raises NotFound with the known ones."""
+    ref = ref_of(word)
+    if ref.is_explicit or not store.versions(ref.name):
+        store.find(ref)
+    return ref.name
 
 
 def ref_of(word: str) -> ModelRef:
@@ -213,16 +242,19 @@ def version_line(version: Version) -> str:
 def _as_loaded(version: Version) -> str:
     if version.is_llm:
         return ", a language model"
-    return f" with {version.runtime}: {', '.join(version.outputs)}" if version.runtime else ", not checked at the push"
+    if not version.runtime:
+        return ", not checked at the push"
+    return f" with {version.runtime}{': ' if version.outputs else ''}{', '.join(version.outputs)}"
 
 
-def _pointing(store: Registry, name: str) -> dict[int, list[str]]:
-    """The aliases of a model, by the versions that they point to."""
-    found = dict[int, list[str]]()
-    for alias in store.aliases.of(name):
-        if (move := store.aliases.current(name, alias)) is not None:
-            found.setdefault(move.version, []).append(alias)
-    return found
+def _how(move: AliasMove) -> str:
+    return "deleted" if move.is_deletion else "rollback" if move.is_rollback else "set"
+
+
+def _evaluation_line(made: Evaluation) -> str:
+    figures = ", ".join(f"{name} {value:.4g}" for name, value in made.figures.items() if isinstance(value, float))
+    rows = f" over {made.figures['rows']:,} rows" if isinstance(made.figures.get("rows"), int) else ""
+    return f"evaluated against {made.against}{rows}: difference {figures}; {made.where}, {made.created_at}"
 
 
 def _summary(version: Version, aliases: list[str]) -> dict[str, Any]:

@@ -1,11 +1,11 @@
-"""`models push`, `alias`, `rollback`, `remove`: what changes the registry."""
+"""`models push`, `alias`, `rollback`, `remove`, `clean`: what changes the registry."""
 
 from __future__ import annotations
 
 import tempfile
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -18,7 +18,11 @@ from twoshift.cli.output import own_stdout, show
 from twoshift.cli.params import JsonFlag, text
 from twoshift.cli.progress import progress_bar
 from twoshift.cli.registry import megabytes, pace, version_line
-from twoshift.errors import InvalidInput
+from twoshift.errors import Broken, InvalidInput
+from twoshift.units import counted
+
+if TYPE_CHECKING:
+    from twoshift.registry.store import Registry
 
 __all__ = ["push_command"]
 
@@ -26,6 +30,7 @@ _SOURCE = (
     "Anything that --model takes, organisation/name in Hugging Face's cache, an MLflow model folder, or "
     "models:/name@alias."
 )
+_KEPT = "Its files are kept while another version has them, a push is under way, or a version's record is damaged."
 Alias = Annotated[str, typer.Argument(help="Alias: NAME@prod.")]
 Note = Annotated[str, text("Text to keep with it.")]
 
@@ -66,23 +71,36 @@ def push_command(
 @command(app, "alias", "twoshift models alias doubler@prod 2")
 def alias_command(
     alias: Alias,
-    version: Annotated[str, typer.Argument(help="Version: 3 or NAME:3.")],
+    version: Annotated[str | None, typer.Argument(help="Version: 3 or NAME:3.")] = None,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete the alias; its history stays.")] = False,
     note: Note = "",
     registry: RegistryAt = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Let an alias point to a version."""
+    """Let an alias point to a version, or delete it."""
     from twoshift.registry.names import alias_ref
     from twoshift.wiring.registered_models import registry_at
 
     name, word = alias_ref(alias)
-    number = _number(version, name)
+    if (version is None) != delete:
+        raise InvalidInput("VERSION", version or "none", f"either a version of {name}, such as 3, or --delete")
     store = registry_at(registry)
-    before = store.aliases.current(name, word)
+    if version is None:
+        was = store.delete_alias(name, word, note)
+        show(as_json, {"alias": alias, "version": None, "before": was}, f"{alias} is deleted; it was {name}:{was}.")
+        return
+    number, was = _number(version, name), _pointed_to(store, name, word)
     store.alias(name, word, number, note)
-    was = None if before is None else before.version
     data = {"alias": alias, "version": number, "before": was}
     show(as_json, data, f"{alias} is {name}:{number}{'' if was is None else f'; it was {name}:{was}'}.")
+
+
+def _pointed_to(store: Registry, name: str, alias: str) -> int | None:
+    try:
+        before = store.aliases.current(name, alias)
+    except Broken:  # it is set again
+        return None
+    return None if before is None else before.version
 
 
 @command(app, "rollback", "twoshift models rollback doubler@prod")
@@ -107,16 +125,41 @@ def remove_command(
     force: Annotated[bool, typer.Option("--force", help="Remove it although a server uses it.")] = False,
     registry: RegistryAt = None,
     as_json: JsonFlag = False,
-) -> None:
+) -> int:
     """Remove a version without an alias, and the files that no other version has."""
     from twoshift.registry.names import version_ref
     from twoshift.wiring.registered_models import registry_at
 
-    ref = version_ref(version)
-    freed = registry_at(registry).remove(ref.name, ref.version or 0, force)
-    show(as_json, {"removed": str(ref), "freed_bytes": freed}, f"Removed {ref}; {megabytes(freed)} freed.")
+    ref, store = version_ref(version), registry_at(registry)
+    freed = store.remove(ref.name, ref.version or 0, force)
+    damaged = {} if freed else store.read_all(store.refs())[1]
+    data = {"removed": str(ref), "freed_bytes": freed, "damaged": damaged}
+    show(as_json, data, f"Removed {ref}; {megabytes(freed)} freed.")
     if not freed:
-        tell("Its files are kept while another version has them or a push is under way.")
+        tell(_KEPT)
+    return _told_damage(damaged)
+
+
+@command(app, "clean", "twoshift models clean")
+def clean_command(registry: RegistryAt = None, as_json: JsonFlag = False) -> int:
+    """Delete files that no version has, and what pushes that were killed have left."""
+    from twoshift.wiring.registered_models import registry_at
+
+    store = registry_at(registry)
+    freed, leftovers = store.clean()
+    damaged = {} if freed else store.read_all(store.refs())[1]
+    data = {"freed_bytes": freed, "leftovers": leftovers, "damaged": damaged}
+    show(as_json, data, f"{megabytes(freed)} freed; {counted(leftovers, 'unfinished file')} of killed pushes removed.")
+    return _told_damage(damaged)
+
+
+def _told_damage(damaged: dict[str, str]) -> int:
+    """The exit code."""
+    for ref, what in damaged.items():
+        tell(f"{ref}: {what}")
+    if damaged:
+        tell("No file is deleted while a record is damaged; `twoshift models remove NAME:3` removes the record.")
+    return 1 if damaged else 0
 
 
 def _number(given: str, name: str) -> int:

@@ -25,6 +25,7 @@ from twoshift.errors import InvalidInput
 if TYPE_CHECKING:
     from twoshift.batch.job import Job, JobResult
     from twoshift.batch.progress import JobSnapshot
+    from twoshift.wiring.compared_jobs import ComparedJob
 
 __all__ = ["run_command"]
 
@@ -130,7 +131,7 @@ def _refuse_placeholders(settings: JobSettings) -> None:
 
 
 @contextlib.contextmanager
-def _signals(job: Job) -> Iterator[None]:
+def _signals(job: Job | ComparedJob) -> Iterator[None]:
     """SIGTERM and the first SIGINT stop cleanly; a second SIGINT gives up what is in work."""
     interrupts, asked = 0, set[bool]()
 
@@ -188,6 +189,7 @@ def _data(settings: JobSettings, result: JobResult) -> dict[str, object]:
         "usd_per_million_output_tokens": whole and whole.usd_per_million_output,
         "quality": whole and whole.quality and msgspec.to_builtins(whole.quality),
         "parity": whole and whole.parity and whole.parity.to_dict(),
+        "against": whole and whole.against and msgspec.to_builtins(whole.against),
         "dead_shards": result.dead,
         "failures": result.failures,
     }
@@ -229,7 +231,7 @@ def _lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
 
 
 def _done_lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
-    from twoshift.batch.summary import dollars, parity_words, token_price_words
+    from twoshift.batch.summary import against_words, dollars, parity_words, token_price_words
     from twoshift.units import counted
 
     whole, last = result.summary, result.last
@@ -244,6 +246,8 @@ def _done_lines(settings: JobSettings, result: JobResult) -> Iterator[str]:
             yield from token_price_words(whole)
         if whole.parity is not None and whole.parity.passed is False:
             yield from parity_words(whole.parity)
+        if whole.against is not None:
+            yield from against_words(whole.against)
     checked = f"only file sizes were compared; `twoshift verify {shlex.quote(settings.output)}` compares checksums"
     yield _this_run(last) if last.committed_rows else f"This run: nothing was left to do ({checked})."
     made = _made_window(settings, result)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,12 +13,13 @@ from twoshift.cli.progress import progress_bar
 from twoshift.cli.run_codes import EXIT_CODES
 from twoshift.cli.run_warning import failed_rows_warning
 from twoshift.cli.server import ServerClient, server_at
+from twoshift.client.requests import absolute
 from twoshift.declare import differing
 
 if TYPE_CHECKING:
     from twoshift.batch.settings import JobSettings
 
-__all__ = ["absolute", "job_data", "run_on"]
+__all__ = ["job_data", "run_on"]
 
 _POLL_S = 0.5
 _CODES = {"done": 0, "paused": 3, "cancelled": 3, "queued": 3, "running": 3}  # the last two: nobody waits any more
@@ -56,14 +56,6 @@ def job_data(server: ServerClient, settings: JobSettings) -> dict[str, Any]:
         changed["inputs"] = [absolute(each) for each in changed["inputs"]]
         changed["output"] = absolute(changed["output"])
     return changed
-
-
-def absolute(location: str) -> str:
-    """A name that means the same from anywhere on this machine."""
-    if "://" in location:
-        return location
-    listed, path = ("@", location[1:]) if location.startswith("@") else ("", location)
-    return f"{listed}{Path(path).absolute()}"
 
 
 def _followed(server: ServerClient, job: dict[str, Any]) -> dict[str, Any]:

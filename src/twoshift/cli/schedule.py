@@ -36,7 +36,8 @@ def add_command(
         str | None, text("Cron expression: minute hour day month weekday, or @daily.", metavar="EXPRESSION")
     ] = None,
     after: Annotated[
-        str | None, text("Run whenever this file appears or is replaced: a path or s3://.", metavar="LOCATION")
+        str | None,
+        text("Run whenever this file appears or is replaced: a path or a place in a bucket.", metavar="LOCATION"),
     ] = None,
     every: Annotated[
         str | None, text("With --after: interval between checks for the file.", metavar="DURATION", shown="30s")
@@ -59,7 +60,8 @@ def add_command(
     In the job's paths, {date}, {time} and {run} are replaced, so that each run has its own folder.
     """
     from twoshift.batch.settings import read_settings
-    from twoshift.cli.run_on import absolute, job_data
+    from twoshift.cli.run_on import job_data
+    from twoshift.client.requests import absolute
 
     server = server_at(on)
     told = {} if notify is None else {"notify": [each.strip() for each in notify.split(",") if each.strip()]}

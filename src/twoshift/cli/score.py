@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from twoshift.cli.app import app
 from twoshift.cli.commands import command
-from twoshift.cli.model_options import (
-    ERROR_FIELDS,
-    LOAD_TIMEOUT_S,
-    Device,
-    LoadTimeout,
-    Precision,
-    RegistryAt,
-    RowModel,
-    Threads,
-    TrustPickle,
-)
+from twoshift.cli.model_options import ERROR_FIELDS, Loading, RowModel, loaded
 from twoshift.cli.output import own_stdout
-from twoshift.cli.params import JsonFlag
+from twoshift.cli.params import JsonFlag, given_of, with_settings
 from twoshift.cli.rows import Parse, json_row, opened, pair_row, text_or_pair
 from twoshift.errors import InvalidInput
 
@@ -31,6 +21,7 @@ __all__ = ["row_parser", "score_command"]
 
 
 @command(app, "score", "twoshift score model.py:Doubler rows.jsonl", ERROR_FIELDS)
+@with_settings(Loading)
 def score_command(
     model: RowModel,
     rows: Annotated[
@@ -40,29 +31,17 @@ def score_command(
             '{"query": ..., "text": ...} or ["query", "text"] for a reranker; a text for a classifier; - is stdin.',
         ),
     ] = "-",
-    device: Device = "auto",
-    precision: Precision = None,
-    threads: Threads = None,
-    load_timeout: LoadTimeout = None,
-    trust_pickle: TrustPickle = False,
-    registry: RegistryAt = None,
+    *,
     as_json: JsonFlag = False,
+    **given: Any,
 ) -> int:
     """Score rows with a model: print one JSON object per input line, in order."""
+    asked = Loading(**given_of(Loading, given))
     with opened(rows, "ROWS") as stream:
         from twoshift.cli.answers import Answers, answer_lines
-        from twoshift.wiring.model_loading import load_model
 
         with own_stdout() as out:
-            runtime = load_model(
-                model,
-                device=device,
-                precision=precision,
-                threads=threads,
-                trust_pickle=trust_pickle,
-                load_timeout_s=load_timeout or LOAD_TIMEOUT_S,
-                registry=registry,
-            )
+            runtime = loaded(model, asked)
             if runtime.info.outputs == ("embedding",) and runtime.info.runtime != "python":
                 runtime.close()
                 raise InvalidInput("model", model, "a scoring model; this is an embedding model: use `twoshift embed`")

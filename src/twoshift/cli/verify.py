@@ -24,7 +24,7 @@ _NOT_DONE = 3  # as a run that was stopped: the same command goes on
 
 @command(app, "verify", "twoshift verify out/")
 def verify_command(
-    output: Annotated[str, typer.Argument(help="Output folder of a job, local or s3://.")],
+    output: Annotated[str, typer.Argument(help="Output folder of a job, local or in a bucket.")],
     as_json: JsonFlag = False,
 ) -> int:
     """Read every part of a job's output and compare it with its recorded checksum.

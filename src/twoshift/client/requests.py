@@ -19,10 +19,10 @@ from twoshift.client.values import Batch, Chunk, Completion, Embeddings, File, I
 from twoshift.errors import Broken, Late
 
 __all__ = [
-    "cancel_batch", "cancel_job", "chat", "complete", "create_batch", "delete_file", "derived", "download_file",
-    "embeddings", "get_batch", "get_job", "infer", "list_batches", "list_jobs", "models", "pause_job", "read_chunk",
-    "request", "rerank", "resume_job", "stream_chat", "stream_complete", "submit_job", "upload_file", "wait_batch",
-    "wait_job",
+    "absolute", "cancel_batch", "cancel_job", "chat", "complete", "create_batch", "delete_file", "derived",
+    "download_file", "embeddings", "get_batch", "get_job", "infer", "list_batches", "list_jobs", "models", "pause_job",
+    "read_chunk", "request", "rerank", "resume_job", "stream_chat", "stream_complete", "submit_job", "upload_file",
+    "wait_batch", "wait_job",
 ]  # fmt: skip
 
 Messages = str | Sequence[Mapping[str, Any]]
@@ -96,7 +96,7 @@ def submit_job(inputs: str | Sequence[str], *, model: str, output: str, **settin
     A file's name that does not begin at the root is one below the present folder: the server must see the same disk.
     """
     listed = [inputs] if isinstance(inputs, str) else inputs
-    asked = {"inputs": [_absolute(each) for each in listed], "model": model, "output": _absolute(output)}
+    asked = {"inputs": [absolute(each) for each in listed], "model": model, "output": absolute(output)}
     return json_call("POST", "/v1/jobs", _job, asked | settings, repeatable=False)
 
 
@@ -269,7 +269,7 @@ def _batch_path(batch: str | Batch) -> str:
     return f"/v1/batches/{_quoted(batch if isinstance(batch, str) else batch.id)}"
 
 
-def _absolute(location: str) -> str:
+def absolute(location: str) -> str:
     """A name that means the same from anywhere on this machine."""
     if "://" in location:
         return location

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
-__all__ = ["agreeing_share", "exact_match", "rouge_l"]
+__all__ = ["agreeing_share", "exact_match", "longest_common", "rouge_l"]
 
 _WORD = re.compile(r"\w+")
 
@@ -20,7 +20,7 @@ def rouge_l(expected: str, text: str) -> float:
     wanted, found = (_WORD.findall(each.lower()) for each in (expected, text))
     if not wanted or not found:
         return float(wanted == found)
-    return 2 * _common(wanted, found) / (len(wanted) + len(found))
+    return 2 * longest_common(wanted, found) / (len(wanted) + len(found))
 
 
 def agreeing_share(one: Sequence[object], other: Sequence[object]) -> float:
@@ -29,9 +29,9 @@ def agreeing_share(one: Sequence[object], other: Sequence[object]) -> float:
     return same / max(len(one), len(other)) if one or other else 1.0
 
 
-def _common(one: Sequence[str], other: Sequence[str]) -> int:
+def longest_common(one: Sequence[Hashable], other: Sequence[Hashable]) -> int:
     """The length of their longest common subsequence: a bit for each word of the first, cleared where a match ends."""
-    places = dict[str, int]()
+    places = dict[Hashable, int]()
     for at, word in enumerate(one):
         places[word] = places.get(word, 0) | 1 << at
     everything = (1 << len(one)) - 1

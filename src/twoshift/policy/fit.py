@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -250,30 +251,43 @@ def _starts(data: _Data, shape: _Shape) -> list[_Floats]:
 def _robust(data: _Data, shape: _Shape, theta: _Floats, rounds: int = 10) -> _Floats:
     """L1 steps to find the bulk of the samples, then Tukey steps to use it efficiently."""
     for _ in range(rounds):
-        residual = _residual(data, shape, theta)
-        theta = _step(data, shape, theta, 1.0 / np.maximum(np.abs(residual), 0.01))
+        near = _linear(data, shape, theta)
+        theta = _step(data, shape, theta, near, 1.0 / np.maximum(np.abs(near.residual), 0.01))
     if len(data.seconds) < 10:  # too few to tell an outlier from a fact
         return theta
     for _ in range(3 * rounds // 2):
-        residual = _residual(data, shape, theta)
-        spread = max(_NOISE_FLOOR, 1.4826 * float(np.median(np.abs(residual))))
-        u = np.clip(np.abs(residual) / (_TUKEY * spread), 0.0, 1.0)
-        new = _step(data, shape, theta, (1.0 - u**2) ** 2)
-        if np.allclose(new, theta, rtol=1e-6, atol=0.0):
+        near = _linear(data, shape, theta)
+        off = np.abs(near.residual)
+        spread = max(_NOISE_FLOOR, 1.4826 * float(np.median(off)))
+        u = np.minimum(off / (_TUKEY * spread), 1.0)
+        new = _step(data, shape, theta, near, (1.0 - u**2) ** 2)
+        if (np.abs(new - theta) <= 1e-6 * np.abs(theta)).all():
             return new
         theta = new
     return theta
 
 
-def _step(data: _Data, shape: _Shape, theta: _Floats, robustness: _Floats) -> _Floats:
-    """One Gauss-Newton step on relative residuals, coefficients kept at or above zero."""
+class _Linear(NamedTuple):
+    """A curve around some coefficients."""
+
+    gradient: _Floats
+    predicted: _Floats
+    residual: _Floats  # in logs
+
+
+def _linear(data: _Data, shape: _Shape, theta: _Floats) -> _Linear:
     gradient = _gradient(data, shape, theta)
     predicted = np.maximum(gradient @ theta, 1e-15)
+    return _Linear(gradient, predicted, np.log(data.seconds / predicted))
+
+
+def _step(data: _Data, shape: _Shape, theta: _Floats, near: _Linear, robustness: _Floats) -> _Floats:
+    """One Gauss-Newton step on relative residuals, coefficients kept at or above zero."""
     root = np.sqrt(data.weights * robustness)
     # The target in logs, so that a sample a thousand times too slow pulls no harder than its logarithm.
-    target = 1.0 + np.maximum(np.log(data.seconds / predicted), -0.9)
+    target = 1.0 + np.maximum(near.residual, -0.9)
     free = shape.free
-    solution = _non_negative(gradient[:, free] * (root / predicted)[:, None], target * root)
+    solution = _non_negative(near.gradient[:, free] * (root / near.predicted)[:, None], target * root)
     new = np.zeros_like(theta)
     new[free] = solution
     return new if solution.any() else theta
@@ -281,13 +295,16 @@ def _step(data: _Data, shape: _Shape, theta: _Floats, robustness: _Floats) -> _F
 
 def _non_negative(a: _Floats, b: _Floats) -> _Floats:
     """Least squares with every coefficient >= 0; exact, by trying the faces: there are at most five columns."""
-    scale = np.maximum(np.linalg.norm(a, axis=0), 1e-300)
+    scale = np.maximum(np.sqrt((a * a).sum(axis=0)), 1e-300)
     a = a / scale
     width = a.shape[1]
     # A trace of ridge, because two columns may coincide (every call past the corner, say).
     gram, target = a.T @ a + 1e-12 * np.eye(width), a.T @ b
+    best = np.linalg.solve(gram, target)
+    if (best >= 0).all():
+        return best / scale
     best, best_loss = np.zeros(width), math.inf
-    for size in range(width, 0, -1):
+    for size in range(width - 1, 0, -1):
         for face in itertools.combinations(range(width), size):
             free = list(face)
             part = np.linalg.solve(gram[np.ix_(free, free)], target[free])
@@ -295,8 +312,6 @@ def _non_negative(a: _Floats, b: _Floats) -> _Floats:
             if loss < best_loss and (part >= 0).all():
                 best, best_loss = np.zeros(width), loss
                 best[free] = part
-        if size == width and best_loss < math.inf:
-            break
     return best / scale
 
 
@@ -311,16 +326,11 @@ def _gradient(data: _Data, shape: _Shape, theta: _Floats) -> _Floats:
     else:
         by_line = (line >= theta[2]).astype(float)
         by_floor = 1.0 - by_line
-    columns = [by_line, by_line * data.tokens, by_floor, by_line * data.squares, by_line * data.rows]
-    return np.stack(columns, axis=1)
-
-
-def _residual(data: _Data, shape: _Shape, theta: _Floats) -> _Floats:
-    return np.log(data.seconds / np.maximum(_gradient(data, shape, theta) @ theta, 1e-15))
+    return np.array([by_line, by_line * data.tokens, by_floor, by_line * data.squares, by_line * data.rows]).T
 
 
 def _loss(data: _Data, shape: _Shape, theta: _Floats) -> float:
-    capped = np.minimum(np.abs(_residual(data, shape, theta)), _ERROR_CAP)
+    capped = np.minimum(np.abs(_linear(data, shape, theta).residual), _ERROR_CAP)
     return float(np.average(capped, weights=data.weights))
 
 

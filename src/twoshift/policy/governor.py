@@ -6,22 +6,17 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Protocol
 
 from twoshift.policy.governor_values import BackgroundSequence, GovernorDecision, GovernorSettings, LiveLoad
+from twoshift.policy.plan.row import Curve
 from twoshift.types import CallSize
 
-__all__ = ["GovernorPolicy", "StepCost"]
+__all__ = ["GovernorPolicy"]
 
+_AT_ONCE, _AT_ONCE_SHARE = 8, 1 / 16  # prompts that begin together, of those that run: fewer steps read any
 _RECENT_STEPS = 32  # over which live prompts are averaged
 # Of a prompt: a runtime that has forgotten what it read of it would never come to its end
 _MOST_PAUSES, _MOST_PAUSES_BOUNDED = 4, 64  # the latter where --live-slowdown says what live prompts may pay for it
-
-
-class StepCost(Protocol):
-    """What one engine step costs: rows are sequences, tokens are those processed in the step."""
-
-    def seconds(self, size: CallSize, quantile: float = ...) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +33,7 @@ class _Bounds:
 class GovernorPolicy:
     """Holds background sequences to what live streams leave of the step and of the KV cache."""
 
-    def __init__(self, cost: StepCost, settings: GovernorSettings) -> None:
+    def __init__(self, cost: Curve, settings: GovernorSettings) -> None:
         self.cost = cost
         self.settings = settings
         self._live_s = -math.inf  # when live load was last seen
@@ -196,19 +191,24 @@ class GovernorPolicy:
         # waiting for a first one that would not fit an empty engine either would wait in vain
         may_pass = waiting[0].kv_tokens > whole or self._may_pass(waiting[0], free, now_s)
         admitted: list[BackgroundSequence] = []
+        is_filled = False
         for each in waiting if may_pass else waiting[:1]:
-            if len(admitted) >= room or sum(unread) >= readable:
+            if len(admitted) >= room:
+                break
+            if is_filled := sum(unread) >= readable:
                 break  # unread prompts queue better outside the engine, where they can still be reordered
             if each.kv_tokens > free:
                 continue
             more, count = [*unread, *_unread([each])], len(running) + len(admitted) + 1
             if not self._fits(live.decoding(), count, (), 0, bounds.admit_s):
                 break
-            if not self._fits(live, count, more, most, bounds.fill_s):
+            if is_filled := not self._fits(live, count, more, most, bounds.fill_s):
                 break
             admitted.append(each)
             free -= each.kv_tokens
             unread = more
+        if not is_filled and len(admitted) < min(_AT_ONCE, _AT_ONCE_SHARE * len(running), len(waiting)):
+            return [], "waiting until several prompts can begin in one step"
         if not admitted:
             return [], "the step, the KV cache or the prefill budget has no capacity for another sequence"
         return admitted, f"capacity for {len(admitted)} of {len(waiting)} waiting sequences"
@@ -269,7 +269,9 @@ def _without(sequences: Sequence[BackgroundSequence], gone: Sequence[BackgroundS
 
 def _largest(most: int, holds: Callable[[int], bool]) -> int:
     """The largest count up to `most` that holds, where every smaller one does; 0 is taken to hold."""
-    low, high = 0, most
+    if holds(most):  # as it mostly does
+        return most
+    low, high = 0, max(0, most - 1)
     while low < high:
         middle = (low + high + 1) // 2
         if holds(middle):

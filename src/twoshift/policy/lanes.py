@@ -7,6 +7,7 @@ import math
 from functools import partial
 
 from twoshift.policy.background_queue import BackgroundQueue, Block, Slice
+from twoshift.policy.call_cutter import CallCutter
 from twoshift.policy.cost import CallCost
 from twoshift.policy.lane_accounts import LaneAccounts
 from twoshift.policy.lane_values import Call, Drop, Idle, LaneLimits, Run, Slot
@@ -45,7 +46,7 @@ class LanePolicy:
         self.riders = RideAlong(limits, self.background, self.curves, self.accounts)
         predict_s = self.curves.predict_s
         whole_s = partial(predict_s, slot=Slot.WHOLE) if limits.lanes > 1 else None
-        self.live = LiveQueue(self._room(), predict_s, limits.lanes, whole_s, limits.live_call_s)
+        self.live = LiveQueue(CallCutter(self._room(), predict_s, limits.lanes, whole_s, limits.live_call_s))
         self.curves.changed = (self.riders.price, self.live.reprice)
         self._calls = itertools.count()
 

@@ -6,7 +6,7 @@ import bisect
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from twoshift.errors import InvalidInput
@@ -48,16 +48,8 @@ class LiveQueue:
     Rows of one signature are cut by themselves, and the calls of all go by their first rows' deadlines.
     """
 
-    def __init__(
-        self,
-        room: CallRoom,
-        predict_s: Callable[[CallSize], float],
-        lanes: int = 1,
-        whole_s: Callable[[CallSize], float] | None = None,
-        lane_s: float = math.inf,
-    ) -> None:
-        """As CallCutter."""
-        self._cutter = CallCutter(room, predict_s, lanes, whole_s, lane_s)
+    def __init__(self, cutter: CallCutter) -> None:
+        self._cutter = cutter
         self._has_whole = False  # the plan, of several lanes, a call for all
         self._entries: list[LiveEntry] = []  # sorted by deadline, then arrival
         self._where: dict[int, tuple[float, int]] = {}  # key of every row in _entries -> its sort key

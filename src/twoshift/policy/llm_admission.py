@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from twoshift.policy.admission import Admit, Refuse
-from twoshift.policy.cost import CallCost
+from twoshift.policy.plan.row import Curve
 from twoshift.types import CallSize
 
 __all__ = ["LiveSequence", "LlmAdmissionPolicy", "LlmBounds", "LlmLoad", "likely_left"]
@@ -66,9 +66,7 @@ class LlmAdmissionPolicy:
     def __init__(self, bounds: LlmBounds) -> None:
         self.bounds = bounds
 
-    def decide(
-        self, cost: CallCost, load: LlmLoad, prompt_tokens: int, sequences: int, within_s: float
-    ) -> Admit | Refuse:
+    def decide(self, cost: Curve, load: LlmLoad, prompt_tokens: int, sequences: int, within_s: float) -> Admit | Refuse:
         """All sequences of a request or none; `finish_s` is that of their first tokens, from now.
 
         Where nobody else is there it is admitted, however long: the curve may be wrong, and learns from it.
@@ -88,7 +86,7 @@ class LlmAdmissionPolicy:
         reason = f"the first token would take {first_s:.3g} s, but {within_s:.3g} s are allowed{why}"
         return Refuse(max(_LEAST_WAIT_S, first_s - within_s), reason)
 
-    def live_streams(self, cost: CallCost) -> int:
+    def live_streams(self, cost: Curve) -> int:
         """Sequences whose step keeps TPOT; all, where not even one alone does: to refuse would help nobody."""
         least, most = 1, self.bounds.max_sequences
         if cost.seconds(CallSize.uniform(1), _QUANTILE) > self.bounds.tpot_s:
@@ -99,11 +97,11 @@ class LlmAdmissionPolicy:
             least, most = (middle, most) if fits else (least, middle - 1)
         return least
 
-    def first_token_s(self, cost: CallCost, load: LlmLoad, prompt_tokens: int, sequences: int = 1) -> float:
+    def first_token_s(self, cost: Curve, load: LlmLoad, prompt_tokens: int, sequences: int = 1) -> float:
         """Until prompts that come now have their first tokens."""
         return self._first_token_s(cost, load, prompt_tokens, sequences)[0]
 
-    def _out_of_pace(self, cost: CallCost, load: LlmLoad, sequences: int, most: int) -> Refuse:
+    def _out_of_pace(self, cost: Curve, load: LlmLoad, sequences: int, most: int) -> Refuse:
         """Come back once enough of the others have likely ended; all of them, for a request that is too many alone."""
         live = len(load.live)
         ends = sorted(each.ends_after for each in load.live)
@@ -113,20 +111,20 @@ class LlmAdmissionPolicy:
         told = f"at most {most} can run without missing their objective of {self.bounds.tpot_s:.3g} s per token"
         return Refuse(max(_LEAST_WAIT_S, wait_s), f"{live} sequences are running, and {told}")
 
-    def _first_token_s(self, cost: CallCost, load: LlmLoad, prompt_tokens: int, sequences: int) -> tuple[float, str]:
+    def _first_token_s(self, cost: Curve, load: LlmLoad, prompt_tokens: int, sequences: int) -> tuple[float, str]:
         rows = min(self.bounds.max_sequences, sequences + len(load.live) + load.background)
         steps, why = self._room_after(cost, load, prompt_tokens, sequences)
         decode_s = steps * cost.seconds(CallSize.uniform(rows))
         return load.step_s + decode_s + self._reads_s(cost, load, rows, prompt_tokens), why
 
-    def _reads_s(self, cost: CallCost, load: LlmLoad, rows: int, prompt_tokens: int = 0) -> float:
+    def _reads_s(self, cost: Curve, load: LlmLoad, rows: int, prompt_tokens: int = 0) -> float:
         """Steps of so many rows that read these tokens, and what is unread already."""
         unread = prompt_tokens + sum(each.unread_tokens for each in load.live)
         piece = min(unread, self.bounds.step_tokens)
         steps = math.ceil(unread / self.bounds.step_tokens)
         return steps * cost.seconds(CallSize(rows, rows + piece, piece, unread))
 
-    def _room_after(self, cost: CallCost, load: LlmLoad, prompt_tokens: int, sequences: int) -> tuple[int, str]:
+    def _room_after(self, cost: Curve, load: LlmLoad, prompt_tokens: int, sequences: int) -> tuple[int, str]:
         """The steps until enough others have ended, each with as many tokens as it may have; what it waits for."""
         most = self.live_streams(cost)
         why = ""

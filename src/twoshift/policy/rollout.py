@@ -1,327 +1,246 @@
-"""The canary's state machine: evidence about a new version in, keep, promote or roll back out."""
+"""A rollout's state machine: evidence about a candidate in; keep, advance, promote or roll back out."""
 
 from __future__ import annotations
 
-import enum
-import math
-from dataclasses import dataclass
 from typing import assert_never
 
-from twoshift.errors import InvalidInput
+from twoshift.durations import format_duration
+from twoshift.policy.rollout_evidence import RolloutEvidence
+from twoshift.policy.rollout_values import (
+    Advance,
+    Compared,
+    Comparison,
+    Crashed,
+    Evidence,
+    Keep,
+    Paused,
+    Promote,
+    PromoteAsked,
+    Resumed,
+    RollBack,
+    RollBackAsked,
+    RolloutDecision,
+    RolloutSettings,
+    RolloutState,
+    Stage,
+    Version,
+    VersionAnswered,
+    Warmed,
+)
 
 __all__ = [
+    "Advance",
     "Compared",
     "Comparison",
     "Crashed",
     "Evidence",
     "Keep",
+    "Paused",
     "Promote",
+    "PromoteAsked",
+    "Resumed",
     "RollBack",
+    "RollBackAsked",
     "RolloutDecision",
     "RolloutPolicy",
     "RolloutSettings",
+    "RolloutState",
     "Stage",
     "Version",
     "VersionAnswered",
     "Warmed",
     "falls_in_share",
-    "wilson_bounds",
 ]
 
 _MASK = (1 << 64) - 1
-_BUCKETS_PER_OCTAVE = 16
-_SHORTEST_S = 1e-5
-_BUCKETS = 27 * _BUCKETS_PER_OCTAVE  # 10 us to over 20 minutes
-
-
-class Version(enum.StrEnum):
-    """Whose answer it was."""
-
-    STABLE = "stable"
-    CANARY = "canary"
-
-
-class Stage(enum.StrEnum):
-    """Where the new version is; the last two are final."""
-
-    LOADING = "loading"
-    CANARY = "canary"
-    PROMOTED = "promoted"
-    ROLLED_BACK = "rolled_back"
-
-
-@dataclass(frozen=True, slots=True)
-class Warmed:
-    """The new version is loaded and warm: it may take traffic."""
-
-
-@dataclass(frozen=True, slots=True)
-class VersionAnswered:
-    """A version answered a request, or failed to."""
-
-    version: Version
-    latency_s: float
-    failed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """Both versions answered the same mirrored rows; so many answers disagreed beyond the tolerance."""
-
-    rows: int
-    disagreed: int
-
-    def __post_init__(self) -> None:
-        _check("disagreed", self.disagreed, 0 <= self.disagreed <= self.rows, f"0 to {self.rows} rows")
-
-
-@dataclass(frozen=True, slots=True)
-class Crashed:
-    """A replica of a version died."""
-
-    version: Version
-    why: str = "the process died"
-
-
-Evidence = Warmed | VersionAnswered | Compared | Crashed
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """One comparison: the canary's share with its interval, and what is tolerated."""
-
-    name: str
-    seen: int
-    of: int
-    low: float  # at the confidence that a breach needs
-    high: float  # at the confidence that a promotion needs
-    breach_above: float
-    promote_below: float
-
-    @property
-    def is_breach(self) -> bool:
-        return self.low > self.breach_above
-
-    @property
-    def is_good(self) -> bool:
-        return self.high <= self.promote_below
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.seen} of {self.of} (at most {self.promote_below:.2%} is accepted)"
-
-
-@dataclass(frozen=True, slots=True)
-class Keep:
-    """Leave the traffic as it is."""
-
-    reason: str
-    figures: tuple[Comparison, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Promote:
-    """Give the new version all of the traffic."""
-
-    reason: str
-    figures: tuple[Comparison, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class RollBack:
-    """Give the old version all of the traffic and drain the new one."""
-
-    reason: str
-    figures: tuple[Comparison, ...] = ()
-
-
-RolloutDecision = Keep | Promote | RollBack
-
-
-@dataclass(frozen=True, slots=True)
-class RolloutSettings:
-    """How much traffic, how much evidence, and how much worse is still accepted."""
-
-    share: float = 0.05
-    slo_s: float | None = None
-    min_requests: int = 500  # of each version
-    min_compared: int = 200  # 0: answers are not mirrored, and not required to agree
-    min_s: float = 60.0
-    max_s: float = 3600.0  # inconclusive until then: rolled back
-    max_loading_s: float = 900.0
-    breach_requests: int = 20  # fewer are never a breach, however bad
-    error_tolerance: float = 0.01  # more failures than the old version, as a share of requests
-    slow_factor: float = 1.1  # a request is slow above the old version's percentile times this
-    median_tolerance: float = 0.1
-    tail_tolerance: float = 0.02
-    disagreement_limit: float = 0.02
-    promote_z: float = 2.0
-    breach_z: float = 4.0  # looked at after every request, so it needs more than a single look would
-
-    def __post_init__(self) -> None:
-        _check("share", self.share, 0 < self.share <= 0.5, "a share of traffic above 0 and up to 0.5")
-        for name in ("min_requests", "breach_requests"):
-            _check(name, getattr(self, name), getattr(self, name) >= 1, "a whole number of at least 1")
-        for name in ("min_compared", "min_s", "promote_z", "breach_z", "max_loading_s"):
-            value: float = getattr(self, name)
-            _check(name, value, 0 <= value < math.inf, "a finite number of at least 0")
-        for name in ("error_tolerance", "median_tolerance", "tail_tolerance", "disagreement_limit"):
-            _check(name, getattr(self, name), 0 <= getattr(self, name) <= 1, "a share from 0 to 1")
-        _check("max_s", self.max_s, self.max_s >= self.min_s, f"at least min_s, {self.min_s:g}")
-        _check("slow_factor", self.slow_factor, 1 <= self.slow_factor < math.inf, "at least 1")
-        _check("slo_s", self.slo_s, self.slo_s is None or self.slo_s > 0, "seconds above 0, or none")
+_SURPRISING = 7  # requests that should be the candidate's by now: none of them by chance is one case in a thousand
+_FINAL = (Stage.PROMOTED, Stage.ROLLED_BACK)
 
 
 class RolloutPolicy:
-    """Watches one new version beside the old one and decides by itself; a final decision stays."""
+    """Watches one candidate beside the stable version and decides by itself; a final decision stays.
 
-    def __init__(self, settings: RolloutSettings | None, now_s: float) -> None:
+    The clock that `now_s` comes from must go on over restarts: seconds since 1970, not since a start.
+    """
+
+    def __init__(self, settings: RolloutSettings | None, now_s: float, state: RolloutState | None = None) -> None:
         self.settings = settings or RolloutSettings()
-        self.stage = Stage.LOADING
-        self._since_s = now_s  # when this stage began
-        self._final: Promote | RollBack | None = None  # set exactly in the two final stages
-        self._seen = {Version.STABLE: _Record(), Version.CANARY: _Record()}
-        self._compared = 0
-        self._disagreed = 0
+        self._steps = self.settings.steps
+        self._state = RolloutState(since_s=now_s) if state is None else state.copy()
+        self._evidence = RolloutEvidence(self.settings, self._state)
 
-    def routes_to_canary(self, request_key: int) -> bool:
-        """Whether the new version answers this request; the same key always goes the same way in a stage."""
-        match self.stage:
-            case Stage.LOADING | Stage.ROLLED_BACK:
-                return False
-            case Stage.CANARY:
-                return falls_in_share(request_key, self.settings.share)
-            case Stage.PROMOTED:
-                return True
-            case _:
-                assert_never(self.stage)
+    @classmethod
+    def restored(cls, settings: RolloutSettings | None, state: RolloutState) -> RolloutPolicy:
+        """As it was when it gave this state; the same events lead it to the same decisions."""
+        return RolloutPolicy(settings, state.since_s, state)
+
+    def state(self) -> RolloutState:
+        """A copy of all that it remembers."""
+        return self._state.copy()
+
+    @property
+    def stage(self) -> Stage:
+        return self._state.stage
+
+    @property
+    def is_paused(self) -> bool:
+        return self._state.paused
+
+    @property
+    def share(self) -> float:
+        """Of live requests, those that the candidate answers now."""
+        if self._state.stage is Stage.PROMOTED:
+            return 1.0
+        return self._steps[self._state.step] if self._state.stage is Stage.LADDER else 0.0
+
+    @property
+    def wants_copies(self) -> bool:
+        """Whether copied requests are of use: in the shadow, and where answers must agree, at every share."""
+        bound = self.settings.disagreement_bound
+        return self.stage is Stage.SHADOW or (self.stage is Stage.LADDER and self.settings.shadow and bound is not None)
+
+    @property
+    def evidence(self) -> float:
+        """That the candidate is worse in any respect; it is rolled back when this reaches 1/alpha."""
+        return self._evidence.total()
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether `decide` would end the rollout now: it need not wait for the next look. As cheap as an attribute."""
+        return self._state.crossed > 0 or self._state.stage in _FINAL
+
+    def routes_to_candidate(self, request_key: int) -> bool:
+        """Whether the candidate answers this request; a key stays with it while the share grows."""
+        return falls_in_share(request_key, self.share)
+
+    def figures(self) -> tuple[Comparison, ...]:
+        """The comparisons so far: failures, slow answers, disagreement."""
+        return self._evidence.figures()
+
+    def percentiles_s(self) -> dict[str, dict[str, float | None]]:
+        """The p50 and p99 of live answers by version, in seconds."""
+        return self._evidence.percentiles_s()
 
     def observe(self, event: Evidence, now_s: float) -> None:
-        """Take in one piece of evidence; a crash of the new version ends the rollout here."""
-        if self._final is not None:
+        """Take in one piece of evidence; after a final decision nothing counts."""
+        state = self._state
+        if state.stage in _FINAL:
             return
         match event:
-            case Warmed():
-                if self.stage is Stage.LOADING:
-                    self.stage, self._since_s = Stage.CANARY, now_s
             case VersionAnswered():
-                self._seen[event.version].answered(event.latency_s, event.failed)
+                self._evidence.answered(event.version is Version.CANDIDATE, event.latency_s, event.failed, now_s)
             case Compared():
-                self._compared += event.rows
-                self._disagreed += event.disagreed
+                self._evidence.compared(event, now_s)
+            case Warmed():
+                self._warmed(now_s)
             case Crashed():
-                if event.version is Version.CANARY:
-                    self._end(RollBack(f"the new version crashed: {event.why}", self.figures()))
+                if event.version is Version.CANDIDATE:
+                    self._end(Stage.ROLLED_BACK, f"the candidate crashed: {event.why}")
+            case Paused() | Resumed():
+                state.paused = isinstance(event, Paused)
+            case PromoteAsked():
+                state.promote_asked = event.who
+            case RollBackAsked():
+                why = f": {event.why}" if event.why else ""
+                self._end(Stage.ROLLED_BACK, f"asked for{_by(event.who)}{why}")
             case _:
                 assert_never(event)
 
     def decide(self, now_s: float) -> RolloutDecision:
-        """Keep, promote or roll back now."""
-        if self._final is not None:
-            return self._final
-        decision = self._judge_loading(now_s) if self.stage is Stage.LOADING else self._judge_canary(now_s)
-        if not isinstance(decision, Keep):
-            self._end(decision)
-        return decision
+        """What follows from the evidence now; the policy is already in the stage that the decision says."""
+        state = self._state
+        if not state.stage.is_final:
+            if not state.warm:
+                return self._judge_loading(now_s)
+            figures = self.figures()
+            if state.promote_asked is not None:
+                self._end(Stage.PROMOTED, f"asked for{_by(state.promote_asked)}")
+            elif self.is_urgent:
+                self._end(Stage.ROLLED_BACK, self._worse(figures))
+            else:
+                return self._judge_step(figures, now_s)
+        made = Promote if state.stage is Stage.PROMOTED else RollBack
+        return made(state.ended, self.figures())
 
-    def figures(self) -> tuple[Comparison, ...]:
-        """The comparisons so far: failures, slow answers and disagreement."""
-        stable, canary = self._seen[Version.STABLE], self._seen[Version.CANARY]
-        tolerance = self.settings.error_tolerance
-        figures = [self._compare("failed", canary.failures, stable.failures, tolerance)]
-        for name, bucket, tolerance in self._slow_limits(stable):
-            figures.append(self._compare(name, canary.slower_than(bucket), stable.slower_than(bucket), tolerance))
-        if self.settings.min_compared:
-            limit, counts = self.settings.disagreement_limit, (self._disagreed, self._compared)
-            figures.append(self._figure("disagreed", counts, breach_above=limit, promote_below=limit))
-        return tuple(figures)
+    def _warmed(self, now_s: float) -> None:
+        state = self._state
+        if state.warm:
+            return
+        if self.settings.shadow:
+            state.stage = Stage.SHADOW
+            self._evidence.begin(-1, now_s)
+        state.warm = True
 
-    def _slow_limits(self, stable: _Record) -> list[tuple[str, int, float]]:
-        limits: list[tuple[str, int, float]] = []
-        slack = math.ceil(math.log2(self.settings.slow_factor) * _BUCKETS_PER_OCTAVE)
-        tolerances = ((0.5, self.settings.median_tolerance), (0.99, self.settings.tail_tolerance))
-        for quantile, tolerance in tolerances:
-            bucket = stable.quantile_bucket(quantile) + slack
-            limits.append((f"slower than the old p{quantile * 100:g}", bucket, tolerance))
-        if self.settings.slo_s is not None:
-            limits.append(("slower than the SLO", _bucket(self.settings.slo_s), self.settings.tail_tolerance))
-        return limits
+    def _judge_loading(self, now_s: float) -> RolloutDecision:
+        state = self._state
+        if now_s - state.since_s > self.settings.max_loading_s:
+            self._end(Stage.ROLLED_BACK, f"the candidate was not warm after {self.settings.max_loading_s:g} s")
+            return RollBack(state.ended)
+        if state.promote_asked is not None:
+            return Keep(f"the candidate is loading; its promotion, asked for{_by(state.promote_asked)}, follows")
+        return Keep("the candidate is loading")
 
-    def _compare(self, name: str, canary: tuple[int, int], stable: tuple[int, int], tolerance: float) -> Comparison:
-        """The canary's share against the stable one's at the same limit, where like versions are alike."""
-        worst = wilson_bounds(*stable, self.settings.breach_z)[1] + tolerance
-        usual = stable[0] / stable[1] + tolerance if stable[1] else tolerance
-        return self._figure(name, canary, breach_above=worst, promote_below=usual)
+    def _worse(self, figures: tuple[Comparison, ...]) -> str:
+        total, needed = self._state.crossed, 1 / self.settings.alpha
+        worst = max(figures, key=lambda figure: figure.evidence)
+        return f"worse than the stable version: {worst}; evidence {total:.4g}, where {needed:.4g} is enough"
 
-    def _figure(self, name: str, canary: tuple[int, int], *, breach_above: float, promote_below: float) -> Comparison:
-        low = wilson_bounds(*canary, self.settings.breach_z)[0]
-        high = wilson_bounds(*canary, self.settings.promote_z)[1]
-        if canary[1] < self.settings.breach_requests:
-            low = 0.0
-        return Comparison(name, *canary, low, high, breach_above, promote_below)
+    def _judge_step(self, figures: tuple[Comparison, ...], now_s: float) -> RolloutDecision:
+        state = self._state
+        if state.paused:
+            return Keep("paused", figures)
+        if state.stage is not Stage.LOADING:
+            if state.stage is Stage.SHADOW and not self.settings.ladder:
+                return Keep("the candidate stays in the shadow until somebody promotes it or rolls it back", figures)
+            missing = self._missing(figures, now_s)
+            if missing:
+                return Keep(missing, figures)
+        return self._step(figures, now_s)
 
-    def _judge_loading(self, now_s: float) -> Keep | RollBack:
-        if now_s - self._since_s > self.settings.max_loading_s:
-            return RollBack(f"the new version was not warm after {self.settings.max_loading_s:g} s")
-        return Keep("the new version is loading")
+    def _step(self, figures: tuple[Comparison, ...], now_s: float) -> RolloutDecision:
+        state = self._state
+        next_step = state.step + 1
+        shown = (
+            f"no worse than the stable version in {len(figures)} respects" if state.stage is not Stage.LOADING else ""
+        )
+        if next_step >= len(self._steps):
+            self._end(Stage.PROMOTED, shown or "without a share of its own before: no step below 1 is set")
+            return Promote(state.ended, figures)
+        state.stage = Stage.LADDER
+        self._evidence.begin(next_step, now_s)
+        return Advance(self.share, shown or "the candidate is warm", figures)
 
-    def _judge_canary(self, now_s: float) -> RolloutDecision:
-        figures = self.figures()
-        for figure in figures:
-            if figure.is_breach:
-                return RollBack(f"breach: {figure}", figures)
-        missing = self._missing_evidence(now_s)
-        doubtful = [str(figure) for figure in figures if not figure.is_good]
-        if not missing and not doubtful:
-            return Promote(f"no worse than the old version in {len(figures)} comparisons", figures)
-        why = missing or f"not yet shown to be as good: {'; '.join(doubtful)}"
-        if now_s - self._since_s >= self.settings.max_s:
-            return RollBack(f"inconclusive after {self.settings.max_s:g} s: {why}", figures)
-        return Keep(why, figures)
+    def _missing(self, figures: tuple[Comparison, ...], now_s: float) -> str:
+        """What a step still needs; empty: nothing."""
+        state, in_shadow = self._state, self._state.stage is Stage.SHADOW
+        age_s = now_s - state.since_s
+        if self.settings.shadow and not state.compared[0] and (in_shadow or self.wants_copies):
+            return "missing: copies of live requests; there was no traffic or no idle time for one yet"
+        if not in_shadow and not state.candidate[0] and state.stable[0] * self.share > _SURPRISING:
+            few = "they have few keys, and a larger share is needed"
+            return (
+                f"missing: requests of the candidate; none of {state.stable[0]:,} fell into its {self.share:.0%}: {few}"
+            )
+        open_figures = [figure for figure in figures if not figure.is_shown]
+        if open_figures:
+            return f"missing: {'; '.join(map(_still, open_figures))}{self._outlook(open_figures, age_s)}"
+        if not in_shadow and not self._evidence.knows_latency():
+            return "missing: answers of the stable version, whose latency the candidate's is compared with"
+        if not in_shadow and age_s < self.settings.min_step_s:
+            return f"missing: {age_s:.0f} of {self.settings.min_step_s:g} s at this share"
+        return ""
 
-    def _missing_evidence(self, now_s: float) -> str:
-        for version, record in self._seen.items():
-            if record.requests < self.settings.min_requests:
-                return f"{record.requests} of {self.settings.min_requests} requests to the {version} version"
-        if self._compared < self.settings.min_compared:
-            return f"{self._compared} of {self.settings.min_compared} mirrored rows compared"
-        age_s = now_s - self._since_s
-        return f"{age_s:g} of {self.settings.min_s:g} s watched" if age_s < self.settings.min_s else ""
+    def _outlook(self, figures: list[Comparison], age_s: float) -> str:
+        """How long it takes as it looks now, in live requests and in time."""
+        if self._state.stage is not Stage.LADDER or any(figure.missing is None for figure in figures):
+            return ""
+        requests = max(figure.missing or 0 for figure in figures) / self.share
+        seen = self._state.stable[0] + self._state.candidate[0]
+        time = f", {format_duration(requests * age_s / seen)} at this rate" if seen and age_s > 0 else ""
+        return f" (about {_about(requests)} live requests at a share of {self.share:.0%}{time})"
 
-    def _end(self, decision: Promote | RollBack) -> None:
-        self._final = decision
-        self.stage = Stage.PROMOTED if isinstance(decision, Promote) else Stage.ROLLED_BACK
-
-
-class _Record:
-    """What one version did: counts and a log-bucket histogram, of fixed size."""
-
-    def __init__(self) -> None:
-        self.requests = 0
-        self._failed = 0
-        self._buckets = [0] * _BUCKETS  # of answers only: failing fast is not being fast
-
-    @property
-    def failures(self) -> tuple[int, int]:
-        return self._failed, self.requests
-
-    def answered(self, latency_s: float, failed: bool) -> None:
-        self.requests += 1
-        if failed:
-            self._failed += 1
-        else:
-            self._buckets[_bucket(latency_s)] += 1
-
-    def slower_than(self, bucket: int) -> tuple[int, int]:
-        """Answers past this bucket, of all answers."""
-        return sum(self._buckets[bucket + 1 :]), self.requests - self._failed
-
-    def quantile_bucket(self, quantile: float) -> int:
-        rank, seen = quantile * (self.requests - self._failed), 0
-        for bucket, count in enumerate(self._buckets):
-            seen += count
-            if seen >= rank:
-                return bucket
-        return _BUCKETS - 1
+    def _end(self, stage: Stage, why: str) -> None:
+        self._state.stage, self._state.ended = stage, why
 
 
 def falls_in_share(request_key: int, share: float) -> bool:
@@ -333,22 +252,17 @@ def falls_in_share(request_key: int, share: float) -> bool:
     return (mixed ^ (mixed >> 31)) < share * (_MASK + 1)
 
 
-def wilson_bounds(seen: int, of: int, z: float) -> tuple[float, float]:
-    """The Wilson score interval of a share; (0, 1) with no observations."""
-    if of == 0:
-        return 0.0, 1.0
-    rate, weight = seen / of, z * z / of
-    middle = rate + weight / 2
-    reach = math.sqrt(weight * (rate * (1 - rate) + weight / 4))
-    return max(0.0, (middle - reach) / (1 + weight)), min(1.0, (middle + reach) / (1 + weight))
+def _by(who: str) -> str:
+    return f" by {who}" if who else ""
 
 
-def _bucket(latency_s: float) -> int:
-    if latency_s <= _SHORTEST_S:
-        return 0
-    return min(_BUCKETS - 1, int(math.log2(min(latency_s, 1e6) / _SHORTEST_S) * _BUCKETS_PER_OCTAVE))
+def _still(figure: Comparison) -> str:
+    limit = "" if figure.accepted is None else f", at most {figure.accepted:.2%} is accepted"
+    if figure.missing is None:
+        return f"{figure}{limit}: not within it as it looks now"
+    return f"{figure}{limit}: about {_about(figure.missing)} more"
 
 
-def _check(name: str, value: object, holds: bool, accepted: str) -> None:
-    if not holds:
-        raise InvalidInput(name, value, accepted)
+def _about(number: float) -> str:
+    """Two digits of it: the rest is not known."""
+    return f"{int(float(f'{number:.1e}')):,}"

@@ -10,7 +10,7 @@ __all__ = ["StepCurves"]
 
 
 class StepCurves:
-    """A learned curve of each kind; both begin as the one that was measured. A `StepCost`."""
+    """A learned curve of each kind; both begin as the one that was measured. A `Curve`."""
 
     def __init__(self, cost: CallCost) -> None:
         self._decoding, self._reading = CostLearner(cost), CostLearner(cost)

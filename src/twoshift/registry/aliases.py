@@ -23,7 +23,7 @@ class Aliases:
         self._layout, self._blobs, self._stamp = layout, blobs, stamp
 
     def of(self, name: str) -> list[str]:
-        """The aliases of a model, sorted."""
+        """The aliases that a model has or has had, sorted."""
         folder = self._layout.aliases(name)
         try:
             found = self._blobs.list(folder)
@@ -32,9 +32,23 @@ class Aliases:
         return sorted({blob.location.removeprefix(f"{folder}/").partition("/")[0] for blob in found})
 
     def current(self, name: str, alias: str) -> AliasMove | None:
-        """Where it points; None where there is no such alias."""
+        """Where it points; None where there is no such alias, or none any longer."""
         last = self._last(name, alias)
-        return self._read(name, alias, last) if last else None
+        found = self._read(name, alias, last) if last else None
+        return None if found is None or found.is_deletion else found
+
+    def pointing(self, name: str) -> tuple[dict[int, list[str]], dict[str, str]]:
+        """The aliases of a model by the versions that they point to, and what is wrong with the others."""
+        found, damaged = dict[int, list[str]](), dict[str, str]()
+        for alias in self.of(name):
+            try:
+                move = self.current(name, alias)
+            except Broken as error:
+                damaged[alias] = str(error)
+                continue
+            if move is not None:
+                found.setdefault(move.version, []).append(alias)
+        return found, damaged
 
     def history(self, name: str, alias: str) -> list[AliasMove]:
         """Every move, oldest first."""
@@ -44,6 +58,8 @@ class Aliases:
         """The version that a rollback leads to: what it pointed to before, rollbacks gone with what they undid."""
         path = list[int]()
         for move in moves:
+            if move.is_deletion:
+                continue
             if move.is_rollback:
                 del path[-1:]
             elif not path or path[-1] != move.version:
@@ -51,11 +67,14 @@ class Aliases:
         return path[-2] if len(path) > 1 else None
 
     def move(self, name: str, alias: str, version: int, note: str) -> AliasMove:
-        """Point to a version; of two at once both are in the history, and the later one holds."""
+        """Point to a version, or with 0 to none; of two at once both are in the history, and the later one holds."""
         created_at, created_by = self._stamp()
         while True:
             number = self._last(name, alias) + 1
-            made = AliasMove(number=number, version=version, created_at=created_at, created_by=created_by, note=note)
+            made = AliasMove(
+                number=number, version=version, created_at=created_at, created_by=created_by, note=note,
+                is_deletion=version == 0,
+            )  # fmt: skip
             if self._written(name, alias, made):
                 return made
 
@@ -84,4 +103,5 @@ class Aliases:
         try:
             return msgspec.json.decode(data, type=AliasMove)
         except (msgspec.DecodeError, ValueError) as error:
-            raise Broken(f"{location} is damaged ({error})") from error
+            how = f"`twoshift models alias {name}@{alias} VERSION` sets it again"
+            raise Broken(f"{location} is damaged ({error}); {how}") from error

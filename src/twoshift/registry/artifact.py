@@ -4,18 +4,45 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from twoshift.errors import Broken, InvalidInput
 from twoshift.registry.records import VersionFile, is_inside
 
-__all__ = ["Artifact", "ArtifactFile", "chunks_of", "files_below", "hashed"]
+__all__ = ["Artifact", "ArtifactFile", "HashedBeside", "chunks_of", "files_below", "hashed"]
 
 CHUNK_BYTES = 4 << 20
 _LEFT_OUT = ("__pycache__", "lost+found")
 
 Progress = Callable[[int], None]  # so many bytes more
+
+
+class HashedBeside:
+    """SHA-256 of chunks, in a thread of its own: the next chunk is read, sent or written meanwhile."""
+
+    def __init__(self) -> None:
+        self._digest, self._thread = hashlib.sha256(), ThreadPoolExecutor(1, "twoshift-hash")
+        self._last: Future[None] | None = None
+
+    def __enter__(self) -> HashedBeside:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown()
+
+    def update(self, chunk: bytes) -> None:
+        """One more, once the one before is done: not many are held."""
+        if self._last is not None:
+            self._last.result()
+        self._last = self._thread.submit(self._digest.update, chunk)
+
+    def hexdigest(self) -> str:
+        """Of all."""
+        if self._last is not None:
+            self._last.result()
+        return self._digest.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +119,11 @@ def hashed(file: ArtifactFile, progress: Progress) -> VersionFile:
 
 def chunks_of(source: Path, expected: VersionFile, progress: Progress) -> Iterator[bytes]:
     """The file's bytes; raises Broken at the end where they are others than those that were hashed."""
-    digest = hashlib.sha256()
-    with source.open("rb", buffering=0) as opened:
+    with source.open("rb", buffering=0) as opened, HashedBeside() as digest:
         while chunk := opened.read(CHUNK_BYTES):
             digest.update(chunk)
             progress(len(chunk))
             yield chunk
-    if digest.hexdigest() != expected.sha256:
+        found = digest.hexdigest()
+    if found != expected.sha256:
         raise Broken(f"{source} was changed while it was pushed; push it again")

@@ -36,9 +36,18 @@ class Layout:
         return f"{self.root}/pushes"
 
     @property
-    def cleaning(self) -> str:
-        """Says that files without a version are being deleted."""
-        return f"{self.root}/cleaning.json"
+    def cleaners(self) -> str:
+        """Who deletes files without a version."""
+        return f"{self.root}/cleaners"
+
+    @property
+    def damages(self) -> str:
+        """Files that were found damaged."""
+        return f"{self.root}/damaged"
+
+    def damage(self, sha256: str) -> str:
+        """A file that was found damaged."""
+        return f"{self.damages}/{sha256}"
 
     def blob(self, sha256: str) -> str:
         """A file by its content."""
@@ -75,6 +84,10 @@ class Layout:
     def profiles(self, name: str, number: int) -> str:
         """What was measured of a version."""
         return f"{self.models}/{name}/profiles/{number:0{_DIGITS}d}"
+
+    def evaluations(self, name: str, number: int) -> str:
+        """How a version's answers were judged."""
+        return f"{self.models}/{name}/evaluations/{number:0{_DIGITS}d}"
 
     def uses(self, name: str, number: int) -> str:
         """Who uses a version."""

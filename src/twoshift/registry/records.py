@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
 from twoshift.decodable import decodable
 from twoshift.errors import Broken
 
-__all__ = ["FORMAT", "AliasMove", "Version", "VersionFile", "VersionUse", "content_checksum", "read_version"]
+__all__ = [
+    "FORMAT",
+    "AliasMove",
+    "Evaluation",
+    "Version",
+    "VersionFile",
+    "VersionUse",
+    "content_checksum",
+    "read_version",
+]
 
 FORMAT = 1
 
@@ -60,10 +70,11 @@ class AliasMove(msgspec.Struct, frozen=True, kw_only=True):
     """One line in the history of an alias."""
 
     number: int
-    version: int
+    version: int  # 0 where it was deleted
     created_at: str
     created_by: str
     is_rollback: bool = False
+    is_deletion: bool = False  # it points to no version from here on
     note: str = ""
 
 
@@ -75,6 +86,18 @@ class VersionUse(msgspec.Struct, frozen=True, kw_only=True):
     where: str  # a job's output folder; host, process and deployment of a server
     host: str = ""
     process: int = 0
+    created_at: str
+    created_by: str
+
+
+@decodable
+class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
+    """How a version's answers were judged."""
+
+    kind: str  # against: compared with another version's
+    where: str  # a job's output folder, or a server
+    against: str = ""  # NAME:3
+    figures: dict[str, Any] = {}
     created_at: str
     created_by: str
 

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import getpass
-import itertools
 import os
 import socket
 import uuid
-from collections.abc import Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 
 import msgspec
 
 from twoshift.errors import Broken, InvalidInput, NotFound
 from twoshift.ports import Blobs
 from twoshift.registry.aliases import Aliases
-from twoshift.registry.artifact import Artifact, chunks_of, hashed
+from twoshift.registry.artifact import Artifact
 from twoshift.registry.cleaning import Cleaning
+from twoshift.registry.damage import Damage
+from twoshift.registry.facts import Evaluations, VersionProfiles
 from twoshift.registry.layout import Layout, number_of
-from twoshift.registry.names import ModelRef, checked_model_name
-from twoshift.registry.records import FORMAT, Version, VersionFile, VersionUse, content_checksum, read_version
-from twoshift.registry.transfer import Bytes, damage_of
+from twoshift.registry.names import ModelRef
+from twoshift.registry.pushing import Push
+from twoshift.registry.records import Version, VersionUse, read_version
 
 __all__ = ["Registry"]
-
-_AT_ONCE = 4  # files that are sent or read at the same time
 
 
 class Registry:
@@ -41,6 +38,9 @@ class Registry:
         self.blobs, self.layout = blobs, Layout(self.root)
         self._who = who
         self._cleaning = Cleaning(self.layout, blobs)
+        self.damage = Damage(self.layout, blobs)
+        self.profiles = VersionProfiles(self.layout, blobs)
+        self.evaluations = Evaluations(self.layout, blobs, self.stamp)
         self.aliases = Aliases(self.layout, blobs, self.stamp)
 
     @property
@@ -54,46 +54,8 @@ class Registry:
         self, name: str, artifact: Artifact, note: str = "", progress: Callable[[float], None] = lambda _: None
     ) -> Version:
         """A new version of the model. Nobody sees it before all of its files are there."""
-        checked_model_name(name)
-        self.blobs.create(self.layout.mark, msgspec.json.encode({"format": FORMAT, "id": uuid.uuid4().hex}))
-        sent = Bytes(2 * artifact.size_bytes, progress)
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
-            files = tuple(threads.map(lambda file: hashed(file, sent), artifact.files))
-        sources = {found.sha256: file.source for file, found in zip(artifact.files, files, strict=True)}
-        with self._cleaning.kept_off(), ThreadPoolExecutor(_AT_ONCE) as threads:
-            distinct = {file.sha256: file for file in files}.values()
-            for done in [threads.submit(self._send, file, sources[file.sha256], sent) for file in distinct]:
-                done.result()
-            return self._committed(name, artifact, files, note)
-
-    def _send(self, file: VersionFile, source: Path, sent: Bytes) -> None:
-        location = self.layout.blob(file.sha256)
-        there = self.blobs.stat(location)
-        if there is not None and there.size_bytes == file.size_bytes:  # of another version
-            sent(file.size_bytes)
-            return
-        self.blobs.write_large(location, lambda: chunks_of(source, file, sent), file.size_bytes)
-
-    def _committed(self, name: str, artifact: Artifact, files: tuple[VersionFile, ...], note: str) -> Version:
-        created_at, created_by = self.stamp()
-        for _ in itertools.count():
-            known = self._numbers(name)
-            number, before = max(known, default=0) + 1, max(self.versions(name), default=None)
-            version = Version(
-                format=FORMAT, name=name, version=number, checksum=content_checksum(files), files=files,
-                entry=artifact.entry, source=artifact.source, created_at=created_at, created_by=created_by,
-                parent=artifact.parent or (f"{name}:{before}" if before else None), note=note, is_llm=artifact.is_llm,
-                needs_trust=artifact.needs_trust, runtime=artifact.runtime, outputs=artifact.outputs,
-                model_checksum=artifact.model_checksum,
-            )  # fmt: skip
-            if self.blobs.create(self.layout.version(name, number), msgspec.json.encode(version)):
-                return version
-        raise AssertionError
-
-    def _numbers(self, name: str) -> set[int]:
-        """All that were ever used; the versions first: one that goes is among the removed by then."""
-        listed = [self.blobs.names(self.layout.versions(name)), self.blobs.names(self.layout.removals(name))]
-        return {number for names in listed for each in names if (number := number_of(each)) is not None}
+        push = Push(self.layout, self.blobs, self.damage, self.stamp, name, artifact, note)
+        return push.run(self._cleaning, progress)
 
     def versions(self, name: str) -> list[int]:
         """The versions of a model, oldest first; none where there is no such model."""
@@ -112,7 +74,7 @@ class Registry:
     def find(self, ref: ModelRef) -> Version:
         """The version that is meant; raises NotFound with the known ones."""
         if ref.alias is not None:
-            return self.version(ref.name, self._aliased(ref.name, ref.alias))
+            return self._aliased_version(ref.name, ref.alias)
         if ref.version is not None:
             return self.version(ref.name, ref.version)
         known = self.versions(ref.name)
@@ -134,12 +96,42 @@ class Registry:
             raise Broken(f"{location} is the record of {found.ref}; it was copied there")
         return found
 
+    def read_all(self, refs: Iterable[ModelRef]) -> tuple[list[Version], dict[str, str]]:
+        """These versions, and what is wrong with those that cannot be read; what was removed meanwhile is neither."""
+        found, damaged = list[Version](), dict[str, str]()
+        for ref in refs:
+            try:
+                found.append(self.version(ref.name, ref.version or 0))
+            except Broken as error:
+                damaged[str(ref)] = str(error)
+            except NotFound:
+                continue
+        return found, damaged
+
+    def refs(self, name: str | None = None) -> list[ModelRef]:
+        """Every version, or those of a model, oldest first."""
+        names = self.names() if name is None else [name]
+        return [ModelRef(each, number) for each in names for number in self.versions(each)]
+
+    def _aliased_version(self, name: str, alias: str) -> Version:
+        number = self._aliased(name, alias)
+        try:
+            return self.version(name, number)
+        except NotFound as error:
+            known = _listed(self.versions(name)) or "none"
+            points = f"it points to {name}:{number}, which was removed; versions of {name}: {known}"
+            how = f"`twoshift models alias {name}@{alias} VERSION` sets it"
+            raise NotFound("model", f"{name}@{alias}", f"an alias of a version that exists: {points}; {how}") from error
+
     def _aliased(self, name: str, alias: str) -> int:
         found = self.aliases.current(name, alias)
         if found is None:
             if not self.versions(name):
                 raise self._unknown_model(name)
-            known = ", ".join(f"{name}@{each}" for each in self.aliases.of(name))
+            pointing, _ = self.aliases.pointing(name)
+            known = ", ".join(
+                f"{name}@{each}" for each in sorted(each for those in pointing.values() for each in those)
+            )
             have = known or f"none yet; `twoshift models alias {name}@{alias} VERSION` makes one"
             raise NotFound("model", f"{name}@{alias}", f"an alias of {name}: {have}")
         return found.version
@@ -153,12 +145,20 @@ class Registry:
     def alias(self, name: str, alias: str, number: int, note: str = "") -> None:
         """Let an alias point to a version, from now on; raises NotFound where there is none."""
         self.version(name, number)
-        before = self.aliases.current(name, alias)
+        before = None
+        with suppress(Broken):  # it is set again now
+            before = self.aliases.current(name, alias)
         self.aliases.move(name, alias, number, note)
         if self.blobs.read(self.layout.version(name, number)) is None:  # removed at the same moment
             if before is not None:
                 self.aliases.move(name, alias, before.version, f"{name}:{number} was removed")
             self.version(name, number)
+
+    def delete_alias(self, name: str, alias: str, note: str = "") -> int:
+        """Let an alias point to nothing; the version it pointed to. Its history stays. Raises NotFound."""
+        before = self._aliased(name, alias)
+        self.aliases.move(name, alias, 0, note)
+        return before
 
     def rollback(self, name: str, alias: str, note: str = "") -> int:
         """Let an alias point to the version before, in one step; the version. Raises InvalidInput where none was."""
@@ -178,68 +178,52 @@ class Registry:
     # Removing and verifying
 
     def remove(self, name: str, number: int, force: bool = False) -> int:
-        """Remove a version, and the files that no other has; bytes that were freed.
+        """Remove a version, a damaged one too, and the files that no other has; bytes that were freed.
 
         Raises InvalidInput where an alias points to it or, without `force`, somebody uses it.
         """
-        version = self.version(name, number)
-        if not force and (used := [use for use in self.uses(version) if use.kind == "server" and _may_live(use)]):
+        ref = ModelRef(name, number)
+        with suppress(Broken):
+            self.version(name, number)
+        if not force and (used := [use for use in self.uses(ref) if use.kind == "server" and _may_live(use)]):
             accepted = f"a version that no server uses: {used[0].where} does; stop it, or use --force"
-            raise InvalidInput("VERSION", version.ref, accepted)
+            raise InvalidInput("VERSION", str(ref), accepted)
         created_at, created_by = self.stamp()
         mark = self.layout.removal(name, number)
         self.blobs.create(mark, msgspec.json.encode({"created_at": created_at, "created_by": created_by}))
-        pointing = [each for each in self.aliases.of(name) if self._points_to(name, each, number)]
-        if pointing:  # after the mark: who sets an alias later sees it gone
+        if refused := self._pointed_to(name, number):  # after the mark: who sets an alias later sees it gone
             self.blobs.delete(mark)
-            accepted = f"a version without an alias: {name}@{pointing[0]} points to it"
-            raise InvalidInput("VERSION", version.ref, accepted)
+            raise InvalidInput("VERSION", str(ref), refused)
         self.blobs.delete(self.layout.version(name, number))
-        for folder in (self.layout.profiles(name, number), self.layout.uses(name, number)):
-            for each in self.blobs.names(folder):
-                self.blobs.delete(f"{folder}/{each}")
+        for folder in (self.layout.profiles, self.layout.uses, self.layout.evaluations):
+            for each in self.blobs.names(folder(name, number)):
+                self.blobs.delete(f"{folder(name, number)}/{each}")
         return self._cleaning.clean(self._referenced)
 
-    def _points_to(self, name: str, alias: str, number: int) -> bool:
-        found = self.aliases.current(name, alias)
-        return found is not None and found.version == number
+    def _pointed_to(self, name: str, number: int) -> str:
+        """What is wanted of a version instead, where an alias points to it or may; empty where none does."""
+        pointing, damaged = self.aliases.pointing(name)
+        if number in pointing:
+            return f"a version without an alias: {name}@{pointing[number][0]} points to it"
+        return "".join(f"aliases that can be read: {what}" for what in [*damaged.values()][:1])
 
-    def _referenced(self) -> set[str]:
-        """The files that versions have; one that is removed at this moment has none."""
-        found = set[str]()
-        for name in self.names():
-            for number in self.versions(name):
-                with suppress(NotFound):
-                    found |= {file.sha256 for file in self.version(name, number).files}
-        return found
+    def clean(self) -> tuple[int, int]:
+        """Remove files that no version has, and what pushes that were killed have left; the bytes, the leftovers.
+
+        Nothing but leftovers while a push is under way, or a record is damaged: nobody knows which files it has.
+        """
+        return self._cleaning.clean(self._referenced), self.blobs.sweep(self.root)
+
+    def _referenced(self) -> set[str] | None:
+        """The files that versions have, one that is removed at this moment has none; None where nobody can tell."""
+        versions, damaged = self.read_all(self.refs())
+        return None if damaged else {file.sha256 for version in versions for file in version.files}
 
     def damaged(self, version: Version, progress: Callable[[float], None] = lambda _: None) -> dict[str, str]:
         """The files of a version that are not what was pushed, with what is wrong."""
-        seen = Bytes(version.size_bytes, progress)
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
-            found = threads.map(lambda file: damage_of(self.blobs, self.layout.blob(file.sha256), file, seen),
-                                version.files)  # fmt: skip
-            return {file.path: what for file, what in zip(version.files, found, strict=True) if what}
+        return self.damage.of(version, progress)
 
     # What is known of a version
-
-    def profile_names(self, version: Version) -> list[str]:
-        """The profiles of a version, by the names of their devices."""
-        folder = self.layout.profiles(version.name, version.version)
-        return sorted(each.removesuffix(".json") for each in self.blobs.names(folder))
-
-    def profile(self, ref: ModelRef, key: str) -> bytes | None:
-        """What was measured of a version on a device; None where nothing was."""
-        return self.blobs.read(self._profile(ref, key))
-
-    def keep_profile(self, ref: ModelRef, key: str, data: bytes) -> bool:
-        """For other machines of the same kind; the first that is kept stays. Whether it is this one."""
-        if ref.version is None or self.blobs.read(self.layout.version(ref.name, ref.version)) is None:
-            return False
-        return self.blobs.create(self._profile(ref, key), data)
-
-    def _profile(self, ref: ModelRef, key: str) -> str:
-        return f"{self.layout.profiles(ref.name, ref.version or 0)}/{key}.json"
 
     def used_by(self, ref: ModelRef, kind: str, where: str) -> str:
         """Write down who uses a version; the location, to delete it by."""
@@ -253,9 +237,9 @@ class Registry:
         self.blobs.write(location, msgspec.json.encode(use))
         return location
 
-    def uses(self, version: Version) -> list[VersionUse]:
+    def uses(self, version: Version | ModelRef) -> list[VersionUse]:
         """Who uses a version or has used it, oldest first."""
-        folder = self.layout.uses(version.name, version.version)
+        folder = self.layout.uses(version.name, version.version or 0)
         found = list[VersionUse]()
         for each in self.blobs.names(folder):
             data = self.blobs.read(f"{folder}/{each}")

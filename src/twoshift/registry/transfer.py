@@ -8,9 +8,10 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from twoshift.durable import write_all
 from twoshift.errors import Broken, InvalidInput
 from twoshift.ports import Blobs
-from twoshift.registry.artifact import CHUNK_BYTES
+from twoshift.registry.artifact import CHUNK_BYTES, HashedBeside
 from twoshift.registry.records import VersionFile
 
 __all__ = ["Bytes", "damage_of", "received"]
@@ -33,18 +34,19 @@ class Bytes:
 def received(blobs: Blobs, location: str, file: VersionFile, target: Path, seen: Bytes) -> None:
     """Write a file of the registry to this machine; raises Broken where it is not what was pushed."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    digest, size = hashlib.sha256(), 0
-    with blobs.open(location) as source, target.open("xb", buffering=0) as written:
+    size = 0
+    with blobs.open(location) as source, target.open("xb", buffering=0) as written, HashedBeside() as digest:
         while chunk := source.read(CHUNK_BYTES):
             digest.update(chunk)
             size += len(chunk)
-            written.write(chunk)
+            write_all(written, chunk)
             seen(len(chunk))
         os.fsync(written.fileno())
-    if (size, digest.hexdigest()) != (file.size_bytes, file.sha256):
+        found = digest.hexdigest()
+    if (size, found) != (file.size_bytes, file.sha256):
         raise Broken(
             f"{location} is damaged: it is not the {file.path} that was pushed; "
-            "remove every version that has it, and push the model again"
+            "push the same model again, which writes the file anew"
         )
 
 

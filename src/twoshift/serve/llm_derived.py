@@ -15,6 +15,7 @@ from twoshift.llm_ports import LlmShape
 from twoshift.policy.cost import CallCost
 from twoshift.policy.llm_admission import LlmAdmissionPolicy
 from twoshift.policy.plan.generation import Conversation, fitting_sequences, generation_rate
+from twoshift.policy.plan.row import Curve
 from twoshift.types import CallSize
 
 __all__ = ["LlmDerived", "can_keep", "derive_llm", "objective_for", "typical_request"]
@@ -97,18 +98,17 @@ def typical_request(recent: Sequence[TokenUsage], context_tokens: int) -> Conver
     return Conversation(max(1.0, read), max(1.0, fmean(each.completion_tokens for each in recent)), cached)
 
 
-def derive_llm(
-    cost: CallCost, objective: LlmObjective, shape: LlmShape, recent: Sequence[TokenUsage] = ()
-) -> LlmDerived:
+def derive_llm(cost: Curve, objective: LlmObjective, shape: LlmShape, recent: Sequence[TokenUsage] = ()) -> LlmDerived:
     """Everything that a user might otherwise have had to set."""
 
     def step_s(rows: int) -> float:
         return cost.seconds(CallSize.uniform(rows), _QUANTILE)
 
+    full_s = cost.seconds(CallSize.of([shape.step_tokens]), _QUANTILE)
+
     def prompt_s(tokens: int) -> float:
-        whole, rest = divmod(tokens, shape.step_tokens)
-        steps = [shape.step_tokens] * whole + [rest] * (rest > 0)
-        return sum(cost.seconds(CallSize.of([each]), _QUANTILE) for each in steps)
+        full, rest = divmod(tokens, shape.step_tokens)
+        return full * full_s + (cost.seconds(CallSize.of([rest]), _QUANTILE) if rest else 0.0)
 
     rows = _largest(shape.max_sequences, lambda count: step_s(count) <= objective.tpot_s)
     asked = typical_request(recent, shape.context_tokens)

@@ -99,7 +99,8 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     tool_parser: Annotated[str | None, setting(_PARSER, text("NAME"), shown="none: only forced tool calls")] = None
     adapters: Annotated[dict[str, str], setting(_ADAPTERS, _NAMED, "--adapter", more=_ADAPTERS_MORE)] = {}
     registry: Annotated[
-        str | None, key("Registry of this model: a folder or an s3:// prefix.", shown="the server's registry")
+        str | None,
+        key("Registry of this model: a folder, or a prefix of s3://, gs:// or az://.", shown="the server's registry"),
     ] = None
     load_timeout: Annotated[str, setting("Fail if a model does not load within this time.", span())] = "10m"
     price_usd_per_hour: Annotated[
@@ -191,7 +192,8 @@ class FileSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """Storage of batch files."""
 
     location: Annotated[
-        str | None, key("Folder or s3:// prefix for uploaded and result files.", shown=f"a folder {_IN_HOME}")
+        str | None,
+        key("Folder, or prefix of s3://, gs:// or az://, for uploaded and result files.", shown=f"a folder {_IN_HOME}"),
     ] = None
     max_mb: Annotated[float, key("Maximum size of a file in millions of bytes.", count(most=5000))] = 200.0
     max_requests: Annotated[int, key("Maximum number of requests in a batch.", whole())] = 50_000
@@ -260,7 +262,9 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     log_probes: Annotated[
         bool, key("With `access_log`: also log successful health checks and metric scrapes.", FLAG)
     ] = False
-    job_roots: Annotated[tuple[str, ...], key("Folders and s3:// prefixes that jobs may read and write.", names())] = ()
+    job_roots: Annotated[
+        tuple[str, ...], key("Folders and prefixes of s3://, gs:// or az:// that jobs may read and write.", names())
+    ] = ()
     allow_private_webhooks: Annotated[
         bool, key("Allow webhooks in private networks, over plain HTTP and on any port.", FLAG)
     ] = False

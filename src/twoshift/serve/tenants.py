@@ -43,7 +43,9 @@ class TenantSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     ] = None
     job_roots: Annotated[
         tuple[str, ...] | None,
-        key("Folders and s3:// prefixes that the tenant's jobs may use.", names(), shown="the server's `job_roots`"),
+        key(
+            "Folders and prefixes in buckets that the tenant's jobs may use.", names(), shown="the server's `job_roots`"
+        ),
     ] = None
 
     def __post_init__(self) -> None:

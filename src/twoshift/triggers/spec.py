@@ -54,7 +54,7 @@ class ScheduleSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         if self.cron is not None:
             Cron.parse(self.cron)
         if self.after is not None and (not self.after.strip() or "\0" in self.after):
-            raise InvalidInput("after", self.after, "the name of a file, or s3://bucket/key")
+            raise InvalidInput("after", self.after, "the name of a file, or a place in a bucket, s3://bucket/key")
         if self.after is not None and _PLACEHOLDER.search(self.after):
             raise InvalidInput(
                 "after", self.after, "a path without placeholders: the marker file is replaced for each run"

@@ -25,6 +25,7 @@ from twoshift.runtime.llm import LlmOptions
 from twoshift.runtime.llm.adapters import check_adapter_folder
 from twoshift.runtime.llm.remote import is_address
 from twoshift.wiring.blob_stores import blobs_for
+from twoshift.wiring.compared_jobs import ComparedJob
 from twoshift.wiring.llm_loading import gate_of, load_gated
 from twoshift.wiring.model_loading import check_named, is_llm, load_model
 from twoshift.wiring.registered_models import answers, fetched, is_registered, pinned, registry_at, registry_location
@@ -36,10 +37,17 @@ _SAMPLE_ROWS = 16  # on which a precision is compared with full precision
 _SOONER = 0.95  # of a worker's time to load: it says where it hangs before its coordinator ends it
 
 
-def job_for(settings: JobSettings) -> Job:
+def job_for(settings: JobSettings) -> Job | ComparedJob:
     """A job on workers of this machine, the cores shared out among them, or of a Ray cluster."""
     if settings.query is not None:
         check_query(settings.query)
+    if settings.against is not None:
+        check_named(settings.against, settings.registry)  # before the first model runs for hours
+        return ComparedJob(_job_for(settings), _job_for, _place(settings.output))
+    return _job_for(settings)
+
+
+def _job_for(settings: JobSettings) -> Job:
     settings = _versioned(settings)
     return Job(settings, blobs_for, _pool_for(settings))
 

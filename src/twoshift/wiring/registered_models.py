@@ -17,7 +17,6 @@ from twoshift.registry.cache import ModelCache
 from twoshift.registry.names import ModelRef, parse_ref
 from twoshift.registry.records import Version
 from twoshift.registry.store import Registry
-from twoshift.registry.transfer import received
 from twoshift.units import parse_bytes
 from twoshift.wiring.blob_stores import blobs_for
 
@@ -145,12 +144,7 @@ def local_model(
 
 
 def _downloaded(version: Version, registry: str | None, progress: Callable[[float], None]) -> Path:
-    store = registry_at(registry)
-    return model_cache().fetch(
-        version,
-        lambda file, target, seen: received(store.blobs, store.layout.blob(file.sha256), file, target, seen),
-        progress,
-    )
+    return model_cache().fetch(version, registry_at(registry).damage.receive, progress)
 
 
 def _found(word: str, registry: str | None, note: Note) -> _Found | None:

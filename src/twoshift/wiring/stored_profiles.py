@@ -95,7 +95,7 @@ def share_profile(profile: Profile, registry: str) -> None:
     ref = parse_ref(profile.model)
     if registry and ref is not None and ref.version is not None:
         with suppress(TwoshiftError):
-            registry_at(registry).keep_profile(ref, _device_key(profile), encode_profile(profile))
+            registry_at(registry).profiles.keep(ref, _device_key(profile), encode_profile(profile))
 
 
 def _travelled_profile(info: RuntimeInfo) -> Profile | None:
@@ -104,7 +104,7 @@ def _travelled_profile(info: RuntimeInfo) -> Profile | None:
     if ref is None:
         return None
     with suppress(TwoshiftError):
-        data = registry_at(info.registry).profile(ref, _device_key(info))
+        data = registry_at(info.registry).profiles.get(ref, _device_key(info))
         found = None if data is None else decode_profile(data, f"of {info.model} in {info.registry}")
         if found is not None and (found.checksum, found.device) == (info.checksum, info.device):
             found = replace(found, name=profile_name_of(info))

@@ -1,14 +1,20 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from twoshift import InvalidInput, Scorer
-from twoshift.batch.pipelines import ERROR, _shared_scorer
+from twoshift.batch.pipelines import ERROR
 from twoshift.batch.result_columns import ERROR as PART_ERROR
+from twoshift.errors import Broken, NotFound
+from twoshift.registry.artifact import Artifact, ArtifactFile
+from twoshift.scorers import _shared_scorer, spark_scorer
+from twoshift.wiring.registered_models import registry_at
 
 MODEL = """
 import numpy as np
@@ -64,9 +70,9 @@ def test_options_that_do_not_go_together_are_refused(model: str, options: dict[s
 
 
 def test_a_task_finds_every_model_that_its_process_has_loaded(model: str) -> None:
-    options = [(("keep", (name,)),) for name in "abcd"]
-    loaded = [_shared_scorer(model, each) for each in options]
-    assert [_shared_scorer(model, each) for each in options] == loaded
+    options = [(("keep", (name,)), ("model", model)) for name in "abcd"]
+    loaded = [_shared_scorer(each) for each in options]
+    assert [_shared_scorer(each) for each in options] == loaded
 
 
 def test_errors_are_called_as_in_a_part() -> None:
@@ -98,3 +104,61 @@ def test_a_booster_without_names_takes_the_columns_in_the_order_that_is_given(
     assert set(found["error"]) == {None}
     assert np.corrcoef(found["prediction"], goal)[0, 1] > 0.8
     assert np.corrcoef(swapped["prediction"], goal)[0, 1] < 0.8
+
+
+@pytest.fixture
+def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A registry with two versions of `times`, of which the first is `times@prod`."""
+    monkeypatch.setenv("TWOSHIFT_HOME", str(tmp_path / "home"))
+    location = str(tmp_path / "registry")
+    for number in (1, 2):
+        path = tmp_path / f"v{number}" / "times.py"
+        path.parent.mkdir()
+        path.write_text(TIMES.replace("FACTOR", str(number)))
+        registry_at(location).push("times", Artifact("times.py:Times", (ArtifactFile("times.py", path),), str(path)))
+    registry_at(location).alias("times", "prod", 1)
+    return location
+
+
+TIMES = """
+class Times:
+    def load(self):
+        pass
+
+    def predict(self, batch):
+        return {"product": batch["x"] * FACTOR}
+"""
+
+
+def test_workers_load_the_version_that_the_driver_has_pinned(registered: str) -> None:
+    pinned = Scorer.pinned("times@prod", registry=registered, columns=["x"])
+    over_spark = spark_scorer("times@prod", registry=registered, columns=["x"])
+    registry_at(registered).alias("times", "prod", 2)
+    assert (pinned["model"], pinned["registry"], pinned["columns"]) == ("times:1", registered, ["x"])
+    assert Scorer(**pinned)({"x": np.array([10.0])})["product"].tolist() == [10.0]
+    frame = pytest.importorskip("pandas").DataFrame({"x": [10.0]})
+    assert [each["product"].tolist() for each in over_spark(iter([frame]))] == [[10.0]]
+    now = Scorer("times@prod", registry=registered, columns=["x"])
+    assert now({"x": np.array([10.0])})["product"].tolist() == [20.0]
+
+
+def test_a_version_with_another_content_than_the_driver_has_seen_is_refused(registered: str) -> None:
+    pinned = Scorer.pinned("times@prod", registry=registered) | {"checksum": "sha256:00"}
+    with pytest.raises(Broken, match="the driver has seen sha256:00"):
+        Scorer(**pinned)
+    with pytest.raises(NotFound, match="a version of times: 1, 2"):
+        spark_scorer("times:9", registry=registered)
+
+
+def test_an_actor_does_not_choose_a_version_itself(registered: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    context = SimpleNamespace(get_actor_id=lambda: "an actor")
+    ray = SimpleNamespace(is_initialized=lambda: True, get_runtime_context=lambda: context)
+    monkeypatch.setitem(sys.modules, "ray", ray)  # type: ignore[arg-type]
+    for word in ("times", "times@prod"):
+        with pytest.raises(InvalidInput, match=r"twoshift\.Scorer\.pinned"):
+            Scorer(word, registry=registered)
+    Scorer(**Scorer.pinned("times", registry=registered)).close()
+
+
+def test_a_model_that_is_not_registered_is_pinned_as_it_is(model: str) -> None:
+    assert Scorer.pinned(model, keep=["id"]) == {"model": model, "keep": ["id"]}

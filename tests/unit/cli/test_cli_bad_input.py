@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sampling import examples
 from twoshift.cli import main
 
 Run = Callable[[str], Any]
@@ -193,7 +194,7 @@ def _lines(draw: st.DrawFn) -> list[str]:
     return line
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(_lines())
 def test_whatever_is_typed_ends_in_0_or_2_and_never_in_a_traceback(line: list[str]) -> None:
     out, err = io.StringIO(), io.StringIO()

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sampling import examples
 from twoshift.cli import main
 from twoshift.errors import Broken, Disabled, InvalidInput, Malformed, NotFound, NotInstalled, TryLater, TwoshiftError
 
@@ -48,7 +49,7 @@ def _check(message: str) -> None:
     assert "Settings(" not in message
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(st.sampled_from(_JOB_KEYS), _VALUES, min_size=1, max_size=4))
 def test_a_jobs_file_is_refused_once_by_its_key(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], data: dict[str, Any]
@@ -60,7 +61,7 @@ def test_a_jobs_file_is_refused_once_by_its_key(
     _check(capsys.readouterr().err)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.dictionaries(st.sampled_from(_SERVER_KEYS), _VALUES, max_size=3),
     st.dictionaries(st.sampled_from(_MODEL_KEYS), _VALUES, max_size=3),

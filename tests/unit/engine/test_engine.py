@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from sampling import examples
 from twoshift.engine import BlockResult, Engine
 from twoshift.engine.results import RowFuture
 from twoshift.engine.waiting import BlockOwner, LiveRows
@@ -157,7 +158,7 @@ def test_a_bad_live_row_fails_alone_and_a_block_that_rode_with_it_is_served() ->
     assert block.result().columns["double"].tolist() == [20, 22]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.lists(
         st.tuples(

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from sampling import examples
 from twoshift.engine.example_rows import given_rows, made_texts
 from twoshift.engine.measure import MeasureLimits, hold_out, measure_profile
 from twoshift.errors import InvalidInput, OutOfMemory
@@ -282,7 +283,7 @@ def test_a_model_that_takes_no_texts_makes_none() -> None:
     assert made_texts(device, 64) is None
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=30), st.integers(1, 100))
 def test_given_rows_are_repeated_to_any_number_near_the_wanted_length(lengths: list[int], count: int) -> None:
     device = WordDevice()

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prepared_model import BAD, LARGE, Letters, OneReplica, one_replica, total
 
+from sampling import examples
 from twoshift.errors import Late, TooLarge, TryLater
 from twoshift.fleet import outgoing
 from twoshift.fleet.front_connection import connect_front
@@ -288,7 +289,7 @@ def test_the_board_says_what_all_fronts_have_sent(tmp_path: Path) -> None:
     run(test)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15))
 @given(
     st.lists(
         st.tuples(

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sampling import examples
 from twoshift.errors import InvalidInput
 from twoshift.fleet.observer import Backlog, FleetObserver, ModelCounts, most_urgent
 from twoshift.fleet.scale_log import ScaleLog
@@ -193,7 +194,7 @@ def test_the_most_urgent_backlog_asks_for_at_least_the_rate_of_every_other(backl
         assert rate >= due / max(1.0, each.time_left_s) * (1 - 1e-9)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     st.lists(st.tuples(st.integers(0, 300), st.integers(0, 50), st.integers(0, 50), st.integers(0, 60)), max_size=60),
     st.integers(1_000, 60_000),

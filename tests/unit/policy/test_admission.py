@@ -3,7 +3,7 @@ from __future__ import annotations
 import bisect
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from twoshift.policy.admission import AdmissionPolicy, Admit, Never, Refuse, Try
@@ -71,7 +71,6 @@ arrivals = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(arrivals, st.integers(1, 32), st.booleans(), st.integers(1, 3))
 def test_nothing_admitted_misses_its_deadline(
     requests: list[tuple[float, list[int], float, int]], max_rows: int, background: bool, lanes: int
@@ -94,7 +93,6 @@ def test_nothing_admitted_misses_its_deadline(
     assert device.answered == admitted
 
 
-@settings(deadline=None)
 @given(arrivals, st.integers(1, 32), st.booleans(), st.integers(1, 3))
 def test_what_is_refused_is_admitted_after_the_retry_time_if_nothing_else_arrives(
     requests: list[tuple[float, list[int], float, int]], max_rows: int, background: bool, lanes: int
@@ -173,7 +171,6 @@ def test_a_request_is_not_tried_while_others_wait() -> None:
     assert isinstance(device.admission.decide([Item(2, device.now_s + 0.002)], device.now_s), Try)
 
 
-@settings(deadline=None)
 @given(st.floats(1.2, 9.0), st.integers(1, 60), st.integers(1, 2))
 def test_a_curve_from_a_busy_moment_heals_by_what_it_doubts(slow: float, rows: int, lanes: int) -> None:
     device = Device(32, background=False, lanes=lanes)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sampling import examples
 from twoshift.errors import InvalidInput
 from twoshift.policy.autoscale import (
     AutoscalePolicy,
@@ -332,7 +333,7 @@ def test_a_device_limit_below_the_replicas_it_must_hold_is_refused() -> None:
         AutoscalePolicy(ReplicaSettings(max_replicas=8), device_limit=4)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.tuples(loads, backlogs, st.floats(0, 400)), max_size=15))
 def test_the_same_observations_give_the_same_decisions(
     seen: list[tuple[ReplicaState, BatchBacklog, float]],

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sampling import examples
 from twoshift.errors import InvalidInput
 from twoshift.policy.cron import Cron
 from twoshift.policy.due import Offset, last_due_s, next_due_s
@@ -84,7 +85,6 @@ EXPRESSIONS = st.tuples(
 
 
 @given(EXPRESSIONS, st.integers(at("1960-01-01"), at("2200-01-01")))
-@settings(max_examples=100)
 def test_it_names_the_minutes_that_its_definition_names(text: str, minute: int) -> None:
     cron = Cron.parse(text)
     for each in range(minute, minute + 500):
@@ -92,7 +92,7 @@ def test_it_names_the_minutes_that_its_definition_names(text: str, minute: int) 
 
 
 @given(EXPRESSIONS, st.integers(at("1990-01-01"), at("2100-01-01")))
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_the_next_and_the_last_one_are_those_that_a_search_finds(text: str, minute: int) -> None:
     cron, span = Cron.parse(text), 3 * 24 * 60
     ahead = [each for each in range(minute + 1, minute + span) if cron.matches(each)]
@@ -133,7 +133,7 @@ CHANGES = {  # days in which clocks were changed
 
 
 @given(EXPRESSIONS, st.sampled_from(ZONES), st.booleans(), st.integers(0, 1440))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 def test_over_changes_of_the_clock_it_is_due_as_a_walk_through_time_finds(
     text: str, zone: str, is_second: bool, later: int
 ) -> None:

@@ -4,7 +4,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from twoshift.errors import InvalidInput
@@ -173,7 +173,6 @@ def test_past_its_deadline_a_job_has_no_chance() -> None:
     assert (outlook.verdict, outlook.chance, outlook.workers_needed) == (Verdict.WILL_MISS, 0.0, None)
 
 
-@settings(max_examples=100, deadline=None)
 @given(DURATIONS, st.integers(1, 10**6), st.integers(1, 500), st.floats(0, 2000))
 def test_quantiles_are_ordered_and_the_chance_agrees_with_them(
     durations_s: list[float], items: int, workers: int, now_s: float
@@ -189,7 +188,6 @@ def test_quantiles_are_ordered_and_the_chance_agrees_with_them(
             assert chance(outlook) <= share + 1e-6
 
 
-@settings(max_examples=100, deadline=None)
 @given(DURATIONS, st.integers(1, 10**6), st.integers(1, 100))
 def test_more_work_never_helps_and_more_time_never_hurts(durations_s: list[float], items: int, workers: int) -> None:
     policy, later = taught(durations_s), taught(durations_s, deadline_s=1500.0)
@@ -198,7 +196,6 @@ def test_more_work_never_helps_and_more_time_never_hurts(durations_s: list[float
     assert eta_s(policy.outlook(items * 4 + 400 * workers, workers, 0.0)) >= eta_s(outlook)
 
 
-@settings(max_examples=100, deadline=None)
 @given(DURATIONS, st.integers(1, 10**6))
 def test_the_workers_it_asks_for_are_enough_and_one_fewer_is_not(durations_s: list[float], items: int) -> None:
     policy = taught(durations_s)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sampling import examples
 from twoshift.errors import InvalidInput
 from twoshift.policy.governor import GovernorPolicy
 from twoshift.policy.governor_values import BackgroundSequence, GovernorDecision, GovernorSettings, LiveLoad
@@ -276,7 +277,7 @@ def test_if_there_is_room_for_one_it_is_admitted(cost: Hinge, live: LiveLoad, si
     assert bool(policy.decide(live, [], [prompt(1, size, more)], 0.0).admit) == (fits_kv and fits_step)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.lists(st.tuples(st.integers(1, 2000), st.integers(1, 60)), min_size=1, max_size=8))
 def test_every_prompt_is_finished_in_the_end_beside_a_steady_live_load(sizes: list[tuple[int, int]]) -> None:
     engine = Engine(GovernorPolicy(Hinge(), SETTINGS), [prompt(n, *each) for n, each in enumerate(sizes)])
@@ -449,3 +450,15 @@ def test_a_prompt_leaves_for_live_ones_more_often_where_their_slowdown_is_bounde
     while policy.decide(arrived, [prompt(0, 300)], [], float(left)).abort:
         left += 1
     assert left == leaves
+
+
+@pytest.mark.parametrize(("places", "begins"), [(1, 0), (7, 0), (8, 8)])
+def test_prompts_begin_several_at_once_so_that_fewer_steps_read_any(places: int, begins: int) -> None:
+    policy = GovernorPolicy(Hinge(), replace(SETTINGS, kv_capacity_tokens=10**6, max_sequences=200))
+    running = [decoding(key) for key in range(200 - places)]
+    assert len(policy.decide(IDLE, running, [prompt(1000 + key) for key in range(20)], 5.0).admit) == begins
+
+
+def test_the_last_prompts_wait_for_no_others() -> None:
+    policy = GovernorPolicy(Hinge(), replace(SETTINGS, kv_capacity_tokens=10**6, max_sequences=200))
+    assert policy.decide(IDLE, [decoding(key) for key in range(199)], [prompt(1000)], 5.0).admit == (1000,)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from sampling import examples
 from twoshift.errors import InvalidInput
 from twoshift.policy.background_queue import Block, Slice
 from twoshift.policy.cost import CallCost
@@ -202,7 +203,7 @@ class LanesMachine(RuleBasedStateMachine):
 
 
 TestLanes = LanesMachine.TestCase
-TestLanes.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestLanes.settings = settings(max_examples=examples(60), stateful_step_count=40)
 
 
 def test_a_live_row_never_waits_for_company() -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twoshift.policy.call_cutter import CallCutter
 from twoshift.policy.cost import CallCost, Ceiling
 from twoshift.policy.live_queue import LiveQueue
 from twoshift.policy.planned_calls import CallRoom, PlannedCall, ends
@@ -42,7 +43,7 @@ def queues(draw: st.DrawFn) -> tuple[LiveQueue, CallCost]:
     room = CallRoom(draw(st.integers(1, 12)), draw(st.integers(10, 300)), draw(st.floats(0.001, 0.2)))
     lanes = draw(st.integers(1, 2))
     whole_s = cost.scaled(0.5).seconds if lanes > 1 else None
-    return LiveQueue(room, cost.seconds, lanes, whole_s, draw(st.floats(0.001, 0.2))), cost
+    return LiveQueue(CallCutter(room, cost.seconds, lanes, whole_s, draw(st.floats(0.001, 0.2)))), cost
 
 
 @given(

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sampling import examples
 from twoshift.errors import InvalidInput
 from twoshift.policy.reconcile import ReconcilePolicy, ReconcileSettings
 from twoshift.policy.reconcile_values import (
@@ -142,7 +143,7 @@ def is_reached(wanted: Wanted, fleet: SimFleet) -> bool:
     )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 @given(wanted_states(), replica_lists(), shares, st.floats(0, 0.3), st.floats(0, 20), st.integers(0, 2**32 - 1))
 def test_from_any_state_and_after_any_storm_it_reaches_what_is_wanted_and_stays_there(
     wanted: Wanted, replicas: list[Replica], shares: dict[str, float], crashes: float, start_s: float, seed: int
@@ -159,7 +160,6 @@ def test_from_any_state_and_after_any_storm_it_reaches_what_is_wanted_and_stays_
     assert {type(each) for each in world.live(wanted, 300, calm=True)} == {Wait}
 
 
-@settings(deadline=None, max_examples=100)
 @given(wanted_states(), replica_lists(), shares)
 def test_in_a_world_where_nothing_changes_by_itself_it_has_soon_done_all_it_can(
     wanted: Wanted, replicas: list[Replica], shares: dict[str, float]
@@ -171,7 +171,7 @@ def test_in_a_world_where_nothing_changes_by_itself_it_has_soon_done_all_it_can(
         assert steps < 12
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.integers(1, 6), st.integers(0, 4), st.floats(0.0, 3.0))
 def test_replicas_that_always_fail_to_start_are_tried_ever_more_rarely(
     replicas: int, healthy: int, lasts_s: float
@@ -190,7 +190,7 @@ def test_replicas_that_always_fail_to_start_are_tried_ever_more_rarely(
     assert max(starts[1], starts[2], starts[3]) <= 10
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(1, 5), st.integers(0, 5), st.integers(1, 3), st.floats(0, 10))
 def test_a_new_version_takes_over_without_a_moment_below_the_wanted_number(
     replicas: int, floor: int, surge: int, start_s: float

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from sampling import examples
 from twoshift.errors import InvalidInput
 from twoshift.policy.leases import (
     Abandon,
@@ -174,7 +175,7 @@ def drain(policy: ShardPolicy, now_s: float) -> set[int]:
 
 
 TestShardLives = ShardLives.TestCase
-TestShardLives.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestShardLives.settings = settings(max_examples=examples(120), stateful_step_count=40)
 
 
 def test_shards_are_handed_out_in_the_order_of_the_plan_without_those_already_committed() -> None:
@@ -296,7 +297,6 @@ def test_a_shard_well_past_the_typical_time_gets_one_second_copy_and_the_first_c
     assert counts.duplicated_s == pytest.approx(40.0)
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(1e-4, 1e6), min_size=1, max_size=60))
 def test_the_typical_time_is_the_median_to_a_bucket(durations_s: list[float]) -> None:
     policy = ShardPolicy(len(durations_s), ShardLimits(lease_s=math.inf))

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sampling import examples
 from twoshift.policy.admission import AdmissionPolicy, Admit, Try
 from twoshift.policy.cost import CallCost
 from twoshift.policy.journal import RecordedAdmission, RecordedLanes, replay
@@ -103,7 +104,7 @@ def test_a_row_alone_is_predicted_by_what_bursts_have_shown() -> None:
     assert policy.curves.predict_s(ROW, Slot.WHOLE) <= 1.1 * IN_LANE * COST.seconds(ROW)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.floats(1.0, 9.0), st.floats(0.05, 40.0), st.integers(1, 6))
 def test_a_device_that_was_slow_for_a_minute_is_itself_a_minute_later(factor: float, gap_s: float, rows: int) -> None:
     policy = LanePolicy(COST, LIMITS)
@@ -134,7 +135,7 @@ def test_what_is_only_refused_is_taken_again_within_a_minute() -> None:
     assert (device.refused, device.late) == (0, 0)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.integers(0, 10_000), st.floats(2.0, 20.0))
 @pytest.mark.slow
 def test_a_few_scattered_stalls_move_neither_the_curve_nor_its_caution(seed: int, stall: float) -> None:
@@ -177,7 +178,7 @@ def test_a_device_found_busy_is_so_for_now_only() -> None:
     assert predictions(policy)[0] == pytest.approx(COST.seconds(ROW))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     st.lists(st.tuples(st.floats(0.0, 50.0), st.integers(1, 12), st.floats(0.3, 6.0), st.booleans()), max_size=40),
     st.integers(1, 2),

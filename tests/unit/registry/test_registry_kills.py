@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from registry_files import DyingBlobs, Killed, artifact, contents
 
 from twoshift.blobs.local import LocalBlobs
-from twoshift.errors import TwoshiftError
-from twoshift.registry import cleaning
+from twoshift.errors import TryLater, TwoshiftError
+from twoshift.registry import cleaning, leases
+from twoshift.registry.leases import Lease
 from twoshift.registry.store import Registry
 
 AFTER = pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -49,7 +57,7 @@ def test_a_push_that_is_killed_at_any_change_is_whole_or_not_there(tmp_path: Pat
 def test_a_removal_that_is_killed_at_any_change_can_be_done_again_and_harms_no_other(
     tmp_path: Path, after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cleaning, "_ABANDONED_CLEANING_S", -1.0)  # whoever cleaned is known to be dead
+    monkeypatch.setattr(leases, "LEASE_S", -1.0)  # whoever cleaned is known to be dead
     one = artifact(tmp_path / "one", a_txt="shared", b_txt="first")
     two = artifact(tmp_path / "two", a_txt="shared", b_txt="second")
     changes = 0
@@ -99,10 +107,127 @@ def test_files_of_a_push_that_was_killed_go_with_the_next_removal_once_it_is_kno
     left = registry.layout.blob("0").rpartition("/")[0].rpartition("/")[0]
     assert len(registry.blobs.list(left)) == 3
     assert registry.remove("m", 1) == 0  # it may be alive
-    monkeypatch.setattr(cleaning, "_ABANDONED_PUSH_S", -1.0)
+    monkeypatch.setattr(leases, "LEASE_S", -1.0)
     registry.push("m", artifact(tmp_path / "four", a_txt="four"))
     assert registry.remove("m", 3) > 0
     assert [blob.size_bytes for blob in registry.blobs.list(left)] == [3]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from twoshift.blobs.local import LocalBlobs
+from twoshift.registry import artifact, store
+
+class Dying(LocalBlobs):
+    def write_large(self, location, chunks, size_bytes):
+        def some():
+            yield b"half of it"
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().write_large(location, some, size_bytes)
+
+    def list(self, prefix):
+        if sys.argv[2] == "clean":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().list(prefix)
+
+registry = store.Registry(sys.argv[1], Dying())
+if sys.argv[2] == "clean":
+    registry.read_all = lambda refs: ([], {})
+    registry.refs = lambda: []
+    registry.clean()
+path = Path(sys.argv[1], "..", "more.txt")
+path.write_text("more")
+registry.push("m", artifact.Artifact(".", (artifact.ArtifactFile("more.txt", path),), "here"))
+"""
+
+
+def _killed(root: Path, what: str) -> None:
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(root), what], capture_output=True, text=True)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+
+
+@pytest.mark.parametrize("by", ["push", "clean"])
+def test_what_a_killed_push_has_left_is_removed_by_the_next_one_or_by_cleaning(tmp_path: Path, by: str) -> None:
+    root = tmp_path / "registry"
+    registry = Registry(str(root), LocalBlobs())
+    registry.push("m", artifact(tmp_path / "one", a_txt="one"))
+    _killed(root, "push")
+    assert len(list(root.rglob("*.twoshift-tmp"))) == 1
+    assert len(list((root / "pushes").iterdir())) == 1
+    if by == "push":
+        registry.push("m", artifact(tmp_path / "two", a_txt="two"))
+    else:
+        assert registry.clean() == (0, 1)
+        assert list((root / "pushes").iterdir()) == []  # its process is known to be gone
+    assert list(root.rglob("*.twoshift-tmp")) == []
+    assert registry.damaged(registry.version("m", 1)) == {}
+
+
+def test_a_cleaner_that_was_killed_does_not_refuse_a_push(tmp_path: Path) -> None:
+    root = tmp_path / "registry"
+    registry = Registry(str(root), LocalBlobs())
+    registry.push("m", artifact(tmp_path / "one", a_txt="one"))
+    _killed(root, "clean")
+    assert len(list((root / "cleaners").iterdir())) == 1
+    assert registry.push("m", artifact(tmp_path / "two", a_txt="two")).version == 2
+    assert list((root / "cleaners").iterdir()) == []
+
+
+def test_a_cleaner_on_another_machine_is_waited_for_until_its_lease_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = Registry(str(tmp_path / "registry"), LocalBlobs())
+    stamp = tmp_path / "registry" / "cleaners" / "other.json"
+    stamp.parent.mkdir(parents=True)
+    stamp.write_text('{"machine": "another", "process": 1}')
+    monkeypatch.setattr(cleaning, "_PATIENCE_S", 0.0)
+    with pytest.raises(TryLater, match="are being deleted"):
+        registry.push("m", artifact(tmp_path / "one", a_txt="one"))
+    long_ago = stamp.stat().st_mtime - leases.LEASE_S - 60
+    os.utime(stamp, (long_ago, long_ago))
+    assert registry.push("m", artifact(tmp_path / "one", a_txt="one")).version == 1
+    assert not stamp.exists()
+
+
+def test_a_push_that_was_held_for_long_sends_again_what_was_deleted_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It saw a file of another version, was taken for gone, and that version was removed with its files."""
+    registry = Registry(str(tmp_path / "registry"), LocalBlobs())
+    made = artifact(tmp_path / "one", a_txt="one")
+    registry.push("m", made)
+    other = Registry(registry.root, LocalBlobs())
+    create = other.blobs.create
+
+    def held(location: str, data: bytes) -> bool:
+        if "/versions/" in location:
+            monkeypatch.setattr(leases, "LEASE_S", -1.0)
+            assert registry.remove("m", 1) == len("one")
+            monkeypatch.setattr(leases, "_LATE_S", -1.0)
+        return create(location, data)
+
+    monkeypatch.setattr(other.blobs, "create", held)
+    assert other.push("m", made).version == 2
+    assert contents(registry, "m", 2) == {"a.txt": "one"}
+
+
+def test_a_lease_is_renewed_as_long_as_its_owner_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "_RENEW_S", 0.01)
+    folder = str(tmp_path / "pushes")
+    with Lease(LocalBlobs(), folder) as lease:
+        [stamp] = (tmp_path / "pushes").iterdir()
+        until(lambda: json.loads(stamp.read_text())["renewals"] > 2)
+        assert not lease.was_late
+        with Lease(LocalBlobs(), folder) as other:
+            assert other.has_company(folder)
+        assert not lease.has_company(folder)
+    assert list((tmp_path / "pushes").iterdir()) == []
+
+
+def until(done: Callable[[], bool]) -> None:
+    while not done():
+        time.sleep(0.01)
 
 
 def test_a_registry_that_cannot_be_written_says_so_and_stays_as_it_was(tmp_path: Path) -> None:

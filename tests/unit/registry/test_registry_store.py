@@ -11,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from registry_files import artifact, contents
 
+from sampling import examples
 from twoshift.blobs.local import LocalBlobs
 from twoshift.errors import Broken, InvalidInput, NotFound
 from twoshift.registry.artifact import Artifact, ArtifactFile
 from twoshift.registry.names import ModelRef, parse_ref
 from twoshift.registry.store import Registry
+from twoshift.registry.transfer import Bytes
 
 
 @pytest.fixture
@@ -85,7 +87,7 @@ def three_versions(tmp_path_factory: pytest.TempPathFactory) -> Registry:
     return registry
 
 
-@settings(max_examples=20)  # each move waits for the disk
+@settings(max_examples=examples(20))  # each move waits for the disk
 @given(st.lists(st.one_of(st.sampled_from([1, 2, 3]), st.none()), max_size=8))
 def test_an_alias_behaves_like_a_stack_of_the_versions_it_was_set_to(
     three_versions: Registry, steps: list[int | None]
@@ -207,10 +209,107 @@ def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
 def test_a_profile_is_written_once_and_goes_with_its_version(registry: Registry, tmp_path: Path) -> None:
     pushed(registry, tmp_path, 1)
     ref = ModelRef("m", 1)
-    assert registry.keep_profile(ref, "on.cpu", b"first")
-    assert not registry.keep_profile(ref, "on.cpu", b"second")
-    assert registry.profile(ref, "on.cpu") == b"first"
-    assert registry.profile_names(registry.version("m", 1)) == ["on.cpu"]
+    assert registry.profiles.keep(ref, "on.cpu", b"first")
+    assert not registry.profiles.keep(ref, "on.cpu", b"second")
+    assert registry.profiles.get(ref, "on.cpu") == b"first"
+    assert registry.profiles.names(registry.version("m", 1)) == ["on.cpu"]
     registry.remove("m", 1)
-    assert registry.profile(ref, "on.cpu") is None
-    assert not registry.keep_profile(ref, "on.cpu", b"third")
+    assert registry.profiles.get(ref, "on.cpu") is None
+    assert not registry.profiles.keep(ref, "on.cpu", b"third")
+
+
+def test_a_damaged_record_is_named_and_the_others_are_as_they_were(registry: Registry, tmp_path: Path) -> None:
+    pushed(registry, tmp_path, 3)
+    record = Path(registry.layout.version("m", 2))
+    record.write_text(record.read_text()[:40])
+    versions, damaged = registry.read_all(registry.refs())
+    assert [each.version for each in versions] == [1, 3]
+    assert list(damaged) == ["m:2"]
+    assert "is damaged" in damaged["m:2"]
+    assert registry.remove("m", 1) == 0  # nobody knows which files the damaged one has
+    assert registry.clean() == (0, 0)
+    assert len(registry.blobs.list(registry.layout.blobs)) == 3
+    assert registry.remove("m", 2) == 2 * len("version 1")
+    assert registry.versions("m") == [3]
+    assert contents(registry, "m", 3) == {"a.txt": "version 3"}
+
+
+def test_a_push_writes_a_file_anew_that_was_found_damaged(registry: Registry, tmp_path: Path) -> None:
+    pushed(registry, tmp_path, 1)
+    version = registry.version("m", 1)
+    blob = Path(registry.layout.blob(version.files[0].sha256))
+    blob.write_text("version 9")  # of the same size
+    assert registry.damaged(version) != {}
+    registry.push("m", artifact(tmp_path / "v1", a_txt="version 1"))
+    assert contents(registry, "m", 1) == contents(registry, "m", 2) == {"a.txt": "version 1"}
+    assert registry.damage.marked() == set()
+
+
+def test_a_damaged_file_is_marked_by_who_downloads_it_and_cleared_by_who_finds_it_whole(
+    registry: Registry, tmp_path: Path
+) -> None:
+    pushed(registry, tmp_path, 1)
+    [file] = registry.version("m", 1).files
+    blob = Path(registry.layout.blob(file.sha256))
+    blob.write_text("version 9")
+    with pytest.raises(Broken, match="push the same model again"):
+        registry.damage.receive(file, tmp_path / "received", Bytes(1, lambda _: None))
+    assert registry.damage.marked() == {file.sha256}
+    blob.write_text("version 1")
+    assert registry.damaged(registry.version("m", 1)) == {}
+    assert registry.damage.marked() == set()
+
+
+def test_an_alias_is_deleted_and_its_history_stays(registry: Registry, tmp_path: Path) -> None:
+    pushed(registry, tmp_path, 2)
+    registry.alias("m", "prod", 1)
+    registry.alias("m", "prod", 2)
+    assert registry.delete_alias("m", "prod", "not needed") == 2
+    with pytest.raises(NotFound, match="an alias of m: none yet"):
+        registry.find(ModelRef("m", alias="prod"))
+    with pytest.raises(NotFound):
+        registry.delete_alias("m", "prod")
+    with pytest.raises(NotFound):
+        registry.rollback("m", "prod")
+    moves = registry.aliases.history("m", "prod")
+    assert [(each.version, each.is_deletion, each.note) for each in moves][-1] == (0, True, "not needed")
+    assert registry.remove("m", 2) == len("version 2")
+    registry.alias("m", "prod", 1)
+    assert registry.find(ModelRef("m", alias="prod")).version == 1
+
+
+def test_an_alias_of_a_version_that_is_gone_says_which_and_what_there_is(registry: Registry, tmp_path: Path) -> None:
+    pushed(registry, tmp_path, 3)
+    registry.alias("m", "prod", 2)
+    Path(registry.layout.version("m", 2)).unlink()
+    with pytest.raises(NotFound, match=r"m@prod.*points to m:2, which was removed; versions of m: 1, 3"):
+        registry.find(ModelRef("m", alias="prod"))
+
+
+def test_a_damaged_alias_is_set_again_and_no_version_is_removed_before(registry: Registry, tmp_path: Path) -> None:
+    pushed(registry, tmp_path, 2)
+    registry.alias("m", "prod", 1)
+    Path(registry.layout.move("m", "prod", 1)).write_text("{")
+    with pytest.raises(Broken, match="twoshift models alias m@prod VERSION"):
+        registry.find(ModelRef("m", alias="prod"))
+    with pytest.raises(InvalidInput, match="aliases that can be read"):
+        registry.remove("m", 1)
+    registry.alias("m", "prod", 2)
+    assert registry.find(ModelRef("m", alias="prod")).version == 2
+    assert registry.remove("m", 1) > 0
+
+
+def test_an_evaluation_is_written_once_and_goes_with_its_version(registry: Registry, tmp_path: Path) -> None:
+    pushed(registry, tmp_path, 2)
+    ref = ModelRef("m", 2)
+    assert registry.evaluations.keep(ref, "against", "out/", "m:1", {"rows": 10, "mean": 0.25})
+    assert not registry.evaluations.keep(ref, "against", "out/", "m:1", {"rows": 10, "mean": 0.25})
+    assert registry.evaluations.keep(ref, "against", "out/", "m:1", {"rows": 11, "mean": 0.25})
+    found = registry.evaluations.of(registry.version("m", 2))
+    assert sorted((each.against, each.figures["rows"], each.created_by) for each in found) == [
+        ("m:1", 10, "me@here"), ("m:1", 11, "me@here"),
+    ]  # fmt: skip
+    registry.remove("m", 2)
+    assert registry.evaluations.of(ref) == []
+    with pytest.raises(NotFound):
+        registry.evaluations.keep(ref, "against", "out/", "m:1", {})

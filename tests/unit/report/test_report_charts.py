@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sampling import examples
 from twoshift.report import (
     Axis,
     Bar,
@@ -130,7 +131,7 @@ def test_awkward_data_never_breaks_a_chart(ys: list[float], scale) -> None:
         parsed(figure)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(
     st.lists(st.tuples(st.floats(), st.floats()), max_size=12),
     st.sampled_from(["linear", "log"]),

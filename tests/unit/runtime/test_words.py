@@ -9,6 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from sampling import examples
+
 tokenizers: Any = pytest.importorskip("tokenizers", reason="the encoder extra is not installed")
 
 from twoshift.runtime.encoder.words import WordTokens, WordUse  # noqa: E402
@@ -38,7 +40,7 @@ WORDS = st.lists(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.one_of(TEXTS, WORDS.map(" ".join), WORDS.map("".join)), st.booleans())
 @example("[MASK]", True)
 @example("a" * 32, False)

@@ -19,17 +19,27 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlmServer]:
         yield made
 
 
+@pytest.fixture(scope="session")
+def openai() -> Any:
+    """The package: it takes a second to import."""
+    return pytest.importorskip("openai")
+
+
+@pytest.fixture(scope="session")
+def anthropic() -> Any:
+    """The package: it takes two seconds to import."""
+    return pytest.importorskip("anthropic")
+
+
 @pytest.fixture(scope="module")
-def client(server: LlmServer) -> Iterator[Any]:
+def client(server: LlmServer, openai: Any) -> Iterator[Any]:
     """OpenAI's."""
-    openai = pytest.importorskip("openai")
     with openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def claude(server: LlmServer) -> Iterator[Any]:
+def claude(server: LlmServer, anthropic: Any) -> Iterator[Any]:
     """Anthropic's."""
-    anthropic = pytest.importorskip("anthropic")
     with anthropic.Anthropic(base_url=server.address, api_key="none", max_retries=0) as made:
         yield made

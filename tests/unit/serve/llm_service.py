@@ -164,7 +164,7 @@ class LlmServer:
         self.service.start()
         app = App(told_openai, self._keys)
         self.server = HttpServer(
-            app.handle, app.refused, HttpLimits(half_closed_s=0.5), streams=app.streams, admit=app.admit
+            app.handle, app.refused, HttpLimits(half_closed_s=0.2), 0.02, streams=app.streams, admit=app.admit
         )
         add_faces(app, self.server, self.service, self.services, self._usage, [self._tenants])
         self.port = await self.server.start("127.0.0.1", 0)
@@ -239,6 +239,7 @@ def llm_server(
 ) -> Iterator[LlmServer]:
     """A server; the objective is a patient one unless it is said."""
     monkeypatch.setenv("TWOSHIFT_HOME", str(home))
+    monkeypatch.setattr("twoshift.serve.ledger._KEEP_S", 0.02)
     patient = {"ttft_s": 60.0, "tpot_s": 10.0, **objective}
     known = Keys(keys or {}, tenants=tenants)
     made = LlmServer(GatedLlm(context_tokens), home, LlmObjective(**patient), known, adapters)

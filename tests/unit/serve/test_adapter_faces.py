@@ -28,13 +28,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlmServer]:
         yield made
 
 
-@pytest.fixture
-def client(server: LlmServer) -> Iterator[Any]:
-    openai = pytest.importorskip("openai")
-    with openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0) as made:
-        yield made
-
-
 def test_models_are_listed_with_their_adapters(client: Any, server: LlmServer) -> None:
     listed = {each.id: getattr(each, "parent", None) for each in client.models.list()}
     assert listed == {"m": None, "sql": "m", "support": "m"}

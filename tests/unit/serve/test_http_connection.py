@@ -14,6 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sampling import examples
+
 pytest.importorskip("httptools", reason="the serve extra is not installed")
 pytest.importorskip("uvloop", reason="the serve extra is not installed")
 
@@ -321,7 +323,7 @@ PIECES = [
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=25), st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 def test_whatever_is_sent_is_answered_or_ended_and_harms_nobody(
     server: TriedServer, pieces: list[bytes], reset: bool
 ) -> None:

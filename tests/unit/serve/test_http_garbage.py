@@ -36,6 +36,7 @@ from twoshift.serve.service import Service
 @pytest.fixture(autouse=True)
 def _no_collection() -> Iterator[None]:
     gc.collect()
+    gc.freeze()  # what other tests have imported is looked through once
     gc.disable()
     yield
     gc.enable()

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from sampling import examples
+
 pytest.importorskip("httptools", reason="the serve extra is not installed")
 
 from twoshift.serve.http.connection import Connection
@@ -129,7 +131,7 @@ def pieces(draw: st.DrawFn) -> list[bytes]:
     return [sent[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(sent)], strict=True)]
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.lists(pieces(), min_size=1, max_size=4))
 @example([[b"\r\n\r\n" + asked(b"ab")], [b"\r\n\r\n" + b"x" * len(asked(b"ab"))]])
 @example([[asked(b"ab")], [asked(b"ab")[:-1], b"b"], [asked(b"ab") + asked(b"ab")], [asked(b"ab"), asked(b"ab")]])

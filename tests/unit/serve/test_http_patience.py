@@ -16,7 +16,9 @@ from tried_server import BIG, TriedServer, everything, parted, statuses
 
 from twoshift.serve.http.peers import HttpLimits
 
-LIMITS = HttpLimits(head_s=0.3, body_s=0.3, whole_body_s=0.9, idle_s=0.3, linger_s=0.3, connections=20)
+LIMITS = HttpLimits(
+    head_s=0.3, body_s=0.3, whole_body_s=0.9, idle_s=0.3, linger_s=0.3, half_closed_s=0.3, connections=20
+)
 END = b"connection: close\r\n\r\n"
 
 
@@ -100,7 +102,6 @@ def test_a_refused_client_that_never_stops_sending_is_let_go(server: TriedServer
     server.until(lambda: server.server.connections == 0)
 
 
-@pytest.mark.slow
 def test_connections_beyond_the_limit_are_told_to_come_back(server: TriedServer) -> None:
     with ExitStack() as open_:
         for _ in range(LIMITS.connections):

@@ -12,7 +12,6 @@ from twoshift.types import Lane
 
 pytest.importorskip("httptools")
 pytest.importorskip("sqlalchemy")
-openai = pytest.importorskip("openai")
 OVER = ("completed", "failed", "expired", "cancelled")
 
 

@@ -15,7 +15,6 @@ from llm_service import LlmServer, llm_server, until
 from twoshift.types import Lane
 
 pytest.importorskip("httptools")
-openai = pytest.importorskip("openai")
 
 
 def said(content: Any) -> list[dict[str, Any]]:
@@ -95,7 +94,7 @@ def test_openais_client_reads_a_stream(server: LlmServer, client: Any) -> None:
     assert chunks[-1].choices[0].finish_reason == "length"
 
 
-def test_openais_asynchronous_client_has_several_at_once(server: LlmServer) -> None:
+def test_openais_asynchronous_client_has_several_at_once(server: LlmServer, openai: Any) -> None:
     async def ask(text: str, made: Any) -> str:
         stream = await made.chat.completions.create(model="m", messages=said(text), max_tokens=6, stream=True)
         return "".join([each.choices[0].delta.content or "" async for each in stream])
@@ -418,7 +417,7 @@ def test_only_so_many_may_wait(tmp_path: Path, monkeypatch: Any) -> None:
         assert server.chat(n=3).status == 413
 
 
-def test_a_failure_in_mid_stream_is_told_in_the_stream(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_failure_in_mid_stream_is_told_in_the_stream(tmp_path: Path, monkeypatch: Any, openai: Any) -> None:
     from twoshift.errors import DeviceLost
 
     with llm_server(tmp_path, monkeypatch, context_tokens=1 << 20) as server:
@@ -451,7 +450,7 @@ def test_a_server_that_drains_finishes_its_streams(tmp_path: Path, monkeypatch: 
         assert found.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
 
 
-def test_a_key_holds_its_place_until_its_stream_ends(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_key_holds_its_place_until_its_stream_ends(tmp_path: Path, monkeypatch: Any, openai: Any) -> None:
     from twoshift.serve.keys import KeySettings, digest_of
 
     keys = {"one": KeySettings(sha256=digest_of("ts-one"), concurrency=1)}

@@ -14,7 +14,6 @@ from twoshift.serve.tenants import TenantSettings
 
 pytest.importorskip("httptools")
 pytest.importorskip("sqlalchemy")
-openai = pytest.importorskip("openai")
 SPENT = "device seconds for today"
 
 
@@ -40,7 +39,7 @@ def usage(server: LlmServer, who: str, group_by: str = "tenant,lane,model") -> d
     return {each["lane"]: each for each in got.json()["data"]}
 
 
-def batch(server: LlmServer, who: str, count: int) -> Any:
+def batch(openai: Any, server: LlmServer, who: str, count: int) -> Any:
     """A batch of so many requests."""
     body = {"model": "m", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 5}
     lines = [
@@ -52,11 +51,11 @@ def batch(server: LlmServer, who: str, count: int) -> Any:
         return client.batches.create(input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h")
 
 
-def test_live_requests_and_a_batch_are_their_tenants(server: LlmServer) -> None:
+def test_live_requests_and_a_batch_are_their_tenants(server: LlmServer, openai: Any) -> None:
     assert asked(server, "red").status == asked(server, "reds", n=2).status == 200
     assert asked(server, "red", stream=True).status == 200
     assert asked(server, "blue").status == 200
-    batch(server, "red", 3)
+    batch(openai, server, "red", 3)
     until(lambda: usage(server, "red").get("batch", {}).get("rows") == 3)
     until(lambda: usage(server, "red").get("live", {}).get("rows") == 4)
     red = usage(server, "red")
@@ -73,7 +72,7 @@ def test_live_requests_and_a_batch_are_their_tenants(server: LlmServer) -> None:
     assert 'twoshift_tenant_device_seconds_total{lane="live",tenant="red"}' in shown
 
 
-def test_one_whose_client_hangs_up_pays_for_what_it_had(server: LlmServer) -> None:
+def test_one_whose_client_hangs_up_pays_for_what_it_had(server: LlmServer, openai: Any) -> None:
     before = usage(server, "blue").get("live", {}).get("rows", 0)
     with openai.OpenAI(base_url=f"{server.address}/v1", api_key="ts-blue", max_retries=0) as client:
         stream = client.chat.completions.create(
@@ -84,7 +83,7 @@ def test_one_whose_client_hangs_up_pays_for_what_it_had(server: LlmServer) -> No
     until(lambda: usage(server, "blue").get("live", {}).get("rows") == before + 1)
 
 
-def test_who_has_spent_its_day_is_refused_and_its_batches_wait(server: LlmServer) -> None:
+def test_who_has_spent_its_day_is_refused_and_its_batches_wait(server: LlmServer, openai: Any) -> None:
     answered = 0
     while (got := asked(server, "poor")).status == 200:
         answered += 1
@@ -93,7 +92,7 @@ def test_who_has_spent_its_day_is_refused_and_its_batches_wait(server: LlmServer
     assert SPENT in got.json()["error"]["message"]
     assert 0 < int(got.headers["retry-after"]) <= 86_400
     assert asked(server, "red").status == 200
-    made = batch(server, "poor", 2)
+    made = batch(openai, server, "poor", 2)
 
     def waits() -> bool:
         listed = server.ask("GET", "/v1/jobs", authorization="Bearer ts-root").json()["data"]

@@ -158,13 +158,11 @@ def test_a_key_is_taken_as_anthropics_client_sends_it(tmp_path: Path, monkeypatc
         assert server.ask("GET", f"{PATH}/{batch['id']}", x_api_key="ts-one").status == 200
 
 
-def test_anthropics_own_client_runs_it(server: LlmServer) -> None:
-    anthropic = pytest.importorskip("anthropic")
-    with anthropic.Anthropic(base_url=server.address, api_key="none", max_retries=0) as client:
-        batch = client.messages.batches.create(requests=[request("by-client", "hello")])
-        until(lambda: client.messages.batches.retrieve(batch.id).processing_status == "ended")
-        [result] = client.messages.batches.results(batch.id)
-        assert result.custom_id == "by-client"
-        assert result.result.message.content[0].text
-        assert batch.id in [each.id for each in client.messages.batches.list()]
-        assert client.messages.batches.delete(batch.id).id == batch.id
+def test_anthropics_own_client_runs_it(claude: Any) -> None:
+    batch = claude.messages.batches.create(requests=[request("by-client", "hello")])
+    until(lambda: claude.messages.batches.retrieve(batch.id).processing_status == "ended")
+    [result] = claude.messages.batches.results(batch.id)
+    assert result.custom_id == "by-client"
+    assert result.result.message.content[0].text
+    assert batch.id in [each.id for each in claude.messages.batches.list()]
+    assert claude.messages.batches.delete(batch.id).id == batch.id

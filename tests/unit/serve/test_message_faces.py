@@ -12,7 +12,6 @@ from twoshift.errors import DeviceLost
 from twoshift.serve.keys import KeySettings, digest_of
 
 pytest.importorskip("httptools")
-anthropic = pytest.importorskip("anthropic")
 MESSAGES: Any = [{"role": "user", "content": "a question"}]
 
 
@@ -110,7 +109,7 @@ def test_what_changes_no_answer_may_be_said(server: LlmServer) -> None:
     assert server.message(**given, stream=False, cache_control={"type": "ephemeral"}).status == 200
 
 
-def test_errors_are_anthropics_own_classes(claude: Any) -> None:
+def test_errors_are_anthropics_own_classes(claude: Any, anthropic: Any) -> None:
     with pytest.raises(anthropic.NotFoundError):
         claude.messages.create(model="other", max_tokens=3, messages=MESSAGES)
     with pytest.raises(anthropic.BadRequestError, match="context"):
@@ -137,7 +136,7 @@ def test_it_is_admitted_counted_and_keyed_as_every_request_is(tmp_path: Path, mo
             each.cancel()
 
 
-def test_a_failure_in_mid_stream_is_an_event(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_failure_in_mid_stream_is_an_event(tmp_path: Path, monkeypatch: Any, anthropic: Any) -> None:
     with llm_server(tmp_path, monkeypatch, context_tokens=1 << 20) as server:
         with anthropic.Anthropic(base_url=server.address, api_key="none", max_retries=0) as client:
             stream = client.messages.create(model="m", max_tokens=500_000, messages=MESSAGES, stream=True)

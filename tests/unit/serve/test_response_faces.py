@@ -16,7 +16,6 @@ from twoshift.errors import DeviceLost
 from twoshift.generation import Delta, FinishReason
 
 pytest.importorskip("httptools")
-openai = pytest.importorskip("openai")
 
 
 def asked(server: LlmServer, **more: Any) -> Got:
@@ -115,7 +114,7 @@ def test_what_is_so_anyway_may_be_said(server: LlmServer) -> None:
     assert asked(server, **given, metadata={"a": "b"}, user="u", reasoning=None, text={}).status == 200
 
 
-def test_a_failure_in_mid_stream_is_an_event(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_failure_in_mid_stream_is_an_event(tmp_path: Path, monkeypatch: Any, openai: Any) -> None:
     with llm_server(tmp_path, monkeypatch, context_tokens=1 << 20) as server:
         with openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0) as client:
             stream = client.responses.create(model="m", input="x", max_output_tokens=500_000, stream=True)

@@ -10,7 +10,6 @@ from llm_service import LlmServer
 from twoshift.generation import ToolCall, ToolChoice
 
 pytest.importorskip("httptools")
-openai = pytest.importorskip("openai")
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS: Any = [
     {"type": "function", "function": {"name": "weather", "description": "Of a city.", "parameters": CITY}},

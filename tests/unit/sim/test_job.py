@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sampling import examples
 from twoshift.errors import InvalidInput
 from twoshift.sim.job import JobSpec, JobStudy
 from twoshift.sim.job_study import simulate_job
@@ -161,7 +162,7 @@ def test_a_billion_items_over_ten_thousand_workers_are_cut_into_twenty_shards_ea
     assert (long.shards, long.healthy_shard_s) == (math.ceil(500_000 / 60), pytest.approx(60.0, rel=1e-3))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(
     items=st.integers(1, 3000),
     workers=st.integers(1, 30),

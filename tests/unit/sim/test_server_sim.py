@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from one_lane import PlainLoop
 
+from sampling import examples
 from twoshift.errors import InvalidInput
 from twoshift.policy.cost import CallCost
 from twoshift.policy.journal import replay
@@ -29,7 +30,7 @@ specs = st.builds(
     load=st.floats(0.05, 2.0),
     background=st.booleans(),
     policy=st.sampled_from(["twoshift", "strict", "window", "greedy"]),
-    seconds=st.just(0.5),
+    seconds=st.just(0.25),
     noise=st.sampled_from([0.0, 0.3]),
     seed=st.integers(0, 1000),
 )
@@ -46,7 +47,7 @@ servers = st.builds(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(specs)
 def test_one_lane_without_a_host_is_the_plain_loop_to_the_last_digit(spec: LanesSpec) -> None:
     loop = PlainLoop(spec)
@@ -59,7 +60,7 @@ def test_one_lane_without_a_host_is_the_plain_loop_to_the_last_digit(spec: Lanes
     assert result.busy_share == pytest.approx(loop.busy_s / arrivals.horizon_s)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(servers)
 def test_every_row_is_answered_refused_or_dropped_and_no_device_is_busier_than_busy(spec: LanesSpec) -> None:
     result = simulate_lanes(spec)
@@ -69,13 +70,13 @@ def test_every_row_is_answered_refused_or_dropped_and_no_device_is_busier_than_b
     assert result.host_share >= 0
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(servers)
 def test_the_same_seed_gives_the_same_result(spec: LanesSpec) -> None:
     assert simulate_lanes(spec) == simulate_lanes(spec)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(servers)
 def test_a_host_that_costs_nothing_changes_nothing(spec: LanesSpec) -> None:
     assert simulate_lanes(replace(spec, host=HostCosts())) == simulate_lanes(replace(spec, host=None))
@@ -107,8 +108,8 @@ def test_without_its_policy_a_full_host_answers_everybody_late() -> None:
 
 
 def test_two_replicas_answer_twice_as_much() -> None:
-    one = simulate_lanes(replace(SPEC, load=1.2, seconds=5.0))
-    two = simulate_lanes(replace(SPEC, load=1.2, seconds=5.0, replicas=2))
+    one = simulate_lanes(replace(SPEC, load=1.2))
+    two = simulate_lanes(replace(SPEC, load=1.2, replicas=2))
     assert two.capacity_per_s == 2 * one.capacity_per_s
     assert two.goodput == pytest.approx(2 * one.goodput, rel=0.1)
 

@@ -5,22 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from twoshift.cli.params import count, millis, text
+from twoshift.cli.params import count, millis, option_of
+from twoshift.declare import setting
 from twoshift.errors import InvalidInput, TwoshiftError
 from twoshift.policy.cost import CallCost
 from twoshift.policy.plan.row import RowSize
+from twoshift.values import text
 
 if TYPE_CHECKING:
     from twoshift.policy.profile import Profile
     from twoshift.ports import Profiles
 
-__all__ = ["CurveSource", "ItemMs", "OverheadMs", "ProfileName", "RowTokens", "chosen_curve"]
+__all__ = ["CurveSource", "ItemMs", "OverheadMs", "ProfileName", "RowTokens", "StoredProfile", "chosen_curve"]
 
 OverheadMs = Annotated[float | None, millis("Fixed cost of a call.", zero=True)]
 ItemMs = Annotated[float | None, millis("Cost that each item adds to a call.")]
-ProfileName = Annotated[
-    str | None, text("Stored profile to use, from `twoshift profile` or `plan fit --save`.", metavar="NAME")
+StoredProfile = Annotated[
+    str | None, setting("Stored profile to use, from `twoshift profile` or `plan fit --save`.", text("NAME"))
 ]
+ProfileName = Annotated[str | None, option_of(StoredProfile)]
 RowTokens = Annotated[
     float | None,
     count(

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from twoshift import values
 from twoshift.cli.commands import command
 from twoshift.cli.output import plain, pretty, show, table
-from twoshift.cli.params import JsonFlag, choice, count, share, size, text, whole
+from twoshift.cli.params import JsonFlag, choice, count, option_of, share, size, text, whole
 from twoshift.cli.plan.app import app
+from twoshift.declare import setting
 from twoshift.errors import InvalidInput
 from twoshift.policy.plan.memory import PRECISION_BYTES, KvShape, MemoryPlan, plan_memory
 from twoshift.policy.plan.roofline import DEVICES, Device, Roofline, call_work, plan_roofline
 from twoshift.units import format_bytes, format_duration
 
-__all__ = ["PRECISIONS", "DeviceName", "kv_shape", "memory_command", "model_shape", "roofline_command"]
+__all__ = ["PRECISIONS", "DeviceName", "KnownDevice", "kv_shape", "memory_command", "model_shape", "roofline_command"]
 
 PRECISIONS = tuple(PRECISION_BYTES)
 _DEVICE_NAMES = tuple(d.name for d in DEVICES.values())
 
-DeviceName = Annotated[str | None, choice("Device name: takes memory and speed from its data sheet.", _DEVICE_NAMES)]
+KnownDevice = Annotated[
+    str | None, setting("Device name: takes memory and speed from its data sheet.", values.choice(_DEVICE_NAMES))
+]
+DeviceName = Annotated[str | None, option_of(KnownDevice)]
 
 
 @command(

@@ -9,38 +9,18 @@ from typing import Any
 from twoshift.cli.output import pretty, table
 from twoshift.cli.plan.curves import chosen_curve
 from twoshift.cli.plan.devices import kv_shape, model_shape
+from twoshift.cli.plan.token_settings import TokenSettings
 from twoshift.errors import InvalidInput
-from twoshift.policy.plan.generation import Conversation
 from twoshift.policy.plan.memory import PRECISION_BYTES, MemoryPlan, plan_memory
 from twoshift.policy.plan.roofline import DEVICES
 from twoshift.policy.plan.token_table import RooflineCurve, TokenRow, together, token_table
 from twoshift.units import format_bytes
 
-__all__ = ["DeviceAsk", "TokenRates", "rates_on"]
+__all__ = ["TokenRates", "rates_on"]
 
 _SEQUENCES = 16  # of a profile, where nobody says how many
 _MOST_SEQUENCES = 4096
 _STEP_TOKENS = {"cpu": 512, "": 8192}  # by how a device's name begins; as models are loaded
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceAsk:
-    """What the rates are of: a profile, or a model's size and a device."""
-
-    asked: Conversation
-    usd_per_hour: float
-    profile: str | None = None
-    sequences: int | None = None
-    step_tokens: int | None = None
-    model: str | None = None
-    params: float | None = None
-    layers: int | None = None
-    kv_heads: int | None = None
-    head_dim: int | None = None
-    precision: str = "bf16"
-    kv_precision: str = "bf16"
-    device: str | None = None
-    devices: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +49,10 @@ class TokenRates:
         return [*counts, pretty(1e3 * row.tpot_s, 3), f"{row.output_tokens_per_s:,.0f}", *prices]
 
 
-def rates_on(ask: DeviceAsk) -> TokenRates:
+def rates_on(ask: TokenSettings, usd_per_hour: float) -> TokenRates:
     """Raises InvalidInput where something is missing, or nothing fits."""
     if ask.device is None:
-        return _measured(ask, None)
+        return _measured(ask, usd_per_hour, None)
     params, layers, kv_heads, head_dim = _sizes(ask)
     kv = kv_shape(layers, kv_heads, head_dim, ask.kv_precision, ask.devices)
     device = together(DEVICES[ask.device.lower()], ask.devices)
@@ -81,11 +61,11 @@ def rates_on(ask: DeviceAsk) -> TokenRates:
         accepted = "a device, or --devices, with room for the weights and the KV cache of one sequence"
         raise InvalidInput("device", device.name, accepted)
     if ask.profile is not None:
-        return _measured(ask, memory)
+        return _measured(ask, usd_per_hour, memory)
     read = ask.asked.prompt_tokens + ask.asked.cached_tokens + ask.asked.answer_tokens / 2
     curve = RooflineCurve(device, params, PRECISION_BYTES[ask.precision], kv, read, ask.precision)
     most = min(memory.largest_batch, ask.sequences or _MOST_SEQUENCES)
-    rows = token_table(curve, ask.asked, most, ask.step_tokens or _STEP_TOKENS[""], ask.usd_per_hour)
+    rows = token_table(curve, ask.asked, most, ask.step_tokens or _STEP_TOKENS[""], usd_per_hour)
     words = (
         f"{device.name} in {ask.precision}, by its data sheet: {_room(memory)} No step is quicker than this table "
         "says; what yours takes, `twoshift profile` measures (--profile)."
@@ -93,7 +73,7 @@ def rates_on(ask: DeviceAsk) -> TokenRates:
     return TokenRates(rows, [curve.bound(each) for each in rows], memory, words)
 
 
-def _measured(ask: DeviceAsk, memory: MemoryPlan | None) -> TokenRates:
+def _measured(ask: TokenSettings, usd_per_hour: float, memory: MemoryPlan | None) -> TokenRates:
     found = chosen_curve(None, None, ask.profile, None)
     most = ask.sequences or _SEQUENCES
     room = "" if memory is None else f" {_room(memory)}"
@@ -101,14 +81,14 @@ def _measured(ask: DeviceAsk, memory: MemoryPlan | None) -> TokenRates:
         most = min(most, memory.largest_batch)
     begins = next(begin for begin in _STEP_TOKENS if found.device.startswith(begin))
     step_tokens = ask.step_tokens or _STEP_TOKENS[begins]
-    rows = token_table(found.cost, ask.asked, most, step_tokens, ask.usd_per_hour)
+    rows = token_table(found.cost, ask.asked, most, step_tokens, usd_per_hour)
     several = f"{most:,} sequence{'' if most == 1 else 's'} at once (--sequences)"
     mixed = f"prompts of {ask.asked.prompt_tokens:,.0f} tokens and answers of {ask.asked.answer_tokens:,.0f}"
     rate = f"{pretty(rows[-1].output_tokens_per_s, 3)} output tokens per second"
     return TokenRates(rows, [], memory, f"{ask.profile}: {several}, {mixed}: {rate}.{room}")
 
 
-def _sizes(ask: DeviceAsk) -> tuple[float, int | None, int | None, int | None]:
+def _sizes(ask: TokenSettings) -> tuple[float, int | None, int | None, int | None]:
     if ask.model is not None:
         return model_shape(ask.model, ask.params, ask.layers, ask.kv_heads, ask.head_dim)
     if ask.params is None or ask.layers is None:

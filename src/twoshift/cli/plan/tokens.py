@@ -6,15 +6,13 @@ from typing import Annotated, Any
 
 from twoshift.cli.commands import command
 from twoshift.cli.output import plain, pretty, show, table
-from twoshift.cli.params import JsonFlag, choice, count, millis, share, text, usd, whole
+from twoshift.cli.params import JsonFlag, given_of, usd, with_settings
 from twoshift.cli.plan.app import app
-from twoshift.cli.plan.curves import ProfileName
 from twoshift.cli.plan.decoding import check_one
-from twoshift.cli.plan.devices import PRECISIONS, DeviceName
-from twoshift.cli.plan.token_rates import DeviceAsk, TokenRates, rates_on
+from twoshift.cli.plan.token_rates import TokenRates, rates_on
+from twoshift.cli.plan.token_settings import TokenSettings
 from twoshift.errors import InvalidInput
 from twoshift.policy.cost import CallCost
-from twoshift.policy.plan.generation import Conversation
 from twoshift.policy.plan.tokens import (
     QUANTISATION_SPEEDUP,
     Lever,
@@ -28,6 +26,14 @@ from twoshift.policy.plan.tokens import (
 
 __all__ = ["tokens_command"]
 
+_OVERLAP = (
+    "The savings are multiplied. On a real device they overlap: a full batch leaves less for quantisation to gain."
+)
+_ADVICE = {  # by the number of levers
+    0: "Add --padding, --spot-discount, --quantisation ... to see what each optimisation would save.",
+    1: "",
+}
+
 
 @command(
     app,
@@ -39,119 +45,50 @@ __all__ = ["tokens_command"]
         --spot-discount 0.6
     """,
 )
+@with_settings(TokenSettings)
 def tokens_command(
     price: Annotated[float, usd("Price of the device in dollars per hour.")],
-    tokens_per_s: Annotated[
-        float | None, count("Tokens per second of one busy device.", "--tokens-per-s", "--tokens-per-second")
-    ] = None,
-    profile: ProfileName = None,
-    sequences: Annotated[
-        int | None,
-        whole("Number of sequences at once.", most=4096, shown="16 with --profile, as many as fit with --device"),
-    ] = None,
-    prompt_tokens: Annotated[
-        float, count("With --profile or --device: tokens of a prompt.", least=1, shown="256")
-    ] = 256,
-    answer_tokens: Annotated[
-        float, count("With --profile or --device: tokens of an answer.", least=1, shown="128")
-    ] = 128,
-    cached_tokens: Annotated[
-        float, count("Tokens of a prompt, beside those, that are in the prefix cache.", zero=True)
-    ] = 0.0,
-    step_tokens: Annotated[
-        int | None, whole("Tokens that one step reads or generates at most.", shown="8192, or 512 on a CPU")
-    ] = None,
-    device: DeviceName = None,
-    devices: Annotated[int, whole("With --device: number of them that share the model.", most=64)] = 1,
-    model: Annotated[str | None, text("With --device: read the sizes from smollm or a model folder.")] = None,
-    layers: Annotated[int | None, whole("With --device and --params: number of layers.")] = None,
-    kv_heads: Annotated[int | None, whole("With --device and --params: number of key-value heads.")] = None,
-    head_dim: Annotated[int | None, whole("With --device and --params: dimension of one attention head.")] = None,
-    precision: Annotated[str, choice("With --device: precision of weights and arithmetic.", PRECISIONS)] = "bf16",
-    kv_precision: Annotated[str, choice("With --device: precision of the KV cache.", PRECISIONS)] = "bf16",
-    utilisation: Annotated[float, share("Share of the time in which the device is busy.", zero=False)] = 1.0,
-    overhead_ms: Annotated[
-        float | None, millis("Fixed time of one model call; with --item-ms, compares two batch sizes.", zero=True)
-    ] = None,
-    item_ms: Annotated[
-        float | None, millis("Time that each row adds to a model call; used with --overhead-ms.")
-    ] = None,
-    batch_from: Annotated[int | None, whole("Current batch size in rows per call; used with --batch-to.")] = None,
-    batch_to: Annotated[int | None, whole("Larger batch size to compare with --batch-from, in rows per call.")] = None,
-    quantisation: Annotated[
-        str | None, choice("Quantised model: precision after quantisation.", tuple(QUANTISATION_SPEEDUP))
-    ] = None,
-    quantisation_speedup: Annotated[float | None, count("Quantised model: measured speed-up.")] = None,
-    params: Annotated[
-        float | None, count("Number of parameters, with --device; or of the model now, with --to-params.")
-    ] = None,
-    to_params: Annotated[
-        float | None,
-        count(
-            "Smaller model: parameters afterwards (active ones, for a mixture of experts).",
-            "--to-params",
-            "--active-params",
-        ),
-    ] = None,
-    padding: Annotated[float | None, share("Less padding: share of a batch that is padding now.", one=False)] = None,
-    spot_discount: Annotated[float | None, share("Spot discount, as a share of the price.", one=False)] = None,
+    *,
     as_json: JsonFlag = False,
+    **given: Any,
 ) -> None:
     """Compute tokens per second by sequences at once, and dollars per million tokens with each optimisation."""
-    rates = None
-    if device is None:
-        check_one(tokens_per_s, profile)
-    if profile is not None or device is not None:
-        asked = Conversation(prompt_tokens, answer_tokens, cached_tokens)
-        rates = rates_on(
-            DeviceAsk(
-                asked, price, profile, sequences, step_tokens, model, params, layers, kv_heads, head_dim,
-                precision, kv_precision, device, devices,
-            )
-        )  # fmt: skip
-        tokens_per_s = rates.best.output_tokens_per_s
-    elif sequences is not None:
-        raise InvalidInput("sequences", sequences, "no value without --profile or --device")
-    levers = [
-        lever
-        for lever in (
-            _batch(overhead_ms, item_ms, batch_from, batch_to),
-            _quantisation(quantisation, quantisation_speedup),
-            _model(params, to_params, is_sized=device is not None),
-            None if padding is None else padding_lever(padding),
-            None if spot_discount is None else spot_lever(spot_discount),
-        )
-        if lever is not None
-    ]
-    made = plan_tokens(tokens_per_s or 0.0, price, utilisation, levers)
+    settings = TokenSettings(**given_of(TokenSettings, given))
+    rates = _rates(settings, price)
+    tokens_per_s = settings.tokens_per_s or 0.0 if rates is None else rates.best.output_tokens_per_s
+    made = plan_tokens(tokens_per_s, price, settings.utilisation, _levers(settings))
     rows = [["now", pretty(made.usd_per_million_tokens), "", ""]]
     effects = [*made.levers, made.together] if made.levers else []
     rows += [[e.lever, pretty(e.usd_per_million_tokens), f"{e.saving:.1%}", e.why] for e in effects]
-    words = (
-        "The savings are multiplied. On a real device they overlap: a full batch leaves less for quantisation to gain."
-    )
-    if len(made.levers) < 2:
-        words = (
-            ""
-            if made.levers
-            else "Add --padding, --spot-discount, --quantisation ... to see what each optimisation would save."
-        )
-    data = {**plain(made), "tokens_per_s": tokens_per_s, **_rates_data(rates)}
+    prices = "$ per M tokens" if rates is None else "$ per M output tokens, prompts included"
     show(
         as_json,
-        data,
+        {**plain(made), "tokens_per_s": tokens_per_s, **_rates_data(rates)},
         *([] if rates is None else [rates.words, rates.shown()]),
-        table(
-            [
-                "<lever",
-                "$ per M tokens" if rates is None else "$ per M output tokens, prompts included",
-                "saves",
-                "<why",
-            ],
-            rows,
-        ),
-        words,
+        table(["<lever", prices, "saves", "<why"], rows),
+        _ADVICE.get(len(made.levers), _OVERLAP),
     )
+
+
+def _rates(settings: TokenSettings, price: float) -> TokenRates | None:
+    if settings.device is None:
+        check_one(settings.tokens_per_s, settings.profile)
+    if settings.profile is not None or settings.device is not None:
+        return rates_on(settings, price)
+    if settings.sequences is not None:
+        raise InvalidInput("sequences", settings.sequences, "no value without --profile or --device")
+    return None
+
+
+def _levers(settings: TokenSettings) -> list[Lever]:
+    found = (
+        _batch(settings),
+        _quantisation(settings.quantisation, settings.quantisation_speedup),
+        _model(settings.params, settings.to_params, is_sized=settings.device is not None),
+        None if settings.padding is None else padding_lever(settings.padding),
+        None if settings.spot_discount is None else spot_lever(settings.spot_discount),
+    )
+    return [lever for lever in found if lever is not None]
 
 
 def _rates_data(rates: TokenRates | None) -> dict[str, Any]:
@@ -162,15 +99,16 @@ def _rates_data(rates: TokenRates | None) -> dict[str, Any]:
     return {"sequences": rates.best.sequences, "table": rows, "bounds": list(rates.bounds), "memory": memory}
 
 
-def _batch(overhead_ms: float | None, item_ms: float | None, start: int | None, end: int | None) -> Lever | None:
-    given = {"overhead_ms": overhead_ms, "item_ms": item_ms, "batch_from": start, "batch_to": end}
+def _batch(settings: TokenSettings) -> Lever | None:
+    given = {name: getattr(settings, name) for name in ("overhead_ms", "item_ms", "batch_from", "batch_to")}
     missing = [name for name, value in given.items() if value is None]
     if len(missing) == len(given):
         return None
-    if overhead_ms is None or item_ms is None or start is None or end is None:
+    if missing:
         accepted = "a value: larger batches need --overhead-ms, --item-ms, --batch-from and --batch-to"
         raise InvalidInput(missing[0], None, accepted)
-    return batch_lever(CallCost.line(overhead_ms / 1e3, item_ms / 1e3), start, end)
+    cost = CallCost.line(given["overhead_ms"] / 1e3, given["item_ms"] / 1e3)
+    return batch_lever(cost, given["batch_from"], given["batch_to"])
 
 
 def _quantisation(precision: str | None, speedup: float | None) -> Lever | None:

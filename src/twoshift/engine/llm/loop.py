@@ -59,8 +59,8 @@ class LlmEngine(DeviceLoop):
         self.runtime, self.objective = runtime, objective or LlmObjective()
         self.on_finished: Callable[[FinishedSequence], None] | None = None  # told in the loop's thread
         self._learner = CostLearner(cost)
-        self._curves = StepCurves(cost)
-        self._governor = GovernorPolicy(self._curves, self.objective.governed(runtime.shape, serves))
+        self.curves = StepCurves(cost)  # of steps that read and of those that only decode, as learned so far
+        self._governor = GovernorPolicy(self.curves, self.objective.governed(runtime.shape, serves))
         self._admission = LlmAdmissionPolicy(self.objective.bounds(runtime.shape))
         self._outcomes = StepOutcomes(runtime, self._table, self._counters, self._lock, self._finished)
         self._step_began_s: float | None = None
@@ -174,7 +174,7 @@ class LlmEngine(DeviceLoop):
             if step.seconds is not None:
                 size, ended_s = step.size, self._clock()
                 self._learner.observed(size, step.seconds, ended_s)
-                self._curves.observed(size, step.seconds, ended_s)
+                self.curves.observed(size, step.seconds, ended_s)
             settle = self._outcomes.took(step, inside, self._clock())
         wake_all([wake for act in settle if (wake := act()) is not None])
         return True
@@ -259,7 +259,7 @@ class LlmEngine(DeviceLoop):
         tokens = sum(len(each.token_ids) for each in prompts)
         with self._lock:
             self._check_open()
-            answer = self._admission.decide(self._learner.cost, self._load(), tokens, len(prompts), within_s)
+            answer = self._admission.decide(self.curves, self._load(), tokens, len(prompts), within_s)
             if isinstance(answer, Refuse):
                 raise TryLater(answer.reason, answer.retry_after_s)
             for prompt, sink in zip(prompts, sinks, strict=True):

@@ -13,6 +13,7 @@ from twoshift.policy.llm_admission import LlmBounds
 __all__ = ["LlmObjective"]
 
 _ADMIT_TOKENS = 16  # of a prompt, that a step has to have time for; read by single tokens it costs hardly anything
+_RATION = 1024  # tokens of background prompts in a step beside live streams, where its time allows them
 _IDLE_STEP_SHARE = 0.5  # of the time to the first token: who comes at the worst moment waits for one step
 
 
@@ -38,7 +39,7 @@ class LlmObjective:
 
     def governed(self, shape: LlmShape, serves: bool) -> GovernorSettings:
         """The bounds of background sequences; where nobody is served, only the KV cache bounds them."""
-        ration = max(1, min(512, shape.step_tokens))
+        ration = max(1, min(_RATION, shape.step_tokens))
         idle_step_s = max(self.tpot_s, _IDLE_STEP_SHARE * self.ttft_s) if serves else None
         return GovernorSettings(
             tpot_s=self.tpot_s,

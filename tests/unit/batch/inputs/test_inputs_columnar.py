@@ -16,10 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from input_files import BLOBS, arrow, cut_in, found, parquet, put, rows_of
 
+from sampling import examples
 from twoshift.batch.inputs import READ_ERROR, Piece, read
 from twoshift.errors import Broken, InvalidInput, TwoshiftError
 
-QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 KINDS = ["a.parquet", "file.arrow", "stream.arrow", "file.arrow.gz", "stream.arrow.xz"]
 
 

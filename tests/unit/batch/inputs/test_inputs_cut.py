@@ -13,13 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from input_files import arrow, blobs_for, jsonl, parquet, put, rows_of
 
+from sampling import examples
 from twoshift.batch.inputs import InputFile, Shard, ShardTarget, cut
 from twoshift.blobs.local import LocalBlobs
 from twoshift.errors import InvalidInput
 from twoshift.ports import Blob
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sizes=st.lists(st.integers(0, 9), max_size=12), rows=st.integers(1, 20))
 def test_neighbours_share_a_shard_up_to_the_target(tmp_path: Path, sizes: list[int], rows: int) -> None:
     files = [put(tmp_path / f"{k}.csv", b"a\n" + b"1\n" * size) for k, size in enumerate(sizes)]

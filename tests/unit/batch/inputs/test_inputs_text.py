@@ -16,11 +16,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from input_files import BLOBS, COMPRESS, cut_in, found, jsonl, put, rows_of
 
+from sampling import examples
 from twoshift.batch.inputs import READ_ERROR, Piece, read, records, source
 from twoshift.blobs.local import LocalBlobs
 from twoshift.errors import Broken, InvalidInput, TryLater
 
-QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 LINES = st.lists(
     st.sampled_from(
         [b'{"a": 1}', b'{"a": "x\\ny", "b": null}', b"", b" \t", b"\r", b"{broken", b"[1]", b'{"a": "\xff"}']

@@ -1,4 +1,4 @@
-"""An S3 object as a file: ranges where it is read here and there, ahead of the reader where it is read through."""
+"""An object as a file: ranges where it is read here and there, ahead of the reader where it is read through."""
 
 from __future__ import annotations
 

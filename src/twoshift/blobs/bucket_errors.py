@@ -1,21 +1,30 @@
-"""What an S3 endpoint says, by what the user should do."""
+"""What the service that has a bucket says, by what the user should do."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from twoshift.errors import Broken, InvalidInput, TryLater, TwoshiftError
 
-__all__ = ["InFlight", "explained", "is_no_bucket", "is_transient", "is_unreachable", "no_credentials"]
+__all__ = ["Access", "InFlight", "explained", "is_no_bucket", "is_transient", "is_unreachable"]
 
 _RETRY_S = 30.0
 _TRANSIENT = re.compile(r"HTTP error|status code: (?:408|429|5(?!01)\d\d)|body error|partial response")
-_NO_CREDENTIALS = re.compile(r"169\.254\.|credential", re.IGNORECASE)
+_NO_CREDENTIALS = re.compile(r"169\.254\.|metadata\.google|credential|token request", re.IGNORECASE)
 _DENIED = ("PermissionDeniedError", "UnauthenticatedError")
 _WRONG_REGION = ("incorrectly configured region", "AuthorizationHeaderMalformed", "PermanentRedirect")
-_SET_CREDENTIALS = (
-    "credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket"
-)
+_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
+_METADATA = ("169.254.", "metadata.google.internal")  # where a cloud's own machines are asked who they are
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a user sets to be let in, in words."""
+
+    kind: str  # an S3 endpoint
+    to_set: str  # "credentials: set ..."
+    to_check: str  # variables and policies
 
 
 class InFlight(Exception):
@@ -27,7 +36,7 @@ def is_transient(error: Exception) -> bool:
     if isinstance(error, InFlight):
         return True
     text = _message(error)
-    return type(error).__name__ == "GenericError" and bool(_TRANSIENT.search(text)) and "169.254." not in text
+    return type(error).__name__ == "GenericError" and bool(_TRANSIENT.search(text)) and not _asks_who(text)
 
 
 def is_unreachable(error: Exception) -> bool:
@@ -37,19 +46,17 @@ def is_unreachable(error: Exception) -> bool:
 
 def is_no_bucket(error: Exception) -> bool:
     """Whether it is the bucket that is missing; an answer to HEAD does not say so."""
-    return "NoSuchBucket" in _message(error)
+    return any(sign in _message(error) for sign in _NO_BUCKET)
 
 
-def explained(error: Exception, location: str, endpoint: str) -> TwoshiftError:
+def explained(error: Exception, location: str, endpoint: str, access: Access) -> TwoshiftError:
     """The error to raise: it names the endpoint and what to change."""
     text = _message(error)
     if is_no_bucket(error):
         return InvalidInput("location", location, f"a bucket that exists at {endpoint}")
     if type(error).__name__ in _DENIED:
-        accepted = f"credentials that {endpoint} accepts for it: check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, "
-        return InvalidInput(
-            "location", location, f"{accepted}AWS_SESSION_TOKEN and the IAM or bucket policy ({_code(text)})"
-        )
+        accepted = f"credentials that {endpoint} accepts for it: check {access.to_check} ({_code(text)})"
+        return InvalidInput("location", location, accepted)
     if is_transient(error):
         return TryLater(f"{endpoint} does not answer for {location} ({_short(text)})", _RETRY_S)
     if any(sign in text for sign in _WRONG_REGION):
@@ -60,16 +67,15 @@ def explained(error: Exception, location: str, endpoint: str) -> TwoshiftError:
         return Broken(f"{location} was replaced while it was being read")
     if "501 Not Implemented" in text:
         return InvalidInput(
-            "location", location, f"an S3 endpoint that supports conditional puts (If-None-Match); {endpoint} does not"
+            "location", location, f"{access.kind} that supports conditional puts (If-None-Match); {endpoint} does not"
         )
     if _NO_CREDENTIALS.search(text):
-        return InvalidInput("location", location, _SET_CREDENTIALS)
+        return InvalidInput("location", location, access.to_set)
     return Broken(f"{location} cannot be used at {endpoint}: {_short(text)}")
 
 
-def no_credentials(location: str) -> InvalidInput:
-    """For an endpoint that is not Amazon's, where no machine has credentials of its own."""
-    return InvalidInput("location", location, _SET_CREDENTIALS)
+def _asks_who(text: str) -> bool:
+    return any(address in text for address in _METADATA)
 
 
 def _message(error: Exception) -> str:

@@ -1,0 +1,93 @@
+"""What `plan tokens` is asked: the rate of a device, or what it follows from; and the levers to try."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from twoshift.cli.plan.curves import StoredProfile
+from twoshift.cli.plan.devices import PRECISIONS, KnownDevice
+from twoshift.declare import setting
+from twoshift.policy.plan.generation import Conversation
+from twoshift.policy.plan.tokens import QUANTISATION_SPEEDUP
+from twoshift.values import choice, count, millis, share, whole
+
+__all__ = ["TokenSettings"]
+
+_BELOW_ONE = share(one=False)
+
+
+class TokenSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """In the order of its options."""
+
+    tokens_per_s: Annotated[
+        float | None,
+        setting("Tokens per second of one busy device.", count(), "--tokens-per-s", "--tokens-per-second"),
+    ] = None
+    profile: StoredProfile = None
+    sequences: Annotated[
+        int | None,
+        setting(
+            "Number of sequences at once.",
+            whole(most=4096),
+            shown="16 with --profile, as many as fit with --device",
+        ),
+    ] = None
+    prompt_tokens: Annotated[float, setting("With --profile or --device: tokens of a prompt.", count(least=1))] = 256
+    answer_tokens: Annotated[float, setting("With --profile or --device: tokens of an answer.", count(least=1))] = 128
+    cached_tokens: Annotated[
+        float, setting("Tokens of a prompt, beside those, that are in the prefix cache.", count(zero=True))
+    ] = 0
+    step_tokens: Annotated[
+        int | None,
+        setting("Tokens that one step reads or generates at most.", whole(), shown="8192, or 512 on a CPU"),
+    ] = None
+    device: KnownDevice = None
+    devices: Annotated[int, setting("With --device: number of them that share the model.", whole(most=64))] = 1
+    model: Annotated[str | None, setting("With --device: read the sizes from smollm or a model folder.")] = None
+    layers: Annotated[int | None, setting("With --device and --params: number of layers.", whole())] = None
+    kv_heads: Annotated[int | None, setting("With --device and --params: number of key-value heads.", whole())] = None
+    head_dim: Annotated[
+        int | None, setting("With --device and --params: dimension of one attention head.", whole())
+    ] = None
+    precision: Annotated[str, setting("With --device: precision of weights and arithmetic.", choice(PRECISIONS))] = (
+        "bf16"
+    )
+    kv_precision: Annotated[str, setting("With --device: precision of the KV cache.", choice(PRECISIONS))] = "bf16"
+    utilisation: Annotated[float, setting("Share of the time in which the device is busy.", share(zero=False))] = 1
+    overhead_ms: Annotated[
+        float | None, setting("Fixed time of one model call; with --item-ms, compares two batch sizes.", millis(True))
+    ] = None
+    item_ms: Annotated[
+        float | None, setting("Time that each row adds to a model call; used with --overhead-ms.", millis())
+    ] = None
+    batch_from: Annotated[
+        int | None, setting("Current batch size in rows per call; used with --batch-to.", whole())
+    ] = None
+    batch_to: Annotated[
+        int | None, setting("Larger batch size to compare with --batch-from, in rows per call.", whole())
+    ] = None
+    quantisation: Annotated[
+        str | None, setting("Quantised model: precision after quantisation.", choice(tuple(QUANTISATION_SPEEDUP)))
+    ] = None
+    quantisation_speedup: Annotated[float | None, setting("Quantised model: measured speed-up.", count())] = None
+    params: Annotated[
+        float | None, setting("Number of parameters, with --device; or of the model now, with --to-params.", count())
+    ] = None
+    to_params: Annotated[
+        float | None,
+        setting(
+            "Smaller model: parameters afterwards (active ones, for a mixture of experts).",
+            count(),
+            "--to-params",
+            "--active-params",
+        ),
+    ] = None
+    padding: Annotated[float | None, setting("Less padding: share of a batch that is padding now.", _BELOW_ONE)] = None
+    spot_discount: Annotated[float | None, setting("Spot discount, as a share of the price.", _BELOW_ONE)] = None
+
+    @property
+    def asked(self) -> Conversation:
+        """What each sequence is."""
+        return Conversation(self.prompt_tokens, self.answer_tokens, self.cached_tokens)

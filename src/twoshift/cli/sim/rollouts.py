@@ -1,0 +1,202 @@
+"""`sim rollout`: what the judge of a rollout does with a candidate, before anybody trusts it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from twoshift.cli.commands import command
+from twoshift.cli.files import check_writable, write_text
+from twoshift.cli.output import note, plain, pretty, show, table
+from twoshift.cli.params import JsonFlag, count, factor, millis, share, text, whole
+from twoshift.cli.progress import progress_bar
+from twoshift.cli.sim.app import Seed, app
+from twoshift.cli.sim.rollout_replay import replay_rollout
+from twoshift.errors import InvalidInput
+from twoshift.units import format_duration
+
+if TYPE_CHECKING:
+    from twoshift.policy.rollout_values import RolloutSettings
+    from twoshift.sim.rollout import RolloutSpec, RolloutStudy
+
+__all__ = ["rollout_command"]
+
+_OWN = "yours"
+_MOST_REQUESTS = 60_000  # of one rollout, unless its scenario says otherwise
+
+
+@command(
+    app,
+    "rollout",
+    "twoshift sim rollout --rate 100 --slo-ms 80 --runs 5",
+    fields={"rate_per_s": "rate", "disagreement_bound": "bound"},
+)
+def rollout_command(
+    scenario: Annotated[
+        list[str] | None, typer.Option("--scenario", metavar="NAME", help="Scenario to simulate.", show_default="all")
+    ] = None,
+    rate: Annotated[float | None, count("Live requests per second.", shown="100")] = None,
+    stable_failures: Annotated[
+        float | None, share("Share of requests that the stable version fails.", shown="0.001")
+    ] = None,
+    candidate_failures: Annotated[
+        float | None, share("Share of requests that the candidate fails.", shown="0.001")
+    ] = None,
+    slower: Annotated[
+        float | None, factor("Latency of the candidate, as a multiple of the stable version's.", shown="1")
+    ] = None,
+    disagreement: Annotated[
+        float | None, share("Share of rows that the candidate answers differently.", shown="0")
+    ] = None,
+    bound: Annotated[float | None, share("Share of rows that may be answered differently.", one=False)] = 0.02,
+    slo_ms: Annotated[float | None, millis("Latency objective of a live request.", shown="none")] = None,
+    ladder: Annotated[str, text("Shares of live requests, one after the other.", metavar="LIST")] = "1%,5%,25%,100%",
+    alpha: Annotated[float, share("Chance that a candidate as good as the stable version is rolled back.")] = 0.01,
+    no_shadow: Annotated[bool, typer.Option("--no-shadow", help="Begin with the first live share.")] = False,
+    runs: Annotated[int, whole("Rollouts simulated per scenario.", most=100_000)] = 20,
+    seed: Seed = 1,
+    record: Annotated[
+        str | None,
+        text("Write every event and decision of the first rollout to this file, for --replay.", metavar="FILE"),
+    ] = None,
+    replay: Annotated[
+        str | None,
+        text("Decide again what --record or a server recorded, and compare.", metavar="FILE"),
+    ] = None,
+    report: Annotated[
+        str | None,
+        text("Write a report with the evidence curves to this HTML file.", "--report", "--html", metavar="FILE"),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Simulate rollouts: which candidates are promoted or rolled back, and after how many requests.
+
+    --stable-failures, --candidate-failures, --slower and --disagreement describe a candidate of your own; without them
+    the built-in scenarios run.
+    """
+    from twoshift.policy.rollout_values import RolloutSettings
+
+    check_writable(report, "--report", others=[record, replay])
+    check_writable(record, "--record", others=[replay])
+    if replay:
+        raise typer.Exit(replay_rollout(replay, report, as_json))
+    slo_s = None if slo_ms is None else slo_ms / 1e3
+    settings = RolloutSettings(
+        ladder=_ladder(ladder), alpha=alpha, shadow=not no_shadow, slo_s=slo_s, disagreement_bound=bound or None
+    )
+    own = {
+        "stable_failures": stable_failures,
+        "candidate_failures": candidate_failures,
+        "slower": slower,
+        "disagreement": disagreement,
+    }
+    specs = _specs(settings, scenario or [], {name: value for name, value in own.items() if value is not None})
+    specs = {name: dataclasses.replace(spec, seed=seed) for name, spec in specs.items()}
+    if rate is not None:
+        specs = {name: dataclasses.replace(spec, rate_per_s=rate) for name, spec in specs.items()}
+    if record and len(specs) > 1:
+        raise InvalidInput("--record", record, "one --scenario, or a candidate of your own: a record is of one rollout")
+    studies = _simulate(specs, runs)
+    _write(specs, record, report, studies)
+    show(as_json, {name: _data(study) for name, study in studies.items()}, _table(studies), _words(studies))
+
+
+def _ladder(given: str) -> tuple[float, ...]:
+    try:
+        parts = [each.strip() for each in given.split(",") if each.strip()]
+        return tuple(float(each.removesuffix("%")) / (100 if each.endswith("%") else 1) for each in parts)
+    except ValueError:
+        raise InvalidInput("--ladder", given, "shares such as 1%,5%,25%,100%") from None
+
+
+def _specs(settings: RolloutSettings, names: list[str], own: dict[str, Any]) -> dict[str, RolloutSpec]:
+    from twoshift.sim.rollout import SCENARIOS, RolloutSpec
+
+    spec = RolloutSpec(settings=settings, most_requests=_MOST_REQUESTS)
+    if own:
+        return {_OWN: dataclasses.replace(spec, **own)}
+    for name in names:
+        if name not in SCENARIOS:
+            raise InvalidInput("--scenario", name, f"one of {', '.join(SCENARIOS)}")
+    return {name: dataclasses.replace(spec, **SCENARIOS[name][1]) for name in names or SCENARIOS}
+
+
+def _simulate(specs: dict[str, RolloutSpec], runs: int) -> dict[str, RolloutStudy]:
+    from twoshift.sim.rollout import simulate_rollouts
+
+    studies = dict[str, Any]()
+    for name, spec in specs.items():
+        with progress_bar(f"Simulating {name}") as progress:
+            studies[name] = simulate_rollouts(spec, runs, progress)
+    return studies
+
+
+def _write(
+    specs: dict[str, RolloutSpec], record: str | None, report: str | None, studies: dict[str, RolloutStudy]
+) -> None:
+    if not (record or report):
+        return
+    from twoshift.cli.sim.rollout_report import rollouts_report
+    from twoshift.sim.rollout import simulate_rollout
+
+    entries = dict[str, list[list[Any]]]()
+    for name, spec in specs.items():
+        entries[name] = []
+        simulate_rollout(spec, sink=entries[name].append)
+    if record:
+        lines = [json.dumps(entry, separators=(",", ":")) for each in entries.values() for entry in each]
+        write_text(record, "\n".join(lines) + "\n", "--record")
+        note(f"Record: {record}, {len(lines):,} entries")
+    if report:
+        write_text(report, rollouts_report(studies, entries), "--report")
+        note(f"Report: {report}")
+
+
+def _data(study: RolloutStudy) -> dict[str, Any]:
+    from twoshift.policy.rollout_values import Stage
+
+    return {
+        "runs": len(study.runs),
+        "promoted": study.share_of(Stage.PROMOTED),
+        "rolled_back": study.share_of(Stage.ROLLED_BACK),
+        "median_requests": study.median("requests"),
+        "median_exposed": study.median("exposed"),
+        "mean_failed": sum(run.failed for run in study.runs) / len(study.runs),
+        "median_seconds": study.median("seconds"),
+        "first": plain(study.runs[0]),
+    }
+
+
+def _table(studies: dict[str, RolloutStudy]) -> Any:
+    columns = ["<scenario", "promoted", "rolled back", "waiting", "requests", "exposed", "failed", "share", "time"]
+    rows = list[list[str]]()
+    for name, study in studies.items():
+        data = _data(study)
+        rows.append([
+            name,
+            f"{data['promoted']:.0%}",
+            f"{data['rolled_back']:.0%}",
+            f"{1 - data['promoted'] - data['rolled_back']:.0%}",
+            pretty(data["median_requests"]),
+            pretty(data["median_exposed"]),
+            pretty(data["mean_failed"], 3),
+            f"{study.median('largest_share'):.0%}",
+            format_duration(data["median_seconds"]),
+        ])  # fmt: skip
+    return table(columns, rows, title="Rollouts, by what is wrong with the candidate")
+
+
+def _words(studies: dict[str, RolloutStudy]) -> str:
+    from twoshift.sim.rollout import SCENARIOS
+
+    lines = [
+        "exposed: live requests that the candidate answered before it was promoted or rolled back; failed: how many of "
+        "them it failed, on average; share: the largest that it had. Requests, shares and times are medians."
+    ]
+    for name, study in studies.items():
+        about = f"{SCENARIOS[name][0]}: " if name in SCENARIOS else ""
+        lines.append(f"{name}: {about}{study.runs[0].decision.reason}")
+    return "\n".join(lines)
