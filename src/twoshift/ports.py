@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from twoshift.policy.job_states import JobMove
 from twoshift.policy.profile import Profile
 from twoshift.policy.threads import ThreadPlan
-from twoshift.types import JobKindName, JobState, LoadedAdapter, ReplicaCounts, Tensor, TextPolicy
+from twoshift.types import JobKindName, JobState, LoadedAdapter, Tensor, TextPolicy
 
 __all__ = [
     "PARITY_BAR",
-    "Actuator",
     "Blob",
     "Blobs",
     "Claim",
@@ -439,16 +438,4 @@ class Blobs(Protocol):
 
     def sweep(self, prefix: str) -> int:
         """Remove what writers that were killed have left below a folder, where that can be told; how many files."""
-        ...
-
-
-class Actuator(Protocol):
-    """Who carries out how many replicas there should be; any thread may call it, and neither call waits."""
-
-    def replicas(self) -> ReplicaCounts:
-        """As it is now."""
-        ...
-
-    def scale_to(self, replicas: int) -> None:
-        """So many from now on; the counts follow. Those that go finish what they have begun."""
         ...
