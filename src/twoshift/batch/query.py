@@ -40,7 +40,7 @@ def queried(settings: JobSettings, sources: Sequence[InputFile], blobs_for: Blob
     """The result of a job's query over these files, as its only input; raises InvalidInput where it cannot be had."""
     location, output = query_location(settings.output), blobs_for(settings.output)
     output.delete(location)  # of a run that was killed before its plan was there: the input may be another by now
-    staged = output.staging(location) / f"query-{uuid.uuid4().hex}"
+    staged = output.staging(f"{settings.output.rstrip('/')}/query.parquet") / f"query-{uuid.uuid4().hex}"
     try:
         _write(settings, _Tables(sources, blobs_for, settings.types), staged)
         output.publish(staged, location)
