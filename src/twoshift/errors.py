@@ -55,6 +55,7 @@ __all__ = [
     "first_line",
     "message_of",
     "restored",
+    "too_many_tokens",
 ]
 
 _LEAST_S = 0.001  # that a client is told to wait
@@ -146,6 +147,11 @@ class UnusableModel(InvalidInput):
 
 class TooLarge(InvalidInput):
     """The input can never fit, however long the caller waits."""
+
+
+def too_many_tokens(field: str, most: int) -> TooLarge:
+    """The error for a text that is not to be cut."""
+    return TooLarge(field, f"more than {most:,} tokens", f"at most {most:,} tokens")
 
 
 class TooLong(TooLarge):

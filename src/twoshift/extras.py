@@ -36,6 +36,7 @@ EXTRAS: dict[str, dict[str, str]] = {
     "grpc": {"grpc": "grpcio", "google.protobuf": "protobuf"},
     "jobs": {"pyarrow": "pyarrow"},
     "lightgbm": {"lightgbm": "lightgbm"},
+    "query": {"duckdb": "duckdb", "pyarrow": "pyarrow"},
     "serve": {name: _FLEET[name] for name in ("httptools", "prometheus_client", "python_multipart", "uvloop")},
     "otel": {
         "opentelemetry.sdk": "opentelemetry-sdk",

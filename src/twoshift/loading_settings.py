@@ -6,7 +6,7 @@ from typing import Annotated
 
 from twoshift.declare import setting
 from twoshift.errors import InvalidInput
-from twoshift.values import FLAG, share, text, whole
+from twoshift.values import FLAG, choice, share, text, whole
 
 __all__ = [
     "AtLeast",
@@ -19,6 +19,7 @@ __all__ = [
     "RegistryLocation",
     "TensorParallel",
     "Threads",
+    "TooLong",
     "TrustPickle",
     "check_gate",
     "check_no_llm",
@@ -94,6 +95,14 @@ Reference = Annotated[
         "Full-precision folder of a quantised language model, to compare its answers with.",
         text("FOLDER"),
         shown="the model itself",
+    ),
+]
+TooLong = Annotated[
+    str,
+    setting(
+        "What becomes of a text that is longer than the model takes: cut it, or error.",
+        choice(("cut", "error")),
+        more="The report of a job counts the texts that were cut.",
     ),
 ]
 _LLM_DEFAULTS = {

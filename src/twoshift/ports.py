@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from twoshift.policy.job_states import JobMove
 from twoshift.policy.profile import Profile
 from twoshift.policy.threads import ThreadPlan
-from twoshift.types import JobKindName, JobState, LoadedAdapter, ReplicaCounts, Tensor
+from twoshift.types import JobKindName, JobState, LoadedAdapter, Tensor, TextPolicy
 
 __all__ = [
     "PARITY_BAR",
-    "Actuator",
     "Blob",
     "Blobs",
     "Claim",
@@ -138,6 +137,10 @@ class RuntimeInfo:
     adapters: Mapping[str, LoadedAdapter] = field(default_factory=dict[str, LoadedAdapter], hash=False)  # by name
     prepare_waits: bool = False  # whether `prepare` is a user's own code, which may wait for anything
     is_ordered: bool = field(default=False, compare=False)  # whether a row's values have an order and no names
+    features: tuple[str, ...] = field(default=(), compare=False)  # of a tabular model: the names of a row's values
+    texts: TextPolicy = field(default=TextPolicy(), compare=False)  # of live requests; jobs have their own
+    # of outputs with a number for each class: the names of the classes
+    classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]], compare=False)
     registry: str = field(default="", compare=False)  # where a registered model lies, with what was measured of it
     files: str = field(default="", compare=False)  # of a registered model, on the machine that has loaded it
 
@@ -435,16 +438,4 @@ class Blobs(Protocol):
 
     def sweep(self, prefix: str) -> int:
         """Remove what writers that were killed have left below a folder, where that can be told; how many files."""
-        ...
-
-
-class Actuator(Protocol):
-    """Who carries out how many replicas there should be; any thread may call it, and neither call waits."""
-
-    def replicas(self) -> ReplicaCounts:
-        """As it is now."""
-        ...
-
-    def scale_to(self, replicas: int) -> None:
-        """So many from now on; the counts follow. Those that go finish what they have begun."""
         ...

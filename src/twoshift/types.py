@@ -153,3 +153,16 @@ class ReplicaCounts:
 
     ready: int
     starting: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TextPolicy:
+    """What becomes of texts that are longer than the model takes, and of those that say nothing."""
+
+    too_long: str = "cut"  # or "error"
+    empty: str | None = None  # "error", "skip", "answer"; None: null is an error, any other text is answered
+
+    @staticmethod
+    def is_empty(text: object) -> bool:
+        """Whether there is none: null, or nothing but spaces."""
+        return text is None or (isinstance(text, str) and not text.strip())

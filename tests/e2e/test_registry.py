@@ -168,6 +168,10 @@ def test_a_job_against_another_version_has_the_difference_in_its_report_and_in_t
     unknown = machine.run("run", "in.jsonl", "--model", "times:2", "--against", "times:9", "-o", "more", code=2)
     assert "a version of times: 1, 2" in unknown.stderr
     assert not (machine.path / "more").exists()
+    pytest.importorskip("duckdb")
+    few = ("run", "in.jsonl", "--query", "SELECT x FROM input WHERE x > 30", *words[2:6], "-o", "few")
+    assert machine.json(*few)["against"]["rows"] == 10  # both read the result of one query
+    assert [each.parent.name for each in (machine.path / "few").glob("_twoshift/**/staging")] == ["_twoshift"] * 2
 
 
 @pytest.mark.slow

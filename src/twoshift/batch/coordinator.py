@@ -16,6 +16,7 @@ from twoshift.batch.messages import (
     Failed,
     GiveUp,
     Loading,
+    Noticed,
     Ready,
     Rechecked,
     Score,
@@ -28,12 +29,15 @@ from twoshift.batch.messages import (
 from twoshift.batch.plan import Plan
 from twoshift.batch.pool import Died, FromPool, Joined, Left, WorkerPool
 from twoshift.batch.progress import JobSnapshot
-from twoshift.batch.summary import RunRecord
+from twoshift.batch.run_record import RunRecord
+from twoshift.batch.settings import JobSettings
 from twoshift.batch.work_left import WorkLeft
+from twoshift.batch.worker_scaling import WorkerScaling
 from twoshift.batch.worker_state import WorkerState
 from twoshift.errors import Broken, TryLater, TwoshiftError
 from twoshift.policy.deadline import DeadlinePolicy
 from twoshift.policy.leases import Committed, Dead, Finished, Lease, Retry, ShardLimits, Wait
+from twoshift.policy.notices import SpotNotice
 from twoshift.policy.shards import ShardPolicy
 
 __all__ = ["Coordinator", "Ending"]
@@ -46,6 +50,7 @@ _SAME_FAILURES = 10  # of shards, of one cause, without a commit between them: i
 _DELAYS_IN_A_ROW = 5  # shards that a full disk or a silent endpoint gave back, without a commit between them
 _DELAY_S = 60.0
 _JUDGED_ROWS = 1000  # before which a share of errors does not stop a job
+_ENDING_S = 5.0  # before a machine is taken away: for what has to be written
 _RATE_S = 10.0  # over which rows a second are shown
 
 
@@ -72,6 +77,7 @@ class Coordinator:
         worker_s: float = 0.0,  # that the workers have had so far
         files: tuple[InputFile, ...] | None = None,  # where they are not those of the stored plan
         counted: tuple[int, int] | None = None,  # errors and rows of what is committed, where its parts were asked
+        load_s: float = 0.0,  # until a new worker takes its first shard
     ) -> None:
         self._plan, self._pool, self._clock = plan, pool, clock
         settings = plan.settings
@@ -79,10 +85,11 @@ class Coordinator:
         limits = ShardLimits(lease_s=math.inf, max_deaths=_MOST_DEATHS)  # who hangs is found by its beats
         self._shards = ShardPolicy(len(plan.shards), limits, committed)
         self._began_s = clock()
-        self._deadline = DeadlinePolicy(self._deadline_s(before), plan.bytes_per_s)
+        self._deadline = DeadlinePolicy(_deadline_s(settings, before, self._began_s), plan.bytes_per_s)
         self._workers = {
             number: WorkerState(ready=ready, moved_s=self._began_s, has_room=True) for number, ready in started.items()
         }
+        self._scaling = WorkerScaling(settings, self._deadline, load_s)
         self._worker_s, self._counted_s = worker_s, self._began_s  # up to then
         self._gone = WorkerHeartbeat(0, 0.0, 0, 0, 0, 0, 0)  # what workers that are no more had done
         self._lost_rows = 0  # of that: others do them again
@@ -115,6 +122,7 @@ class Coordinator:
             ending = self._ended()
             if ending is not None:
                 return ending
+            self._scale()
             self._hand_out()
             report(self.snapshot())
             for number, message in self._pool.poll(_POLL_S):
@@ -154,6 +162,8 @@ class Coordinator:
                 self._scored(worker, message, now_s)
             case Failed():
                 self._failed(worker, message, now_s)
+            case Noticed(notice):
+                self._noticed(number, worker, notice, now_s)
             case Died(reason):
                 self._died(number, worker, reason, now_s)
             case Left():
@@ -218,7 +228,7 @@ class Coordinator:
         if not message.delayed:
             cause, count = self._same_failures
             self._same_failures = (message.message, count + 1 if cause == message.message else 1)
-            if self._same_failures[1] >= _SAME_FAILURES + self._settings.workers:
+            if self._same_failures[1] >= _SAME_FAILURES + self._settings.most_workers:
                 self._ending = Ending.DEAD_SHARDS
             self._shards.failed(lease, now_s, permanent=message.permanent)
             return
@@ -228,9 +238,13 @@ class Coordinator:
             raise TryLater(message.message, _DELAY_S)
 
     def _died(self, number: int, worker: WorkerState, reason: str, now_s: float) -> None:
+        if worker.leaving and not worker.leases:
+            self._worker_left(number, worker, now_s)
+            return
         del self._workers[number]
         reason = worker.ended or reason
         self.log.deaths.append(reason)
+        self.log.marks.append((now_s - self._began_s, f"worker died: {reason}"))
         self._count_gone(worker)
         for lease in worker.leases.values():
             self._causes[lease.shard] = f"the worker died: {reason}"
@@ -241,10 +255,25 @@ class Coordinator:
         if self._deadly_shards >= _DEADLY_SHARDS:
             self._ending = Ending.DEAD_SHARDS
         self._idle_deaths += not worker.leases
-        if self._idle_deaths >= _IDLE_DEATHS + self._settings.workers:
+        if self._idle_deaths >= _IDLE_DEATHS + self._settings.most_workers:
             raise Broken(f"{self._idle_deaths} workers in a row died before they got a shard: {reason}")
         if self._stop_at_s is None and self._shards.counts().pending + self._shards.counts().leased:
             self._workers[self._pool.start()] = WorkerState(moved_s=now_s)
+
+    def _noticed(self, number: int, worker: WorkerState, notice: SpotNotice, now_s: float) -> None:
+        """Its machine goes: what it cannot end by then is given back, and on a cluster another worker begins."""
+        if worker.noticed:
+            return
+        worker.noticed = worker.leaving = True
+        self.log.notices.append(notice.why)
+        self.log.marks.append((now_s - self._began_s, notice.why))
+        if notice.left_s < _ENDING_S + self._deadline.mean_shard_s:
+            self._pool.send(number, GiveUp())
+        if self._settings.engine == "ray" and self._stop_at_s is None:
+            self._workers[self._pool.start()] = WorkerState(moved_s=now_s)
+        elif self._settings.engine != "ray":  # all workers are on that machine, as this process is
+            left_s = min(self._settings.grace_seconds, max(0.0, notice.left_s - _ENDING_S))
+            self._stop_at_s = min(now_s + left_s, math.inf if self._stop_at_s is None else self._stop_at_s)
 
     def _cannot_begin(self, worker: WorkerState, error: TwoshiftError, now_s: float) -> None:
         """Its shards are for others to do; raises the error where there is no other worker."""
@@ -282,6 +311,17 @@ class Coordinator:
             self._pool.kill(number)
 
     # Decisions
+
+    def _scale(self) -> None:
+        """Add workers, or let some end: by the window, where the job has as many as that needs."""
+        now_s, counts = self._clock(), self._shards.counts()
+        if self._stop_at_s is not None or self._ending is not None:
+            return
+        for _ in range(self._scaling.change(self._workers, self._left.bytes, counts, now_s - self._began_s, now_s)):
+            self._workers[self._pool.start()] = WorkerState(moved_s=now_s)
+        for number, worker in self._workers.items():
+            if worker.leaving and not worker.leases and worker.ended is None:
+                self._end(number, worker, "released")
 
     def _hand_out(self) -> None:
         now_s = self._clock()
@@ -349,6 +389,10 @@ class Coordinator:
             usd=now.usd,
             preparers=self._preparers,
             output_s=total.output_s,
+            scaling=tuple(self._scaling.log),
+            notices=tuple(self.log.notices),
+            marks=tuple(self.log.marks),
+            lost_s=counts.lost_s + sum(worker.in_work_s(self._clock()) for worker in self._workers.values()),
         )
 
     def _total(self) -> WorkerHeartbeat:
@@ -391,11 +435,12 @@ class Coordinator:
             rows_total=self._plan.rows,
         )
 
-    def _deadline_s(self, before: Sequence[RunRecord]) -> float:
-        """The window is the job's: it began with the first run, whatever became of that."""
-        if (due_unix_s := self._settings.due_unix_s) is not None:
-            return self._began_s + due_unix_s - time.time()
-        if self._settings.window_s is None:
-            return math.inf
-        passed_s = time.time() - min((run.began_unix_s for run in before), default=time.time())
-        return self._began_s + self._settings.window_s - passed_s
+
+def _deadline_s(settings: JobSettings, before: Sequence[RunRecord], now_s: float) -> float:
+    """The window is the job's: it began with the first run, whatever became of that."""
+    if (due_unix_s := settings.due_unix_s) is not None:
+        return now_s + due_unix_s - time.time()
+    if settings.window_s is None:
+        return math.inf
+    passed_s = time.time() - min((run.began_unix_s for run in before), default=time.time())
+    return now_s + settings.window_s - passed_s

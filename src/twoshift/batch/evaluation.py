@@ -7,8 +7,9 @@ import json
 from collections.abc import Callable, Iterator
 
 from twoshift.batch.folder import is_below
-from twoshift.batch.inputs import read, resolve
+from twoshift.batch.inputs import InputFile, read, resolve
 from twoshift.batch.prompting import Prompting
+from twoshift.batch.query import query_location
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.table_rows import readable_rows
 from twoshift.errors import InvalidInput
@@ -59,8 +60,17 @@ def evaluation_requests(rows: EvaluationRows, prompting: Prompting | None) -> li
 
 def sampled_requests(settings: JobSettings, blobs_for: Callable[[str], Blobs], rows: int) -> list[GenerationRequest]:
     """Rows from the beginnings of a few of the job's files, as the job asks them."""
+    if settings.query is not None:
+        found = resolve([query_location(settings.output)], blobs_for)
+        return _sampled(settings, found, blobs_for, rows)
     found = resolve(settings.inputs, blobs_for, settings.input_format)
     files = [file for file in found if not is_below(file.location, settings.output)]
+    return _sampled(settings, files, blobs_for, rows)
+
+
+def _sampled(
+    settings: JobSettings, files: list[InputFile], blobs_for: Callable[[str], Blobs], rows: int
+) -> list[GenerationRequest]:
     chosen = files[:: max(1, len(files) // _SAMPLE_FILES)][:_SAMPLE_FILES]
     each = -(-rows // max(1, len(chosen)))
 

@@ -11,7 +11,8 @@ from twoshift.batch.parity_report import ParityReport
 from twoshift.batch.part_records import Listing, list_output
 from twoshift.batch.part_stats import PartStats
 from twoshift.batch.plan import Plan, part_location
-from twoshift.batch.summary import RunRecord, Summary, summary_page
+from twoshift.batch.run_record import RunRecord
+from twoshift.batch.summary import Summary, summary_page
 from twoshift.batch.verify import (
     PartCheck,
     PartState,

@@ -6,13 +6,10 @@ import contextlib
 import itertools
 import math
 import os
-import shutil
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 import pyarrow as pa
@@ -26,7 +23,7 @@ from twoshift.batch.kinds.kind import FirstLook, SampleOf
 from twoshift.batch.kinds.known import kind_of
 from twoshift.batch.messages import Recheck, Rechecked
 from twoshift.batch.parity_report import ParityReport
-from twoshift.batch.part_records import list_output, read_record, write_record
+from twoshift.batch.part_records import list_output
 from twoshift.batch.plan import (
     Plan,
     PlannedModel,
@@ -38,10 +35,13 @@ from twoshift.batch.plan import (
 )
 from twoshift.batch.pool import Died, WorkerPool
 from twoshift.batch.progress import NOTHING_YET, JobSnapshot
+from twoshift.batch.query import moved_result, queried
+from twoshift.batch.run_record import RunRecord
 from twoshift.batch.samples import Samples, measured_on
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.sinks.known import read_stats
-from twoshift.batch.summary import RunRecord, Summary
+from twoshift.batch.summary import Summary
+from twoshift.batch.taken_over import take_over
 from twoshift.batch.windows import WINDOW_ROWS
 from twoshift.batch.worker_startup import Interrupted, WorkerStartup
 from twoshift.errors import Broken, InvalidInput, NotFound, TwoshiftError
@@ -133,11 +133,14 @@ class Job:
     ) -> JobResult:  # fmt: skip
         existing = self._existing(fresh)
         earlier = None if retry_errors is None else self._earlier(retry_errors)
-        files = self._files()
+        sources = self._files()
         # What can be told is told before a model is loaded
-        existing, was_begun_with = self._today(existing, files), existing and existing.files
+        existing, was_begun_with = self._today(existing, sources), existing and existing.files
         if earlier is not None:
-            same_files(earlier, self.settings, files, self._content, is_retry=True)
+            self._refuse_query(retry_errors)
+            same_files(earlier, self.settings, sources, self._content, is_retry=True)
+        is_queried = self.settings.query is not None and existing is None
+        files = queried(self.settings, sources, self._blobs_for) if is_queried else sources
         looked = None if existing or earlier else self._kind.first_look(files, self._blobs_for, self.settings)
         began_s = time.monotonic()
         loading()
@@ -145,9 +148,9 @@ class Job:
         muster.start()
         model = muster.first_ready()
         self.settings.check_prompt_name(model.prompts)
-        plan = self._planned(existing, earlier, files, looked, model)
+        plan = self._planned(existing, earlier, files, looked, model, sources if is_queried else ())
         if earlier is not None:
-            self._take_over(earlier, plan)
+            take_over(earlier, plan, self._committed(earlier) - self._committed(plan), self._blobs_for)
         gone = look_at_parts(self._output, plan, list_output(self._output, self.settings.output)) if existing else []
         committed = self._committed(plan)
         found(Resumed(len(committed), len(plan.shards), tuple(gone)) if existing or earlier else None)
@@ -157,6 +160,7 @@ class Job:
         coordinator = Coordinator(
             plan, committed, self._pool, muster.workers, before=before, worker_s=spent_s,
             files=plan.files if moved else None, counted=self._counted(plan, committed),
+            load_s=muster.load_s,
         )  # fmt: skip
         return self._run(plan, coordinator, report)
 
@@ -193,8 +197,16 @@ class Job:
         if existing is None:
             return None
         is_retry = existing.retry_of is not None
-        now = same_files(existing, self.settings, files, self._content, is_retry=is_retry)
-        return msgspec.structs.replace(existing, files=now)
+        begun = msgspec.structs.replace(existing, files=existing.sources or existing.files)
+        now = same_files(begun, self.settings, files, self._content, is_retry=is_retry)
+        if not existing.sources:
+            return msgspec.structs.replace(existing, files=now)
+        result = moved_result(self.settings, existing.files, self._output)
+        return msgspec.structs.replace(existing, sources=now, files=result)
+
+    def _refuse_query(self, retry_errors: str | None) -> None:
+        if self.settings.query is not None:
+            raise InvalidInput("retry_errors", retry_errors, "a job without --query")
 
     def _content(self, file: InputFile) -> str:
         return fingerprint(file, self._blobs_for)
@@ -221,7 +233,7 @@ class Job:
 
     def _planned(
         self, existing: Plan | None, earlier: Plan | None, files: tuple[InputFile, ...],
-        looked: FirstLook | None, info: RuntimeInfo,
+        looked: FirstLook | None, info: RuntimeInfo, sources: tuple[InputFile, ...],
     ) -> Plan:  # fmt: skip
         """The job's plan with the settings of this run: as it was, or as it is now frozen."""
         self.model = model = PlannedModel.of(info, self.settings.used_adapters)
@@ -242,6 +254,7 @@ class Job:
             plan = msgspec.structs.replace(earlier, settings=self.settings, model=model, retry_of=folder)
         else:
             plan = self._new_plan(files, looked or FirstLook(pa.schema([]), {}), info)
+            plan = msgspec.structs.replace(plan, sources=fingerprinted(sources, self._blobs_for))
         if not self._output.create(plan_location(self.settings.output), msgspec.json.encode(plan)):
             raise InvalidInput(
                 "output", self.settings.output, "another output folder: another job has just started in this one"
@@ -289,27 +302,6 @@ class Job:
             )
         return msgspec.structs.replace(plan, settings=msgspec.structs.replace(plan.settings, output=folder))
 
-    def _take_over(self, earlier: Plan, plan: Plan) -> None:
-        """Publish the earlier job's parts that have no errors; a link where both lie on this machine's disks."""
-        blobs = self._blobs_for(earlier.settings.output)
-        listing = list_output(blobs, earlier.settings.output)
-        for shard in self._committed(earlier) - self._committed(plan):
-            location, target = part_location(earlier, shard), part_location(plan, shard)
-            with blobs.open(location) as file:
-                if _has_errors(file, location, plan.settings.output_format):
-                    continue
-                for seal in listing.seals_of(Path(location).name):  # what is damaged is found before the end
-                    if (stats := read_record(blobs, location, seal)) is not None:
-                        write_record(self._output, target, seal, stats)
-                staged = self._output.staging(target) / f"{Path(target).name}.{uuid.uuid4().hex}"
-                try:
-                    os.link(location, staged)
-                except OSError:  # another disk, or no disk at all
-                    file.seek(0)
-                    with staged.open("wb") as copy:
-                        shutil.copyfileobj(file, copy)
-            self._output.publish(staged, target)
-
     def _committed(self, plan: Plan) -> set[int]:
         """Shards whose part is there: the only record of a commit."""
         there = self._blobs_for(plan.settings.output).names(plan.settings.output)
@@ -343,7 +335,12 @@ class Job:
             self._leave(plan, coordinator, "stopped" if isinstance(error, Interrupted) else "failed", reason)
             raise
         if result.summary is None:
-            reasons = [self._why, *(f"shard {shard}: {why}" for shard, why in result.dead.items()), *result.failures]
+            reasons = [
+                self._why,
+                *coordinator.log.notices,
+                *(f"shard {shard}: {why}" for shard, why in result.dead.items()),
+                *result.failures,
+            ]
             self._leave(plan, coordinator, result.ending, next(filter(None, reasons), ""))
         return result
 
@@ -427,14 +424,6 @@ class Job:
                 if isinstance(message, Died) and number == worker:
                     return ParityReport(0, None, None, 0, problem=f"the worker died: {message.reason}")
         return ParityReport(0, None, None, 0, problem=f"the worker did not answer within {_RECEIPT_S:.0f} s")
-
-
-def _has_errors(part: BinaryIO, location: str, output_format: str) -> bool:
-    """Whether a shard is to be done again; one whose part is damaged is."""
-    try:
-        return read_stats(part, location, output_format).errors > 0
-    except Broken:
-        return True
 
 
 def _fields(schema: bytes) -> dict[str, pa.DataType]:

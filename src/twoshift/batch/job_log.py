@@ -20,6 +20,8 @@ class JobLog:
     deaths: list[str] = field(default_factory=list[str])
     failures: Counter[str] = field(default_factory=Counter[str])  # of shards, by message
     timeline: list[tuple[float, int, float]] = field(default_factory=list[tuple[float, int, float]])  # s, rows, busy
+    notices: list[str] = field(default_factory=list[str])  # that a worker's machine would be taken away
+    marks: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])  # seconds, and what happened
     every_s: float = 1.0  # between points of the timeline
 
     def add(self, elapsed_s: float, rows: int, busy_s: float) -> None:

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from twoshift.batch.impact import LiveImpact, Percentiles
 from twoshift.batch.job_seats import JobSeat, LaneReplica, LiveFleet, Used
@@ -16,6 +17,7 @@ from twoshift.batch.progress import JobSnapshot
 from twoshift.batch.settings import JobSettings
 from twoshift.policy.deadline import Verdict
 from twoshift.policy.hours import Hours
+from twoshift.triggers.zones import minute_of_week
 
 __all__ = ["JobOnFleet"]
 
@@ -68,7 +70,7 @@ class JobOnFleet:
         settings: JobSettings,
         fleet: LiveFleet,
         clock: Callable[[], float] = time.monotonic,
-        minute: Callable[[], int] = lambda: 60 * time.localtime().tm_hour + time.localtime().tm_min,
+        minute: Callable[[], int] | None = None,  # of the week; None: as the clocks of its time zone show it
         withheld: Callable[[], str] = lambda: "",  # why its owner may have no device now; empty where that may
     ) -> None:
         self._fleet, self._weight = fleet, settings.weight
@@ -78,8 +80,10 @@ class JobOnFleet:
         self._closed = False
         self._gone = Used()  # of replicas that are no more
         self._lock = threading.RLock()  # guards these
-        self._clock, self._minute, self._withheld = clock, minute, withheld
+        self._clock, self._withheld = clock, withheld
+        self._minute = minute or partial(minute_of_week, settings.tz)
         self._hours = None if settings.hours is None else Hours.parse(settings.hours)
+        self._zone = settings.tz
         self._max_load = settings.max_live_load
         self._why = ""  # it may not run now
         self._why = self._held_by(clock())
@@ -155,7 +159,8 @@ class JobOnFleet:
         if why := self._withheld():
             return why
         if self._hours is not None and not self._hours.contains(self._minute()):
-            return f"the job may run only during its hours, {self._hours}"
+            where = "" if self._zone is None else f" ({self._zone})"
+            return f"the job may run only during its hours, {self._hours}{where}"
         if self._max_load is None or load <= self._max_load * (_GIVE_BACK if self._why else 1.0):
             return ""
         return f"live requests use {load:.0%} of a device, and this job pauses above {self._max_load:.0%}"

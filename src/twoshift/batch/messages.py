@@ -10,6 +10,7 @@ from twoshift.batch.parity_report import ParityReport
 from twoshift.batch.part_stats import PartStats
 from twoshift.errors import TwoshiftError
 from twoshift.llm_ports import QualityReport
+from twoshift.policy.notices import SpotNotice
 from twoshift.ports import RuntimeInfo
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "FromWorker",
     "GiveUp",
     "Loading",
+    "Noticed",
     "Ready",
     "Recheck",
     "Rechecked",
@@ -165,7 +167,14 @@ class Rechecked:
     receipt: ParityReport
 
 
-FromWorker = Loading | Ready | Unusable | Calibrated | WorkerHeartbeat | WasRead | Scored | Failed | Rechecked
+@dataclass(frozen=True, slots=True)
+class Noticed:
+    """The worker's machine will be taken away."""
+
+    notice: SpotNotice
+
+
+FromWorker = Loading | Ready | Unusable | Calibrated | WorkerHeartbeat | WasRead | Scored | Failed | Rechecked | Noticed
 
 
 def summed(beats: list[WorkerHeartbeat]) -> WorkerHeartbeat:

@@ -6,7 +6,16 @@ import msgspec
 
 from twoshift.decodable import decodable
 
-__all__ = ["PartStats"]
+__all__ = ["MOST_FAILED", "FailedRow", "PartStats"]
+
+MOST_FAILED = 5  # rows that a part names
+
+
+class FailedRow(msgspec.Struct, frozen=True):
+    """A row without a result."""
+
+    row: str  # its kept values; empty where none is kept
+    error: str
 
 
 @decodable
@@ -24,3 +33,5 @@ class PartStats(msgspec.Struct, frozen=True):
     kinds: dict[str, int]  # of errors
     output_tokens: int = 0  # that were generated
     cached_tokens: int = 0  # of `tokens`: read before, for another row
+    skipped: int = 0  # rows with neither a result nor an error: their texts are empty
+    failed: tuple[FailedRow, ...] = ()  # the first of the errors

@@ -55,13 +55,23 @@ class PlannedModel(msgspec.Struct, frozen=True):
     is_ordered: bool = False  # whether a row's values have an order and no names
     adapters: tuple[PlannedAdapter, ...] = ()  # that its rows use, beside the model itself
     quality: QualityReport | None = None  # of a language model: what let the job start
+    features: tuple[str, ...] = ()  # of a tabular model, in order
+    classes: dict[str, tuple[str, ...]] = {}  # of outputs with a number for each class
 
     @classmethod
     def of(cls, info: RuntimeInfo, adapters: Sequence[str] = ()) -> PlannedModel:
         """The model as it was loaded, with the adapters of those names; raises InvalidInput where it has not all."""
         used = tuple(PlannedAdapter(name, each.path, each.checksum) for name, each in _loaded(info, adapters))
-        is_ordered = info.is_ordered
-        return cls(info.model, info.checksum, info.precision, info.outputs, is_ordered=is_ordered, adapters=used)
+        return cls(
+            info.model,
+            info.checksum,
+            info.precision,
+            info.outputs,
+            is_ordered=info.is_ordered,
+            adapters=used,
+            features=info.features,
+            classes=dict(info.classes),
+        )
 
     @property
     def weights(self) -> str:
@@ -84,7 +94,8 @@ class Plan(msgspec.Struct, frozen=True):
     row_bytes: float = 100.0  # of them
     retry_of: str | None = None  # the job whose parts without errors were taken over
     folder: str = ""  # where the command was run: relative names of files begin there
-    types: dict[str, str] = {}  # what columns of text become for the model; as they were found at the start
+    types: dict[str, str] = {}  # what columns become for the model; as they were found at the start
+    sources: tuple[InputFile, ...] = ()  # of a query: the files are its result
 
     @classmethod
     def make(

@@ -162,7 +162,7 @@ class RayPool:
 
     def _shares(self, settings: JobSettings, device: str) -> tuple[int, tuple[PreparersPolicy, ...]]:
         """Threads of a worker, and how many preparing actors each one may have beside them."""
-        on_cpu, workers = device == "cpu", settings.workers
+        on_cpu, workers = device == "cpu", settings.most_workers
         fitting = self._nodes({**settings.resources, "GPU": int(not on_cpu)})
         cpus, total = _cpus(fitting), sum(_cpus(self._nodes({})))
         asked = settings.preparers if settings.text is not None else 0  # only texts are prepared elsewhere

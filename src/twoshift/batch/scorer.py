@@ -120,6 +120,8 @@ class ShardScorer:
             kinds=dict(tally.kinds),
             output_tokens=tally.output_tokens,
             cached_tokens=tally.cached_tokens,
+            skipped=tally.skipped,
+            failed=tuple(tally.failed),
         )
 
 

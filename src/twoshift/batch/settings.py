@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import enum
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
+from twoshift.batch.error_budget import ErrorBudget
 from twoshift.batch.prompting import Prompting, Template
 from twoshift.config import naming_file, read_toml
 from twoshift.declare import check, key, setting, settings_of
@@ -29,12 +29,14 @@ from twoshift.loading_settings import (
     RegistryLocation,
     TensorParallel,
     Threads,
+    TooLong,
     TrustPickle,
     check_gate,
     check_no_llm,
 )
 from twoshift.policy.hours import Hours
-from twoshift.types import JobKindName
+from twoshift.triggers.zones import offset_of
+from twoshift.types import JobKindName, TextPolicy
 from twoshift.units import parse_duration
 from twoshift.values import EACH, choice, contents, count, duration, mapping, names, share, span, text, usd, whole
 
@@ -42,6 +44,7 @@ __all__ = ["LINES_FORMAT", "ErrorBudget", "JobSettings", "Mark", "make_settings"
 
 INPUT_FORMATS = ("parquet", "jsonl", "csv", "tsv", "arrow")
 OUTPUT_FORMATS = ("parquet", "jsonl")
+EMPTY_TEXTS = ("error", "skip", "answer")
 TYPE_NAMES = ("bool", "float", "int", "string")  # of columns
 LINES_FORMAT = "lines"  # of the parts of a batch: results, errors, and how many bytes each has
 _FORMATS_OF = {JobKindName.TABLE: OUTPUT_FORMATS, JobKindName.REQUESTS: (LINES_FORMAT,)}
@@ -70,8 +73,24 @@ def _is_location(value: str) -> bool:
     return bool(value.strip()) and "\0" not in value
 
 
+def _read_workers(raw: str, flag: str) -> Any:
+    try:
+        return AUTO if raw.strip() == AUTO else _NUMBER.parse(raw, flag)
+    except InvalidInput as error:
+        raise InvalidInput(flag, raw, _WORKERS.plain) from error
+
+
+AUTO = "auto"
+_NUMBER = whole(most=1024)
+_WORKERS = replace(
+    _NUMBER,
+    parse=_read_workers,
+    plain=f"{_NUMBER.plain}, or {AUTO}",
+    fits=lambda value: value == AUTO or (not isinstance(value, str) and _NUMBER.fits(value)),
+)
 _COLUMN = text("COLUMN")
 _FOLDER = text("FOLDER")
+_SQL, _WHERE, _ZONE = text("SQL"), text("WHERE"), text("ZONE")
 _LOCATION = text(plain="the name of a file or folder", fits=_is_location)
 _INPUT = replace(choice(INPUT_FORMATS), fits=lambda _: True)  # csv.gz and the like, too: by whoever reads them
 _OUTPUT = replace(choice(OUTPUT_FORMATS), fits=lambda _: True)  # a batch has its own
@@ -121,20 +140,33 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         str | None, ROWS,
         setting("JSON schema for the answers; each of its properties becomes an output column.", contents(),
                 more="In a job file, write the schema itself. vLLM supports [these](llm-serving.md#schemas).")] = None
+    too_long: Annotated[TooLong, ROWS] = "cut"
+    empty: Annotated[
+        str | None, ROWS,
+        setting("What becomes of a text that is null or blank: error, skip (no result, no error) or answer.",
+                choice(EMPTY_TEXTS), shown="null is an error, a blank text is answered")] = None
     columns: Annotated[
         tuple[str, ...], ROWS,
         setting("Input columns for a model that takes named values: a,b,c.", _COLUMNS, shown="all")] = ()
     types: Annotated[
         dict[str, str], ROWS,
-        setting("Override detected types of CSV columns (bool, float, int, string): amount=float,zip=string.", _TYPES,
-                more='In a job file: `{amount = "float", zip = "string"}`.')] = {}
+        setting("Override types of columns (bool, float, int, string): amount=float,zip=string.", _TYPES,
+                more='Types of CSV columns are detected. In a job file: `{amount = "float", zip = "string"}`.')] = {}
+    query: Annotated[
+        str | None, HERE, ROWS,
+        setting("SQL over the table `input`, which has the input's rows; the job runs over the result. Uses DuckDB.",
+                _SQL, more="See [queries](jobs.md#queries).")] = None
     keep: Annotated[
         tuple[str, ...], ROWS, setting("Input columns to copy to the output: a,b,c.", _COLUMNS)] = ()
     input_format: Annotated[
         str | None, ROWS, setting("Input format, if the suffix of the file name does not show it.", _INPUT)] = None
     output_format: Annotated[str, ROWS, setting("Output format.", _OUTPUT)] = "parquet"
     workers: Annotated[
-        int, HERE, setting("Number of worker processes; each loads its own copy of the model.", whole(most=1024))] = 1
+        int | Literal["auto"], HERE,
+        setting("Number of worker processes; each loads its own copy of the model. auto: as many as --window needs.",
+                _WORKERS, more="See [workers](jobs.md#shards-workers-windows).")] = 1
+    max_workers: Annotated[
+        int | None, HERE, setting("With --workers auto: maximum number of workers.", whole(most=1024))] = None
     engine: Annotated[
         str, HERE, setting("Where the workers run: as local processes or on Ray.", choice(ENGINES))] = "local"
     address: Annotated[
@@ -143,6 +175,10 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         dict[str, float], HERE,
         setting("Custom Ray resources that each worker needs: a=1,b=0.5.", _AMOUNTS,
                 more="In a job file: `{a = 1, b = 0.5}`.")] = {}
+    spot_notice: Annotated[
+        str | None, HERE,
+        setting("Watch for a notice that a worker's machine will be taken away: aws, gcp, a URL or a file.",
+                _WHERE, more="See [spot machines](jobs.md#spot-machines).")] = None
     shard_rows: Annotated[int | None, SHARDS, setting("Maximum number of rows per shard.", whole())] = None
     shard_seconds: Annotated[
         float, SHARDS,
@@ -195,8 +231,11 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
                 count(least=0.001, most=1000))] = 1.0
     hours: Annotated[
         str | None, SERVER,
-        setting("With --on: time of day during which the job may run: 22:00-06:00.",
-                more="Times are in the server's time zone.")] = None
+        setting("With --on: hours during which the job may run: 22:00-06:00, or 'mon-fri 22:00-06:00, sat, sun'.",
+                more="A span belongs to the day on which it begins: `fri 22:00-06:00` ends on Saturday.")] = None
+    tz: Annotated[
+        str | None, SERVER,
+        setting("With --hours: their time zone: Europe/Berlin.", _ZONE, shown="the server's")] = None
     max_live_load: Annotated[
         float | None, SERVER,
         setting("With --on: pause the job while live requests use more than this share of a device.",
@@ -230,12 +269,19 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         )
         _require(not (self.text and self.columns), "columns", self.columns, "either --text or --columns, not both")
         _require(self.prompt_name is None or self.text is not None, "prompt_name", self.prompt_name, "--text as well")
+        for name, usual in (("too_long", "cut"), ("empty", None)):
+            value = getattr(self, name)
+            _require(value == usual or self.text is not None, name, value, "--text as well")
         for value in self.inputs:
             _require(_is_location(value), "inputs", value, "the name of a file or folder")
         self._check_prompt()
+        self._check_workers()
         check_gate(self.eval_file, self.metric, self.at_least, self.reference)
         if self.hours is not None:
             Hours.parse(self.hours)
+        _require(self.tz is None or self.hours is not None, "tz", self.tz, "--hours as well")
+        if self.tz is not None:
+            offset_of(self.tz)
         for name in ("address", "resources"):
             value = getattr(self, name)
             _require(not value or self.engine == "ray", name, value, "--engine ray as well")
@@ -246,6 +292,23 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             _require(0 < amount < math.inf, "resources", amount, f"an amount of {name} above 0")
         self._check_types()
         _ = self.error_budget
+
+    def _check_workers(self) -> None:
+        for name in ("window", "max_workers"):
+            is_there = self.workers != AUTO or getattr(self, name) is not None
+            _require(is_there, "workers", self.workers, f"--{name.replace('_', '-')} as well")
+        is_auto = self.workers == AUTO or self.max_workers is None
+        _require(is_auto, "max_workers", self.max_workers, "--workers auto as well")
+
+    @property
+    def first_workers(self) -> int:
+        """With how many it begins."""
+        return 1 if self.workers == AUTO else self.workers
+
+    @property
+    def most_workers(self) -> int:
+        """How many it has at most."""
+        return (self.max_workers or 1) if self.workers == AUTO else self.workers
 
     def _check_requests(self) -> None:
         from twoshift.endpoints.known import ENDPOINTS  # slow to load, and a command of a job has none
@@ -283,6 +346,11 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     def error_budget(self) -> ErrorBudget | None:
         """How many rows may fail."""
         return None if self.max_errors is None else ErrorBudget.parse(self.max_errors)
+
+    @property
+    def texts(self) -> TextPolicy:
+        """What becomes of long and empty texts."""
+        return TextPolicy(self.too_long, self.empty)
 
     @property
     def window_s(self) -> float | None:
@@ -350,29 +418,6 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     def read_columns(self) -> tuple[str, ...] | None:
         """The columns that are read; None for all."""
         return None if self.model_columns is None else tuple(dict.fromkeys((*self.model_columns, *self.keep)))
-
-
-class ErrorBudget(msgspec.Struct, frozen=True):
-    """How many rows of a job may fail: a count, or a share of those seen."""
-
-    count: int | None = None
-    share: float | None = None
-
-    @classmethod
-    def parse(cls, given: str) -> ErrorBudget:
-        """`100` or `1%`; raises InvalidInput."""
-        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%?)\s*", given)
-        if found and found[2] and float(found[1]) <= 100:
-            return cls(share=float(found[1]) / 100)
-        if found and not found[2] and "." not in found[1]:
-            return cls(count=int(found[1]))
-        raise InvalidInput("max_errors", given, "a count such as 100, or a share such as 1%")
-
-    def is_spent(self, errors: int, rows: int, least_rows: int) -> bool:
-        """Whether so many errors among so many rows are too many; a share is judged once there are some rows."""
-        if self.count is not None:
-            return errors > self.count
-        return self.share is not None and rows >= least_rows and errors > self.share * rows
 
 
 def read_settings(path: Path, overrides: dict[str, Any]) -> JobSettings:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections import Counter
@@ -16,48 +15,21 @@ from twoshift._version import __version__
 from twoshift.batch.against import AgainstReport
 from twoshift.batch.impact import LiveImpact, Percentiles
 from twoshift.batch.parity_report import ParityReport
-from twoshift.batch.part_stats import PartStats
+from twoshift.batch.part_stats import FailedRow, PartStats
 from twoshift.batch.plan import Plan
 from twoshift.batch.progress import JobSnapshot
+from twoshift.batch.run_record import RunRecord
+from twoshift.batch.time_figures import FEWEST_POINTS, time_figures
 from twoshift.decodable import decodable
 from twoshift.llm_ports import QualityReport
 from twoshift.policy.plan.token_prices import token_prices
 from twoshift.units import counted
 
-__all__ = ["RunRecord", "Summary", "against_words", "dollars", "parity_words", "summary_page", "token_price_words"]
+__all__ = ["Summary", "against_words", "dollars", "parity_words", "summary_page", "token_price_words"]
 
 _QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9, "longest": 1.0}
-_FEWEST_POINTS = 3  # of a chart: fewer show nothing that the numbers do not say
 _NAMED_INPUTS = 3
-
-
-@decodable
-class RunRecord(msgspec.Struct, frozen=True):
-    """One run of a job: what it took, whether it came to its end or not."""
-
-    began_unix_s: float
-    elapsed_s: float
-    workers: int  # at its end
-    worker_s: float  # summed over workers, from their start
-    rows: int  # committed
-    errors: int  # of them
-    busy_s: float  # of the devices
-    tokens: int
-    padding_tokens: int
-    failed_calls: int  # split and tried again: out of memory, or a bad row in them
-    out_of_memory: int  # of them
-    max_tokens: int  # of a call, at its lowest; 0: not known
-    retries: int
-    speculated: int
-    deaths: tuple[str, ...]
-    failures: dict[str, int]  # of shards, by message
-    timeline: tuple[tuple[float, int, float], ...]  # seconds, rows, busy seconds
-    usd: float | None
-    harvested_s: float = 0.0  # of the devices' busy time: on replicas that serve
-    riding_s: float = 0.0  # of that: in calls that live rows were in
-    live: LiveImpact | None = None  # what live requests noticed
-    preparers: int = 0  # processes that prepared rows, at most at the same time
-    output_s: float = 0.0  # of the busy time: for what a language model generated, and not for its prompts
+_FAILED_ROWS = 20
 
 
 @decodable
@@ -106,6 +78,10 @@ class Summary(msgspec.Struct, frozen=True):
     quality: QualityReport | None = None  # of a language model: what let the job start
     usd_per_million_input: float | None = None  # tokens of prompts, whether read or found in the cache
     usd_per_million_output: float | None = None  # tokens generated
+    lost_s: float = 0.0  # of workers, in shards that were begun and not committed
+    predicted_s: float | None = None  # for these rows on as many workers, as the first rows let expect
+    failed_rows: tuple[FailedRow, ...] = ()  # the first of them
+    skipped: int = 0  # rows with neither a result nor an error: their texts are empty
     against: AgainstReport | None = None  # how far its answers are from another model's
 
     @classmethod
@@ -188,6 +164,10 @@ class Summary(msgspec.Struct, frozen=True):
             quality=plan.model.quality,
             usd_per_million_input=(prices := token_prices(usd, output_share, read, made)).input,
             usd_per_million_output=prices.output,
+            skipped=sum(each.skipped for each in stats),
+            lost_s=sum(run.lost_s for run in runs),
+            predicted_s=done * plan.seconds_per_row * elapsed_s / worker_s if worker_s else None,
+            failed_rows=tuple(row for each in stats for row in each.failed)[:_FAILED_ROWS],
         )
 
     @property
@@ -217,14 +197,17 @@ def summary_page(summary: Summary, stats: Sequence[PartStats]) -> str:
     """The report as one HTML file."""
     words = [*_state_words(summary), *_words(summary)]
     sections = [report.Section("Summary", [report.figures_row(_cards(summary)), report.text(words)])]
-    if over_time := tuple(_time_figures(summary)):
+    if over_time := tuple(time_figures(summary.runs)):
         sections.append(report.Section("Over time", [over_time]))
-    if len(stats) >= _FEWEST_POINTS:
+    if len(stats) >= FEWEST_POINTS:
         sections.append(report.Section("Shards", [_shard_figure(stats)]))
     if summary.error_kinds or summary.failures:
         rows: list[Sequence[Any]] = [("rows", kind, count) for kind, count in sorted(summary.error_kinds.items())]
         rows += [("shards", message, count) for message, count in sorted(summary.failures.items())]
-        sections.append(report.Section("Errors", [report.table(("of", "what", "times"), rows)]))
+        blocks = [report.table(("of", "what", "times"), rows)]
+        if failed := [(each.row, each.error) for each in summary.failed_rows]:
+            blocks.append(report.table(("row", f"why (the first {len(failed)} of {summary.errors:,})"), failed))
+        sections.append(report.Section("Errors", blocks))
     model = " and ".join([summary.model, *(f"the adapter {name}" for name in summary.adapters)])
     title = f"{model} in {summary.precision} over {counted(summary.rows, 'row')}"
     return report.page(title, _what_ran(summary), sections, f"Made by twoshift {__version__}")
@@ -271,6 +254,14 @@ def _cards(summary: Summary) -> list[report.Card]:
         cards.append(
             report.Card("dollars", dollars(summary.usd), f"{dollars(summary.usd_per_million)} per million rows")
         )
+    if summary.live is not None and (beside := summary.live.beside) is not None:
+        alone = summary.live.alone
+        for name, now_s, then_s in (
+            ("p50", beside.p50_s, alone and alone.p50_s),
+            ("p99", beside.p99_s, alone and alone.p99_s),
+        ):
+            note = "beside the job" if then_s is None else f"{1e3 * then_s:.3g} ms without the job"
+            cards.append(report.Card(f"live {name}", f"{1e3 * now_s:.3g} ms", note))
     return cards
 
 
@@ -287,6 +278,8 @@ def _words(summary: Summary) -> list[str]:
         cap = f"; the limit of a call was lowered to {summary.max_tokens:,} tokens" if summary.max_tokens else ""
         calls = counted(summary.out_of_memory, "call")
         words.append(f"{calls} ran out of memory: the rows were split and retried{cap}.")
+    if summary.skipped:
+        words.append(f"{counted(summary.skipped, 'row')} with an empty text skipped.")
     words += [f"The adapter {name} has the checksum {each}." for name, each in summary.adapters.items()]
     words += _token_words(summary)
     words += _lane_words(summary)
@@ -298,7 +291,25 @@ def _words(summary: Summary) -> list[str]:
         f"{counted(summary.truncated, 'row')} truncated to the model's maximum length. {summary.wasted_s:,.1f} of "
         f"{summary.device_s + summary.wasted_s:,.1f} device seconds were spent on work that was lost or done twice."
     )
+    words += _run_words(summary)
     return words
+
+
+def _run_words(summary: Summary) -> Iterator[str]:
+    """What was lost on the way, and what was expected."""
+    if summary.lost_s:
+        notices = sum(len(run.notices) for run in summary.runs)
+        told = f", after {counted(notices, 'notice')} of machines that were taken away" if notices else ""
+        yield f"Workers lost {summary.lost_s:,.1f} s in shards that were begun and not committed{told}."
+    if changes := sum(len(run.scaling) for run in summary.runs):
+        most = max(workers for run in summary.runs for _, workers, _ in run.scaling)
+        yield f"The number of workers was changed {counted(changes, 'time')}, up to {most:,}, to end at the window."
+    if summary.predicted_s and summary.state == "done":
+        cost = ""
+        if summary.usd is not None:
+            expected = summary.usd * summary.predicted_s / max(1e-9, summary.elapsed_s)
+            cost = f" and {dollars(expected)} (actual: {dollars(summary.usd)})"
+        yield f"The first rows let expect {summary.predicted_s:,.1f} s (actual: {summary.elapsed_s:,.1f} s){cost}."
 
 
 def _token_words(summary: Summary) -> Iterator[str]:
@@ -378,33 +389,6 @@ def _compared(parity: ParityReport) -> Iterator[str]:
         yield f"largest difference {parity.worst_difference:.3g}"
     if parity.unequal or (parity.worst_cosine is None and parity.worst_difference is None):
         yield f"{counted(parity.unequal, 'row')} with a different label"  # of a model that has labels
-
-
-def _time_figures(summary: Summary) -> Iterator[report.Figure]:
-    """Rates over all runs, put one after the other; none where there are too few points."""
-    xs, rates, shares, began_s = list[float](), list[float](), list[float](), 0.0
-    for run in summary.runs:
-        for (before_s, before_rows, before_busy_s), (at_s, rows, busy_s) in itertools.pairwise(_moved(run.timeline)):
-            took_s = max(1e-9, at_s - before_s)
-            xs.append(began_s + at_s)
-            rates.append((rows - before_rows) / took_s)
-            shares.append(min(1.0, (busy_s - before_busy_s) / (took_s * max(1, run.workers))))
-        began_s += run.elapsed_s
-    if len(xs) < _FEWEST_POINTS:
-        return
-    at, rate = report.Axis("time", kind="seconds"), report.Axis("rows/s", lo=0)
-    yield report.line_chart("Rows per second", [report.Series("rows/s", xs, rates)], at, rate)
-    busy = report.Axis("busy", kind="share", lo=0, hi=1)
-    yield report.line_chart("Device busy", [report.Series("busy", xs, shares)], at, busy)
-
-
-def _moved(timeline: Sequence[tuple[float, int, float]]) -> Iterator[tuple[float, int, float]]:
-    """The points at which a call had ended since the last: what it did belongs to all the time before it."""
-    last = None
-    for point in timeline:
-        if last is None or point[1:] != last[1:]:
-            yield point
-            last = point
 
 
 def _shard_figure(stats: Sequence[PartStats]) -> report.Figure:

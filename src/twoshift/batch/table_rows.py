@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from twoshift.batch.inputs import READ_ERROR, Piece, as_typed, conform, fitted, joined, read
 from twoshift.batch.json_answers import AnswerSchema
 from twoshift.batch.origins import Origin, Origins
+from twoshift.batch.part_stats import MOST_FAILED, FailedRow
 from twoshift.batch.plan import Plan
 from twoshift.batch.result_columns import ERROR, result_array
 from twoshift.batch.settings import JobSettings
@@ -26,13 +27,15 @@ from twoshift.engine.waiting import BlockOwner
 from twoshift.engine.window import Window
 from twoshift.errors import Broken, InvalidInput
 from twoshift.ports import Blobs
+from twoshift.types import TextPolicy
 
 __all__ = ["TableBatch", "TableRows", "TableWindow", "model_rows", "readable_rows", "without_place"]
 
+_NAMED_VALUES, _SHOWN_VALUE = 2, 40  # of a failed row, and characters of each
 _FIRST_ROWS = 256  # of a worker's first window
 _AS_THEY_ARE: Mapping[str, str] = MappingProxyType({})
 _ALONE = re.compile(r"^row 0(?:, |: )")
-_A = {"bool": "a bool", "float": "a float", "int": "an int"}
+_A = {"bool": "a bool", "float": "a float", "int": "an int", "string": "a string"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +123,17 @@ class TableRows:
             window.fail(place, error, "unreadable")
         prompting = self._plan.settings.prompting
         of_prompts = () if prompting is None else prompting.columns
+        texts = self._plan.settings.texts
         for place, row in enumerate(rows):
-            if row is None and place not in window.errors:
+            if row is not None or place in window.errors:
+                continue
+            if texts.empty == "skip":
+                window.skipped.add(place)
+            elif texts.empty == "error":
+                window.fail(place, "the text is empty", "empty")
+            else:
                 window.fail(place, _null(batch, of_prompts, place), "null")
-        window.submit(self._engine, rows, self._owner)
+        window.submit(self._engine, rows, self._owner, cuts_long=texts.too_long == "cut")
         return TableWindow(kept, window, given.origins)
 
     def finish(self, begun: TableWindow, tally: Tally, stop: threading.Event) -> pa.RecordBatch:
@@ -139,7 +149,10 @@ class TableRows:
         unwritable = SINKS[self._plan.settings.output_format].unwritable(batch)
         odd = {place: why for place, why in unwritable.items() if place not in window.errors}
         tally.add(window, window.rows, [*window.kinds.values(), *("not finite" for _ in odd)])
-        return self._with_errors(batch, begun, odd)
+        whole = self._with_errors(batch, begun, odd)
+        failed = sorted(window.errors.keys() | odd.keys())[: MOST_FAILED - len(tally.failed)]
+        tally.failed += [_failed_row(whole, place, self._kept.names) for place in failed]
+        return whole
 
     def _with_errors(self, batch: pa.RecordBatch, begun: TableWindow, more: dict[int, str]) -> pa.RecordBatch:
         if not more:
@@ -156,7 +169,7 @@ class TableRows:
                 f"the model returned the column {min(unplanned)}, which it did not return for the job's first rows"
             )
         failed = np.zeros(window.rows, np.bool_)
-        failed[list(window.errors)] = True
+        failed[[*window.errors, *window.skipped]] = True
         arrays = [kept.column(name) for name in self._kept.names]
         for schema_field in list(self._schema)[len(arrays) : -1]:
             column = values.get(schema_field.name)
@@ -170,12 +183,19 @@ class TableRows:
         return pa.RecordBatch.from_arrays([*arrays, pa.array(messages, pa.string())], schema=self._schema)
 
 
+def _failed_row(batch: pa.RecordBatch, place: int, kept: list[str]) -> FailedRow:
+    """For people: its kept values, shortened, and why."""
+    values = ((name, batch.column(name)[place].as_py()) for name in kept[:_NAMED_VALUES])
+    named = ", ".join(f"{name} {str(value)[:_SHOWN_VALUE]}" for name, value in values)
+    return FailedRow(named, batch.column(ERROR)[place].as_py())
+
+
 def model_rows(
     batch: pa.RecordBatch, settings: JobSettings, types: Mapping[str, str] = _AS_THEY_ARE, is_ordered: bool = False
 ) -> list[Any]:
     """A batch's rows as the model takes them: texts, pairs or dicts; None where a text is null or unreadable.
 
-    `types` says what columns of text become; with `is_ordered` the model takes the columns that are named as a list.
+    `types` says what columns become; with `is_ordered` the model takes the columns that are named as a list.
     """
     return _told_rows(batch, settings, types, is_ordered)[0]
 
@@ -197,14 +217,23 @@ def _told_rows(
         return [prompting.request(row) for row in batch.select(prompting.columns).to_pylist()], {}
     if settings.text is None:
         names = [name for name in settings.columns or batch.schema.names if name != READ_ERROR]
-        rows, errors = _typed_rows(batch.select(names), types)
+        rows, errors = _typed_rows(batch.select(names), types, settings.types)
         return [[*row.values()] for row in rows] if is_ordered and settings.columns else rows, errors
     texts, errors = _texts(batch, "text", settings.text)
+    texts = _told_texts(texts, settings.empty, errors)
     if settings.pair is None:
         return _prompted(texts, settings.prompt_name), errors
     seconds, more = _texts(batch, "pair", settings.pair)
+    seconds = _told_texts(seconds, settings.empty, more)
     pairs = [None if None in both else both for both in zip(texts, seconds, strict=True)]
     return _prompted(pairs, settings.prompt_name), {**more, **errors}
+
+
+def _told_texts(texts: list[str | None], empty: str | None, errors: Mapping[int, str]) -> list[str | None]:
+    """None in place of those that are not to be answered; those that cannot be read stay None."""
+    if empty == "answer":
+        return [text if text is not None or place in errors else "" for place, text in enumerate(texts)]
+    return texts if empty is None else [None if TextPolicy.is_empty(text) else text for text in texts]
 
 
 def _prompted(rows: list[Any], name: str | None) -> list[Any]:
@@ -212,11 +241,13 @@ def _prompted(rows: list[Any], name: str | None) -> list[Any]:
     return rows if name is None else [None if row is None else {"text": row, "prompt_name": name} for row in rows]
 
 
-def _typed_rows(batch: pa.RecordBatch, types: Mapping[str, str]) -> tuple[list[Any], dict[int, str]]:
+def _typed_rows(
+    batch: pa.RecordBatch, types: Mapping[str, str], stated: Mapping[str, str]
+) -> tuple[list[Any], dict[int, str]]:
     """Rows of named values, and by place which of them does not fit its column's type."""
     columns, errors = list[pa.Array](), dict[int, str]()
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        typed, unfit = as_typed(column, types.get(name, "string"))
+        typed, unfit = as_typed(column, types.get(name), name in stated)
         columns.append(typed)
         for place, value in unfit.items():
             why = f"column {name}: {value} is not {_A[types[name]]}"

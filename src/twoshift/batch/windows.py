@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from twoshift.batch.part_stats import FailedRow
 from twoshift.engine import BlockFuture
 from twoshift.engine.results import BlockResult
 from twoshift.engine.window import Window
@@ -33,10 +34,12 @@ class Tally:
     errors: int = 0
     tokens: int = 0
     truncated: int = 0
+    skipped: int = 0
     device_s: float = 0.0
     output_tokens: int = 0
     cached_tokens: int = 0
     kinds: Counter[str] = field(default_factory=Counter[str])
+    failed: list[FailedRow] = field(default_factory=list[FailedRow])  # the first of them
 
     def add(self, window: Window, rows: int, errors: Iterable[str], tokens: int | None = None) -> None:
         """A window of so many of the input's rows, and tokens; of those that failed, the kinds of their errors."""
@@ -45,6 +48,7 @@ class Tally:
         self.errors += kinds.total()
         self.tokens += window.tokens if tokens is None else tokens
         self.truncated += window.truncated
+        self.skipped += len(window.skipped)
         self.device_s += window.device_s
         self.output_tokens += window.output_tokens
         self.cached_tokens += window.cached_tokens

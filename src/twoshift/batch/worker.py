@@ -20,6 +20,7 @@ from twoshift.batch.messages import (
     FromWorker,
     GiveUp,
     Loading,
+    Noticed,
     Ready,
     Recheck,
     Rechecked,
@@ -39,6 +40,7 @@ from twoshift.batch.preparing.scoring import ScoringProcesses
 from twoshift.batch.scorer import ShardScorer
 from twoshift.batch.scoring import Scoring, ScoringThreads, message_for
 from twoshift.batch.settings import JobSettings
+from twoshift.batch.spot_watch import watch_for_notice
 from twoshift.engine.blocks import BlockEngine
 from twoshift.engine.waiting import BlockOwner
 from twoshift.engine.window import described
@@ -89,6 +91,8 @@ class ShardWorker:
         self._preparers.device_known(self._device)
         self._send(Ready(self._device.info, self._name, max(1, self._preparers.policy.most)))
         threading.Thread(target=self._beat, name="twoshift-beat", daemon=True).start()
+        if self._is_alone and self._settings.spot_notice is not None:
+            watch_for_notice(self._settings.spot_notice, lambda found: self._send(Noticed(found)), self._closed)
 
     def handle(self, message: ToWorker) -> None:
         """Do what it says, or begin to."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 
-from twoshift.batch.messages import Calibrate, Calibrated, Loading, Ready, Unusable
+from twoshift.batch.messages import Calibrate, Calibrated, Loading, Noticed, Ready, Unusable
 from twoshift.batch.plan import check_same_weights, weights_of
 from twoshift.batch.pool import Died, FromPool, Joined, Left, WorkerPool
 from twoshift.batch.settings import JobSettings
@@ -34,10 +35,13 @@ class WorkerStartup:
         self._model: RuntimeInfo | None = None  # of the first worker that was ready
         self.most_at_once = 1  # shards that a worker may read at the same time
         self.interrupted = False  # by another thread
+        self._started_s = math.inf
+        self.load_s = 0.0  # of the first worker, until its model was loaded
 
     def start(self) -> None:
         """As many as the job has; none is ready yet."""
-        self.workers = dict.fromkeys((self._pool.start() for _ in range(self._settings.workers)), False)
+        self.workers = dict.fromkeys((self._pool.start() for _ in range(self._settings.first_workers)), False)
+        self._started_s = time.monotonic()
 
     def first_ready(self) -> RuntimeInfo:
         """What the first worker says of the model, once it is loaded."""
@@ -72,7 +76,8 @@ class WorkerStartup:
             case Loading():
                 self._busy_since_s[number] = time.monotonic()
             case Ready(info, worker, at_once):
-                self._model = self._model or info
+                if self._model is None:
+                    self._model, self.load_s = info, max(0.0, time.monotonic() - self._started_s)
                 self.most_at_once = max(self.most_at_once, at_once)
                 adapters = self._settings.used_adapters
                 check_same_weights(worker, info, adapters, weights_of(self._model, adapters))
@@ -80,6 +85,10 @@ class WorkerStartup:
                 self._busy_since_s.pop(number, None)
             case Died(reason):
                 self._replace(number, reason)
+            case Noticed() if self._settings.engine != "ray":
+                raise Interrupted  # the machine of all workers will be taken away
+            case Noticed():
+                self._pool.kill(number)
             case Joined():
                 self.workers[number] = False
             case Left():

@@ -24,12 +24,19 @@ class WorkerState:
     moved_s: float = 0.0  # when its work last went on
     committed_s: float = -math.inf
     committed_rows: int = 0
+    leaving: bool = False  # it is not needed any more, and ends what it has in work
+    noticed: bool = False  # its machine will be taken away
     ended: str | None = None  # why it was killed, its death not yet heard of
 
     def can_take(self) -> bool:
         """Whether it should have another shard: the next is read while the last rows of one are on the device."""
         has_room = len(self.unread) < self.at_once and len(self.leases) < 2 * self.at_once
-        return self.ready and self.ended is None and has_room
+        return self.ready and self.ended is None and not self.leaving and has_room
+
+    def in_work_s(self, now_s: float) -> float:
+        """For how long it has been at shards that are not committed: what would be lost with it."""
+        begun_s = [max(lease.started_s, self.committed_s) for lease in self.leases.values()]
+        return now_s - min(begun_s, default=now_s)
 
     def take(self, lease: Lease) -> None:
         """It has another shard."""

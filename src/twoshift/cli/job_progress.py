@@ -7,6 +7,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from twoshift.batch.settings import AUTO
 from twoshift.batch.summary import dollars
 from twoshift.cli.output import note
 from twoshift.cli.progress import Ongoing
@@ -116,6 +117,8 @@ class JobProgress:
     def _warn(self, now: JobSnapshot) -> None:
         if self._settings.window is None or self._warned or now.outlook.verdict is not Verdict.WILL_MISS:
             return
+        if self._settings.workers == AUTO and now.workers < self._settings.most_workers:
+            return  # more are on their way
         self._warned = True
         needed = now.outlook.workers_needed
         advice = (

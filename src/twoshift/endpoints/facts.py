@@ -11,6 +11,7 @@ import numpy as np
 
 from twoshift.errors import BrokenModel, InvalidInput, NotFound, TooLarge
 from twoshift.runtime.table import Table
+from twoshift.types import Tensor, TextPolicy
 
 __all__ = [
     "EndpointCall",
@@ -20,6 +21,7 @@ __all__ = [
     "check_cut",
     "check_lengths",
     "check_rows",
+    "check_texts",
     "finite",
     "least_lengths",
     "least_tokens",
@@ -42,6 +44,8 @@ class ModelFacts:
     most_rows: int  # of a request
     row_tokens: int = 1  # of the longest row; longer ones are cut
     prompts: Mapping[str, str] = field(default_factory=dict[str, str])  # what goes before a text, by name
+    inputs: Sequence[Tensor] = ()  # what a row has; none: only the model knows
+    classes: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])  # by output
     adapters: Collection[str] = ()  # further names that it is asked by
     adapter: str = ""  # the one that it is asked by; empty: its own
 
@@ -102,6 +106,7 @@ def finite(row: Row, column: str, axes: int, place: int) -> Any:
     return values
 
 
+_NO_TEXT = object()
 _PROMPTS = {"prompt", "prompt_name"}  # of a text that does not have the default one
 
 
@@ -132,6 +137,16 @@ def check_rows(rows: Sequence[Any], most_rows: int, max_row_tokens: int) -> list
     if max_row_tokens > 1:
         check_lengths(sizes, max_row_tokens)
     return sizes
+
+
+def check_texts(rows: Sequence[Any], texts: TextPolicy) -> None:
+    """Raises InvalidInput for a text that says nothing, where those are not to be answered."""
+    if texts.empty != "error":
+        return
+    for place, row in enumerate(rows):
+        text = row.get("text", _NO_TEXT) if isinstance(row, Mapping) else row
+        if any(map(texts.is_empty, text if isinstance(text, tuple) else (text,))):
+            raise InvalidInput(f"row {place}", text, "a text that is not empty")
 
 
 def check_lengths(sizes: Sequence[int], max_row_tokens: int) -> None:

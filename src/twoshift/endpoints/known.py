@@ -14,9 +14,10 @@ from twoshift.endpoints.messages import MESSAGES, MessageCall, read_message
 from twoshift.endpoints.openai_errors import told_openai
 from twoshift.endpoints.rerank import RerankCall, read_rerank
 from twoshift.endpoints.responses import RESPONSES, ResponseCall, read_response
+from twoshift.endpoints.score import SCORE, ScoreCall, read_score
 from twoshift.errors import InvalidInput
 
-__all__ = ["EMBEDDINGS", "ENDPOINTS", "RERANK", "ReadCall", "told_openai", "with_request_field"]
+__all__ = ["EMBEDDINGS", "ENDPOINTS", "RERANK", "SCORE", "ReadCall", "told_openai", "with_request_field"]
 
 EMBEDDINGS, RERANK = "/v1/embeddings", "/v1/rerank"
 
@@ -30,6 +31,10 @@ def _embeddings(body: bytes, model: ModelFacts) -> EndpointCall:
 
 def _rerank(body: bytes, model: ModelFacts) -> EndpointCall:
     return RerankCall(asked := read_rerank(body), model.asked_by(asked.model))
+
+
+def _score(body: bytes, model: ModelFacts) -> EndpointCall:
+    return ScoreCall(asked := read_score(body), model.asked_by(asked.model))
 
 
 def _chat(body: bytes, model: ModelFacts) -> EndpointCall:
@@ -57,6 +62,7 @@ def _whole(call: GenerationCall) -> EndpointCall:
 ENDPOINTS: dict[str, ReadCall] = {
     EMBEDDINGS: _embeddings,
     RERANK: _rerank,
+    SCORE: _score,
     "/v1/chat/completions": _chat,
     "/v1/completions": _completion,
     MESSAGES: _message,
@@ -70,8 +76,8 @@ _FIELDS = {  # what an endpoint calls a field of the model's own
     MESSAGES: {"prompt": "messages", "json_schema": "output_config", "stop": "stop_sequences"},
     RESPONSES: {"prompt": "input", "messages": "input", "json_schema": "text", "max_tokens": "max_output_tokens"},
 }
-_ROWS = {EMBEDDINGS: "input", RERANK: "documents", "/rerank": "texts"}  # and a list of rows
-_ROW = re.compile(r"(?:row (\d+)|input(?:\[(\d+)\])?)")
+_ROWS = {EMBEDDINGS: "input", RERANK: "documents", "/rerank": "texts", SCORE: "rows"}  # and a list of rows
+_ROW = re.compile(r"(?:row (\d+)(?:, field '(.*)')?|input(?:\[(\d+)\])?)")
 
 
 def with_request_field(endpoint: str, error: Exception) -> Exception:
@@ -80,6 +86,7 @@ def with_request_field(endpoint: str, error: Exception) -> Exception:
         return error
     field = _FIELDS.get(endpoint, {}).get(error.field, error.field)
     if endpoint in _ROWS and (row := _ROW.fullmatch(field)):
-        place = row[1] or row[2]
-        field = _ROWS[endpoint] if place is None else f"{_ROWS[endpoint]}[{place}]"
+        place = row[1] or row[3]
+        within = f".{row[2]}" if row[2] and endpoint == SCORE else ""
+        field = _ROWS[endpoint] if place is None else f"{_ROWS[endpoint]}[{place}]{within}"
     return error if field == error.field else error.renamed(field)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
@@ -14,10 +14,14 @@ __all__ = [
     "EmbeddingRequest",
     "ErrorReply",
     "ErrorTold",
+    "FeatureTold",
     "RerankReply",
     "RerankRequest",
     "RerankResult",
     "RerankUsage",
+    "ScoreModel",
+    "ScoreReply",
+    "ScoreRequest",
     "TextScore",
     "TextsRerankRequest",
     "TokenIds",
@@ -137,6 +141,37 @@ class TextScore(Struct):
     index: int
     score: float
     text: str | UnsetType = UNSET
+
+
+class ScoreRequest(Struct, forbid_unknown_fields=True):
+    """POST /v1/score and /v1/score/{model}."""
+
+    rows: Annotated[list[dict[str, Any]], Meta(extra_json_schema={"minItems": 1})]
+    model: str | None = None  # may be left out where the path has it, or where one model is served
+
+
+class ScoreReply(Struct):
+    """A row's outputs by name, in order; `classes` names the numbers of an output that has one for each class."""
+
+    model: str
+    rows: list[dict[str, Any]]
+    classes: dict[str, list[str]]
+
+
+class FeatureTold(Struct):
+    """A field of a row."""
+
+    name: str
+    type: str
+
+
+class ScoreModel(Struct):
+    """What a model's rows have, in order, and what it answers; outputs that were never seen are not told."""
+
+    model: str
+    features: list[FeatureTold]
+    outputs: list[str]
+    classes: dict[str, list[str]]
 
 
 class ErrorTold(Struct):

@@ -14,7 +14,7 @@ from twoshift.engine.blocks import BlockTaker
 from twoshift.engine.prepare import prepared_parts
 from twoshift.engine.results import BlockFuture, BlockResult, widened
 from twoshift.engine.waiting import BlockOwner
-from twoshift.errors import InvalidInput
+from twoshift.errors import InvalidInput, too_many_tokens
 from twoshift.generation import RowDetails
 from twoshift.runtime.python_source import user_place
 
@@ -37,6 +37,7 @@ class Window:
     kinds: dict[int, str] = field(default_factory=dict[int, str])  # what kind of error it is
     causes: dict[int, Exception] = field(default_factory=dict[int, Exception])  # the errors themselves
     row_tokens: dict[int, int] = field(default_factory=dict[int, int])  # by the row's place; none: it was not prepared
+    skipped: set[int] = field(default_factory=set[int])  # places of rows that have neither a result nor an error
     tokens: int = 0
     truncated: int = 0
     device_s: float = 0.0  # once the results are here, as are the two below
@@ -45,21 +46,34 @@ class Window:
     details: dict[int, RowDetails] = field(default_factory=dict[int, RowDetails])  # by the row's place
     _blocks: list[_Block] = field(default_factory=list[_Block])
 
-    def submit(self, engine: BlockTaker, rows: Sequence[Any], owner: BlockOwner | None = None) -> None:
-        """Hand the rows to the engine, in the best order for it; not those that have an error already."""
+    def submit(
+        self, engine: BlockTaker, rows: Sequence[Any], owner: BlockOwner | None = None, cuts_long: bool = True
+    ) -> None:
+        """Hand the rows to the engine, in the best order for it; not those that have an error already, or are skipped.
+
+        Without `cuts_long` a text that is longer than the model takes is an error.
+        """
         packs = engine.runtime.info.live_stream
-        places = np.array([place for place in range(len(rows)) if place not in self.errors], np.int64)
+        without = self.errors.keys() | self.skipped
+        places = np.array([place for place in range(len(rows)) if place not in without], np.int64)
         for start, part in prepared_parts(engine.runtime, [rows[place] for place in places]):
             if isinstance(part, Exception):
                 self.fail(int(places[start]), part)
                 continue
+            at = places[start : start + len(part.lengths)]
+            if not cuts_long and part.truncated.any():
+                for place in at[part.truncated].tolist():
+                    self.fail(place, too_many_tokens("text", engine.runtime.info.max_row_tokens), "too long")
+                at, part = at[~part.truncated], part.take(np.flatnonzero(~part.truncated))
+                if not len(at):
+                    continue
             self.tokens += int(part.lengths.sum())
-            self.row_tokens.update(zip(places[start:].tolist(), part.lengths.tolist(), strict=False))
+            self.row_tokens.update(zip(at.tolist(), part.lengths.tolist(), strict=True))
             self.truncated += int(part.truncated.sum())
             # Padded calls want rows of one length; packed ones are all alike where lengths are mixed, and predictable
             order = np.arange(len(part.lengths)) if packs else np.argsort(-part.lengths, kind="stable")
             future = engine.submit_block(part.take(order), owner=owner)
-            self._blocks.append((places[start : start + len(order)][order], future))
+            self._blocks.append((at[order], future))
 
     def columns(self, wait: Callable[[BlockFuture], BlockResult] = BlockFuture.result) -> dict[str, NDArray[Any]]:
         """The model's columns in the order of the rows, zero where a row has an error; waits for them."""

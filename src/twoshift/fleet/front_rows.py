@@ -35,7 +35,7 @@ class FrontPreparing:
     def __init__(self, name: str, opened: Loaded, preparer: RowPreparer) -> None:
         self._most_rows, self._max_row_tokens = opened.most_rows, opened.info.max_row_tokens
         self._preparer = preparer
-        self._preparing = Preparing(name, preparer.prepare, opened.info.prepare_waits)
+        self._preparing = Preparing(name, preparer.prepare, opened.info.prepare_waits, texts=opened.info.texts)
 
     async def prepared(self, request: LiveRequest, least_s: Callable[[CallSize], float]) -> FrontRows:
         """What a replica is asked; raises as a replica that prepares does. `least_s`: until rows would be answered."""

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from twoshift.fleet.actuator import Actuator
 from twoshift.policy.autoscale import BatchBacklog, FleetState, ReplicaState
-from twoshift.ports import Actuator
 
 __all__ = ["Backlog", "FleetObserver", "ModelCounts", "most_urgent"]
 

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Callable
 
 from twoshift.errors import TwoshiftError
+from twoshift.fleet.actuator import Actuator
 from twoshift.fleet.scale_log import ScaleLog
 from twoshift.policy.autoscale import AutoscalePolicy, FleetScale, FleetState, Signal
 from twoshift.policy.scale_journal import scale_entry, scale_header
-from twoshift.ports import Actuator
 
 __all__ = ["Scaler"]
 

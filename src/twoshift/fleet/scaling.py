@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from twoshift.fleet.actuator import Actuator
 from twoshift.fleet.observer import Backlog, FleetObserver, ModelCounts, most_urgent
 from twoshift.fleet.scale_log import ScaleLog
 from twoshift.fleet.scaler import Scaler
 from twoshift.policy.autoscale import AutoscalePolicy
 from twoshift.policy.replica_signals import read_levels
-from twoshift.ports import Actuator
 from twoshift.serve.deployments import Deployment
 from twoshift.serve.live_model import LiveModel
 from twoshift.types import Lane

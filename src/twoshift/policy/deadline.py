@@ -150,7 +150,7 @@ class DeadlinePolicy:
         if remaining_items == 0:
             chance = 1.0 if left_s >= 0 else 0.0
             return Outlook(Verdict.DONE, now_s, now_s, now_s, chance, left_s, 0)
-        model = self._model(remaining_items, workers)
+        model = self._model(remaining_items)
         if model is None:
             return Outlook(Verdict.UNKNOWN, None, None, None, None, None, None)
         needed = model.workers_needed(left_s, self.limits.target_chance)
@@ -161,13 +161,28 @@ class DeadlinePolicy:
         chance = model.chance(left_s, workers)
         return Outlook(self._verdict(chance), eta_s, p10_s, p90_s, chance, self.deadline_s - eta_s, needed)
 
+    def workers_for(self, remaining_items: float, chance: float, now_s: float) -> int | None:
+        """How many workers, from now on, end the rest in time with that chance; None: no number does, or unknown."""
+        model = self._model(remaining_items) if remaining_items > 0 else None
+        return None if model is None else model.workers_needed(self.deadline_s - now_s, chance)
+
+    @property
+    def evidence(self) -> float:
+        """How many finished shards it has learned from; old ones count less."""
+        return self._seen.count
+
+    @property
+    def mean_shard_s(self) -> float:
+        """What a shard takes; 0 before the first."""
+        return self._seen.mean_s if self._seen.count else 0.0
+
     def _verdict(self, chance: float) -> Verdict:
         if chance >= self.limits.target_chance:
             return Verdict.ON_TRACK
         # the complement rounds: 1 - 0.9 is a little below 0.1
         return Verdict.WILL_MISS if chance <= 1 - self.limits.target_chance + 1e-9 else Verdict.AT_RISK
 
-    def _model(self, items: float, workers: int) -> _Model | None:
+    def _model(self, items: float) -> _Model | None:
         seen = self._seen
         if seen.count == 0:
             if self._planned_items_per_s is None:

@@ -32,6 +32,7 @@ class BoostedTrees(ABC):
 
     def __init__(self, names: Sequence[str] | None, width: int, threads: int) -> None:
         self.width, self.threads, self.is_ordered = width, threads, not names
+        self.names, self.classes = tuple(names or ()), tuple[str, ...]()  # classes: of its vectors of probabilities
         self._features = Features(names, width, missing=True, dtype=self.dtype)
 
     @abstractmethod
@@ -80,5 +81,7 @@ def trees_runtime(
         inputs=(Tensor(FEATURES, model.dtype, (model.width,)),),
         example=[0.0] * model.width,
         is_ordered=model.is_ordered,
+        features=model.names,
+        classes={"prediction": model.classes} if model.classes else {},
     )
     return ThreadedModel(info, model, used)

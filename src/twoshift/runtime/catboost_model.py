@@ -70,6 +70,7 @@ class _Trees(BoostedTrees):
         names = list(model.feature_names_)
         is_ordered = names == [str(number) for number in range(len(names))]  # which are made up
         super().__init__(None if is_ordered else names, len(names), threads)
+        self.classes = tuple(map(str, model.classes_)) if hasattr(model, "predict_proba") else ()
 
     def values(self, matrix: NDArray[Any]) -> Any:
         return self._predict(matrix, thread_count=self.threads)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from twoshift.errors import InvalidInput
 from twoshift.runtime.columns import ColumnRows, array_of, bad_row, cast
 
 __all__ = ["FEATURES", "Features", "lists_of"]
@@ -33,11 +34,23 @@ class Features:
         return ColumnRows({FEATURES: np.ascontiguousarray(matrix)})
 
     def _named(self, rows: Sequence[Any], names: tuple[str, ...]) -> NDArray[Any]:
-        columns = ColumnRows.from_rows(rows, names, self._missing).columns
+        columns = self._columns(rows, names)
         for name, array in columns.items():
             if array.ndim != 1 or array.dtype.kind == "O":
                 raise bad_row(0, name, rows[0][name], "a number")
         return np.stack([cast(array, self._dtype, name) for name, array in columns.items()], axis=1)
+
+    def _columns(self, rows: Sequence[Any], names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+        """An empty text among numbers is a missing value, as an empty cell of CSV is."""
+        try:
+            columns = ColumnRows.from_rows(rows, names, self._missing).columns
+            if not self._missing or all(array.dtype.kind != "O" for array in columns.values()):
+                return columns
+        except InvalidInput:
+            if not self._missing or not any(isinstance(row, Mapping) and "" in row.values() for row in rows):
+                raise
+        filled = [{name: None if row[name] == "" else row[name] for name in names} for row in _complete(rows, names)]
+        return ColumnRows.from_rows(filled, names, self._missing).columns
 
     def _listed(self, rows: Sequence[Any]) -> NDArray[Any]:
         values = lists_of(rows, FEATURES, self._names)
@@ -48,6 +61,15 @@ class Features:
         if matrix.ndim != 2 or matrix.dtype.kind == "O":
             raise bad_row(0, FEATURES, values[0], f"a list of {self._width} numbers")
         return cast(matrix, self._dtype, FEATURES)
+
+
+def _complete(rows: Sequence[Any], names: tuple[str, ...]) -> Sequence[Any]:
+    """The rows; raises InvalidInput where one lacks a field."""
+    for number, row in enumerate(rows):
+        lacking = next((name for name in names if name not in row), None) if isinstance(row, Mapping) else names[0]
+        if lacking is not None:
+            raise bad_row(number, lacking, row, f"a dict with {', '.join(names)}")
+    return rows
 
 
 def lists_of(rows: Sequence[Any], field: str, names: Sequence[str] | None = None) -> list[Any]:

@@ -43,6 +43,8 @@ class _Trees(BoostedTrees):
         names, width = booster.feature_name(), int(booster.num_feature())
         is_ordered = names == [f"Column_{number}" for number in range(width)]  # which are made up
         super().__init__(None if is_ordered else names, width, threads)
+        per_round = int(booster.num_model_per_iteration())  # a tree for each class
+        self.classes = tuple(map(str, range(per_round))) if per_round > 1 else ()
 
     def values(self, matrix: NDArray[Any]) -> Any:
         return self._booster.predict(matrix, num_threads=self.threads, validate_features=False)

@@ -114,6 +114,8 @@ def _runtime(path: Path, estimator: Any, threads: Threads) -> ThreadedModel:
         inputs=model.inputs,
         example=model.example,
         is_ordered=model.is_ordered,
+        features=model.names or (),
+        classes=model.classes,
     )
     return ThreadedModel(info, model, threads)
 
@@ -126,10 +128,12 @@ class _Estimator:
         self._first = _first_step(estimator)
         self._allows_nan, self._takes_text = _tags(self._first)
         names = getattr(estimator, "feature_names_in_", None)
-        self._names = None if names is None else tuple(map(str, names))
+        self.names = None if names is None else tuple(map(str, names))
         self._pandas = None if names is None else needed("pandas", "sklearn", path)
         self._width = _width(estimator, self._first, path) if not self._takes_text and names is None else 0
         self.outputs = _outputs(estimator)
+        has_classes = "probabilities" in self.outputs
+        self.classes = {"probabilities": tuple(map(str, estimator.classes_))} if has_classes else {}
         self.is_ordered = names is None and not self._takes_text
         self.inputs, self.example = self._takes()
 
@@ -137,8 +141,8 @@ class _Estimator:
         """What a row has, and one, if it can be made up."""
         if self._takes_text:
             return (Tensor(TEXT, "text"),), "an old road"
-        if self._names is not None:
-            return tuple(Tensor(name, "float64") for name in self._names), self._zeros(self._names)
+        if self.names is not None:
+            return tuple(Tensor(name, "float64") for name in self.names), self._zeros(self.names)
         return (Tensor(FEATURES, "float64", (self._width,)),), [0.0] * self._width
 
     def _zeros(self, names: Sequence[str]) -> dict[str, float] | None:
@@ -153,8 +157,8 @@ class _Estimator:
     def prepare(self, rows: Sequence[Any]) -> ColumnRows:
         if self._takes_text:
             return ColumnRows({TEXT: array_of(_texts(rows), TEXT)})
-        if self._names is not None:
-            prepared = ColumnRows.from_rows(rows, self._names, self._allows_nan)
+        if self.names is not None:
+            prepared = ColumnRows.from_rows(rows, self.names, self._allows_nan)
         else:
             prepared = Features(None, self._width, missing=self._allows_nan, dtype=np.float64).prepare(rows)
         if not self._allows_nan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,10 @@ class _Trees(BoostedTrees):
     def __init__(self, booster: Any, xgboost: Any, threads: int) -> None:
         super().__init__(booster.feature_names, int(booster.num_features()), threads)
         self._booster, self._xgboost = booster, xgboost
-        self._linear = '"name":"gblinear"' in booster.save_config().replace(" ", "")
+        learner = json.loads(booster.save_config())["learner"]
+        self._linear = learner["gradient_booster"]["name"] == "gblinear"
+        if learner["objective"]["name"] == "multi:softprob":
+            self.classes = tuple(map(str, range(int(learner["learner_model_param"]["num_class"]))))
         self._range = (0, 0) if self._linear else _rounds(booster)
 
     def use_threads(self, threads: int) -> None:

@@ -32,6 +32,7 @@ from twoshift.serve.http.operations import add_health, add_operations
 from twoshift.serve.http.peers import HttpLimits
 from twoshift.serve.http.reranking import add_reranking
 from twoshift.serve.http.schedules import DeliveryDesk, ScheduleDesk, add_schedules
+from twoshift.serve.http.scoring import add_scoring
 from twoshift.serve.http.server import HttpServer
 from twoshift.serve.http.tokenization import add_tokenization
 from twoshift.serve.http.usage import UsageDesk, add_usage
@@ -198,6 +199,7 @@ def add_live_faces(app: App, service: Service) -> None:
     add_kserve(app, service)
     add_openai(app, service)
     add_reranking(app, service)
+    add_scoring(app, service)
     add_generation(app, service)
     add_tokenization(app, service)
     add_oip(app, service)

@@ -61,7 +61,7 @@ class ServedModel:
         runtime = engine.runtime
         lookups = runtime if isinstance(runtime, LookupRuntime) else None
         prepare = runtime.prepare if lookups is None else lookups.looked_up
-        self._preparing = Preparing(name, prepare, runtime.info.prepare_waits, lookups)
+        self._preparing = Preparing(name, prepare, runtime.info.prepare_waits, lookups, runtime.info.texts)
         self._guess = BodyGuess(engine.runtime.info.max_row_tokens)
         self._completions: Completions | None = None
         self._keeper = keeper

@@ -10,16 +10,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from twoshift.errors import Late
+from twoshift.endpoints.facts import check_texts
+from twoshift.errors import Late, too_many_tokens
 from twoshift.ports import LookupRuntime, Prepared
 from twoshift.serve.host import Visit
 from twoshift.serve.live_request import LiveRequest
 from twoshift.serve.prepare_time import PrepareTime
 from twoshift.serve.stages import Stages
+from twoshift.types import TextPolicy
 
 __all__ = ["Preparing"]
 
 _THREADS = 2
+_AS_THEY_COME = TextPolicy()
 _T = TypeVar("_T")
 
 
@@ -32,9 +35,10 @@ class Preparing:
         prepare: Callable[[Sequence[Any]], Prepared],
         is_users: bool,
         lookups: LookupRuntime | None = None,
+        texts: TextPolicy = _AS_THEY_COME,
     ) -> None:
         """`is_users`: `prepare` is a user's own code, which may wait for anything."""
-        self._prepare, self._is_users, self._lookups = prepare, is_users, lookups
+        self._prepare, self._is_users, self._lookups, self._texts = prepare, is_users, lookups, texts
         self._threads = ThreadPoolExecutor(_THREADS, f"twoshift-prepare-{name}")
         self._since_s: dict[object, float] = {}  # of rows that are in threads
         self._time = PrepareTime(is_users)
@@ -42,6 +46,7 @@ class Preparing:
     async def prepared(self, request: LiveRequest, characters: int, stages: Stages, began_s: float) -> Prepared:
         """The rows of a request of about so many characters, since `began_s`; raises as `prepare` does, and Late."""
         rows, visit = request.rows, request.visit
+        check_texts(rows, self._texts)
         if self._lookups is not None:
             rows = await _paused(visit, self._looked_up(self._lookups, rows, request.deadline_s))
             stages.lookup, began_s = (now_s := time.monotonic()) - began_s, now_s
@@ -51,6 +56,9 @@ class Preparing:
             self._time.observed(characters, taken_s, taken_s)
         else:
             prepared = await _paused(visit, self._in_time(rows, characters, request.deadline_s, visit))
+        if self._texts.too_long == "error" and prepared.truncated.any():
+            place = int(prepared.truncated.argmax())
+            raise too_many_tokens(f"row {place}", int(prepared.lengths[place]))
         stages.prepare = time.monotonic() - began_s
         return prepared
 

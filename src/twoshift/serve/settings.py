@@ -24,6 +24,7 @@ from twoshift.loading_settings import (
     RegistryLocation,
     TensorParallel,
     Threads,
+    TooLong,
     TrustPickle,
     check_gate,
     check_no_llm,
@@ -87,6 +88,10 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     precision: Precision = None
     threads: Threads = None
     trust_pickle: TrustPickle = False
+    too_long: TooLong = "cut"
+    empty: Annotated[
+        str, setting("What becomes of a request with a blank text: answer it, or error.", choice(("answer", "error")))
+    ] = "answer"
     tensor_parallel: TensorParallel = 1
     batch_invariant: BatchInvariant = False
     eval_file: EvalFile = None
@@ -150,6 +155,9 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         for name in ("call_budget_ms", "max_batch"):
             value = getattr(self, name)
             _require(value is None, name, value, "no value: for a language model, this follows from tpot_ms")
+        for name, usual in (("too_long", "cut"), ("empty", "answer")):
+            value = getattr(self, name)
+            _require(value == usual, name, value, "no value: a language model refuses prompts that are too long")
 
     @property
     def load_timeout_s(self) -> float:

@@ -18,7 +18,7 @@ from twoshift.policy.deadline import DeadlineLimits, DeadlinePolicy, Outlook
 from twoshift.policy.leases import Committed, Duplicate, Finished, Lease, ShardLimits, Wait
 from twoshift.policy.shards import ShardPolicy
 
-__all__ = ["Forecast", "JobOutcome", "JobRun", "JobSpec", "JobStudy", "Spread", "simulate_job"]
+__all__ = ["Forecast", "JobOutcome", "JobRun", "JobSimulation", "JobSpec", "JobStudy", "Spread"]
 
 _SHARD_S = 60.0
 _SHARDS_A_WORKER = 20  # fewer, and the last round decides the finish
@@ -34,7 +34,7 @@ class JobSpec:
     """A job, its fleet, and what goes wrong on it."""
 
     items: float
-    workers: int
+    workers: int  # where it scales: at most
     rate_items_per_s: float  # of one healthy worker
     window_s: float
     shard_s: float | None = None  # None: a minute, or less so that each worker gets some twenty
@@ -47,6 +47,7 @@ class JobSpec:
     price_usd_per_hour: float = 2.50  # of a worker on demand
     spot_discount: float = 0.6
     speculate_factor: float = 1.5
+    scales: bool = False  # it begins with one worker, and has as many as its window needs
     runs: int | None = None  # None: as many as take some seconds
     seed: int = 0
 
@@ -124,6 +125,7 @@ class JobRun:
     usd: float
     forecasts: tuple[Forecast, ...]  # of the runs with speculation
     timeline: tuple[tuple[float, float], ...]  # (seconds, share of the shards done)
+    scaling: tuple[tuple[float, int], ...] = ()  # (seconds, workers from then on), where it scales
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,24 +203,7 @@ class JobStudy:
     without_speculation: JobOutcome
 
 
-def simulate_job(spec: JobSpec, progress: Callable[[int, int], None] | None = None) -> JobStudy:
-    """Runs the job `spec.planned_runs` times each way; `progress` is told the shards done and in all."""
-    count, shards = spec.planned_runs, spec.shards
-    pairs: list[tuple[JobRun, JobRun]] = []
-    for index in range(count):
-        tick = _offset(progress, index * shards, count * shards)
-        pairs.append(_Simulation(spec, spec.seed + index).run_both(tick))
-    return JobStudy(
-        spec=spec,
-        shards=shards,
-        shard_s=spec.healthy_shard_s,
-        ideal_s=spec.ideal_s,
-        with_speculation=JobOutcome.of([pair[0] for pair in pairs], spec.window_s, speculate=True),
-        without_speculation=JobOutcome.of([pair[1] for pair in pairs], spec.window_s, speculate=False),
-    )
-
-
-class _Simulation:
+class JobSimulation:
     """One run: a heap of (time, order, worker, lease); no lease: the worker is up; no worker: look again."""
 
     def __init__(self, spec: JobSpec, seed: int) -> None:
@@ -244,8 +229,7 @@ class _Simulation:
 
     def run_both(self, progress: Callable[[int], None]) -> tuple[JobRun, JobRun]:
         """With and without speculation: one and the same run until a worker is first left without a shard."""
-        for worker in range(self._spec.workers):
-            self._take(worker, 0.0)
+        self._begin()
         self._run(progress, until_idle=True)
         # leases are frozen, so both may hold the same ones: copying them would take longer than the rest
         shared = {id(event[3]): event[3] for event in self._events}
@@ -255,6 +239,10 @@ class _Simulation:
         self._run(progress)
         other._run(lambda done: None)
         return self._result(self._outlooks), other._result(())
+
+    def _begin(self) -> None:
+        for worker in range(self._spec.workers):
+            self._take(worker, 0.0)
 
     def _run(self, progress: Callable[[int], None], *, until_idle: bool = False) -> None:
         """Until every shard is committed, or it is plain that this will never be."""
@@ -316,7 +304,8 @@ class _Simulation:
         match self._shards.completed(lease, now_s):
             case Committed(_, losers):
                 self._done += 1
-                if len(self._outlooks) < len(_FORECAST_SHARES):  # nobody asks it any more after the last
+                # nobody asks it any more after the last
+                if self._spec.scales or len(self._outlooks) < len(_FORECAST_SHARES):
                     self._deadline.observed(self._shard_items, now_s - lease.started_s, now_s)
                 for loser in losers:
                     self._cancelled.add(loser.id)
@@ -328,6 +317,9 @@ class _Simulation:
         up_s = max(died_s + self._spec.restart_s, now_s)
         self._preemptions += 1
         self._down_s += up_s - died_s
+        self._come_up(worker, up_s)
+
+    def _come_up(self, worker: int, up_s: float) -> None:
         heapq.heappush(self._events, (up_s, next(self._order), worker, None))
 
     def _note(self, now_s: float, progress: Callable[[int], None]) -> None:
@@ -343,8 +335,7 @@ class _Simulation:
 
     def _result(self, outlooks: Sequence[tuple[float, float, Outlook]]) -> JobRun:
         spec, counts, now_s = self._spec, self._shards.counts(), self._now_s
-        still_down_s = sum(t - now_s for t, _, worker, lease in self._events if lease is None and worker >= 0)
-        paid_s = spec.workers * now_s - self._down_s + still_down_s
+        paid_s = self._paid_s()
         return JobRun(
             seed=self._seed,
             finished=counts.committed == spec.shards,
@@ -360,6 +351,11 @@ class _Simulation:
             forecasts=tuple(Forecast(*said, finish_s=now_s) for said in outlooks),
             timeline=tuple(self._timeline),
         )
+
+    def _paid_s(self) -> float:
+        now_s = self._now_s
+        still_down_s = sum(t - now_s for t, _, worker, lease in self._events if lease is None and worker >= 0)
+        return self._spec.workers * now_s - self._down_s + still_down_s
 
 
 class _Luck:
@@ -402,10 +398,6 @@ class _Luck:
     def _spell_s(self, worker: int) -> float:
         mean_s = self._slow_spell_s if self._slow[worker] else self._healthy_spell_s
         return self._rare.expovariate(1.0) * mean_s  # not by the rate: that of an endless spell is 0
-
-
-def _offset(progress: Callable[[int, int], None] | None, before: int, total: int) -> Callable[[int], None]:
-    return lambda done: progress(before + done, total) if progress else None
 
 
 def _require(field: str, value: float, least: float, most: float, accepted: str, *, above: bool = False) -> None:

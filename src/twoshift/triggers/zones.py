@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime
 import functools
+import time
 from zoneinfo import ZoneInfo
 
 from twoshift.errors import InvalidInput
 from twoshift.policy.due import Offset
 
-__all__ = ["local_time", "offset_of"]
+__all__ = ["local_time", "minute_of_week", "offset_of"]
 
 
 def offset_of(zone: str) -> Offset:
@@ -26,6 +27,12 @@ def offset_of(zone: str) -> Offset:
 def local_time(at_s: float, zone: str) -> datetime.datetime:
     """What its clocks show then."""
     return datetime.datetime.fromtimestamp(at_s, _zone(zone))
+
+
+def minute_of_week(zone: str | None) -> int:
+    """What its clocks show now, from Monday 00:00; None: those of this machine. Raises InvalidInput."""
+    now = datetime.datetime.now().astimezone() if zone is None else local_time(time.time(), zone)
+    return 24 * 60 * now.weekday() + 60 * now.hour + now.minute
 
 
 @functools.lru_cache(maxsize=64)

@@ -17,6 +17,7 @@ from twoshift.batch.inputs import resolve
 from twoshift.batch.job import Job, JobResult, Resumed
 from twoshift.batch.plan import Plan, read_plan
 from twoshift.batch.progress import JobSnapshot
+from twoshift.batch.query import query_location
 from twoshift.batch.settings import JobSettings
 from twoshift.errors import Broken, InvalidInput, TwoshiftError
 from twoshift.registry.names import parse_ref
@@ -85,6 +86,8 @@ class ComparedJob:
             "output_format": "parquet", "keep": (settings.text,) if settings.pair and settings.text else (),
             "window": None,
         }  # fmt: skip
+        if settings.query is not None:  # its result is what both read
+            changed |= {"query": None, "inputs": (query_location(settings.output),), "input_format": "parquet"}
         return msgspec.structs.replace(settings, **changed)
 
     def _compared(self) -> AgainstReport:

@@ -15,12 +15,15 @@ from twoshift.batch.job import Job
 from twoshift.batch.llm_device import LlmDevice
 from twoshift.batch.plan import read_plan
 from twoshift.batch.pool import LocalPool, WorkerPool
+from twoshift.batch.query import check_query
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.verify import Verification, verify_output
 from twoshift.errors import TwoshiftError
 from twoshift.registry.names import parse_ref, version_ref
 from twoshift.runtime.devices import usable_threads
 from twoshift.runtime.llm import LlmOptions
+from twoshift.runtime.llm.adapters import check_adapter_folder
+from twoshift.runtime.llm.remote import is_address
 from twoshift.wiring.blob_stores import blobs_for
 from twoshift.wiring.compared_jobs import ComparedJob
 from twoshift.wiring.llm_loading import gate_of, load_gated
@@ -36,6 +39,8 @@ _SOONER = 0.95  # of a worker's time to load: it says where it hangs before its 
 
 def job_for(settings: JobSettings) -> Job | ComparedJob:
     """A job on workers of this machine, the cores shared out among them, or of a Ray cluster."""
+    if settings.query is not None:
+        check_query(settings.query)
     if settings.against is not None:
         check_named(settings.against, settings.registry)  # before the first model runs for hours
         return ComparedJob(_job_for(settings), _job_for, _place(settings.output))
@@ -75,10 +80,19 @@ def _pool_for(settings: JobSettings) -> WorkerPool:
 
     check_named(settings.model, settings.registry)
     settings.check_preparers(usable_threads())
-    settings.check_model(is_llm(settings.model, settings.registry))  # before a worker is started
+    settings.check_model(language := is_llm(settings.model, settings.registry))  # before a worker is started
+    if language:
+        _check_language_model(settings)
 
-    threads = settings.threads or max(1, usable_threads() // settings.workers)
+    threads = settings.threads or max(1, usable_threads() // settings.most_workers)
     return LocalPool(settings, threads, open_job_device, blobs_for)
+
+
+def _check_language_model(settings: JobSettings) -> None:
+    """Raises InvalidInput for what a worker would find out only with its model; reads small files alone."""
+    gate_of(settings, list, settings.prompting)
+    if settings.adapter is not None and not is_address(settings.model):
+        check_adapter_folder(settings.adapter)
 
 
 def open_job_device(settings: JobSettings) -> WorkDevice:

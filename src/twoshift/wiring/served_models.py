@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from twoshift.engine import Engine
 from twoshift.engine.llm import LlmEngine, LlmObjective
@@ -19,6 +20,7 @@ from twoshift.serve.llm_derived import can_keep, objective_for
 from twoshift.serve.model import ServedModel
 from twoshift.serve.profile_keeper import ProfileKeeper, StepProfileKeeper
 from twoshift.serve.settings import ModelSettings
+from twoshift.types import TextPolicy
 from twoshift.wiring.llm_loading import built_in_requests, gate_of, load_gated
 from twoshift.wiring.loading_turn import LoadingTurn
 from twoshift.wiring.measuring import (
@@ -53,6 +55,8 @@ def served_model(name: str, settings: ModelSettings, note: Callable[[str], None]
             registry=settings.registry,
         )
         try:
+            of: Any = runtime
+            of.info = replace(runtime.info, texts=TextPolicy(settings.too_long, settings.empty))
             loading_step("the first call of the model began")
             outputs = warmed(runtime)  # first: what is cold contradicts every profile
             loading_step("the model waited for other models to load")

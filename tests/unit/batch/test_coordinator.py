@@ -101,7 +101,7 @@ def run(
     started = dict.fromkeys((pool.start() for _ in range(workers)), False)
     coordinator = Coordinator(
         plan, more.get("committed", set()), pool, started, lambda: pool.now_s, more.get("before", ()),
-        counted=more.get("counted"),
+        counted=more.get("counted"), load_s=more.get("load_s", 0.0),
     )  # fmt: skip
     act = more.get("act", lambda _coordinator, _now: None)
 

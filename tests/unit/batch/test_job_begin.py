@@ -16,7 +16,7 @@ from twoshift.batch.plan import read_plan
 from twoshift.batch.pool import Died
 from twoshift.batch.settings import JobSettings
 from twoshift.blobs.local import LocalBlobs
-from twoshift.errors import Broken
+from twoshift.errors import Broken, InvalidInput
 from twoshift.ports import RuntimeInfo
 
 INFO = RuntimeInfo("m", "sum", "fake", "cpu", "fp32", 1, ("y",))
@@ -118,3 +118,27 @@ def test_rows_that_seem_slow_do_not_make_a_shard_of_each(tmp_path: Path) -> None
     assert plan is not None
     assert plan.rows == 25_000
     assert 1000 < len(plan.shards) <= 10_000
+
+
+def test_a_job_over_a_query_resumes_with_its_result_and_names_what_has_changed(tmp_path: Path) -> None:
+    pytest.importorskip("duckdb")
+    query = "SELECT x + 1 AS y FROM input"
+
+    def again(asked: str = query) -> None:
+        with pytest.raises(Broken, match="was deleted"):  # no worker has published anything
+            run(tmp_path, ScriptedPool([(0, Loading()), (0, Ready(INFO))]), query=asked)
+
+    again()
+    plan = read_plan(LocalBlobs(), str(tmp_path / "out"))
+    assert plan is not None
+    assert [Path(file.location).name for file in plan.sources] == ["in.jsonl"]
+    assert [Path(file.location).name for file in plan.files] == ["query.parquet"]
+    assert plan.rows == 20
+    again()  # in.jsonl was written anew, with the same bytes
+    with pytest.raises(InvalidInput, match="query was SELECT"):
+        again("SELECT x FROM input")
+    pool = ScriptedPool()
+    (tmp_path / "in.jsonl").write_text("{}")
+    with pytest.raises(InvalidInput, match=r"in\.jsonl \(180 bytes then, 2 now\)"):
+        Job(plan.settings, lambda _: LocalBlobs(), pool).run(lambda _: None, lambda _: None)
+    assert pool.started == 0

@@ -134,4 +134,5 @@ def test_only_a_language_model_has_prompts() -> None:
 def test_every_setting_of_a_job_that_decides_what_answers_are_is_an_option_here() -> None:
     rows = {name for name, each in declared(JobSettings).items() if Mark.ROWS in each.marks}
     others = {"text", "pair", "prompt_name", "columns", "types", "keep", "input_format", "output_format", "endpoint"}
+    others |= {"too_long", "empty", "query"}  # of texts and of files
     assert rows - others == {*GENERATION}

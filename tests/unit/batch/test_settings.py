@@ -46,7 +46,9 @@ def test_what_cannot_be_used_is_named(given: dict[str, Any], field: str) -> None
 
 
 def test_a_value_of_the_wrong_type_is_named() -> None:
-    with pytest.raises(InvalidInput, match=r"^workers: 'two' cannot be used; expected a whole number from 1 to 1,024$"):
+    with pytest.raises(
+        InvalidInput, match=r"^workers: 'two' cannot be used; expected a whole number from 1 to 1,024, or auto$"
+    ):
         make_settings({**LEAST, "workers": "two"})
 
 
@@ -60,7 +62,7 @@ def test_a_value_of_the_wrong_type_is_named() -> None:
         ("shard_size", "shard_"),
         ("wrokers", "workers"),
         ("load_timeout", "load_seconds"),  # as its option is called
-        ("zzz", "inputs, output, model"),
+        ("qqq", "inputs, output, model"),
     ],
 )
 def test_an_unknown_key_names_the_nearest(key: str, nearest: str) -> None:

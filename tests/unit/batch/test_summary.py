@@ -13,8 +13,9 @@ from twoshift.batch.inputs import InputFile, Piece
 from twoshift.batch.parity_report import ParityReport
 from twoshift.batch.part_stats import PartStats
 from twoshift.batch.plan import Plan, PlannedModel
+from twoshift.batch.run_record import RunRecord
 from twoshift.batch.settings import JobSettings
-from twoshift.batch.summary import RunRecord, Summary, dollars, parity_words, summary_page
+from twoshift.batch.summary import Summary, dollars, parity_words, summary_page
 from twoshift.blobs.local import LocalBlobs
 from twoshift.llm_ports import QualityReport
 from twoshift.units import counted

@@ -18,8 +18,9 @@ from rich.console import Console
 from twoshift.batch.coordinator import Ending
 from twoshift.batch.job import JobResult
 from twoshift.batch.progress import NOTHING_YET, JobSnapshot
+from twoshift.batch.run_record import RunRecord
 from twoshift.batch.settings import JobSettings
-from twoshift.batch.summary import RunRecord, Summary
+from twoshift.batch.summary import Summary
 from twoshift.cli import run
 from twoshift.cli.job_progress import JobProgress
 from twoshift.cli.run_warning import failed_rows_warning

@@ -43,10 +43,13 @@ ASKED = JobSettings(
     preparers=3,
     weight=2.0,
     hours="22:00-06:00",
+    tz="Europe/Berlin",
     max_live_load=0.3,
     notify=("ops", "me"),
 )
-OF_TEXTS = JobSettings(inputs=("a",), output="out", model="m", text="q", pair="d", prompt_name="query")
+OF_TEXTS = JobSettings(
+    inputs=("a",), output="out", model="m", text="q", pair="d", prompt_name="query", too_long="error", empty="skip"
+)
 OF_ROWS = JobSettings(inputs=("a",), output="out", model="m", columns=("x", "y"))
 
 
@@ -82,7 +85,7 @@ def test_the_command_of_a_job_asks_for_the_same_job(
 def test_what_a_command_cannot_say_is_said_beside_it() -> None:
     _, schema, there, file = shown(ASKED)
     assert schema == "First save settings.json_schema of `twoshift jobs show job-1 --on URL --json` as schema.json."
-    options = "--weight 2.0 --hours 22:00-06:00 --max-live-load 0.3 --notify ops,me"
+    options = "--weight 2.0 --hours 22:00-06:00 --tz Europe/Berlin --max-live-load 0.3 --notify ops,me"
     assert (
         there == f"These options apply only on a server: {options}. `twoshift jobs resume job-1 --on URL` keeps them."
     )

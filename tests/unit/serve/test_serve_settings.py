@@ -141,6 +141,8 @@ def test_a_language_model_has_objectives_of_its_own() -> None:
     [
         ({"slo_ms": 50}, "slo_ms: 50.* ttft_ms and tpot_ms"),
         ({"max_batch": 4}, "max_batch: 4"),
+        ({"too_long": "error"}, "too_long: 'error'"),
+        ({"empty": "error"}, "empty: 'error'"),
     ],
 )
 def test_and_not_those_of_other_models(given: dict[str, Any], told: str) -> None:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from sampling import examples
 from twoshift.errors import InvalidInput
-from twoshift.sim.job import JobSpec, JobStudy, simulate_job
+from twoshift.sim.job import JobSpec, JobStudy
+from twoshift.sim.job_study import simulate_job
 
 CALM = JobSpec(
     items=40_000,

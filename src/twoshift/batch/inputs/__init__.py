@@ -10,9 +10,10 @@ from twoshift.batch.inputs.read import read
 from twoshift.batch.inputs.resolve import resolve
 from twoshift.batch.inputs.schema import kept_schema, model_types
 from twoshift.batch.inputs.text import piece_lines
-from twoshift.batch.inputs.types import TYPES, as_typed
+from twoshift.batch.inputs.types import NULL_WORDS, TYPES, as_typed
 
 __all__ = [
+    "NULL_WORDS",
     "READ_ERROR",
     "TYPES",
     "InputFile",

@@ -54,7 +54,7 @@ def kept_schema(
 def model_types(
     files: Sequence[InputFile], blobs_for: BlobsFor, columns: Sequence[str] | None, stated: Mapping[str, str]
 ) -> dict[str, str]:
-    """What columns (None: all) of text become for a model, by name: as stated, and of CSV as a sample has them.
+    """What columns (None: all) become for a model, by name: as stated, and of CSV as a sample has them.
 
     Raises InvalidInput where a type is stated for a column that no file has.
     """

@@ -9,7 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-__all__ = ["TYPES", "as_typed", "kept_type", "model_type", "type_name"]
+from twoshift.batch.inputs.conform import fitted
+
+__all__ = ["NULL_WORDS", "TYPES", "as_typed", "kept_type", "model_type", "type_name"]
 
 pc: Any = pyarrow.compute  # whose functions are made as it is imported: no checker knows them
 TYPES: Mapping[str, pa.DataType] = {
@@ -32,7 +34,8 @@ _TRUTH = r"(?i)true|false"
 _FITTING = {"int": r"[-+]?0*\d{1,18}", "float": r"(?i)[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d{1,3})?|nan|inf|infinity)"}
 _FITTING |= {"bool": r"(?i)true|false|0|1"}
 # Arrow's own, less those of NaN; in a column of text they are text
-_NULLS = pa.array(["", "#N/A", "#N/A N/A", "#NA", "N/A", "NA", "NULL", "n/a", "null"])
+NULL_WORDS = ("", "#N/A", "#N/A N/A", "#NA", "N/A", "NA", "NULL", "n/a", "null")
+_NULLS = pa.array(NULL_WORDS)
 
 
 def kept_type(column: pa.Array) -> pa.DataType:
@@ -68,9 +71,18 @@ def type_name(kind: pa.DataType) -> str:
     return "bool" if pa.types.is_boolean(kind) else "string"
 
 
-def as_typed(column: pa.Array, name: str) -> tuple[pa.Array, dict[int, str]]:
-    """A column of text as that type, and by row the values that do not fit and are null now."""
-    if name == "string" or not _is_text(column.type):
+def as_typed(column: pa.Array, name: str | None, is_stated: bool = False) -> tuple[pa.Array, dict[int, str]]:
+    """A column of text as that type, and by row the values that do not fit and are null now.
+
+    Other columns keep their own, unless the type `is_stated` by the user.
+    """
+    if pa.types.is_decimal(column.type):  # of databases; models take no other numbers than Python's
+        column = column.cast(pa.float64())
+    if not _is_text(column.type):
+        if name is None or not is_stated or pa.types.is_nested(column.type):
+            return column, {}
+        return fitted(column, TYPES[name])
+    if name is None or name == "string":
         return column, {}
     values = _trimmed(column)
     fits = _matches(values, _FITTING[name]).fill_null(True)

@@ -18,7 +18,7 @@ from twoshift.batch.plan import Plan
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.sinks.response_lines import LINES
 from twoshift.batch.windows import WINDOW_BYTES, WINDOW_ROWS, Stopped, Tally, waited_for
-from twoshift.endpoints.facts import EndpointCall, ModelFacts, characters_of, check_lengths
+from twoshift.endpoints.facts import EndpointCall, ModelFacts, characters_of, check_lengths, check_texts
 from twoshift.endpoints.faults import fault_of
 from twoshift.endpoints.known import ENDPOINTS, with_request_field
 from twoshift.engine.blocks import BlockTaker
@@ -106,7 +106,8 @@ class RequestRows:
         """Hand them to the engine, all rows together."""
         rows = [row for asked in batch for row in asked.rows]
         window = Window(len(rows))
-        window.submit(self._engine, rows, self._owner)
+        texts = self._engine.runtime.info.texts  # as live requests have it
+        window.submit(self._engine, rows, self._owner, cuts_long=texts.too_long == "cut")
         return RequestWindow(batch, window)
 
     def finish(self, begun: RequestWindow, tally: Tally, stop: threading.Event) -> pa.RecordBatch:
@@ -160,9 +161,10 @@ def asked_of(line: bytes, settings: JobSettings, model: RuntimeInfo, most_rows: 
 
 def _call(body: msgspec.Raw, settings: JobSettings, model: RuntimeInfo, most_rows: int) -> EndpointCall:
     about = (settings.model, model.outputs, {}, most_rows, model.max_row_tokens, model.prompts)
-    facts = ModelFacts(*about, adapters=settings.adapters)
+    facts = ModelFacts(*about, inputs=model.inputs, classes=model.classes, adapters=settings.adapters)
     call = ENDPOINTS[settings.endpoint or ""](bytes(body), facts)
     _check(call.rows, model, most_rows)
+    check_texts(call.rows, model.texts)
     return call
 
 

@@ -19,6 +19,9 @@ from twoshift.units import format_duration
 __all__ = ["cold_start_command", "fleet_command", "replicas_command"]
 
 
+_NO_HEADROOM = 0.9  # of the replicas' tokens per second
+
+
 @command(
     app,
     "fleet",
@@ -78,6 +81,8 @@ def fleet_words(made: FleetPlan) -> str:
         f"${over.usd:,.2f} for twice as many, ${over.idle_usd:,.2f} buys idle hours. Releasing the machines when the "
         "job ends saves the idle dollars.",
     ]
+    if over.workers == right.workers or under.workers == right.workers:
+        lines.append("Rows with the same number of workers are the same fleet: there is no fraction of a worker.")
     if not under.makes_window:
         lines.append(f"Half as many miss the window: they need {format_duration(under.finish_s)}.")
     if made.lost_share > 0.2:
@@ -130,6 +135,8 @@ def replicas_command(
     )
     busy = made.tokens_per_s / (made.replicas_average * tokens_per_s)
     words += f" At average load the replicas run at {busy:.0%} of their maximum tokens per second."
+    if busy > _NO_HEADROOM:
+        words += " WARNING: no headroom: requests queue at any burst. Plan with a higher --peak-to-average."
     if not made.tpot_reachable:
         words += (
             " The TPOT objective cannot be met: a single stream needs more tokens per second than one "

@@ -11,6 +11,7 @@ from twoshift.cli.output import note, plain, pretty, show, table
 from twoshift.cli.params import JsonFlag, count, duration, share, usd, whole
 from twoshift.cli.progress import progress_bar
 from twoshift.cli.sim.app import ReportFile, Seed, SpotDiscount, app
+from twoshift.errors import InvalidInput
 from twoshift.units import format_duration
 
 if TYPE_CHECKING:
@@ -30,7 +31,16 @@ __all__ = ["job_command"]
 )
 def job_command(
     items: Annotated[float, count("Number of items in the job.", least=1)] = 1e8,
-    workers: Annotated[int, whole("Number of workers; a preempted one is replaced.", most=100_000)] = 100,
+    workers: Annotated[
+        int | None, whole("Number of workers; a preempted one is replaced.", most=100_000, shown="100")
+    ] = None,
+    max_workers: Annotated[
+        int | None,
+        whole(
+            "Maximum number of workers; the job has as many as its window needs, as `run --workers auto` does.",
+            most=10_000,
+        ),
+    ] = None,
     rate: Annotated[float, count("Items per second of a healthy worker.")] = 100.0,
     window: Annotated[
         float, duration("Time until the job must be done, counted from its start.", shown="12h")
@@ -58,12 +68,16 @@ def job_command(
     as_json: JsonFlag = False,
 ) -> None:
     """Simulate a job on preemptible workers, with and without speculation: duration, lost work and cost."""
-    from twoshift.sim.job import JobSpec, simulate_job
+    from twoshift.sim.job import JobSpec
+    from twoshift.sim.job_study import simulate_job
 
     check_writable(report, "--report")
+    if workers is not None and max_workers is not None:
+        raise InvalidInput("--max-workers", max_workers, "either --workers or --max-workers, not both")
     spec = JobSpec(
         items=items,
-        workers=workers,
+        workers=max_workers or workers or 100,
+        scales=max_workers is not None,
         rate_items_per_s=rate,
         window_s=window,
         shard_s=shard_seconds,
@@ -134,6 +148,15 @@ def _copies(study: JobStudy) -> str:
     return f"Speculation ends the job {format_duration(abs(gain_s))} {word} for {pretty(yes.speculated, 3)} copies."
 
 
+def _scaled(study: JobStudy) -> list[str]:
+    runs, window_s = study.with_speculation.runs, study.spec.window_s
+    most = max(workers for run in runs for _, workers in run.scaling)
+    mean = sum(run.paid_s for run in runs) / max(1e-9, sum(run.finish_s for run in runs))
+    early_s = window_s - study.with_speculation.finish_s.p50
+    when = f"{format_duration(abs(early_s))} {'before' if early_s >= 0 else 'after'} the end of the window"
+    return [f"1 to {most:,} workers, {pretty(mean, 3)} on average; half of the runs end {when}."]
+
+
 def _advice(study: JobStudy) -> list[str]:
     spec, late_s = study.spec, study.with_speculation.finish_s.p90
     workers = math.ceil(min(spec.workers * late_s / spec.window_s, 1e15))
@@ -154,7 +177,7 @@ def job_words(study: JobStudy) -> str:
         f"without speculation. Without failures the job would take {format_duration(study.ideal_s)}.",
         f"Preemptions ({pretty(yes.preemptions, 3)} per run) lose {yes.lost_share:.2%} of the paid time.",
         _copies(study),
-        *_advice(study),
+        *(_scaled(study) if study.spec.scales else _advice(study)),
     ]
     given_up = sum(not run.finished for each in (yes, no) for run in each.runs)
     if given_up:

@@ -28,6 +28,7 @@ def encoder_info(folder: ModelFolder, name: str, runtime: str, device: str, prec
         inputs=_inputs(folder.task),
         prompts=folder.prompts.texts,
         default_prompt_name=folder.prompts.default_name,
+        classes={"scores": folder.task.labels} if isinstance(folder.task, ClassificationTask) else {},
     )
 
 

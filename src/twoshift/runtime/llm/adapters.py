@@ -14,7 +14,15 @@ from twoshift.runtime.artifacts import checksum_of_files
 from twoshift.runtime.llm.folder import LlmFolder, tensor_shapes
 from twoshift.types import LoadedAdapter
 
-__all__ = ["LORA_MODULES", "Adapter", "check_adapter", "lora_arguments", "lora_requests", "read_adapters"]
+__all__ = [
+    "LORA_MODULES",
+    "Adapter",
+    "check_adapter",
+    "check_adapter_folder",
+    "lora_arguments",
+    "lora_requests",
+    "read_adapters",
+]
 
 LORA_MODULES = "lora_target_modules"  # an argument that older engines do not have
 _CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -85,12 +93,17 @@ def lora_requests(engine: Any, adapters: Sequence[Adapter]) -> dict[str, Any]:
     return made
 
 
-def _read(name: str, given: str, base: LlmFolder, weights: Mapping[str, tuple[int, ...]]) -> Adapter:
+def check_adapter_folder(given: str) -> int:
+    """The rank of the adapter in a folder; raises InvalidInput where there is none, Broken where it is damaged."""
     path = Path(given).expanduser()
     for file in (_CONFIG, _WEIGHTS):
         if not (path / file).is_file():
             raise _unfit(given, f"the folder of a LoRA adapter with {file} in it, as PEFT saves it")
-    rank = _rank(path / _CONFIG, given)
+    return _rank(path / _CONFIG, given)
+
+
+def _read(name: str, given: str, base: LlmFolder, weights: Mapping[str, tuple[int, ...]]) -> Adapter:
+    path, rank = Path(given).expanduser(), check_adapter_folder(given)
     shapes = tensor_shapes(path / _WEIGHTS)
     problem = next(_problems(shapes, weights, rank), None)
     if problem is not None:

@@ -25,8 +25,16 @@ def asking(summary: str, takes: Any, gives: Any, fails: Any = ErrorReply) -> Ope
 def facts_of(model: Deployment) -> ModelFacts:
     """What a request's form depends on."""
     sizes = {tensor.name: tensor.shape[0] for tensor in model.outputs if tensor.shape}
+    info = model.info
     return ModelFacts(
-        model.name, columns_of(model), sizes, model.most_rows, model.info.max_row_tokens, model.info.prompts
+        model.name,
+        columns_of(model),
+        sizes,
+        model.most_rows,
+        info.max_row_tokens,
+        info.prompts,
+        info.inputs,
+        info.classes,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -78,3 +79,24 @@ def test_floats_are_read_as_they_were_written(values: list[float]) -> None:
 def test_numbers_stay_what_they_are() -> None:
     column = pa.array([1.5])
     assert as_typed(column, "int") == (column, {})
+
+
+@pytest.mark.parametrize(
+    ("column", "name", "typed"),
+    [
+        (pa.array([1, None], pa.int32()), "float", [1.0, None]),
+        (pa.array([1, 0], pa.int8()), "bool", [True, False]),
+        (pa.array([7], pa.int64()), "string", ["7"]),
+        (pa.array([1.5]), None, [1.5]),
+        (pa.array([Decimal("1.50"), None], pa.decimal128(9, 2)), None, [1.5, None]),
+        (pa.array([[1, 2]]), "string", [[1, 2]]),
+    ],
+)
+def test_columns_that_are_no_text_take_a_stated_type(column: pa.Array, name: str | None, typed: list[object]) -> None:
+    found, unfit = as_typed(column, name, is_stated=True)
+    assert (found.to_pylist(), unfit) == (typed, {})
+
+
+def test_a_number_that_does_not_fit_a_stated_type_is_named() -> None:
+    found, unfit = as_typed(pa.array([1.0, 1.5]), "int", is_stated=True)
+    assert (found.to_pylist(), unfit) == ([1, None], {1: "1.5"})

@@ -1,0 +1,144 @@
+"""`plan goal`: from what is wanted by when to devices and dollars."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from typing import Annotated
+
+from twoshift.cli.commands import command
+from twoshift.cli.output import plain, pretty, show, table
+from twoshift.cli.params import JsonFlag, count, duration, millis, share, text, usd, whole
+from twoshift.cli.plan.app import app
+from twoshift.cli.plan.curves import CurveSource, ItemMs, OverheadMs, ProfileName, RowTokens, chosen_curve
+from twoshift.cli.plan.devices import DeviceName
+from twoshift.errors import InvalidInput
+from twoshift.policy.plan.goal import GoalAsk, GoalPlan, estimated_curve, plan_goal
+from twoshift.policy.plan.roofline import DEVICES
+from twoshift.units import format_duration
+
+__all__ = ["goal_command", "until"]
+
+_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_WHEN = re.compile(rf"(?:(today|tomorrow|{'|'.join(_DAYS)})\w*\s+)?(\d{{1,2}}):(\d{{2}})", re.IGNORECASE)
+_TOKENS = 128.0
+
+
+@command(
+    app,
+    "goal",
+    """
+    twoshift plan goal --items 40M --by 'tomorrow 8:00' --live-rate 30 \\
+        --p99-ms 80 --device L4 --price 0.80 --model minilm
+    """,
+)
+def goal_command(
+    items: Annotated[float, count("Number of rows to score.")],
+    price: Annotated[float, usd("Price of one device in dollars per hour.")],
+    by: Annotated[
+        str | None, text("When they must be done: 8:00, 'tomorrow 8:00', 'fri 18:00' or 2027-01-31T08:00.")
+    ] = None,
+    window: Annotated[float | None, duration("Time until they must be done, instead of --by.")] = None,
+    live_rate: Annotated[float, count("Live requests per second beside them, one row each.", zero=True)] = 0.0,
+    p99_ms: Annotated[float, millis("Objective for the p99 latency of live requests.")] = 100.0,
+    model: Annotated[
+        str | None, text("Encoder to estimate from the data sheet of --device: minilm, bge-base and others.")
+    ] = None,
+    device: DeviceName = None,
+    profile: ProfileName = None,
+    overhead_ms: OverheadMs = None,
+    item_ms: ItemMs = None,
+    row_tokens: RowTokens = None,
+    headroom: Annotated[float, share("Share of a device that live requests leave free, for peaks.", one=False)] = 0.3,
+    spares: Annotated[
+        int, whole("Number of devices that may fail without a missed objective.", least=0, most=1000)
+    ] = 1,
+    as_json: JsonFlag = False,
+) -> None:
+    """Find the devices that score rows by a time beside live requests: one fleet for both against two fleets."""
+    window_s = _window_s(by, window)
+    source, is_measured = _curve(model, device, profile, overhead_ms, item_ms, row_tokens)
+    ask = GoalAsk(items, window_s, live_rate, p99_ms / 1e3, price, headroom, spares=spares)
+    made = plan_goal(ask, source.cost, source.row)
+    rows = [
+        [
+            each.name,
+            pretty(each.devices),
+            pretty(each.spares),
+            f"{each.busy:.0%}",
+            "-" if each.finish_s is None else format_duration(each.finish_s),
+            f"{each.usd:,.2f}",
+        ]
+        for each in (made.one, made.live, made.batch)
+    ]
+    columns = ["<fleet", "devices", "spares", "busy", "batch ends after", "usd"]
+    words = _words(made, window_s, source, is_measured)
+    data = {**plain(made), "window_s": window_s, "curve": source.name, "measured": is_measured, "words": words}
+    show(as_json, data, table(columns, rows), words)
+
+
+def _window_s(by: str | None, window: float | None) -> float:
+    if (by is None) == (window is None):
+        raise InvalidInput("by", by, "either --by or --window")
+    return window if window is not None else until(by or "", datetime.datetime.now().astimezone())
+
+
+def until(by: str, now: datetime.datetime) -> float:
+    """Seconds from now to a time as people write it; the next one of that day and hour. Raises InvalidInput."""
+    found = _WHEN.fullmatch(by.strip())
+    try:
+        then = _next(found, now) if found else datetime.datetime.fromisoformat(by.strip())
+    except ValueError:
+        raise InvalidInput("by", by, "a time: 8:00, 'tomorrow 8:00', 'fri 18:00' or 2027-01-31T08:00") from None
+    left_s = ((then if then.tzinfo else then.replace(tzinfo=now.tzinfo)) - now).total_seconds()
+    if left_s <= 0:
+        raise InvalidInput("by", by, "a time that is not over")
+    return left_s
+
+
+def _next(found: re.Match[str], now: datetime.datetime) -> datetime.datetime:
+    day, hour, minute = (found[1] or "").lower(), int(found[2]), int(found[3])
+    then = now.replace(hour=hour, minute=minute, second=0, microsecond=0)
+    if day == "tomorrow":
+        return then + datetime.timedelta(days=1)
+    if day in _DAYS:
+        then += datetime.timedelta(days=(_DAYS.index(day) - now.weekday()) % 7)
+        return then if then > now else then + datetime.timedelta(days=7)
+    return then if day == "today" or then > now else then + datetime.timedelta(days=1)
+
+
+def _curve(
+    model: str | None, device: str | None, profile: str | None,
+    overhead_ms: float | None, item_ms: float | None, row_tokens: float | None,
+) -> tuple[CurveSource, bool]:  # fmt: skip
+    """A curve, and whether it was measured."""
+    if model is None:
+        return chosen_curve(overhead_ms, item_ms, profile, row_tokens), profile is not None
+    if profile is not None or overhead_ms is not None or item_ms is not None:
+        raise InvalidInput("model", model, "either --model with --device, or a curve: --profile, or --overhead-ms")
+    if device is None:
+        raise InvalidInput("device", None, f"a device for {model}: {', '.join(each.name for each in DEVICES.values())}")
+    tokens = row_tokens or _TOKENS
+    cost, row = estimated_curve(model, DEVICES[device.lower()], tokens)
+    return CurveSource(cost, row, f"{model} on {device}, {tokens:g} tokens per row", device), False
+
+
+def _words(made: GoalPlan, window_s: float, source: CurveSource, is_measured: bool) -> str:
+    kind = "measured" if is_measured else "ESTIMATED, not measured"
+    lines = [
+        f"Until then: {format_duration(window_s)}. Curve ({kind}): {source.name}. A device answers "
+        f"{pretty(made.live_per_device)} live requests/s at the objective, scores "
+        f"{pretty(made.batch_per_device)} rows/s alone, and {pretty(made.beside_per_device)} rows/s in calls "
+        "short enough for live requests."
+    ]
+    saved = made.two_usd - made.one.usd
+    if made.live.devices and made.batch.devices:
+        word = "saves" if saved >= 0 else "costs"
+        more = "" if saved >= 0 else " more: short calls cost more than the idle time of live devices is worth"
+        fleets = f"One fleet of {made.one.devices:,} instead of {made.two_devices:,} devices"
+        lines.append(f"{fleets} {word} ${abs(saved):,.2f}{more}.")
+    if not made.one.spares and made.live.devices:
+        lines.append("Without a spare, live requests miss their objective while a device is replaced.")
+    if not is_measured:
+        lines.append("Measure before renting: `twoshift profile MODEL` on that device, then --profile.")
+    return "\n".join(lines)

@@ -1,0 +1,50 @@
+"""Rows of named values over HTTP: scored, and what a model's rows have."""
+
+from __future__ import annotations
+
+import msgspec
+
+from twoshift.endpoints.known import SCORE, told_openai
+from twoshift.endpoints.score import ScoreCall, read_score
+from twoshift.endpoints.types import ErrorReply, FeatureTold, ScoreModel, ScoreReply, ScoreRequest
+from twoshift.errors import InvalidInput
+from twoshift.serve.deployments import columns_of
+from twoshift.serve.http.app import App, Exchange
+from twoshift.serve.http.messages import Reply
+from twoshift.serve.http.openapi import Operation
+from twoshift.serve.http.row_calls import answered, asking, facts_of
+from twoshift.serve.keys import Access
+from twoshift.serve.oip.rows import declared_inputs
+from twoshift.serve.service import Service
+
+__all__ = ["add_scoring"]
+
+_encoder = msgspec.json.Encoder()
+
+
+def add_scoring(app: App, service: Service) -> None:
+    """/v1/score and /v1/score/{model}."""
+
+    async def score(exchange: Exchange) -> Reply:
+        named = exchange.matched.get("model")
+        asked = await exchange.read(read_score, exchange.request.body)
+        if named is not None and asked.model not in (None, named):
+            raise InvalidInput("model", asked.model, f"{named}, the model of the path, or no model")
+        model = exchange.model = service.find_or_only(named or asked.model)
+        call = await exchange.read(ScoreCall, asked, facts_of(model))
+        return await answered(service, exchange, model, call, SCORE)
+
+    async def about(exchange: Exchange) -> Reply:
+        model = service.find(exchange.matched["model"])
+        info = model.info
+        types = {each.name: each.dtype for each in declared_inputs(info)}
+        number = next(iter(types.values()), "float64")  # of a matrix: the type of each of its values
+        features = [FeatureTold(name, types.get(name, number)) for name in info.features or types]
+        classes = {name: list(names) for name, names in info.classes.items()}
+        return Reply(200, _encoder.encode(ScoreModel(model.name, features, list(columns_of(model)), classes)))
+
+    scoring = asking("Score rows of named values.", ScoreRequest, ScoreReply)
+    for path in (SCORE, f"{SCORE}/{{model}}"):
+        app.add("POST", path, score, told_openai, scoring, needs=Access.SERVE, gated=True)
+    told = Operation("Features of a model in order, its outputs and classes.", ScoreModel, ErrorReply, statuses=(404,))
+    app.add("GET", f"{SCORE}/{{model}}", about, told_openai, told, needs=Access.SERVE)
