@@ -30,7 +30,7 @@ def add_scoring(app: App, service: Service) -> None:
         asked = await exchange.read(read_score, exchange.request.body)
         if named is not None and asked.model not in (None, named):
             raise InvalidInput("model", asked.model, f"{named}, the model of the path, or no model")
-        model = exchange.model = service.find_or_only(named or asked.model)
+        model = exchange.model = exchange.routed(service.find_or_only(named or asked.model))
         call = await exchange.read(ScoreCall, asked, facts_of(model))
         return await answered(service, exchange, model, call, SCORE)
 
