@@ -31,13 +31,13 @@ from twoshift.batch.pool import Died, FromPool, Joined, Left, WorkerPool
 from twoshift.batch.progress import JobSnapshot
 from twoshift.batch.run_record import RunRecord
 from twoshift.batch.settings import JobSettings
+from twoshift.batch.spot_notices import SpotNotice
 from twoshift.batch.work_left import WorkLeft
 from twoshift.batch.worker_scaling import WorkerScaling
 from twoshift.batch.worker_state import WorkerState
 from twoshift.errors import Broken, TryLater, TwoshiftError
 from twoshift.policy.deadline import DeadlinePolicy
 from twoshift.policy.leases import Committed, Dead, Finished, Lease, Retry, ShardLimits, Wait
-from twoshift.policy.notices import SpotNotice
 from twoshift.policy.shards import ShardPolicy
 
 __all__ = ["Coordinator", "Ending"]

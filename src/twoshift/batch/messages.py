@@ -8,9 +8,9 @@ from typing import Any
 from twoshift.batch.inputs import InputFile
 from twoshift.batch.parity_report import ParityReport
 from twoshift.batch.part_stats import PartStats
+from twoshift.batch.spot_notices import SpotNotice
 from twoshift.errors import TwoshiftError
 from twoshift.llm_ports import QualityReport
-from twoshift.policy.notices import SpotNotice
 from twoshift.ports import RuntimeInfo
 
 __all__ = [

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from twoshift.policy.notices import SpotNotice, read_notice
+from twoshift.batch.spot_notices import SpotNotice, read_notice
 
 __all__ = ["CLOUDS", "noticed", "watch_for_notice"]
 

@@ -14,8 +14,8 @@ from test_coordinator import FakePool, done, plan_of, run
 
 from twoshift.batch.coordinator import Ending
 from twoshift.batch.messages import Failed, GiveUp, Noticed
+from twoshift.batch.spot_notices import SpotNotice
 from twoshift.batch.spot_watch import noticed, watch_for_notice
-from twoshift.policy.notices import SpotNotice
 
 AWS, GCP = "/latest/meta-data/spot/instance-action", "/computeMetadata/v1/instance/preempted"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from twoshift.policy.notices import read_notice
+from twoshift.batch.spot_notices import read_notice
 
 NOON = 1_800_014_400.0  # 2027-01-15 12:00:00 UTC
 
