@@ -67,9 +67,11 @@ class RolloutRun:
         store: RolloutStore,
         shadow_for: Callable[[Split], Shadow],
         drain_s: float,
+        look: Callable[[], None],  # asks for the next step now
     ) -> None:
         self.record, self.deployment = record, deployment
         self._acts, self._store, self._shadow_for, self._drain_s = acts, store, shadow_for, drain_s
+        self._look = look
         self._policy: RolloutPolicy | None = None  # while this server leads
         self._cancelled: Future[None] = Future()
         self._loading: Future[Split] | None = None
@@ -194,6 +196,8 @@ class RolloutRun:
             yield Crashed(Version.CANDIDATE, f"it could not be loaded: {_first(error)}")
             return
         self._split = loading.result()
+        if (watch := self._split.candidate.watch) is not None:
+            watch.on_failure = self._look
         self._crashes = {
             version: crashes_of(model.backend)
             for version, model in (

@@ -25,7 +25,7 @@ from twoshift.serve.shadow import Shadow
 __all__ = ["Candidate", "DeployRequest", "Rollouts", "VersionSource"]
 
 _logger = logging.getLogger("twoshift.rollouts")
-_TICK_S = 1.0
+_TICK_S, _LEAST_S = 1.0, 0.05  # between two looks; where a candidate fails
 _LATE_S = 5.0  # without the database, after which no caller is given to a candidate
 _CLOSE_S = 3.0
 _LONGEST_WHO = 200
@@ -203,6 +203,7 @@ class Rollouts:
                 self._without_database(str(error))
             except Exception:
                 _logger.exception("rollouts")
+            self._closed.wait(_LEAST_S)
 
     def turn(self, now_s: float) -> None:
         """Look at everything once; raises TryLater."""
@@ -220,7 +221,7 @@ class Rollouts:
         each = self._settings[record.deployment]
         return RolloutRun(
             record, deployment, self._acts, self._store, lambda split: self._shadow_for(each, split),
-            each.rollout.drain_s,
+            each.rollout.drain_s, self._woken.set,
         )  # fmt: skip
 
     def _without_database(self, why: str) -> None:

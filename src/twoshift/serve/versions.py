@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -29,6 +29,7 @@ class Watch:
     def __init__(self, to_first_token: bool = False) -> None:
         """`to_first_token`: how long an answer takes after that depends on its length."""
         self._to_first_token = to_first_token
+        self.on_failure: Callable[[], None] | None = None  # who judges need not wait for its next look
         self._seen: deque[tuple[float, bool]] = deque(maxlen=_MOST_SEEN)
 
     def replied(self, status: int, seconds: float, stages: Stages | None) -> None:
@@ -37,15 +38,22 @@ class Watch:
             return
         if self._to_first_token and stages is not None:
             seconds = stages.admit + stages.prepare + stages.queue
-        self._seen.append((seconds, status >= _FAILED))
+        if status >= _FAILED:
+            self.failed(seconds)
+        else:
+            self._seen.append((seconds, False))
 
     def failed(self, seconds: float) -> None:
-        """It had none, and another version has answered in its place."""
+        """It had no answer; another version may have answered in its place."""
         self._seen.append((seconds, True))
+        if self.on_failure is not None:
+            self.on_failure()
 
-    def heard(self, seen: Iterable[tuple[float, bool]]) -> None:
+    def heard(self, seen: Sequence[tuple[float, bool]]) -> None:
         """What another process of this server has taken."""
         self._seen.extend(seen)
+        if self.on_failure is not None and any(failed for _, failed in seen):
+            self.on_failure()
 
     def taken(self) -> list[tuple[float, bool]]:
         """Seconds of each since the last time, and whether it failed. From any thread."""

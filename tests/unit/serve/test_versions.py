@@ -181,3 +181,17 @@ def test_a_watch_keeps_the_newest_and_takes_the_first_token_of_a_language_model(
 def test_the_version_of_a_model_is_the_registrys_number() -> None:
     with two_versions() as made:
         assert [version_of(each.info) for each in (made.stable, made.candidate)] == ["1", "2"]
+
+
+def test_who_judges_is_told_of_each_failure_at_once_and_of_nothing_else() -> None:
+    watch, told = Watch(), list[int]()
+    watch.on_failure = lambda: told.append(1)
+    watch.replied(200, 0.1, None)
+    watch.replied(400, 0.1, None)
+    watch.heard([(0.1, False)])
+    assert not told
+    watch.replied(500, 0.1, None)
+    watch.heard([(0.1, False), (0.1, True)])
+    watch.failed(0.1)
+    assert len(told) == 3
+    assert len(watch.taken()) == 6
