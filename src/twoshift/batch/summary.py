@@ -79,7 +79,7 @@ class Summary(msgspec.Struct, frozen=True):
     usd_per_million_input: float | None = None  # tokens of prompts, whether read or found in the cache
     usd_per_million_output: float | None = None  # tokens generated
     lost_s: float = 0.0  # of workers, in shards that were begun and not committed
-    predicted_s: float | None = None  # for these rows on as many workers, as the first rows let expect
+    predicted_s: float | None = None  # for these rows on as many workers, predicted from the first rows
     failed_rows: tuple[FailedRow, ...] = ()  # the first of them
     skipped: int = 0  # rows with neither a result nor an error: their texts are empty
     against: AgainstReport | None = None  # how far its answers are from another model's
@@ -309,7 +309,7 @@ def _run_words(summary: Summary) -> Iterator[str]:
         if summary.usd is not None:
             expected = summary.usd * summary.predicted_s / max(1e-9, summary.elapsed_s)
             cost = f" and {dollars(expected)} (actual: {dollars(summary.usd)})"
-        yield f"The first rows let expect {summary.predicted_s:,.1f} s (actual: {summary.elapsed_s:,.1f} s){cost}."
+        yield f"Predicted from the first rows: {summary.predicted_s:,.1f} s (actual: {summary.elapsed_s:,.1f} s){cost}."
 
 
 def _token_words(summary: Summary) -> Iterator[str]:

@@ -98,7 +98,11 @@ def _curve(told: _Told, name: str) -> report.Series:
         for figure in decision.figures
         if figure.name == name
     ]
-    return report.Series(name, [at_s for at_s, _ in points], [value for _, value in points])
+    return report.Series(
+        name.replace("slower than the stable", "slower than"),
+        [at_s for at_s, _ in points],
+        [value for _, value in points],
+    )
 
 
 def _shares(told: _Told) -> report.Figure:
@@ -120,7 +124,7 @@ def _shares(told: _Told) -> report.Figure:
 
 
 def _comparisons(last: RolloutDecision) -> report.Block:
-    headers = ["compared", "candidate", "of", "stable", "of", "accepted", "more observations needed", "evidence"]
+    headers = ["compared", "candidate", "of", "stable", "of", "accepted", "more needed", "evidence"]
     rows = [
         [
             each.name,

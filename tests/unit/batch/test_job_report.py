@@ -46,7 +46,13 @@ def test_a_page_names_failed_rows_lost_time_and_what_was_expected() -> None:
     assert (made.lost_s, made.failed_rows) == (12.5, failed.failed)
     assert made.predicted_s == pytest.approx(20 * 0.1 * 20.0 / 40.0)  # rows, seconds each, on two workers
     page = summary_page(made, [failed, part(1)])
-    for words in ("id 7", "row 8: &lt;b&gt;bad", "Workers lost 12.5 s", "up to 4", "The first rows let expect 1.0 s"):
+    for words in (
+        "id 7",
+        "row 8: &lt;b&gt;bad",
+        "Workers lost 12.5 s",
+        "up to 4",
+        "Predicted from the first rows: 1.0 s",
+    ):
         assert words in page, words
 
 
