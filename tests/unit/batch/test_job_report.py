@@ -51,7 +51,7 @@ def test_a_page_names_failed_rows_lost_time_and_what_was_expected() -> None:
         "row 8: &lt;b&gt;bad",
         "Workers lost 12.5 s",
         "up to 4",
-        "Predicted from the first rows: 1.0 s",
+        "the first rows: 1.0 s",
     ):
         assert words in page, words
 
