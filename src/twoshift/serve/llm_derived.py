@@ -43,6 +43,7 @@ class LlmDerived:
     kv_tokens: int
     max_waiting: int  # requests without a first token, above which one is refused
     live_streams: int = 0  # that may run at the same time: with one more, a token would take longer than tpot_s
+    live_slowdown: float | None = None  # that jobs may cause, as it was set; none: only the objectives bound them
 
     @property
     def slo_s(self) -> float:
@@ -126,6 +127,7 @@ def derive_llm(cost: Curve, objective: LlmObjective, shape: LlmShape, recent: Se
         kv_tokens=shape.kv_tokens,
         max_waiting=objective.max_waiting,
         live_streams=LlmAdmissionPolicy(objective.bounds(shape)).live_streams(cost),
+        live_slowdown=objective.live_slowdown,
     )
 
 

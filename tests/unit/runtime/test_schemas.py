@@ -92,7 +92,8 @@ def test_what_can_be_kept_to_is_taken(schema: dict[str, Any]) -> None:
             for each in (r"[^\s\S]", '["]', "(?=a)b", "(?!a)b", "(?<!a)b", "(?i)b", "a$b", r"\bfoo", r"(a)\1", "([")
         ],
         *[(text(pattern=each), "pattern") for each in ('"', r"\n", r"\\", "x" * 501, "(" * 400 + ")" * 400 + "\x00")],
-        (text(pattern="(.{0,50}x){0,50}"), "2,550 characters of patterns"),
+        (text(pattern="(.{0,50}x){0,50}"), "130,050 characters of patterns"),
+        (text(pattern="([^x]{0,14}){0,15}"), "2,940 characters of patterns"),
         (an_object(1001, required=1001), "1,001 properties"),
         (an_object(101), "101 optional properties"),
         ({"$defs": {f"d{k}": {} for k in range(101)}}, "101 definitions"),

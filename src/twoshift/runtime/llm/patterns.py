@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from typing import NamedTuple
 
 __all__ = ["pattern_size"]
 
@@ -36,41 +37,57 @@ def pattern_size(pattern: str) -> int:
     return _size(inner)
 
 
+class _Piece(NamedTuple):
+    """A part of a pattern."""
+
+    size: int = 0
+    is_loose: bool = False  # something in it is repeated a number of times that may vary
+
+    def then(self, other: _Piece) -> _Piece:
+        return _Piece(self.size + other.size, self.is_loose or other.is_loose)
+
+    def repeated(self, times: int, varies: bool) -> _Piece:
+        """A text that varies in length, again and again, may be read in many ways at once."""
+        ways = self.size if self.is_loose and times > 1 else 1
+        return _Piece(self.size * times * ways, self.is_loose or varies)
+
+
 def _size(pattern: str) -> int:
     """The pattern is valid: of each group, how large it is so far, and the last piece, which may be repeated."""
-    groups: list[tuple[int, int]] = [(0, 0)]
+    groups: list[tuple[_Piece, _Piece]] = [(_Piece(), _Piece())]
     for token in _TOKEN.finditer(pattern):
         before, last = groups[-1]
         match token.lastgroup:
             case "open":
-                groups.append((0, 0))
+                groups.append((_Piece(), _Piece()))
             case "close":
                 groups.pop()
                 outer_before, outer_last = groups[-1]
-                groups[-1] = (outer_before + outer_last, before + last)
+                groups[-1] = (outer_before.then(outer_last), before.then(last))
             case "branch":
-                groups[-1] = (before + last, 0)
+                groups[-1] = (before.then(last), _Piece())
             case "repeat":
-                groups[-1] = (before, last * _times(token))
+                groups[-1] = (before, last.repeated(*_times(token)))
             case "anchor":
                 raise ValueError(_NOT_KEPT)
             case _:
                 _check_atom(token[0])
-                groups[-1] = (before + last, 1)
-    return sum(groups[0])
+                groups[-1] = (before.then(last), _Piece(1))
+    before, last = groups[0]
+    return before.then(last).size
 
 
-def _times(token: re.Match[str]) -> int:
-    """How often what stands before it is written out."""
+def _times(token: re.Match[str]) -> tuple[int, bool]:
+    """How often what stands before it is written out, and whether it may be there less or more often."""
     if token["how"] == "+":
         raise ValueError(_NOT_KEPT)
     body = token["repeat"].removesuffix(token["how"]) or token["repeat"]
     if not body.startswith("{"):
-        return {"?": 1, "*": 1, "+": 2}[body]
+        return {"?": 1, "*": 1, "+": 2}[body], True
     least, comma, most = body[1:-1].partition(",")
     if not comma:
-        return int(least)
-    return int(most) if most else int(least or 0) + 1
+        return int(least), False
+    return int(most) if most else int(least or 0) + 1, True
 
 
 def _check_atom(atom: str) -> None:
