@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from twoshift.endpoints.faults import Fault
-from twoshift.errors import Denied, Late, OverLimit
+from twoshift.errors import Denied, Late, OverLimit, first_line
 from twoshift.serve.deployments import Deployment
 from twoshift.serve.keys import ANYONE, Caller
 from twoshift.serve.model import Answer
@@ -127,6 +127,7 @@ def falls_back(about: Booked, error: BaseException) -> VersionSplit[Deployment] 
     if not isinstance(error, Exception) or isinstance(error, Denied | OverLimit | Late):  # the last: no time is left
         return None
     about.is_pinned, about.model, about.answer = True, None, None
+    model.split.why_failed = f"{type(error).__name__}: {first_line(error)}"
     return model.split
 
 

@@ -16,6 +16,7 @@ from twoshift.policy.rollout import (
     Paused,
     PromoteAsked,
     Resumed,
+    RollBack,
     RollBackAsked,
     RolloutDecision,
     RolloutPolicy,
@@ -154,10 +155,11 @@ class RolloutRun:
         if not is_news and now_s - self._saved_s < _SAVE_S:
             return record
         figures = tuple(map(str, shown.figures))
-        event = RolloutEvent(now_s, f"{_word(shown)}: {shown.reason}", figures) if is_news else None
+        reason = f"{shown.reason}{self._last_failure(shown)}"
+        event = RolloutEvent(now_s, f"{_word(shown)}: {reason}", figures) if is_news else None
         saved = self._store.save(
             record.id, event, len(record.asked), stage=str(policy.stage), share=policy.share,
-            paused=policy.is_paused, reason=shown.reason, state=policy.state().to_dict(),
+            paused=policy.is_paused, reason=reason, state=policy.state().to_dict(),
         )  # fmt: skip
         if not saved:  # another server leads by now
             self._policy = None
@@ -167,6 +169,13 @@ class RolloutRun:
             _logger.warning("%s, %s: %s%s", record.deployment, record.candidate, event.text, told)
         self._saved_s, self._unsaved = now_s, None
         return self._store.get(record.id)
+
+    def _last_failure(self, decision: RolloutDecision) -> str:
+        """With what a candidate that is rolled back has failed, as far as this process has seen it."""
+        if not isinstance(decision, RollBack):
+            return ""
+        told = [each.why_failed for each in (self._split, self._shadow) if each is not None and each.why_failed]
+        return f"; its last error: {told[0]}" if told else ""
 
     def _evidence(self) -> Iterator[Evidence]:
         """What was seen since the last time."""

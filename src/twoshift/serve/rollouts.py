@@ -244,13 +244,16 @@ class Rollouts:
                 now = self._source.find(name, each.model).ref
                 self._followed[name] = (time.monotonic(), now)
                 if self._has_moved(deployment, each, before, now):
-                    self._begin(deployment, DeployRequest(model=now), f"the alias {each.model}")
+                    self._begin(deployment, DeployRequest(model=now), _alias_of(each))
 
     def _has_moved(self, deployment: Deployment, each: ModelSettings, before: str, now: str) -> bool:
-        if now == deployment.backend.info.model or now == before:
-            return False
-        if any(run.record.deployment == deployment.name for run in self._runs.values()):
+        running = next((run.record for run in self._runs.values() if run.record.deployment == deployment.name), None)
+        if running is not None:
+            if running.who == _alias_of(each) and now != running.candidate:
+                self._store.ask(running.id, f"rollback {_alias_of(each)}: it is {now} by now")
             self._followed.pop(deployment.name)  # it is looked at again after that one
+            return False
+        if now == deployment.backend.info.model or now == before:
             return False
         last = self._store.last(deployment.name, each.model)
         was_refused = last is not None and last.candidate == now and last.stage == "rolled_back"
@@ -262,6 +265,11 @@ def _word_of(deployment: Deployment, settings: ModelSettings) -> str:
     served = deployment.backend.info.model
     ref = parse_ref(served)
     return served if ref is not None and ref.version is not None else deployment.word or settings.model
+
+
+def _alias_of(settings: ModelSettings) -> str:
+    """Who has begun a rollout, where nobody did but an alias that moved."""
+    return f"the alias {settings.model}"
 
 
 def _is_of(model: str, name: str, settings: ModelSettings) -> bool:

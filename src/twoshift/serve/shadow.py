@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from twoshift.endpoints.facts import characters_of
 from twoshift.engine import RowResult
 from twoshift.engine.waiting import BlockOwner
-from twoshift.errors import InvalidInput, Late, TryLater, TwoshiftError
+from twoshift.errors import InvalidInput, Late, TryLater, TwoshiftError, first_line
 from twoshift.generation import GenerationRequest
 from twoshift.policy.answer_differences import DifferenceCounts, DifferenceSummary, column_differences
 from twoshift.policy.rollout import Compared
@@ -78,6 +78,7 @@ class Shadow:
         self._differences = DifferenceCounts(_SHOWN_BOUND if bound is None else bound)
         self._lock = threading.Lock()  # guards the counts of what waits, and the differences
         self._came, self._closed = threading.Event(), threading.Event()
+        self.why_failed = ""  # the candidate's last error
         self.let_go = 0  # copies for which there was no idle time or no room
         self._thread = threading.Thread(target=self._run, name="twoshift-shadow", daemon=True)
         self._thread.start()
@@ -181,7 +182,7 @@ class Shadow:
             self.let_go += 1
             return
         except Exception as error:  # a model's own code may raise anything
-            _logger.info("the candidate failed where the stable version answered: %s", error)
+            self.why_failed = f"{type(error).__name__}: {first_line(error)}"
             self._seen.append(Compared(count, count, failed=True))
             return
         disagreed = 0

@@ -105,6 +105,7 @@ class VersionSplit(Generic[_V]):
         self.share = 0.0  # of the keys that the candidate answers
         self.shadow: TakesCopies | None = None  # who gets copies of what the stable version answers
         self.counted = ModelMetrics()  # of the candidate alone; the deployment's own count both
+        self.why_failed = ""  # the candidate's last error
 
     def chosen(self, key: bytes | None) -> _V:
         """Who answers: a key stays with its version while the share grows."""

@@ -275,6 +275,9 @@ def test_an_alias_is_followed_and_a_silent_registry_changes_nothing(
     assert (look(again), again.deployment.word) == (["m:2"], "m:1")
     again.source.prod = "m:3"
     assert look(again) == ["m:3", "m:2"]
+    again.source.prod = "m:1"  # back to what answers
+    assert look(again) == ["m:3", "m:2"]
+    assert (store.list()[0].stage, "it is m:1 by now" in store.list()[0].reason) == ("rolled_back", True)
 
 
 def test_without_the_database_the_candidate_gets_nothing_until_it_is_back(store: SqlRollouts) -> None:
