@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -134,3 +135,29 @@ def children(server: Server) -> list[int]:
         if int(stat.rpartition(")")[2].split()[1]) == server.process.pid and name.startswith("ts-"):
             found.append(int(each.name))
     return sorted(found)
+
+
+def test_a_key_for_other_models_neither_sees_nor_changes_a_rollout(versions: Versions) -> None:
+    more = '[models.another]\nmodel = "times:1"\nslo_ms = 5000\n'
+    for name, model in (("mine", "times"), ("other", "another")):
+        digest = hashlib.sha256(name.encode()).hexdigest()
+        more += f'[keys.{name}]\nsha256 = "{digest}"\nscopes = ["deploy"]\nmodels = ["{model}"]\n'
+    with versions.serve("--config", versions.config(rollout=more), model=None) as server:
+
+        def ask(who: str, method: str, path: str, body: object = None) -> tuple[int, object]:
+            got = server.ask(method, path, body, {"authorization": f"Bearer {who}"})
+            return got.status, got.json()
+
+        asked = {"model": "times:2", "deployment": "times", "mode": "shadow"}
+        assert ask("other", "POST", "/v1/deployments", asked)[0] == 403
+        assert ask("other", "POST", "/v1/deployments", {"model": "times:2"})[0] == 400
+        assert ask("mine", "POST", "/v1/deployments", asked)[0] == 200
+        for path in ("/v1/deployments/times", "/v1/rollouts/times"):
+            assert (ask("other", "GET", path)[0], ask("mine", "GET", path)[0]) == (403, 200)
+        assert ask("other", "GET", "/v1/rollouts")[1]["data"] == []  # type: ignore[index]
+        for who, name in (("mine", "times"), ("other", "another")):
+            shown = ask(who, "GET", "/v1/deployments")[1]["data"]  # type: ignore[index]
+            assert [each["name"] for each in shown] == [name]
+        for what in ("pause", "resume", "promote", "rollback"):
+            assert ask("other", "POST", f"/v1/rollouts/times/{what}", {})[0] == 403
+        assert ask("mine", "POST", "/v1/rollouts/times/rollback", {})[0] == 200

@@ -52,7 +52,8 @@ def deploy_command(
     """
     chosen = [word for word, given in (("now", now), ("shadow", shadow), ("replace", replace)) if given]
     if len(chosen) + (canary is not None) > 1:
-        raise InvalidInput("canary" if canary is not None else chosen[0], "with another mode", "one of them")
+        accepted = "only one of --canary, --now, --shadow and --replace"
+        raise InvalidInput("canary" if canary is not None else chosen[0], "with another mode", accepted)
     server = server_at(on)
     body: dict[str, Any] = {"model": model, "mode": chosen[0] if chosen else "canary"}
     body |= {key: value for key, value in (("deployment", name), ("share", canary)) if value is not None}

@@ -19,6 +19,7 @@ __all__ = ["TakesCopies", "VersionSplit", "Watch"]
 _MOST_SEEN = 500  # replies of a version that are kept until they are looked at: of more, the newest
 _KEYS = 1 << 64
 _FAILED = 500
+_BROKEN = frozenset((500, 502))
 _JUDGED = frozenset((200, 500, 502, 503, 504))  # what a client has done wrong says nothing about a version
 _random = random.Random()  # noqa: S311 - which version an unnamed request gets is no secret
 
@@ -131,7 +132,8 @@ class VersionSplit(Generic[_V]):
         if status not in _JUDGED:  # it was the client's fault
             return
         self.counted.replied(_FAILED, seconds, None)
-        for version in (self.candidate, *((self.stable,) if status >= _FAILED else ())):
+        both = status in _BROKEN  # a refusal, or no time left, is the price of having asked the candidate first
+        for version in (self.candidate, *((self.stable,) if both else ())):
             if version.watch is not None:
                 version.watch.failed(seconds)
 

@@ -108,6 +108,20 @@ def test_where_both_fail_it_is_held_against_both() -> None:
         made.run(asking)
 
 
+@pytest.mark.parametrize(("status", "against"), [(200, []), (500, [True]), (502, [True]), (503, []), (504, [])])
+def test_who_steps_in_too_late_for_a_candidate_has_not_failed(status: int, against: list[bool]) -> None:
+    async def asking(on: Asking) -> None:
+        on.split.fell_back(status, 0.5)
+        stable, candidate = on.split.stable.watch, on.split.candidate.watch
+        assert stable is not None
+        assert candidate is not None
+        assert [failed for _, failed in stable.taken()] == against
+        assert [failed for _, failed in candidate.taken()] == [True]
+
+    with two_versions() as made:
+        made.run(asking)
+
+
 def test_a_candidate_that_is_promoted_answers_alone_and_counts_go_on() -> None:
     async def asking(on: Asking) -> None:
         await on.ask()

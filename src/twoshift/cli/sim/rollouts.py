@@ -20,7 +20,7 @@ from twoshift.units import format_duration
 
 if TYPE_CHECKING:
     from twoshift.policy.rollout_values import RolloutSettings
-    from twoshift.sim.rollout import RolloutSpec, RolloutStudy
+    from twoshift.sim.rollout import LOW_TRAFFIC, RolloutSpec, RolloutStudy
 
 __all__ = ["rollout_command"]
 
@@ -96,7 +96,10 @@ def rollout_command(
     specs = _specs(settings, scenario or [], {name: value for name, value in own.items() if value is not None})
     specs = {name: dataclasses.replace(spec, seed=seed) for name, spec in specs.items()}
     if rate is not None:
-        specs = {name: dataclasses.replace(spec, rate_per_s=rate) for name, spec in specs.items()}
+        specs = {
+            name: spec if name == LOW_TRAFFIC else dataclasses.replace(spec, rate_per_s=rate)
+            for name, spec in specs.items()
+        }
     if record and len(specs) > 1:
         raise InvalidInput("--record", record, "one --scenario, or a candidate of your own: a record is of one rollout")
     studies = _simulate(specs, runs)

@@ -56,7 +56,7 @@ class GoalAsk:
 
 @dataclass(frozen=True, slots=True)
 class GoalFleet:
-    """Devices for the whole window, and how busy they are."""
+    """Devices for the whole window, or until a batch alone is done, and how busy they are."""
 
     name: str
     devices: int
@@ -131,5 +131,6 @@ def _fleet(ask: GoalAsk, name: str, devices: int, live_devices: float, batch_per
     done_s = ask.items / (free * batch_per_device) if batch_per_device and ask.items and free > 0 else None
     batch_share = free * min(1.0, (done_s or 0.0) / ask.window_s)
     busy = min(1.0, (live_devices + batch_share) / devices) if devices else 0.0
-    usd = (devices + spares) * ask.price_usd_per_hour * ask.window_s / 3600
+    hired_s = ask.window_s if live_devices or done_s is None else done_s  # a batch alone gives its devices back
+    usd = (devices + spares) * ask.price_usd_per_hour * hired_s / 3600
     return GoalFleet(name, devices + spares, spares, busy, done_s, usd)

@@ -13,7 +13,7 @@ from twoshift.decodable import decodable
 from twoshift.endpoints.json_body import decoded
 from twoshift.endpoints.known import told_openai
 from twoshift.endpoints.types import ErrorReply
-from twoshift.errors import NotFound
+from twoshift.errors import InvalidInput, NotFound
 from twoshift.policy.answer_differences import DifferenceSummary
 from twoshift.rollout_ports import RolloutEvent, RolloutRecord
 from twoshift.serve.deployments import Deployment, Deployments
@@ -182,11 +182,14 @@ class _Deployments:
         self._models, self._desk = models, desk
         self._quick, self._slow = BlockingCalls(_ANSWER_S, "rollouts"), BlockingCalls(_DEPLOY_S, "deployments")
 
-    async def deployments(self, _exchange: Exchange) -> Reply:
-        return _reply(DeploymentList(data=[_deployment_view(each) for each in self._models.all.values()]))
+    async def deployments(self, exchange: Exchange) -> Reply:
+        mine = exchange.caller.models
+        found = [each for name, each in self._models.all.items() if not mine or name in mine]
+        return _reply(DeploymentList(data=[_deployment_view(each) for each in found]))
 
     async def deployment(self, exchange: Exchange) -> Reply:
         name, known = exchange.matched["deployment"], self._models.all
+        exchange.caller.check_model(name)
         if name not in known:
             raise NotFound("deployment", name, f"one of {', '.join(sorted(known))}")
         return _reply(_deployment_view(known[name]))
@@ -202,12 +205,14 @@ class _Deployments:
 
     async def rollouts(self, exchange: Exchange) -> Reply:
         asked = query_of(exchange.request, ("limit", "deployment"))
-        limit = limit_of(asked, 100, _MOST_LISTED)
+        limit, mine = limit_of(asked, 100, _MOST_LISTED), exchange.caller.models
         found = await self._quick.ask(self._desk.list, limit, asked.get("deployment"))
-        return _reply(RolloutList(data=[_view(each) for each in found]))
+        return _reply(RolloutList(data=[_view(each) for each in found if not mine or each.deployment in mine]))
 
     async def rollout(self, exchange: Exchange) -> Reply:
-        return _reply(await self._quick.ask(self._shown, exchange.matched["rollout"]))
+        shown = await self._quick.ask(self._shown, exchange.matched["rollout"])
+        exchange.caller.check_model(shown.deployment)
+        return _reply(shown)
 
     def asking(self, what: str) -> Callable[[Exchange], Any]:
         """A face over one rollout."""
@@ -215,14 +220,19 @@ class _Deployments:
         async def face(exchange: Exchange) -> Reply:
             refuse_pages(exchange)
             asked = await exchange.read(decoded, _asks, exchange.request.body or b"{}")
-            given = (exchange.matched["rollout"], what, _who(exchange), asked.reason)
+            record = await self._quick.ask(self._desk.get, exchange.matched["rollout"])
+            exchange.caller.check_model(record.deployment)
+            given = (record.id, what, _who(exchange), asked.reason)
             return _reply(_view(await self._quick.ask(self._desk.ask, *given)))
 
         return face
 
     async def _deployed(self, exchange: Exchange, asked: DeployRequest) -> Reply:
         refuse_pages(exchange)
-        exchange.caller.check_model(asked.deployment or asked.model.partition(":")[0].partition("@")[0])
+        if exchange.caller.models:
+            if asked.deployment is None:
+                raise InvalidInput("deployment", None, "the name of the deployment: this key is limited to some")
+            exchange.caller.check_model(asked.deployment)
         return _reply(_view(await self._slow.ask(self._desk.deploy, asked, _who(exchange))))
 
     def _shown(self, rollout: str) -> RolloutView:
