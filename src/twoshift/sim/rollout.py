@@ -25,15 +25,7 @@ from twoshift.policy.rollout import (
 )
 from twoshift.policy.rollout_journal import RecordedRollout
 
-__all__ = [
-    "LOW_TRAFFIC",
-    "SCENARIOS",
-    "RolloutRun",
-    "RolloutSpec",
-    "RolloutStudy",
-    "simulate_rollout",
-    "simulate_rollouts",
-]
+__all__ = ["SCENARIOS", "RolloutRun", "RolloutSpec", "RolloutStudy", "simulate_rollout", "simulate_rollouts"]
 
 _CHUNK = 2048  # requests whose random numbers are drawn together
 _LOOK_S = 1.0  # between two decisions, as in a server
@@ -69,7 +61,6 @@ class RolloutSpec:
 
 
 # What a user wants to know of a judge before trusting it; each is a change of a spec that is otherwise A/A.
-LOW_TRAFFIC = "low-traffic"  # it has a rate of its own
 SCENARIOS: dict[str, tuple[str, dict[str, Any]]] = {
     "same": ("the stable version again", {}),
     "broken": ("fails 20 % of its requests", {"candidate_failures": 0.2}),
@@ -80,7 +71,7 @@ SCENARIOS: dict[str, tuple[str, dict[str, Any]]] = {
     "slightly-worse": ("5 % slower, fails 0.2 %", {"slower": 1.05, "candidate_failures": 0.002}),
     "both-fail": ("both fail 5 %, and half during an outage", {
         "stable_failures": 0.05, "candidate_failures": 0.05, "outage": (30.0, 60.0)}),
-    LOW_TRAFFIC: ("the stable version again, 1 request in 10 s, for an hour", {
+    "low-traffic": ("the stable version again, 1 request in 10 s, for an hour", {
         "rate_per_s": 0.1, "most_requests": 360}),
 }  # fmt: skip
 

@@ -20,7 +20,7 @@ from twoshift.units import format_duration
 
 if TYPE_CHECKING:
     from twoshift.policy.rollout_values import RolloutSettings
-    from twoshift.sim.rollout import LOW_TRAFFIC, RolloutSpec, RolloutStudy
+    from twoshift.sim.rollout import RolloutSpec, RolloutStudy
 
 __all__ = ["rollout_command"]
 
@@ -93,13 +93,8 @@ def rollout_command(
         "slower": slower,
         "disagreement": disagreement,
     }
-    specs = _specs(settings, scenario or [], {name: value for name, value in own.items() if value is not None})
+    specs = _specs(settings, scenario or [], {name: value for name, value in own.items() if value is not None}, rate)
     specs = {name: dataclasses.replace(spec, seed=seed) for name, spec in specs.items()}
-    if rate is not None:
-        specs = {
-            name: spec if name == LOW_TRAFFIC else dataclasses.replace(spec, rate_per_s=rate)
-            for name, spec in specs.items()
-        }
     if record and len(specs) > 1:
         raise InvalidInput("--record", record, "one --scenario, or a candidate of your own: a record is of one rollout")
     studies = _simulate(specs, runs)
@@ -115,10 +110,14 @@ def _ladder(given: str) -> tuple[float, ...]:
         raise InvalidInput("--ladder", given, "shares such as 1%,5%,25%,100%") from None
 
 
-def _specs(settings: RolloutSettings, names: list[str], own: dict[str, Any]) -> dict[str, RolloutSpec]:
+def _specs(
+    settings: RolloutSettings, names: list[str], own: dict[str, Any], rate: float | None
+) -> dict[str, RolloutSpec]:
+    """A scenario that has a rate of its own keeps it."""
     from twoshift.sim.rollout import SCENARIOS, RolloutSpec
 
-    spec = RolloutSpec(settings=settings, most_requests=_MOST_REQUESTS)
+    told = {} if rate is None else {"rate_per_s": rate}
+    spec = RolloutSpec(settings=settings, most_requests=_MOST_REQUESTS, **told)
     if own:
         return {_OWN: dataclasses.replace(spec, **own)}
     for name in names:
