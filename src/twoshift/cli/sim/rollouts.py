@@ -116,8 +116,8 @@ def _specs(
     """A scenario that has a rate of its own keeps it."""
     from twoshift.sim.rollout import SCENARIOS, RolloutSpec
 
-    told = {} if rate is None else {"rate_per_s": rate}
-    spec = RolloutSpec(settings=settings, most_requests=_MOST_REQUESTS, **told)
+    spec = RolloutSpec(settings=settings, most_requests=_MOST_REQUESTS)
+    spec = spec if rate is None else dataclasses.replace(spec, rate_per_s=rate)
     if own:
         return {_OWN: dataclasses.replace(spec, **own)}
     for name in names:
