@@ -69,6 +69,10 @@ def _is_each_once(values: tuple[str, ...]) -> bool:
     return len(set(values)) == len(values)
 
 
+def _is_notice_place(place: str) -> bool:
+    return bool(place) and ("://" not in place or place.startswith(("http://", "https://")))
+
+
 def _is_location(value: str) -> bool:
     return bool(value.strip()) and "\0" not in value
 
@@ -90,7 +94,8 @@ _WORKERS = replace(
 )
 _COLUMN = text("COLUMN")
 _FOLDER = text("FOLDER")
-_SQL, _WHERE, _ZONE = text("SQL"), text("WHERE"), text("ZONE")
+_SQL, _ZONE = text("SQL"), text("ZONE")
+_WHERE = text("WHERE", "aws, gcp, an http:// or https:// address, or a file", _is_notice_place)
 _LOCATION = text(plain="the name of a file or folder", fits=_is_location)
 _INPUT = replace(choice(INPUT_FORMATS), fits=lambda _: True)  # csv.gz and the like, too: by whoever reads them
 _OUTPUT = replace(choice(OUTPUT_FORMATS), fits=lambda _: True)  # a batch has its own

@@ -57,7 +57,7 @@ class _Options:
         if not isinstance(error, self.httpx.TransportError):
             raise error
         is_sent = not isinstance(error, (self.httpx.ConnectError, self.httpx.ConnectTimeout))
-        return Lost(error, is_sent, f"the server {self.url}")
+        return Lost(error, is_sent, self.url)
 
 
 class Transport:

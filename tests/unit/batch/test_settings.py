@@ -133,3 +133,9 @@ def test_an_adapter_is_of_a_language_model_and_goes_with_each_prompt() -> None:
     rows = make_settings({"inputs": "a", "output": "b", "model": "m", "adapter": "adapters/sql"})
     with pytest.raises(InvalidInput, match=r"adapter: 'adapters/sql'.*m is not a language model"):
         rows.check_model(is_llm=False)
+
+
+@pytest.mark.parametrize("place", ["", "gopher://x", "file:///etc/passwd"])
+def test_a_notice_is_looked_for_where_it_can_be(place: str) -> None:
+    with pytest.raises(InvalidInput, match="https:// address, or a file"):
+        make_settings({"inputs": ["a.csv"], "model": "m", "output": "o", "spot_notice": place})
