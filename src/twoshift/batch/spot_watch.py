@@ -58,7 +58,7 @@ def _read(path: Path) -> str | None:
     if not path.is_file():
         return None
     with path.open("rb") as file:
-        return file.read(_MOST_BYTES).decode(errors="replace").strip() or f"{path} exists"
+        return file.read(_MOST_BYTES).decode(errors="replace").strip() or f"{path.name} exists"
 
 
 def _got(url: str) -> str | None:

@@ -203,10 +203,10 @@ def _rank_difference(stable: Any, candidate: Any) -> float:
     one, other = (np.asarray(each, np.float64).reshape(-1) for each in (stable, candidate))
     if one.shape != other.shape:
         return 1.0
-    if len(one) < 2:  # nothing to order
-        return float(_value_differences(one[None], other[None])[0])
     if not (np.isfinite(one).all() and np.isfinite(other).all()):
         return float(not np.array_equal(one, other, equal_nan=True))
+    if len(one) < 2:  # nothing to order
+        return float(_value_differences(one[None], other[None])[0])
     ranks = [_ranks(each) for each in (one, other)]
     if np.array_equal(ranks[0], ranks[1]):
         return 0.0

@@ -80,7 +80,10 @@ def test_a_servers_file_is_refused_once_by_its_key(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('workers = "many"', "{path}: workers: 'many' cannot be used; expected a whole number from 1 to 1,024"),
+        (
+            'workers = "many"',
+            "{path}: workers: 'many' cannot be used; expected a whole number from 1 to 1,024, or auto",
+        ),
         ("inputs = [1]", "{path}: inputs[0]: 1 cannot be used; expected a text"),
         ("modle = 'x'", "{path}: modle: 'x' cannot be used; expected a known key, such as model"),
         ("model = 'm'", "{path}: inputs is missing; expected a value"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -169,3 +170,7 @@ def test_nothing_counted_is_no_difference() -> None:
     assert counts.summary().p99 == 0.0
     with pytest.raises(InvalidInput):
         DifferenceCounts(1.5)
+
+
+def test_one_score_that_is_no_number_differs() -> None:
+    assert list(differences(AnswerKind.RANKING, [[0.0], [math.inf]], [[math.inf], [math.inf]])) == [1.0, 0.0]
