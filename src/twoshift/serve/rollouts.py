@@ -256,8 +256,8 @@ class Rollouts:
         if now == deployment.backend.info.model or now == before:
             return False
         last = self._store.last(deployment.name, each.model)
-        # At the start nobody knows where it was: it has moved if its own last move was to another version
-        return bool(before) or (last is not None and last.who == _alias_of(each) and last.candidate != now)
+        # At the first look nobody knows where it was: it has moved if its own last version, or the first, was another
+        return bool(before) or last is None or (last.who == _alias_of(each) and last.candidate != now)
 
 
 def _word_of(deployment: Deployment, settings: ModelSettings) -> str:
