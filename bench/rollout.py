@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from twoshift.policy.rollout import RolloutSettings, Stage
+from twoshift.policy.rollout_values import RolloutSettings, Stage
 from twoshift.sim.rollout import RolloutSpec, RolloutStudy, simulate_rollouts
 
 SETTINGS = RolloutSettings(disagreement_bound=0.02, slo_s=0.08)

@@ -14,17 +14,16 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from email.utils import formatdate
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
 import pytest
+from s3_server import moto_server, serve_moto
 
 AZURE_ACCOUNT = "devstoreaccount1"  # azurite's, with the key that its documentation gives
 AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -32,23 +31,12 @@ AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZ
 _SIGNED = "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=none"
 
 
-@contextmanager
-def gcs_server() -> Iterator[str]:
+def gcs_server() -> AbstractContextManager[str]:
     """On a free port, in a process of its own."""
-    if find_spec("moto") is None:
-        pytest.skip("needs moto")
-    program = subprocess.Popen([sys.executable, __file__], stdout=subprocess.PIPE, text=True)
-    try:
-        assert program.stdout is not None
-        yield f"http://127.0.0.1:{int(program.stdout.readline())}"
-    finally:
-        program.kill()
-        program.communicate()
+    return moto_server(__file__)
 
 
 def serve_gcs() -> None:
-    from s3_server import serve_moto
-
     serve_moto(_spoken_as_gcs)
 
 

@@ -23,11 +23,11 @@ CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AW
 
 
 @contextmanager
-def moto_server() -> Iterator[str]:
+def moto_server(script: str = __file__) -> Iterator[str]:
     """moto on a free port, in a process of its own: vLLM looks through all modules here, and Flask's do not bear it."""
     if find_spec("moto") is None:
         pytest.skip("needs moto")
-    program = subprocess.Popen([sys.executable, __file__], stdout=subprocess.PIPE, text=True)
+    program = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
     try:
         assert program.stdout is not None
         yield f"http://127.0.0.1:{int(program.stdout.readline())}"

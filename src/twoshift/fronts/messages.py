@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from twoshift.fleet.control import Loaded
-from twoshift.policy.rollout import Compared
+from twoshift.policy.rollout_values import Compared
 from twoshift.serve.counts import MetricCounts, TenantCounts
 from twoshift.serve.deployments import DeploymentState
 from twoshift.serve.host import HostFacts

@@ -28,29 +28,7 @@ from twoshift.policy.rollout_values import (
     Warmed,
 )
 
-__all__ = [
-    "Advance",
-    "Compared",
-    "Comparison",
-    "Crashed",
-    "Evidence",
-    "Keep",
-    "Paused",
-    "Promote",
-    "PromoteAsked",
-    "Resumed",
-    "RollBack",
-    "RollBackAsked",
-    "RolloutDecision",
-    "RolloutPolicy",
-    "RolloutSettings",
-    "RolloutState",
-    "Stage",
-    "Version",
-    "VersionAnswered",
-    "Warmed",
-    "falls_in_share",
-]
+__all__ = ["RolloutPolicy", "falls_in_share"]
 
 _MASK = (1 << 64) - 1
 _SURPRISING = 7  # requests that should be the candidate's by now: none of them by chance is one case in a thousand
@@ -108,10 +86,6 @@ class RolloutPolicy:
     def is_urgent(self) -> bool:
         """Whether `decide` would end the rollout now: it need not wait for the next look. As cheap as an attribute."""
         return self._state.crossed > 0 or self._state.stage in _FINAL
-
-    def routes_to_candidate(self, request_key: int) -> bool:
-        """Whether the candidate answers this request; a key stays with it while the share grows."""
-        return falls_in_share(request_key, self.share)
 
     def figures(self) -> tuple[Comparison, ...]:
         """The comparisons so far: failures, slow answers, disagreement."""

@@ -9,7 +9,8 @@ from typing import Protocol
 
 from twoshift.errors import TwoshiftError, message_of
 from twoshift.policy.answer_differences import DifferenceSummary
-from twoshift.policy.rollout import (
+from twoshift.policy.rollout import RolloutPolicy
+from twoshift.policy.rollout_values import (
     Crashed,
     Evidence,
     Keep,
@@ -19,7 +20,6 @@ from twoshift.policy.rollout import (
     RollBack,
     RollBackAsked,
     RolloutDecision,
-    RolloutPolicy,
     RolloutSettings,
     RolloutState,
     Stage,

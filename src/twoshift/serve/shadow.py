@@ -22,7 +22,7 @@ from twoshift.engine.waiting import BlockOwner
 from twoshift.errors import InvalidInput, Late, TryLater, TwoshiftError, first_line
 from twoshift.generation import GenerationRequest
 from twoshift.policy.answer_differences import DifferenceCounts, DifferenceSummary, column_differences
-from twoshift.policy.rollout import Compared
+from twoshift.policy.rollout_values import Compared
 from twoshift.ports import LookupRuntime
 from twoshift.serve.deployments import Deployment
 from twoshift.serve.live_model import LiveModel

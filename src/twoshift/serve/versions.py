@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import Any, Generic, Protocol, TypeVar
 
 from twoshift.generation import GenerationRequest
-from twoshift.policy.rollout import Compared
+from twoshift.policy.rollout_values import Compared
 from twoshift.serve.metrics import ModelMetrics
 from twoshift.serve.model import Answer
 from twoshift.serve.stages import Stages

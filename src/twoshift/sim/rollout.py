@@ -11,19 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.errors import InvalidInput
-from twoshift.policy.rollout import (
+from twoshift.policy.rollout import RolloutPolicy, falls_in_share
+from twoshift.policy.rollout_journal import RecordedRollout
+from twoshift.policy.rollout_values import (
     Advance,
     Compared,
     RolloutDecision,
-    RolloutPolicy,
     RolloutSettings,
     Stage,
     Version,
     VersionAnswered,
     Warmed,
-    falls_in_share,
 )
-from twoshift.policy.rollout_journal import RecordedRollout
 
 __all__ = ["SCENARIOS", "RolloutRun", "RolloutSpec", "RolloutStudy", "simulate_rollout", "simulate_rollouts"]
 

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twoshift.errors import InvalidInput
-from twoshift.policy.rollout import (
+from twoshift.policy.rollout import RolloutPolicy, falls_in_share
+from twoshift.policy.rollout_values import (
     Advance,
     Compared,
     Crashed,
@@ -22,13 +23,11 @@ from twoshift.policy.rollout import (
     RollBack,
     RollBackAsked,
     RolloutDecision,
-    RolloutPolicy,
     RolloutSettings,
     Stage,
     Version,
     VersionAnswered,
     Warmed,
-    falls_in_share,
 )
 
 UNTIMED = settings(deadline=None)  # a busy machine is not a failure
@@ -68,7 +67,7 @@ class Traffic:
     def send(self, requests: int, *, fails: float = 0.001, stable_fails: float = 0.001, scale: float = 1.0) -> None:
         for _ in range(requests):
             self.now_s += self._step_s
-            by_candidate = self.policy.routes_to_candidate(self._rng.getrandbits(60))
+            by_candidate = falls_in_share(self._rng.getrandbits(60), self.policy.share)
             failed = self._rng.random() < (fails if by_candidate else stable_fails)
             self.exposed += by_candidate
             self.failed += by_candidate and failed
@@ -333,7 +332,7 @@ def test_without_copies_the_shadow_waits_and_says_so() -> None:
 
 def test_in_the_shadow_no_live_request_goes_to_the_candidate_and_its_answers_count_for_nothing() -> None:
     policy = warm(SHADOW)
-    assert not any(policy.routes_to_candidate(key) for key in range(1000))
+    assert not any(falls_in_share(key, policy.share) for key in range(1000))
     for _ in range(100):
         policy.observe(VersionAnswered(CANDIDATE, 0.01, failed=True), 1.0)
     assert not policy.is_urgent
@@ -400,7 +399,7 @@ def test_a_crash_of_the_candidate_rolls_back_immediately_from_any_open_stage(
     policy.observe(Crashed(CANDIDATE, "CUDA error"), now_s)
     assert was_open
     assert policy.stage is Stage.ROLLED_BACK
-    assert not any(policy.routes_to_candidate(key) for key in range(200))
+    assert not any(falls_in_share(key, policy.share) for key in range(200))
     decision = policy.decide(now_s)
     assert isinstance(decision, RollBack)
     assert "CUDA error" in decision.reason
@@ -415,7 +414,7 @@ def test_a_crash_of_the_stable_version_says_nothing_about_the_candidate() -> Non
 def test_a_candidate_that_never_warms_is_given_up() -> None:
     policy = RolloutPolicy(None, 100.0)
     assert isinstance(policy.decide(1000.0), Keep)
-    assert not policy.routes_to_candidate(1)
+    assert not falls_in_share(1, policy.share)
     assert isinstance(policy.decide(1000.5), RollBack)
 
 
@@ -463,9 +462,9 @@ def test_a_key_in_a_share_is_in_every_larger_share(key: int, one: float, other: 
 def test_the_candidate_takes_its_share_of_keys_and_the_same_ones_each_time(share: float, stride: int) -> None:
     policy, again = (warm(RolloutSettings(ladder=(share, 1.0), shadow=False)) for _ in range(2))
     keys = [n * stride for n in range(20_000)]
-    taken = [policy.routes_to_candidate(key) for key in keys]
+    taken = [falls_in_share(key, policy.share) for key in keys]
     assert sum(taken) / len(keys) == pytest.approx(share, rel=0.2)
-    assert taken == [again.routes_to_candidate(key) for key in keys]
+    assert taken == [falls_in_share(key, again.share) for key in keys]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twoshift.errors import Broken
-from twoshift.policy.rollout import (
+from twoshift.policy.rollout import RolloutPolicy
+from twoshift.policy.rollout_journal import RecordedRollout, rollout_replay
+from twoshift.policy.rollout_values import (
     Advance,
     Compared,
     Crashed,
@@ -21,14 +23,12 @@ from twoshift.policy.rollout import (
     RollBack,
     RollBackAsked,
     RolloutDecision,
-    RolloutPolicy,
     RolloutSettings,
     RolloutState,
     Version,
     VersionAnswered,
     Warmed,
 )
-from twoshift.policy.rollout_journal import RecordedRollout, rollout_replay
 
 UNTIMED = settings(deadline=None)
 SETTINGS = RolloutSettings(disagreement_bound=0.05, slo_s=0.02, min_step_s=0.0)

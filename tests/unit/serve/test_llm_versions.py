@@ -18,7 +18,7 @@ from llm_service import GatedLlm, Got, LlmServer, llm_server, until
 
 from twoshift.engine.llm import LlmEngine, LlmObjective
 from twoshift.policy.cost import CallCost
-from twoshift.policy.rollout import Compared
+from twoshift.policy.rollout_values import Compared
 from twoshift.serve.candidate import begin_candidate, end_candidate
 from twoshift.serve.deployments import Deployment
 from twoshift.serve.llm.model import ServedLlm

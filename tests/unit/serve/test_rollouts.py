@@ -14,7 +14,8 @@ import pytest
 pytest.importorskip("sqlalchemy")
 
 from twoshift.errors import InvalidInput, NotFound, TooLarge, TryLater
-from twoshift.policy.rollout import RolloutPolicy, RolloutSettings, RolloutState
+from twoshift.policy.rollout import RolloutPolicy
+from twoshift.policy.rollout_values import RolloutSettings, RolloutState
 from twoshift.ports import RuntimeInfo
 from twoshift.rollout_ports import RolloutRecord
 from twoshift.serve.deployments import Deployment, Deployments, Serving

@@ -15,7 +15,7 @@ import asyncio
 from two_versions import Asking, two_versions
 
 from twoshift.errors import InvalidInput
-from twoshift.policy.rollout import Compared
+from twoshift.policy.rollout_values import Compared
 from twoshift.serve.rollout_table import RolloutTable
 from twoshift.serve.shadow import Shadow, compare_function, shadow_of
 

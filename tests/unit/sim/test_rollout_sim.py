@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from twoshift.errors import InvalidInput
-from twoshift.policy.rollout import Keep, RolloutSettings, Stage
 from twoshift.policy.rollout_journal import rollout_replay
+from twoshift.policy.rollout_values import Keep, RolloutSettings, Stage
 from twoshift.sim.rollout import SCENARIOS, RolloutSpec, simulate_rollout, simulate_rollouts
 
 SETTINGS = RolloutSettings(disagreement_bound=0.02, slo_s=0.08)
