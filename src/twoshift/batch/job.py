@@ -17,7 +17,7 @@ import pyarrow as pa
 from twoshift.batch.coordinator import Coordinator, Ending
 from twoshift.batch.finish import finish, leave, look_at_parts, read_runs, read_summary, write_run
 from twoshift.batch.folder import is_below, one_coordinator, remove_leftovers
-from twoshift.batch.inputs import InputFile, Shard, ShardTarget, cut, fingerprint, fingerprinted, resolve
+from twoshift.batch.inputs import InputFile, fingerprint, fingerprinted, resolve
 from twoshift.batch.job_on_fleet import JobOnFleet
 from twoshift.batch.kinds.kind import FirstLook, SampleOf
 from twoshift.batch.kinds.known import kind_of
@@ -39,20 +39,16 @@ from twoshift.batch.query import moved_result, queried
 from twoshift.batch.run_record import RunRecord
 from twoshift.batch.samples import Samples, measured_on
 from twoshift.batch.settings import JobSettings
+from twoshift.batch.shard_sizes import cut_shards
 from twoshift.batch.sinks.known import read_stats
 from twoshift.batch.summary import Summary
 from twoshift.batch.taken_over import take_over
-from twoshift.batch.windows import WINDOW_ROWS
 from twoshift.batch.worker_startup import Interrupted, WorkerStartup
 from twoshift.errors import Broken, InvalidInput, NotFound, TwoshiftError
 from twoshift.ports import Blobs, RuntimeInfo
 
 __all__ = ["Job", "JobResult", "Resumed"]
 
-_MOST_SHARD_ROWS = 1_000_000  # redoing one must stay cheap
-_TURNS = 4  # shards, at least, for each that is read at the same time
-_FEW_ROWS = 2 * WINDOW_ROWS  # of a shard: fewer would be mostly opening and committing
-_MOST_SHARDS = 10_000  # a part file each; more only where `shard_rows` asks for them
 _RECORD_S = 5.0  # between records of a run: what a report may not know of one that was killed
 _CLOSE_S = 5.0  # for workers to give their devices back
 _RECEIPT_ROWS, _RECEIPT_SHARDS, _RECEIPT_S = 32, 4, 60.0
@@ -268,29 +264,12 @@ class Job:
         model = PlannedModel.of(info, settings.used_adapters)
         model = msgspec.structs.replace(model, parity=measured.parity, quality=measured.quality)
         row_s = measured.seconds_per_row * samples.last.model_rows
-        rows = self._shard_target(row_s)
-        shards = self._cut(files, min(rows, settings.shard_rows or rows), samples.last.row_bytes)
+        shards = cut_shards(files, self._blobs_for, settings, self._muster.most_at_once, row_s, samples.last.row_bytes)
         results = {} if measured.schema is None else _fields(measured.schema)
         schema = self._kind.schema(looked.kept, results)
         folder = str(Path.cwd())
         files = fingerprinted(files, self._blobs_for)
         return Plan.make(settings, model, files, shards, schema, row_s, samples.last.row_bytes, folder, looked.types)
-
-    def _shard_target(self, row_s: float) -> int:
-        """Rows of a shard; fewer where a worker reads several at the same time, and each takes longer for it."""
-        rows = max(1, min(_MOST_SHARD_ROWS, int(self.settings.shard_seconds / row_s)))
-        return min(rows, max(_FEW_ROWS, rows // self._muster.most_at_once))
-
-    def _cut(self, files: tuple[InputFile, ...], rows: int, row_bytes: float) -> tuple[Shard, ...]:
-        """Shards of about so many rows; of more where there would be too many of them, and of fewer where too few."""
-        shards, at_once = cut(files, self._blobs_for, ShardTarget(rows, row_bytes)), self._muster.most_at_once
-        if at_once > 1 and len(shards) < _TURNS * at_once:  # or the last of them are read alone
-            rows = min(rows, max(_FEW_ROWS, rows * len(shards) // (_TURNS * at_once)))
-            return cut(files, self._blobs_for, ShardTarget(rows, row_bytes))
-        if len(shards) <= _MOST_SHARDS or self.settings.shard_rows is not None:
-            return shards
-        larger = min(_MOST_SHARD_ROWS, math.ceil(rows * len(shards) / _MOST_SHARDS))
-        return cut(files, self._blobs_for, ShardTarget(max(rows, larger), row_bytes))
 
     def _earlier(self, folder: str) -> Plan:
         plan = read_plan(self._blobs_for(folder), folder)

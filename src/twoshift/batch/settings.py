@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,6 +12,23 @@ import msgspec
 
 from twoshift.batch.error_budget import ErrorBudget
 from twoshift.batch.prompting import Prompting, Template
+from twoshift.batch.setting_values import (
+    AMOUNTS,
+    AUTO,
+    COLUMN,
+    COLUMNS,
+    FOLDER,
+    INPUT_FORMAT,
+    LOCATION,
+    NOTICE_PLACE,
+    OUTPUT_FORMAT,
+    OUTPUT_FORMATS,
+    SQL,
+    TYPES,
+    WORKERS,
+    ZONE,
+    is_location,
+)
 from twoshift.config import naming_file, read_toml
 from twoshift.declare import check, key, setting, settings_of
 from twoshift.decodable import decodable
@@ -38,12 +54,10 @@ from twoshift.policy.hours import Hours
 from twoshift.triggers.zones import offset_of
 from twoshift.types import JobKindName, TextPolicy
 from twoshift.units import parse_duration
-from twoshift.values import EACH, choice, contents, count, duration, mapping, names, share, span, text, usd, whole
+from twoshift.values import EACH, choice, contents, count, duration, names, share, span, usd, whole
 
 __all__ = ["LINES_FORMAT", "ErrorBudget", "JobSettings", "Mark", "make_settings", "read_settings"]
 
-INPUT_FORMATS = ("parquet", "jsonl", "csv", "tsv", "arrow")
-OUTPUT_FORMATS = ("parquet", "jsonl")
 EMPTY_TEXTS = ("error", "skip", "answer")
 TYPE_NAMES = ("bool", "float", "int", "string")  # of columns
 LINES_FORMAT = "lines"  # of the parts of a batch: results, errors, and how many bytes each has
@@ -65,45 +79,6 @@ class Mark(enum.Enum):
 ROWS, SHARDS, HERE, SERVER, BATCH = Mark
 
 
-def _is_each_once(values: tuple[str, ...]) -> bool:
-    return len(set(values)) == len(values)
-
-
-def _is_notice_place(place: str) -> bool:
-    return bool(place) and ("://" not in place or place.startswith(("http://", "https://")))
-
-
-def _is_location(value: str) -> bool:
-    return bool(value.strip()) and "\0" not in value
-
-
-def _read_workers(raw: str, flag: str) -> Any:
-    try:
-        return AUTO if raw.strip() == AUTO else _NUMBER.parse(raw, flag)
-    except InvalidInput as error:
-        raise InvalidInput(flag, raw, _WORKERS.plain) from error
-
-
-AUTO = "auto"
-_NUMBER = whole(most=1024)
-_WORKERS = replace(
-    _NUMBER,
-    parse=_read_workers,
-    plain=f"{_NUMBER.plain}, or {AUTO}",
-    fits=lambda value: value == AUTO or (not isinstance(value, str) and _NUMBER.fits(value)),
-)
-_COLUMN = text("COLUMN")
-_FOLDER = text("FOLDER")
-_SQL, _ZONE = text("SQL"), text("ZONE")
-_WHERE = text("WHERE", "aws, gcp, an http:// or https:// address, or a file", _is_notice_place)
-_LOCATION = text(plain="the name of a file or folder", fits=_is_location)
-_INPUT = replace(choice(INPUT_FORMATS), fits=lambda _: True)  # csv.gz and the like, too: by whoever reads them
-_OUTPUT = replace(choice(OUTPUT_FORMATS), fits=lambda _: True)  # a batch has its own
-_COLUMNS = names("each column once", _is_each_once)
-_TYPES = mapping("columns with types, such as amount=float,zip=string", "column")
-_AMOUNTS = mapping("names with amounts, such as a=1,b=0.5", "name", float)
-
-
 @decodable
 class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One job."""
@@ -111,16 +86,16 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     # fmt: off
     inputs: Annotated[
         tuple[str, ...], setting("Input: files, folders, patterns, @list-files, bucket prefixes.", names(), "INPUTS")]
-    output: Annotated[str, setting("Output folder, local, s3://, gs:// or az://.", _LOCATION, "-o", "--output")]
+    output: Annotated[str, setting("Output folder, local, s3://, gs:// or az://.", LOCATION, "-o", "--output")]
     model: Annotated[
         str,
         setting("Model: minilm, smollm, a model folder or file, file.py:Class, a registered NAME:3 or NAME@prod.")]
     text: Annotated[
         str | None, ROWS,
-        setting("Input column with the text; for pairs of texts (rerankers), the query.", _COLUMN)] = None
+        setting("Input column with the text; for pairs of texts (rerankers), the query.", COLUMN)] = None
     pair: Annotated[
         str | None, ROWS,
-        setting("Input column with the second text of each pair: the document to rerank.", _COLUMN)] = None
+        setting("Input column with the second text of each pair: the document to rerank.", COLUMN)] = None
     prompt_name: Annotated[
         str | None, ROWS,
         setting("Name of the model's prompt to put before each text.", shown="the model's default prompt")] = None
@@ -152,24 +127,25 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
                 choice(EMPTY_TEXTS), shown="null is an error, a blank text is answered")] = None
     columns: Annotated[
         tuple[str, ...], ROWS,
-        setting("Input columns for a model that takes named values: a,b,c.", _COLUMNS, shown="all")] = ()
+        setting("Input columns for a model that takes named values: a,b,c.", COLUMNS, shown="all")] = ()
     types: Annotated[
         dict[str, str], ROWS,
-        setting("Override types of columns (bool, float, int, string): amount=float,zip=string.", _TYPES,
+        setting("Override types of columns (bool, float, int, string): amount=float,zip=string.", TYPES,
                 more='Types of CSV columns are detected. In a job file: `{amount = "float", zip = "string"}`.')] = {}
     query: Annotated[
         str | None, HERE, ROWS,
         setting("SQL over the table `input`, which has the input's rows; the job runs over the result. Uses DuckDB.",
-                _SQL, more="See [queries](jobs.md#queries).")] = None
+                SQL, more="See [queries](jobs.md#queries).")] = None
     keep: Annotated[
-        tuple[str, ...], ROWS, setting("Input columns to copy to the output: a,b,c.", _COLUMNS)] = ()
+        tuple[str, ...], ROWS, setting("Input columns to copy to the output: a,b,c.", COLUMNS)] = ()
     input_format: Annotated[
-        str | None, ROWS, setting("Input format, if the suffix of the file name does not show it.", _INPUT)] = None
-    output_format: Annotated[str, ROWS, setting("Output format.", _OUTPUT)] = "parquet"
+        str | None, ROWS,
+        setting("Input format, if the suffix of the file name does not show it.", INPUT_FORMAT)] = None
+    output_format: Annotated[str, ROWS, setting("Output format.", OUTPUT_FORMAT)] = "parquet"
     workers: Annotated[
         int | Literal["auto"], HERE,
         setting("Number of worker processes; each loads its own copy of the model. auto: as many as --window needs.",
-                _WORKERS, more="See [workers](jobs.md#shards-workers-windows).")] = 1
+                WORKERS, more="See [workers](jobs.md#shards-workers-windows).")] = 1
     max_workers: Annotated[
         int | None, HERE, setting("With --workers auto: maximum number of workers.", whole(most=1024))] = None
     engine: Annotated[
@@ -178,12 +154,12 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         str | None, HERE, setting("Address of the Ray cluster: auto or host:port.", shown="a local Ray")] = None
     resources: Annotated[
         dict[str, float], HERE,
-        setting("Custom Ray resources that each worker needs: a=1,b=0.5.", _AMOUNTS,
+        setting("Custom Ray resources that each worker needs: a=1,b=0.5.", AMOUNTS,
                 more="In a job file: `{a = 1, b = 0.5}`.")] = {}
     spot_notice: Annotated[
         str | None, HERE,
         setting("Watch for a notice that a worker's machine will be taken away: aws, gcp, a URL or a file.",
-                _WHERE, more="See [spot machines](jobs.md#spot-machines).")] = None
+                NOTICE_PLACE, more="See [spot machines](jobs.md#spot-machines).")] = None
     shard_rows: Annotated[int | None, SHARDS, setting("Maximum number of rows per shard.", whole())] = None
     shard_seconds: Annotated[
         float, SHARDS,
@@ -211,7 +187,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     trust_pickle: Annotated[TrustPickle, HERE] = False
     adapter: Annotated[
         str | None, HERE,
-        setting("LoRA adapter of the language model: its folder.", _FOLDER, shown="none",
+        setting("LoRA adapter of the language model: its folder.", FOLDER, shown="none",
                 more="With --on: the adapter's name as the model instead. See [adapters](llms.md#adapters).")] = None
     tensor_parallel: Annotated[TensorParallel, HERE] = 1
     batch_invariant: Annotated[BatchInvariant, HERE, ROWS] = False
@@ -240,7 +216,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
                 more="A span belongs to the day on which it begins: `fri 22:00-06:00` ends on Saturday.")] = None
     tz: Annotated[
         str | None, SERVER,
-        setting("With --hours: their time zone: Europe/Berlin.", _ZONE, shown="the server's")] = None
+        setting("With --hours: their time zone: Europe/Berlin.", ZONE, shown="the server's")] = None
     max_live_load: Annotated[
         float | None, SERVER,
         setting("With --on: pause the job while live requests use more than this share of a device.",
@@ -278,7 +254,7 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             value = getattr(self, name)
             _require(value == usual or self.text is not None, name, value, "--text as well")
         for value in self.inputs:
-            _require(_is_location(value), "inputs", value, "the name of a file or folder")
+            _require(is_location(value), "inputs", value, "the name of a file or folder")
         self._check_prompt()
         self._check_workers()
         check_gate(self.eval_file, self.metric, self.at_least, self.reference)

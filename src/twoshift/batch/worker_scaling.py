@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from twoshift.batch.settings import AUTO, JobSettings
+from twoshift.batch.setting_values import AUTO
+from twoshift.batch.settings import JobSettings
 from twoshift.batch.worker_state import WorkerState
 from twoshift.policy.deadline import DeadlinePolicy
 from twoshift.policy.job_scaling import JobScaleLimits, JobScalePolicy

@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from twoshift.batch.settings import AUTO
+from twoshift.batch.setting_values import AUTO
 from twoshift.batch.summary import dollars
 from twoshift.cli.output import note
 from twoshift.cli.progress import Ongoing

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from twoshift.batch.part_stats import PartStats
-from twoshift.batch.settings import LINES_FORMAT, OUTPUT_FORMATS
+from twoshift.batch.setting_values import OUTPUT_FORMATS
+from twoshift.batch.settings import LINES_FORMAT
 from twoshift.batch.sinks.known import SINKS, read_stats
 from twoshift.batch.sinks.response_lines import LINES
 from twoshift.errors import Broken
