@@ -100,9 +100,9 @@ Reference = Annotated[
 TooLong = Annotated[
     str,
     setting(
-        "What becomes of a text that is longer than the model takes: cut it, or error.",
-        choice(("cut", "error")),
-        more="The report of a job counts the texts that were cut.",
+        "What becomes of a text that is longer than the model takes: cut it, error, or split it into pieces.",
+        choice(("cut", "error", "split")),
+        more="The report of a job counts the texts that were cut or split.",
     ),
 ]
 _LLM_DEFAULTS = {

@@ -139,6 +139,8 @@ class RuntimeInfo:
     is_ordered: bool = field(default=False, compare=False)  # whether a row's values have an order and no names
     features: tuple[str, ...] = field(default=(), compare=False)  # of a tabular model: the names of a row's values
     texts: TextPolicy = field(default=TextPolicy(), compare=False)  # of live requests; jobs have their own
+    can_split: bool = field(default=False, compare=False)  # whether the answers to pieces of a text have a mean
+    normalises: bool = field(default=False, compare=False)  # whether its vectors have length 1
     # of outputs with a number for each class: the names of the classes
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]], compare=False)
     registry: str = field(default="", compare=False)  # where a registered model lies, with what was measured of it

@@ -159,8 +159,12 @@ class ReplicaCounts:
 class TextPolicy:
     """What becomes of texts that are longer than the model takes, and of those that say nothing."""
 
-    too_long: str = "cut"  # or "error"
+    too_long: str = "cut"  # or "error", "split"
     empty: str | None = None  # "error", "skip", "answer"; None: null is an error, any other text is answered
+
+    def most_tokens(self, row_tokens: int, rows: int) -> int:
+        """Of a text in a request of at most so many rows: one that is split may have all of them."""
+        return row_tokens * rows if self.too_long == "split" else row_tokens
 
     @staticmethod
     def is_empty(text: object) -> bool:

@@ -32,7 +32,7 @@ def calibrate(runtime: Runtime, rows: Sequence[Any], run: Callable[[Prepared], t
     scored, seconds, columns, until_s = 0, 0.0, None, time.monotonic() + _PATIENCE_S
     error, error_place = None, 0
     no_room: NoRoom | None = None
-    for start, part in prepared_parts(runtime, rows):
+    for start, part in prepared_parts(runtime.prepare, rows):
         if isinstance(part, Exception):
             error, error_place = (error, error_place) if error else (described(part), start)
             continue

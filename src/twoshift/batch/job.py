@@ -44,6 +44,7 @@ from twoshift.batch.sinks.known import read_stats
 from twoshift.batch.summary import Summary
 from twoshift.batch.taken_over import take_over
 from twoshift.batch.worker_startup import Interrupted, WorkerStartup
+from twoshift.engine.long_texts import check_split
 from twoshift.errors import Broken, InvalidInput, NotFound, TwoshiftError
 from twoshift.ports import Blobs, RuntimeInfo
 
@@ -144,6 +145,7 @@ class Job:
         muster.start()
         model = muster.first_ready()
         self.settings.check_prompt_name(model.prompts)
+        check_split(self.settings.too_long, model)
         plan = self._planned(existing, earlier, files, looked, model, sources if is_queried else ())
         if earlier is not None:
             take_over(earlier, plan, self._committed(earlier) - self._committed(plan), self._blobs_for)

@@ -79,7 +79,7 @@ class LlmDevice:
     def _prompts(self, rows: Sequence[Any]) -> tuple[dict[int, Prompt], str | None, int]:
         """The first rows that the model takes, by place; why the first other one is none, and its place."""
         found, error, error_place = dict[int, Prompt](), None, 0
-        for start, part in prepared_parts(self._engine.runtime, rows[: 4 * _SAMPLE_ROWS]):
+        for start, part in prepared_parts(self._engine.runtime.prepare, rows[: 4 * _SAMPLE_ROWS]):
             if isinstance(part, Exception):
                 error, error_place = (error, error_place) if error else (described(part), start)
             elif isinstance(part, Prompts):

@@ -18,6 +18,8 @@ from twoshift.batch.result_columns import ERROR
 from twoshift.batch.sinks.known import SINKS
 from twoshift.batch.table_rows import model_rows
 from twoshift.engine.blocks import BlockEngine
+from twoshift.engine.long_texts import PiecedRows, pieced
+from twoshift.engine.results import RowResult
 from twoshift.policy.answer_quality import agreeing_share
 from twoshift.ports import PARITY_BAR, Blobs
 from twoshift.runtime.tokenization import TextTokens, Tokenized
@@ -74,15 +76,21 @@ def _shard_receipt(engine: BlockEngine, plan: Plan, shard: int, rows: int, blobs
     good = [k for k, error in enumerate(part[ERROR]) if error is None and given[k] is not None]
     chosen = sorted(random.Random(shard).sample(good, min(rows, len(good))))  # noqa: S311 - a sample, no secret
     total = _NOTHING
+    prepare = pieced(engine.runtime, plan.settings.too_long)
     for k in chosen:
-        prepared = engine.runtime.prepare([given[k]])
-        result = engine.submit(prepared, engine.now_s() + _DEADLINE_S)[0].result()
+        result = _asked(engine, prepare([given[k]]))
         live = {name: np.asarray(result[name]) for name in result.columns}
         row = _row(live, {name: part[name][k] for name in live if name in part})
         if isinstance(engine.runtime, Tokenized) and _TEXT in live and _TEXT in part:
             row = _with_tokens(row, engine.runtime.tokens, str(live[_TEXT]), str(part[_TEXT][k]))
         total = _merged(total, row)
     return total
+
+
+def _asked(engine: BlockEngine, prepared: PiecedRows) -> RowResult:
+    """A row as a live request has it."""
+    results = [future.result() for future in engine.submit(prepared.rows, engine.now_s() + _DEADLINE_S)]
+    return results[0] if prepared.pieces is None else prepared.pieces.merged_rows(results, engine.runtime.info)[0]
 
 
 def _with_tokens(row: ParityReport, tokens: TextTokens, live: str, stored: str) -> ParityReport:

@@ -33,5 +33,6 @@ class PartStats(msgspec.Struct, frozen=True):
     kinds: dict[str, int]  # of errors
     output_tokens: int = 0  # that were generated
     cached_tokens: int = 0  # of `tokens`: read before, for another row
+    split: int = 0  # texts that were divided because they are longer than the model takes
     skipped: int = 0  # rows with neither a result nor an error: their texts are empty
     failed: tuple[FailedRow, ...] = ()  # the first of the errors

@@ -121,6 +121,7 @@ class ShardScorer:
             output_tokens=tally.output_tokens,
             cached_tokens=tally.cached_tokens,
             skipped=tally.skipped,
+            split=tally.split,
             failed=tuple(tally.failed),
         )
 

@@ -253,6 +253,8 @@ class JobSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         for name, usual in (("too_long", "cut"), ("empty", None)):
             value = getattr(self, name)
             _require(value == usual or self.text is not None, name, value, "--text as well")
+        can_split = self.too_long != "split" or self.pair is None
+        _require(can_split, "too_long", self.too_long, "cut or error: a pair of texts has no pieces")
         for value in self.inputs:
             _require(is_location(value), "inputs", value, "the name of a file or folder")
         self._check_prompt()

@@ -81,6 +81,7 @@ class Summary(msgspec.Struct, frozen=True):
     lost_s: float = 0.0  # of workers, in shards that were begun and not committed
     predicted_s: float | None = None  # for these rows on as many workers, predicted from the first rows
     failed_rows: tuple[FailedRow, ...] = ()  # the first of them
+    split: int = 0  # texts that were divided because they are longer than the model takes
     skipped: int = 0  # rows with neither a result nor an error: their texts are empty
     against: AgainstReport | None = None  # how far its answers are from another model's
 
@@ -165,6 +166,7 @@ class Summary(msgspec.Struct, frozen=True):
             usd_per_million_input=(prices := token_prices(usd, output_share, read, made)).input,
             usd_per_million_output=prices.output,
             skipped=sum(each.skipped for each in stats),
+            split=sum(each.split for each in stats),
             lost_s=sum(run.lost_s for run in runs),
             predicted_s=done * plan.seconds_per_row * elapsed_s / worker_s if worker_s else None,
             failed_rows=tuple(row for each in stats for row in each.failed)[:_FAILED_ROWS],
@@ -278,6 +280,8 @@ def _words(summary: Summary) -> list[str]:
         cap = f"; the limit of a call was lowered to {summary.max_tokens:,} tokens" if summary.max_tokens else ""
         calls = counted(summary.out_of_memory, "call")
         words.append(f"{calls} ran out of memory: the rows were split and retried{cap}.")
+    if summary.split:
+        words.append(f"{counted(summary.split, 'text')} split because the model takes fewer tokens.")
     if summary.skipped:
         words.append(f"{counted(summary.skipped, 'row')} with an empty text skipped.")
     words += [f"The adapter {name} has the checksum {each}." for name, each in summary.adapters.items()]

@@ -133,7 +133,7 @@ class TableRows:
                 window.fail(place, "the text is empty", "empty")
             else:
                 window.fail(place, _null(batch, of_prompts, place), "null")
-        window.submit(self._engine, rows, self._owner, cuts_long=texts.too_long == "cut")
+        window.submit(self._engine, rows, self._owner, too_long=texts.too_long)
         return TableWindow(kept, window, given.origins)
 
     def finish(self, begun: TableWindow, tally: Tally, stop: threading.Event) -> pa.RecordBatch:

@@ -35,6 +35,7 @@ class Tally:
     tokens: int = 0
     truncated: int = 0
     skipped: int = 0
+    split: int = 0
     device_s: float = 0.0
     output_tokens: int = 0
     cached_tokens: int = 0
@@ -49,6 +50,7 @@ class Tally:
         self.tokens += window.tokens if tokens is None else tokens
         self.truncated += window.truncated
         self.skipped += len(window.skipped)
+        self.split += window.split
         self.device_s += window.device_s
         self.output_tokens += window.output_tokens
         self.cached_tokens += window.cached_tokens

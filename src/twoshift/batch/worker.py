@@ -7,6 +7,7 @@ import math
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -42,6 +43,7 @@ from twoshift.batch.scoring import Scoring, ScoringThreads, message_for
 from twoshift.batch.settings import JobSettings
 from twoshift.batch.spot_watch import watch_for_notice
 from twoshift.engine.blocks import BlockEngine
+from twoshift.engine.long_texts import split_cost
 from twoshift.engine.waiting import BlockOwner
 from twoshift.engine.window import described
 from twoshift.errors import Broken, TwoshiftError
@@ -129,6 +131,9 @@ class ShardWorker:
 
     def _calibrate(self, rows: list[Any]) -> None:
         measured = self._loaded().calibrate(rows)
+        if self._settings.too_long == "split":
+            cost = split_cost(self._loaded().row_preparer, rows)
+            measured = replace(measured, seconds_per_row=measured.seconds_per_row * cost)
         self._send(measured)
         if (preparer := self._loaded().row_preparer) is not None and measured.schema is not None:
             self._preparers.warm(preparer, rows, measured.seconds_per_row)

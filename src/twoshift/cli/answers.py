@@ -93,7 +93,7 @@ def _answers(engine: Engine, lines: list[Line], parse: Parse) -> Iterator[_Answe
         except InvalidInput as error:
             answers[line.number] = _Answer(line.number, error=str(error))
     waiting: list[tuple[int, bool, RowFuture]] = []
-    for start, part in prepared_parts(engine.runtime, [row for _, row in rows]):
+    for start, part in prepared_parts(engine.runtime.prepare, [row for _, row in rows]):
         if isinstance(part, Exception):
             number = rows[start][0].number
             answers[number] = _Answer(number, error=_told(part, number))

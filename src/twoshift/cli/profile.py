@@ -132,7 +132,7 @@ def _read_examples(runtime: Runtime, path: str) -> list[Any]:
     if not some:
         raise InvalidInput("rows", path, "a file with at least one row in it")
     rows = [_parsed(parse, line, path) for line in some]
-    for start, part in prepared_parts(runtime, rows):
+    for start, part in prepared_parts(runtime.prepare, rows):
         if isinstance(part, Exception):
             line = some[start]
             raise InvalidInput(f"{path} line {line.number}", line.text, f"a row that the model accepts ({part})")

@@ -31,6 +31,7 @@ __all__ = [
 _CHARACTERS_PER_TOKEN = 64  # of a text, at most: a longer one cannot fit, whatever its tokens are
 _CHARACTERS_PER_ID = 4
 _CHARACTERS_PER_ROW = 250  # of one that is no text: what preparing it takes
+_AS_THEY_COME = TextPolicy()
 _LOOKED_AT = 2_000  # characters of a request, from which on it is looked at before it is prepared
 
 
@@ -127,7 +128,9 @@ def _characters_of(row: Any) -> int:
     return _CHARACTERS_PER_ID * len(row) if isinstance(row, list) else _CHARACTERS_PER_ROW
 
 
-def check_rows(rows: Sequence[Any], most_rows: int, max_row_tokens: int) -> list[int]:
+def check_rows(
+    rows: Sequence[Any], most_rows: int, max_row_tokens: int, texts: TextPolicy = _AS_THEY_COME
+) -> list[int]:
     """About how many characters each row has; raises InvalidInput and TooLarge for what can never be answered."""
     if not rows:
         raise InvalidInput("input", rows, "at least one row")
@@ -135,7 +138,7 @@ def check_rows(rows: Sequence[Any], most_rows: int, max_row_tokens: int) -> list
         raise TooLarge("input", f"{len(rows):,} rows", f"at most {most_rows:,} in a request")
     sizes = characters_of(rows)
     if max_row_tokens > 1:
-        check_lengths(sizes, max_row_tokens)
+        check_lengths(sizes, texts.most_tokens(max_row_tokens, most_rows))
     return sizes
 
 
@@ -158,8 +161,16 @@ def check_lengths(sizes: Sequence[int], max_row_tokens: int) -> None:
 
 
 def least_lengths(sizes: Sequence[int], max_row_tokens: int) -> list[int] | None:
-    """At least so many tokens each, where a look at them is cheaper than their preparing; else None."""
-    return least_tokens(sizes) if max_row_tokens > 1 and sum(sizes) >= _LOOKED_AT else None
+    """At least so many tokens each, where a look at them is cheaper than their preparing; else None.
+
+    A text that no row can hold is looked at as the pieces that it will be.
+    """
+    if max_row_tokens <= 1 or sum(sizes) < _LOOKED_AT:
+        return None
+    least = least_tokens(sizes)
+    if max(least) <= max_row_tokens:
+        return least
+    return [min(max_row_tokens, tokens - at) for tokens in least for at in range(0, tokens, max_row_tokens)]
 
 
 def least_tokens(sizes: Sequence[int]) -> list[int]:

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
-from twoshift.engine.blocks import PreparingRuntime
 from twoshift.errors import Broken, TryLater
-from twoshift.ports import Prepared, RowPreparer
 
 __all__ = ["prepared_parts"]
 
+P = TypeVar("P")
 
-def prepared_parts(
-    runtime: PreparingRuntime | RowPreparer, rows: Sequence[Any]
-) -> Iterator[tuple[int, Prepared | Exception]]:
+
+def prepared_parts(prepare: Callable[[Sequence[Any]], P], rows: Sequence[Any]) -> Iterator[tuple[int, P | Exception]]:
     """Where each stretch of rows begins and the rows, prepared; a row that cannot be is alone with its error."""
     left = [(0, len(rows))] if rows else []
     while left:
         start, stop = left.pop()
         try:
-            part = runtime.prepare(rows[start:stop])
+            part = prepare(rows[start:stop])
         except (Broken, TryLater, KeyboardInterrupt):  # no row is to blame
             raise
         except BaseException as error:  # a user's own class may raise anything, and a library panic

@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from twoshift.engine.blocks import BlockTaker
+from twoshift.engine.long_texts import PiecedRows, Pieces, pieced
 from twoshift.engine.prepare import prepared_parts
 from twoshift.engine.results import BlockFuture, BlockResult, widened
 from twoshift.engine.waiting import BlockOwner
 from twoshift.errors import InvalidInput, too_many_tokens
 from twoshift.generation import RowDetails
+from twoshift.ports import RuntimeInfo
 from twoshift.runtime.python_source import user_place
 
 __all__ = ["Window", "described"]
@@ -25,7 +27,12 @@ _LOOKED_AT = 20_000  # characters of a message
 # What a message has of a row's own values: quoted, or in one piece; the apostrophe of a word quotes nothing
 # Short ones too, so that what stands between two of them is not taken for a value
 _VALUES = re.compile(r"""(?<!\w)(?:'(?:[^'\\]|\\.)*(?:'|$)|"(?:[^"\\]|\\.)*(?:"|$))|[^\s'"]{81,}""")
-_Block = tuple[NDArray[np.int64], BlockFuture]  # the rows' places, and their results
+
+
+class _Block(NamedTuple):
+    places: NDArray[np.int64]  # of the texts
+    future: BlockFuture  # the results of their rows
+    pieces: Pieces | None  # of one text; None: each row is one, in the order of the places
 
 
 @dataclass(slots=True)
@@ -44,54 +51,66 @@ class Window:
     output_tokens: int = 0  # that were generated
     cached_tokens: int = 0  # of the rows' own: read before, for another row
     details: dict[int, RowDetails] = field(default_factory=dict[int, RowDetails])  # by the row's place
+    split: int = 0  # texts that were divided
     _blocks: list[_Block] = field(default_factory=list[_Block])
+    _info: RuntimeInfo | None = None
 
     def submit(
-        self, engine: BlockTaker, rows: Sequence[Any], owner: BlockOwner | None = None, cuts_long: bool = True
+        self, engine: BlockTaker, rows: Sequence[Any], owner: BlockOwner | None = None, too_long: str = "cut"
     ) -> None:
         """Hand the rows to the engine, in the best order for it; not those that have an error already, or are skipped.
 
-        Without `cuts_long` a text that is longer than the model takes is an error.
+        `too_long` says what becomes of a text that is longer than the model takes: "cut", "error" or "split".
         """
-        packs = engine.runtime.info.live_stream
+        self._info = engine.runtime.info
         without = self.errors.keys() | self.skipped
         places = np.array([place for place in range(len(rows)) if place not in without], np.int64)
-        for start, part in prepared_parts(engine.runtime, [rows[place] for place in places]):
+        for start, part in prepared_parts(pieced(engine.runtime, too_long), [rows[place] for place in places]):
             if isinstance(part, Exception):
                 self.fail(int(places[start]), part)
                 continue
-            at = places[start : start + len(part.lengths)]
-            if not cuts_long and part.truncated.any():
-                for place in at[part.truncated].tolist():
+            at = places[start : start + part.texts]
+            cut = part.rows.truncated
+            if too_long == "error" and cut.any():
+                for place in at[cut].tolist():
                     self.fail(place, too_many_tokens("text", engine.runtime.info.max_row_tokens), "too long")
-                at, part = at[~part.truncated], part.take(np.flatnonzero(~part.truncated))
-                if not len(at):
-                    continue
-            self.tokens += int(part.lengths.sum())
-            self.row_tokens.update(zip(at.tolist(), part.lengths.tolist(), strict=True))
-            self.truncated += int(part.truncated.sum())
-            # Padded calls want rows of one length; packed ones are all alike where lengths are mixed, and predictable
-            order = np.arange(len(part.lengths)) if packs else np.argsort(-part.lengths, kind="stable")
-            future = engine.submit_block(part.take(order), owner=owner)
-            self._blocks.append((at[order], future))
+                at, part = at[~cut], PiecedRows(part.rows.take(np.flatnonzero(~cut)))
+            if len(at):
+                self._submit(engine, at, part, owner)
+
+    def _submit(self, engine: BlockTaker, at: NDArray[np.int64], part: PiecedRows, owner: BlockOwner | None) -> None:
+        rows, pieces = part.rows, part.pieces
+        self.tokens += int(rows.lengths.sum())
+        self.row_tokens.update(zip(at.tolist(), part.text_tokens.tolist(), strict=True))
+        self.truncated += int(rows.truncated.sum())
+        self.split += 0 if pieces is None else pieces.split
+        # Padded calls want rows of one length; packed ones are all alike where lengths are mixed, and predictable
+        packs = engine.runtime.info.live_stream
+        order = np.arange(len(rows.lengths)) if packs else np.argsort(-rows.lengths, kind="stable")
+        future = engine.submit_block(rows.take(order), owner=owner)
+        self._blocks.append(_Block(at[order] if pieces is None else at, future, pieces and pieces.take(order)))
 
     def columns(self, wait: Callable[[BlockFuture], BlockResult] = BlockFuture.result) -> dict[str, NDArray[Any]]:
         """The model's columns in the order of the rows, zero where a row has an error; waits for them."""
         columns: dict[str, NDArray[Any]] = {}
-        for places, future in self._blocks:
+        for places, future, pieces in self._blocks:
             result = wait(future)
             self.device_s += result.device_s
             self.output_tokens += result.output_tokens
             self.cached_tokens += result.cached_tokens
-            for name, values in result.columns.items():
+            for name, values in self._of_texts(result, pieces).items():
                 if name not in columns:
                     columns[name] = np.zeros((self.rows, *values.shape[1:]), values.dtype)
                 columns[name] = widened(name, columns[name], values)
                 columns[name][places] = values
             self.details.update((int(places[row]), each) for row, each in result.details.items())
             for row, error in result.errors.items():
-                self.fail(int(places[row]), error)
+                self.fail(int(places[row if pieces is None else pieces.owners[row]]), error)
         return columns
+
+    def _of_texts(self, result: BlockResult, pieces: Pieces | None) -> dict[str, NDArray[Any]]:
+        assert self._info is not None  # noqa: S101 - submit came before
+        return result.columns if pieces is None else pieces.merged(result.columns, self._info)
 
     def fail(self, place: int, error: Exception | str, kind: str = "") -> None:
         """That row has no result."""
@@ -102,7 +121,7 @@ class Window:
 
     def cancel(self) -> None:
         """Nobody wants the results any more."""
-        for _, future in self._blocks:
+        for _, future, _ in self._blocks:
             future.cancel()
 
 

@@ -256,7 +256,10 @@ def _answer_to(given: FrontRows, reply: Reply, ended_s: float | None) -> Answer:
     stages.queue = max(0.0, ended_s - given.queued_s - stages.forward)
     stages.finish = -ended_s  # until the reply is made
     truncated = given.rows.truncated
-    return Answer(rows, given.size.tokens, int(truncated[0] if len(rows) == 1 else truncated.sum()), stages)
+    cut = int(truncated[0] if len(rows) == 1 else truncated.sum())
+    if given.pieces is not None:
+        rows = given.pieces.merged_rows(rows, given.info)
+    return Answer(rows, given.size.tokens, cut, stages)
 
 
 def _rows_of(done: Done) -> list[RowResult]:

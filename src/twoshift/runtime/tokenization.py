@@ -52,7 +52,7 @@ class Tokenized(Protocol):
 def encoder_tokens(model: str) -> TextTokens:
     """Of an encoder, by the name that the user gave it; raises InvalidInput where it has no tokenizer here, Broken."""
     from twoshift.runtime.encoder.fields import Fields
-    from twoshift.runtime.encoder.tokens import read_tokenizer
+    from twoshift.runtime.encoder.tokenizer_file import read_tokenizer
 
     folder = _folder(model)
     if folder is None or not (folder / "tokenizer.json").is_file():

@@ -17,7 +17,7 @@ from twoshift.engine.stats import EngineStats, Health, Queue
 from twoshift.errors import Broken, InvalidInput, Late, OutOfMemory, TryLater
 from twoshift.policy.body_guess import BodyGuess
 from twoshift.policy.cost import CallCost
-from twoshift.ports import Columns, LookupRuntime, RuntimeInfo
+from twoshift.ports import Columns, LookupRuntime, PreparedElsewhere, RuntimeInfo
 from twoshift.serve.completions import Completions, Pending
 from twoshift.serve.derived import Derived
 from twoshift.serve.live_request import LiveRequest
@@ -61,7 +61,8 @@ class ServedModel:
         runtime = engine.runtime
         lookups = runtime if isinstance(runtime, LookupRuntime) else None
         prepare = runtime.prepare if lookups is None else lookups.looked_up
-        self._preparing = Preparing(name, prepare, runtime.info.prepare_waits, lookups, runtime.info.texts)
+        splitter = runtime.row_preparer if isinstance(runtime, PreparedElsewhere) else None
+        self._preparing = Preparing(name, prepare, runtime.info.prepare_waits, lookups, runtime.info.texts, splitter)
         self._guess = BodyGuess(engine.runtime.info.max_row_tokens)
         self._completions: Completions | None = None
         self._keeper = keeper
@@ -125,7 +126,8 @@ class ServedModel:
         rows, visit = request.rows, request.visit
         characters = self._check(request)
         stages = Stages(admit=(began_s := time.monotonic()) - request.arrived_s)
-        prepared = await self._preparing.prepared(request, characters, stages, began_s)
+        given = await self._preparing.prepared(request, characters, stages, began_s)
+        prepared = given.rows
         queued_s = time.monotonic()
         completions = self._completions
         assert completions is not None  # noqa: S101 - start came before
@@ -140,9 +142,11 @@ class ServedModel:
             raise
         tokens = _total(prepared.lengths)
         if visit is not None:
-            visit.answered(pending.settled_s, len(rows) * self.engine.host_time.row_s)
+            visit.answered(pending.settled_s, len(prepared.lengths) * self.engine.host_time.row_s)
             self._guess.seen(visit.size, len(rows), tokens)
         results = results_of(pending)
+        if given.pieces is not None:
+            results = given.pieces.merged_rows(results, self.info)
         ended_s = time.monotonic()
         slowest = results[0] if len(results) == 1 else max(results, key=_forward_s)
         stages.forward, stages.call_rows = slowest.forward_s, slowest.call_rows
@@ -161,8 +165,9 @@ class ServedModel:
 
     def _check(self, request: LiveRequest) -> int:
         """Refuse what can never be answered before it costs anything; about how many characters there are."""
-        sizes = check_rows(request.rows, self.most_rows, self.engine.runtime.info.max_row_tokens)
-        if least := least_lengths(sizes, self.engine.runtime.info.max_row_tokens):
+        info = self.engine.runtime.info
+        sizes = check_rows(request.rows, self.most_rows, info.max_row_tokens, info.texts)
+        if least := least_lengths(sizes, info.max_row_tokens):
             self._intake.check_room(least, request.deadline_s, request.arrived_s)
         return sum(sizes)
 

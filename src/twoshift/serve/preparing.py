@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from twoshift.endpoints.facts import check_texts
+from twoshift.engine.long_texts import PiecedRows, pieced_by
 from twoshift.errors import Late, too_many_tokens
 from twoshift.ports import LookupRuntime, Prepared
 from twoshift.serve.host import Visit
@@ -36,14 +37,16 @@ class Preparing:
         is_users: bool,
         lookups: LookupRuntime | None = None,
         texts: TextPolicy = _AS_THEY_COME,
+        splitter: object = None,
     ) -> None:
-        """`is_users`: `prepare` is a user's own code, which may wait for anything."""
-        self._prepare, self._is_users, self._lookups, self._texts = prepare, is_users, lookups, texts
+        """`is_users`: `prepare` is a user's own code, which may wait for anything. `splitter`: divides long texts."""
+        self._prepare = pieced_by(prepare, splitter, texts.too_long)
+        self._is_users, self._lookups, self._texts = is_users, lookups, texts
         self._threads = ThreadPoolExecutor(_THREADS, f"twoshift-prepare-{name}")
         self._since_s: dict[object, float] = {}  # of rows that are in threads
         self._time = PrepareTime(is_users)
 
-    async def prepared(self, request: LiveRequest, characters: int, stages: Stages, began_s: float) -> Prepared:
+    async def prepared(self, request: LiveRequest, characters: int, stages: Stages, began_s: float) -> PiecedRows:
         """The rows of a request of about so many characters, since `began_s`; raises as `prepare` does, and Late."""
         rows, visit = request.rows, request.visit
         check_texts(rows, self._texts)
@@ -56,9 +59,9 @@ class Preparing:
             self._time.observed(characters, taken_s, taken_s)
         else:
             prepared = await _paused(visit, self._in_time(rows, characters, request.deadline_s, visit))
-        if self._texts.too_long == "error" and prepared.truncated.any():
-            place = int(prepared.truncated.argmax())
-            raise too_many_tokens(f"row {place}", int(prepared.lengths[place]))
+        if self._texts.too_long == "error" and prepared.rows.truncated.any():
+            place = int(prepared.rows.truncated.argmax())
+            raise too_many_tokens(f"row {place}", int(prepared.rows.lengths[place]))
         stages.prepare = time.monotonic() - began_s
         return prepared
 
@@ -78,7 +81,9 @@ class Preparing:
         except TimeoutError:
             raise Late("the lookups of the request were not done by its deadline") from None
 
-    async def _in_time(self, rows: Sequence[Any], characters: int, deadline_s: float, visit: Visit | None) -> Prepared:
+    async def _in_time(
+        self, rows: Sequence[Any], characters: int, deadline_s: float, visit: Visit | None
+    ) -> PiecedRows:
         """In a thread."""
         prepared = self._threads.submit(self._in_thread, rows, characters, visit)
         try:
@@ -90,7 +95,7 @@ class Preparing:
                 prepared.add_done_callback(partial(_tell_late, visit, asyncio.get_running_loop()))
             raise Late("the rows of the request were not prepared by its deadline", begun=begun) from None
 
-    def _in_thread(self, rows: Sequence[Any], characters: int, visit: Visit | None) -> Prepared:
+    def _in_thread(self, rows: Sequence[Any], characters: int, visit: Visit | None) -> PiecedRows:
         key = object()
         began_s, process_s = time.thread_time(), time.process_time()
         self._since_s[key] = time.monotonic()
@@ -115,7 +120,7 @@ async def _paused(visit: Visit | None, waits: Awaitable[_T]) -> _T:
         visit.resume()
 
 
-def _tell_late(visit: Visit, loop: asyncio.AbstractEventLoop, _prepared: Future[Prepared]) -> None:
+def _tell_late(visit: Visit, loop: asyncio.AbstractEventLoop, _prepared: Future[PiecedRows]) -> None:
     """In the thread that has prepared its rows too late."""
     with contextlib.suppress(RuntimeError):  # the loop is closed: nobody learns any more
         loop.call_soon_threadsafe(visit.prepared_late)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from twoshift.endpoints.facts import characters_of
 from twoshift.engine import RowResult
+from twoshift.engine.long_texts import pieced
 from twoshift.engine.waiting import BlockOwner
 from twoshift.errors import InvalidInput, Late, TryLater, TwoshiftError, first_line
 from twoshift.generation import GenerationRequest
@@ -204,11 +205,12 @@ class Shadow:
         if is_language_model(model):
             return self._asked_texts(model, rows), None
         if isinstance(model, ServedModel) and not isinstance(model.engine.runtime, LookupRuntime):
-            block = model.engine.submit_block(model.engine.runtime.prepare(rows), owner=self._owner)
-            result = block.result(_ANSWER_S)
+            given = pieced(model.engine.runtime, model.info.texts.too_long)(rows)
+            result = model.engine.submit_block(given.rows, owner=self._owner).result(_ANSWER_S)
             if result.errors:
                 raise next(iter(result.errors.values()))
-            return result.columns, result.device_s
+            columns = result.columns if given.pieces is None else given.pieces.merged(result.columns, model.info)
+            return columns, result.device_s
         now_s = time.monotonic()
         asked = model.answer(LiveRequest(rows, now_s + _ANSWER_S, now_s))
         answer = asyncio.run_coroutine_threadsafe(asked, self._loop).result(_ANSWER_S)

@@ -8,6 +8,7 @@ from typing import Any
 
 from twoshift.engine import Engine
 from twoshift.engine.llm import LlmEngine, LlmObjective
+from twoshift.engine.long_texts import check_split
 from twoshift.llm_ports import LlmRuntime
 from twoshift.policy.admission import MAX_WAITING
 from twoshift.policy.lane_values import LaneLimits
@@ -56,6 +57,7 @@ def served_model(name: str, settings: ModelSettings, note: Callable[[str], None]
         )
         try:
             of: Any = runtime
+            check_split(settings.too_long, runtime.info)
             of.info = replace(runtime.info, texts=TextPolicy(settings.too_long, settings.empty))
             loading_step("the first call of the model began")
             outputs = warmed(runtime)  # first: what is cold contradicts every profile

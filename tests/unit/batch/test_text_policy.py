@@ -117,7 +117,7 @@ def asked(rows: list[Any], texts: TextPolicy) -> Any:
 
 
 def test_live_texts_have_the_same_policy() -> None:
-    assert asked(["short", "longer text", ""], TextPolicy()).truncated.tolist() == [False, True, False]
+    assert asked(["short", "longer text", ""], TextPolicy()).rows.truncated.tolist() == [False, True, False]
     with pytest.raises(TooLarge, match=r"row 1: .* at most 6 tokens"):
         asked(["short", "longer text"], TextPolicy(too_long="error"))
     with pytest.raises(InvalidInput, match=r"row 1: .* not empty"):

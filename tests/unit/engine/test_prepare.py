@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from twoshift.engine.prepare import prepared_parts
 from twoshift.errors import Broken
-from twoshift.ports import Runtime
 
 
 class Picky:
@@ -23,7 +22,7 @@ class Picky:
 
 
 def parts(*rows: Any) -> list[Any]:
-    return list(prepared_parts(cast("Runtime", Picky()), rows))
+    return list(prepared_parts(Picky().prepare, rows))
 
 
 def test_a_row_that_cannot_be_prepared_is_alone_with_its_error() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from twoshift.ports import Prepared
 from twoshift.serve.live_request import LiveRequest
 from twoshift.serve.prepare_time import PrepareTime
 from twoshift.serve.preparing import Preparing
@@ -81,8 +80,8 @@ def test_code_that_waits_for_each_request_never_holds_up_the_loop() -> None:
         for _ in range(80):
             now_s = time.monotonic()
             request = LiveRequest([1], now_s + 60.0, now_s)
-            prepared: Prepared = await preparing.prepared(request, 10, Stages(), now_s)
-            assert prepared is None
+            prepared = await preparing.prepared(request, 10, Stages(), now_s)
+            assert prepared.rows is None
         preparing.close()
 
     asyncio.run(ask())

@@ -107,7 +107,7 @@ class RequestRows:
         rows = [row for asked in batch for row in asked.rows]
         window = Window(len(rows))
         texts = self._engine.runtime.info.texts  # as live requests have it
-        window.submit(self._engine, rows, self._owner, cuts_long=texts.too_long == "cut")
+        window.submit(self._engine, rows, self._owner, too_long=texts.too_long)
         return RequestWindow(batch, window)
 
     def finish(self, begun: RequestWindow, tally: Tally, stop: threading.Event) -> pa.RecordBatch:
@@ -174,4 +174,4 @@ def _check(rows: Sequence[Any], model: RuntimeInfo, most_rows: int) -> None:
     if len(rows) > most_rows:
         raise TooLarge("input", f"{len(rows):,} rows", f"at most {most_rows:,} in a request")
     if model.max_row_tokens > 1:
-        check_lengths(characters_of(rows), model.max_row_tokens)
+        check_lengths(characters_of(rows), model.texts.most_tokens(model.max_row_tokens, most_rows))

@@ -154,4 +154,4 @@ def _host_s(preparer: RowPreparer, rows: Sequence[Any]) -> float | None:
 
 
 def _good_parts(preparer: RowPreparer, rows: Sequence[Any]) -> list[Any]:
-    return [part for _, part in prepared_parts(preparer, rows) if not isinstance(part, Exception)]
+    return [part for _, part in prepared_parts(preparer.prepare, rows) if not isinstance(part, Exception)]

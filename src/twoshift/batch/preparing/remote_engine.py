@@ -22,11 +22,11 @@ __all__ = ["RemoteEngine"]
 @dataclass(frozen=True, slots=True)
 class _LocalPreparing:
     info: RuntimeInfo
-    preparer: RowPreparer
+    row_preparer: RowPreparer
 
     def prepare(self, rows: Sequence[Any]) -> Prepared:
         """Here, without the device."""
-        return self.preparer.prepare(rows)
+        return self.row_preparer.prepare(rows)
 
 
 @dataclass(frozen=True, slots=True)

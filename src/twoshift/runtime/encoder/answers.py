@@ -9,7 +9,15 @@ from numpy.typing import NDArray
 
 from twoshift.ports import Columns, RuntimeInfo
 from twoshift.runtime.encoder.folder import ModelFolder
-from twoshift.runtime.encoder.task import ClassificationTask, Dense, EmbeddingTask, RegressionTask, RerankingTask, Task
+from twoshift.runtime.encoder.task import (
+    ClassificationTask,
+    Dense,
+    EmbeddingTask,
+    Normalize,
+    RegressionTask,
+    RerankingTask,
+    Task,
+)
 from twoshift.types import Tensor
 
 __all__ = ["answer_width", "columns_of", "encoder_info"]
@@ -29,6 +37,8 @@ def encoder_info(folder: ModelFolder, name: str, runtime: str, device: str, prec
         prompts=folder.prompts.texts,
         default_prompt_name=folder.prompts.default_name,
         classes={"scores": folder.task.labels} if isinstance(folder.task, ClassificationTask) else {},
+        can_split=isinstance(folder.task, EmbeddingTask | ClassificationTask),
+        normalises=isinstance(folder.task, EmbeddingTask) and Normalize() in folder.task.steps[-1:],
     )
 
 

@@ -130,7 +130,7 @@ class StaticEncoder:
         self._unknown = _unknown(folder.path) if is_model2vec else None
         self._most_characters = folder.max_tokens * self._tokenizer.median_characters() if is_model2vec else None
         self._table: Floats | None = table
-        self.info = replace(info, example_words=self._known_words())
+        self.info = replace(info, example_words=self._known_words(), can_split=False)
 
     def prepare(self, rows: Sequence[Any]) -> TokenRows:
         """Texts as tokens; any thread may call it."""

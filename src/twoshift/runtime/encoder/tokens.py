@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from twoshift.errors import Broken, InvalidInput, TwoshiftError
+from twoshift.errors import InvalidInput
 from twoshift.extras import needed
 from twoshift.ports import Columns
-from twoshift.runtime.encoder.fields import Fields
 from twoshift.runtime.encoder.folder import ModelFolder
+from twoshift.runtime.encoder.text_pieces import text_pieces
+from twoshift.runtime.encoder.tokenizer_file import damaged, read_folder_tokenizer
 from twoshift.runtime.encoder.words import WordTokens, WordUse
 from twoshift.runtime.load_limit import loading_step
 
-__all__ = ["TextTokenizer", "TokenRows", "concat", "read_tokenizer"]
+__all__ = ["TextTokenizer", "TokenRows", "concat"]
 
 _LOOKED_AT = 2000  # tokens of a vocabulary, for words
 # Each is tokenised by the thread that has it: it costs the same, and the library's pool, which it wakes for two texts,
@@ -134,7 +132,7 @@ class TextTokenizer:
     ) -> None:
         """`has_own_core`: batches are made of words that were seen before, too, and not in the library's threads."""
         self._folder = folder
-        self._tokenizer = _read(folder) if tokenizer is None else tokenizer
+        self._tokenizer = read_folder_tokenizer(folder) if tokenizer is None else tokenizer
         self._max_tokens = folder.max_tokens
         self._typed = with_type_ids
         self._pad_id = folder.architecture.pad_id
@@ -142,7 +140,7 @@ class TextTokenizer:
         self._takes_pairs, self._needs_pairs = folder.takes_pairs, folder.needs_pairs
         self._prompts, self._skips = folder.prompts, folder.skips_prompts
         self._default = folder.prompts.default
-        with _damaged(folder.tokenizer):
+        with damaged(folder.tokenizer):
             loading_step(f"{folder.tokenizer} was tested")
             self._check_ids(folder)
             self._words = WordTokens(self._tokenizer, self._max_tokens)
@@ -188,6 +186,22 @@ class TextTokenizer:
             rows.skipped = np.array([self._skipped_of(prompt) for prompt in prompts or [""] * len(rows)], np.int32)
         return rows
 
+    def pieces(self, row: Any, place: int) -> TokenRows:
+        """A long text as several rows, the prompt before each; raises InvalidInput for what is no text."""
+        prompts = self._chosen_prompts([row])
+        prompt = "" if prompts is None else prompts[0]
+        text = row["text"] if isinstance(row, dict) else row
+        if not isinstance(text, str):
+            accepted = f"a text, or at most {self._max_tokens} tokens: only texts are split"
+            raise InvalidInput(f"row {place}", text, accepted)
+        made = text_pieces(self._tokenizer, text, prompt, self._max_tokens)
+        if not made:
+            raise InvalidInput(f"row {place}", prompt, f"a prompt of fewer than the model's {self._max_tokens} tokens")
+        rows = self._flat_rows(made, np.cumsum([0, *map(len, made)]), np.zeros(len(made), np.bool_))
+        if self._skips:
+            rows.skipped = np.full(len(made), self._skipped_of(prompt), np.int32)
+        return rows
+
     def median_characters(self) -> int:
         """Of the vocabulary's tokens."""
         return int(np.median([len(token) for token in self._tokenizer.get_vocab(with_added_tokens=True)]))
@@ -203,7 +217,8 @@ class TextTokenizer:
 
     def _tokens(self, checked: list[Any]) -> TokenRows:
         if len(checked) == 1 and isinstance(checked[0], str) and (ids := self._words.of(checked[0])):
-            return TokenRows(np.array(ids, np.int32), np.array((0, len(ids))), _WHOLE, self._first_types(len(ids)))
+            types = np.zeros(len(ids), np.int32) if self._typed else None
+            return TokenRows(np.array(ids, np.int32), np.array((0, len(ids))), _WHOLE, types)
         encodings = self._encoded(self._with_known(checked))
         if len(encodings) == 1 and 0 < len(encodings[0]) < self._max_tokens:
             return self._one_row(encodings[0])
@@ -212,21 +227,20 @@ class TextTokenizer:
         truncated = np.zeros(len(encodings), np.bool_)
         for row in np.flatnonzero(lengths >= self._max_tokens).tolist():
             truncated[row] = bool(encodings[row].overflowing)
+        return _without_empty(self._flat_rows(encodings, offsets, truncated), self._pad_id)
+
+    def _flat_rows(self, encodings: list[Any], offsets: NDArray[np.int64], truncated: NDArray[np.bool_]) -> TokenRows:
         ids = _below(self._vocabulary, _flat((encoding.ids for encoding in encodings), int(offsets[-1])), offsets)
         types = None
         if self._typed:
             types = _below(self._types, _flat((encoding.type_ids for encoding in encodings), len(ids)), offsets)
-        return _without_empty(TokenRows(ids, offsets, truncated, types), self._pad_id)
+        return TokenRows(ids, offsets, truncated, types)
 
     def _with_known(self, rows: list[Any]) -> list[Any]:
         """Texts of words that were seen before as their tokens."""
         if self._word_use is None or (known := self._word_use.tokens_of(rows)) is None:
             return rows
         return [row if ids is None else _GivenIds(ids) for row, ids in zip(rows, known, strict=True)]
-
-    def _first_types(self, count: int) -> NDArray[np.int32] | None:
-        """Tokens of one text alone."""
-        return np.zeros(count, np.int32) if self._typed else None
 
     def _one_row(self, encoding: Any) -> TokenRows:
         """What most requests have; of the ordinary length."""
@@ -389,61 +403,3 @@ def _below(limit: int, numbers: NDArray[np.uint32], offsets: NDArray[np.int64]) 
         accepted = f"tokens whose ids and types are below the model's {limit}"
         raise InvalidInput(f"row {row}", f"token {largest}", accepted)
     return numbers.view(np.int32)
-
-
-@contextlib.contextmanager
-def _damaged(path: Path) -> Iterator[None]:
-    """What the library raises over a damaged file becomes Broken; its panics are no Exception."""
-    try:
-        yield
-    except (TwoshiftError, KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:
-        told = f"is damaged ({str(error)[:200]}); expected the file of a fast tokenizer"
-        raise Broken(f"{path} {told}") from error
-
-
-def _read(folder: ModelFolder) -> Any:
-    """The tokenizer with the folder's settings: cut at the model's length, never padded."""
-    loading_step(f"{folder.tokenizer} was read")
-    tokenizer = read_tokenizer(folder.path, folder.do_lower_case)
-    with _damaged(folder.tokenizer):
-        if not folder.special_tokens:
-            tokenizer.post_processor = None
-        tokenizer.enable_truncation(folder.max_tokens, strategy="longest_first")
-    return tokenizer
-
-
-def read_tokenizer(path: Path, do_lower_case: bool) -> Any:
-    """A folder's tokenizer, which never pads; raises Broken."""
-    tokenizers = needed("tokenizers", "encoder", str(path))
-    with _damaged(path / "tokenizer.json"):
-        tokenizer = tokenizers.Tokenizer.from_file(str(path / "tokenizer.json"))
-        _set_case(tokenizer, tokenizers, path, do_lower_case)
-        tokenizer.no_padding()
-    return tokenizer
-
-
-def _set_case(tokenizer: Any, tokenizers: Any, path: Path, do_lower_case: bool) -> None:
-    normalizers = tokenizers.normalizers
-    own = tokenizer.normalizer
-    config = Fields.read_if_there(path / "tokenizer_config.json")
-    if isinstance(own, normalizers.BertNormalizer):
-        # transformers lets tokenizer_config.json overrule tokenizer.json here
-        own.lowercase = config.flag("do_lower_case", own.lowercase)
-        own.handle_chinese_chars = config.flag("tokenize_chinese_chars", own.handle_chinese_chars)
-        if "strip_accents" in config:
-            own.strip_accents = config.flag("strip_accents")
-        tokenizer.normalizer = own
-    if do_lower_case and not _lowers(json.loads(tokenizer.to_str()).get("normalizer")):
-        rest = [tokenizer.normalizer] if tokenizer.normalizer else []
-        tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *rest])
-
-
-def _lowers(normalizer: dict[str, Any] | None) -> bool:
-    """Whether a normalizer, or one in its sequence, lowers the text already."""
-    if normalizer is None:
-        return False
-    inner = normalizer.get("normalizers", ())
-    lowers = normalizer["type"] == "Lowercase" or bool(normalizer.get("lowercase"))
-    return lowers or any(map(_lowers, inner))
