@@ -53,12 +53,12 @@ class OurEngine:
 
     def __init__(self, setting: Setting, say: Callable[[str], None]) -> None:
         from twoshift.engine.llm.measure import measure_steps
-        from twoshift.policy.fit import fit_call_cost
+        from twoshift.policy.step_fit import fit_step_cost
         from twoshift.runtime.llm import load_llm
 
         self._runtime = load_llm(setting.model, setting.options())
         say("measuring its steps")
-        self.cost = fit_call_cost([each.sample for each in measure_steps(self._runtime, _MEASURE_S)]).cost
+        self.cost = fit_step_cost([each.sample for each in measure_steps(self._runtime, _MEASURE_S)]).cost
         say(f"curve: {self.cost.shape}, one sequence {1e3 * self._step_s(1):.0f} ms, "
             f"{setting.sequences} {1e3 * self._step_s(setting.sequences):.0f} ms")  # fmt: skip
         self._engine: Any = None

@@ -153,7 +153,8 @@ class PipelinedLlm(FakeLlm):
     def step(self, prefill_tokens: int | None = None) -> Step:
         """Begins one, and ends the one before it."""
         began, self._on_its_way = self._on_its_way, super().step(prefill_tokens)
-        return Step(kv_use=self._on_its_way.kv_use) if began is None else self._quiet(began)
+        ended = Step(kv_use=self._on_its_way.kv_use) if began is None else self._quiet(began)
+        return replace(ended, begun=self._on_its_way.tokens)
 
     def _quiet(self, step: Step) -> Step:
         emitted, more = list[Emitted](), list[tuple[int, Sequence[int]]]()

@@ -32,7 +32,7 @@ def profile_llm(
 ) -> None:
     """Measure, keep the curve and tell what was found."""
     from twoshift.engine.llm.measure import measure_steps
-    from twoshift.policy.fit import fit_call_cost
+    from twoshift.policy.step_fit import fit_step_cost
     from twoshift.policy.plan.row import RowSize
     from twoshift.wiring.model_loading import load_llm
     from twoshift.wiring.stored_profiles import profile_of, profiles, share_profile
@@ -46,7 +46,7 @@ def profile_llm(
                 samples = measure_steps(runtime, _PATIENCE * seconds, progress)
         finally:
             runtime.close()
-    fit = fit_call_cost([each.sample for each in samples])
+    fit = fit_step_cost([each.sample for each in samples])
     found = profile_of(runtime.info, fit.cost, RowSize(), len(samples))
     profiles().put(found)
     share_profile(found, runtime.info.registry)

@@ -1,10 +1,11 @@
 """What a forward call costs: the one measured curve that everything else is derived from.
 
-    line   = overhead + per_row * rows + per_token * tokens + per_square * sum(length^2)
+    line   = overhead + per_row * rows + per_token * tokens + per_square * sum(length^2) + reading
     hinge  = max(floor, line)               a device that is flat until it is full
     soft   = sqrt(floor^2 + line^2)         the same, where the corner is rounded
 
-and no more than a larger call was measured to take, where that is less (`ceilings`).
+where `reading` counts for calls with a row of more than one token: a language model's steps that read prompts. And no
+more than a larger call was measured to take, where that is less (`ceilings`).
 
 Every coefficient is >= 0, so a prediction is never negative and never falls as a call grows.
 """
@@ -21,7 +22,7 @@ from twoshift.types import CallSize
 
 __all__ = ["CallCost", "Ceiling", "Sample"]
 
-_COEFFICIENTS = ("overhead_s", "per_token_s", "floor_s", "per_square_s", "per_row_s")
+_COEFFICIENTS = ("overhead_s", "per_token_s", "floor_s", "per_square_s", "per_row_s", "reading_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ class CallCost:
     soft: bool = False  # the hinge's corner is rounded
     ratios: tuple[float, ...] = ()  # sorted measured/predicted, evenly spaced in probability
     per_row_s: float = 0.0  # what a row costs however short it is
+    reading_s: float = 0.0  # what a call with a row of more than one token costs beside its tokens
     ceilings: tuple[Ceiling, ...] = ()  # calls measured to be cheaper than the rest says; most tokens first
 
     def __post_init__(self) -> None:
@@ -107,6 +109,8 @@ class CallCost:
         line = self.overhead_s + self.per_token_s * size.tokens + self.per_square_s * size.squares
         if self.per_row_s:
             line += self.per_row_s * size.rows
+        if self.reading_s and size.longest > 1:
+            line += self.reading_s
         floor = self.floor_s
         if floor:
             line = math.hypot(floor, line) if self.soft else max(floor, line)
@@ -117,7 +121,7 @@ class CallCost:
 
     def at_most_s(self, rows: int, tokens: int, squares: int) -> float:
         """No less than so many rows take, in however many calls: one of its own for each, whatever was measured."""
-        each_s = self.overhead_s + self.floor_s + self.per_row_s
+        each_s = self.overhead_s + self.floor_s + self.per_row_s + self.reading_s
         return rows * each_s + tokens * self.per_token_s + squares * self.per_square_s
 
     def at(self, quantile: float) -> CallCost:
@@ -166,7 +170,7 @@ class CallCost:
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> CallCost:
         """The curve that `to_dict` wrote; raises InvalidInput on anything else."""
-        older = {"per_row_s": 0.0, "ceilings": ()}  # records that were written without them
+        older = {"per_row_s": 0.0, "reading_s": 0.0, "ceilings": ()}  # records that were written without them
         found = {**older, **data}
         numbers = {name: _number(name, found.get(name)) for name in _COEFFICIENTS}
         soft = found.get("soft")

@@ -24,6 +24,7 @@ __all__ = ["Fit", "fit_call_cost", "refit", "requantile"]
 _Floats = NDArray[np.float64]
 
 _TUKEY = 4.685  # 95 % efficient on clean data
+_LEAST_LEFT = 0.1  # of a sample, without what reading costs
 _NOISE_FLOOR = 0.03  # samples closer than this are never called outliers
 _ERROR_CAP = 0.5  # a stalled sample weighs no more than this when shapes are compared
 _WORTH_IT = 0.9  # a richer shape must cut the held-out error to this share of the simpler one's
@@ -130,18 +131,28 @@ def refit(cost: CallCost, samples: Sequence[Sample], weights: Sequence[float], m
 
     The residual is that of the first `measured` samples.
     """
-    data = _data(samples, weights)
+    data = _data(_besides_reading(samples, cost), weights)
     # An overhead that was once found to be nothing may come back.
     theta = _robust(data, replace(_shape_of(cost), overhead=True), _theta_of(cost), rounds=4)
-    fitted = replace(_cost_of(theta, cost.soft), ceilings=cost.ceilings)
+    fitted = replace(_cost_of(theta, cost.soft), ceilings=cost.ceilings, reading_s=cost.reading_s)
     return requantile(fitted, samples[:measured], weights[:measured])
 
 
 def requantile(cost: CallCost, samples: Sequence[Sample], weights: Sequence[float]) -> CallCost:
     """The same curve with the residual of these samples."""
-    data = _arrays(samples, weights)
+    data = _arrays(_besides_reading(samples, cost), weights)
     kept = data.only(~_outliers(data, cost))
     return _with_ratios(cost, kept) if len(kept.seconds) else cost
+
+
+def _besides_reading(samples: Sequence[Sample], cost: CallCost) -> Sequence[Sample]:
+    """Without what reading costs by itself, which no shape has a coefficient for."""
+    if not cost.reading_s:
+        return samples
+    less_s = cost.reading_s
+    return [
+        s if s.longest <= 1 else replace(s, seconds=max(_LEAST_LEFT * s.seconds, s.seconds - less_s)) for s in samples
+    ]
 
 
 def _data(samples: Sequence[Sample], weights: Sequence[float] | None) -> _Data:

@@ -37,7 +37,7 @@ class GovernorPolicy:
         self.cost = cost
         self.settings = settings
         self._live_s = -math.inf  # when live load was last seen
-        self._live_prefill = 0.0  # tokens of live prompts in a step beside live load, on average lately
+        self._lent_s = 0.0  # by which live prompts alone make a step longer than TPOT, on average lately
         self._aborted_s = -math.inf
         self._pauses: dict[int, int] = {}  # of prompts, by key: how often they have left for live ones
         self._first: tuple[int, float] | None = None  # the first one waiting that did not fit, and since when
@@ -52,7 +52,8 @@ class GovernorPolicy:
         """What to admit or abort now, and the prefill ration of the next step."""
         if not live.is_idle:
             self._live_s = now_s
-            self._live_prefill += (live.prefill_tokens - self._live_prefill) / _RECENT_STEPS
+            over_s = max(0.0, self.predicted_s(live, 0, 0, 0) - self.settings.tpot_s) if live.prefill_tokens else 0.0
+            self._lent_s += (over_s - self._lent_s) / _RECENT_STEPS
         bounds = self._bounds(live, now_s)
         aborted = self._to_abort(live, running, bounds)
         left = _without(running, aborted)
@@ -95,19 +96,12 @@ class GovernorPolicy:
         if now_s - self._live_s < settings.idle_after_s or now_s == self._live_s:
             alone_s = self.predicted_s(_some(live), 0, 0, 0)
             step_s = min(settings.tpot_s, settings.live_slowdown * alone_s)
-            fill_s = min(settings.tpot_s - self._lent_s(live), step_s)
+            fill_s = min(settings.tpot_s - self._lent_s, step_s)
             admit_s = alone_s + settings.admit_share * (fill_s - alone_s)
             return _Bounds(step_s, fill_s, admit_s, settings.prefill_tokens, settings.admit_share)
-        self._live_prefill = 0.0
+        self._lent_s = 0.0
         step_s = math.inf if settings.idle_step_s is None else settings.idle_step_s
         return _Bounds(step_s, step_s, step_s, settings.idle_prefill_tokens, 1.0)
-
-    def _lent_s(self, live: LiveLoad) -> float:
-        """What live prompts add to a step on average: a stream's tokens wait for the steps that read them, too."""
-        if live.prefill_tokens:
-            return 0.0  # one is in this very step
-        reading = replace(live, prefill_tokens=round(self._live_prefill))
-        return self.predicted_s(reading, 0, 0, 0) - self.predicted_s(live, 0, 0, 0)
 
     def _can_ever_fit(self, sequence: BackgroundSequence) -> bool:
         return sequence.kv_tokens <= self.settings.kv_mark_tokens

@@ -1,25 +1,150 @@
-"""What a language model's steps cost, by kind: those that only decode run as one graph, those that read do not."""
+"""What a language model's steps cost: as measured, and as learned while they run.
+
+Steps that only decode run as one graph, those that read prompts do not; steps with background sequences cost the
+interpreter what those without do not. Each kind has a curve of its own:
+
+    seconds = added + times * measured curve
+
+What an interpreter adds to a step it adds to a small one and to a large one; a device that is slower is slower by a
+factor. Steps of one size cannot tell the two apart: there the difference is taken to be added, so that what a large
+step takes is not guessed from small ones.
+"""
 
 from __future__ import annotations
 
+import math
+from collections import deque
+from statistics import median
+
 from twoshift.policy.cost import CallCost
-from twoshift.policy.learn import CostLearner
+from twoshift.policy.plan.row import Curve
 from twoshift.types import CallSize
 
 __all__ = ["StepCurves"]
 
+_PER_BUCKET = 9  # newest steps of about one size
+_FEW = 3  # of them say nothing yet
+_EVERY = 8  # steps between two looks, once there are enough
+_HALF_LIFE_S = 20.0  # after which a size that was not seen again counts half
+_LEAST_WEIGHT = 1e-3
+_PRIOR = 0.02  # how much the measured slope counts beside steps of many sizes
+_SLOPES = (0.25, 4.0)  # times the measured one
+_RESIDUALS = 64
+
 
 class StepCurves:
-    """A learned curve of each kind; both begin as the one that was measured. A `Curve`."""
+    """Of steps beside background sequences, and of those of live ones alone (`alone`). A `Curve`."""
 
-    def __init__(self, cost: CallCost) -> None:
-        self._decoding, self._reading = CostLearner(cost), CostLearner(cost)
+    def __init__(self, cost: CallCost, reading: CallCost | None = None) -> None:
+        """`reading` is the measured curve of steps that read, where there is one."""
+        self._shared = _Kinds(cost, reading or cost)
+        self.alone = _Kinds(cost, reading or cost)
+        self._shared.other, self.alone.other = self.alone, self._shared
 
-    def observed(self, size: CallSize, seconds: float, ended_s: float) -> None:
-        """Learn from one finished step."""
-        (self._reading if size.longest > 1 else self._decoding).observed(size, seconds, ended_s)
+    def observed(
+        self, size: CallSize, seconds: float, ended_s: float, background: bool = True, next_reads: bool = False
+    ) -> None:
+        """Learn from one finished step, which had background sequences or not; another that reads may have begun."""
+        (self._shared if background else self.alone).observed(size, seconds, ended_s, next_reads)
 
     def seconds(self, size: CallSize, quantile: float = 0.5) -> float:
-        """Of a step; one that reads takes at least as long as one that decodes as much."""
-        decoding_s = self._decoding.cost.seconds(size, quantile)
-        return decoding_s if size.longest <= 1 else max(decoding_s, self._reading.cost.seconds(size, quantile))
+        """Of a step beside background sequences."""
+        return self._shared.seconds(size, quantile)
+
+
+class _Kinds:
+    """Steps that decode, and steps that read. A `Curve`."""
+
+    def __init__(self, decoding: CallCost, reading: CallCost) -> None:
+        self._decoding, self._reading = _Learned(decoding), _Learned(reading)
+        self.other: _Kinds = self  # asked where nothing was seen here
+        self._launch_s = 0.0  # of a step that reads, by how much longer the step before it took
+
+    def observed(self, size: CallSize, seconds: float, ended_s: float, next_reads: bool) -> None:
+        """A step ends for us once the next one is launched: what that took is the next one's."""
+        if size.longest > 1:
+            self._reading.observed(size, seconds + self._launch_s, ended_s)
+            self._launch_s = 0.0
+        elif next_reads:
+            self._launch_s = max(0.0, seconds - self.seconds(size))
+        else:
+            self._decoding.observed(size, seconds, ended_s)
+
+    def seconds(self, size: CallSize, quantile: float = 0.5) -> float:
+        """One that reads takes at least as long as one that decodes as much."""
+        decoding_s = _first_known(self._decoding, self.other._decoding).seconds(size, quantile)
+        if size.longest <= 1:
+            return decoding_s
+        return max(decoding_s, _first_known(self._reading, self.other._reading).seconds(size, quantile))
+
+
+def _first_known(own: _Learned, other: _Learned) -> _Learned:
+    return other if other.is_known and not own.is_known else own
+
+
+class _Learned:
+    """One kind's curve."""
+
+    def __init__(self, measured: CallCost) -> None:
+        self._measured: Curve = measured
+        self._added_s, self._times = 0.0, 1.0
+        self.is_known = False
+        self._spread = tuple[float, ...]()  # sorted: seen over predicted
+        self._residuals: deque[float] = deque(maxlen=_RESIDUALS)
+        # by half octaves of the measured curve's seconds: what it says, what was seen, and when
+        self._seen: dict[int, deque[tuple[float, float, float]]] = {}
+        self._since = 0
+
+    def seconds(self, size: CallSize, quantile: float) -> float:
+        usual_s = self._added_s + self._times * self._measured.seconds(size)
+        if quantile == 0.5:
+            return usual_s
+        if not self._spread:
+            return usual_s * self._measured.seconds(size, quantile) / self._measured.seconds(size)
+        return usual_s * max(1.0, self._spread[min(len(self._spread) - 1, int(quantile * len(self._spread)))])
+
+    def observed(self, size: CallSize, seconds: float, ended_s: float) -> None:
+        if size.rows < 1 or not (math.isfinite(seconds) and seconds > 0):
+            return  # a clock that did not move says nothing about the device
+        said_s = self._measured.seconds(size)
+        bucket = round(2 * math.log2(said_s))
+        seen = self._seen.get(bucket)
+        if seen is None:
+            seen = self._seen[bucket] = deque(maxlen=_PER_BUCKET)
+        seen.append((said_s, seconds, ended_s))
+        self._residuals.append(seconds / (self._added_s + self._times * said_s))
+        self._since += 1
+        if self._since >= _EVERY or (not self.is_known and self._since >= _FEW):
+            self._since = 0
+            self._learn(ended_s)
+
+    def _learn(self, now_s: float) -> None:
+        """The line through what each size took, the older the less; the slope stays near the measured one."""
+        points = [
+            (median(said for said, _, _ in each), median(took for _, took, _ in each), _weight(now_s - each[-1][2]))
+            for each in self._seen.values()
+            if len(each) >= _FEW
+        ]
+        if not points:
+            return
+        self.is_known = True
+        self._added_s, self._times = _line(points)
+        if len(self._residuals) >= _RESIDUALS // 2:
+            self._spread = tuple(sorted(self._residuals))
+
+
+def _weight(age_s: float) -> float:
+    return max(_LEAST_WEIGHT, 0.5 ** (age_s / _HALF_LIFE_S))
+
+
+def _line(points: list[tuple[float, float, float]]) -> tuple[float, float]:
+    """What is added to the measured curve and what it is multiplied with, neither below zero."""
+    total = sum(weight for _, _, weight in points)
+    said = sum(weight * x for x, _, weight in points) / total
+    took = sum(weight * y for _, y, weight in points) / total
+    prior = _PRIOR * total * said**2
+    across = sum(weight * (x - said) ** 2 for x, _, weight in points) + prior
+    along = sum(weight * (x - said) * (y - took) for x, y, weight in points) + prior
+    times = min(_SLOPES[1], max(_SLOPES[0], along / across))
+    added = took - times * said
+    return (added, times) if added >= 0 else (0.0, took / said)

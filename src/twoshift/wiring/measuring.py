@@ -13,6 +13,7 @@ from twoshift.policy.cost import CallCost
 from twoshift.policy.fit import fit_call_cost
 from twoshift.policy.plan.row import RowSize
 from twoshift.policy.profile import Profile, slowdown_now
+from twoshift.policy.step_fit import fit_step_cost
 from twoshift.ports import Runtime
 from twoshift.serve.model import output_tensors
 from twoshift.types import CallSize, Tensor
@@ -94,7 +95,7 @@ def measured_steps(runtime: LlmRuntime, note: Callable[[str], None]) -> Profile:
     """What steps take, measured in seconds and kept."""
     note(f"Measuring {runtime.info.model} (only at the first start)")
     samples = [each.sample for each in measure_steps(runtime, _MEASURE_S)]
-    found = profile_of(runtime.info, fit_call_cost(samples).cost, RowSize.uniform(1), len(samples))
+    found = profile_of(runtime.info, fit_step_cost(samples).cost, RowSize.uniform(1), len(samples))
     keep_profile(found, note, runtime.info.registry)
     return found
 

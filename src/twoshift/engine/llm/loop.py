@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from twoshift.engine.device_loop import DeviceLoop
 from twoshift.engine.llm.llm_counters import LlmCounters
@@ -174,8 +174,10 @@ class LlmEngine(DeviceLoop):
             if step.seconds is not None:
                 size, ended_s = step.size, self._clock()
                 self._learner.observed(size, step.seconds, ended_s)
-                self.curves.observed(size, step.seconds, ended_s)
+                shared = _has_background(step.tokens, inside)
+                self.curves.observed(size, step.seconds, ended_s, shared, any(each > 1 for each in step.begun.values()))
             settle = self._outcomes.took(step, inside, self._clock())
+            self._table.begun(step.begun)
         wake_all([wake for act in settle if (wake := act()) is not None])
         return True
 
@@ -287,6 +289,10 @@ class LlmEngine(DeviceLoop):
         with self._lock:
             self._table.forget_live(key)
             self._changed.notify_all()
+
+
+def _has_background(keys: Iterable[int], inside: Mapping[int, Live | Background]) -> bool:
+    return any(isinstance(inside.get(key), Background) for key in keys)
 
 
 def _too_large(sequence: Background) -> TooLarge:

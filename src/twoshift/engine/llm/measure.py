@@ -6,7 +6,8 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import median
 
 from twoshift.errors import InvalidInput
 from twoshift.generation import GenerationParams
@@ -17,6 +18,8 @@ __all__ = ["StepSample", "measure_steps"]
 
 _SHORTEST = 8  # tokens of a prompt
 _DECODE_STEPS = 6  # of each number of sequences, in a round
+_USUAL_STEPS = 3  # that tell what a step takes which reads nothing
+_READ_BESIDE = (64, 512)  # tokens of a prompt beside sequences that are decoded
 _MOST_ROUNDS = 20
 _FIRST_ID, _IDS = 100, 20_000  # tokens that are nothing special, as far as a vocabulary has so many
 
@@ -74,8 +77,9 @@ class _Bench:
             yield lambda count=count: self.decode(count)
         for length in _doubling(2 * _SHORTEST, min(shape.step_tokens, shape.context_tokens - 1)):
             yield lambda length=length: self._read(length)
-        for count in _doubling(2, min(16, shape.max_sequences - 1)):
-            yield lambda count=count: self._both(count, min(64, shape.step_tokens - count))
+        for count in sorted({min(each, shape.max_sequences - 1) for each in (2, 16, shape.max_sequences // 4, 10**6)}):
+            if count >= 1:
+                yield lambda count=count: self._both(count)
 
     def decode(self, count: int) -> list[StepSample]:
         """Steps in which so many sequences get a token each."""
@@ -86,29 +90,39 @@ class _Bench:
         return [each for step in steps if (each := _sampled(step, set())) is not None]
 
     def _read(self, length: int) -> list[StepSample]:
-        """A step in which a prompt is read; behind another such one, where steps begin before others end."""
-        first = self._add(length, 1)
-        step, keys = self._runtime.step(), [first]
-        if first not in step.tokens:
-            keys.append(self._add(length, 1))
-            step = self._step_with(keys[-1])
+        """A step in which a prompt is read; between two such ones, where steps begin before others end."""
+        keys = [self._add(length, 1)]
+        step = self._runtime.step()
+        if keys[0] not in step.tokens:
+            for _ in range(2):
+                keys.append(self._add(length, 1))
+                step = self._runtime.step()
         self._runtime.abort(keys)
-        sample = _sampled(step, {keys[-1]})
+        sample = _sampled(step, set(keys))
         return [] if sample is None else [sample]
 
-    def _both(self, count: int, length: int) -> list[StepSample]:
-        decoding = [self._add(_SHORTEST, 16 + count) for _ in range(count)]
+    def _both(self, count: int) -> list[StepSample]:
+        """Steps in which so many sequences are decoded and a prompt is read, of several lengths."""
+        most = min(self._runtime.shape.step_tokens - count, self._runtime.shape.context_tokens - 1)
+        decoding = [self._add(_SHORTEST, 16 * _DECODE_STEPS + count) for _ in range(count)]
         self._until_read(decoding)
-        key = self._add(length, 1)
-        sample = _sampled(self._step_with(key), {key})
-        self._runtime.abort([*decoding, key])
-        return [] if sample is None else [sample]
+        found = [self._beside(length) for length in sorted({min(each, most) for each in _READ_BESIDE}) if length > 1]
+        self._runtime.abort(decoding)
+        return [each for each in found if each is not None]
 
-    def _step_with(self, key: int) -> Step:
-        """The next one that had a part of that sequence."""
-        while key not in (step := self._runtime.step()).tokens:
-            pass
-        return step
+    def _beside(self, length: int) -> StepSample | None:
+        """A step that is begun while another one runs ends that one later: what its launch took is added to it."""
+        steps = [self._runtime.step() for _ in range(_USUAL_STEPS)]
+        usual_s = median(each.seconds or 0.0 for each in steps)
+        key, before, step = self._add(length, 1), Step(), self._runtime.step()
+        while key not in step.tokens:
+            before, step = step, self._runtime.step()
+        self._runtime.abort([key])
+        sample = _sampled(step, {key})
+        if sample is None or before.seconds is None:
+            return sample
+        launch_s = max(0.0, before.seconds - usual_s)
+        return replace(sample, sample=replace(sample.sample, seconds=sample.sample.seconds + launch_s))
 
     def _until_read(self, keys: list[int]) -> None:
         begun = set[int]()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from twoshift.engine.llm.pending_sequences import PendingSequences, prefix_order, shared_prefix
@@ -78,6 +78,13 @@ class SequenceTable:
         """Into the runtime, before its next step."""
         orders.add += sequences
         self.inside.update((each.key, each) for each in sequences)
+
+    def begun(self, tokens: Mapping[int, int]) -> None:
+        """A step is on its way with so many tokens of each."""
+        for key, count in tokens.items():
+            sequence = self.inside.get(key)
+            if sequence is not None:
+                sequence.begun(count)
 
     def take_out(self, sequences: Sequence[Background], orders: Orders) -> int:
         """Back to the line, the last first: what came first comes first again. The tokens to be read again."""

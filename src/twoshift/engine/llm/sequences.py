@@ -43,6 +43,7 @@ class _Sequence:
     arrived_s: float
     token_ids: list[int] = field(default_factory=list[int])  # generated since it was let in
     read_tokens: int = 0  # of its prompt, since it was let in
+    reading_tokens: int = 0  # of its prompt, in steps that have begun and not ended
     cached_tokens: int = 0  # of its prompt
     first_s: float | None = None  # when its first token came
     steps: int = 0  # that it was in
@@ -66,11 +67,17 @@ class _Sequence:
     @property
     def unread_tokens(self) -> int:
         """Of its prompt."""
-        return 0 if self.token_ids else max(0, self.prompt.tokens - self.read_tokens)
+        return 0 if self.token_ids else max(0, self.prompt.tokens - self.read_tokens - self.reading_tokens)
+
+    def begun(self, tokens: int) -> None:
+        """Its part of a step that is on its way."""
+        if not self.token_ids:
+            self.reading_tokens += tokens
 
     def processed(self, tokens: int) -> None:
         """Its part of a step."""
         self.steps += 1
+        self.reading_tokens = max(0, self.reading_tokens - tokens)
         if not self.token_ids:
             self.read_tokens = min(self.prompt.tokens, self.read_tokens + tokens)
 
@@ -117,7 +124,8 @@ class Background(_Sequence):
 
     def governed(self) -> BackgroundSequence:
         """As the governor sees it."""
-        read = max(self.read_tokens, self.shared_tokens) if not self.token_ids else self.prompt.tokens
+        read = max(self.read_tokens + self.reading_tokens, self.shared_tokens)
+        read = self.prompt.tokens if self.token_ids else min(read, self.prompt.tokens)
         most = self.prompt.max_tokens - len(self.prompt.begun)
         return BackgroundSequence(self.key, self.prompt.tokens, most, read, len(self.token_ids))
 
@@ -128,6 +136,7 @@ class Background(_Sequence):
             again += len(self.token_ids)
             self.prompt = replace(self.prompt, begun=(*self.prompt.begun, *self.token_ids))
         self.token_ids, self.read_tokens, self.shared_tokens, self.text = [], 0, 0, ""
+        self.reading_tokens = 0
         self.logprobs, self.tool_calls = (), ()
         return again
 

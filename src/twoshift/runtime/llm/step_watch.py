@@ -35,7 +35,7 @@ class StepWatch:
         self.quiet: set[str] = set()  # own ids of sequences that vLLM's output processor does not know
         self._begun: deque[_Begun] = deque()
         self._ended, self._ended_s = EndedStep(), 0.0
-        self._preempted = 0
+        self._preempted, self._new = 0, list[_Begun]()
         self._decide, self._update = scheduler.schedule, scheduler.update_from_output
         scheduler.schedule, scheduler.update_from_output = self._schedule, self._update_from_output
 
@@ -50,12 +50,23 @@ class StepWatch:
         self._ended, self._preempted = EndedStep(), 0
         return ended, preempted
 
+    def begun(self) -> dict[int, int]:
+        """Tokens that steps have begun with since this was last asked, of those that are still on their way."""
+        new, self._new = self._new, []
+        tokens = dict[int, int]()
+        for step in new:
+            if any(step is each for each in self._begun):
+                for key, count in step.tokens.items():
+                    tokens[key] = tokens.get(key, 0) + count
+        return tokens
+
     def _schedule(self, *args: Any, **options: Any) -> Any:
         began_s = self._clock()
         decided = self._decide(*args, **options)
         keys = self._keys
         tokens = {keys[own]: count for own, count in decided.num_scheduled_tokens.items() if own in keys}
         self._begun.append(_Begun(tokens, began_s))
+        self._new.append(self._begun[-1])
         self._preempted += len(decided.preempted_req_ids or ())
         return decided
 

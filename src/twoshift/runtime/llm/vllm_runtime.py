@@ -309,7 +309,8 @@ class VllmRuntime:
         self._forget([each.key for each in emitted if each.finish is not None or each.error is not None])
         if not ended.tokens and not self._steps.in_flight:
             time.sleep(_PAUSE_S)
-        return Step(tuple(emitted), ended.tokens, ended.seconds, self._kv_use(), preempted, more)
+        began = self._steps.begun()
+        return Step(tuple(emitted), ended.tokens, ended.seconds, self._kv_use(), preempted, began, more)
 
     def close(self) -> None:
         """Give the device back, so that another model can be loaded in this process."""
