@@ -60,6 +60,7 @@ class SimulatedLlm:
     now_s: float = 0.0
     inside: dict[int, _Inside] = field(default_factory=dict[int, _Inside])
     _flying: deque[_Begun] = field(default_factory=deque[_Begun])
+    _cached: dict[int, int] = field(default_factory=dict[int, int])
     _free_s: float = 0.0
     _ended_s: float = 0.0
 
@@ -75,11 +76,13 @@ class SimulatedLlm:
     def add(self, key: int, prompt: Prompt, live: bool) -> None:
         while self._flying and not self.inside:
             self._end()
-        self.inside[key] = _Inside(prompt, live)
+        self.inside[key] = _Inside(prompt, live, min(self._cached.pop(key, 0), prompt.tokens - 1))
 
     def abort(self, keys: Sequence[int]) -> None:
         for key in keys:
-            self.inside.pop(key, None)
+            gone = self.inside.pop(key, None)
+            if gone is not None:  # whole blocks of it stay in the prefix cache
+                self._cached[key] = (gone.read + gone.made) // self.shape.block_tokens * self.shape.block_tokens
 
     def close(self) -> None:
         pass

@@ -14,6 +14,7 @@ from twoshift.types import CallSize
 __all__ = ["GovernorPolicy"]
 
 _AT_ONCE, _AT_ONCE_SHARE = 8, 1 / 16  # prompts that begin together, of those that run: fewer steps read any
+_PLACES, _PLACES_SHARE = 2, 0.03  # of the sequences, left to live ones that come: nobody has to go for them
 _RECENT_STEPS = 32  # over which live prompts are averaged
 # Of a prompt: a runtime that has forgotten what it read of it would never come to its end
 _MOST_PAUSES, _MOST_PAUSES_BOUNDED = 4, 64  # the latter where --live-slowdown says what live prompts may pay for it
@@ -33,11 +34,14 @@ class _Bounds:
 class GovernorPolicy:
     """Holds background sequences to what live streams leave of the step and of the KV cache."""
 
-    def __init__(self, cost: Curve, settings: GovernorSettings) -> None:
-        self.cost = cost
+    def __init__(self, cost: Curve, settings: GovernorSettings, alone: Curve | None = None) -> None:
+        """`alone` is the curve of steps without background sequences, where it is known apart."""
+        self.cost, self._alone = cost, alone or cost
         self.settings = settings
+        # A slowdown is of the usual step: where steps scatter, a late one beside a usual one would leave nothing
+        self._quantile = settings.quantile if settings.live_slowdown == math.inf else 0.5
         self._live_s = -math.inf  # when live load was last seen
-        self._lent_s = 0.0  # by which live prompts alone make a step longer than TPOT, on average lately
+        self._lent_s = 0.0  # by which live prompts make a step longer than TPOT, on average lately
         self._aborted_s = -math.inf
         self._pauses: dict[int, int] = {}  # of prompts, by key: how often they have left for live ones
         self._first: tuple[int, float] | None = None  # the first one waiting that did not fit, and since when
@@ -52,8 +56,7 @@ class GovernorPolicy:
         """What to admit or abort now, and the prefill ration of the next step."""
         if not live.is_idle:
             self._live_s = now_s
-            over_s = max(0.0, self.predicted_s(live, 0, 0, 0) - self.settings.tpot_s) if live.prefill_tokens else 0.0
-            self._lent_s += (over_s - self._lent_s) / _RECENT_STEPS
+            self._lent_s += (self._over_s(live, running) - self._lent_s) / _RECENT_STEPS
         bounds = self._bounds(live, now_s)
         aborted = self._to_abort(live, running, bounds)
         left = _without(running, aborted)
@@ -80,21 +83,26 @@ class GovernorPolicy:
         return self._decision(live, held, bounds, admitted=admitted, too_large=too_large, reason=reason)
 
     def predicted_s(self, live: LiveLoad, sequences: int, prefilling: int, prefill_tokens: int) -> float:
-        """The step with these background sequences, so many of them reading this much of their prompts."""
-        live_rows, decoding = live.running + live.waiting, sequences - prefilling
-        singles = live_rows + decoding
-        size = CallSize(
-            rows=live_rows + sequences,
-            tokens=singles + live.prefill_tokens + prefill_tokens,
-            longest=max(int(singles > 0), live.prefill_tokens, prefill_tokens),
-            squares=singles + live.prefill_tokens**2 + prefill_tokens**2,
-        )
-        return self.cost.seconds(size, self.settings.quantile) if size.rows else 0.0
+        """The step with these background sequences, so many of them reading this much of their prompts together."""
+        size = _step(live, sequences, prefilling, prefill_tokens)
+        return self.cost.seconds(size, self._quantile) if size.rows else 0.0
+
+    def _alone_s(self, live: LiveLoad) -> float:
+        """Of live streams while no prompt is read; one at least: the next is likely near."""
+        return self._alone.seconds(CallSize.uniform(max(1, live.running + live.waiting)), self._quantile)
+
+    def _over_s(self, live: LiveLoad, running: Sequence[BackgroundSequence]) -> float:
+        """Live prompts are read whole, however long: what that adds beyond TPOT other steps have to give back."""
+        if not live.prefill_tokens:
+            return 0.0
+        unread = _unread(running)
+        read = sum(min(live.prefill_tokens, each) for each in unread)
+        return max(0.0, self.predicted_s(live, len(running), len(unread), read) - self.settings.tpot_s)
 
     def _bounds(self, live: LiveLoad, now_s: float) -> _Bounds:
         settings = self.settings
         if now_s - self._live_s < settings.idle_after_s or now_s == self._live_s:
-            alone_s = self.predicted_s(_some(live), 0, 0, 0)
+            alone_s = self._alone_s(live)
             step_s = min(settings.tpot_s, settings.live_slowdown * alone_s)
             fill_s = min(settings.tpot_s - self._lent_s, step_s)
             admit_s = alone_s + settings.admit_share * (fill_s - alone_s)
@@ -179,7 +187,8 @@ class GovernorPolicy:
         share, settings = bounds.admit_share, self.settings
         whole = math.floor(settings.kv_mark_tokens * share) - live.kv_tokens - live.waiting_kv_tokens
         free = whole - sum(each.kv_tokens for each in running)
-        room = math.floor(settings.max_sequences * share) - live.running - live.waiting - len(running)
+        places = settings.max_sequences - (0 if share == 1 else max(_PLACES, round(_PLACES_SHARE * settings.max_sequences)))
+        room = places - live.running - live.waiting - len(running)
         most = max(settings.admit_prefill_tokens, live.prefill_tokens)
         unread, readable = _unread(running), self._readable(live, len(running), bounds)
         # waiting for a first one that would not fit an empty engine either would wait in vain
@@ -189,8 +198,8 @@ class GovernorPolicy:
         for each in waiting if may_pass else waiting[:1]:
             if len(admitted) >= room:
                 break
-            if is_filled := sum(unread) >= readable:
-                break  # unread prompts queue better outside the engine, where they can still be reordered
+            if is_filled := 1 < readable < sum(unread) + each.prefill_left_tokens and bool(unread):
+                break  # unread prompts queue better outside the engine, and one read in two steps costs both more
             if each.kv_tokens > free:
                 continue
             more, count = [*unread, *_unread([each])], len(running) + len(admitted) + 1
@@ -201,14 +210,23 @@ class GovernorPolicy:
             admitted.append(each)
             free -= each.kv_tokens
             unread = more
-        if not is_filled and len(admitted) < min(_AT_ONCE, _AT_ONCE_SHARE * len(running), len(waiting)):
+        if not is_filled and readable > 1 and len(admitted) < min(_AT_ONCE, _AT_ONCE_SHARE * len(running), len(waiting)):
             return [], "waiting until several prompts can begin in one step"
         if not admitted:
-            return [], "the step, the KV cache or the prefill budget has no capacity for another sequence"
+            return [], self._why_none(live, running)
         return admitted, f"capacity for {len(admitted)} of {len(waiting)} waiting sequences"
 
+    def _why_none(self, live: LiveLoad, running: Sequence[BackgroundSequence]) -> str:
+        if running or live.is_idle or self.settings.live_slowdown == math.inf:
+            return "the step, the KV cache or the prefill budget has no capacity for another sequence"
+        streams = live.running + live.waiting
+        return f"a live slowdown of {self.settings.live_slowdown:g} leaves no capacity beside {streams} live streams"
+
     def _readable(self, live: LiveLoad, count: int, bounds: _Bounds) -> int:
-        """Background prompt tokens that a step has time for beside so many sequences; at least one."""
+        """Background prompt tokens that a step has time for beside so many sequences.
+
+        1: it has no time to read, and prompts come in token by token, as if they were decoded.
+        """
         whole = [bounds.prefill_tokens]
         return max(1, _largest(whole[0], lambda n: self._fits(live, count + 1, whole, n, bounds.fill_s)))
 
@@ -247,9 +265,16 @@ class GovernorPolicy:
         return max(1, live.prefill_tokens, _largest(max(unread), keeps))
 
 
-def _some(live: LiveLoad) -> LiveLoad:
-    """Live streams as they are while no prompt is read; one at least: the next is likely near."""
-    return replace(live, running=max(1, live.running + live.waiting), waiting=0, prefill_tokens=0)
+def _step(live: LiveLoad, sequences: int, prefilling: int, prefill_tokens: int) -> CallSize:
+    live_rows, decoding = live.running + live.waiting, sequences - prefilling
+    singles = live_rows + decoding
+    most = 1 if prefill_tokens <= prefilling else prefill_tokens  # a token of each: as if they were decoded
+    return CallSize(
+        rows=live_rows + sequences,
+        tokens=singles + live.prefill_tokens + prefill_tokens,
+        longest=max(int(singles > 0), live.prefill_tokens, most if prefilling else 0),
+        squares=singles + live.prefill_tokens**2 + prefill_tokens**2,
+    )
 
 
 def _unread(sequences: Sequence[BackgroundSequence]) -> list[int]:

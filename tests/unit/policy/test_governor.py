@@ -306,9 +306,9 @@ def test_a_long_background_prompt_is_rationed_beside_live_streams() -> None:
 
 
 def test_prompts_queue_outside_the_engine_while_its_ration_is_spent() -> None:
-    waiting = [prompt(n, prompt_tokens=300) for n in range(10)]
+    waiting = [prompt(n, prompt_tokens=250) for n in range(10)]
     policy = GovernorPolicy(Hinge(), SETTINGS)
-    assert policy.decide(LIVE, [], waiting, 0.0).admit == (0, 1)
+    assert policy.decide(LIVE, [], waiting, 0.0).admit == (0, 1), "a third would not be read whole in the same step"
     assert policy.decide(LIVE, waiting[:2], waiting[2:], 0.1).admit == ()
 
 

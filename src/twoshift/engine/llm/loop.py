@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,6 +32,7 @@ from twoshift.types import Lane
 __all__ = ["LlmEngine"]
 
 _DECIDES_AGAIN = 8  # steps after which the governor is asked although nobody came or went
+_SWITCH_S = 0.0005  # how long a thread may keep the interpreter from one that wants it
 _LOOK_AGAIN_S = 0.05  # while background sequences wait for a reason that only time ends
 
 
@@ -60,13 +62,16 @@ class LlmEngine(DeviceLoop):
         self.on_finished: Callable[[FinishedSequence], None] | None = None  # told in the loop's thread
         self._learner = CostLearner(cost)
         self.curves = StepCurves(cost)  # of steps that read and of those that only decode, as learned so far
-        self._governor = GovernorPolicy(self.curves, self.objective.governed(runtime.shape, serves))
+        governed = self.objective.governed(runtime.shape, serves)
+        self._governor = GovernorPolicy(self.curves, governed, self.curves.alone)
         self._admission = LlmAdmissionPolicy(self.objective.bounds(runtime.shape))
         self._outcomes = StepOutcomes(runtime, self._table, self._counters, self._lock, self._finished)
         self._step_began_s: float | None = None
         self._full: tuple[int, int] | None = None  # who ran and waited when the governor last changed nothing
         self._since_asked = 0  # steps
         self._inside_before: dict[int, Live | Background] = {}  # when the step before was decided
+        # A step must not wait until another thread has answered a dozen requests
+        sys.setswitchinterval(min(_SWITCH_S, sys.getswitchinterval()))
         self._start([threading.Thread(target=self._loop, name="twoshift-llm", daemon=True)], start)
 
     # For callers
