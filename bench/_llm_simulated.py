@@ -27,7 +27,7 @@ class Costs:
     device_token_s: float = 23e-6  # each token of a prompt
     host_s: float = 3.6e-3  # a step of the interpreter: schedule, launch, take
     host_row_s: float = 34e-6  # each sequence
-    host_read_s: float = 6e-3  # a step that reads: launched layer by layer
+    host_read_s: float = 12e-3  # a step that reads: launched layer by layer
     host_live_s: float = 20e-6  # each token of a live stream: told to who reads it
     launch_share: float = 0.6  # of the interpreter's time, before the device can begin
 

@@ -198,7 +198,7 @@ def _cells(row: Row, got: Got, objectives: Objectives) -> list[str]:
     if row.live and got.ttft_s and got.tpot_s:
         live = [
             f"{_p(got.ttft_s, 50):,.0f} / {_p(got.ttft_s, 99):,.0f} ms",
-            f"{_p(got.tpot_s, 50):,.0f} / {_p(got.tpot_s, 99):,.0f} ms",
+            f"{_p(got.tpot_s, 50):,.1f} / {_p(got.tpot_s, 99):,.1f} ms",
             f"{_p(got.gaps_s, 99):,.0f} ms",
             f"{got.live_tokens / got.seconds:.1f}",
             objectives.kept(got),

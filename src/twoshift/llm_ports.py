@@ -128,7 +128,9 @@ class Step:
     seconds: float | None = None  # None: it says nothing about what a step takes
     kv_use: float = 0.0  # share of the KV cache
     preempted: int = 0  # sequences that the runtime itself put back for want of KV cache
-    begun: Mapping[int, int] = field(default_factory=dict[int, int])  # tokens of what has begun and not ended, new since
+    begun: Mapping[int, int] = field(
+        default_factory=dict[int, int]
+    )  # tokens of what has begun and not ended, new since
     more: Sequence[tuple[int, Sequence[int]]] = ()  # further tokens of sequences whose text comes at their end, by key
 
     @property

@@ -32,8 +32,8 @@ def profile_llm(
 ) -> None:
     """Measure, keep the curve and tell what was found."""
     from twoshift.engine.llm.measure import measure_steps
-    from twoshift.policy.step_fit import fit_step_cost
     from twoshift.policy.plan.row import RowSize
+    from twoshift.policy.step_fit import fit_step_cost
     from twoshift.wiring.model_loading import load_llm
     from twoshift.wiring.stored_profiles import profile_of, profiles, share_profile
 

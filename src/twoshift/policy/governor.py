@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 
 from twoshift.policy.governor_values import BackgroundSequence, GovernorDecision, GovernorSettings, LiveLoad
@@ -187,7 +187,9 @@ class GovernorPolicy:
         share, settings = bounds.admit_share, self.settings
         whole = math.floor(settings.kv_mark_tokens * share) - live.kv_tokens - live.waiting_kv_tokens
         free = whole - sum(each.kv_tokens for each in running)
-        places = settings.max_sequences - (0 if share == 1 else max(_PLACES, round(_PLACES_SHARE * settings.max_sequences)))
+        places = settings.max_sequences - (
+            0 if share == 1 else max(_PLACES, round(_PLACES_SHARE * settings.max_sequences))
+        )
         room = places - live.running - live.waiting - len(running)
         most = max(settings.admit_prefill_tokens, live.prefill_tokens)
         unread, readable = _unread(running), self._readable(live, len(running), bounds)
@@ -210,7 +212,11 @@ class GovernorPolicy:
             admitted.append(each)
             free -= each.kv_tokens
             unread = more
-        if not is_filled and readable > 1 and len(admitted) < min(_AT_ONCE, _AT_ONCE_SHARE * len(running), len(waiting)):
+        if (
+            not is_filled
+            and readable > 1
+            and len(admitted) < min(_AT_ONCE, _AT_ONCE_SHARE * len(running), len(waiting))
+        ):
             return [], "waiting until several prompts can begin in one step"
         if not admitted:
             return [], self._why_none(live, running)

@@ -67,7 +67,7 @@ class ServedLlm(TakesPrompts):
     def derived_now(self) -> LlmDerived:
         """From the curve as learned so far."""
         recent = [each.usage for each in self.engine.recent()]
-        return derive_llm(self.engine.curves, self.engine.objective, self.engine.runtime.shape, recent)
+        return derive_llm(self.engine.curves.alone, self.engine.objective, self.engine.runtime.shape, recent)
 
     def health(self) -> Health:
         """Whether it keeps up; a step or a wait of much more than the objective is stuck."""
