@@ -32,8 +32,10 @@ _FLEET = {
 # registry, and its name there may be somebody else's. pyproject.toml says the same (a test compares them).
 EXTRAS: dict[str, dict[str, str]] = {
     "catboost": {"catboost": "catboost"},
+    "delta": {"deltalake": "deltalake", "pyarrow": "pyarrow"},
     "encoder": _ENCODER,
     "grpc": {"grpc": "grpcio", "google.protobuf": "protobuf"},
+    "iceberg": {"pyarrow": "pyarrow", "pyiceberg": "pyiceberg"},
     "jobs": {"pyarrow": "pyarrow"},
     "lightgbm": {"lightgbm": "lightgbm"},
     "query": {"duckdb": "duckdb", "pyarrow": "pyarrow"},

@@ -130,7 +130,8 @@ class Job:
     ) -> JobResult:  # fmt: skip
         existing = self._existing(fresh)
         earlier = None if retry_errors is None else self._earlier(retry_errors)
-        sources = self._files()
+        begun = existing or earlier
+        sources = self._files(() if begun is None else begun.sources or begun.files)
         # What can be told is told before a model is loaded
         existing, was_begun_with = self._today(existing, sources), existing and existing.files
         if earlier is not None:
@@ -219,9 +220,12 @@ class Job:
             accepted = f"an empty or new folder; this one contains {min(shown)}, and no plan of a job"
             raise InvalidInput("output", self.settings.output, accepted)
 
-    def _files(self) -> tuple[InputFile, ...]:
-        """The input; what lies in this very job's output folder, which may be in an input folder, is none of it."""
-        found = resolve(self.settings.inputs, self._blobs_for, self.settings.input_format)
+    def _files(self, begun_with: tuple[InputFile, ...]) -> tuple[InputFile, ...]:
+        """The input, its tables at the version that the job was begun with.
+
+        What lies in this very job's output folder, which may be in an input folder, is none of it.
+        """
+        found = resolve(self.settings.inputs, self._blobs_for, self.settings.input_format, begun_with)
         files = tuple(file for file in found if not is_below(file.location, self.settings.output))
         if found and not files:
             raise InvalidInput(

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from twoshift.batch.inputs import NULL_WORDS, InputFile, model_types
+from twoshift.batch.inputs import NULL_WORDS, Constant, InputFile, model_types
 from twoshift.batch.settings import JobSettings
 from twoshift.errors import Broken, InvalidInput, first_line
 from twoshift.extras import needed
@@ -26,6 +26,10 @@ _READERS = {
     "jsonl": "read_json([{files}], union_by_name=true, format='newline_delimited')",
 }
 _SQL_TYPES = {"bool": "BOOLEAN", "float": "DOUBLE", "int": "BIGINT"}
+_CONSTANT_TYPES = {
+    "bool": "BOOLEAN", "int8": "TINYINT", "int16": "SMALLINT", "int32": "INTEGER", "int64": "BIGINT", "float": "FLOAT",
+    "double": "DOUBLE", "string": "VARCHAR", "date32[day]": "DATE",
+}  # fmt: skip
 _COMPRESSIONS = (None, "gzip", "zstd")  # that DuckDB reads
 
 BlobsFor = Callable[[str], Blobs]
@@ -94,7 +98,7 @@ class _Tables:
     """The files of a job's input as the table `input`; raises InvalidInput for one that DuckDB does not read."""
 
     def __init__(self, sources: Sequence[InputFile], blobs_for: BlobsFor, stated: Mapping[str, str]) -> None:
-        self._files: dict[str, list[InputFile]] = {}
+        self._files: dict[tuple[str, tuple[Constant, ...]], list[InputFile]] = {}
         for file in sources:
             if "://" in file.location:
                 raise InvalidInput("query", file.location, "input files on this machine")
@@ -102,7 +106,7 @@ class _Tables:
                 accepted = f"input files in {', '.join(_READERS)}, all but parquet also with .gz or .zst"
                 raise InvalidInput("query", file.location, accepted)
             if file.size_bytes:
-                self._files.setdefault(file.format, []).append(file)
+                self._files.setdefault((file.format, file.constants), []).append(file)
         if not self._files:
             raise InvalidInput("query", [file.location for file in sources], "input files that are not empty")
         self._blobs_for, self._stated = blobs_for, stated
@@ -113,13 +117,18 @@ class _Tables:
         database.execute(f"SET allowed_paths=[{allowed}]")
         database.execute("SET enable_external_access=false")
         database.execute("SET lock_configuration=true")
-        tables = " UNION ALL BY NAME ".join(self._table(kind, files) for kind, files in self._files.items())
+        tables = " UNION ALL BY NAME ".join(
+            self._table(kind, constants, files) for (kind, constants), files in self._files.items()
+        )
         database.execute(f"CREATE VIEW input AS {tables}")
 
-    def _table(self, kind: str, files: Sequence[InputFile]) -> str:
+    def _table(self, kind: str, constants: Sequence[Constant], files: Sequence[InputFile]) -> str:
         reader = _READERS[kind].format(files=", ".join(_quoted(_path(file)) for file in files))
         typed = ", ".join(self._typed(kind, files))
-        return f"(FROM {reader} SELECT *{f' REPLACE ({typed})' if typed else ''})"
+        if constants:  # of a table, which says it better than the names of folders do
+            reader = f"{reader.removesuffix(')')}, hive_partitioning=false)"
+        added = "".join(f", {_value(each)}" for each in constants)
+        return f"(FROM {reader} SELECT *{f' REPLACE ({typed})' if typed else ''}{added})"
 
     def _typed(self, kind: str, files: Sequence[InputFile]) -> Iterator[str]:
         """Columns of CSV with the types that they have in a job without a query."""
@@ -133,6 +142,13 @@ class _Tables:
                 column = '"' + name.replace('"', '""') + '"'
                 value = f"CASE WHEN trim({column}) NOT IN ({nulls}) THEN trim({column}) END"
                 yield f"CAST({value} AS {_SQL_TYPES[told]}) AS {column}"
+
+
+def _value(constant: Constant) -> str:
+    """A column that a table's file does not have."""
+    value = "NULL" if constant.value is None else _quoted(constant.value)
+    name = '"' + constant.name.replace('"', '""') + '"'
+    return f"CAST({value} AS {_CONSTANT_TYPES[constant.type]}) AS {name}"
 
 
 def _path(file: InputFile) -> str:

@@ -3,7 +3,7 @@
 from twoshift.batch.inputs.columns import joined
 from twoshift.batch.inputs.conform import conform, fitted
 from twoshift.batch.inputs.cut import cut
-from twoshift.batch.inputs.file import InputFile
+from twoshift.batch.inputs.file import Constant, InputFile
 from twoshift.batch.inputs.fingerprint import fingerprint, fingerprinted
 from twoshift.batch.inputs.piece import READ_ERROR, Piece, Shard, ShardTarget
 from twoshift.batch.inputs.read import read
@@ -16,6 +16,7 @@ __all__ = [
     "NULL_WORDS",
     "READ_ERROR",
     "TYPES",
+    "Constant",
     "InputFile",
     "Piece",
     "Shard",

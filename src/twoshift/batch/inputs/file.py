@@ -7,7 +7,7 @@ import msgspec
 from twoshift.batch.inputs.piece import END, Piece
 from twoshift.errors import InvalidInput
 
-__all__ = ["FORMATS", "InputFile", "known_encoding", "named_encoding"]
+__all__ = ["FORMATS", "Constant", "InputFile", "InputTable", "known_encoding", "named_encoding"]
 
 _SUFFIXES = {
     "parquet": (".parquet", ".pq"),
@@ -25,6 +25,23 @@ _KNOWN = (
 )
 
 
+class Constant(msgspec.Struct, frozen=True):
+    """A column that is not in a file: the same in all of its rows, as its table says."""
+
+    name: str
+    type: str  # as Arrow names it
+    value: str | None
+
+
+class InputTable(msgspec.Struct, frozen=True):
+    """A table at one version, by which a resume reads the same rows."""
+
+    location: str
+    kind: str  # "delta" or "iceberg"
+    version: int  # of Iceberg: the snapshot
+    metadata: str = ""  # of Iceberg: the file that tells of it
+
+
 class InputFile(msgspec.Struct, frozen=True):
     """One file of a job's input."""
 
@@ -34,6 +51,8 @@ class InputFile(msgspec.Struct, frozen=True):
     format: str  # one of FORMATS
     compression: str | None = None  # around the whole file: "gzip", "zstd", "bz2", "xz"
     fingerprint: str = ""  # of its content, where it has one: the same under another identity is no change
+    constants: tuple[Constant, ...] = ()
+    table: InputTable | None = None  # that it is a file of
 
     @property
     def is_text(self) -> bool:

@@ -12,6 +12,7 @@ from twoshift.batch.inputs.columns import WantedColumns, assembled, bounded_batc
 from twoshift.batch.inputs.file import InputFile
 from twoshift.batch.inputs.piece import Piece, ShardTarget
 from twoshift.batch.inputs.source import Source, opened
+from twoshift.batch.inputs.tables import constant_array, constant_fields
 from twoshift.ports import Blobs
 
 __all__ = ["group_pieces", "parquet_batches", "parquet_pieces", "parquet_schema"]
@@ -58,7 +59,10 @@ def _inside(index: int, start: int, group: tuple[int, int], share: float) -> Ite
 def parquet_schema(file: InputFile, blobs: Blobs) -> pa.Schema:
     """The file's columns."""
     with opened(file, blobs) as source:
-        return _reader(source).schema_arrow
+        own = _reader(source).schema_arrow
+    constants = constant_fields(file)
+    names = {field.name for field in constants}
+    return pa.schema([*(field for field in own if field.name not in names), *constants])
 
 
 def parquet_batches(
@@ -67,11 +71,17 @@ def parquet_batches(
     """The piece's rows; only the row groups and columns that it needs are read."""
     with opened(file, blobs) as source:
         reader = _reader(source)
-        names = wanted.among(reader.schema_arrow.names, file.location)
+        constants = {each.name: each for each in file.constants}
+        own = [name for name in reader.schema_arrow.names if name not in constants]
+        among = wanted.among([*own, *constants], file.location)
+        names = [name for name in among if name not in constants]
         seen = 0
         for batch in bounded_batches(_decoded(reader, piece, names, batch_rows, batch_bytes), batch_rows, batch_bytes):
             seen += batch.num_rows
-            arrays = {name: batch.column(name) for name in names}
+            arrays = {
+                name: constant_array(constants[name], batch.num_rows) if name in constants else batch.column(name)
+                for name in among
+            }
             yield assembled(arrays, batch.num_rows, wanted, {})
         if piece.rows is not None and seen != piece.rows:
             raise EOFError(f"the file has {seen} rows, but had {piece.rows} when the job listed it")

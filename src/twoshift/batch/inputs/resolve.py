@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
-from twoshift.batch.inputs.file import InputFile, known_encoding, named_encoding
+from twoshift.batch.inputs.file import InputFile, InputTable, known_encoding, named_encoding
 from twoshift.batch.inputs.patterns import is_hidden, is_pattern, matcher, pattern_folder
+from twoshift.batch.inputs.tables import is_table, table_files
 from twoshift.errors import InvalidInput, NotFound
 from twoshift.ports import Blob, Blobs
 
@@ -21,48 +23,60 @@ _LIST_BYTES = 256 << 20
 BlobsFor = Callable[[str], Blobs]
 
 
-def resolve(inputs: Sequence[str], blobs_for: BlobsFor, format: str | None = None) -> list[InputFile]:  # noqa: A002 - the option's name
+def resolve(
+    inputs: Sequence[str],
+    blobs_for: BlobsFor,
+    format: str | None = None,  # noqa: A002 - the option's name
+    begun_with: Sequence[InputFile] = (),
+) -> list[InputFile]:
     """The files that the inputs name, sorted within each input; raises InvalidInput.
 
-    An input is a file, a folder, a pattern, or `@list.txt` with one of these a line. In folders and patterns, names
+    An input is a file, a folder, a Delta or Iceberg table, a pattern, or `@list.txt` with one of these a line. Of a
+    table that files of `begun_with` are from, it is their version. In folders and patterns, names
     that begin with `_` or `.` are skipped, and so are files of an unknown suffix in folders unless the format is told.
     """
     files: dict[str, InputFile] = {}
     named_by: dict[str, str] = {}
+    asked = _Asked(blobs_for, format, {file.table.location: file.table for file in begun_with if file.table})
     for given in inputs:
-        for blob in _named_as_inputs(given, blobs_for, format):
-            if not _is_utf8(blob.location):
-                raise InvalidInput("inputs", ascii(blob.location), "input files whose names are valid UTF-8")
-            key = _key(blob.location)
+        for file in _named_as_inputs(given, asked):
+            if not _is_utf8(file.location):
+                raise InvalidInput("inputs", ascii(file.location), "input files whose names are valid UTF-8")
+            key = _key(file.location)
             if key in files:
                 accepted = f"each input file once; both {named_by[key]!r} and {given!r} match this file"
-                raise InvalidInput("inputs", blob.location, accepted)
-            files[key] = InputFile(
-                blob.location, blob.size_bytes, blob.identity, *named_encoding(blob.location, format)
-            )
+                raise InvalidInput("inputs", file.location, accepted)
+            files[key] = file
             named_by[key] = given
     if not files:
         raise InvalidInput("inputs", list(inputs), "at least one file, folder or pattern")
     return list(files.values())
 
 
-def _named_as_inputs(given: str, blobs_for: BlobsFor, kind: str | None) -> list[Blob]:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    blobs_for: BlobsFor
+    kind: str | None
+    tables: Mapping[str, InputTable]  # by location, at the version that is wanted
+
+
+def _named_as_inputs(given: str, asked: _Asked) -> list[InputFile]:
     """What a disk or a bucket calls a location is named as the setting is."""
     try:
-        return _found(given, blobs_for, kind)
+        return _found(given, asked)
     except InvalidInput as error:
         if error.field != "location":
             raise
         raise error.renamed("inputs") from error
 
 
-def _found(given: str, blobs_for: BlobsFor, kind: str | None) -> list[Blob]:
+def _found(given: str, asked: _Asked) -> list[InputFile]:
     if not given.startswith("@"):
-        return _located(given, blobs_for, kind)
-    lines = _lines(given, blobs_for)
+        return _located(given, asked)
+    lines = _lines(given, asked.blobs_for)
     with ThreadPoolExecutor(_ASKED_AT_ONCE) as asking:
-        lists = list(asking.map(lambda line: _located(line, blobs_for, kind), lines))
-    return [blob for blobs in lists for blob in blobs]
+        lists = list(asking.map(lambda line: _located(line, asked), lines))
+    return [file for files in lists for file in files]
 
 
 def _lines(given: str, blobs_for: BlobsFor) -> list[str]:
@@ -82,17 +96,27 @@ def _lines(given: str, blobs_for: BlobsFor) -> list[str]:
     return locations
 
 
-def _located(location: str, blobs_for: BlobsFor, kind: str | None) -> list[Blob]:
-    """What one location stands for: itself, what matches it, or what is below it."""
-    blobs = blobs_for(location)
-    if not location.endswith("/") and (blob := blobs.stat(location)) is not None:
-        named_encoding(location, kind)
-        return [blob]
+def _located(location: str, asked: _Asked) -> list[InputFile]:
+    """What one location stands for: itself, a table, what matches it, or what is below it."""
+    blobs, kind = asked.blobs_for(location), asked.kind
+    blob = None if location.endswith("/") else blobs.stat(location)
+    if kind is None and _may_be_table(location, blob) and is_table(location, blobs):
+        return table_files(location, asked.blobs_for, asked.tables)
+    if blob is not None:
+        return [_input_file(blob, kind)]
     is_folder = not is_pattern(location) or ("://" not in location and Path(location).is_dir())
     found = list(_below(location, blobs, kind) if is_folder else _matching(location, blobs))
     if not found:
         raise InvalidInput("inputs", location, _nothing(location))
-    return sorted(found, key=lambda blob: blob.location)
+    return [_input_file(blob, kind) for blob in sorted(found, key=lambda blob: blob.location)]
+
+
+def _may_be_table(location: str, blob: Blob | None) -> bool:
+    return location.endswith(".metadata.json") if blob is not None else not is_pattern(location)
+
+
+def _input_file(blob: Blob, kind: str | None) -> InputFile:
+    return InputFile(blob.location, blob.size_bytes, blob.identity, *named_encoding(blob.location, kind))
 
 
 def _nothing(location: str) -> str:
