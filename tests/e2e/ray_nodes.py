@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +48,16 @@ class Nodes:
         """As if its machine were gone."""
         self._added.remove(node)
         self._cluster.remove_node(node, allow_graceful=False)
+
+    def drain(self, node: Any, left_s: float) -> None:
+        """As the autoscaler does with a node that its cloud will take away."""
+        from ray._raylet import GcsClient
+        from ray.core.generated import autoscaler_pb2
+
+        preempted = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
+        due_ms = int((time.time() + left_s) * 1000)
+        is_accepted, why = GcsClient(address=self.address).drain_node(node.node_id, preempted, "spot", due_ms)
+        assert is_accepted, why
 
     def clear(self) -> None:
         """Only the head is left."""

@@ -129,6 +129,40 @@ def test_a_node_that_dies_in_mid_job_loses_nothing(folder: Path, nodes: Nodes) -
     assert len(report(folder)["deaths"]) >= 1
 
 
+def test_a_node_that_ray_drains_hands_its_shard_back_before_it_is_gone(folder: Path, nodes: Nodes) -> None:
+    first, _ = nodes.add(), nodes.add()
+    job = begin(folder, "--engine", "ray", "--address", nodes.address, "--workers", "2")
+    wait_for(lambda: len(parts(folder)) >= 2 and len(list(folder.glob("loaded-*"))) == 2, job)
+    (folder / "hold").touch()
+    [worker] = [pid for pid, node in nodes.processes("RayWorker").items() if node is first]
+    nodes.drain(first, left_s=8.0)
+    wait_for(lambda: not Path("/proc", str(worker)).exists(), job)  # in its last call, and all the same
+    nodes.kill(first)
+    (folder / "hold").unlink()
+    end(job)
+    check(folder)
+    [run] = report(folder)["runs"]
+    assert [notice.startswith("Ray drains the node") for notice in run["notices"]] == [True]
+    assert run["lost_s"] > 0
+    assert report(folder)["deaths"] == []
+
+
+def test_as_many_workers_as_the_window_needs_are_started_on_ray(folder: Path, nodes: Nodes) -> None:
+    nodes.add(), nodes.add()
+    words = ("--workers", "auto", "--max-workers", "2", "--window", "1s")
+    job = begin(folder, "--engine", "ray", "--address", nodes.address, *words)
+    wait_for(lambda: len(parts(folder)) >= 1, job)
+    (folder / "hold").touch()
+    wait_for(lambda: len(list(folder.glob("loaded-*"))) == 2, job)
+    (folder / "hold").unlink()
+    end(job)
+    check(folder)
+    [run] = report(folder)["runs"]
+    changes = run["scaling"]
+    assert changes[0][1] == 2
+    assert "window" in changes[0][2] or "late" in changes[0][2], changes
+
+
 def test_a_node_that_comes_in_mid_job_takes_part(folder: Path, nodes: Nodes) -> None:
     nodes.add(model_here=1)
     words = ("--engine", "ray", "--address", nodes.address, "--workers", "2", "--resources", "model_here=1")

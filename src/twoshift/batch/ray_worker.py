@@ -10,6 +10,7 @@ from twoshift.batch.messages import Begin, FromWorker, ToWorker, Unusable
 from twoshift.batch.plan import plan_location
 from twoshift.batch.preparing.ray_line import RayPlaces
 from twoshift.batch.ray_actor import SHARED, Given, Outbox, problem_here, settle_in
+from twoshift.batch.ray_drain import node_drains
 from twoshift.batch.worker import ShardWorker
 from twoshift.errors import Broken
 from twoshift.policy.preparing import PreparersPolicy
@@ -35,6 +36,7 @@ class RayWorker:
         self._worker = ShardWorker(
             given.settings, name, given.load, given.blobs_for, self._outbox.put, places=places
         )  # fmt: skip
+        self._worker.watch_for_notice(node_drains)
         problem = problem_here(given)
         if problem is None:  # beside us, so that the pool hears that there was room for it
             threading.Thread(target=self._worker.start, name="twoshift-load", daemon=True).start()

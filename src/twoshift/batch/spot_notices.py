@@ -7,9 +7,9 @@ import json
 from dataclasses import dataclass
 from typing import Any, cast
 
-__all__ = ["SpotNotice", "read_notice"]
+__all__ = ["USUAL_S", "SpotNotice", "read_notice"]
 
-_USUAL_S = 30.0  # of GCP and Azure; AWS says when
+USUAL_S = 30.0  # of GCP and Azure; AWS says when
 _NONE = ("", "FALSE", "NONE")  # GCP's word for a machine that stays
 
 
@@ -31,7 +31,7 @@ def read_notice(text: str, now_unix_s: float) -> SpotNotice | None:
         return None
     found = _object(told)
     if found is None:
-        return SpotNotice("the machine was preempted" if told.upper() == "TRUE" else told[:80], _USUAL_S)
+        return SpotNotice("the machine was preempted" if told.upper() == "TRUE" else told[:80], USUAL_S)
     action, left_s = str(found.get("action", "preempt")), _left_s(found.get("time"), now_unix_s)
     return SpotNotice(f"the machine will {action} in {left_s:.0f} s", left_s)
 
@@ -49,7 +49,7 @@ def _left_s(at: object, now_unix_s: float) -> float:
     try:
         then = datetime.datetime.fromisoformat(str(at))
     except ValueError:
-        return _USUAL_S
+        return USUAL_S
     if then.tzinfo is None:
         then = then.replace(tzinfo=datetime.UTC)
     return max(0.0, then.timestamp() - now_unix_s)

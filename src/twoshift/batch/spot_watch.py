@@ -29,12 +29,14 @@ _UNANSWERED = (OSError, http.client.HTTPException, ValueError)
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-def watch_for_notice(where: str, tell: Callable[[SpotNotice], None], closed: threading.Event) -> None:
-    """A thread that tells of the first notice, and ends with it, or once `closed` is set."""
+def watch_for_notice(
+    look: Callable[[], SpotNotice | None], tell: Callable[[SpotNotice], None], closed: threading.Event
+) -> None:
+    """A thread that looks and tells of the first notice, and ends with it, or once `closed` is set."""
 
     def watch() -> None:
         while True:
-            if (found := noticed(where)) is not None:
+            if (found := look()) is not None:
                 tell(found)
                 return
             if closed.wait(_EVERY_S):

@@ -41,7 +41,8 @@ from twoshift.batch.preparing.scoring import ScoringProcesses
 from twoshift.batch.scorer import ShardScorer
 from twoshift.batch.scoring import Scoring, ScoringThreads, message_for
 from twoshift.batch.settings import JobSettings
-from twoshift.batch.spot_watch import watch_for_notice
+from twoshift.batch.spot_notices import SpotNotice
+from twoshift.batch.spot_watch import noticed, watch_for_notice
 from twoshift.engine.blocks import BlockEngine
 from twoshift.engine.long_texts import split_cost
 from twoshift.engine.waiting import BlockOwner
@@ -93,8 +94,12 @@ class ShardWorker:
         self._preparers.device_known(self._device)
         self._send(Ready(self._device.info, self._name, max(1, self._preparers.policy.most)))
         threading.Thread(target=self._beat, name="twoshift-beat", daemon=True).start()
-        if self._is_alone and self._settings.spot_notice is not None:
-            watch_for_notice(self._settings.spot_notice, lambda found: self._send(Noticed(found)), self._closed)
+        if self._is_alone and (where := self._settings.spot_notice) is not None:
+            self.watch_for_notice(lambda: noticed(where))
+
+    def watch_for_notice(self, look: Callable[[], SpotNotice | None]) -> None:
+        """Ask now and then whether its machine will be taken away, and say so."""
+        watch_for_notice(look, lambda found: self._send(Noticed(found)), self._closed)
 
     def handle(self, message: ToWorker) -> None:
         """Do what it says, or begin to."""

@@ -88,7 +88,7 @@ def test_nobody_there_is_no_notice(tmp_path: Path) -> None:
 def test_a_file_that_appears_is_told_once(tmp_path: Path) -> None:
     heard: queue.Queue[SpotNotice] = queue.Queue()
     (tmp_path / "notice").write_text("")
-    watch_for_notice(str(tmp_path / "notice"), heard.put, threading.Event())
+    watch_for_notice(lambda: noticed(str(tmp_path / "notice")), heard.put, threading.Event())
     assert "exists" in heard.get(timeout=20).why
 
 
